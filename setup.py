@@ -1,0 +1,43 @@
+"Packaging: everything is read from settings.ini."
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+config = ConfigParser(delimiters=['='])
+config.read(here/'settings.ini', encoding='utf-8')
+settings = config['DEFAULT']
+# package indexes show README.md away from the repository: its pictures need an address there
+pictures = f"{settings['git_url']}/raw/{settings['branch']}/nbs/images/"
+readme = (here/'README.md').read_text(encoding='utf-8').replace('](nbs/images/', f']({pictures}')
+
+setup(
+    name=settings['lib_name'],
+    version=settings['version'],
+    description=settings['description'],
+    long_description=readme,
+    long_description_content_type='text/markdown',
+    author=settings['author'],
+    author_email=settings['author_email'],
+    url=settings['git_url'],
+    keywords=settings['keywords'],
+    license='Apache-2.0',
+    license_files=['LICENSE'],
+    classifiers=[
+        'Development Status :: 3 - Alpha',
+        'Intended Audience :: Developers',
+        'Intended Audience :: Science/Research',
+        'Programming Language :: Python :: 3',
+        'Topic :: Scientific/Engineering :: Artificial Intelligence',
+    ],
+    packages=find_packages(include=['timmdata', 'timmdata.*']),
+    python_requires='>=' + settings['min_python'],
+    install_requires=settings['requirements'].split(),
+    extras_require={
+        'demo': settings['demo_requirements'].split(),
+        'dev': settings['dev_requirements'].split(),
+    },
+    entry_points={'console_scripts': settings['console_scripts'].split()},
+    zip_safe=False,
+)

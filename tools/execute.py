@@ -1,0 +1,58 @@
+"Run notebooks top to bottom in a fresh kernel and store their outputs: python tools/execute.py [NAME ...]"
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from notebooks import find_notebooks, root, split_cell
+
+
+def notebooks(names: list[str] = ()) -> list[Path]:
+    "All notebooks in reading order, or those whose stem is, or ends with, one of `names`."
+    found = find_notebooks()
+    if not names: return found
+    chosen = {n: [p for p in found if p.stem == n or p.stem.endswith('_' + n)] for n in names}
+    unknown = [n for n in names if not chosen[n]]
+    if unknown:
+        raise SystemExit(f'no notebook named {", ".join(unknown)}; there are {", ".join(p.stem for p in found)}')
+    return [p for p in found if any(p in paths for paths in chosen.values())]
+
+
+def kernel_env(extra: dict[str, str] | None = None) -> dict[str, str]:
+    "The environment of the kernel: this one, the checkout's package first, and `extra`."
+    env = {**os.environ, **(extra or {})}
+    # the kernel must see the checkout's package, whatever is installed
+    env['PYTHONPATH'] = os.pathsep.join([str(root), *filter(None, [env.get('PYTHONPATH')])])
+    # tqdm.auto warns where ipywidgets is not installed, and names a path of this machine
+    env['PYTHONWARNINGS'] = ','.join(filter(None, [env.get('PYTHONWARNINGS'), 'ignore:IProgress not found']))
+    return env
+
+
+def execute(
+    path: Path,   # the notebook
+    timeout: int = 300,   # seconds that one cell may take
+    skip: tuple[str, ...] = ('eval: false',),   # directives of the cells that are not run
+    env: dict[str, str] | None = None,   # environment variables for the kernel, beside the current ones
+) -> nbformat.NotebookNode:
+    "Run the notebook at `path` in a fresh kernel; raises nbclient's CellExecutionError at the first failing cell."
+    nb = nbformat.read(path, as_version=4)
+    for cell in nb.cells:
+        if cell.cell_type == 'code' and set(skip) & set(split_cell(cell.source)[0]):
+            cell.metadata['tags'] = ['skip-execution']
+    client = NotebookClient(
+        nb, timeout=timeout, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},
+        skip_cells_with_tag='skip-execution', extra_arguments=['--log-level=ERROR'])
+    client.execute(env=kernel_env(env))
+    for cell in nb.cells: cell.metadata.pop('tags', None); cell.metadata.pop('execution', None)
+    nb.metadata = nbformat.from_dict({'kernelspec': nb.metadata.get('kernelspec', {})})
+    return nb
+
+
+if __name__ == '__main__':
+    from nbdev.clean import nbdev_clean
+    for path in notebooks(sys.argv[1:]):
+        print(path.relative_to(root), flush=True)
+        nb = execute(path)
+        nbformat.write(nb, path)
+        nbdev_clean(str(path))

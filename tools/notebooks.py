@@ -1,0 +1,59 @@
+"What the tools and tests know about the notebooks: where they are, their directives, their pages."
+import json
+import re
+from configparser import ConfigParser
+from pathlib import Path
+
+root = Path(__file__).resolve().parent.parent
+DIRECTIVE = re.compile(r'\s*#\s*\|')
+
+
+def find_notebooks(base: Path = root) -> list[Path]:
+    "All notebooks under `base` in reading order, without hidden and underscored folders and files."
+    found = (base/'nbs').rglob('*.ipynb')
+    return sorted(p for p in found if not any(s.startswith(('.', '_')) for s in p.relative_to(base).parts))
+
+
+def read_notebook(path: Path) -> dict:
+    "The notebook at `path` as a dict, each cell's source as one string."
+    nb = json.loads(path.read_text(encoding='utf-8'))
+    for cell in nb['cells']: cell['source'] = ''.join(cell['source'])
+    return nb
+
+
+def split_cell(source: str) -> tuple[list[str], str]:
+    "The leading `#|` directives of a code cell, as `'name args'` strings, and the code below them."
+    lines, directives = source.split('\n'), []
+    while lines and (not lines[0].strip() or DIRECTIVE.match(lines[0])):
+        text = DIRECTIVE.sub('', lines.pop(0)).strip()
+        if text: directives.append(text)
+    return directives, '\n'.join(lines)
+
+
+def default_exp(nb: dict) -> str | None:
+    "The module that `nb` exports to, such as `'loader'`, or None."
+    for cell in nb['cells']:
+        if cell['cell_type'] != 'code': continue
+        for directive in split_cell(cell['source'])[0]:
+            if directive.startswith('default_exp '): return directive.split()[1]
+    return None
+
+
+def page_name(path: str) -> str:
+    "The page of the notebook at `path`, relative to nbs/: `41_loader.ipynb` becomes `loader.html`."
+    folder, _, name = path.rpartition('/')
+    page = re.sub(r'^\d+[a-z]?_', '', name).removesuffix('.ipynb') + '.html'
+    return f'{folder}/{page}' if folder else page
+
+
+def read_settings(base: Path = root) -> dict[str, str]:
+    "The `[DEFAULT]` section of settings.ini."
+    config = ConfigParser(delimiters=['='], interpolation=None)
+    config.read(base/'settings.ini', encoding='utf-8')
+    return dict(config['DEFAULT'])
+
+
+def site_url(base: Path = root) -> str:
+    "Address of the documentation site, without a slash at its end."
+    settings = read_settings(base)
+    return settings['doc_host'].rstrip('/') + '/' + settings['doc_baseurl'].strip('/')
