@@ -1,0 +1,231 @@
+"""Read the package's public definitions from its source, without importing it: names, signatures, docments."""
+import ast
+import io
+import re
+import textwrap
+import tokenize
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_functions = ast.FunctionDef, ast.AsyncFunctionDef
+
+
+@dataclass
+class Param:
+    "One row of a parameter table; `name` starts with * or ** where the signature has it."
+    name: str
+    type: str = ''
+    default: str = ''
+    details: str = ''
+    marker: bool = False   # a bare * or /, in the signature but not in the table
+
+
+@dataclass
+class Symbol:
+    "One definition: `name` is unique within the module, such as `ImageDataset.filename`."
+    name: str
+    module: str
+    kind: str   # class, function, method, property or constant
+    line: int
+    doc: str = ''
+    public: bool = False
+    bases: list[str] = field(default_factory=list)
+    params: list[Param] = field(default_factory=list)
+    returns: Param | None = None
+    called: bool = True   # has a signature to show
+    value: str = ''   # of a constant, as written
+
+    @property
+    def summary(self) -> str:
+        "The first line of the docstring; for a constant without a comment, its value."
+        if not self.doc and 0 < len(self.value) <= 60: return f'`{self.value}`'
+        return ' '.join(self.doc.split('\n\n')[0].split())
+
+    def signature(self, width: int = 84) -> str:
+        "The call as it is typed, one line where it fits, else wrapped between parameters."
+        if not self.called: return self.name
+        parts = [p.name + (f'={p.default}' if p.default and not p.marker else '') for p in self.params]
+        end = ')' + (f' -> {self.returns.type}' if self.returns and self.returns.type else '')
+        one = f'{self.name}({", ".join(parts)}{end}'
+        if len(one) <= width: return one
+        lines, line = [], ''
+        for part in parts:
+            if line and len(line) + len(part) + 6 > width: lines.append(line); line = ''
+            line += ('' if not line else ' ') + part + ','
+        return '\n'.join([f'{self.name}(', *('    ' + o for o in [*lines, line] if o), end])
+
+
+def _comments(source: str) -> dict[int, tuple[str, bool]]:
+    "Line number -> (comment, whether the line holds nothing else)."
+    found = {}
+    for tok in tokenize.generate_tokens(io.StringIO(source).readline):
+        if tok.type != tokenize.COMMENT: continue
+        text = tok.string.lstrip('#').strip()
+        if not text.startswith(('%%', '|')) and 'noqa' not in text:
+            found[tok.start[0]] = text, tok.line.strip().startswith('#')
+    return found
+
+
+def _details(first: int, last: int, comments: dict, stop: int) -> str:
+    "The comment on line `last`, after those on lines of their own just above `first`."
+    above, line = [], first - 1
+    while line > stop and line in comments and comments[line][1]: above.insert(0, comments[line][0]); line -= 1
+    own = [comments[last][0]] if last in comments and not comments[last][1] else []
+    return ' '.join(above + own)
+
+
+def _unparse(node) -> str:
+    text = ast.unparse(node) if node is not None else ''
+    return text[1:-1] if isinstance(node, ast.Constant) and isinstance(node.value, str) else text
+
+
+def _params(fn, comments: dict, method: bool) -> tuple[list[Param], Param | None]:
+    "The parameters of a function, without self or cls, and what it returns."
+    a = fn.args
+    plain = a.posonlyargs + a.args
+    defaults = [None] * (len(plain) - len(a.defaults)) + a.defaults
+    rows = [('', p, d) for p, d in zip(plain, defaults, strict=True)]
+    if a.posonlyargs: rows.insert(len(a.posonlyargs), ('/', None, None))
+    if a.vararg: rows.append(('*', a.vararg, None))
+    elif a.kwonlyargs: rows.append(('*', None, None))
+    rows += [('', p, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)]
+    if a.kwarg: rows.append(('**', a.kwarg, None))
+    if method and plain and not any(_unparse(d) == 'staticmethod' for d in fn.decorator_list): rows.pop(0)
+
+    last = {}   # the last parameter of each line has that line's comment
+    for _, p, d in rows:
+        if p is not None: last[max(p.end_lineno, d.end_lineno if d is not None else 0)] = p
+    params = []
+    for star, p, d in rows:
+        if p is None: params.append(Param(star, marker=True)); continue
+        end = max(p.end_lineno, d.end_lineno if d is not None else 0)
+        details = _details(p.lineno, end, comments, fn.lineno) if last[end] is p else ''
+        params.append(Param(star + p.arg, _unparse(p.annotation), ast.unparse(d) if d is not None else '', details))
+    returns = None
+    if fn.returns is not None and _unparse(fn.returns) != 'None':
+        line = fn.returns.end_lineno
+        details = _details(line, line, comments, line) if line not in last else ''
+        returns = Param('', _unparse(fn.returns), details=details)
+    return params, returns
+
+
+def _is_record(node: ast.ClassDef) -> bool:
+    "Is this class a dataclass or a named tuple, whose fields are its parameters?"
+    return (any('dataclass' in _unparse(d) for d in node.decorator_list)
+            or any('NamedTuple' in _unparse(b) for b in node.bases))
+
+
+def _class(node: ast.ClassDef, comments: dict, classes: dict) -> tuple[list[Param], bool]:
+    "The parameters of a class: of its own or inherited `__init__`, or the fields of a record."
+    for item in node.body:
+        if isinstance(item, _functions) and item.name in ('__init__', '__new__'):
+            return _params(item, comments, True)[0], True
+    if _is_record(node):
+        return [Param(o.target.id, _unparse(o.annotation), ast.unparse(o.value) if o.value is not None else '',
+                      _details(o.lineno, o.end_lineno, comments, node.lineno))
+                for o in node.body if isinstance(o, ast.AnnAssign) and not o.target.id.startswith('_')], True
+    for base in node.bases:
+        if _unparse(base) in classes: return classes[_unparse(base)]
+    return [], False
+
+
+def _names(tree) -> list[str]:
+    "The names in a module's `__all__`."
+    found = []
+    for node in tree.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, 'target', None)
+        if isinstance(target, ast.Name) and target.id == '__all__' and node.value is not None:
+            found += [o.value for o in ast.walk(node.value) if isinstance(o, ast.Constant)]
+    return found
+
+
+def read_module(path: Path, classes: dict | None = None) -> dict[str, Symbol]:
+    "All named definitions of one module, in order."
+    source = path.read_text(encoding='utf-8')
+    tree, comments, module = ast.parse(source), _comments(source), path.stem
+    public, found, classes = _names(tree), {}, {} if classes is None else classes
+
+    def add(name, kind, node, **kw):
+        found[name] = Symbol(name, module, kind, node.lineno, public=name.split('.')[0] in public, **kw)
+
+    for node in tree.body:
+        if isinstance(node, _functions):
+            params, returns = _params(node, comments, False)
+            add(node.name, 'function', node, doc=ast.get_docstring(node) or '', params=params, returns=returns)
+        elif isinstance(node, ast.ClassDef):
+            params, called = classes[node.name] = _class(node, comments, classes)
+            add(node.name, 'class', node, doc=ast.get_docstring(node) or '', params=params, called=called,
+                bases=[_unparse(b) for b in node.bases if _unparse(b) != 'object'])
+            for item in node.body:
+                if not isinstance(item, _functions): continue
+                params, returns = _params(item, comments, True)
+                is_property = any(re.search(r'\b(cached_)?property\b', _unparse(d)) for d in item.decorator_list)
+                if any('.setter' in _unparse(d) for d in item.decorator_list): continue
+                add(f'{node.name}.{item.name}', 'property' if is_property else 'method', item,
+                    doc=ast.get_docstring(item) or '', params=params, returns=returns, called=not is_property)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if not isinstance(target, ast.Name) or target.id.startswith('__'): continue
+                comment = _details(node.lineno, node.end_lineno, comments, node.lineno)
+                add(target.id, 'constant', node, value=_unparse(node.value), doc=comment)
+    return found
+
+
+@dataclass
+class Package:
+    "The definitions of every module, and the names that the package itself exports."
+    modules: dict[str, dict[str, Symbol]]
+    exported: list[str]
+
+    def find(self, name: str, module: str | None = None) -> Symbol | None:
+        "The symbol called `name` (optionally qualified by module) as seen from `module`; public ones first."
+        parts = name.removeprefix('timmdata.').split('.')
+        if parts[0] in self.modules and len(parts) > 1: return self.modules[parts[0]].get('.'.join(parts[1:]))
+        name = '.'.join(parts)
+        if name in self.modules.get(module, {}): return self.modules[module][name]
+        return next((o[name] for o in self.modules.values() if name in o and o[name].public), None)
+
+    def linked(self, name: str, module: str | None = None) -> Symbol | None:
+        "The symbol that `name` in a sentence means, where a link helps: exported, of this module, or qualified."
+        symbol = self.find(name, module)
+        if symbol is None or not symbol.public or symbol.name.split('.')[-1].startswith('_'): return None
+        top = symbol.name.split('.')[0]
+        return symbol if top in self.exported or symbol.module == module or name != symbol.name else None
+
+    def methods(self, name: str, module: str) -> list[Symbol]:
+        "The public, documented methods and properties of a class."
+        return [o for n, o in self.modules[module].items() if n.startswith(name + '.') and o.doc
+                and not n.split('.')[-1].startswith('_')]
+
+
+def read_package(path: Path) -> Package:
+    "Read every module under `path`; `exported` is `__all__` of its `__init__`, or every public name where it has none."
+    files = [p for p in sorted(path.glob('*.py')) if not p.name.startswith('_')]
+    classes = {}
+    for _ in range(2):   # twice: a base class may be in a file that is read later
+        modules = {p.stem: read_module(p, classes) for p in files}
+    exported = _names(ast.parse((path/'__init__.py').read_text(encoding='utf-8')))
+    public = [n for o in modules.values() for n, s in o.items() if s.public and '.' not in n]
+    return Package(modules, exported or public)
+
+
+def parameter_table(symbol: Symbol, text) -> str:
+    "A markdown table of the parameters and the result; `text` prepares a sentence. Empty where there are none."
+    rows = [p for p in symbol.params if not p.marker]
+    result = symbol.returns if symbol.returns and symbol.returns.details else None
+    if not any(p.type or p.details for p in rows) and not result: return ''   # the signature says it all
+    code = lambda s: f'`{s}`'.replace('|', r'\|') if s else ''   # noqa: E731
+    cell = lambda s: text(s).replace('|', r'\|')   # noqa: E731
+    table = [['Parameter', 'Type', 'Default', 'Details']]
+    table += [[code(p.name), code(p.type), code(p.default) + '{.default}' * bool(p.default), cell(p.details)]
+              for p in rows]
+    if result: table.append(['**Returns**', code(result.type), '', cell(result.details)])
+    used = [i for i in range(4) if any(row[i] for row in table[1:])]
+    lines = ['| ' + ' | '.join(row[i] for i in used) + ' |' for row in table]
+    return '\n'.join(['{.docments}', lines[0], '|---' * len(used) + '|', *lines[1:]])
+
+
+def dedent_code(source: str) -> str:
+    "Code without directives, for showing."
+    lines = [o for o in source.splitlines() if not re.match(r'\s*#\s*\|', o)]
+    return textwrap.dedent('\n'.join(lines)).strip('\n')
