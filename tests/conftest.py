@@ -1,0 +1,40 @@
+"What the tests share: the sample photographs, made once a session, and the data beside the checkout where it is at hand."
+import os
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from synthetic import ROOT
+
+DATA = ROOT.parent/'shared/data'
+
+
+@pytest.fixture(scope='session')
+def cache(tmp_path_factory) -> Path:
+    "A cache folder of this session, so that nothing is written into the user's home."
+    return tmp_path_factory.mktemp('cache')
+
+
+@pytest.fixture(scope='session')
+def samples(cache) -> Path:
+    "The sample photographs: train/, val/, oddities/."
+    from timmdata.samples import get_samples
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('TIMMDATA_CACHE', str(cache))
+        return get_samples()
+
+
+def shared_data(name: str) -> Path:
+    "A folder of photographs beside the checkout; the test is skipped where it is absent."
+    if not (DATA/name).is_dir(): pytest.skip(f'no {os.path.relpath(DATA/name, ROOT)}')
+    return DATA/name
+
+
+@pytest.fixture(autouse=True)
+def leave_torch_as_it_was():
+    "A test that changes the number of threads, the default type or the warnings does not change the next one."
+    threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    with warnings.catch_warnings(): yield
+    torch.set_num_threads(threads)
+    torch.set_default_dtype(dtype)

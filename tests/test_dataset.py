@@ -1,0 +1,343 @@
+"Files as they are found: every odd kind in every mode against Pillow, every kind of damage, and what is done about it."
+import errno
+import io
+import os
+import pickle
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+from torch.utils.data import DataLoader
+
+import timmdata.readers
+from timmdata.bad_samples import BadSample, BadSampleLedger, ImageReadError
+from timmdata.dataset import ImageDataset, IterableImageDataset
+from timmdata.decode import decode_image
+from timmdata.samples import ODDITIES
+
+pytestmark = pytest.mark.timeout(60)
+UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
+READABLE = [name for name in ODDITIES if name not in UNREADABLE]
+
+
+@pytest.fixture
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        yield
+
+
+def encoded(image, format, **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format, **options)
+    return buffer.getvalue()
+
+
+def numbers(image) -> np.ndarray: return np.asarray(image)
+
+
+# ---- kinds of files
+
+@pytest.mark.parametrize('mode', ['RGB', 'L', 'RGBA', 'CMYK', 'HSV', None])
+@pytest.mark.parametrize('name', READABLE)
+def test_oddity_is_what_pillow_makes_of_it(samples, name, mode):
+    image = decode_image((samples/'oddities'/name).read_bytes(), mode)
+    with Image.open(samples/'oddities'/name) as oracle:
+        oracle.load()
+        if mode is None: pass
+        elif '16' in name:
+            grey = np.rint(np.asarray(oracle) / 257).astype(np.uint8)
+            assert np.array_equal(numbers(image), numbers(Image.fromarray(grey).convert(mode)))
+            return
+        elif oracle.mode == 'P' and mode != 'RGBA': oracle = oracle.convert('RGBA').convert(mode)
+        else: oracle = oracle.convert(mode)
+        assert image.mode == oracle.mode and image.size == oracle.size
+        assert np.array_equal(numbers(image), numbers(oracle))
+
+
+@pytest.mark.parametrize('format, dtype, byte_order',
+    [('png', np.uint16, '<'), ('tiff', np.uint16, '<'), ('tiff', np.int32, '<'), ('ppm', np.uint16, '<')])
+def test_16_bits_are_scaled(format, dtype, byte_order):
+    values = np.arange(0, 65536, 16, dtype=dtype).reshape(64, 64)
+    values[-1, -1] = 65535
+    image = decode_image(encoded(Image.fromarray(values), format), 'L')
+    assert np.array_equal(numbers(image), np.rint(values / 257).astype(np.uint8)) and numbers(image).max() == 255
+    assert numbers(decode_image(encoded(Image.fromarray(values), format), 'RGB')).shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize('image',
+                         [Image.new('F', (3, 3), 0.5), Image.new('I', (3, 3), 70000),
+                          Image.new('I', (3, 3), -1)], ids=['float', 'too large', 'negative'])
+def test_numbers_without_a_white_are_refused(image):
+    with pytest.raises(ImageReadError, match='no fixed white'): decode_image(encoded(image, 'tiff'))
+    assert decode_image(encoded(image, 'tiff'), None).mode == image.mode
+
+
+def test_16_bits_of_a_decoded_image_are_scaled_too():
+    assert decode_image(Image.fromarray(np.full((4, 4), 30000, np.uint16)), 'L').getpixel((0, 0)) == 117
+
+
+def test_background_of_a_decoded_image_is_seen_too():
+    assert decode_image(Image.new('RGBA', (4, 4), (10, 10, 10, 0)),
+                        background=(255, 255, 255)).getpixel((0, 0)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize('orientation', range(1, 9))
+def test_exif_orientation(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 9, 3), np.uint8)), 'png', exif=exif)
+    with Image.open(io.BytesIO(data)) as oracle:
+        assert np.array_equal(numbers(decode_image(data)), numbers(oracle))
+        assert np.array_equal(numbers(decode_image(data, exif_transpose=True)),
+                              numbers(ImageOps.exif_transpose(oracle)))
+
+
+@pytest.mark.parametrize('name, mode',
+                         [('rgba.png', 'RGB'), ('rgba.png', 'L'), ('palette.png', 'RGB'), ('grey.jpg', 'RGB')])
+def test_background_shines_through(samples, name, mode):
+    image = decode_image((samples/'oddities'/name).read_bytes(), mode, background=(255, 0, 128))
+    with Image.open(samples/'oddities'/name) as file: oracle = file.convert('RGBA')
+    rgba = numbers(oracle).astype(float)
+    alpha = rgba[..., 3:] / 255
+    blended = rgba[..., :3] * alpha + np.array([255, 0, 128]) * (1 - alpha)
+    expected = Image.fromarray(np.rint(blended).astype(np.uint8)).convert(mode)
+    assert np.abs(numbers(image).astype(int) - numbers(expected)).max() <= 1
+
+
+@pytest.mark.parametrize('background', [(0, 0), (0, 0, 256), (-1, 0, 0), (0, 0, 0, 0)])
+def test_wrong_background(samples, background):
+    with pytest.raises(ValueError, match='three values'): ImageDataset(samples, background=background)
+
+
+# ---- kinds of damage
+
+def png_with_broken_chunk() -> bytes:
+    data = bytearray(encoded(Image.effect_noise((20, 20), 50), 'png'))
+    data[data.index(b'IDAT') + 10] ^= 255   # its checksum is wrong now
+    return bytes(data)
+
+
+def bomb(side=20000) -> bytes:
+    "A PNG of a few bytes that says it is large."
+    def chunk(name, data):
+        return struct.pack('>I', len(data)) + name + data + struct.pack('>I', zlib.crc32(name + data))
+    header = struct.pack('>IIBBBBB', side, side, 8, 2, 0, 0, 0)
+    return b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(b'')) + chunk(b'IEND', b'')
+
+
+def whole() -> bytes: return encoded(Image.effect_noise((64, 48), 80).convert('RGB'), 'jpeg', quality=95)
+
+
+DAMAGE = {'empty': lambda: b'', 'text': lambda: b'no image at all', 'broken chunk': png_with_broken_chunk,
+          'bomb': bomb, 'cut': lambda: whole()[:900],
+          'header only': lambda: whole()[:20], 'html': lambda: b'<!DOCTYPE html><title>404</title>',
+          'zeros': lambda: bytes(2000),
+          'png header only': lambda: png_with_broken_chunk()[:30], 'gif': lambda: b'GIF89a' + bytes(5),
+          'tiff': lambda: b'II*\x00\xff\xff\xff\xff' + bytes(20),
+          'pdf': lambda: b'%PDF-1.4\n', 'bmp': lambda: b'BM' + bytes(30), 'psd': lambda: b'8BPS' + bytes(30)}
+
+
+@pytest.mark.parametrize('name', DAMAGE)
+def test_damaged_file_is_one_kind_of_error_that_names_it(tmp_path, name, quiet):
+    (tmp_path/'a').mkdir()
+    (tmp_path/'a/1.jpg').write_bytes(whole())
+    (tmp_path/'a/2.jpg').write_bytes(DAMAGE[name]())
+    with pytest.raises(ImageReadError, match=r'a/2\.jpg \(index 1\): \w+: .') as raised: ImageDataset(tmp_path)[1]
+    assert raised.value.__cause__ is not None and isinstance(raised.value, OSError)
+    skipping = ImageDataset(tmp_path, on_error='skip')
+    assert skipping[1] is None
+    assert [(s.index, s.path, s.replaced_by) for s in skipping.bad_samples] == [(1, 'a/2.jpg', None)]
+    assert skipping.bad_samples[0].cause
+    replacing = ImageDataset(tmp_path, on_error='replace')
+    assert replacing[1][0].size == (64, 48) and replacing.bad_samples[0].replaced_by == 0
+
+
+def test_bytes_damaged_at_random_give_an_image_or_that_error(quiet):
+    rng = np.random.default_rng(0)
+    sources = [whole(), encoded(Image.effect_noise((20, 20), 50), 'png'),
+               encoded(Image.effect_noise((20, 20), 50), 'gif'), encoded(Image.effect_noise((9, 9), 5), 'tiff')]
+    outcomes = set()
+    for k in range(400):
+        data = bytearray(sources[k % 4])
+        for place in rng.integers(0, len(data), rng.integers(1, 6)): data[place] = rng.integers(0, 256)
+        try: outcomes.add(decode_image(bytes(data[:rng.integers(len(data) // 2, len(data) + 1)])).mode)
+        except ImageReadError: outcomes.add('error')
+    assert outcomes == {'RGB', 'error'}
+
+
+def test_decompression_bomb_by_pillows_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 1000)
+    (tmp_path/'1.jpg').write_bytes(whole())   # 3072 pixels: more than twice the limit
+    with pytest.raises(ImageReadError, match=r'1\.jpg.*DecompressionBombError'): ImageDataset(tmp_path)[0]
+
+
+def test_file_that_went_away(tmp_path):
+    (tmp_path/'1.jpg').write_bytes(whole())
+    dataset = ImageDataset(tmp_path)
+    (tmp_path/'1.jpg').unlink()
+    with pytest.raises(ImageReadError, match=r'1\.jpg \(index 0\): FileNotFoundError'): dataset[0]
+
+
+@pytest.mark.skipif(not hasattr(os, 'geteuid') or os.geteuid() == 0, reason='root may read everything')
+def test_file_without_permission(tmp_path):
+    (tmp_path/'1.jpg').write_bytes(whole())
+    (tmp_path/'1.jpg').chmod(0)
+    with pytest.raises(ImageReadError, match='PermissionError'): ImageDataset(tmp_path)[0]
+
+
+@pytest.mark.parametrize('on_error', ['raise', 'skip', 'replace'])
+@pytest.mark.parametrize('code', [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE])
+def test_fault_of_the_machine_is_never_skipped(samples, monkeypatch, on_error, code):
+    dataset = ImageDataset(samples, on_error=on_error)
+    def no_open(*args): raise OSError(code, os.strerror(code))
+    monkeypatch.setattr(timmdata.readers, 'open', no_open, raising=False)
+    with pytest.raises(OSError) as raised: dataset[0]
+    assert raised.value.errno == code and not isinstance(raised.value, ImageReadError) and dataset.bad_samples == []
+
+
+@pytest.mark.parametrize('on_error', ['raise', 'skip', 'replace'])
+def test_memory_and_interrupts_are_never_skipped(samples, monkeypatch, on_error):
+    dataset = ImageDataset(samples, on_error=on_error)
+    for error in MemoryError, KeyboardInterrupt:
+        def fail(*args, error=error): raise error
+        monkeypatch.setattr(Image, 'open', fail)
+        with pytest.raises(error): dataset[0]
+    assert dataset.bad_samples == []
+
+
+# ---- the rule of replacement
+
+def with_bad(tmp_path, num, bad) -> str:
+    for k in range(num):
+        (tmp_path/f'{k}.jpg').write_bytes(b'bad' if k in bad else encoded(Image.new('RGB', (k + 1, 5)), 'jpeg'))
+    return tmp_path
+
+
+def test_replacement_is_seeded_and_the_same_again(tmp_path, quiet):
+    root, bad = with_bad(tmp_path, 40, range(0, 40, 2)), range(0, 40, 2)
+    def chosen(**settings):
+        dataset = ImageDataset(root, on_error='replace', **settings)
+        for _ in range(2):
+            assert [dataset[k][0].size[0] - 1 for k in bad] == [s.replaced_by for s in dataset.bad_samples]
+        return [s.replaced_by for s in dataset.bad_samples]
+    assert chosen() == chosen() == chosen(replace_seed=0) != chosen(replace_seed=1)
+    assert all(other % 2 for other in chosen()) and len(set(chosen())) > 8
+
+
+def test_replacement_ends(tmp_path, monkeypatch, quiet):
+    dataset, reads = ImageDataset(with_bad(tmp_path, 5, range(5)), on_error='replace', max_retries=4), []
+    monkeypatch.setattr(timmdata.readers, 'open', lambda *args: reads.append(args) or open(*args), raising=False)
+    with pytest.raises(ImageReadError, match=r'2\.jpg \(index 2\).*4 replacements'): dataset[2]
+    assert len(reads) == 5 and dataset.bad_samples == []
+
+
+def test_target_and_transform_of_a_replacement_are_its_own(tmp_path, quiet):
+    for name in 'a', 'b': (tmp_path/name).mkdir()
+    (tmp_path/'a/1.jpg').write_bytes(b'bad')
+    (tmp_path/'b/2.jpg').write_bytes(whole())
+    dataset = ImageDataset(tmp_path, on_error='replace', transform=lambda image: image.size,
+                           target_transform=lambda target: target * 10)
+    assert dataset[0] == ((64, 48), 10)   # the label belongs to the picture
+
+
+@pytest.mark.parametrize('context', ['fork', 'spawn'])
+def test_ledger_of_three_workers(tmp_path, context, quiet):
+    dataset = ImageDataset(with_bad(tmp_path, 30, range(0, 30, 3)), on_error='skip')
+    rows = list(DataLoader(dataset, batch_size=None, num_workers=3 if context == 'fork' else 1,
+                           multiprocessing_context=context, collate_fn=is_there))
+    assert [row is None for row in rows] == [k % 3 == 0 for k in range(30)]
+    assert [s.index for s in dataset.bad_samples] == list(range(0, 30, 3))
+    path = dataset._ledger.path
+    assert os.path.exists(path)
+    del dataset
+    assert not os.path.exists(path)
+
+
+def is_there(sample): return None if sample is None else sample[1]
+
+
+def test_ledger_warns_once_a_file_and_survives_pickling(tmp_path):
+    dataset = ImageDataset(with_bad(tmp_path, 4, [1, 2]), on_error='skip')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        for _ in range(3):
+            for k in range(4): dataset[k]
+        copy = pickle.loads(pickle.dumps(dataset))
+        copy[1]
+    assert len(caught) == 2 and all(issubclass(w.category, RuntimeWarning) for w in caught)
+    assert '1.jpg (index 1) is skipped' in str(caught[0].message) and copy.bad_samples == dataset.bad_samples
+
+
+@pytest.mark.skipif(not hasattr(os, 'fork'), reason='needs fork')
+def test_ledger_keeps_whole_lines_when_many_write():
+    ledger, processes = BadSampleLedger(), []
+    for worker in range(4):
+        pid = os.fork()
+        if not pid:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter('ignore')
+                    for k in range(50):
+                        ledger.append(BadSample(worker * 50 + k, os.fsdecode(b'n\xff') * 300, 'cause', None))
+            finally: os._exit(0)
+        processes.append(pid)
+    for pid in processes: os.waitpid(pid, 0)
+    assert [s.index for s in ledger.records()] == list(range(200))
+    assert {s.path for s in ledger.records()} == {os.fsdecode(b'n\xff') * 300}
+
+
+# ---- the rest of a dataset
+
+def test_index_out_of_range_and_negative(samples):
+    dataset = ImageDataset(samples, split='val')
+    assert dataset[-1][1] == dataset[79][1] and dataset[np.int64(3)][1] == dataset[torch.tensor(3)][1]
+    for k in (80, -81):
+        with pytest.raises(IndexError, match='out of range'): dataset[k]
+    assert len(list(zip(range(200), dataset, strict=False))) == 80   # iteration by index ends
+
+
+def test_index_that_is_no_whole_number(samples):
+    with pytest.raises((TypeError, IndexError)): ImageDataset(samples)[0.7]
+
+
+class OpenFiles:
+    "A reader that gives open files, as timm's do, and further fields."
+    def __init__(self, paths): self.paths, self.opened = paths, []
+    def __len__(self): return len(self.paths)
+
+    def __getitem__(self, index):
+        self.opened.append(open(self.paths[index], 'rb'))
+        return self.opened[-1], index, self.paths[index].name
+
+
+def test_reader_of_the_users(samples):
+    reader = OpenFiles(sorted((samples/'val/cat').iterdir()))
+    dataset = ImageDataset('', reader=reader)
+    image, target, name = dataset[2]
+    assert (image.mode, target, name) == ('RGB', 2, '0002.jpg') and all(file.closed for file in reader.opened)
+    assert dataset.class_to_idx == {} and dataset.filename(2) == 'sample 2'
+    assert ImageDataset('', reader=reader, load_bytes=True)[0][0][:2] == b'\xff\xd8'
+    with pytest.raises(TypeError, match='index_file'): ImageDataset('', reader=reader, index_file='x')
+
+
+def test_missing_label_is_minus_one(samples):
+    class Unlabelled(OpenFiles):
+        def __getitem__(self, index): return super().__getitem__(index)[0], None
+    dataset = ImageDataset('', reader=Unlabelled(sorted((samples/'val/cat').iterdir())),
+                           target_transform=lambda target: 1 / 0)
+    assert dataset[0][1] == -1
+
+
+def test_stream_that_says_no_length(samples):
+    stream = IterableImageDataset(reader=((path.read_bytes(), k) for k,
+                                          path in enumerate(sorted((samples/'val/cat').iterdir()))))
+    with pytest.raises(TypeError): len(stream)
+    assert [target for _, target in stream] == list(range(8))
+    with pytest.raises(ValueError, match='needs samples with an index'):
+        IterableImageDataset(reader=[], on_error='replace')
+    with pytest.raises(TypeError, match='reader is missing'): IterableImageDataset()

@@ -1,0 +1,625 @@
+"`create_loader` under strain: any number of workers, crashes, interrupts, early ends, several processes, wrong arguments."
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from loader_parts import Coded, Failing, Fields, Noise, Refuse, Reporting, Slow, SplitStream, Stream, plain_collate, run_rank
+from PIL import Image
+from synthetic import ROOT
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, WeightedRandomSampler
+from torchvision.datasets import CIFAR10, FakeData, VOCDetection
+
+from timmdata.bad_samples import ImageReadError
+from timmdata.dataset import ImageDataset, IterableImageDataset
+from timmdata.loader import create_loader
+from timmdata.prefetch import PrefetchLoader
+
+pytestmark = pytest.mark.timeout(60)
+CPU = dict(device='cpu')
+SHARES = [(19, False), (26, True)]   # samples, is_training
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left():
+    "Every test ends with the processes and threads that it began with."
+    threads = set(threading.enumerate())
+    yield
+    gc.collect()
+    wait_until(lambda: not children(), 'child processes are left')
+    wait_until(lambda: set(threading.enumerate()) <= threads, 'threads are left')
+
+
+def children() -> list:
+    "Live child processes, without those of Python's own that serve all (the resource tracker, the fork server)."
+    found = [p for p in psutil.Process().children(recursive=True) if p.is_running()
+             and p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in found if not any(word in ' '.join(p.cmdline()) for word in ('resource_tracker', 'forkserver'))]
+
+
+def wait_until(condition, message, seconds=15):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, message
+        time.sleep(0.02)
+
+
+def collected(loader) -> list:
+    return [[part.clone() if isinstance(part, torch.Tensor) else part for part in batch] for batch in loader]
+
+
+def assert_equal(a: list, b: list):
+    assert len(a) == len(b)
+    for x, y in zip(a, b, strict=True):
+        assert len(x) == len(y) and all(torch.equal(p, q) if isinstance(p, torch.Tensor) else p == q for p,
+                                        q in zip(x, y, strict=True))
+
+
+def training_loader(dataset, **settings):
+    return create_loader(dataset, 16, 5, True, seed=3, re_prob=0.5, re_mode='pixel', **{**CPU, **settings})
+
+
+@pytest.fixture(scope='module')
+def reference(samples):
+    "Two epochs of random training batches, made in this process."
+    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), num_workers=0)
+    return [collected(loader) for _ in range(2)]
+
+
+# ---- the same batches, whoever computes them
+
+@pytest.mark.parametrize('settings', [
+    dict(num_workers=0), dict(num_workers=1), dict(num_workers=2), dict(num_workers=3), dict(num_workers=2,
+                                            persistent_workers=False),
+    dict(num_workers=2, prefetch_factor=1), dict(num_workers=2, prefetch_factor=5), dict(num_workers=2,
+                                            multiprocessing_context='fork'),
+    dict(num_workers=2, use_multi_epochs_loader=True), dict(num_workers=2, worker_seeding='part'), dict(num_workers=1,
+                                            pin_memory=False)], ids=str)
+def test_workers_do_not_change_the_batches(samples, reference, settings):
+    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), **settings)
+    for epoch in reference: assert_equal(collected(loader), epoch)
+
+
+def test_spawned_workers_do_not_change_the_batches(samples, reference):
+    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), num_workers=2,
+                             multiprocessing_context='spawn')
+    for epoch in reference: assert_equal(collected(loader), epoch)
+
+
+def test_epochs_and_seeds_differ(samples, reference):
+    dataset = Subset(ImageDataset(samples), range(0, 320, 14))
+    assert not torch.equal(reference[0][0][0], reference[1][0][0])
+    other = create_loader(dataset, 16, 5, True, seed=4, num_workers=0, **CPU)
+    assert not torch.equal(next(iter(other))[1], reference[0][0][1])
+
+
+def test_without_a_seed_torchs_global_one_decides(samples):
+    first = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        first.append(next(iter(create_loader(Coded(64), 8, 16, True, num_workers=0, **CPU)))[1])
+    assert torch.equal(first[0], first[1]) and not torch.equal(first[0], first[2])
+    generator = [torch.Generator().manual_seed(7) for _ in range(2)]
+    a, b = (next(iter(create_loader(Coded(64), 8, 16, True, num_workers=0, generator=g, **CPU)))[1] for g in generator)
+    assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize('num_workers', [0, 2])
+def test_all_generators_are_keyed_to_the_sample(num_workers):
+    "The random numbers of a sample do not depend on the order, and the user's own generators go on as if nothing had been loaded."
+    def by_target(**settings):
+        loader = create_loader(Coded(20), 4, 4, transform=Noise(), seed=1, num_workers=num_workers,
+                               use_prefetcher=False, **settings)
+        return {int(t): image[:, 0, 0].tolist() for images, targets in loader for image,
+                t in zip(images, targets, strict=True)}
+    state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    assert by_target(shuffle=True) == by_target(shuffle=False) and len({str(v) for v in by_target().values()}) == 20
+    assert torch.equal(state[0], torch.get_rng_state()) and (state[1] == np.random.get_state()[1]).all()
+
+
+@pytest.mark.parametrize('settings',
+    [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, persistent_workers=False)], ids=str)
+def test_set_epoch_goes_back_and_skips(samples, reference, settings):
+    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), **settings)
+    for epoch in (1, 0, 1):
+        loader.set_epoch(epoch)
+        assert_equal(collected(loader), reference[epoch])
+
+
+@pytest.mark.parametrize('settings',
+    [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, persistent_workers=False)], ids=str)
+def test_early_break_then_the_next_epoch(samples, reference, settings):
+    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), **settings)
+    for batch in loader:
+        assert_equal([batch], reference[0][:1])
+        break
+    assert_equal(collected(loader), reference[1])
+
+
+def test_prefetcher_off_gives_a_dataloader_of_the_same_floats(samples):
+    dataset = Subset(ImageDataset(samples, split='val'), range(0, 80, 9))
+    loader = create_loader(dataset, 32, 4, num_workers=1, use_prefetcher=False)
+    assert isinstance(loader, DataLoader) and not isinstance(loader, PrefetchLoader)
+    host, device = collected(loader), collected(create_loader(dataset, 32, 4, num_workers=1, **CPU))
+    assert [images.dtype for images, _ in host] == [torch.float32] * 3
+    assert all(torch.allclose(a[0], b[0], atol=1e-5) and torch.equal(a[1], b[1]) for a,
+               b in zip(host, device, strict=True))
+
+
+# ---- nothing is mutated
+
+def state_of(dataset) -> str: return repr({key: value for key, value in sorted(vars(dataset).items())})
+
+
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_two_loaders_over_one_dataset_do_not_see_each_other(samples, num_workers):
+    dataset = ImageDataset(samples, split='val')
+    before, alone = state_of(dataset), []
+    makers = [lambda: create_loader(dataset, 16, 20, num_workers=num_workers, **CPU),
+              lambda: create_loader(dataset, 24, 20, True, seed=1, mean=0.5, std=0.5, num_workers=num_workers, **CPU)]
+    alone = [collected(make()) for make in makers]
+    together = [[], []]
+    for pair in zip(*[make() for make in makers], strict=True):
+        for found, batch in zip(together, pair, strict=True): found.append([part.clone() for part in batch])
+    for a, b in zip(alone, together, strict=True): assert_equal(a, b)
+    assert state_of(dataset) == before and dataset.transform is None
+
+
+def test_dataset_is_proxied(samples):
+    dataset = ImageDataset(samples, split='val')
+    loader = create_loader(dataset, 16, 20, num_workers=0, **CPU)
+    assert loader.dataset is dataset and len(loader) == 4 and len(loader.sampler) == 80
+    assert loader.mixup_enabled is False
+    assert 'PrefetchLoader' in repr(loader)
+
+
+# ---- no hang
+
+# torch raises from a signal handler, wherever the program is at that moment: such tests run in a program of their own
+KILLED = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import psutil
+from loader_parts import Coded, Slow, Suicidal
+from timmdata.loader import create_loader
+if __name__ == '__main__':
+    loader = create_loader({dataset}, 8, 4, device='cpu', **{settings})
+    for attempt in range(1 + {kill!r}):   # the second time the pool is broken: an error again, no wait
+        try:
+            for k, _ in enumerate(loader):
+                if {kill!r} and k == 0: psutil.Process().children()[0].kill()
+        except RuntimeError as error: print(str(error).replace(chr(10), ' ')[:200], flush=True)
+        except (ConnectionError, EOFError): print('the worker took its batches along')   # torch's way of sending them by file descriptor
+        else: print('no error')
+"""
+
+
+def run_program(tmp_path, code: str, **values) -> subprocess.CompletedProcess:
+    "Run a program that uses `loader_parts`."
+    script = tmp_path/'program.py'
+    script.write_text(code.format(tests=str(ROOT/'tests'), **values))
+    return subprocess.run([sys.executable, script], env={**os.environ, 'PYTHONPATH': str(ROOT)}, capture_output=True,
+                          text=True, timeout=45)
+
+
+@pytest.mark.parametrize('dataset, settings, kill', [
+    ('Suicidal(40, 21)', dict(num_workers=2), False), ('Slow(40, 8, 60)', dict(num_workers=1), True)], ids=['itself',
+                                            'from outside'])
+def test_killed_worker_is_an_error_within_seconds(tmp_path, dataset, settings, kill):
+    done = run_program(tmp_path, KILLED, dataset=dataset, settings=settings, kill=kill)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 1 + kill and all('worker' in line for line in lines), lines
+
+
+@pytest.mark.parametrize('settings',
+                         [dict(num_workers=0), dict(num_workers=2), dict(num_workers=1, use_prefetcher=False)], ids=str)
+def test_error_of_the_dataset_reaches_the_caller_and_the_loader_lives(settings):
+    loader = create_loader(Failing(12, 9), 8, 4, **{**CPU, **settings})
+    for _ in range(2):
+        seen = 0
+        with pytest.raises(ZeroDivisionError, match='one sample is bad'):
+            for _ in loader: seen += 1
+        assert seen == 2
+
+
+@pytest.mark.parametrize('num_workers', [0, 2])
+def test_unreadable_file_is_named(samples, num_workers):
+    loader = create_loader(ImageDataset(samples/'oddities'), 8, 2, num_workers=num_workers, **CPU)
+    with pytest.raises(ImageReadError, match=r'(empty|text|truncated)\.jpg \(index \d+\)'): list(loader)
+
+
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_error_of_the_transform_keeps_its_type(num_workers):
+    with pytest.raises(ValueError, match='cannot transform this'):
+        list(create_loader(Coded(12), 4, 4, transform=Refuse(), num_workers=num_workers, **CPU))
+
+
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_error_of_the_transform_names_the_sample(num_workers):
+    with pytest.raises(ValueError) as raised:
+        list(create_loader(Coded(12), 4, 4, transform=Refuse(), num_workers=num_workers, **CPU))
+    assert 'index 5' in '\n'.join([str(raised.value), *getattr(raised.value, '__notes__', [])])
+
+
+@pytest.mark.parametrize('persistent_workers', [True, False])
+def test_error_in_a_worker_does_not_keep_the_workers(persistent_workers):
+    gc.collect()
+    gc.disable()
+    try:
+        loader = create_loader(Failing(12, 9), 8, 4, num_workers=2, persistent_workers=persistent_workers, **CPU)
+        try: list(loader)
+        except ZeroDivisionError: pass
+        del loader
+        wait_until(lambda: not children(), 'the workers live on', seconds=2)
+    finally: gc.enable()
+
+
+def test_timeout_is_an_error():
+    loader = create_loader(Slow(8, 4, 30), 8, 4, num_workers=1, timeout=1, **CPU)
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match='timed out after 1 seconds'): list(loader)
+    del loader
+    gc.collect()
+    assert time.monotonic() - start < 20
+
+
+def test_loop_inside_a_loop_does_not_disturb_the_outer_one_without_persistent_workers():
+    loader = create_loader(Coded(24), 8, 4, num_workers=1, persistent_workers=False, **CPU)
+    assert len([next(iter(loader)) for _ in loader]) == 6
+
+
+def test_loop_inside_a_loop_does_not_disturb_the_outer_one():
+    loader, targets = create_loader(Coded(24), 8, 4, num_workers=1, **CPU), []
+    for k, (_, target) in enumerate(loader):
+        targets += target.tolist()
+        if k == 2: next(iter(loader))
+        if k > 8: break
+    assert targets == list(range(24))
+
+
+# ---- no leak
+
+@pytest.mark.parametrize('how', ['break', 'exception', 'iterator', 'finished', 'never started'])
+@pytest.mark.parametrize('persistent_workers', [True, False])
+def test_nothing_is_left_when_the_loader_is_gone(how, persistent_workers):
+    loader = create_loader(Coded(64), 8, 4, num_workers=2, persistent_workers=persistent_workers, **CPU)
+    if how == 'break':
+        for _ in loader: break
+    elif how == 'exception':
+        with pytest.raises(ZeroDivisionError):
+            for _ in loader: raise ZeroDivisionError
+    elif how == 'iterator':
+        iterator = iter(loader)
+        next(iterator)
+        assert len(children()) == 2
+        del iterator
+    elif how == 'finished': assert len(list(loader)) == 16
+    del loader
+    gc.collect()
+    wait_until(lambda: not children(), f'{len(children())} processes are left')
+
+
+def test_persistent_workers_are_the_same_and_others_are_not():
+    kept, fresh = (create_loader(Reporting(16), 8, 4, num_workers=2, persistent_workers=p, **CPU)
+                   for p in (True, False))
+    processes = [{int(t) for _, targets in loader for t in targets} for loader in (kept, kept, fresh, fresh)]
+    assert processes[0] == processes[1] and len(processes[0]) == 2 and not processes[2] & processes[3]
+    assert os.getpid() not in set.union(*processes)
+
+
+@pytest.mark.parametrize('num_workers', [0, 2])
+def test_threads_files_and_memory_are_stable_over_epochs(num_workers):
+    process = psutil.Process()
+    loader = create_loader(Coded(600), 64, 50, True, re_prob=0.5, num_workers=num_workers, **CPU)
+    def measure():
+        gc.collect()
+        return process.num_threads(), len(children())
+    for _ in range(2): list(loader)
+    before, files, memory = measure(), process.num_fds(), process.memory_info().rss
+    for _ in range(3):
+        for _ in loader: pass
+    assert measure() == before
+    assert process.num_fds() < files + 6   # 27 batches came; the last ones' may still be open
+    assert process.memory_info().rss - memory < 60e6   # an epoch is 29 MB of floats, and three were made
+
+
+INTERRUPTED = '''
+import sys, time, torch
+sys.path.insert(0, {tests!r})
+from loader_parts import Coded, Slow
+from timmdata.loader import create_loader
+if __name__ == '__main__':
+    loader = create_loader(Slow(400, 8, {seconds}), 8, 4, num_workers=2, device='cpu', **{settings})
+    try:
+        for k, _ in enumerate(loader):
+            print('batch', k, flush=True)
+            time.sleep(0.05)
+    except KeyboardInterrupt:
+        print('interrupted', flush=True)
+        raise SystemExit(7)
+'''
+
+
+@pytest.mark.parametrize('seconds, group, settings', [
+    (0, False, dict(use_prefetcher=False)), (60, True, dict())], ids=['supervisor', 'Ctrl-C, stuck'])
+def test_interrupt_ends_the_program_and_its_workers(tmp_path, seconds, group, settings):
+    "SIGINT to the process alone or to its group, in the loop's body or while it waits for a worker that is stuck."
+    script = tmp_path/'interrupted.py'
+    script.write_text(INTERRUPTED.format(tests=str(ROOT/'tests'), seconds=seconds, settings=settings))
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    program = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env=env, start_new_session=True)
+    try:
+        assert program.stdout.readline() == 'batch 0\n'
+        workers = psutil.Process(program.pid).children(recursive=True)
+        time.sleep(0.6)
+        start = time.monotonic()
+        if group: os.killpg(program.pid, signal.SIGINT)
+        else: program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=30)
+        assert program.returncode == 7 and 'interrupted' in out, err
+        assert time.monotonic() - start < 20 and workers
+        wait_until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in workers),
+                   'orphans are left')
+    finally:
+        if program.poll() is None: program.kill()
+
+
+# ---- several processes
+
+@pytest.fixture(scope='module')
+def ranks(tmp_path_factory):
+    "What the two processes of a distributed run have seen; one run for all cases, because starting it takes seconds."
+    folder = tmp_path_factory.mktemp('ranks')
+    torch.multiprocessing.spawn(run_rank, (str(folder/'init'), str(folder/'rank'), SHARES), nprocs=2)
+    return [json.loads((folder/f'rank{rank}.json').read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize('case', [0, 1])
+def test_two_ranks_have_disjoint_shares(ranks, case):
+    (num, is_training), ranks = SHARES[case], [rank[case] for rank in ranks]
+    for epoch in (0, 1):
+        shares = [[t for batch in rank['epochs'][epoch] for t in batch] for rank in ranks]
+        assert len(ranks[0]['epochs'][epoch]) == len(ranks[1]['epochs'][epoch]) == ranks[0]['length'] == ranks[1]['length']
+        if is_training: assert not set(shares[0]) & set(shares[1]) and len(shares[0]) == len(shares[1]) == 12
+        # the first one twice, so that the ranks have equally many
+        else: assert sorted(shares[0] + shares[1]) == sorted([*range(num), 0])
+    assert (ranks[0]['epochs'][0] != ranks[0]['epochs'][1]) == is_training
+
+
+# ---- what may be loaded
+
+@pytest.mark.parametrize('num_workers', [0, 1, 2, 3])
+@pytest.mark.parametrize('kind', [Stream, SplitStream])
+def test_stream_is_divided_among_workers(kind, num_workers):
+    loader = create_loader(IterableImageDataset(reader=kind(23)), 8, 4, num_workers=num_workers, **CPU)
+    for _ in range(2):
+        with warnings.catch_warnings():
+            # torch warns if more come than were promised
+            warnings.filterwarnings('error', message='Length of IterableDataset')
+            targets = [int(t) for _, batch in loader for t in batch]
+        assert sorted(targets) == list(range(23))
+    if num_workers == 0: assert targets == sorted(targets)
+
+
+def test_stream_is_told_the_workers_and_the_epoch():
+    reader = SplitStream(23)
+    loader = create_loader(IterableImageDataset(reader=reader), 8, 4, num_workers=3, persistent_workers=False, **CPU)
+    loader.set_epoch(5)
+    assert (reader.num_workers, reader.epoch) == (3, 5)
+
+
+def test_stream_with_bad_samples(samples):
+    class Files:
+        def __iter__(self):
+            return (((path.read_bytes(), k) for k, path in enumerate(sorted((samples/'oddities').iterdir()))))
+    dataset = IterableImageDataset(reader=Files(), on_error='skip')
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        targets = sorted(int(t) for _,
+            batch in create_loader(dataset, 8, 4, num_workers=2, multiprocessing_context='fork', **CPU) for t in batch)
+    bad = [sample.index for sample in dataset.bad_samples]
+    assert len(bad) == 3 and sorted(targets + bad) == list(range(11))
+    with pytest.raises(ImageReadError, match='sample [0-9]+ of the stream'):
+        list(create_loader(IterableImageDataset(reader=Files()), 8, 4, num_workers=0, **CPU))
+
+
+def test_stream_repeats_with_the_seed():
+    first, second = (collected(create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, transform=Noise(), seed=3,
+                                            num_workers=0, **CPU)) for _ in range(2))
+    assert_equal(first, second)
+
+
+def test_torchvisions_cifar10(tmp_path, monkeypatch):
+    folder = tmp_path/CIFAR10.base_folder
+    folder.mkdir()
+    import pickle
+    rng = np.random.default_rng(0)
+    for name, _ in [*CIFAR10.train_list, *CIFAR10.test_list]:
+        (folder/name).write_bytes(pickle.dumps(dict(data=rng.integers(0, 256, (6, 3072), np.uint8),
+                                                labels=list(range(6)))))
+    (folder/CIFAR10.meta['filename']).write_bytes(pickle.dumps({CIFAR10.meta['key']: list('abcdefghij')}))
+    monkeypatch.setattr(CIFAR10, '_check_integrity', lambda self: True)
+    monkeypatch.setattr('torchvision.datasets.cifar.check_integrity', lambda *args: True)
+    dataset = CIFAR10(str(tmp_path))
+    images, targets = zip(*create_loader(dataset, 32, 10, num_workers=1, crop_pct=1., mean=0., std=1 / 255, **CPU))
+    assert torch.cat(targets).tolist() == dataset.targets and len(dataset) == 30
+    assert torch.equal(torch.cat(images).permute(0, 2, 3, 1).round().byte(), torch.from_numpy(dataset.data))
+
+
+def test_torchvisions_voc_detection(tmp_path):
+    base = tmp_path/'VOCdevkit/VOC2012'
+    for name in 'JPEGImages', 'Annotations', 'ImageSets/Main': (base/name).mkdir(parents=True)
+    names = [f'{k:06}' for k in range(3)]
+    (base/'ImageSets/Main/train.txt').write_text('\n'.join(names))
+    for k, name in enumerate(names):
+        Image.new('RGB', (40 + k, 30)).save(base/f'JPEGImages/{name}.jpg')
+        boxes = '<object><name>dog</name></object>' * (k + 1)
+        (base/f'Annotations/{name}.xml').write_text(f'<annotation><filename>{name}.jpg</filename>{boxes}</annotation>')
+    images, targets = next(iter(create_loader(VOCDetection(str(tmp_path), image_set='train'), 24, 3, num_workers=1,
+                                            **CPU)))
+    assert images.shape == (3, 3, 24, 24)
+    assert [t['annotation']['filename'] for t in targets] == [f'{n}.jpg' for n in names]
+    assert [len(t['annotation']['object']) for t in targets] == [1, 2, 3]
+
+
+@pytest.mark.parametrize('num_workers', [0, 2])
+def test_torchvisions_fake_data_and_dict_samples(num_workers):
+    images, targets = next(iter(create_loader(FakeData(8, (3, 20, 30), 10), 16, 8, num_workers=num_workers, **CPU)))
+    assert images.shape == (8, 3, 16, 16) and targets.dtype == torch.int64
+    batches = list(create_loader(Fields(8), 8, 4, num_workers=num_workers, **CPU))
+    assert [b['name'] for b in batches] == [[f'{k}.jpg' for k in range(4)], [f'{k}.jpg' for k in range(4, 8)]]
+    assert batches[1]['box'][:, 3].tolist() == [4., 5., 6., 7.] and batches[0]['image'].dtype == torch.float32
+
+
+@pytest.mark.parametrize('convert', [
+    lambda image: image, np.asarray, lambda image: torch.from_numpy(np.array(image)).permute(2, 0,
+                                            1), lambda image: image.convert('RGB').copy()],
+    ids=['PIL', 'array', 'tensor', 'copy'])
+def test_users_list_of_samples(convert):
+    data = [(convert(Coded(300)[k][0]), k) for k in (0, 7, 290)]
+    images, targets = next(iter(create_loader(data, 8, 3, num_workers=0, crop_pct=1., mean=0., std=1 / 255, **CPU)))
+    assert images[:, 0, 0, 0].round().tolist() == [0, 7, 34] and images[:, 2, 0, 0].round().tolist() == [0, 0, 1]
+    assert targets.tolist() == [0, 7, 290]
+
+
+@pytest.mark.parametrize('sampler', [
+    SequentialSampler(range(12)), RandomSampler(range(12)), WeightedRandomSampler([1.] * 12, 20), [5, 3, 5,
+                                            1], np.array([2, 0])], ids=lambda s: type(s).__name__)
+def test_users_sampler_decides(sampler):
+    loader = create_loader(Coded(12), 8, 4, sampler=sampler, num_workers=1, **CPU)
+    targets = [int(t) for _, batch in loader for t in batch]
+    assert len(targets) == len(sampler)
+    if isinstance(sampler, (list, np.ndarray)): assert targets == list(sampler)
+
+
+def test_users_collate_function():
+    loader = create_loader(Coded(12), 8, 4, collate_fn=plain_collate, num_workers=1, **CPU)
+    assert [targets.tolist() for _, targets in loader] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+# ---- unreadable files
+
+@pytest.mark.parametrize('num_workers', [0, 3])
+def test_skipped_files_are_left_out_and_written_down(samples, num_workers):
+    dataset = ImageDataset(samples/'oddities', on_error='skip')
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        sizes = [[len(images) for images, _ in create_loader(dataset, 8, 2, num_workers=num_workers, **CPU)]
+                 for _ in range(2)]
+    assert sum(sizes[0]) == sum(sizes[1]) == 8 and 0 not in sizes[0]
+    assert {sample.path for sample in dataset.bad_samples} == {'empty.jpg', 'text.jpg', 'truncated.jpg'}
+    assert all(sample.replaced_by is None and sample.cause for sample in dataset.bad_samples)
+
+
+def test_replaced_files_are_the_same_with_any_workers(samples):
+    found = []
+    for num_workers in (0, 1, 3):
+        dataset = ImageDataset(samples/'oddities', on_error='replace', replace_seed=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            loader = create_loader(dataset, 8, 4, True, drop_last=False, seed=2, num_workers=num_workers, **CPU)
+            found.append((torch.cat([images for images, _ in loader]),
+                          [(s.index, s.replaced_by) for s in dataset.bad_samples]))
+    assert all(torch.equal(found[0][0], images) and found[0][1] == ledger for images, ledger in found[1:])
+    assert len(found[0][0]) == 11 and len(found[0][1]) == 3
+
+
+def test_skipped_files_do_not_reach_the_users_collate_function(samples):
+    dataset = ImageDataset(samples/'oddities', on_error='skip')
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        assert sum(len(images) for images,
+                   _ in create_loader(dataset, 8, 4, collate_fn=plain_collate, num_workers=0, **CPU)) == 8
+
+
+def test_evaluation_does_not_substitute_in_a_subset_either(samples):
+    with pytest.raises(ValueError, match='never substitutes'):
+        create_loader(Subset(ImageDataset(samples, on_error='replace'), [0]), 8, 4)
+
+
+# ---- wrong arguments
+
+WRONG = [
+    (ValueError, 'batch_size', dict(batch_size=0)), (ValueError, 'batch_size', dict(batch_size=-4)), (ValueError,
+                                            'batch_size', dict(batch_size=True)),
+    (ValueError, 'batch_size', dict(batch_size=2.5)), (ValueError, 'batch_size', dict(batch_size='8')), (ValueError,
+                                            'batch_size', dict(batch_size=None)),
+    (ValueError, 'num_workers', dict(num_workers=-1)), (ValueError, 'num_workers', dict(num_workers=1.)), (ValueError,
+                                            'num_workers', dict(num_workers=True)),
+    *[(ValueError, 'input_size', dict(input_size=size))
+      for size in (0, -8, 2.5, '224', (), (8,), (3, 8, 0), (1, 3, 8, 8), (8, None), True, None)],
+    (ValueError, 'mean has 2 values', dict(input_size=(3, 8, 8), mean=(0.5, 0.5))), (ValueError, 'std has 2 values',
+                                            dict(input_size=(3, 8, 8), std=(0.5, 0.5))),
+    (ValueError, 'mean has 3 values', dict(input_size=(4, 8, 8))), (ValueError, 'std', dict(std=0.)), (ValueError,
+                                            'std', dict(std=(1., -1., 1.))),
+    (ValueError, 'crop_mode', dict(crop_mode='centre')), (ValueError, 'crop_pct', dict(crop_pct=0.)), (ValueError,
+                                            'crop_pct', dict(crop_pct=-1)),
+    (ValueError, 'interpolation', dict(interpolation='cubic')), (ValueError, 'border', dict(crop_border_pixels=-1)),
+    (ValueError, 'train_crop_mode', dict(is_training=True, train_crop_mode='x')), (ValueError, 'scale',
+                                            dict(is_training=True, scale=(1., 0.5))),
+    (ValueError, 'ratio', dict(is_training=True, ratio=(0., 1.))), (ValueError, 'hflip',
+                                            dict(is_training=True, hflip=1.5)),
+    (ValueError, 'vflip', dict(is_training=True, vflip=-0.1)), (ValueError, 'color_jitter',
+                                            dict(is_training=True, color_jitter=(0.1, 0.1))),
+    (ValueError, 'color_jitter', dict(is_training=True, color_jitter=-1.)), (ValueError, 're_prob',
+                                            dict(is_training=True, re_prob=1.5)),
+    (ValueError, 're_mode', dict(is_training=True, re_prob=0.5, re_mode='x')), (ValueError, 're_count',
+                                            dict(is_training=True, re_prob=0.5, re_count=-1)),
+    (NotImplementedError, 'auto_augment', dict(is_training=True, auto_augment='rand-m9')), (NotImplementedError,
+                                            'num_aug_splits', dict(num_aug_splits=3)),
+    (NotImplementedError, 'num_aug_repeats', dict(num_aug_repeats=3)), (NotImplementedError, 'tf_preprocessing',
+                                            dict(tf_preprocessing=True)),
+    (ValueError, 'worker_seeding', dict(worker_seeding='none')), (ValueError, 'sampler decides',
+                                            dict(sampler=[0], shuffle=True)),
+    (ValueError, 'sampler decides', dict(sampler=[0], distributed=True)), (ValueError, 'do not fill one batch',
+                                            dict(is_training=True, batch_size=13)),
+    (TypeError, 'img_dtype', dict(img_dtype=torch.uint8)), (RuntimeError, 'device',
+                                            dict(device='nonsense')), (TypeError, 'dataset', dict(dataset=iter([]))),
+    (TypeError, 'dataset', dict(dataset=None)), (TypeError, 'batch_choise_seed', dict(batch_choise_seed=1)),
+    (ValueError, 'a stream decides', dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)),
+    (ValueError, 'never substitutes', dict(dataset=type('D', (Coded,), {'on_error': 'replace'})(12)))]
+
+
+@pytest.mark.parametrize('error, message, wrong', WRONG, ids=lambda v: ' '.join(v)
+                         if isinstance(v, dict) else getattr(v, '__name__', ''))
+def test_wrong_argument_is_an_error_before_the_first_batch(error, message, wrong):
+    right = dict(dataset=Coded(12), input_size=8, batch_size=4, num_workers=0, device='cpu')
+    create_loader(**right)
+    with pytest.raises(error, match=message): create_loader(**{**right, **wrong})
+
+
+LATE = [dict(is_training=True, re_prob=0.5, re_count=2.5), dict(std=0., use_prefetcher=False),
+        dict(is_training=True, seed=2**63)]
+
+
+@pytest.mark.parametrize('wrong', LATE, ids=str)
+def test_wrong_argument_is_an_early_error_too(wrong):
+    with pytest.raises((ValueError, TypeError)):
+        create_loader(**{**dict(dataset=Coded(12), input_size=8, batch_size=4, num_workers=0, device='cpu'), **wrong})
+
+
+@pytest.mark.parametrize('image, message', [
+    (torch.rand(3, 8, 8), 'float32'), (np.zeros((8, 8, 3), np.uint16), 'uint16'), ('a.jpg', 'str'), (None, 'NoneType')])
+def test_wrong_images_are_errors(image, message):
+    with pytest.raises(TypeError, match=message): list(create_loader([(image, 0)], 8, 1, num_workers=0, **CPU))
+
+
+def test_wrong_number_of_channels_is_an_error():
+    with pytest.raises(ValueError, match='1 channels.*mean has 3'):
+        list(create_loader([(Image.new('L', (8, 8)), 0)], 8, 1, num_workers=0, **CPU))
+
+
+def test_loader_of_nothing_gives_nothing():
+    loader = create_loader([], 8, 4, num_workers=0, **CPU)
+    assert len(loader) == 0 and list(loader) == []

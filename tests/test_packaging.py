@@ -1,0 +1,109 @@
+"The source distribution and the wheel: what is in them, what they require, which Python they need."
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email.parser import Parser
+
+import pytest
+from notebooks import read_settings
+from synthetic import ROOT
+
+pytestmark = pytest.mark.timeout(180)
+SOURCES = ['timmdata', 'tools', 'tests', 'docs', 'benchmarks', 'nbs', 'setup.py', 'settings.ini', 'MANIFEST.in',
+           'pyproject.toml', 'README.md', 'LICENSE', 'CHANGELOG.md']
+
+
+@pytest.fixture(scope='module')
+def built(tmp_path_factory):
+    "The folder with the built sdist and the wheel made from it; the checkout is left alone."
+    base = tmp_path_factory.mktemp('build')
+    for name in SOURCES:
+        source = ROOT/name
+        if source.is_dir(): shutil.copytree(source, base/name, ignore=shutil.ignore_patterns('__pycache__'))
+        elif source.exists(): shutil.copy2(source, base/name)
+    command = [sys.executable, '-m', 'build', '--no-isolation', '--outdir', str(base/'dist')]
+    done = subprocess.run(command, cwd=base, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return base/'dist'
+
+
+@pytest.fixture(scope='module')
+def wheel(built):
+    "The wheel, open."
+    path, = built.glob('*.whl')
+    with zipfile.ZipFile(path) as archive: yield archive
+
+
+@pytest.fixture(scope='module')
+def metadata(wheel):
+    "The wheel's METADATA."
+    name, = [n for n in wheel.namelist() if n.endswith('.dist-info/METADATA')]
+    return Parser().parsestr(wheel.read(name).decode())
+
+
+def normalise(requirement: str) -> str:
+    return re.sub(r'\s', '', requirement)
+
+
+def test_wheel_holds_the_modules_and_nothing_else(wheel):
+    version = read_settings()['version']
+    assert wheel.filename.endswith(f'timmdata-{version}-py3-none-any.whl')
+    held = {n for n in wheel.namelist() if not n.startswith(f'timmdata-{version}.dist-info/')}
+    assert held == {p.relative_to(ROOT).as_posix() for p in (ROOT/'timmdata').rglob('*.py')}
+
+
+def test_wheel_holds_the_licence_and_the_command(wheel):
+    texts = {n.split('/', 1)[1]: wheel.read(n).decode() for n in wheel.namelist() if '.dist-info/' in n}
+    licence, = [text for name, text in texts.items() if name.endswith('LICENSE')]
+    assert licence == (ROOT/'LICENSE').read_text(encoding='utf-8')
+    assert texts['entry_points.txt'].split() == ['[console_scripts]', 'timmdata', '=', 'timmdata.cli:main']
+
+
+def test_metadata_requires_only_what_runs(metadata):
+    settings = read_settings()
+    assert metadata['Requires-Python'] == f">={settings['min_python']}"
+    required = [normalise(r) for r in metadata.get_all('Requires-Dist')]
+    assert {r for r in required if ';' not in r} == set(settings['requirements'].split())
+    for extra in ('demo', 'dev'):
+        found = {r.split(';')[0] for r in required if re.search(rf'extra==.{extra}.$', r)}
+        assert found == set(settings[f'{extra}_requirements'].split())
+    assert set(metadata.get_all('Provides-Extra')) == {'demo', 'dev'}
+
+
+def test_description_shows_its_pictures_anywhere(metadata):
+    text = metadata.get_payload()
+    assert text.count('![') == (ROOT/'README.md').read_text(encoding='utf-8').count('![')
+    assert all(url.startswith('https://') for url in re.findall(r'!\[[^\]]*\]\(([^)]+)\)', text))
+
+
+def test_sdist_holds_what_the_build_needs(built):
+    path, = built.glob('*.tar.gz')
+    with tarfile.open(path) as archive: held = {n.partition('/')[2] for n in archive.getnames()}
+    assert {'setup.py', 'settings.ini', 'pyproject.toml', 'README.md', 'LICENSE', 'CHANGELOG.md'} <= held
+    assert not [n for n in held if n.split('/')[0] in ('nbs', 'tests', 'tools', 'docs', 'benchmarks')]
+
+
+def test_wheel_imports_on_its_own(wheel, tmp_path):
+    wheel.extractall(tmp_path)
+    code = 'import sys; sys.path.insert(0, "."); import timmdata; print(timmdata.__file__, timmdata.__version__)'
+    done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.split() == [str(tmp_path/'timmdata/__init__.py'), read_settings()['version']], done.stderr
+
+
+def parses_as_python_3_10(source: str) -> bool:
+    try: ast.parse(source, feature_version=(3, 10))
+    except SyntaxError: return False
+    return True
+
+
+def test_sources_parse_as_python_3_10():
+    paths = [p for folder in ('timmdata', 'tools', 'tests', 'docs', 'benchmarks') for p in (ROOT/folder).rglob('*.py')]
+    assert paths and [p for p in paths if not parses_as_python_3_10(p.read_text(encoding='utf-8'))] == []
+
+
+def test_newer_syntax_is_seen():
+    assert not parses_as_python_3_10('try: pass\nexcept* ValueError: pass')

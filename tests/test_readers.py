@@ -1,0 +1,426 @@
+"Folders as they are found: links, loops, strange names, splits of all fashions, class maps that lie, an index that is old."
+import json
+import os
+import pickle
+import shutil
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import timmdata.readers as readers
+from timmdata import img_extensions
+from timmdata.bad_samples import ImageReadError
+from timmdata.class_map import build_class_map, load_class_map
+from timmdata.dataset import ImageDataset
+from timmdata.readers import ReaderImageFolder, create_reader, find_splits, resolve_split, scan_folder
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    "Make folders and files: a name that ends with / is a folder."
+    def make(*names: str, root='data') -> Path:
+        (tmp_path/root).mkdir(exist_ok=True)
+        for name in names:
+            path = tmp_path/root/name
+            (path if name.endswith('/') else path.parent).mkdir(parents=True, exist_ok=True)
+            if not name.endswith('/'): path.write_bytes(b'content of ' + name.encode())
+        return tmp_path/root
+    return make
+
+
+@pytest.fixture
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        yield
+
+
+def listing(reader) -> dict[str, int]: return {reader.filename(k): reader.samples[k][1] for k in range(len(reader))}
+
+
+# ---- links
+
+def test_linked_files_and_folders_are_followed(tree, tmp_path):
+    elsewhere = tree('far/1.jpg', root='elsewhere')
+    root = tree('a/1.jpg')
+    os.symlink(elsewhere/'far', root/'b')
+    os.symlink(elsewhere/'far/1.jpg', root/'a/2.jpg')
+    assert listing(ReaderImageFolder(root)) == {'a/1.jpg': 0, 'a/2.jpg': 0, 'b/1.jpg': 1}
+    os.symlink(root, tmp_path/'link')
+    assert listing(ReaderImageFolder(tmp_path/'link')) == listing(ReaderImageFolder(root))
+
+
+@pytest.mark.parametrize('target', ['.', '..', '../..', '../a'])
+def test_link_to_a_folder_above_is_not_followed(tree, target):
+    root = tree('x/a/1.jpg')
+    os.symlink(target, root/'x/a/loop')
+    assert ReaderImageFolder(root).filenames() == ['x/a/1.jpg']
+
+
+def test_links_that_loop_together_are_not_followed(tree):
+    root = tree('a/1.jpg', 'b/2.jpg')
+    os.symlink('../b', root/'a/to_b')
+    os.symlink('../a', root/'b/to_a')
+    assert ReaderImageFolder(root).filenames() == ['a/1.jpg', 'a/to_b/2.jpg', 'b/2.jpg', 'b/to_a/1.jpg']
+
+
+@pytest.mark.parametrize('name', ['loop', 'loop.jpg'])
+def test_link_to_itself_does_not_end_the_scan(tree, name, quiet):
+    root = tree('a/1.jpg')
+    os.symlink(name, root/'a'/name)
+    assert 'a/1.jpg' in ReaderImageFolder(root).filenames()
+
+
+def test_broken_link_is_found_and_is_an_error_when_read(tree):
+    root = tree('a/1.jpg')
+    os.symlink('gone.jpg', root/'a/2.jpg')
+    dataset = ImageDataset(root)
+    assert dataset.filenames() == ['a/1.jpg', 'a/2.jpg']
+    with pytest.raises(ImageReadError, match=r'a/2\.jpg \(index 1\).*FileNotFoundError'): dataset[1]
+
+
+# ---- names
+
+@pytest.mark.skipif(os.name == 'nt' or os.uname().sysname == 'Darwin', reason='this file system takes valid text only')
+@pytest.mark.parametrize('index_file', [None, 'index.npz'])
+def test_names_that_are_no_text(tmp_path, index_file):
+    root = os.fsencode(tmp_path/'data')
+    for name in b'a\xff/1\xfe.jpg', b'a\xff/2.jpg', 'ü/é.jpg'.encode(), b'b c/ x.jpg':
+        os.makedirs(os.path.dirname(root + b'/' + name), exist_ok=True)
+        with open(root + b'/' + name, 'wb') as file: file.write(name)
+    index_file = index_file and tmp_path/index_file
+    for _ in range(2):   # the second time from the index
+        reader = ReaderImageFolder(tmp_path/'data', index_file=index_file)
+        assert all(data == os.fsencode(name) for name,
+                   (data, _) in zip(reader.filenames(), [reader[k] for k in range(4)], strict=True))
+        assert len(reader) == 4 and sorted(reader.class_to_idx.values()) == [0, 1, 2]
+    assert os.fsdecode(b'a\xff') in reader.class_to_idx
+
+
+def test_extensions_in_any_case(tree):
+    root = tree('a/1.JPG', 'a/2.Jpeg', 'a/3.pNg', 'a/4.txt', 'a/jpg', 'a/.jpg', 'a/5.jpg.bak', 'a/6.tar.jpg')
+    assert ReaderImageFolder(root).filenames(basename=True) == ['1.JPG', '2.Jpeg', '3.pNg', '6.tar.jpg']
+    root = tree('b/1.WebP', 'b/2.jpg')
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')   # what the user chose needs no warning
+        assert ReaderImageFolder(root, extensions='.webp').filenames() == ['b/1.WebP']
+    with pytest.warns(UserWarning, match=r'1 \.webp'): ReaderImageFolder(root)
+
+
+@pytest.mark.parametrize('extensions', ['jpg', [], [''], ['.'], [1], '.jpg;png'])
+def test_wrong_extensions(tree, extensions):
+    with pytest.raises(ValueError, match='extensions must be like .jpg|found no image') as raised:
+        ReaderImageFolder(tree('a/1.tif'), extensions=extensions)
+    assert extensions == [] or 'must be like' in str(raised.value)
+
+
+@pytest.fixture
+def extensions_put_back():
+    before = img_extensions.get_img_extensions()
+    yield
+    img_extensions.set_img_extensions(before)
+
+
+def test_extensions_can_be_changed_for_all(tree, extensions_put_back):
+    root = tree('a/1.jpg', 'a/2.webp')
+    img_extensions.add_img_extensions('.WEBP')
+    assert len(ReaderImageFolder(root)) == 2 and img_extensions.is_img_extension('.webp')
+    img_extensions.del_img_extensions(('.webp', '.png'))
+    with pytest.warns(UserWarning, match='1 .webp'): assert len(ReaderImageFolder(root)) == 1
+    assert img_extensions.get_img_extensions() == ('.jpg', '.jpeg')
+    assert img_extensions.get_img_extensions(as_set=True) == {'.jpg', '.jpeg'}
+    with pytest.raises(ValueError): img_extensions.del_img_extensions(('.jpg', '.jpeg'))
+
+
+def test_message_lists_the_extensions_that_were_asked_for(tree):
+    with pytest.raises(ValueError, match='read are .webp'): ReaderImageFolder(tree('a/1.jpg'), extensions='.webp')
+
+
+def test_hidden_files_and_folders_are_not_read(tree):
+    root = tree('a/1.jpg', 'a/.2.jpg', '.hidden/3.jpg', 'a/.ipynb_checkpoints/1.jpg', '.val/a/1.jpg', '.DS_Store')
+    assert listing(ReaderImageFolder(root)) == {'a/1.jpg': 0} and find_splits(root) == []
+
+
+def test_folder_named_like_an_image(tree):
+    assert listing(ReaderImageFolder(tree('a.jpg/1.jpg', 'b.jpg/'))) == {'a.jpg/1.jpg': 0}
+
+
+# ---- splits
+
+SPLITS = {   # files; split asked for; what comes, or what the error says
+    'train by default': (['train/a/1.jpg', 'val/a/2.jpg'], 'train', {'train/a/1.jpg': 0}),
+    'val': (['train/a/1.jpg', 'val/a/2.jpg'], 'val', {'val/a/2.jpg': 0}),
+    'validation is val': (['train/a/1.jpg', 'val/a/2.jpg'], 'validation', {'val/a/2.jpg': 0}),
+    'val is validation': (['training/a/1.jpg', 'validation/a/2.jpg'], 'val', {'validation/a/2.jpg': 0}),
+    'train is training': (['training/a/1.jpg', 'validation/a/2.jpg'], 'train', {'training/a/1.jpg': 0}),
+    'capitals': (['Train/a/1.jpg', 'TEST/a/2.jpg'], 'train', {'Train/a/1.jpg': 0}),
+    'capitals asked': (['train/a/1.jpg', 'val/a/2.jpg'], 'VAL', {'val/a/2.jpg': 0}),
+    'none reads all': (['train/a/1.jpg', 'val/a/2.jpg'], None, {'train/a/1.jpg': 0, 'val/a/2.jpg': 0}),
+    'empty reads all': (['train/a/1.jpg', 'val/a/2.jpg'], '', {'train/a/1.jpg': 0, 'val/a/2.jpg': 0}),
+    'only train': (['train/a/1.jpg'], 'train', {'train/a/1.jpg': 0}),
+    'only val': (['val/a/1.jpg'], 'train', "there is no split 'train'.*there is: val"),
+    'no test': (['train/a/1.jpg', 'val/a/2.jpg'], 'test', "no split 'test'.*there is: train, val"),
+    'not divided': (['a/1.jpg', 'b/2.jpg'], 'train', {'a/1.jpg': 0, 'b/2.jpg': 1}),
+    'not divided, val': (['a/1.jpg', 'b/2.jpg'], 'val', "no split 'val'.*there is: a, b"),
+    'class called train': (['train/1.jpg', 'bus/2.jpg'], 'train', {'bus/2.jpg': 0, 'train/1.jpg': 1}),
+    'class called train, in train': (['train/train/1.jpg', 'train/bus/2.jpg', 'val/bus/3.jpg'], 'train',
+                                     {'train/bus/2.jpg': 0, 'train/train/1.jpg': 1}),
+    'class called val, in val': (['train/val/1.jpg', 'train/a/1.jpg', 'val/val/1.jpg'], 'val', {'val/val/1.jpg': 1}),
+    'flat test': (['train/a/1.jpg', 'train/b/1.jpg', 'test/1.jpg'], 'test', {'test/1.jpg': -1}),
+    'flat train and val': (['train/1.jpg', 'val/2.jpg'], 'val', {'val/2.jpg': -1}),
+    'another name': (['train/a/1.jpg', 'holdout/a/2.jpg', 'holdout/b/3.jpg'], 'holdout',
+                     {'holdout/a/2.jpg': 0, 'holdout/b/3.jpg': 1}),
+    'two of a kind': (['val/a/1.jpg', 'validation/a/2.jpg', 'train/a/3.jpg'], 'valid',
+                      'could be any of val, validation'),
+    'two of a kind, exact': (['val/a/1.jpg', 'validation/a/2.jpg', 'train/a/3.jpg'], 'validation',
+                             {'validation/a/2.jpg': 0}),
+    'class missing in val': (['train/a/1.jpg', 'train/b/1.jpg', 'val/b/1.jpg'], 'val', {'val/b/1.jpg': 1}),
+    'class only in val': (['train/b/1.jpg', 'val/a/1.jpg', 'val/b/1.jpg'], 'train', {'train/b/1.jpg': 1}),
+    'empty class': (['train/a/', 'train/b/1.jpg', 'val/b/1.jpg'], 'train', {'train/b/1.jpg': 1}),
+    'empty class, not divided': (['a/', 'b/1.jpg'], 'train', {'b/1.jpg': 1}),
+    'deep': (['train/x/b/1.jpg', 'train/y/a/2.jpg', 'val/z/b/3.jpg'], 'val', {'val/z/b/3.jpg': 1}),
+    'natural order': (['c10/1.jpg', 'c9/1.jpg', 'c9/10.jpg', 'c9/9.jpg'], 'train',
+                      {'c9/1.jpg': 0, 'c9/9.jpg': 0, 'c9/10.jpg': 0, 'c10/1.jpg': 1}),
+}
+
+
+@pytest.mark.parametrize('name', SPLITS)
+def test_split(tree, name):
+    files, split, expected = SPLITS[name]
+    root = tree(*files)
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected): ImageDataset(root, split=split)
+    else:
+        found = listing(ImageDataset(root, split=split).reader)
+        assert found == expected and list(found) == list(expected)
+
+
+@pytest.mark.parametrize('name, split',
+                         [('train', 'train'), ('val', 'val'), ('validation', 'val'), ('Val', 'validation'),
+                          ('test', 'test'), ('val', 'train')])
+def test_root_that_is_a_split_already(tree, name, split):
+    root = tree(f'{name}/a/1.jpg', f'{name}/b/1.jpg')
+    assert listing(ReaderImageFolder(root/name, split)) == {'a/1.jpg': 0, 'b/1.jpg': 1}
+
+
+def test_split_of_a_relative_root(tree, monkeypatch):
+    monkeypatch.chdir(tree('val/a/1.jpg')/'val')
+    assert resolve_split('.', 'val') == '' and ReaderImageFolder('.', 'val').filenames() == ['a/1.jpg']
+
+
+def test_missing_root(tmp_path):
+    with pytest.raises(FileNotFoundError, match='there is no folder'): ImageDataset(tmp_path/'gone')
+    (tmp_path/'file').touch()
+    with pytest.raises(NotADirectoryError, match='is a file'): ImageDataset(tmp_path/'file')
+    with pytest.raises(ValueError, match='root is missing'): create_reader('', None)
+    with pytest.raises(NotImplementedError, match='not offered'): create_reader('tfds/cifar10', tmp_path)
+
+
+@pytest.mark.parametrize('files', [[], ['a/'], ['train/', 'val/'], ['a/readme.txt'], ['.a/1.jpg']])
+def test_root_without_images(tree, files):
+    with pytest.raises(ValueError, match='found no image'): ImageDataset(tree(*files))
+
+
+@pytest.mark.skipif(not hasattr(os, 'geteuid') or os.geteuid() == 0, reason='root may read everything')
+def test_folder_without_permission_is_an_error(tree):
+    root = tree('a/1.jpg', 'b/2.jpg')
+    (root/'b').chmod(0)
+    try:
+        with pytest.raises(PermissionError, match='b'): ReaderImageFolder(root)
+    finally: (root/'b').chmod(0o700)
+
+
+def test_images_beside_class_folders_are_left_out_aloud(tree):
+    root = tree('a/1.jpg', 'stray.jpg', 'more.png')
+    with pytest.warns(UserWarning, match='2 images are left out.*directly in the root'):
+        assert len(ReaderImageFolder(root)) == 1
+
+
+# ---- class maps
+
+def written(path: Path, content) -> Path:
+    path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content, encoding='utf-8')
+    return path
+
+
+MAPS = {'map.txt': 'b\na\n', 'map.csv': 'b,0\na,1\n', 'head.csv': 'class,index\nb,0\na,1\n',
+        'turned.csv': '0,b\n1,a\n', 'map.json': '{"b": 0, "a": 1}',
+        'list.json': '["b", "a"]', 'map.pkl': pickle.dumps({'b': 0,
+                                                'a': 1}), 'bom.txt': '\ufeffb\r\na\r\n', 'CAPS.TXT': 'b\na'}
+
+
+@pytest.mark.parametrize('name', MAPS)
+@pytest.mark.parametrize('place', ['beside', 'in the root'])
+def test_class_map_file(tree, tmp_path, name, place, monkeypatch):
+    root = tree('a/1.jpg', 'b/2.jpg')
+    path = written((root if place == 'in the root' else tmp_path)/name, MAPS[name])
+    for class_map in [name] if place == 'in the root' else [path, str(path), {'b': 0, 'a': 1}]:
+        assert listing(ReaderImageFolder(root, class_map=class_map)) == {'a/1.jpg': 1, 'b/2.jpg': 0}
+
+
+def test_class_map_chooses_merges_and_numbers(tree):
+    root = tree('a/1.jpg', 'b/2.jpg', 'c/3.jpg')
+    with pytest.warns(UserWarning, match='1 images are left out.*: c'):
+        assert listing(ReaderImageFolder(root, class_map={'a': 7, 'b': 7, 'absent': 3})) == {'a/1.jpg': 7, 'b/2.jpg': 7}
+    with pytest.raises(ValueError, match='none of the folders is in the class map'):
+        ReaderImageFolder(root, class_map={'x': 0})
+
+
+class Evil:
+    "Runs a command when it is unpickled."
+    def __init__(self, path): self.path = path
+    def __reduce__(self): return os.mkdir, (str(self.path),)
+
+
+def test_class_map_pickle_runs_no_code(tree, tmp_path):
+    for k, content in enumerate((Evil(tmp_path/'was here'), {'a': Evil(tmp_path/'was here')})):
+        path = written(tmp_path/f'{k}.pkl', pickle.dumps(content))
+        with pytest.raises(pickle.UnpicklingError, match='mkdir is not allowed'): load_class_map(path)
+    assert not (tmp_path/'was here').exists()
+    with open(path, 'rb') as file: pickle.load(file)   # the file is as bad as it should be
+    assert (tmp_path/'was here').exists()
+
+
+@pytest.mark.parametrize('name, content', [
+    ('a.txt', 'a\na\n'), ('a.txt', 'a\n\nb\n'), ('a.txt', ''), ('a.csv', 'a,0\na,1\n'), ('a.csv', 'a,0,1\n'), ('a.csv',
+                                            'a,0\nb,x\n'), ('a.csv', 'a,0\nb,-1\n'),
+    ('a.csv', 'a,0\nb,1.5\n'), ('a.json', '{"a": "0"}'), ('a.json', '{"a": -1}'), ('a.json', '{"a": true}'), ('a.json',
+                                            '{"a": 1.0}'), ('a.json', '{"a": 0, "a": 1}'),
+    ('a.json', '["a", "a"]'), ('a.json', '[]'), ('a.json', '5'), ('a.json', 'not json'), ('a.pkl',
+                                            pickle.dumps([1])), ('a.xml', '<a/>'), ('a', 'a')])
+def test_class_map_that_contradicts_itself(tmp_path, name, content):
+    with pytest.raises(ValueError): load_class_map(written(tmp_path/name, content))
+
+
+def test_class_map_that_is_missing(tree):
+    with pytest.raises(FileNotFoundError, match='no class map at'):
+        ReaderImageFolder(tree('a/1.jpg'), class_map='gone.txt')
+
+
+def test_empty_class_map_is_an_error(tree):
+    with pytest.raises(ValueError, match='at least one'): ReaderImageFolder(tree('a/1.jpg'), class_map={})
+
+
+def test_json_of_a_class_map_reads_back(tree, tmp_path):
+    reader = ReaderImageFolder(tree('a/1.jpg', 'B/1.jpg', 'c10/1.jpg', 'c9/1.jpg'))
+    assert list(reader.class_to_idx) == ['a', 'B', 'c9', 'c10']
+    assert reader.class_to_idx == build_class_map(reader.class_to_idx)
+    again = ReaderImageFolder(reader.root, class_map=written(tmp_path/'m.json', json.dumps(reader.class_to_idx)))
+    assert listing(again) == listing(reader)
+
+
+# ---- the index file
+
+class Scans:
+    "Counts the scans."
+    def __init__(self, monkeypatch):
+        self.count, scan = 0, readers.scan_folder
+        def counted(*args):
+            self.count += 1
+            return scan(*args)
+        monkeypatch.setattr(readers, 'scan_folder', counted)
+
+
+@pytest.fixture
+def indexed(tree, tmp_path, monkeypatch):
+    "A divided data set that was read with an index file before, and the count of its scans."
+    root, scans = tree('train/a/1.jpg', 'train/b/2.jpg', 'val/a/3.jpg'), Scans(monkeypatch)
+    def read(**kwargs): return ReaderImageFolder(root, 'train', index_file=tmp_path/'index.npz', **kwargs)
+    first = read()
+    assert scans.count == 1 and listing(read()) == listing(first) and read().class_to_idx == first.class_to_idx
+    assert scans.count == 1
+    time.sleep(0.02)   # beyond the resolution of the file system's clock
+    return root, read, scans
+
+
+CHANGES = {'added': lambda r: (r/'train/a/4.jpg').touch(), 'removed': lambda r: (r/'train/a/1.jpg').unlink(),
+           'renamed': lambda r: (r/'train/a/1.jpg').rename(r/'train/a/9.jpg'),
+           'moved': lambda r: (r/'train/a/1.jpg').rename(r/'train/b/1.jpg'),
+           'new folder': lambda r: (r/'train/c').mkdir(), 'folder gone': lambda r: shutil.rmtree(r/'train/b'),
+           'folder renamed': lambda r: (r/'train/b').rename(r/'train/z'),
+           'in the other split': lambda r: (r/'val/b').mkdir(),
+           'a new split': lambda r: (r/'test/a').mkdir(parents=True),
+           'deep': lambda r: (r/'train/b/deep/er').mkdir(parents=True)}
+
+
+@pytest.mark.parametrize('name', CHANGES)
+def test_change_makes_the_index_stale(indexed, name):
+    root, read, scans = indexed
+    CHANGES[name](root)
+    reader = read()
+    assert scans.count == 2 and listing(reader) == listing(ReaderImageFolder(root, 'train'))
+    assert reader.class_to_idx == ReaderImageFolder(root, 'train').class_to_idx
+    before = scans.count
+    read()
+    assert scans.count == before   # the index is current again
+
+
+def test_other_settings_make_the_index_stale(indexed, quiet):
+    root, read, scans = indexed
+    (root/'train/a/1.jpg').write_bytes(b'other content')   # content is not part of the index
+    read()
+    assert scans.count == 1
+    read(extensions=('.jpg', '.txt'))
+    assert scans.count == 2
+
+
+@pytest.mark.parametrize('damage', [b'', b'text', b'PK\x03\x04', 'half', 'bit', 'zeros'])
+def test_damaged_index_is_made_anew(indexed, tmp_path, damage):
+    root, read, scans = indexed
+    path, expected = tmp_path/'index.npz', listing(read())
+    data = bytearray(path.read_bytes())
+    if damage == 'half': data = data[:len(data) // 2]
+    elif damage == 'bit': data[len(data) // 3] ^= 64
+    elif damage == 'zeros': data = bytearray(len(data))
+    else: data = damage
+    path.write_bytes(data)
+    assert listing(read()) == expected and scans.count >= 2
+
+
+def test_index_with_any_damaged_byte_is_never_wrong(indexed, tmp_path):
+    root, read, scans = indexed
+    path, expected = tmp_path/'index.npz', listing(read())
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    for place in rng.integers(0, len(whole), 150):
+        damaged = bytearray(whole)
+        damaged[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        assert listing(read()) == expected, place
+
+
+def test_index_that_is_an_array_is_made_anew(indexed, tmp_path):
+    root, read, scans = indexed
+    with open(tmp_path/'index.npz', 'wb') as file: np.save(file, np.zeros(3))
+    assert len(read()) == 2
+
+
+def test_index_inside_a_folder_that_it_describes_is_refused(tree):
+    "Writing it would make it stale: it would never be used."
+    root = tree('a/1.jpg')
+    for place in root, root/'a':
+        with pytest.raises(ValueError, match='lies in a folder that it describes'):
+            ReaderImageFolder(root, index_file=place/'index.npz')
+
+
+def test_index_leaves_no_other_files(indexed, tmp_path):
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['data', 'index.npz']
+
+
+def test_scan_with_any_number_of_threads_is_the_same(tree):
+    root = tree(*[f'c{k % 7}/d{k % 3}/{k}.jpg' for k in range(100)])
+    first, *others = [scan_folder(root, num_threads=n) for n in (1, 2, 16)]
+    assert all(list(o.table) == list(first.table) and o.folders == first.folders for o in others)
+
+
+def test_reader_is_read_by_a_dataset(tree):
+    root = tree('a/x.jpg')
+    Image.new('RGB', (3, 2), (10, 20, 30)).save(root/'a/1.png')
+    dataset = ImageDataset(root)
+    assert dataset.filename(0) == 'a/1.png' and dataset[0][0].size == (3, 2)
+    assert dataset.filename(0, absolute=True) == str(root/'a/1.png')

@@ -1,0 +1,94 @@
+"1.28 million samples: their memory, their pickle, and what a forked worker copies of them."
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from synthetic import ROOT
+
+from timmdata.sample_table import SampleTable
+
+pytestmark = pytest.mark.timeout(120)
+
+MEASURE = '''
+import gc, json, os, pickle, sys
+import numpy, psutil
+from timmdata.sample_table import SampleTable
+NUM = int(sys.argv[1])
+rss = lambda: psutil.Process().memory_info().rss
+def paths():
+    for k in range(NUM): yield f'train/n{k % 1000:08}/n{k % 1000:08}_{k % 50000}.JPEG'
+as_list = len(sys.argv) > 2
+before = rss()
+table = SampleTable.from_samples(paths(), (k % 1000 for k in range(NUM)))
+gc.collect()
+found = dict(rss=rss() - before, nbytes=table.nbytes, pickled=len(pickle.dumps(table)))
+assert len(table) == NUM
+rows = list(zip(paths(), range(NUM))) if as_list else table
+gc.collect()
+read, write = os.pipe()
+if not os.fork():
+    uss = lambda: psutil.Process().memory_full_info().uss
+    before = uss()
+    total = 0
+    for path, target in rows: total += len(path)
+    os.write(write, str(uss() - before).encode())
+    os._exit(0)
+os.wait()
+found['worker'] = int(os.read(read, 99))
+print(json.dumps(found))
+'''
+
+
+def measure(*args) -> dict:
+    done = subprocess.run([sys.executable, '-c', MEASURE, *args], env={**os.environ, 'PYTHONPATH': str(ROOT)},
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='private memory is measured on Linux')
+def test_imagenet_fits_and_workers_do_not_copy_it():
+    found = measure('1281167')
+    assert found['nbytes'] < 120e6 and found['pickled'] < 120e6, found
+    assert found['rss'] < 250e6, found
+    assert found['worker'] < 20e6, found
+
+
+@pytest.mark.skipif(not sys.platform.startswith('linux'), reason='private memory is measured on Linux')
+def test_a_list_would_be_copied():
+    "The measurement above can fail: with a list of tuples it does."
+    assert measure('300000', 'as a list')['worker'] > 20e6
+
+
+NAMES = ['a.jpg', '', 'ü/é 日本.png', os.fsdecode(b'x\xff/\xfe.jpg'), 'a' * 4000, 'a.jpg']
+
+
+def test_names_targets_and_order_survive():
+    table = SampleTable.from_samples(NAMES, [0, -1, 2**31 - 1, 5, 5, 0])
+    copy = pickle.loads(pickle.dumps(table))
+    for t in table, copy:
+        assert list(t) == list(zip(NAMES, [0, -1, 2**31 - 1, 5, 5, 0], strict=True)) and len(t) == 6 and t[-1] == t[5]
+        assert t[np.int64(2)] == t[2]
+        assert all(type(target) is int for _, target in t)
+        for k in (6, -7):
+            with pytest.raises(IndexError, match='out of range'): t[k]
+
+
+def test_random_tables_and_selections():
+    rng = np.random.default_rng(0)
+    for num in (0, 1, 2, 50):
+        names = [''.join(map(chr, rng.integers(97, 1000, rng.integers(0, 9)))) for _ in range(num)]
+        targets = rng.integers(0, 4, num).tolist()
+        table, keep = SampleTable.from_samples(names, targets), rng.random(num) < 0.5
+        assert list(table) == list(zip(names, targets, strict=True))
+        expected = [(n, t * 10) for n, t, k in zip(names, targets, keep, strict=True) if k]
+        assert list(table.select(keep, np.array([0, 10, 20, 30]))) == expected
+        assert [n for n, _ in table.select(keep)] == [n for n, _ in expected]
+
+
+def test_lengths_must_agree():
+    with pytest.raises(ValueError, match='2 paths and 1 targets'): SampleTable.from_samples(['a', 'b'], [0])

@@ -1,0 +1,328 @@
+"The sample data set: the same bytes from every build, whole or not there, and what the oddities promise."
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torchvision
+from PIL import Image, ImageOps, UnidentifiedImageError
+from synthetic import ROOT
+
+from timmdata import samples
+
+FEW_VIEWS = 'samples.TRAIN_VIEWS, samples.VAL_VIEWS = range(2), range(32, 33)'   # a tenth of the work
+MODES = {'grey.jpg': 'L', 'cmyk.jpg': 'CMYK', 'palette.png': 'P', 'grey16.png': 'I;16', 'rgba.png': 'RGBA',
+         'exif_rotated.jpg': 'RGB', 'progressive.jpg': 'RGB', 'animated.png': 'RGB'}
+UNREADABLE = {'truncated.jpg': OSError, 'empty.jpg': UnidentifiedImageError, 'text.jpg': UnidentifiedImageError}
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    "Every file below `folder` by its path in it."
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob('*')) if p.is_file()}
+
+
+def start(code: str, *args: Path) -> subprocess.Popen:
+    "Run `code` in a process of its own."
+    lines = 'import os, sys, time', 'from pathlib import Path', 'from timmdata import samples', FEW_VIEWS, code
+    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    return subprocess.Popen([sys.executable, '-c', '\n'.join(lines), *map(str, args)], env=env,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope='module')
+def built(tmp_path_factory):
+    "One full build."
+    return samples.get_samples(tmp_path_factory.mktemp('samples'))
+
+
+@pytest.fixture
+def few_views(monkeypatch):
+    monkeypatch.setattr(samples, 'TRAIN_VIEWS', range(2))
+    monkeypatch.setattr(samples, 'VAL_VIEWS', range(32, 33))
+
+
+def test_tree(built):
+    assert {p.name for p in built.iterdir()} == {'train', 'val', 'oddities'}
+    for split, count in ('train', 32), ('val', 8):
+        found = {p.name: len(list(p.iterdir())) for p in (built/split).iterdir()}
+        assert found == dict.fromkeys(samples.PHOTOGRAPHS, count)
+    assert {p.name for p in (built/'oddities').iterdir()} == set(samples.ODDITIES) == {*MODES, *UNREADABLE}
+
+
+def test_views_are_photographs_of_all_shapes(built):
+    shapes, modes = Counter(), {}
+    for path in built.glob('[tv]*/*/*.jpg'):
+        with Image.open(path) as image: image.load()
+        assert min(image.size) == 320 and max(image.size) <= 480 and 5_000 < path.stat().st_size < 120_000
+        shapes[image.width > image.height] += 1
+        modes.setdefault(path.parent.name, set()).add(image.mode)
+    assert min(shapes[True], shapes[False]) > 100
+    assert {name for name, found in modes.items() if found == {'L'}} == {'brick', 'gravel'}
+    assert all(found == {'RGB'} for name, found in modes.items() if name not in ('brick', 'gravel'))
+
+
+def test_no_file_is_there_twice(built):
+    views = [data for name, data in contents(built).items() if not name.startswith('oddities')]
+    assert len(set(views)) == len(views) == 400
+    assert not set(samples.TRAIN_VIEWS) & set(samples.VAL_VIEWS)
+
+
+@pytest.mark.parametrize('name', samples.PHOTOGRAPHS)
+def test_turned_views_have_no_black_corners(name):
+    white = samples._mirrored(Image.new('L', samples._photograph(name).size, 255))
+    for view in [*samples.TRAIN_VIEWS, *samples.VAL_VIEWS]:
+        with Image.open(io.BytesIO(samples.make_view(name, view, white))) as image:
+            low, high = image.getextrema()
+        assert high - low <= 1 and low > 100, (name, view)
+
+
+def test_build_with_one_thread_and_fewer_views_gives_the_same_files(built, few_views, monkeypatch, tmp_path):
+    pool = samples.ThreadPoolExecutor
+    monkeypatch.setattr(samples, 'ThreadPoolExecutor', lambda *_: pool(1))
+    monkeypatch.setattr(samples, 'PHOTOGRAPHS', dict(reversed(samples.PHOTOGRAPHS.items())))
+    few, whole = contents(samples.get_samples(tmp_path)), contents(built)
+    assert len(few) == 10 * 3 + len(samples.ODDITIES)
+    assert all(whole[name] == data for name, data in few.items())
+
+
+def test_two_full_builds_are_identical(built, tmp_path):
+    assert contents(samples.get_samples(tmp_path)) == contents(built)
+
+
+def test_complete_set_is_reused(built, monkeypatch):
+    monkeypatch.setattr(samples, '_write_samples', lambda folder: pytest.fail('built again'))
+    assert samples.get_samples(built.parent) == built
+
+
+def test_killed_build_is_not_taken_for_complete(few_views, tmp_path):
+    code = '''
+make_view, made = samples.make_view, []
+def die_midway(*args):
+    made.append(args)
+    if len(made) == 15: os.kill(os.getpid(), 9)
+    return make_view(*args)
+samples.make_view = die_midway
+samples.get_samples(sys.argv[1])'''
+    if not hasattr(signal, 'SIGKILL'): pytest.skip('this platform cannot kill -9')
+    process = start(code, tmp_path)
+    assert process.wait(60) == -signal.SIGKILL
+    left, = tmp_path.iterdir()
+    assert contents(left)   # it had begun to write
+    root = samples.get_samples(tmp_path)
+    assert root != left and len(contents(root)) == 10 * 3 + len(samples.ODDITIES)
+
+
+def test_failed_build_leaves_nothing(few_views, monkeypatch, tmp_path):
+    monkeypatch.setattr(samples, '_make_oddities', lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError): samples.get_samples(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_that_build_at_once_agree(tmp_path):
+    code = '''
+write = samples._write_samples
+def wait_for_all(folder):   # so that all of them build, and one of them is late
+    write(folder)
+    Path(sys.argv[1], f'ready{os.getpid()}').touch()
+    while len(list(Path(sys.argv[1]).glob('ready*'))) < 3: time.sleep(0.01)
+samples._write_samples = wait_for_all
+print(samples.get_samples(sys.argv[2]))'''
+    (tmp_path/'cache').mkdir()
+    processes = [start(code, tmp_path, tmp_path/'cache') for _ in range(3)]
+    results = [p.communicate(timeout=60) for p in processes]
+    assert [p.returncode for p in processes] == [0, 0, 0], results
+    root, = {Path(out.strip()) for out, _ in results}
+    assert list((tmp_path/'cache').iterdir()) == [root]
+    assert len(contents(root)) == 10 * 3 + len(samples.ODDITIES)
+
+
+def leave(root: Path, days: float) -> Path:
+    "What a build that was killed some days ago has left in the cache of `root`."
+    folder = root.with_name(f'{root.name}.1.{days}.tmp')
+    (folder/'train').mkdir(parents=True)
+    os.utime(folder, (time.time() - days * 86400,) * 2)
+    return folder
+
+
+def test_old_leftovers_are_removed_and_young_ones_are_not(few_views, tmp_path):
+    root = tmp_path/samples._VERSION
+    old, young = leave(root, 3), leave(root, 0)
+    assert samples.get_samples(tmp_path) == root
+    assert not old.exists() and young.exists()
+
+
+def test_old_leftovers_beside_a_complete_set_are_removed(few_views, tmp_path):
+    root = samples.get_samples(tmp_path)
+    old = leave(root, 3)
+    samples.get_samples(tmp_path)
+    assert not old.exists()
+
+
+def test_empty_folder_is_not_taken_for_complete(few_views, tmp_path):
+    (tmp_path/samples._VERSION).mkdir()
+    assert (samples.get_samples(tmp_path)/'train/cat/0000.jpg').is_file()
+
+
+def test_cache_dir(monkeypatch):
+    monkeypatch.setenv('TIMMDATA_CACHE', 'here')
+    assert samples.cache_dir() == Path('here')
+    monkeypatch.delenv('TIMMDATA_CACHE')
+    monkeypatch.setattr(sys, 'platform', 'linux')
+    monkeypatch.setenv('XDG_CACHE_HOME', 'xdg')
+    assert samples.cache_dir() == Path('xdg/timmdata')
+    monkeypatch.delenv('XDG_CACHE_HOME')
+    assert samples.cache_dir() == Path.home()/'.cache/timmdata'
+    monkeypatch.setattr(sys, 'platform', 'darwin')
+    assert samples.cache_dir() == Path.home()/'Library/Caches/timmdata'
+
+
+def test_cache_dir_of_the_user_is_expanded(monkeypatch):
+    monkeypatch.setenv('TIMMDATA_CACHE', '~/here')
+    assert samples.cache_dir() == Path.home()/'here'
+
+
+def test_samples_go_to_the_cache_dir(few_views, monkeypatch, tmp_path):
+    monkeypatch.setenv('TIMMDATA_CACHE', str(tmp_path/'new'))
+    assert samples.get_samples().parent == tmp_path/'new'
+
+
+def test_unwritable_root(tmp_path):
+    (tmp_path/'file').write_text('in the way')
+    with pytest.raises(OSError, match='Set TIMMDATA_CACHE'): samples.get_samples(tmp_path/'file')
+    with pytest.raises(OSError, match='Set TIMMDATA_CACHE'): samples.get_samples(tmp_path/'file/below')
+
+
+def test_full_disk(monkeypatch, tmp_path):
+    def write(folder): raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(samples, '_write_samples', write)
+    with pytest.raises(OSError, match='No space left.*Set TIMMDATA_CACHE'): samples.get_samples(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_scikit_image(monkeypatch, tmp_path):
+    monkeypatch.setattr(samples, 'find_spec', lambda name: None)
+    with pytest.raises(ImportError, match=r"pip install 'timmdata\[demo\]'"): samples.get_samples(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scikit_image_without_a_photograph(monkeypatch, tmp_path):
+    monkeypatch.setitem(samples.PHOTOGRAPHS, 'cat', 'not_in_this_version.png')
+    with pytest.raises(ImportError, match='no data/not_in_this_version.png: pip'): samples.get_samples(tmp_path)
+
+
+def test_making_does_not_import_scikit_image():
+    process = start('samples.make_view("cat", 0)\nprint("skimage" in sys.modules)')
+    out, err = process.communicate(timeout=60)
+    assert out.strip() == 'False', err
+
+
+@pytest.mark.parametrize('name', MODES)
+def test_oddity_has_the_promised_mode(built, name):
+    with Image.open(built/'oddities'/name) as image:
+        image.load()
+        assert image.mode == MODES[name]
+        if name == 'grey16.png': assert image.getextrema()[1] > 255 * 64
+        if name == 'palette.png': assert 'transparency' in image.info
+        if name == 'rgba.png': assert image.getchannel('A').getextrema() == (0, 255)
+        if name == 'progressive.jpg': assert image.info['progressive']
+        if name == 'animated.png': assert image.n_frames > 1
+
+
+def test_exif_rotated_is_upright_when_turned(built):
+    odd = built/'oddities'
+    with Image.open(odd/'exif_rotated.jpg') as image, Image.open(odd/'progressive.jpg') as upright:
+        assert image.getexif()[0x0112] == 6 and image.size == upright.size[::-1]
+        difference = np.abs(np.asarray(ImageOps.exif_transpose(image), float) - np.asarray(upright))
+    assert difference.mean() < 4   # two JPEGs of the same pixels
+
+
+def test_16_bit_values_do_not_fit_8_bits(built):
+    with Image.open(built/'oddities/grey16.png') as image:
+        values = np.asarray(image)
+    assert len(np.unique(values % 256)) > 200 and len(np.unique(values // 256)) > 50
+
+
+@pytest.mark.parametrize('name', UNREADABLE)
+def test_oddity_is_unreadable(built, name):
+    with pytest.raises(UNREADABLE[name]):
+        with Image.open(built/'oddities'/name) as image: image.load()
+
+
+class Downloader:
+    "Stands in for `download_and_extract_archive`: nothing here may reach for the network."
+    def __init__(self, action): self.action, self.urls = action, []
+
+    def __call__(self, url, root, **kwargs):
+        self.urls.append(url)
+        self.action(Path(root)/Path(url).stem)
+
+
+@pytest.fixture
+def downloader(monkeypatch):
+    def install(action):
+        stub = Downloader(action)
+        monkeypatch.setattr(torchvision.datasets.imagenette, 'download_and_extract_archive', stub)
+        return stub
+    return install
+
+
+def unpack(folder: Path, splits=('train', 'val')):
+    "What unpacking the archive would leave, with one empty file a split."
+    for split in splits:
+        (folder/split/'n01440764').mkdir(parents=True)
+        (folder/split/'n01440764/a.jpeg').touch()
+
+
+@pytest.mark.parametrize('size, name', [
+    ('full', 'imagenette2'), ('320px', 'imagenette2-320'), ('160px', 'imagenette2-160')])
+def test_imagenette_is_downloaded_once(downloader, tmp_path, size, name):
+    stub = downloader(unpack)
+    assert samples.get_imagenette(size, tmp_path) == samples.get_imagenette(size, tmp_path) == tmp_path/name
+    assert stub.urls == [torchvision.datasets.Imagenette._ARCHIVES[size][0]]
+    assert set(contents(tmp_path/name)) == {'train/n01440764/a.jpeg', 'val/n01440764/a.jpeg'}
+
+
+@pytest.mark.parametrize('error', [
+    URLError('no network'), RuntimeError('File not found or corrupted.'), TimeoutError('late')])
+def test_imagenette_without_a_network(downloader, tmp_path, error):
+    def fail(folder): raise error
+    downloader(fail)
+    with pytest.raises(RuntimeError, match='Without a network') as raised: samples.get_imagenette('160px', tmp_path)
+    message = str(raised.value)
+    assert raised.value.__cause__ is error and str(error) in message
+    assert torchvision.datasets.Imagenette._ARCHIVES['160px'][0] in message
+    assert str(tmp_path) in message and 'get_samples()' in message
+
+
+def test_imagenette_on_disk_needs_no_network(downloader, tmp_path):
+    stub = downloader(lambda folder: pytest.fail('downloaded'))
+    unpack(tmp_path/'imagenette2-320')
+    assert samples.get_imagenette(root=tmp_path) == tmp_path/'imagenette2-320' and not stub.urls
+
+
+def test_broken_download_of_imagenette_leaves_nothing(downloader, tmp_path):
+    def stop(folder):
+        unpack(folder)
+        raise OSError('connection lost while unpacking')
+    downloader(stop)
+    with pytest.raises(RuntimeError, match='connection lost'): samples.get_imagenette('160px', tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_half_unpacked_imagenette_is_an_error(downloader, tmp_path):
+    downloader(unpack)
+    unpack(tmp_path/'imagenette2-160', ['train'])
+    with pytest.raises(RuntimeError, match='no train/ and val/'): samples.get_imagenette('160px', tmp_path)
+
+
+def test_imagenette_sizes():
+    with pytest.raises(ValueError, match="size='64px': allowed are full, 320px, 160px"): samples.get_imagenette('64px')

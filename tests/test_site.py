@@ -1,0 +1,298 @@
+"""The documentation site, built with every warning an error and looked at in a real browser."""
+import ast
+import functools
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+root = Path(__file__).resolve().parent.parent
+in_ci = os.environ.get('CI', '').lower() in ('1', 'true')
+flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+         '--disable-background-networking', '--disable-component-update', '--disable-sync']
+pytestmark = pytest.mark.timeout(300)
+
+
+def missing(what):
+    "On a build server a missing tool is a failure; at home the test is skipped."
+    (pytest.fail if in_ci else pytest.skip)(what)
+
+
+def page_of(notebook: Path) -> str:
+    "The page that a notebook becomes: its path without the number."
+    return notebook.with_name(re.sub(r'^\d+[a-z]?_', '', notebook.stem)).as_posix() + '.html'
+
+
+def notebooks() -> list[Path]:
+    "Every notebook, below nbs."
+    found = [p.relative_to(root/'nbs') for p in sorted((root/'nbs').rglob('*.ipynb'))]
+    return [p for p in found if not any(o.startswith(('.', '_')) for o in p.parts)]
+
+
+def public_names() -> list[str]:
+    "`__all__` of the package."
+    for node in ast.parse((root/'timmdata/__init__.py').read_text(encoding='utf-8')).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '__all__':
+            return [o.value for o in ast.walk(node.value) if isinstance(o, ast.Constant)]
+    return []
+
+
+# the site, a server for it and a browser
+@pytest.fixture(scope='session')
+def site(tmp_path_factory) -> Path:
+    "The folder of the freshly built site."
+    for module in ('sphinx', 'myst_nb', 'furo', 'nbdev', 'latex2mathml'):
+        try: __import__(module)
+        except ImportError: missing(f"the site needs {module}: pip install -c constraints.txt -e '.[dev]'")
+    out = tmp_path_factory.mktemp('site')/'html'
+    command = [sys.executable, str(root/'docs/build.py'), '--out', str(out)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, f'docs/build.py failed:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}'
+    return out
+
+
+@pytest.fixture(scope='session')
+def browser():
+    "A headless Chromium."
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("playwright is not installed: pip install -c constraints.txt -e '.[dev]'")
+    chosen = os.environ.get('CHROMIUM')
+    names = [chosen] if chosen else ['chromium', 'chromium-browser', 'google-chrome']
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None: missing(f'no browser: {" or ".join(names)} not found; CHROMIUM=/path/to/chromium names one')
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=flags)
+        yield chromium
+        chromium.close()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    "A file server without a log."
+    def log_message(self, *args): pass
+
+
+def serve(folder: Path):
+    "Serve `folder` on a free local port; returns the server and its address."
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), functools.partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, f'http://127.0.0.1:{server.server_port}/'
+
+
+# what is looked at on each page, at once
+_look = r"""async () => {
+  for (const o of document.querySelectorAll('details')) o.open = true;
+  const images = [...document.images];
+  await Promise.all(images.map(o => { o.loading = 'eager'; return o.decode().catch(() => 0); }));
+  const prose = document.body.cloneNode(true);
+  prose.querySelectorAll('pre, code, script, style, math').forEach(o => o.remove());
+  return {
+    headings: [...document.querySelectorAll('h1')].map(o => o.textContent.trim()),
+    images: images.map(o => [o.src.slice(0, 200), o.naturalWidth, o.alt]),
+    links: [...document.querySelectorAll('a[href]')].map(o => o.href),
+    ids: [...document.querySelectorAll('[id]')].map(o => o.id),
+    text: document.body.textContent, prose: prose.textContent,
+  };
+}"""
+_wide = r"""() => {
+  for (const o of document.querySelectorAll('details')) o.open = true;
+  const width = document.documentElement.clientWidth, found = [];
+  const whole = document.documentElement.scrollWidth;
+  if (whole > width) found.push(`the page is ${whole} px wide`);
+  const main = document.querySelector('article') || document.body;   // what is around it must not scroll either
+  const scrolls = o => { for (; o && o !== main; o = o.parentElement)
+    if (['auto', 'scroll'].includes(getComputedStyle(o).overflowX)) return true; return false; };
+  for (const o of main.querySelectorAll('*')) {
+    const r = o.getBoundingClientRect();
+    if (r.width && r.right > width + 1 && !scrolls(o))
+      found.push(`<${o.localName} class="${o.className}"> ends at ${Math.round(r.right)} px`);
+  }
+  return found.slice(0, 5);
+}"""
+
+
+class Crawl:
+    "Every page of a served folder as a browser sees it: `pages` by name, and what went wrong on the way."
+    def __init__(self, browser, folder: Path):
+        self.browser, self.folder = browser, folder
+        self.server, self.base = serve(folder)
+        self.pages, self.errors, self.foreign = {}, [], []
+        tab = self.tab()
+        todo = ['index.html']
+        while todo:
+            name = todo.pop(0)
+            if name in self.pages: continue
+            tab.goto(self.base + name, wait_until='load')
+            self.pages[name] = page = tab.evaluate(_look)
+            for link in page['links']:
+                target = self.local(link)
+                if target and target[0].endswith('.html') and (folder/target[0]).exists(): todo.append(target[0])
+        tab.context.close()
+
+    def tab(self, width=1280, scheme='light'):
+        "A new tab that notes errors, and lets nothing out to another host."
+        context = self.browser.new_context(viewport=dict(width=width, height=844), color_scheme=scheme)
+        tab = context.new_page()
+
+        def route(route, request):
+            if request.url.startswith((self.base, 'data:', 'blob:')): return route.continue_()
+            self.foreign.append(f'{tab.url}: {request.url}')
+            route.abort()
+
+        context.route('**/*', route)
+        tab.on('console', lambda o: self.errors.append(f'{tab.url}: {o.text}') if o.type == 'error' else None)
+        tab.on('pageerror', lambda o: self.errors.append(f'{tab.url}: {o}'))
+        tab.on('requestfailed', lambda o: self.errors.append(f'{tab.url}: {o.url} {o.failure}')
+               if 'ERR_ABORTED' not in (o.failure or '') else None)   # aborted: the tab went on to the next page
+        tab.on('response', lambda o: self.errors.append(f'{tab.url}: {o.url} gave {o.status}')
+               if o.status >= 400 else None)
+        return tab
+
+    def local(self, link: str) -> tuple[str, str] | None:
+        "(page, anchor) of a link inside the site."
+        if not link.startswith(self.base): return None
+        parts = urlsplit(link)
+        return unquote(parts.path).lstrip('/') or 'index.html', unquote(parts.fragment)
+
+    # each of these returns the problems it finds
+    def bad_headings(self):
+        "Pages without exactly one title."
+        return [f"{n}: {p['headings']}" for n, p in self.pages.items() if len(list(filter(None, p['headings']))) != 1]
+
+    def bad_images(self):
+        "Images that are not there, or that have no text."
+        return [f'{n}: {i}' for n, p in self.pages.items() for i in p['images'] if not i[1] or not i[2]]
+
+    def bad_links(self):
+        "Links to pages, files and anchors that are not there."
+        found = []
+        for name, page in self.pages.items():
+            for path, anchor in filter(None, map(self.local, page['links'])):
+                if not (self.folder/path).is_file(): found.append(f'{name}: {path} is not there')
+                elif anchor and path in self.pages and anchor not in self.pages[path]['ids']:
+                    found.append(f'{name}: {path} has no #{anchor}')
+        return found
+
+    def leaks(self):
+        "Source of the page builder that a reader sees."
+        found = []
+        for name, page in self.pages.items():
+            found += [f'{name}: {o}' for o in re.findall(r'.*(?:#\||:::|show_doc\(|!\[|AUTOGENERATED).*', page['text'])]
+            found += [f'{name}: {o}' for o in re.findall(r'.*(?:\]\(|```|\{\.\w|\$\$).*', page['prose'])]
+        return found
+
+    def wide(self):
+        "What makes a page scroll sideways on a phone."
+        tab, found = self.tab(390), []
+        for name in self.pages:
+            tab.goto(self.base + name)
+            found += [f'{name}: {o}' for o in tab.evaluate(_wide)]
+        tab.context.close()
+        return found
+
+    def brightness(self, scheme: str) -> dict[str, tuple[float, float]]:
+        "(background, text) of each page, 0 to 255."
+        tab, found = self.tab(scheme=scheme), {}
+        for name in self.pages:
+            tab.goto(self.base + name)
+            colours = [tab.evaluate(f'getComputedStyle(document.body).{o}') for o in ('backgroundColor', 'color')]
+            found[name] = tuple(sum(map(float, re.findall(r'[\d.]+', c)[:3])) / 3 for c in colours)
+        tab.context.close()
+        return found
+
+    def too_bright(self): return [f'{n}: {b}' for n, b in self.brightness('dark').items() if b[0] > 60 or b[1] < 150]
+
+    def search(self, words: str) -> list[str]:
+        "The pages that the site's own search finds."
+        tab = self.tab()
+        tab.goto(f'{self.base}search.html?q={words}')
+        results = "document.querySelector('#search-results')?.textContent || ''"
+        tab.wait_for_function(f'/found|did not match/.test({results})', timeout=20_000)
+        links = tab.eval_on_selector_all('#search-results li a', 'all => all.map(o => o.href)')
+        tab.context.close()
+        return [target[0] for target in map(self.local, links) if target]
+
+
+@pytest.fixture(scope='session')
+def crawl(browser, site):
+    "The site, every page visited once."
+    crawl = Crawl(browser, site)
+    yield crawl
+    crawl.server.shutdown()
+
+
+def test_builds_without_a_warning(site): assert (site/'searchindex.js').exists()
+
+
+def test_every_notebook_is_reached(crawl):
+    files = {p.relative_to(crawl.folder).as_posix() for p in crawl.folder.rglob('*.html')}
+    assert {page_of(p) for p in notebooks()} | {'index.html', 'api.html'} <= files
+    assert files - crawl.pages.keys() <= {'search.html'}, 'not reached by links from the first page'
+
+
+def test_headings(crawl): assert not crawl.bad_headings()
+def test_images(crawl): assert not crawl.bad_images()
+def test_links(crawl): assert not crawl.bad_links()
+def test_no_leaks(crawl): assert not crawl.leaks()
+def test_phone_width(crawl): assert not crawl.wide()
+
+
+def test_api_lists_every_public_name(crawl):
+    anchors = {a for p, a in filter(None, map(crawl.local, crawl.pages['api.html']['links'])) if a}
+    assert not {n for n in public_names() if not n.startswith('__')} - anchors
+
+
+def test_every_page_links_to_its_notebook(crawl):
+    for notebook in notebooks():
+        links = crawl.pages[page_of(notebook)]['links']
+        for host in ('https://colab.research.google.com/', 'https://github.com/'):
+            assert [o for o in links if o.startswith(host) and o.endswith(f'/nbs/{notebook.as_posix()}')], notebook
+
+
+def test_dark_mode(crawl):
+    assert not crawl.too_bright()
+    assert all(b[0] > 200 and b[1] < 100 for b in crawl.brightness('light').values())
+
+
+def test_theme_button(crawl):
+    tab = crawl.tab()
+    tab.goto(crawl.base)
+    before = tab.get_attribute('body', 'data-theme')
+    tab.click('.content-icon-container .theme-toggle, .theme-toggle:visible >> nth=0')
+    assert tab.get_attribute('body', 'data-theme') != before
+    tab.context.close()
+
+
+@pytest.mark.parametrize('name', ['PrefetchLoader', 'create_loader', 'ImageDataset'])
+def test_search(crawl, name):
+    if name not in public_names(): pytest.skip(f'{name} is not public yet')
+    where = [p for p, page in crawl.pages.items() if name in page['ids']]
+    assert where, f'no page documents {name}'
+    assert where[0] in crawl.search(name)
+    assert not crawl.search('zzqqxxnothing')
+
+
+def test_no_errors(crawl): assert not crawl.errors   # these two come last: they hold for all that happened above
+def test_no_other_host(crawl): assert not crawl.foreign
+
+
+def test_the_checks_can_fail(browser, tmp_path):
+    (tmp_path/'index.html').write_text("""<!doctype html><title>x</title><link rel="icon" href="data:,">
+        <p>#| export</p><p>{.note} ```</p><img src="gone.png" alt="x"><a href="#gone">a</a><a href="gone.html">b</a>
+        <main style="overflow-x: auto"><article><div style="width: 900px">wide</div></article></main>
+        <script src="http://elsewhere.invalid/x.js"></script>
+        <script>undefined_name()</script>""")
+    crawl = Crawl(browser, tmp_path)
+    found = [crawl.bad_headings(), crawl.bad_images(), crawl.leaks(), crawl.wide(), crawl.too_bright(), crawl.foreign]
+    assert [len(o) > 0 for o in found] == [True] * len(found)
+    assert len(crawl.bad_links()) == 2
+    assert any('undefined_name' in o for o in crawl.errors) and any('gone.png' in o for o in crawl.errors)
+    crawl.server.shutdown()

@@ -1,0 +1,130 @@
+"README, its commands and the notebook diff."
+import base64
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from notebooks import default_exp, page_name, site_url, split_cell
+from readme import describe, render, write_readme
+from readme_commands import readme_commands
+from synthetic import JPEG, ROOT, code, md, notebook, shown, stream, write_notebook
+from textconv import textconv
+
+SETTINGS = '[DEFAULT]\ndoc_host = https://example.org\ndoc_baseurl = /docs\n'
+TITLE = md('# timmdata\n\n> Files to **batches**.')
+TWO = """# x
+
+```sh
+pip install '.[demo]' && timmdata demo
+```
+
+text
+
+```sh
+pip install -e '.[dev]' && pytest
+```
+"""
+
+
+@pytest.fixture
+def repo(tmp_path):
+    "A repository with three notebooks and no README."
+    (tmp_path/'settings.ini').write_text(SETTINGS)
+    write_notebook(tmp_path/'nbs/41_loader.ipynb', notebook(code('#| default_exp loader')))
+    write_notebook(tmp_path/'nbs/guides/dataloader.ipynb', notebook(md('# Data loader')))
+    write_notebook(tmp_path/'nbs/index.ipynb', notebook(TITLE))
+    return tmp_path
+
+
+def test_readme_points_notebook_links_at_the_site(repo):
+    cell = md('[a](41_loader.ipynb) [b](guides/dataloader.ipynb#a-word) [c](https://x.org) [d](#x) ![e](images/e.png)')
+    text, _ = render(notebook(cell), repo)
+    assert '[a](https://example.org/docs/loader.html)' in text
+    assert '[b](https://example.org/docs/guides/dataloader.html#a-word)' in text
+    assert '[c](https://x.org) [d](#x) ![e](nbs/images/e.png)' in text
+
+
+def test_readme_leaves_code_blocks_alone(repo):
+    block = '```python\nf[0](41_loader.ipynb)\n```'
+    assert block in render(notebook(md(f'[a](41_loader.ipynb)\n\n{block}\n\nend')), repo)[0]
+
+
+def test_readme_refuses_links_to_missing_notebooks(repo):
+    with pytest.raises(SystemExit, match='77_nothing.ipynb'): render(notebook(md('[a](77_nothing.ipynb)')), repo)
+
+
+def test_readme_shows_code_and_textual_outputs(repo):
+    text, pictures = render(notebook(
+        TITLE, code('#| hide\nsecret = 1'), code('#| echo: false\nprint(2)', stream('two\n')),
+        code('x = 3\nx', stream('noise', 'stderr'), shown(text_plain='3')),
+        code('t', shown(text_markdown='|a|'))), repo)
+    assert 'secret' not in text and 'print(2)' not in text and 'noise' not in text and '#|' not in text
+    assert '```text\ntwo\n```' in text and '```python\nx = 3\nx\n```\n\n```text\n3\n```' in text and '\n|a|\n' in text
+    assert pictures == {}
+
+
+def test_readme_writes_pictures_and_removes_old_ones(repo):
+    picture = shown(image_jpeg=base64.b64encode(JPEG).decode(), text_plain='<Figure size 1x1>')
+    write_notebook(repo/'nbs/index.ipynb', notebook(TITLE, code('show_batch(loader)', picture, picture)))
+    write_readme(repo)
+    text = (repo/'README.md').read_text(encoding='utf-8')
+    assert '![Files to batches.](nbs/images/readme-1.jpg)\n\n![Files to batches.](nbs/images/readme-2.jpg)' in text
+    assert '<Figure' not in text
+    assert (repo/'nbs/images/readme-2.jpg').read_bytes() == JPEG
+    write_notebook(repo/'nbs/index.ipynb', notebook(TITLE, code('show_batch(loader)', picture)))
+    write_readme(repo)
+    assert [p.name for p in (repo/'nbs/images').iterdir()] == ['readme-1.jpg']
+
+
+def test_readme_without_index_fails(repo):
+    (repo/'nbs/index.ipynb').unlink()
+    with pytest.raises(SystemExit, match='index.ipynb'): write_readme(repo)
+
+
+def test_describe():
+    assert describe('First.\n\nA batch, as `show_batch`\nsees [it](x.ipynb):') == 'A batch, as show_batch sees it'
+
+
+def test_readme_commands_finds_both():
+    assert readme_commands(TWO) == ["pip install '.[demo]' && timmdata demo", "pip install -e '.[dev]' && pytest"]
+
+
+@pytest.mark.parametrize('text, message', [
+    ('nothing', 'found 0'),
+    (TWO + '\n```sh\npip install more\n```\n', 'found 3'),
+    (TWO.replace('&& timmdata demo', '\ntimmdata demo'), 'block 1 has 2 lines'),
+    (TWO.replace("pip install '.[demo]' && ", ''), 'command 1 does not install'),
+    (TWO.replace('&& pytest', '&& true'), 'does not run the tests'),
+])
+def test_readme_commands_refuses(text, message):
+    with pytest.raises(ValueError, match=message): readme_commands(text)
+
+
+@pytest.mark.parametrize('number, word', [('1', 'timmdata demo'), ('2', 'pytest')])
+def test_readme_of_this_repository_has_both_commands(number, word):
+    command = [sys.executable, 'tools/readme_commands.py', number]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('pip install ') and word in done.stdout and done.stdout.count('\n') == 1
+
+
+def test_readme_pictures_of_this_repository_exist():
+    pictures = re.findall(r'!\[[^\]]*\]\(([^)]+)\)', (ROOT/'README.md').read_text(encoding='utf-8'))
+    assert pictures and all((ROOT/p).is_file() for p in pictures)
+
+
+def test_textconv_shows_sources_only():
+    nb = notebook(md('# A\n\ntext'), code('x = 1\nx', shown(text_plain='SEEN')))
+    assert textconv(json.dumps(nb)) == '%%md\n# A\n\ntext\n\n%%code\nx = 1\nx\n\n'
+    assert textconv('<<<<<<< HEAD\n{}') == '<<<<<<< HEAD\n{}'
+
+
+def test_notebook_facts():
+    assert split_cell('#| export\n#|hide\n\nx = 1\n#| late') == (['export', 'hide'], 'x = 1\n#| late')
+    assert default_exp(notebook(md('# A'), code('#| default_exp loader'))) == 'loader'
+    assert default_exp(notebook(md('#| default_exp loader'))) is None
+    pages = {'41_loader.ipynb': 'loader.html', 'guides/01_a_b.ipynb': 'guides/a_b.html', 'index.ipynb': 'index.html'}
+    assert {path: page_name(path) for path in pages} == pages
+    assert site_url().startswith('https://') and not site_url().endswith('/')
