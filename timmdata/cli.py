@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['demo', 'show', 'main']
 
-# %% ../nbs/50_cli.ipynb #0af2124c
+# %% ../nbs/50_cli.ipynb #2d5f947c
 import argparse
+import inspect
 import sys
 import time
 from collections.abc import Sequence
@@ -80,7 +81,7 @@ def show(
     show_images([image for image, _ in samples], titles).savefig(path, dpi=100)
     print(f'{len(chosen)} photographs drawn to {out}')
 
-# %% ../nbs/50_cli.ipynb #1f0b81c1
+# %% ../nbs/50_cli.ipynb #6fece324
 def _parser() -> argparse.ArgumentParser:
     "The command line of `demo` and `show`; its defaults are theirs."
     about = 'Image files to normalised batches on the device that trains.'
@@ -90,22 +91,24 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(function):
         sub = commands.add_parser(function.__name__, help=function.__doc__, description=function.__doc__)
-        def option(name, kind, default, metavar, text):
+        parameters = inspect.signature(function).parameters
+        def option(name, kind, metavar, text):
+            default = parameters[name[2:].replace('-', '_')].default
             help = f'{text} (default: {default or "sample photographs"})'
             sub.add_argument(name, type=kind, default=default, metavar=metavar, help=help)
-        option('--split', str, 'train', 'NAME', "'train', 'val', 'test' or a folder's name")
+        option('--split', str, 'NAME', "'train', 'val', 'test' or a folder's name")
         return sub, option
 
     _, option = command(demo)
-    option('--data', str, '', 'DIR', folders)
-    option('--input-size', int, 224, 'PIXELS', "edge of the network's input")
-    option('--batch-size', int, 32, 'N', 'samples in a batch')
-    option('--workers', int, 1, 'N', 'worker processes, 0 for none')
-    option('--out', str, 'batch.png', 'FILE', 'picture of the first batch')
+    option('--data', str, 'DIR', folders)
+    option('--input-size', int, 'PIXELS', "edge of the network's input")
+    option('--batch-size', int, 'N', 'samples in a batch')
+    option('--workers', int, 'N', 'worker processes, 0 for none')
+    option('--out', str, 'FILE', 'picture of the first batch')
     sub, option = command(show)
     sub.add_argument('data', metavar='DIR', help=folders)
-    option('--number', int, 16, 'N', 'pictures')
-    option('--out', str, 'images.png', 'FILE', 'the sheet')
+    option('--number', int, 'N', 'pictures')
+    option('--out', str, 'FILE', 'the sheet')
     return parser
 
 # %% ../nbs/50_cli.ipynb #e16c7d1b
