@@ -40,10 +40,13 @@ def execute(
     for cell in nb.cells:
         if cell.cell_type == 'code' and set(skip) & set(split_cell(cell.source)[0]):
             cell.metadata['tags'] = ['skip-execution']
-    client = NotebookClient(
-        nb, timeout=timeout, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},
-        skip_cells_with_tag='skip-execution', extra_arguments=['--log-level=ERROR'])
-    client.execute(env=kernel_env(env))
+    for attempt in range(2):
+        client = NotebookClient(
+            nb, timeout=timeout, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},
+            skip_cells_with_tag='skip-execution', extra_arguments=['--log-level=ERROR'])
+        try: client.execute(env=kernel_env(env)); break
+        except RuntimeError as error:   # a kernel that never answered, since its port was taken meanwhile, is started again
+            if attempt or type(error) is not RuntimeError: raise
     for cell in nb.cells: cell.metadata.pop('tags', None); cell.metadata.pop('execution', None)
     nb.metadata = nbformat.from_dict({'kernelspec': nb.metadata.get('kernelspec', {})})
     return nb
