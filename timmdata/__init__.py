@@ -39,7 +39,10 @@ from .transform_factory import (
 from .collate import fast_collate
 from .samplers import SampleKey, EpochSampler, TransformedDataset, TransformedIterableDataset
 # a stream
-from .prefetch import resolve_device, adapt_to_chs, SideStream, move_to_device, iterate_ahead, PrefetchLoader
+from .prefetch import (
+    resolve_device, adapt_to_chs, adapt_statistics, SideStream, move_to_device,
+    iterate_ahead, PrefetchLoader,
+)
 from .loader import as_pil_image, BatchLoader, CollatePresent, create_loader
 
 __all__ = [
@@ -71,6 +74,7 @@ __all__ = [
     'fast_collate',
     'SampleKey', 'EpochSampler', 'TransformedDataset', 'TransformedIterableDataset',
     # a stream
-    'resolve_device', 'adapt_to_chs', 'SideStream', 'move_to_device', 'iterate_ahead', 'PrefetchLoader',
+    'resolve_device', 'adapt_to_chs', 'adapt_statistics', 'SideStream', 'move_to_device', 'iterate_ahead',
+    'PrefetchLoader',
     'as_pil_image', 'BatchLoader', 'CollatePresent', 'create_loader',
 ]

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['as_pil_image', 'BatchLoader', 'CollatePresent', 'create_loader']
 
-# %% ../nbs/41_loader.ipynb #81a8b7d9
+# %% ../nbs/41_loader.ipynb #a8088555
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -23,7 +23,7 @@ from torchvision.transforms.functional import to_pil_image
 
 from .collate import fast_collate
 from .constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from .prefetch import PrefetchLoader, adapt_to_chs, resolve_device
+from .prefetch import PrefetchLoader, adapt_statistics, resolve_device
 from .samplers import EpochSampler, TransformedDataset, TransformedIterableDataset
 from .seeding import seed_all
 from .transform_factory import create_transform, image_size
@@ -70,7 +70,7 @@ class BatchLoader(DataLoader):
         finally:
             if self.num_workers and batches is not self._iterator: batches._shutdown_workers()
 
-# %% ../nbs/41_loader.ipynb #81fa4b20
+# %% ../nbs/41_loader.ipynb #492e62ab
 class CollatePresent:
     "The user's collate function, without the samples that were skipped; None if none is left."
 
@@ -84,10 +84,10 @@ class CollatePresent:
 
 
 def _init_worker(worker_id: int, worker_seeding: Callable):
-    "timm's hook: the user's function gives the seed of a worker. Map-style samples are seeded one by one afterwards."
+    "timm's hook: the user's function seeds a worker, for readers that draw numbers; every sample is seeded by itself."
     seed_all(worker_seeding(get_worker_info()))
 
-# %% ../nbs/41_loader.ipynb #71e35e47
+# %% ../nbs/41_loader.ipynb #38ca791c
 def _check_batching(dataset: Dataset, batch_size: int, num_workers: int, is_training: bool, worker_seeding: Any):
     "Errors that would otherwise appear at the first batch, or never."
     if not (callable(worker_seeding) or worker_seeding in ('all', 'part')):
@@ -111,9 +111,8 @@ def _parts(dataset: Any) -> list[Any]:
     return [dataset, *(part for one in inside for part in _parts(one))]
 
 
-def _check_values(std: Sequence[float], seed: int | None, use_prefetcher: bool, img_dtype: torch.dtype, fp16: bool):
+def _check_values(seed: int | None, use_prefetcher: bool, img_dtype: torch.dtype, fp16: bool):
     "Errors in numbers that are used late."
-    if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
     if seed is not None and not (isinstance(seed, Integral) and -2**63 <= seed < 2**63):
         raise ValueError(f'seed={seed!r}: give a whole number of at most 64 bits')
     if not use_prefetcher and (fp16 or img_dtype != torch.float32):
@@ -161,7 +160,7 @@ def _make_batches(
                          'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
     return BatchLoader(TransformedDataset(dataset, transform, seed), sampler=order, **settings)
 
-# %% ../nbs/41_loader.ipynb #79049323
+# %% ../nbs/41_loader.ipynb #695668ef
 def create_loader(
     dataset: Dataset,   # gives (image, target, …) or dicts with 'image'; map-style or a stream
     input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
@@ -201,7 +200,7 @@ def create_loader(
     use_prefetcher: bool = True,   # False: a torch DataLoader that gives normalised float32 batches on the CPU
     use_multi_epochs_loader: bool = False,   # timm's older way to keep workers; persistent_workers does it
     persistent_workers: bool = True,   # keep worker processes between epochs
-    worker_seeding: str | Callable = 'all',   # a function seeds the workers of streams; other samples have own seeds
+    worker_seeding: str | Callable = 'all',   # a function seeds what a stream's reader draws; samples have own seeds
     tf_preprocessing: bool = False,   # not offered
     input_size_choices: Sequence | None = None,   # scheduled input sizes: not offered yet
     batch_size_choices: Sequence[int] | None = None,   # of scheduled sizes: has no effect without them
@@ -222,12 +221,12 @@ def create_loader(
     multiprocessing_context: Any = None,   # 'fork', 'spawn' or 'forkserver'; None: the platform's
     generator: torch.Generator | None = None,   # that the seed is drawn from; None: torch's global one
 ) -> PrefetchLoader | DataLoader:   # images (N, C, H, W) in img_dtype on the device, targets beside them
-    "Make a loader of normalised batches. The same seed gives the same ones, with any number of workers."
+    "Make a loader of normalised batches. For samples with an index, the seed alone decides them, not the workers."
     _check_batching(dataset, batch_size, num_workers, is_training, worker_seeding)
     _refuse(num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
     size, channels = image_size(input_size), _num_channels(input_size, mean)
-    mean, std = adapt_to_chs(mean, channels, 'mean'), adapt_to_chs(std, channels, 'std')
-    _check_values(std, seed, use_prefetcher, img_dtype, fp16)
+    mean, std = adapt_statistics(mean, std, channels)
+    _check_values(seed, use_prefetcher, img_dtype, fp16)
     if transform is None:
         transform = v2.Compose([as_pil_image, create_transform(
             size, is_training, no_aug, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
