@@ -8,7 +8,7 @@ from .constants import (
     OPENAI_CLIP_STD,
 )
 from .samples import PHOTOGRAPHS, ODDITIES, TRAIN_VIEWS, VAL_VIEWS, cache_dir, make_view, get_samples, get_imagenette
-from .seeding import sample_seed, seed_all, seeded
+from .seeding import sample_seed, KeyedRandom, seed_all, seeded
 from .show import denormalize, to_uint8_array, show_images, show_image, show_batch, show_transform
 from .img_extensions import (
     IMG_EXTENSIONS, get_img_extensions, set_img_extensions, check_extensions,
@@ -30,20 +30,42 @@ from .transforms import (
     RandomResizedCropAndInterpolation, ResizeKeepRatio, crop_or_pad, center_crop_or_pad, CenterCropOrPad,
     RandomCropOrPad, RandomPad, TrimBorder, ToNumpy, ToTensor, MaybeToTensor, MaybePILToTensor,
 )
-from .random_erasing import RandomErasing
+from .random_erasing import RandomErasing, create_erasing
 from .transform_factory import (
-    image_size, transforms_imagenet_eval, transforms_imagenet_train,
-    transforms_noaug_train, create_transform,
+    image_size, check_choice, check_probabilities, color_jitter_factors,
+    transforms_imagenet_eval, transforms_imagenet_train, transforms_noaug_train, create_transform,
+)
+from .augmentation import (
+    HostChoices, DeviceChoices, RandomGeometry, CenterGeometry, Augmentation,
+    create_augmentation,
+)
+from .fast_decode import BACKENDS, resolve_backend, JpegHeader, read_header, decode_header, choose_factor, Pixels
+from .host_stage import (
+    empty_rows, resize_into, apply_color, apply_flips, fill_with_pillow, fill_with_torch,
+    HostStage,
 )
 # one batch
 from .collate import fast_collate
-from .samplers import SampleKey, EpochSampler, TransformedDataset, TransformedIterableDataset
+from .samplers import (
+    SampleKey, EpochSampler, sample_numbers, sample_image, with_image, apply_transform,
+    TransformedIterableDataset,
+)
+from .buffers import BufferPool, watch
+from .device_stage import APPEARANCE, ERASING, color_matrices, one_thread, change_batch, DeviceStage
+from .batches import as_pil_image, locate, leaves, gives_bytes, HostBatch, BatchMaker
 # a stream
+from .workers import Job, wait_for, InlineWorkers, RowPool, run_tasks, start_threads, ThreadWorkers, check_threads
+from .processes import SharedMemory, pack, unpack, WorkerTraceback, ProcessWorkers
 from .prefetch import (
     resolve_device, adapt_to_chs, adapt_statistics, SideStream, move_to_device,
     iterate_ahead, PrefetchLoader,
 )
-from .loader import as_pil_image, BatchLoader, CollatePresent, create_loader
+from .batch_loader import (
+    choose_workers, available_cores, measure_threads, choose_num_workers, fingerprint,
+    Replay, pinned, BatchLoader,
+)
+from .stream_loader import StreamLoader, CollatePresent, create_stream_loader
+from .loader import create_loader
 
 __all__ = [
     # foundations
@@ -51,7 +73,7 @@ __all__ = [
     'IMAGENET_INCEPTION_MEAN', 'IMAGENET_INCEPTION_STD', 'IMAGENET_DPN_MEAN', 'IMAGENET_DPN_STD', 'OPENAI_CLIP_MEAN',
     'OPENAI_CLIP_STD',
     'PHOTOGRAPHS', 'ODDITIES', 'TRAIN_VIEWS', 'VAL_VIEWS', 'cache_dir', 'make_view', 'get_samples', 'get_imagenette',
-    'sample_seed', 'seed_all', 'seeded',
+    'sample_seed', 'KeyedRandom', 'seed_all', 'seeded',
     'denormalize', 'to_uint8_array', 'show_images', 'show_image', 'show_batch', 'show_transform',
     'IMG_EXTENSIONS', 'get_img_extensions', 'set_img_extensions', 'check_extensions', 'add_img_extensions',
     'del_img_extensions', 'is_img_extension',
@@ -67,14 +89,26 @@ __all__ = [
     'str_to_interp_mode', 'str_to_pil_interp', 'interp_mode_to_str', 'check_range',
     'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad',
     'RandomCropOrPad', 'RandomPad', 'TrimBorder', 'ToNumpy', 'ToTensor', 'MaybeToTensor', 'MaybePILToTensor',
-    'RandomErasing',
-    'image_size', 'transforms_imagenet_eval', 'transforms_imagenet_train', 'transforms_noaug_train',
-    'create_transform',
+    'RandomErasing', 'create_erasing',
+    'image_size', 'check_choice', 'check_probabilities', 'color_jitter_factors', 'transforms_imagenet_eval',
+    'transforms_imagenet_train', 'transforms_noaug_train', 'create_transform',
+    'HostChoices', 'DeviceChoices', 'RandomGeometry', 'CenterGeometry', 'Augmentation', 'create_augmentation',
+    'BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'decode_header', 'choose_factor', 'Pixels',
+    'empty_rows', 'resize_into', 'apply_color', 'apply_flips', 'fill_with_pillow', 'fill_with_torch', 'HostStage',
     # one batch
     'fast_collate',
-    'SampleKey', 'EpochSampler', 'TransformedDataset', 'TransformedIterableDataset',
+    'SampleKey', 'EpochSampler', 'sample_numbers', 'sample_image', 'with_image', 'apply_transform',
+    'TransformedIterableDataset',
+    'BufferPool', 'watch',
+    'APPEARANCE', 'ERASING', 'color_matrices', 'one_thread', 'change_batch', 'DeviceStage',
+    'as_pil_image', 'locate', 'leaves', 'gives_bytes', 'HostBatch', 'BatchMaker',
     # a stream
+    'Job', 'wait_for', 'InlineWorkers', 'RowPool', 'run_tasks', 'start_threads', 'ThreadWorkers', 'check_threads',
+    'SharedMemory', 'pack', 'unpack', 'WorkerTraceback', 'ProcessWorkers',
     'resolve_device', 'adapt_to_chs', 'adapt_statistics', 'SideStream', 'move_to_device', 'iterate_ahead',
     'PrefetchLoader',
-    'as_pil_image', 'BatchLoader', 'CollatePresent', 'create_loader',
+    'choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'fingerprint', 'Replay', 'pinned',
+    'BatchLoader',
+    'StreamLoader', 'CollatePresent', 'create_stream_loader',
+    'create_loader',
 ]

@@ -57,23 +57,24 @@ def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
     if stacked.dtype == torch.float64: return stacked.float()
     return stacked.long() if stacked.ndim == 1 and not stacked.is_floating_point() else stacked
 
-# %% ../nbs/30_collate.ipynb #b0f0bf86
+# %% ../nbs/30_collate.ipynb #2ea6e40f
 def fast_collate(
     batch: Sequence[Any],   # samples: (image, target, …) or dicts with 'image'; None for a skipped one
+    images: torch.Tensor | None = None,   # (N, C, H, W) that holds the present samples' images already
 ) -> tuple | dict | None:   # (images, targets, …) or a dict of them; None if every sample was skipped
     "Make a batch: images (N, C, H, W), uint8 or float as they come, class indexes int64. An image may be many views."
     samples = [sample for sample in batch if sample is not None]
     if not samples: return None
-    if all(isinstance(sample, Mapping) for sample in samples): return _collate_dicts(samples)
+    if all(isinstance(sample, Mapping) for sample in samples): return _collate_dicts(samples, images)
     if not all(isinstance(sample, (tuple, list)) and len(sample) == len(samples[0]) > 1 for sample in samples):
         raise TypeError('a sample must be (image, target, …) or a dict, the same for the whole batch; '
                         f'got {", ".join(sorted({type(sample).__name__ for sample in samples}))}')
-    images, *fields = zip(*samples)
-    images, views = _collate_images(images)
+    given, *fields = zip(*samples)
+    images, views = _collate_images(given) if images is None else (images, 1)
     return images, *(_repeat(_stack_field(field), views) for field in fields)
 
 
-def _collate_dicts(samples: Sequence[Mapping]) -> dict:
+def _collate_dicts(samples: Sequence[Mapping], images: torch.Tensor | None) -> dict:
     "A dict of the images' tensor and the other fields."
     names = samples[0].keys()
     if any(sample.keys() != names for sample in samples):
@@ -81,8 +82,8 @@ def _collate_dicts(samples: Sequence[Mapping]) -> dict:
     if 'image' not in names:
         raise KeyError(f"a sample that is a dict needs the field 'image'; it has {', '.join(map(str, names))}")
     fields = {name: [sample[name] for sample in samples] for name in names}
-    return {name: _collate_images(values)[0] if name == 'image' else _stack_field(values)
-            for name, values in fields.items()}
+    if images is None: images = _collate_images(fields['image'])[0]
+    return {name: images if name == 'image' else _stack_field(values) for name, values in fields.items()}
 
 
 def _collate_images(images: Sequence[Any]) -> tuple[torch.Tensor, int]:

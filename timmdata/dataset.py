@@ -59,7 +59,7 @@ def _named(error: Exception, what: str) -> ImageReadError:
     named.cause = cause
     return named
 
-# %% ../nbs/15_dataset.ipynb #cac144ea
+# %% ../nbs/15_dataset.ipynb #78813454
 class _FaultHandling(_ImageLoading):
     "Reading by index: any fault of a file is an `ImageReadError`, which is raised, or answered as `on_error` says."
 
@@ -68,38 +68,39 @@ class _FaultHandling(_ImageLoading):
         try: return self.reader.filename(index, basename, absolute)
         except AttributeError: return f'sample {index}'   # a reader that knows no names
 
-    def _read(self, index: int) -> tuple:
+    def _read(self, index: int, decode: Callable, refuse: str = '') -> tuple:
         "One sample before transforms; any fault of the file becomes an error with its name."
         try:
+            if refuse: raise ImageReadError(refuse)
             data, target, *others = self.reader[index]
-            return self._image(data), target, *others
+            return decode(data), target, *others
         except (OSError, EOFError) as error:
             if is_system_error(error): raise
             raise _named(error, f'{self.filename(index)} (index {index})') from error
 
-    def _read_or_replace(self, index: int) -> tuple | None:
+    def _read_or_replace(self, index: int, decode: Callable, refuse: str) -> tuple | None:
         "Apply `on_error`: None for a skipped sample, else a sample that can be read."
-        try: return self._read(index)
+        try: return self._read(index, decode, refuse)
         except ImageReadError as error:
             if self.on_error == 'raise': raise
             first = error
         other, sample = None, None
         if self.on_error == 'replace':
-            other, sample = self._replacement(index)
+            other, sample = self._replacement(index, decode)
             if sample is None:
                 raise ImageReadError(f'{first}; {self.max_retries} replacements could not be read either') from first
         self._ledger.append(BadSample(index, self.filename(index), first.cause, other))
         return sample
 
-    def _replacement(self, index: int) -> tuple[int | None, tuple | None]:
+    def _replacement(self, index: int, decode: Callable) -> tuple[int | None, tuple | None]:
         "The first readable one of `max_retries` seeded choices: its index and sample."
         for attempt in range(self.max_retries):
             other = sample_seed(self.replace_seed, 0, index, attempt) % len(self)
-            try: return other, self._read(other)
+            try: return other, self._read(other, decode)
             except ImageReadError: continue
         return None, None
 
-# %% ../nbs/15_dataset.ipynb #1d6addc9
+# %% ../nbs/15_dataset.ipynb #65c3fc6d
 class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
     "Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given."
 
@@ -135,14 +136,22 @@ class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
         "Class name → index; empty if the reader has no classes."
         return getattr(self.reader, 'class_to_idx', {})
 
-    def __getitem__(self, index: int) -> tuple | None:
+    def load(self,
+        index: int,   # of the sample
+        decode: Callable,   # makes an image of what the reader gave: bytes, an open file or an image
+        refuse: str = '',   # why the sample must not be read; then it counts as unreadable
+    ) -> tuple | None:   # (image, target, …), not transformed; None if the sample is skipped
+        "Read one sample with a decoder of the caller's; its faults are answered as `on_error` says."
         index = operator.index(index)   # a TypeError for 0.7, which int() would cut off
         if not -len(self) <= index < len(self):
             raise IndexError(f'index {index} is out of range for {len(self)} samples')
-        sample = self._read_or_replace(index % len(self))
-        if sample is None: return None
-        image, target, *others = sample
-        return image if self.transform is None else self.transform(image), self._target(target), *others
+        sample = self._read_or_replace(index % len(self), decode, refuse)
+        return sample and (sample[0], self._target(sample[1]), *sample[2:])
+
+    def __getitem__(self, index: int) -> tuple | None:
+        sample = self.load(index, self._image)
+        if sample is None or self.transform is None: return sample
+        return self.transform(sample[0]), *sample[1:]
 
     def __len__(self) -> int: return len(self.reader)
 

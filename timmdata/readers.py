@@ -190,9 +190,10 @@ def scan_with_index(
         _save_scan(Path(index_file), scan, key)
     return scan
 
-# %% ../nbs/12_readers.ipynb #d30c4667
+# %% ../nbs/12_readers.ipynb #2a944bb8
 class Reader:
     "What a dataset needs of its source. Subclasses have `__len__`, `__getitem__` and `_filename`."
+    is_thread_safe = False   # whether several threads may read at the same time
 
     def __len__(self) -> int: raise NotImplementedError
     def __getitem__(self, index: int): raise NotImplementedError
@@ -244,9 +245,10 @@ def _warn_left_out(where: str, scan: FolderScan, names: list[str], is_left_out: 
 def _counts(of_type: Mapping[str, int]) -> str:
     return ', '.join(f'{count} {extension}' for extension, count in sorted(of_type.items()))
 
-# %% ../nbs/12_readers.ipynb #d8bf6709
+# %% ../nbs/12_readers.ipynb #73eb8910
 class ReaderImageFolder(Reader):
     "Images in class folders. `reader[index]` is `(bytes, target)`; a sample without a class has target -1."
+    is_thread_safe = True
 
     def __init__(self,
         root: str | os.PathLike,   # a folder of class folders, or of split folders that hold them

@@ -19,7 +19,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
-# %% ../nbs/20_transforms.ipynb #326c4b60
+# %% ../nbs/20_transforms.ipynb #888c20e3
 _NAMES = ('nearest', 'bilinear', 'bicubic', 'box', 'hamming', 'lanczos')
 _INTERPOLATIONS = {name: InterpolationMode(name) for name in _NAMES}
 _RANDOM_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
@@ -53,9 +53,9 @@ def _interpolations(name: str) -> tuple[InterpolationMode, ...]:
     return _RANDOM_INTERPOLATION if name == 'random' else (str_to_interp_mode(name),)
 
 
-def _choose(interpolations: tuple[InterpolationMode, ...]) -> InterpolationMode:
+def _choose(interpolations: tuple[InterpolationMode, ...], rng: Any = random) -> InterpolationMode:
     "One of them; nothing is drawn where there is no choice, as in timm."
-    return random.choice(interpolations) if len(interpolations) > 1 else interpolations[0]
+    return rng.choice(interpolations) if len(interpolations) > 1 else interpolations[0]
 
 # %% ../nbs/20_transforms.ipynb #fb00a631
 def _pair(size: int | Sequence[int], what: str = 'size') -> tuple[int, int]:
@@ -77,7 +77,7 @@ def check_range(
         raise ValueError(f'{name}={values!r}: give (low, high) with 0 < low <= high')
     return pair
 
-# %% ../nbs/20_transforms.ipynb #156ca205
+# %% ../nbs/20_transforms.ipynb #921d0f8d
 class RandomResizedCropAndInterpolation:
     "Crop a random area with a random aspect ratio and resize it to `size`."
 
@@ -92,18 +92,19 @@ class RandomResizedCropAndInterpolation:
 
     @staticmethod
     def get_params(
-        img: Image.Image,   # to be cropped
+        img: Any,   # to be cropped; its `size` is (width, height)
         scale: tuple[float, float],   # as in the constructor
         ratio: tuple[float, float],   # as in the constructor
+        rng: Any = random,   # a `random.Random`, or the module
     ) -> tuple[int, int, int, int]:   # top, left, height, width
         "Draw a crop; after ten that do not fit, the largest centred one of an allowed ratio. timm/data/transforms.py."
         img_w, img_h = img.size
         log_ratio = math.log(ratio[0]), math.log(ratio[1])
         for _ in range(10):
-            area = random.uniform(*scale) * (img_w * img_h)
-            aspect = math.exp(random.uniform(*log_ratio))
+            area = rng.uniform(*scale) * (img_w * img_h)
+            aspect = math.exp(rng.uniform(*log_ratio))
             w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-            if w <= img_w and h <= img_h: return random.randint(0, img_h - h), random.randint(0, img_w - w), h, w
+            if w <= img_w and h <= img_h: return rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w
         in_ratio = img_w / img_h
         w = img_w if in_ratio <= ratio[1] else round(img_h * ratio[1])
         h = img_h if in_ratio >= ratio[0] else round(img_w / ratio[0])
@@ -118,7 +119,7 @@ class RandomResizedCropAndInterpolation:
         modes = '|'.join(mode.value for mode in self.interpolation)
         return f'{type(self).__name__}(size={self.size}, scale={self.scale}, ratio={ratio}, interpolation={modes})'
 
-# %% ../nbs/20_transforms.ipynb #2dcf45b8
+# %% ../nbs/20_transforms.ipynb #a9571b8e
 class ResizeKeepRatio:
     "Resize so that the image barely covers `size` (longest=0) or barely fits in it (longest=1), varied if wanted."
 
@@ -139,18 +140,19 @@ class ResizeKeepRatio:
         self.random_aspect_range = check_range('random_aspect_range', random_aspect_range)
 
     def get_params(self,
-        img: Image.Image,   # to be resized
+        img: Any,   # to be resized; its `size` is (width, height)
+        rng: Any = random,   # a `random.Random`, or the module
     ) -> list[int]:   # height, width
         "Draw the size of the result. timm/data/transforms.py."
-        img_size = img.height, img.width
+        img_size = img.size[::-1]
         ratios = [edge / target for edge, target in zip(img_size, self.size)]
         ratio = max(ratios) * self.longest + min(ratios) * (1 - self.longest)
         scale, aspect = 1., 1.
-        if self.random_scale_prob > 0 and random.random() < self.random_scale_prob:
-            scale = random.uniform(*self.random_scale_range)
+        if self.random_scale_prob > 0 and rng.random() < self.random_scale_prob:
+            scale = rng.uniform(*self.random_scale_range)
             if self.random_scale_area: scale = 1 / math.sqrt(scale)
-        if self.random_aspect_prob > 0 and random.random() < self.random_aspect_prob:
-            aspect = math.sqrt(math.exp(random.uniform(*map(math.log, self.random_aspect_range))))
+        if self.random_aspect_prob > 0 and rng.random() < self.random_aspect_prob:
+            aspect = math.sqrt(math.exp(rng.uniform(*map(math.log, self.random_aspect_range))))
         factors = scale / aspect, scale * aspect
         return [max(1, round(edge * factor / ratio)) for edge, factor in zip(img_size, factors)]
 
@@ -195,7 +197,7 @@ def center_crop_or_pad(
         img = F.pad(img, padding, fill=fill, padding_mode=padding_mode)
     return F.crop(img, round((img_h + more_h - height) / 2), round((img_w + more_w - width) / 2), height, width)
 
-# %% ../nbs/20_transforms.ipynb #e8bfa595
+# %% ../nbs/20_transforms.ipynb #9262d7ec
 class CenterCropOrPad:
     "Cut the centre of an image, or pad around it, to exactly `size`."
 
@@ -215,13 +217,14 @@ class RandomCropOrPad(CenterCropOrPad):
 
     @staticmethod
     def get_params(
-        img: Any,   # to be cropped
+        img: Any,   # to be cropped: PIL image, tensor or (height, width)
         size: tuple[int, int],   # (height, width)
+        rng: Any = random,   # a `random.Random`, or the module
     ) -> tuple[int, int]:   # top and left; negative where there is padding
         "Draw the corner of the window."
-        _, img_h, img_w = F.get_dimensions(img)
+        img_h, img_w = img if isinstance(img, tuple) else F.get_dimensions(img)[1:]
         deltas = img_h - size[0], img_w - size[1]
-        return tuple(int(math.copysign(random.randint(0, abs(delta)), delta)) for delta in deltas)
+        return tuple(int(math.copysign(rng.randint(0, abs(delta)), delta)) for delta in deltas)
 
     def __call__(self, img: Any) -> Any:
         top, left = self.get_params(img, self.size)

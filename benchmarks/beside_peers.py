@@ -1,0 +1,271 @@
+"""This library beside other loaders: the same photographs, work, batches and number of workers, images per second and CPU time.
+
+    python benchmarks/beside_peers.py DIR [--works train,jitter,eval,phone] [--rounds 7] [--ours '{"workers": "threads"}']
+
+DIR holds class folders. Each loader lives in a process of its own and is stopped (SIGSTOP) while others run, so that none works
+ahead between its epochs; an epoch has as many batches for each worker. Rounds are interleaved, one epoch of each loader a round, after
+a first that warms up; medians are compared.
+First batch and memory are measured before that, with no other loader alive: seconds from the imported library to the first batch,
+and the greatest PSS of the process tree in the second epoch. CPU time is that of the process tree, ended processes included.
+Run it on an otherwise idle machine; peers/requirements.txt says what to install.
+"""
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import date
+from multiprocessing import Pipe
+from pathlib import Path
+
+import psutil
+
+PEERS = Path(__file__).parent/'peers'
+ALL = 'timm_pillow,timmdata_,torchvision_pil,torchvision_tensor,dali_cpu,ffcv_,spdl_,grain_,decode_only'
+WORKS = dict(train='RandomResizedCrop, flip', jitter='RandomResizedCrop, flip, colour jitter 0.4',
+             eval='evaluation: shorter edge 256 bicubic, centre crop', phone='RandomResizedCrop, flip of 12-megapixel photographs')
+
+
+class Failed(Exception):
+    "A peer cannot be imported or cannot do this work."
+
+
+class Loader:
+    "A child process and its pipe."
+
+    def __init__(self, module: str, python: str, log: Path, settings: dict):
+        self.pipe, theirs = Pipe()
+        self.log = log.open('a')
+        command = [python, str(PEERS/'child.py'), str(theirs.fileno()), module, json.dumps(settings)]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        theirs.close()
+        try: self.about = self.answer()
+        except Failed:
+            self.close()
+            raise
+
+    def tree(self) -> list[psutil.Process]:
+        root = psutil.Process(self.process.pid)
+        return [root, *root.children(recursive=True)]
+
+    def answer(self, timeout: float = 1800) -> dict:
+        if not self.pipe.poll(timeout): raise Failed(f'no answer for {timeout} seconds')
+        try: found = json.loads(self.pipe.recv_bytes())
+        except EOFError: raise Failed(f'its process ended, see {self.log.name}') from None
+        if 'failed' in found: raise Failed(found['failed'])
+        return found
+
+    def ask(self, *command) -> dict:
+        self.pipe.send_bytes(json.dumps(command).encode())
+        return self.answer()
+
+    def cpu_seconds(self) -> float:
+        return sum(sum(process.cpu_times()[:4]) for process in self.tree())   # user, system, and those of ended children
+
+    def stop(self):
+        for process in self.tree(): process.suspend()
+
+    def round(self) -> dict:
+        "One epoch of a stopped loader: images per second and CPU ms an image."
+        tree, cpu = self.tree(), self.cpu_seconds()
+        for process in reversed(tree): process.resume()
+        found = self.ask('epoch')
+        self.stop()
+        found['rate'] = found['images'] / found['seconds']
+        return {**found, 'cpu_ms': (self.cpu_seconds() - cpu) / found['images'] * 1000}
+
+    def memory(self) -> float:
+        "The greatest PSS of the process tree during one epoch, MB."
+        self.pipe.send_bytes(b'["epoch"]')
+        most = 0
+        while not self.pipe.poll(0.02):
+            total = 0
+            for process in self.tree():
+                try: total += process.memory_full_info().pss
+                except psutil.NoSuchProcess: pass
+            most = max(most, total)
+        self.answer()
+        return most / 1e6
+
+    def close(self):
+        try: tree = self.tree()
+        except psutil.NoSuchProcess: tree = []
+        for process in tree:
+            try: process.kill()
+            except psutil.NoSuchProcess: pass
+        self.process.wait()
+        self.pipe.close()
+        self.log.close()
+
+
+def jpegs(data: Path) -> list[Path]:
+    paths = sorted(path for path in data.glob('*/*') if path.suffix.lower() in ('.jpg', '.jpeg'))
+    if not paths: raise SystemExit(f'{data}: no JPEG files in class folders')
+    return paths
+
+
+def linked(data: Path, repeats: int, unit: int, folder: Path) -> Path:
+    "A folder of links to `repeats` times the photographs, and more up to a multiple of `unit`; names in order."
+    paths = jpegs(data)
+    count = -(-len(paths) * repeats // unit) * unit
+    for k in range(count):
+        path = paths[k % len(paths)]
+        link = folder/path.parent.name/f'{k:06}.jpg'
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path.resolve())
+        path.read_bytes()   # into the page cache
+    return folder
+
+
+def phone_photographs(data: Path, count: int, folder: Path) -> Path:
+    "Photographs of 4032 × 3024 pixels in two class folders: small ones made large, with a little noise."
+    import numpy as np
+    from PIL import Image
+    paths, random = jpegs(data), np.random.default_rng(0)
+    for k in range(count):
+        small = Image.open(paths[k * len(paths) // count]).convert('RGB')
+        large = np.asarray(small.resize((4032, 3024), Image.Resampling.LANCZOS), np.float32)
+        large = (large + random.normal(0, 4, large.shape[:2])[..., None]).clip(0, 255).astype(np.uint8)
+        path = folder/f'class{k % 2}'/f'{k:04}.jpg'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(large).save(path, quality=92)
+    return folder
+
+
+def started(peers: list, a, settings: dict, log: Path) -> dict[tuple, Loader | str]:
+    "A loader for each peer, or why there is none."
+    loaders = {}
+    for peer in peers:
+        module, options = peer
+        python = a.python.get(module, sys.executable)
+        try: loaders[peer] = Loader(module, python, log, {**settings, 'options': json.loads(options)})
+        except Failed as error: loaders[peer] = str(error)
+    return loaders
+
+
+def alone(peers: list, a, settings: dict, log: Path) -> tuple[dict, dict]:
+    "What each peer says and measures with no other alive: ({peer: about, first, pss}, {peer: why not})."
+    found, failed = {}, {}
+    for peer in peers:
+        loader = started([peer], a, settings, log)[peer]
+        if isinstance(loader, str):
+            failed[peer] = loader
+            continue
+        try: found[peer] = {**loader.about, 'first': loader.ask('epoch')['first'], 'pss': loader.memory()}
+        except Failed as error: failed[peer] = str(error)
+        finally: loader.close()
+    return found, failed
+
+
+def rounds(peers: list, a, settings: dict, log: Path) -> dict[tuple, list[dict]]:
+    "All peers' epochs, interleaved."
+    loaders = started(peers, a, settings, log)
+    try:
+        for peer, loader in loaders.items():
+            if isinstance(loader, str): raise Failed(f'{peer[0]}: {loader}')
+            loader.ask('epoch')
+            loader.stop()
+        results = {peer: [] for peer in peers}
+        for _ in range(a.rounds):
+            for peer, loader in loaders.items(): results[peer].append(loader.round())
+    finally:
+        for loader in loaders.values():
+            if isinstance(loader, Loader): loader.close()
+    return results
+
+
+def label(peer: tuple, about: dict) -> str:
+    "A row's name."
+    return f'{about["name"]} {about["version"].partition("+")[0]}' + (f' `{peer[1]}`' if peer[1] != '{}' else '')
+
+
+def compare(work: str, peers: list, a, settings: dict, log: Path):
+    "Measure one work and print its table."
+    found, failed = alone(peers, a, settings, log)
+    results = rounds(list(found), a, settings, log) if found else {}
+    reference = next((peer for peer in found if peer[0] == 'timm_pillow'), next(iter(found), None))
+    rates = {peer: statistics.median(result['rate'] for result in results[peer]) for peer in found}
+    print(f'\n**{WORKS[work]}** ({settings["workers"]} workers, batches of {settings["batch_size"]}, {a.rounds} rounds)\n')
+    if found:
+        print(f'| loader | images/s ÷ {found[reference]["name"]} | CPU-ms an image | PSS MB | first batch s |\n|---|---|---|---|---|')
+    for peer, about in found.items():
+        cpu = statistics.median(result['cpu_ms'] for result in results[peer])
+        print(f'| {label(peer, about)} | {rates[peer] / rates[reference]:.2f} | {cpu:.2f} | {about["pss"]:.0f} | {about["first"]:.2f} |')
+    for about in found.values():
+        if about['note']: print(f'\n{about["name"]}: {about["note"]}.')
+    for (module, _), reason in failed.items(): print(f'\nNot measured: {module}: {reason}')
+    sys.stdout.flush()
+    if a.json:
+        with open(a.json, 'a') as file:
+            for peer, about in found.items():
+                print(json.dumps(dict(work=work, peer=peer[0], options=peer[1], **about, rounds=results[peer])), file=file)
+
+
+def check(work: str, peers: list, a, settings: dict, log: Path):
+    "Print what the first batch of each peer looks like; evaluation beside the first peer's, in grey levels."
+    import numpy as np
+    std, first, path = np.array([0.229, 0.224, 0.225]).reshape(3, 1, 1) * 255, None, Path(settings['scratch'])/'check.npy'
+    for peer in peers:
+        if peer[0] == 'decode_only': continue
+        loader = started([peer], a, settings, log)[peer]
+        try:
+            if isinstance(loader, str): raise Failed(loader)
+            found = loader.ask('check', str(path))
+            line = f'{found["shape"]} {found["dtype"]}, mean {found["mean"]:.3f}, std {found["std"]:.3f}'
+            if work == 'eval':
+                images = np.load(path)
+                first = images if first is None else first
+                difference = np.abs((images - first) * std)
+                line += f', from the first: mean {difference.mean():.3f}, max {difference.max():.1f} grey levels'
+            print(f'{work} {label(peer, loader.about)}: {line}', flush=True)
+        except Failed as error: print(f'{work} {peer[0]}: {error}', flush=True)
+        finally:
+            if isinstance(loader, Loader): loader.close()
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('data', type=Path)
+    parser.add_argument('--peers', default=ALL, help='modules of benchmarks/peers, comma-separated')
+    parser.add_argument('--works', default='train,jitter,eval', help='of train, jitter, eval, phone')
+    parser.add_argument('--rounds', type=int, default=7)
+    parser.add_argument('--repeats', type=int, default=3, help='times that the photographs are repeated in an epoch')
+    parser.add_argument('--workers', type=int, default=2, help='worker processes or threads of each loader')
+    parser.add_argument('--batch-size', type=int, default=64)
+    parser.add_argument('--phone', type=int, default=24, metavar='N', help='12-megapixel photographs, in batches of 8')
+    parser.add_argument('--ours', action='append', help="JSON of further arguments of timmdata's create_loader; again for another row")
+    parser.add_argument('--options', action='append', default=[], metavar='PEER=JSON', help="a peer's own options")
+    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='the interpreter of a peer')
+    parser.add_argument('--json', help='append all rounds to this file, one line a loader and work')
+    parser.add_argument('--check', action='store_true', help='look at a batch of each peer instead of measuring')
+    a = parser.parse_args()
+    a.python, a.options = (dict(pair.split('=', 1) for pair in pairs) for pairs in (a.python, a.options))
+    a.ours = a.ours or ['{}']
+    return a
+
+
+def main():
+    a = arguments()
+    peers = [(module, options) for module in a.peers.split(',')
+             for options in (a.ours if module == 'timmdata_' else [a.options.get(module, '{}')])]
+    print(f'{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch '
+          + subprocess.run([sys.executable, '-c', 'import torch; print(torch.__version__)'], capture_output=True, text=True).stdout.strip())
+    with tempfile.TemporaryDirectory(prefix='peers-') as scratch:
+        scratch, began = Path(scratch), time.time()
+        photographs = linked(a.data, a.repeats, a.batch_size * a.workers, scratch/'photographs')   # as many batches for each worker
+        for work in a.works.split(','):
+            data, batch_size = photographs, a.batch_size
+            if work == 'phone':
+                batch_size, large = 8, phone_photographs(a.data, a.phone, scratch/'large')
+                data = linked(large, a.repeats, batch_size * a.workers, scratch/'phone')
+            settings = dict(data_dir=str(data), work=work, workers=a.workers, batch_size=batch_size, scratch=str(scratch))
+            log = Path(tempfile.gettempdir())/'beside_peers.log'
+            (check if a.check else compare)(work, peers, a, settings, log)
+        print(f'\n{(time.time() - began) / 60:.0f} minutes.')
+
+
+if __name__ == '__main__': main()
