@@ -1,13 +1,23 @@
-"Data sets and transforms of the loader tests; importable, so that spawned workers find them."
+"Data sets, transforms and programs of the loader tests; importable, so that spawned workers find them."
+import atexit
 import json
 import os
 import random
 import signal
+import subprocess
+import sys
+import tempfile
+import threading
 import time
+from functools import cache
+from pathlib import Path
 
 import numpy as np
+import psutil
 import torch
 from PIL import Image
+
+from timmdata.readers import ReaderImageFolder
 
 
 class Coded(torch.utils.data.Dataset):
@@ -31,12 +41,34 @@ class Slow(Coded):
         return super().__getitem__(index)
 
 
-class Suicidal(Coded):
-    "Kills its own process at one index, as the kernel does when memory is out."
-    def __init__(self, num, at): super().__init__(num); self.at = at
+class Deadly(Coded):
+    "Kills its own process at one index, as the kernel does when memory is out; with a file to remember it by, only once."
+    def __init__(self, num, at, once=None): super().__init__(num); self.at, self.once = at, once
 
     def __getitem__(self, index):
-        if index == self.at: os.kill(os.getpid(), signal.SIGKILL)
+        if index == self.at and not (self.once and os.path.exists(self.once)):
+            if self.once: Path(self.once).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class DeadlyReader(ReaderImageFolder):
+    "The same for files."
+    at, once = -1, None
+
+    def __getitem__(self, index):
+        if index == self.at and not (self.once and os.path.exists(self.once)):
+            if self.once: Path(self.once).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class CountingReader(ReaderImageFolder):
+    "Writes down what is read; in this process."
+    def __init__(self, *args): super().__init__(*args); self.seen = []
+
+    def __getitem__(self, index):
+        self.seen.append(index)
         return super().__getitem__(index)
 
 
@@ -112,3 +144,106 @@ def run_rank(rank: int, init_file: str, out: str, cases: list):
     dist.barrier()
     with open(f'{out}{rank}.json', 'w') as file: json.dump(seen, file)
     dist.destroy_process_group()
+
+
+# ---- what every test begins and ends with
+
+def children() -> list:
+    "Live child processes, without Python's own that serve all (the resource tracker, the fork server) and `program`'s."
+    found = [p for p in psutil.Process().children(recursive=True) if is_alive(p)]
+    servers = ('resource_tracker', 'forkserver', 'import loader_parts')
+    return [p for p in found if not any(word in ' '.join(p.cmdline()) for word in servers)]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try: return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess: return False
+
+
+def wait_until(condition, message, seconds=15):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, message
+        time.sleep(0.02)
+
+
+def nothing_is_left():
+    "A generator for a fixture: the test ends with the processes and threads that it began with."
+    threads = set(threading.enumerate())
+    yield
+    import gc
+    gc.collect()
+    wait_until(lambda: not children(), 'child processes are left')
+    wait_until(lambda: set(threading.enumerate()) <= threads, 'threads are left')
+
+
+# ---- programs of their own
+
+class Program:
+    "A program that runs beside the tests: the code, what it printed, how it ended."
+    def __init__(self, folder: Path, pid: int): self.folder, self.process = folder, psutil.Process(pid)
+
+    def read(self, name: str) -> str: return (self.folder/name).read_text() if (self.folder/name).exists() else ''
+
+    def wait_for(self, text: str):
+        wait_until(lambda: text in self.read('out') or self.read('code'), f'no {text!r} within 30 s', 30)
+        assert text in self.read('out'), self.read('err')
+
+    def end(self, seconds: float = 20) -> tuple[int, str, str]:   # exit code (negative: signal), output, errors
+        "Wait for the end."
+        wait_until(lambda: self.read('code'), 'the program does not end', seconds)
+        return int(self.read('code')), self.read('out'), self.read('err')
+
+    def kill(self):
+        "Leave nothing of a program that did not end."
+        for process in (*self.process.children(recursive=True), self.process) if is_alive(self.process) else ():
+            if is_alive(process): process.kill()
+
+
+def _serve_programs():
+    """Fork a program for each folder named on standard input. Importing torch takes seconds and is done once; a fork ends as
+    any program does, with everything that Python does at its exit."""
+    import torch
+    torch.set_num_threads(1)
+    import timmdata.loader   # noqa: F401
+    print('ready', flush=True)
+    for line in sys.stdin:
+        folder, pid = Path(line.strip()), os.fork()
+        if not pid:
+            os.setsid()
+            for number, name in ((1, 'out'), (2, 'err')):
+                os.dup2(os.open(folder/name, os.O_WRONLY | os.O_CREAT), number)
+            os.close(0)
+            os.open(os.devnull, os.O_RDONLY)
+            module = sys.modules['__main__'].__dict__
+            module.update(__name__='__main__', __file__=str(folder/'program.py'))
+            exec(compile((folder/'program.py').read_text(), folder/'program.py', 'exec'), module)
+            return
+        print(pid, flush=True)
+        threading.Thread(target=_note_end, args=(pid, folder), daemon=True).start()
+
+
+def _note_end(pid: int, folder: Path):
+    (folder/'code.new').write_text(str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+    (folder/'code.new').rename(folder/'code')
+
+
+@cache
+def _server() -> subprocess.Popen:
+    tests = Path(__file__).parent
+    server = subprocess.Popen([sys.executable, '-c', 'import loader_parts; loader_parts._serve_programs()'], text=True,
+                              env={**os.environ, 'PYTHONPATH': f'{tests.parent}:{tests}'}, stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE)
+    atexit.register(server.kill)
+    assert server.stdout.readline() == 'ready\n'
+    return server
+
+
+def program(code: str) -> Program:
+    "Start a program in a session of its own; all names of this module are imported."
+    server, folder = _server(), Path(tempfile.mkdtemp(prefix='timmdata-program-'))
+    (folder/'program.py').write_text(
+        'from loader_parts import *\nfrom timmdata.loader import create_loader\nfrom timmdata.dataset import ImageDataset\n' + code)
+    server.stdin.write(f'{folder}\n')
+    server.stdin.flush()
+    return Program(folder, int(server.stdout.readline()))

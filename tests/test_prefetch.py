@@ -1,5 +1,8 @@
 "`PrefetchLoader`: the contract with a stream, kept in writing by a stream that records; on a GPU the real thing."
+import contextlib
+import ctypes
 import gc
+import itertools
 import threading
 import time
 from collections import namedtuple
@@ -8,6 +11,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from timmdata.buffers import BufferPool
+from timmdata.dataset import ImageDataset
+from timmdata.loader import create_loader
 from timmdata.prefetch import PrefetchLoader, SideStream, iterate_ahead, move_to_device, resolve_device
 
 pytestmark = pytest.mark.timeout(60)
@@ -30,7 +36,33 @@ class RecordingStream:
         self.note('ready')
         return f'event {sum(entry[0] == "ready" for entry in self.log) - 1}'
 
+    def is_done(self, event): return True
+    def wait(self, event): self.note('wait', event)
     def hand_over(self, tensors, event): self.note('hand over', [int(t[0]) for t in tensors], event)
+
+
+class LateStream(RecordingStream):
+    "Its events happen when the test says so: like a device that is far behind."
+    def __init__(self):
+        super().__init__()
+        self.done, self.changed = 0, threading.Condition()   # the events that have happened: the first `done`
+
+    def ready(self):
+        super().ready()
+        return sum(entry[0] == 'ready' for entry in self.log) - 1
+
+    def finish(self, done):
+        with self.changed:
+            self.done = done
+            self.changed.notify_all()
+
+    def is_done(self, event): return event < self.done
+
+    def wait(self, event):
+        self.note('wait', event)
+        with self.changed: assert self.changed.wait_for(lambda: event < self.done, 20)
+
+    def hand_over(self, tensors, event): self.note('hand over', [], event)   # a device is told to wait; nobody waits
 
 
 def numbers(num, stream=None, then=None):
@@ -176,6 +208,154 @@ def test_abandoned_iterator_does_not_keep_the_program_alive(tmp_path):
     done = subprocess.run([sys.executable, '-c', code % (str(here), str(here.parent))], capture_output=True, text=True,
                           timeout=50)
     assert done.returncode == 0 and done.stdout == 'end\n', done.stderr
+
+
+# ---- the memory that a copy reads
+
+SIZE = 64   # bytes of a buffer
+
+
+class Lent:
+    "Batches in pooled buffers, each filled with its number; notes which buffers are lent."
+    def __init__(self, num, max_free=8):
+        self.num, self.addresses = num, []
+        self.pool = BufferPool(lambda: torch.empty(SIZE, dtype=torch.uint8), max_free)
+
+    def __iter__(self):
+        for k in range(self.num):
+            buffer = self.pool.lease().fill_(k)
+            self.addresses.append(buffer.data_ptr())
+            yield buffer
+            del buffer
+
+
+def late_copy(queue):
+    "A stage that gives back at once; the bytes are copied when the queue is worked off, as on a device."
+    def stage(buffer):
+        made, address = torch.empty(SIZE, dtype=torch.uint8), buffer.data_ptr()
+        queue.append(lambda: ctypes.memmove(made.data_ptr(), address, SIZE))   # holds no reference to the buffer
+        return made
+    return stage
+
+
+def test_buffer_is_not_used_again_before_its_copy_is_done():
+    stream, lent, queue = LateStream(), Lent(5), []
+    batches = iterate_ahead(iter(lent), late_copy(queue), stream)
+    taken = [next(batches) for _ in range(4)]
+    wait_until(lambda: len(queue) == 5)
+    assert len(set(lent.addresses)) == 5 and lent.pool.num_free == 0   # nothing has come back
+    for copy in queue: copy()
+    stream.finish(5)
+    taken += list(batches)
+    assert [buffer.unique().tolist() for buffer in taken] == [[k] for k in range(5)]
+    assert lent.pool.num_free == 5
+
+
+def test_buffer_that_is_reused_too_early_is_seen():
+    "The same with a stream that calls every copy done at once: the first test can fail."
+    class Hasty(LateStream):
+        def is_done(self, event): return True
+        def wait(self, event): pass
+    stream, lent, queue = Hasty(), Lent(5), []
+    taken = list(iterate_ahead(iter(lent), late_copy(queue), stream))
+    for copy in queue: copy()
+    assert len(set(lent.addresses)) < 5
+    assert [buffer.unique().tolist() for buffer in taken] != [[k] for k in range(5)]
+
+
+def test_buffers_come_back_one_by_one_as_their_copies_are_done():
+    stream, lent, queue = LateStream(), Lent(12), []
+    seen = []
+    for k, _ in enumerate(iterate_ahead(iter(lent), late_copy(queue), stream)):
+        wait_until(lambda k=k: len(queue) == min(12, k + 2))
+        stream.finish(k + 1)   # the device keeps up
+        seen.append(k)
+        if k == 10: stream.finish(12)
+    assert seen == list(range(12)) and lent.pool.num_free == len(set(lent.addresses)) <= 4
+
+
+@pytest.mark.parametrize('how', ['close', 'error'])
+def test_end_of_the_loop_waits_for_the_copies(how):
+    stream, lent, queue = LateStream(), Lent(9), []
+    def loader():
+        yield from lent if how == 'close' else itertools.islice(lent, 2)
+        raise ZeroDivisionError
+    batches, ended = iterate_ahead(loader(), late_copy(queue), stream), threading.Event()
+    first = next(batches)
+    wait_until(lambda: len(queue) == 2)
+    def end():
+        if how == 'close': batches.close()
+        else:
+            with pytest.raises(ZeroDivisionError): list(batches)
+        ended.set()
+    thread = threading.Thread(target=end)
+    thread.start()
+    wait_until(lambda: ('wait', 0) in stream.log)
+    assert not ended.wait(0.05) and lent.pool.num_free <= len(set(lent.addresses)) - 2   # two copies are under way
+    for copy in queue: copy()
+    stream.finish(9)
+    thread.join(20)
+    gc.collect()
+    assert ended.is_set() and not threads() and lent.pool.num_free == len(set(lent.addresses))
+    assert first.unique().tolist() == [0]
+
+
+def test_batch_that_the_consumer_keeps_is_not_touched():
+    "Without a device of its own, the consumer gets the pooled memory: it stays lent as long as any part of it is held."
+    stream, lent = RecordingStream(), Lent(6)
+    stream.hand_over = lambda tensors, event: None
+    kept = list(iterate_ahead(iter(lent), lambda buffer: buffer.view(8, 8), stream))
+    assert len(set(lent.addresses)) == 6 and [batch.unique().tolist() for batch in kept] == [[k] for k in range(6)]
+    row = kept[3][2]
+    del kept
+    assert lent.pool.num_free == 5 and row.unique().tolist() == [3]
+    del row
+    assert lent.pool.num_free == 6
+
+
+class FakeDevice:
+    "Looks like torch.cuda to a `SideStream`."
+    def __init__(self): self.log = []
+    def Stream(self, device): return 'side'
+    def stream(self, stream): return contextlib.nullcontext(self.log.append(('block', stream)))
+    def current_stream(self, device): return self
+    def wait_event(self, event): self.log.append(('wait_event', event.number))
+
+    def Event(self):
+        device = self
+        class Event:
+            number = sum(entry[0] == 'record' for entry in device.log)
+            def record(self, stream): device.log.append(('record', stream))
+            def query(self): return self.number < 1
+            def synchronize(self): device.log.append(('synchronize', self.number))
+        return Event()
+
+
+def test_side_stream_calls_the_device(monkeypatch):
+    fake = FakeDevice()
+    monkeypatch.setattr(torch, 'get_device_module', lambda device: fake)
+    side = SideStream(torch.device('cpu'))
+    class Made:
+        def record_stream(self, stream): fake.log.append(('keep for', stream))
+    with side.work(): pass
+    first, second = side.ready(), side.ready()
+    assert side.is_done(first) and not side.is_done(second)
+    side.wait(second)
+    side.hand_over([Made(), Made()], second)
+    assert fake.log == [('block', 'side'), ('record', 'side'), ('record', 'side'), ('synchronize', 1), ('wait_event', 1),
+                        ('keep for', fake), ('keep for', fake)]
+
+
+@pytest.mark.parametrize('num_workers', [0, 2])
+def test_loader_gives_the_same_batches_through_a_stream(samples, num_workers):
+    loaders = [create_loader(ImageDataset(samples), (3, 32, 48), 16, is_training=True, re_prob=0.5, seed=4, device='cpu',
+                             num_workers=num_workers) for _ in range(2)]
+    loaders[1]._stream = LateStream()   # as on a device; the arithmetic is in the prefetcher's thread then
+    loaders[1]._stream.finish(10**6)
+    for _ in range(2):
+        for (a, s), (b, t) in zip(*loaders, strict=True): assert torch.equal(a, b) and torch.equal(s, t)
+    assert sum(entry[0] == 'hand over' for entry in loaders[1]._stream.log) == 2 * len(loaders[0]) and not threads()
+    assert loaders[0].state_dict() == loaders[1].state_dict()
 
 
 # ---- what passes through

@@ -24,6 +24,10 @@ from .readers import (
 from .bad_samples import ImageReadError, is_system_error, BadSample, BadSampleLedger
 from .decode import decode_image
 from .dataset import ImageDataset, IterableImageDataset
+from .any_dataset import (
+    sample_image, with_image, apply_transform, as_pil_image, locate, leaves, gives_bytes,
+    sample_numbers, TransformedIterableDataset,
+)
 # one image
 from .transforms import (
     str_to_interp_mode, str_to_pil_interp, interp_mode_to_str, check_range,
@@ -39,20 +43,20 @@ from .augmentation import (
     HostChoices, DeviceChoices, RandomGeometry, CenterGeometry, Augmentation,
     create_augmentation,
 )
-from .fast_decode import BACKENDS, resolve_backend, JpegHeader, read_header, decode_header, choose_factor, Pixels
+from .fast_decode import (
+    BACKENDS, resolve_backend, JpegHeader, read_header, cut_below, decode_header,
+    choose_factor, Pixels,
+)
 from .host_stage import (
     empty_rows, resize_into, apply_color, apply_flips, fill_with_pillow, fill_with_torch,
     HostStage,
 )
 # one batch
 from .collate import fast_collate
-from .samplers import (
-    SampleKey, EpochSampler, sample_numbers, sample_image, with_image, apply_transform,
-    TransformedIterableDataset,
-)
+from .samplers import SampleKey, EpochSampler
 from .buffers import BufferPool, watch
 from .device_stage import APPEARANCE, ERASING, color_matrices, one_thread, change_batch, DeviceStage
-from .batches import as_pil_image, locate, leaves, gives_bytes, HostBatch, BatchMaker
+from .batches import HostBatch, BatchMaker
 # a stream
 from .workers import Job, wait_for, InlineWorkers, RowPool, run_tasks, start_threads, ThreadWorkers, check_threads
 from .processes import SharedMemory, pack, unpack, WorkerTraceback, ProcessWorkers
@@ -85,6 +89,8 @@ __all__ = [
     'ImageReadError', 'is_system_error', 'BadSample', 'BadSampleLedger',
     'decode_image',
     'ImageDataset', 'IterableImageDataset',
+    'sample_image', 'with_image', 'apply_transform', 'as_pil_image', 'locate', 'leaves', 'gives_bytes',
+    'sample_numbers', 'TransformedIterableDataset',
     # one image
     'str_to_interp_mode', 'str_to_pil_interp', 'interp_mode_to_str', 'check_range',
     'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad',
@@ -93,15 +99,15 @@ __all__ = [
     'image_size', 'check_choice', 'check_probabilities', 'color_jitter_factors', 'transforms_imagenet_eval',
     'transforms_imagenet_train', 'transforms_noaug_train', 'create_transform',
     'HostChoices', 'DeviceChoices', 'RandomGeometry', 'CenterGeometry', 'Augmentation', 'create_augmentation',
-    'BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'decode_header', 'choose_factor', 'Pixels',
+    'BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'cut_below', 'decode_header', 'choose_factor',
+    'Pixels',
     'empty_rows', 'resize_into', 'apply_color', 'apply_flips', 'fill_with_pillow', 'fill_with_torch', 'HostStage',
     # one batch
     'fast_collate',
-    'SampleKey', 'EpochSampler', 'sample_numbers', 'sample_image', 'with_image', 'apply_transform',
-    'TransformedIterableDataset',
+    'SampleKey', 'EpochSampler',
     'BufferPool', 'watch',
     'APPEARANCE', 'ERASING', 'color_matrices', 'one_thread', 'change_batch', 'DeviceStage',
-    'as_pil_image', 'locate', 'leaves', 'gives_bytes', 'HostBatch', 'BatchMaker',
+    'HostBatch', 'BatchMaker',
     # a stream
     'Job', 'wait_for', 'InlineWorkers', 'RowPool', 'run_tasks', 'start_threads', 'ThreadWorkers', 'check_threads',
     'SharedMemory', 'pack', 'unpack', 'WorkerTraceback', 'ProcessWorkers',

@@ -131,7 +131,17 @@ class CenterGeometry:
         else: resized = tuple(self._keep_ratio.get_params(_Size((width, height))))
         return HostChoices((border, border, height, width), resized, _centre(resized, self.size), self.interpolation)
 
-# %% ../nbs/23_augmentation.ipynb #3194f155
+# %% ../nbs/23_augmentation.ipynb #b1e1079d
+def _jitter_ranges(factors: tuple[float, ...] | None) -> list[tuple[str, float, float]]:
+    "Operation, lowest and highest factor of those that change anything."
+    names = ('brightness', 'contrast', 'saturation')
+    ranges = [(name, max(0., 1 - v), 1 + v) for name, v in zip(names, factors or ())]
+    if factors and len(factors) == 4:
+        if factors[3] > 0.5: raise ValueError(f'color_jitter: the hue shift is {factors[3]}, at most 0.5 is allowed')
+        ranges.append(('hue', -factors[3], factors[3]))
+    return [(name, low, high) for name, low, high in ranges if low < high]
+
+# %% ../nbs/23_augmentation.ipynb #aeef041d
 class Augmentation:
     "All settings of the pixels; draws the choices of one sample."
 
@@ -150,19 +160,10 @@ class Augmentation:
         check_probabilities(hflip=hflip, vflip=vflip, color_jitter_prob=color_jitter_prob,
                             grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob)
         self.geometry, self.size, self.hflip, self.vflip = geometry, size, hflip, vflip
-        self.color_jitter = self._ranges(color_jitter_factors(color_jitter))
-        self.color_jitter_prob = 1. if color_jitter_prob is None else color_jitter_prob
-        self.grayscale_prob, self.gaussian_blur_prob = grayscale_prob, gaussian_blur_prob
         self.fill, self.padding_mode = tuple(fill), padding_mode
-
-    @staticmethod
-    def _ranges(factors: tuple[float, ...] | None) -> list[tuple[str, float, float]]:
-        "Operation, lowest and highest factor of those that change anything."
-        ranges = [(name, max(0., 1 - v), 1 + v) for name, v in zip(('brightness', 'contrast', 'saturation'), factors or ())]
-        if factors and len(factors) == 4:
-            if factors[3] > 0.5: raise ValueError(f'color_jitter: the hue shift is {factors[3]}, at most 0.5 is allowed')
-            ranges.append(('hue', -factors[3], factors[3]))
-        return [(name, low, high) for name, low, high in ranges if low < high]
+        self.grayscale_prob, self.gaussian_blur_prob = grayscale_prob, gaussian_blur_prob
+        self.color_jitter = _jitter_ranges(color_jitter_factors(color_jitter))
+        self.color_jitter_prob = 1. if color_jitter_prob is None else color_jitter_prob
 
     def host_choices(self,
         height: int,   # of the photograph, pixels
@@ -172,15 +173,14 @@ class Augmentation:
         "Draw the crop and the blur."
         choices = self.geometry(height, width, rng)
         if self.gaussian_blur_prob and rng.random() < self.gaussian_blur_prob:
-            choices = choices._replace(blur=rng.uniform(0.1, 2.))   # as torchvision's GaussianBlur
+            return choices._replace(blur=rng.uniform(0.1, 2.))   # as torchvision's GaussianBlur
         return choices
 
     def device_choices(self,
         rng: random.Random,   # of the sample, another one than the host's
     ) -> DeviceChoices:
         "Draw flips and colours."
-        flips = [bool(p) and rng.random() < p for p in (self.hflip, self.vflip)]
-        color = []
+        flips, color = [bool(p) and rng.random() < p for p in (self.hflip, self.vflip)], []
         if self.color_jitter and (self.color_jitter_prob == 1 or rng.random() < self.color_jitter_prob):
             color = [(name, rng.uniform(low, high)) for name, low, high in self.color_jitter]
             rng.shuffle(color)

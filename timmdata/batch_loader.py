@@ -6,7 +6,7 @@
 __all__ = ['choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'fingerprint', 'Replay', 'pinned',
            'BatchLoader']
 
-# %% ../nbs/43_batch_loader.ipynb #399cd0cb
+# %% ../nbs/43_batch_loader.ipynb #2484280f
 import hashlib
 import os
 import time
@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import Dataset
 
+from .any_dataset import leaves
 from .augmentation import DeviceChoices, HostChoices
-from .batches import BatchMaker, HostBatch, leaves
+from .batches import BatchMaker, HostBatch
 from .processes import ProcessWorkers
 from .samplers import EpochSampler, SampleKey
 from .workers import InlineWorkers, ThreadWorkers, check_threads
@@ -119,7 +120,7 @@ def pinned(
     values = [pinned(value) for value in batch]
     return type(batch)(*values) if hasattr(batch, '_fields') else type(batch)(values)
 
-# %% ../nbs/43_batch_loader.ipynb #9a48547c
+# %% ../nbs/43_batch_loader.ipynb #84123e41
 class _BatchLoop:
     "The loop, without what is said about it."
 
@@ -179,16 +180,17 @@ class _BatchLoop:
         if self.num_workers == 'auto': self.num_workers, self.why = choose_num_workers(self.maker, keys, self.workers)
         if not self.num_workers: return InlineWorkers(self.maker)
         self.workers = choose_workers(self.workers, self.maker, self.num_workers)
+        is_shared = self.workers == 'threads' or self._process_settings['num_threads'] > 1
+        if is_shared and keys: check_threads(self.maker, keys[0])
         if self.workers == 'processes':
             ahead = self.num_workers * self.prefetch_factor
             return ProcessWorkers(self.maker, self.num_workers, self.maker.batch_bytes(self.batch_size), ahead + 3,
                                   pin=self.pin, **self._process_settings)
-        if keys: check_threads(self.maker, keys[0])
         return ThreadWorkers(self.maker, self.num_workers, self.pin)
 
     def host_batches(self) -> Iterator[HostBatch]:
         "One pass: batches with the keys of their samples; those in which every sample was skipped are left out."
-        epoch, start = self.sampler.epoch, self.sampler.start
+        self._progress = epoch, start = self.sampler.epoch, self.sampler.start
         return self._loop(iter(self.sampler), epoch, start)
 
     def _loop(self, keys: Iterator[SampleKey], epoch: int, position: int) -> Iterator[HostBatch]:

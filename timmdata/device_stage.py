@@ -21,9 +21,17 @@ from .random_erasing import RandomErasing
 from .samplers import SampleKey
 from .seeding import KeyedRandom
 
-# %% ../nbs/33_device_stage.ipynb #1345a8f8
+# %% ../nbs/33_device_stage.ipynb #81fdf7d8
 _GREY = np.array([0.299, 0.587, 0.114])   # of red, green, blue: ITU-R 601-2, as Pillow and torchvision
 _YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])   # NTSC
+_RGB = np.linalg.inv(_YIQ)
+
+
+def _rotation(angle: float) -> np.ndarray:
+    "A turn of the hue, radians."
+    if not angle: return np.eye(3)
+    sin, cos = math.sin(angle), math.cos(angle)
+    return _RGB @ np.array([[1, 0, 0], [0, cos, -sin], [0, sin, cos]]) @ _YIQ
 
 
 def color_matrices(
@@ -31,19 +39,15 @@ def color_matrices(
     channels: int = 3,   # 1 or 3
 ) -> tuple[np.ndarray, np.ndarray]:   # M and K (C, C), float64: the result is M·x + K·m for a pixel x and mean colour m
     "Compose colour operations to one."
-    grey = np.ones((1, 1)) if channels == 1 else np.tile(_GREY, (3, 1))   # every channel becomes the grey
-    m, k = np.eye(channels), np.zeros((channels, channels))
+    a, b, q, angle = 1., 0., 0., 0.
     for name, factor in color:
-        if name == 'brightness': m, k = factor * m, factor * k
-        elif name == 'contrast': m, k = factor * m, factor * k + (1 - factor) * grey @ (m + k)
-        elif channels == 3:   # one channel has neither saturation nor hue
-            if name == 'hue':
-                angle = 2 * math.pi * factor
-                turn = np.array([[1, 0, 0], [0, math.cos(angle), -math.sin(angle)], [0, math.sin(angle), math.cos(angle)]])
-                step = np.linalg.inv(_YIQ) @ turn @ _YIQ
-            else: step = factor * np.eye(3) + (1 - factor) * grey   # saturation; grayscale has factor 0
-            m, k = step @ m, step @ k
-    return m, k
+        if name == 'brightness': a, b, q = factor * a, factor * b, factor * q
+        elif name == 'contrast': a, b, q = factor * a, factor * b, factor * q + (1 - factor) * (a + b + q)
+        elif name == 'hue': angle -= 2 * math.pi * factor   # red, yellow, green is the positive direction
+        else: a, b = factor * a, b + (1 - factor) * a   # saturation; grayscale has factor 0
+    if channels == 1: return np.array([[a + b]]), np.array([[q]])   # one channel is its grey
+    grey = np.tile(_GREY, (3, 1))
+    return a * _rotation(angle) + b * grey, q * grey
 
 # %% ../nbs/33_device_stage.ipynb #36c96d4d
 @contextmanager
@@ -55,36 +59,36 @@ def one_thread() -> Iterator[None]:
     finally:
         if before > 1: torch.set_num_threads(before)
 
-# %% ../nbs/33_device_stage.ipynb #7870a7e2
+# %% ../nbs/33_device_stage.ipynb #68eaf66e
 class _RowKernel:
-    "Normalises, and changes the colours of, one image (C, H, W) in channels-last memory."
+    "Normalises, and changes the colours of, one image in channels-last memory, seen as lines (H, W·C)."
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], shape: tuple[int, int, int]):
-        channels, _, width = shape
+        self.channels, height, width = shape
         pair = torch.tensor([mean, std], dtype=torch.float64) * 255   # rounded once, as timm does
         self.mean, self.std = pair.float().repeat(1, width)
-        scale = (1 / pair[1]).numpy()
-        self.scale, self.offset = scale, -pair[0].numpy() * scale
-        lo_hi = torch.from_numpy(np.stack([self.offset, 255 * scale + self.offset])).float().repeat(1, width)
-        self.low, self.high = lo_hi
-        self.block = math.gcd(shape[1] * width, 8)   # pixels in one row of the product
-        self.weight = torch.zeros(self.block, channels, self.block, channels)
-        self.scratch = torch.empty(math.prod(shape))
+        self.scale = (1 / pair[1]).numpy()
+        self.offset = -pair[0].numpy() * self.scale
+        low_high = np.stack([self.offset, 255 * self.scale + self.offset])
+        self.low, self.high = torch.from_numpy(low_high).float().repeat(1, width)
+        block = math.gcd(height * width, 8)   # pixels in one row of the product
+        self.x, self.y = torch.empty(2, height, width * self.channels)   # they stay in the cache
+        self.x_blocks, self.y_blocks = (lines.view(-1, block * self.channels) for lines in (self.x, self.y))
+        weight = torch.zeros(block, self.channels, block, self.channels)
+        self.weight, self.diagonal, self.block = weight.view(block * self.channels, -1), weight.diagonal(0, 0, 2), block
 
     def __call__(self, image: torch.Tensor, out: torch.Tensor, color: Sequence[tuple[str, float]]):
-        "uint8 (H, W, C) to float32 of the same shape."
-        lines, channels = out.view(len(out), -1), image.shape[-1]
+        "uint8 lines to float32 lines; the result is written once."
+        x = self.x.copy_(image)
         if not color:
-            torch.sub(lines.copy_(image.view_as(lines)), self.mean, out=lines).div_(self.std)
+            torch.div(x.sub_(self.mean), self.std, out=out)
             return
-        x = self.scratch.view_as(lines).copy_(image.view_as(lines))
-        m, k = color_matrices(color, channels)
-        mean = x.sum(0).double().view(-1, channels).sum(0).numpy() / (x.numel() // channels)   # exact: whole numbers
-        bias = torch.from_numpy((k @ mean) * self.scale + self.offset).float().repeat(self.block)
-        self.weight.diagonal(dim1=0, dim2=2).copy_(torch.from_numpy((self.scale[:, None] * m).T)[..., None])
-        pixels = (-1, self.block * channels)
-        torch.addmm(bias, x.view(pixels), self.weight.view(self.block * channels, -1), out=out.view(pixels))
-        torch.clamp(lines, self.low, self.high, out=lines)
+        m, k = color_matrices(color, self.channels)
+        total = x.sum(0).double().view(-1, self.channels).sum(0).numpy()   # exact: whole numbers
+        bias = (k @ total) * (self.scale * self.channels / x.numel()) + self.offset
+        self.diagonal.copy_(torch.from_numpy((self.scale[:, None] * m).T)[..., None])
+        torch.addmm(torch.from_numpy(bias).float().repeat(self.block), self.x_blocks, self.weight, out=self.y_blocks)
+        torch.clamp(self.y, self.low, self.high, out=out)
 
 # %% ../nbs/33_device_stage.ipynb #16b695b4
 def change_batch(
@@ -122,7 +126,7 @@ def _check_images(images: Any, channels: int | None):
         raise ValueError(f'the images have {images.shape[1]} channels, mean has {channels}: give input_size='
                          f'({images.shape[1]}, H, W) and a mean of that many values, or another input_img_mode')
 
-# %% ../nbs/33_device_stage.ipynb #81cd8600
+# %% ../nbs/33_device_stage.ipynb #d539c7dc
 APPEARANCE, ERASING = 1, 2   # sequences of a sample's numbers; the host stage has 0
 
 
@@ -177,7 +181,8 @@ class DeviceStage:
         else: result = change_batch(images, self.choices(keys), self.mean, self.std).to(self.img_dtype)
         if self.mean is not None and not self.channels_last: result = result.contiguous()
         if self.erasing is None: return result
-        return self.erasing(result, [KeyedRandom(self.seed, key.epoch, key.index, key.view, ERASING) for key in keys])
+        with one_thread():
+            return self.erasing(result, [KeyedRandom(self.seed, key.epoch, key.index, key.view, ERASING) for key in keys])
 
     def _by_rows(self, images: torch.Tensor, choices: Sequence[DeviceChoices]) -> torch.Tensor:
         "Image by image, into memory from a pool; a batch in another layout goes the other way."
@@ -187,12 +192,13 @@ class DeviceStage:
         kernel = self._local.__dict__.setdefault('kernel', {})
         if (c, h, w) not in kernel: kernel[c, h, w] = _RowKernel(self.mean, self.std, (c, h, w))
         kernel, out = kernel[c, h, w], self._lease(n * c * h * w).view(n, h, w, c)
-        narrow = None if self.img_dtype == torch.float32 else torch.empty(h, w, c)
+        narrow = None if self.img_dtype == torch.float32 else torch.empty(h, w * c)
+        lines = images.permute(0, 2, 3, 1).reshape(n, h, w * c)
         with one_thread():
-            for k, (row, choice) in enumerate(zip(out, choices)):
-                image, axes = images[k:k + 1], [axis for axis, flip in ((3, choice.hflip), (2, choice.vflip)) if flip]
-                if axes: image = image.flip(axes)
-                kernel(image.permute(0, 2, 3, 1)[0], row if narrow is None else narrow, choice.color)
+            for k, (line, row, choice) in enumerate(zip(lines.unbind(), out.view(n, h, w * c).unbind(), choices)):
+                axes = [axis for axis, flip in ((3, choice.hflip), (2, choice.vflip)) if flip]
+                if axes: line = images[k:k + 1].flip(axes).permute(0, 2, 3, 1).view(h, w * c)
+                kernel(line, row if narrow is None else narrow, choice.color)
                 if narrow is not None: row.copy_(narrow)
         return out.permute(0, 3, 1, 2)
 

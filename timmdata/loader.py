@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['create_loader']
 
-# %% ../nbs/45_loader.ipynb #71f4545a
+# %% ../nbs/45_loader.ipynb #1e744d19
 from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Integral
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,9 +17,10 @@ from torch import distributed
 from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDataset, Sampler, Subset, get_worker_info
 from torchvision.transforms import v2
 
-from .augmentation import create_augmentation
+from .any_dataset import as_pil_image
+from .augmentation import Augmentation, create_augmentation
 from .batch_loader import BatchLoader
-from .batches import BatchMaker, as_pil_image
+from .batches import BatchMaker
 from .collate import fast_collate
 from .constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .device_stage import DeviceStage
@@ -30,7 +32,7 @@ from .seeding import seed_all
 from .stream_loader import CollatePresent, StreamLoader, create_stream_loader
 from .transform_factory import check_choice, create_transform, image_size
 
-# %% ../nbs/45_loader.ipynb #9f1d7277
+# %% ../nbs/45_loader.ipynb #c72f7337
 def _check_batching(dataset: Dataset, batch_size: int, num_workers: int | str, is_training: bool, worker_seeding: Any):
     "Errors that would otherwise appear at the first batch, or never."
     if not (callable(worker_seeding) or worker_seeding in ('all', 'part')):
@@ -55,8 +57,9 @@ def _parts(dataset: Any) -> list[Any]:
     return [dataset, *(part for one in inside for part in _parts(one))]
 
 
-def _check_values(seed: int | None, use_prefetcher: bool, img_dtype: torch.dtype, fp16: bool):
-    "Errors in numbers that are used late."
+def _check_values(seed: int | None, use_prefetcher: bool, img_dtype: torch.dtype, fp16: bool, color_jitter_mode: str):
+    "Errors in values that are used late."
+    check_choice('color_jitter_mode', color_jitter_mode, ('fused', 'exact'))
     if seed is not None and not (isinstance(seed, Integral) and -2**63 <= seed < 2**63):
         raise ValueError(f'seed={seed!r}: give a whole number of at most 64 bits')
     if not use_prefetcher and (fp16 or img_dtype != torch.float32):
@@ -94,7 +97,37 @@ def _make_sampler(
                          'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
     return order
 
-# %% ../nbs/45_loader.ipynb #df61f36f
+# %% ../nbs/45_loader.ipynb #9a71314d
+def _make_stream_loader(dataset: IterableDataset, asked: SimpleNamespace, order: tuple, settings: dict) -> StreamLoader:
+    "The loader of a stream; `order` holds shuffle, sampler and distributed, which a stream refuses."
+    transform = asked.transform
+    if transform is None: transform = v2.Compose([as_pil_image, create_transform(
+        asked.size, std=asked.std, use_prefetcher=asked.use_prefetcher, **asked.pixels, **asked.erasing)])
+    collate, generator = CollatePresent(asked.collate_fn or fast_collate), torch.Generator().manual_seed(asked.seed)
+    return create_stream_loader(dataset, transform, asked.seed, *order, dict(
+        **settings, collate_fn=collate, pin_memory=asked.pin, worker_init_fn=asked.init, generator=generator))
+
+# %% ../nbs/45_loader.ipynb #f1c99e66
+def _make_batch_loader(
+    dataset: Dataset, asked: SimpleNamespace, order: EpochSampler, backend: str | None, dct_scaling: bool,
+    color_jitter_mode: str, channels_last: bool, settings: dict,
+) -> tuple[BatchLoader, Augmentation | None]:
+    "The loader of a map-style dataset, and the augmentation that is left to the device."
+    seed, transform, collate_fn, host = asked.seed, asked.transform, asked.collate_fn, None
+    if transform is None: host = HostStage(create_augmentation(asked.size, **asked.pixels), backend, dct_scaling)
+    all_here = collate_fn is not None or color_jitter_mode == 'exact'
+    on_device = host.augmentation if host and not all_here else None
+    normalise = None if asked.use_prefetcher or host is None else DeviceStage(
+        asked.mean, asked.std, torch.float32, on_device, create_erasing(**asked.erasing), seed, channels_last)
+    maker = BatchMaker(dataset, seed, host, asked.channels, transform, collate_fn, all_here, normalise, asked.size)
+    must_agree = dict(**asked.pixels, **asked.erasing, size=asked.size, std=asked.std, backend=host and host.backend,
+                      dct_scaling=dct_scaling, color_jitter_mode=color_jitter_mode, transform=type(transform).__name__)
+    loader = BatchLoader(maker, order, init=asked.init, pin=asked.pin and asked.use_prefetcher,
+                         pin_batches=asked.pin and not asked.use_prefetcher,
+                         settings={name: str(value) for name, value in must_agree.items()}, **settings)
+    return loader, on_device
+
+# %% ../nbs/45_loader.ipynb #444b2083
 def create_loader(
     dataset: Dataset,   # gives (image, target, …) or dicts with 'image'; map-style or a stream
     input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
@@ -160,22 +193,22 @@ def create_loader(
     dct_scaling: bool | None = None,   # decode large photographs to a smaller size; None: in training
     color_jitter_mode: str = 'fused',   # 'fused': one matrix on the device; 'exact': one by one, as torchvision
     channels_last: bool = True,   # False: images are contiguous as (N, C, H, W)
-) -> PrefetchLoader | BatchLoader | StreamLoader:   # images (N, C, H, W) in img_dtype on the device, targets beside them
+) -> PrefetchLoader | BatchLoader | StreamLoader:   # of images (N, C, H, W) in img_dtype on the device, and targets
     "Make a loader of normalised batches. For samples with an index, the seed alone decides them, not the workers."
     _check_batching(dataset, batch_size, num_workers, is_training, worker_seeding)
-    _check_values(seed, use_prefetcher, img_dtype, fp16)
+    _check_values(seed, use_prefetcher, img_dtype, fp16, color_jitter_mode)
     _refuse(num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices,
             auto_augment=auto_augment, tf_preprocessing=tf_preprocessing)
-    check_choice('color_jitter_mode', color_jitter_mode, ('fused', 'exact'))
     size, channels = image_size(input_size), _num_channels(input_size, mean)
     mean, std = adapt_statistics(mean, std, channels)
     device = resolve_device(device) if use_prefetcher else torch.device('cpu')
-    is_stream, is_random, adopts_seed = isinstance(dataset, IterableDataset), is_training and not no_aug, seed is None
-    if seed is None: seed = 0 if distributed else int(torch.randint(2**62, (), generator=generator))   # ranks must agree
+    is_stream, is_random, draws_seed = isinstance(dataset, IterableDataset), is_training and not no_aug, seed is None
+    if draws_seed: seed = 0 if distributed else int(torch.randint(2**62, (), generator=generator))   # ranks must agree
     if shuffle is None: shuffle = is_training and sampler is None and not is_stream
     if pin_memory is None: pin_memory = device.type == 'cuda'
     if dct_scaling is None: dct_scaling = is_random
-    erasing = dict(re_prob=re_prob if is_random else 0., re_mode=re_mode, re_count=re_count, re_num_splits=2 * re_split)
+    re_prob = re_prob if is_random else 0.
+    erasing = dict(re_prob=re_prob, re_mode=re_mode, re_count=re_count, re_num_splits=2 * re_split)
     pixels = dict(
         is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale, ratio=ratio, hflip=hflip,
         vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob, grayscale_prob=grayscale_prob,
@@ -183,29 +216,18 @@ def create_loader(
         crop_border_pixels=crop_border_pixels, mean=mean)
     common = dict(
         batch_size=int(batch_size), drop_last=is_training if drop_last is None else drop_last, num_workers=num_workers,
-        prefetch_factor=prefetch_factor, persistent_workers=persistent_workers or use_multi_epochs_loader, timeout=timeout,
-        multiprocessing_context=multiprocessing_context)
+        prefetch_factor=prefetch_factor, persistent_workers=persistent_workers or use_multi_epochs_loader,
+        timeout=timeout, multiprocessing_context=multiprocessing_context)
     init = partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None
-    if is_stream:
-        on_device = None
-        if transform is None: transform = v2.Compose([as_pil_image, create_transform(
-            size, std=std, use_prefetcher=use_prefetcher, **pixels, **erasing)])
-        loader = create_stream_loader(dataset, transform, seed, shuffle, sampler, distributed, dict(
-            **common, collate_fn=CollatePresent(collate_fn or fast_collate), pin_memory=pin_memory, worker_init_fn=init,
-            generator=torch.Generator().manual_seed(seed)))
+    asked = SimpleNamespace(
+        size=size, channels=channels, mean=mean, std=std, pixels=pixels, erasing=erasing, transform=transform,
+        collate_fn=collate_fn, use_prefetcher=use_prefetcher, pin=pin_memory, init=init, seed=seed)
+    if is_stream: loader, on_device = _make_stream_loader(dataset, asked, (shuffle, sampler, distributed), common), None
     else:
+        common.update(workers=workers, threads_per_worker=threads_per_worker, adopts_seed=draws_seed)
         order = _make_sampler(dataset, sampler, shuffle, distributed, seed, common)
-        all_here = collate_fn is not None or color_jitter_mode == 'exact'
-        host = HostStage(create_augmentation(size, **pixels), backend, dct_scaling) if transform is None else None
-        on_device = host.augmentation if host and not all_here else None
-        normalise = None if use_prefetcher or host is None else DeviceStage(
-            mean, std, torch.float32, on_device, create_erasing(**erasing), seed, channels_last)
-        maker = BatchMaker(dataset, seed, host, channels, transform, collate_fn, all_here, normalise, size)
-        settings = dict(**pixels, **erasing, size=size, std=std, backend=host and host.backend, dct_scaling=dct_scaling,
-                        color_jitter_mode=color_jitter_mode, transform=type(transform).__name__)
-        loader = BatchLoader(maker, order, workers=workers, threads_per_worker=threads_per_worker, init=init,
-                             pin=pin_memory and use_prefetcher, pin_batches=pin_memory and not use_prefetcher,
-                             settings={name: str(value) for name, value in settings.items()}, adopts_seed=adopts_seed, **common)
+        loader, on_device = _make_batch_loader(
+            dataset, asked, order, backend, dct_scaling, color_jitter_mode, channels_last, common)
     if not use_prefetcher: return loader
     return PrefetchLoader(loader, mean, std, channels, device, img_dtype, fp16, **erasing, seed=seed,
                           augmentation=on_device, channels_last=channels_last)

@@ -6,7 +6,7 @@
 __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'SideStream', 'move_to_device', 'iterate_ahead',
            'PrefetchLoader']
 
-# %% ../nbs/42_prefetch.ipynb #20d7754f
+# %% ../nbs/42_prefetch.ipynb #c7756ac8
 import queue
 import threading
 import warnings
@@ -17,12 +17,13 @@ from typing import Any
 
 import torch
 
+from .any_dataset import TransformedIterableDataset
 from .augmentation import Augmentation
 from .batches import HostBatch
 from .constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .device_stage import DeviceStage
 from .random_erasing import create_erasing
-from .samplers import EpochSampler, SampleKey, TransformedIterableDataset
+from .samplers import EpochSampler, SampleKey
 
 # %% ../nbs/42_prefetch.ipynb #8f15c846
 def resolve_device(
@@ -288,7 +289,7 @@ class _EpochCounting(_LoaderProxy):
         self._progress, self.seed = None, state['seed']
         self.device_stage = self.device_stage.with_seed(self.seed)
 
-# %% ../nbs/42_prefetch.ipynb #ef8e83ae
+# %% ../nbs/42_prefetch.ipynb #0a7b460d
 class PrefetchLoader(_EpochCounting):
     "Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams."
 
@@ -341,8 +342,7 @@ class PrefetchLoader(_EpochCounting):
     ) -> Any:   # `Replay`
         "Make a batch or a sample again, exactly as training saw it, with the choices that were drawn."
         replayed = self.loader.replay(epoch, batch, index)
-        return replayed._replace(batch=_stage(replayed.batch, replayed.keys, self.device, self.device_stage),
-                                 device_choices=self.device_stage.choices(replayed.keys))
+        return replayed._replace(batch=_stage(replayed.batch, replayed.keys, self.device, self.device_stage))
 
     def __repr__(self) -> str:
         erasing = f', {self.random_erasing}' if self.random_erasing else ''

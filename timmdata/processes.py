@@ -135,7 +135,20 @@ def _raise_first(errors: dict[int, tuple[BaseException, str]]):
     error, text = errors[min(errors)]
     raise error from WorkerTraceback(text)
 
-# %% ../nbs/41_processes.ipynb #5800802c
+# %% ../nbs/41_processes.ipynb #af70d101
+def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
+    "Take in tasks at once, in a thread, so that the parent never waits to send one; end with the parent."
+    parent, parent_pid = multiprocessing.parent_process(), os.getppid()
+    while True:
+        ready = connection.wait([pipe, parent.sentinel], timeout=5)
+        if parent.sentinel in ready or os.getppid() != parent_pid: os._exit(1)
+        if not ready: continue
+        try: task = pipe.recv()
+        except (EOFError, OSError): os._exit(1)
+        inbox.put(task)
+        if task is None: return
+
+# %% ../nbs/41_processes.ipynb #e8c39b48
 def _serve(pipe: connection.Connection, maker: BatchMaker, memory: SharedMemory, slot_bytes: int, status: SharedMemory,
            info: dict, num_threads: int, init: Callable | None):
     "A worker process."
@@ -144,18 +157,12 @@ def _serve(pipe: connection.Connection, maker: BatchMaker, memory: SharedMemory,
     torch.set_num_threads(1)
     torch_worker._worker_info = torch_worker.WorkerInfo(**info, dataset=maker.dataset)   # for datasets that ask
     if init is not None: init(info['id'])
-    tasks, places = queue.SimpleQueue(), {}
+    inbox, tasks, places = queue.SimpleQueue(), queue.SimpleQueue(), {}
     if num_threads > 1: start_threads(run_tasks, num_threads, (tasks, maker.for_threads()))
     def report(index: int): current[places.setdefault(threading.get_ident(), len(places)) % num_threads] = index
+    threading.Thread(target=_receive, args=(pipe, inbox), daemon=True).start()
     pipe.send_bytes(b'ready')
-    parent, parent_pid = multiprocessing.parent_process(), os.getppid()
-    while True:
-        ready = connection.wait([pipe, parent.sentinel], timeout=5)
-        if parent.sentinel in ready or os.getppid() != parent_pid: return
-        if not ready: continue
-        try: task = pipe.recv()
-        except EOFError: return
-        if task is None: return
+    while (task := inbox.get()) is not None:
         number, keys, slot, refused, is_careful = task
         memory_of_slot = None if slot is None else memory.tensor[slot * slot_bytes:(slot + 1) * slot_bytes]
         rows = maker.new_rows(len(keys), memory_of_slot)
@@ -171,7 +178,7 @@ def _serve(pipe: connection.Connection, maker: BatchMaker, memory: SharedMemory,
         except Exception as error: answer = pack((None, {-1: _portable(error)}))
         pipe.send_bytes(number.to_bytes(8, 'little') + answer)
 
-# %% ../nbs/41_processes.ipynb #08f338c7
+# %% ../nbs/41_processes.ipynb #061b0cf4
 class _Worker:
     "A process, its pipe, and the jobs that it has."
 
@@ -200,9 +207,13 @@ class _Sent(Job):
 
     def __init__(self, keys: Sequence[SampleKey], number: int, slot: int | None):
         super().__init__(keys)
-        self.number, self.slot, self.data, self.deaths = number, slot, None, 0
+        self.number, self.slot, self.data, self.deaths, self.indexes = number, slot, None, 0, ()
 
-# %% ../nbs/41_processes.ipynb #0927f752
+    def loading(self) -> list[int]:
+        indexes = {int(index) for index in self.indexes}
+        return [place for place, key in enumerate(self.keys) if key.index in indexes]
+
+# %% ../nbs/41_processes.ipynb #17943244
 class _Crew:
     "The processes, the slots and the listening thread. The thread holds this; the user holds `ProcessWorkers`."
 
@@ -215,7 +226,12 @@ class _Crew:
         self.free, self.num_sent, self.lock = deque(range(num_slots if slot_bytes else 0)), 0, threading.RLock()
         self.deaths, self.refused, self.news, self.closed = Counter(), {}, deque(), ''
         self.wake_up, self.woken = self.context.Pipe()
-        self.workers = [_Worker(self, number) for number in range(num_workers)]
+        self.workers = []
+        try:
+            for number in range(num_workers): self.workers.append(_Worker(self, number))
+        except BaseException:   # such as a data set that cannot be pickled
+            for worker in self.workers: worker.end(0)
+            raise
         self.listener = threading.Thread(target=self.listen, name='timmdata-listener', daemon=True)
         self.listener.start()
 
@@ -224,7 +240,7 @@ class _Crew:
 
     def send(self, worker: _Worker, job: _Sent):
         "Give a worker a job; if its pipe is broken, the listener sees to it."
-        worker.jobs[job.number] = job
+        worker.jobs[job.number], job.indexes = job, worker.current
         refused = {key.index: self.refused[key.index] for key in job.keys if key.index in self.refused}
         try: worker.pipe.send((job.number, job.keys, job.slot, refused, job.deaths > 0))
         except OSError: pass
@@ -239,15 +255,20 @@ class _Crew:
 
     def listen(self):
         "Take answers, and replace dead workers, until the crew is closed."
-        while True:
-            pipes = {worker.pipe: worker for worker in self.workers}
-            ends = {worker.process.sentinel: worker for worker in self.workers}
-            ready = connection.wait([*pipes, *ends, self.woken])
-            if self.closed: return
-            for pipe in ready:
-                if pipe in pipes: self.receive(pipes[pipe])
-            for end in ready:   # after the answers that were sent before the end
-                if end in ends: self.replace(ends[end])
+        try:
+            while not self.closed: self.attend()
+        except Exception as error: self.stop(f'a worker process could not be replaced: {type(error).__name__}: {error}')
+
+    def attend(self):
+        "Wait for something to happen, and see to it."
+        pipes = {worker.pipe: worker for worker in self.workers}
+        ends = {worker.process.sentinel: worker for worker in self.workers}
+        ready = connection.wait([*pipes, *ends, self.woken])
+        if self.closed: return
+        for pipe in ready:
+            if pipe in pipes: self.receive(pipes[pipe])
+        for end in ready:   # after the answers that were sent before the end
+            if end in ends: self.replace(ends[end])
 
     def receive(self, worker: _Worker) -> bool:
         "Take one answer; False if the pipe is broken."

@@ -245,7 +245,7 @@ def _warn_left_out(where: str, scan: FolderScan, names: list[str], is_left_out: 
 def _counts(of_type: Mapping[str, int]) -> str:
     return ', '.join(f'{count} {extension}' for extension, count in sorted(of_type.items()))
 
-# %% ../nbs/12_readers.ipynb #73eb8910
+# %% ../nbs/12_readers.ipynb #ae075d72
 class ReaderImageFolder(Reader):
     "Images in class folders. `reader[index]` is `(bytes, target)`; a sample without a class has target -1."
     is_thread_safe = True
@@ -285,7 +285,7 @@ class ReaderImageFolder(Reader):
 
     def __getitem__(self, index: int) -> tuple[bytes, int]:
         path, target = self.samples[index]
-        with open(os.path.join(self.root, path), 'rb') as file: return file.read(), target
+        with open(os.path.join(self.root, path), 'rb', buffering=0) as file: return file.read(), target
 
     def _filename(self, index: int, basename: bool = False, absolute: bool = False) -> str:
         path = self.samples.path(index)

@@ -5,17 +5,22 @@
 # %% auto #0
 __all__ = ['sample_seed', 'KeyedRandom', 'seed_all', 'seeded']
 
-# %% ../nbs/02_seeding.ipynb #a6a25664
+# %% ../nbs/02_seeding.ipynb #a5cdf305
 import hashlib
 import random
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 
-# %% ../nbs/02_seeding.ipynb #242051a9
+# %% ../nbs/02_seeding.ipynb #c2ea0994
+def _wrong_key(*given: int) -> ValueError:
+    return ValueError(f'seed, epoch, index and view must be integers of at most 64 bits, got {given}')
+
+
 def sample_seed(
     seed: int,   # of the run
     epoch: int,   # which pass over the data, from 0
@@ -24,13 +29,29 @@ def sample_seed(
 ) -> int:   # 0 .. 2**63 - 1
     "Hash the four numbers to one: the same on every machine, unrelated for neighbours."
     try: key = struct.pack('<4q', seed, epoch, index, view)
-    except struct.error as error:
-        given = (seed, epoch, index, view)
-        raise ValueError(f'seed, epoch, index and view must be integers of at most 64 bits, got {given}') from error
+    except struct.error as error: raise _wrong_key(seed, epoch, index, view) from error
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), 'little') >> 1
 
-# %% ../nbs/02_seeding.ipynb #939b2a7a
-_MASK = 2**64 - 1   # Philox counts in unsigned 64-bit words
+# %% ../nbs/02_seeding.ipynb #08f73cc2
+_MASK, _PACK = 2**64 - 1, struct.Struct('<5q').pack   # Philox counts in unsigned 64-bit words
+
+
+class _Philox(threading.local):
+    "NumPy's generator, one in each thread; setting its state is much cheaper than making another."
+
+    def __init__(self):
+        self.philox = np.random.Philox(0)
+        self.state = self.philox.state
+        self.key, self.counter = self.state['state']['key'], self.state['state']['counter']
+
+    def words(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int]:
+        "Sixteen numbers of 64 bits: those of the counter and the three after it."
+        self.key[:], self.counter[:] = key, counter
+        self.philox.state = self.state
+        return self.philox.random_raw(16).tolist()
+
+
+_PHILOX = _Philox()
 
 
 class KeyedRandom(random.Random):
@@ -45,15 +66,17 @@ class KeyedRandom(random.Random):
         view: int = 0,   # which of several versions of the sample in the same epoch
         sequence: int = 0,   # which of the sample's independent sequences: one for each purpose
     ):
-        sample_seed(seed, epoch, index, view)   # refuses what is not an integer of 64 bits
-        counter = [0, sequence & _MASK, index & _MASK, view & _MASK]
-        self._philox = np.random.Philox(key=[seed & _MASK, epoch & _MASK], counter=counter)
-        self._words, self.gauss_next = iter(()), None
+        try: _PACK(seed, epoch, index, view, sequence)
+        except struct.error as error: raise _wrong_key(seed, epoch, index, view) from error
+        self._key = seed & _MASK, epoch & _MASK
+        self._counter = sequence & _MASK, index & _MASK, view & _MASK
+        self._words, self._block, self.gauss_next = iter(()), 0, None
 
     def _word(self) -> int:
         "The next 64 random bits."
         for word in self._words: return word
-        self._words = iter(self._philox.random_raw(16).tolist())
+        self._words = iter(_PHILOX.words(self._key, (self._block, *self._counter)))
+        self._block += 4
         return next(self._words)
 
     def random(self) -> float: return (self._word() >> 11) * 2.**-53   # as NumPy does

@@ -5,15 +5,15 @@
 # %% auto #0
 __all__ = ['StreamLoader', 'CollatePresent', 'create_stream_loader']
 
-# %% ../nbs/44_stream_loader.ipynb #6029e538
+# %% ../nbs/44_stream_loader.ipynb #ff96267c
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
+from .any_dataset import TransformedIterableDataset
 from .batch_loader import available_cores
-from .samplers import TransformedIterableDataset
 
 # %% ../nbs/44_stream_loader.ipynb #eedbde0b
 class StreamLoader(DataLoader):

@@ -77,7 +77,7 @@ def check_range(
         raise ValueError(f'{name}={values!r}: give (low, high) with 0 < low <= high')
     return pair
 
-# %% ../nbs/20_transforms.ipynb #921d0f8d
+# %% ../nbs/20_transforms.ipynb #5149bf09
 class RandomResizedCropAndInterpolation:
     "Crop a random area with a random aspect ratio and resize it to `size`."
 
@@ -103,7 +103,7 @@ class RandomResizedCropAndInterpolation:
         for _ in range(10):
             area = rng.uniform(*scale) * (img_w * img_h)
             aspect = math.exp(rng.uniform(*log_ratio))
-            w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            w, h = max(1, round(math.sqrt(area * aspect))), max(1, round(math.sqrt(area / aspect)))
             if w <= img_w and h <= img_h: return rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w
         in_ratio = img_w / img_h
         w = img_w if in_ratio <= ratio[1] else round(img_h * ratio[1])

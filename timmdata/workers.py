@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = ['Job', 'wait_for', 'InlineWorkers', 'RowPool', 'run_tasks', 'start_threads', 'ThreadWorkers', 'check_threads']
 
-# %% ../nbs/40_workers.ipynb #d6f7fbdf
+# %% ../nbs/40_workers.ipynb #b0ceb3ca
 import queue
 import random
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from .buffers import BufferPool
 from .samplers import SampleKey
 from .seeding import seeded
 
-# %% ../nbs/40_workers.ipynb #fed848e9
+# %% ../nbs/40_workers.ipynb #0c51a545
 class Job:
     "One batch that is being made."
 
@@ -70,15 +71,20 @@ class Job:
         self.samples = self.rows = None
         self.done.set()
 
+    def loading(self) -> list[int]:
+        "Places of the samples that are being loaded."
+        return sorted(set(self.current.values()))
+
     def take(self) -> HostBatch | None:   # None: every sample was skipped
         "The batch, or the error of the first sample that failed; once."
         result, errors, self.result, self.errors = self.result, self.errors, None, {}
         try:
             if errors: raise errors[min(errors)]
+            if result is None and self.cancelled: raise RuntimeError('the workers are closed')
             return result
         finally: del result, errors   # an error's traceback holds this frame
 
-# %% ../nbs/40_workers.ipynb #45504235
+# %% ../nbs/40_workers.ipynb #9d66f7d9
 def wait_for(
     job: Job,   # that is being made
     maker: BatchMaker,   # knows the names of samples
@@ -86,7 +92,7 @@ def wait_for(
 ) -> HostBatch | None:
     "Wait for a batch and take it."
     if not job.done.wait(timeout or None):
-        names = [maker.describe(job.keys[place]) for place in sorted(set(job.current.values()))]
+        names = [maker.describe(job.keys[place]) for place in job.loading()]
         job.cancelled = True
         raise RuntimeError(f'no batch within timeout={timeout} s; it waits for {"; ".join(names) or "a worker"}')
     return job.take()
@@ -144,7 +150,7 @@ class RowPool:
             lambda: torch.empty(size, dtype=torch.uint8, pin_memory=self.pin), self.max_free)
         return self.maker.new_rows(num, self._pool.lease())
 
-# %% ../nbs/40_workers.ipynb #4de8bf9e
+# %% ../nbs/40_workers.ipynb #5400b30e
 def run_tasks(
     tasks: queue.SimpleQueue,   # of job, place and the arguments of `Job.load` that follow; None ends the thread
     maker: BatchMaker,   # does the work
@@ -178,10 +184,12 @@ def start_threads(
 def _stop(tasks: queue.SimpleQueue, threads: list[threading.Thread], jobs: weakref.WeakSet):
     for job in list(jobs): job.cancelled = True
     for _ in threads: tasks.put(None)
-    for thread in threads:
-        if thread is not threading.current_thread(): thread.join()   # it may be a worker that dropped the last reference
+    deadline = time.monotonic() + 2   # a thread that is stuck ends when its sample is loaded; nobody waits for it
+    for thread in threads:   # one may be a worker that dropped the last reference
+        if thread is not threading.current_thread(): thread.join(max(0., deadline - time.monotonic()))
+    for job in list(jobs): job.done.set()
 
-# %% ../nbs/40_workers.ipynb #e7f1edfa
+# %% ../nbs/40_workers.ipynb #8fa83d73
 class ThreadWorkers:
     "Threads of this process; for transforms that release Python's lock and draw from no global generator."
     name = 'threads'
@@ -197,6 +205,7 @@ class ThreadWorkers:
         self._finalizer = weakref.finalize(self, _stop, self._tasks, threads, self._jobs)   # also at the interpreter's exit
 
     def submit(self, keys: Sequence[SampleKey]) -> Job:
+        if not self._finalizer.alive: raise RuntimeError('the workers are closed')
         job = Job(keys, self._pool.rows(len(keys)))
         self._jobs.add(job)
         for place in range(len(keys)): self._tasks.put((job, place))
@@ -206,7 +215,7 @@ class ThreadWorkers:
     def cancel(self, job: Job): job.cancelled = True
     def close(self): self._finalizer()
 
-# %% ../nbs/40_workers.ipynb #dbdda942
+# %% ../nbs/40_workers.ipynb #82a5f005
 def _global_states() -> dict[str, Any]:
     "Copies of the states of the global generators, comparable."
     name, *numpy = np.random.get_state()
@@ -227,4 +236,4 @@ def check_threads(
         moved = [name for name, state in _global_states().items() if state != before[name]]
     if moved: raise ValueError(
         f'the dataset or its transform draws from the global generator of {" and ".join(moved)}, which threads share: '
-        "use workers='processes', where the numbers belong to the sample")
+        "use workers='processes' with threads_per_worker=1, where the numbers belong to the sample")
