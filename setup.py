@@ -36,6 +36,7 @@ setup(
     install_requires=settings['requirements'].split(),
     extras_require={
         'demo': settings['demo_requirements'].split(),
+        'fast': settings['fast_requirements'].split(),
         'dev': settings['dev_requirements'].split(),
     },
     entry_points={'console_scripts': settings['console_scripts'].split()},

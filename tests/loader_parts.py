@@ -1,5 +1,6 @@
 "Data sets, transforms and programs of the loader tests; importable, so that spawned workers find them."
 import atexit
+import gc
 import json
 import os
 import random
@@ -171,8 +172,7 @@ def nothing_is_left():
     "A generator for a fixture: the test ends with the processes and threads that it began with."
     threads = set(threading.enumerate())
     yield
-    import gc
-    gc.collect()
+    if children() or not set(threading.enumerate()) <= threads: gc.collect()
     wait_until(lambda: not children(), 'child processes are left')
     wait_until(lambda: set(threading.enumerate()) <= threads, 'threads are left')
 
@@ -205,7 +205,7 @@ def _serve_programs():
     any program does, with everything that Python does at its exit."""
     import torch
     torch.set_num_threads(1)
-    import timmdata.loader   # noqa: F401
+    import timmdata.loader  # noqa: F401
     print('ready', flush=True)
     for line in sys.stdin:
         folder, pid = Path(line.strip()), os.fork()
@@ -239,11 +239,11 @@ def _server() -> subprocess.Popen:
     return server
 
 
-def program(code: str) -> Program:
-    "Start a program in a session of its own; all names of this module are imported."
+def program(code: str, first: str = '') -> Program:
+    "Start a program in a session of its own; all names of this module are imported, after what comes first."
     server, folder = _server(), Path(tempfile.mkdtemp(prefix='timmdata-program-'))
-    (folder/'program.py').write_text(
-        'from loader_parts import *\nfrom timmdata.loader import create_loader\nfrom timmdata.dataset import ImageDataset\n' + code)
+    imports = [f'from {module} import *' for module in ('loader_parts', 'timmdata')]
+    (folder/'program.py').write_text('\n'.join([first, *imports, code]))
     server.stdin.write(f'{folder}\n')
     server.stdin.flush()
     return Program(folder, int(server.stdout.readline()))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import shared_data
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageEnhance, ImageFile, ImageOps
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
@@ -316,9 +316,12 @@ def test_rows_that_are_needed_are_those_of_the_full_decode(samples, name, decode
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
-def test_fewer_rows_are_decoded(samples, decoder):
+def test_fewer_rows_are_decoded_in_silence(samples, decoder, capfd):
+    "libjpeg writes its warnings to the standard error file: a user must see none for a file that is in order."
     data = encoded(rgb((samples/'val/cat/0003.jpg').read_bytes()).resize((64, 256)))
-    assert len(Pixels(data, backend=decoder).read(bottom=100)) < 120
+    num_rows = len(Pixels(data, backend=decoder).read(bottom=100))
+    assert num_rows < 120 if decoder == 'simplejpeg' else num_rows == 256
+    assert capfd.readouterr() == ('', '')
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
@@ -332,23 +335,29 @@ def test_needed_rows_of_photographs_are_those_of_the_full_decode(samples, decode
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
-def test_needed_rows_of_damaged_files_are_pillows_or_its_error(samples, decoder):
+def test_needed_rows_of_damaged_files_are_pillows_or_its_error(samples, decoder, monkeypatch):
+    "Damage below the needed rows is not always seen; then these rows are what Pillow reads before it gives up."
     rng, outcomes = np.random.default_rng(1), Counter()
     whole = [encoded(rgb((samples/'val/coffee/0000.jpg').read_bytes()).resize((80, 160)), **options)
              for options in (dict(), dict(progressive=True), dict(restart_marker_rows=1))]
-    for k in range(450):
+    for k in range(900):
         data, bottom = bytearray(whole[k % 3]), int(rng.integers(1, 150))
         for place in rng.integers(2, len(data), rng.integers(0, 4)): data[place] = rng.integers(0, 256)
         data = bytes(data[:rng.integers(len(data) // 2, len(data) + 1)] if k % 5 == 0 else data)
         try: expected = np.asarray(decode_image(data))
         except ImageReadError:
-            with pytest.raises(ImageReadError): Pixels(data, backend=decoder).read(bottom=bottom)
             outcomes['error'] += 1
+            try: rows = Pixels(data, backend=decoder).read(bottom=bottom)[:bottom]
+            except ImageReadError: continue
+            with monkeypatch.context() as patch:
+                patch.setattr(ImageFile, 'LOAD_TRUNCATED_IMAGES', True)
+                assert largest(rows, np.asarray(decode_image(data))[:bottom]) <= 1, k
+            outcomes['not seen'] += 1
         else:
             bottom = min(bottom, len(expected))
             assert largest(Pixels(data, backend=decoder).read(bottom=bottom)[:bottom], expected[:bottom]) <= 1, k
             outcomes['image'] += 1
-    assert min(outcomes.values()) > 50, outcomes
+    assert min(outcomes['image'], outcomes['error']) > 100 and outcomes['not seen'] < 10, outcomes
 
 
 # ---- without the accelerator
@@ -420,7 +429,7 @@ def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder)
         fill_with_torch(pixels, choices, rows[1], augmentation, dct_scaling=True)
         if factor == 1: assert torch.equal(*rows)
         else: assert psnr(*rows) > 37
-    assert len(factors) == 4 and min(factors.values()) > 2, factors   # 1, 2, 4 and 8 are met
+    assert len(factors) == 4 and min(factors.values()) > 1, factors   # 1, 2, 4 and 8 are met
 
 
 def test_dct_scaling_covers_the_result():

@@ -14,7 +14,8 @@ import torch
 from timmdata.buffers import BufferPool
 from timmdata.dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.prefetch import PrefetchLoader, SideStream, iterate_ahead, move_to_device, resolve_device
+from timmdata.prefetch import PrefetchLoader, resolve_device
+from timmdata.side_stream import SideStream, iterate_ahead, move_to_device
 
 pytestmark = pytest.mark.timeout(60)
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')

@@ -26,7 +26,7 @@ from .decode import decode_image
 from .dataset import ImageDataset, IterableImageDataset
 from .any_dataset import (
     sample_image, with_image, apply_transform, as_pil_image, locate, leaves, gives_bytes,
-    sample_numbers, TransformedIterableDataset,
+    fingerprint, sample_numbers, TransformedIterableDataset,
 )
 # one image
 from .transforms import (
@@ -44,7 +44,7 @@ from .augmentation import (
     create_augmentation,
 )
 from .fast_decode import (
-    BACKENDS, resolve_backend, JpegHeader, read_header, cut_below, decode_header,
+    BACKENDS, resolve_backend, JpegHeader, read_header, decode_header, cut_below,
     choose_factor, Pixels,
 )
 from .host_stage import (
@@ -54,22 +54,19 @@ from .host_stage import (
 # one batch
 from .collate import fast_collate
 from .samplers import SampleKey, EpochSampler
-from .buffers import BufferPool, watch
-from .device_stage import APPEARANCE, ERASING, color_matrices, one_thread, change_batch, DeviceStage
-from .batches import HostBatch, BatchMaker
+from .buffers import watch, BufferPool
+from .device_stage import APPEARANCE, ERASING, color_matrices, change_batch, DeviceStage
+from .batches import HostBatch, Replay, BatchMaker
+from .shared_memory import SharedMemory, pack, unpack, Slots, WorkerTraceback, portable_error, raise_first
+from .side_stream import SideStream, map_tensors, move_to_device, iterate_ahead
 # a stream
-from .workers import Job, wait_for, InlineWorkers, RowPool, run_tasks, start_threads, ThreadWorkers, check_threads
-from .processes import SharedMemory, pack, unpack, WorkerTraceback, ProcessWorkers
-from .prefetch import (
-    resolve_device, adapt_to_chs, adapt_statistics, SideStream, move_to_device,
-    iterate_ahead, PrefetchLoader,
-)
-from .batch_loader import (
-    choose_workers, available_cores, measure_threads, choose_num_workers, fingerprint,
-    Replay, pinned, BatchLoader,
-)
+from .workers import Job, InlineWorkers, ThreadWorkers, check_threads
+from .processes import ProcessWorkers
+from .prefetch import resolve_device, adapt_to_chs, adapt_statistics, PrefetchLoader
+from .batch_loader import choose_workers, available_cores, measure_threads, choose_num_workers, BatchLoader
 from .stream_loader import StreamLoader, CollatePresent, create_stream_loader
 from .loader import create_loader
+from .replay import source_box, describe_choices, show_replay
 
 __all__ = [
     # foundations
@@ -90,7 +87,7 @@ __all__ = [
     'decode_image',
     'ImageDataset', 'IterableImageDataset',
     'sample_image', 'with_image', 'apply_transform', 'as_pil_image', 'locate', 'leaves', 'gives_bytes',
-    'sample_numbers', 'TransformedIterableDataset',
+    'fingerprint', 'sample_numbers', 'TransformedIterableDataset',
     # one image
     'str_to_interp_mode', 'str_to_pil_interp', 'interp_mode_to_str', 'check_range',
     'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad',
@@ -99,22 +96,23 @@ __all__ = [
     'image_size', 'check_choice', 'check_probabilities', 'color_jitter_factors', 'transforms_imagenet_eval',
     'transforms_imagenet_train', 'transforms_noaug_train', 'create_transform',
     'HostChoices', 'DeviceChoices', 'RandomGeometry', 'CenterGeometry', 'Augmentation', 'create_augmentation',
-    'BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'cut_below', 'decode_header', 'choose_factor',
+    'BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'decode_header', 'cut_below', 'choose_factor',
     'Pixels',
     'empty_rows', 'resize_into', 'apply_color', 'apply_flips', 'fill_with_pillow', 'fill_with_torch', 'HostStage',
     # one batch
     'fast_collate',
     'SampleKey', 'EpochSampler',
-    'BufferPool', 'watch',
-    'APPEARANCE', 'ERASING', 'color_matrices', 'one_thread', 'change_batch', 'DeviceStage',
-    'HostBatch', 'BatchMaker',
+    'watch', 'BufferPool',
+    'APPEARANCE', 'ERASING', 'color_matrices', 'change_batch', 'DeviceStage',
+    'HostBatch', 'Replay', 'BatchMaker',
+    'SharedMemory', 'pack', 'unpack', 'Slots', 'WorkerTraceback', 'portable_error', 'raise_first',
+    'SideStream', 'map_tensors', 'move_to_device', 'iterate_ahead',
     # a stream
-    'Job', 'wait_for', 'InlineWorkers', 'RowPool', 'run_tasks', 'start_threads', 'ThreadWorkers', 'check_threads',
-    'SharedMemory', 'pack', 'unpack', 'WorkerTraceback', 'ProcessWorkers',
-    'resolve_device', 'adapt_to_chs', 'adapt_statistics', 'SideStream', 'move_to_device', 'iterate_ahead',
-    'PrefetchLoader',
-    'choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'fingerprint', 'Replay', 'pinned',
-    'BatchLoader',
+    'Job', 'InlineWorkers', 'ThreadWorkers', 'check_threads',
+    'ProcessWorkers',
+    'resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader',
+    'choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'BatchLoader',
     'StreamLoader', 'CollatePresent', 'create_stream_loader',
     'create_loader',
+    'source_box', 'describe_choices', 'show_replay',
 ]

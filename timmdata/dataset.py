@@ -100,7 +100,7 @@ class _FaultHandling(_ImageLoading):
             except ImageReadError: continue
         return None, None
 
-# %% ../nbs/15_dataset.ipynb #65c3fc6d
+# %% ../nbs/15_dataset.ipynb #d88bfeac
 class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
     "Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given."
 
@@ -127,9 +127,8 @@ class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
         self.root, self.split, self.reader = root, split, reader
         self.load_bytes, self.input_img_mode = load_bytes, input_img_mode
         self.transform, self.target_transform = transform, target_transform
-        self.exif_transpose, self.background = exif_transpose, background
+        self.exif_transpose, self.background, self._ledger = exif_transpose, background, BadSampleLedger()
         self.on_error, self.replace_seed, self.max_retries = on_error, replace_seed, max_retries
-        self._ledger = BadSampleLedger()
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -142,10 +141,9 @@ class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
         refuse: str = '',   # why the sample must not be read; then it counts as unreadable
     ) -> tuple | None:   # (image, target, …), not transformed; None if the sample is skipped
         "Read one sample with a decoder of the caller's; its faults are answered as `on_error` says."
-        index = operator.index(index)   # a TypeError for 0.7, which int() would cut off
-        if not -len(self) <= index < len(self):
-            raise IndexError(f'index {index} is out of range for {len(self)} samples')
-        sample = self._read_or_replace(index % len(self), decode, refuse)
+        index, size = operator.index(index), len(self)   # a TypeError for 0.7, which int() would cut off
+        if not -size <= index < size: raise IndexError(f'index {index} is out of range for {size} samples')
+        sample = self._read_or_replace(index % size, decode, refuse)
         return sample and (sample[0], self._target(sample[1]), *sample[2:])
 
     def __getitem__(self, index: int) -> tuple | None:

@@ -154,7 +154,7 @@ def fill_with_torch(
             row.copy_(F.pil_to_tensor(image))
     if color: row.copy_(apply_color(row, color))
 
-# %% ../nbs/25_host_stage.ipynb #0c9f139c
+# %% ../nbs/25_host_stage.ipynb #69a2da3b
 class HostStage:
     "Fills the row of one sample; what it draws comes from the generator that it is given."
 
@@ -173,7 +173,8 @@ class HostStage:
     ) -> HostChoices:   # what was done
         "Draw, decode, crop, resize."
         choices, color = self.augmentation.host_choices(pixels.height, pixels.width, rng), here.color if here else ()
-        if self.backend == 'pillow' or pixels.has_alpha: fill_with_pillow(pixels, choices, row, self.augmentation, color)
+        by_pillow = self.backend == 'pillow' or pixels.has_alpha
+        if by_pillow: fill_with_pillow(pixels, choices, row, self.augmentation, color)
         else: fill_with_torch(pixels, choices, row, self.augmentation, color, self.dct_scaling)
         if choices.blur: row.copy_(F.gaussian_blur(row, [23, 23], [choices.blur] * 2))   # 23 as in timm
         if here: apply_flips(row, here)

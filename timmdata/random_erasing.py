@@ -31,7 +31,7 @@ def _zero_masked(images: torch.Tensor, boxes: torch.Tensor):
         mask = rows[:, None, :, None] & columns[:, None, None, :]
         images.masked_fill_(mask, 0.)
 
-# %% ../nbs/21_random_erasing.ipynb #0e01d837
+# %% ../nbs/21_random_erasing.ipynb #3f703980
 def _check_erasing(probability, min_area, max_area, mode, min_count, max_count):
     "Wrong settings are errors before the first batch."
     if not 0 <= probability <= 1: raise ValueError(f're_prob={probability!r}: give a probability, 0..1')
@@ -41,7 +41,29 @@ def _check_erasing(probability, min_area, max_area, mode, min_count, max_count):
     if not (isinstance(min_count, int) and isinstance(max_count, int) and 1 <= min_count <= max_count):
         raise ValueError(f're_count: {min_count!r}..{max_count!r} must be whole and at least 1')
 
-# %% ../nbs/21_random_erasing.ipynb #f074836f
+
+def _draw_box(
+    rng: random.Random, area: tuple[float, float], log_aspect: tuple[float, float], img_h: int, img_w: int, count: int,
+) -> tuple[int, int, int, int] | None:
+    "Top, left, height, width of one of `count` rectangles; None if none of ten tries fits."
+    for _ in range(10):
+        pixels, aspect = rng.uniform(*area) * img_h * img_w / count, math.exp(rng.uniform(*log_aspect))
+        h, w = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
+        if 0 < h < img_h and 0 < w < img_w: return rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w
+    return None
+
+# %% ../nbs/21_random_erasing.ipynb #4e7306b1
+def _fill_values(mode: str, rngs: Sequence[random.Random], boxes: torch.Tensor, like: torch.Tensor) -> Any:
+    "What rectangles are filled with: nested lists [n][k]; noise is drawn on the batch's device."
+    if mode == 'const': return [[0.] * boxes.shape[1]] * len(rngs)
+    def normal(rng, *shape):
+        generator = torch.Generator(like.device).manual_seed(rng.getrandbits(62))
+        return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
+    channels, sizes = like.shape[1], boxes[..., 2:].tolist()
+    if mode == 'rand': sizes = [[(1 if h else 0, 1 if w else 0) for h, w in row] for row in sizes]
+    return [[normal(rng, channels, h, w) if h else 0. for h, w in row] for rng, row in zip(rngs, sizes)]
+
+# %% ../nbs/21_random_erasing.ipynb #7a75518d
 class RandomErasing:
     "Erase random rectangles of normalised images, in place: (N, C, H, W) or (C, H, W), any device and float type."
 
@@ -70,29 +92,11 @@ class RandomErasing:
         img_w: int,   # pixels
     ) -> list[tuple[int, int, int, int]]:   # top, left, height, width of each rectangle
         "Draw the rectangles of one image. The rules are those of timm 1.0.31, timm/data/random_erasing.py."
-        boxes = []
-        if rng.random() > self.probability: return boxes
+        if rng.random() > self.probability: return []
         one_count = self.min_count == self.max_count   # then nothing is drawn, as in timm
         count = self.min_count if one_count else rng.randint(self.min_count, self.max_count)
-        for _ in range(count):
-            for _ in range(10):
-                area = rng.uniform(*self.area) * img_h * img_w / count
-                aspect = math.exp(rng.uniform(*self.log_aspect))
-                h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-                if 0 < h < img_h and 0 < w < img_w:
-                    boxes.append((rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w))
-                    break
-        return boxes
-
-    def _values(self, rngs: Sequence[random.Random], boxes: torch.Tensor, like: torch.Tensor) -> Any:
-        "What the rectangles are filled with: nested lists [n][k]; noise is drawn on the batch's device."
-        if self.mode == 'const': return [[0.] * boxes.shape[1]] * len(rngs)
-        def normal(rng, *shape):
-            generator = torch.Generator(like.device).manual_seed(rng.getrandbits(62))
-            return torch.randn(shape, dtype=like.dtype, device=like.device, generator=generator)
-        channels, sizes = like.shape[1], boxes[..., 2:].tolist()
-        if self.mode == 'rand': sizes = [[(1 if h else 0, 1 if w else 0) for h, w in row] for row in sizes]
-        return [[normal(rng, channels, h, w) if h else 0. for h, w in row] for rng, row in zip(rngs, sizes)]
+        boxes = [_draw_box(rng, self.area, self.log_aspect, img_h, img_w, count) for _ in range(count)]
+        return [box for box in boxes if box is not None]
 
     def __call__(self,
         input: torch.Tensor,   # float (N, C, H, W) or (C, H, W), normalised
@@ -107,7 +111,7 @@ class RandomErasing:
         for n, rng in enumerate(rngs[clean:], clean):
             for k, box in enumerate(self.get_params(rng, *images.shape[2:])): boxes[n, k] = torch.tensor(box)
         if self.mode == 'const' and images.device.type != 'cpu': _zero_masked(images, boxes)
-        else: _erase_slices(images, boxes, self._values(rngs, boxes, images))
+        else: _erase_slices(images, boxes, _fill_values(self.mode, rngs, boxes, images))
         return input
 
     def __repr__(self) -> str:

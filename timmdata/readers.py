@@ -146,15 +146,14 @@ def scan_folder(
     table = SampleTable.from_samples(files, [number[os.path.dirname(path)] for path in files])
     return FolderScan(table, tuple(folders), np.array(mtimes, np.int64), np.array(is_leaf, bool), dict(left_out))
 
-# %% ../nbs/12_readers.ipynb #ea8c4f75
+# %% ../nbs/12_readers.ipynb #98c670fc
 def _save_scan(path: Path, scan: FolderScan, key: str):
     "Write the scan in one piece: to a temporary file, then renamed."
     temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
     with temporary.open('wb') as file:
         np.savez(file, key=np.array(key), paths=scan.table.paths, ends=scan.table.ends, targets=scan.table.targets,
                  folders=np.array(scan.folders), mtimes=scan.mtimes, is_leaf=scan.is_leaf,
-                 types=np.array(list(scan.left_out), dtype=str),
-                 counts=np.array(list(scan.left_out.values()), np.int64))
+                 types=np.array(list(scan.left_out), str), counts=np.array(list(scan.left_out.values()), np.int64))
     os.replace(temporary, path)
 
 
@@ -292,7 +291,7 @@ class ReaderImageFolder(Reader):
         if basename: return os.path.basename(path)
         return os.path.abspath(os.path.join(self.root, path)) if absolute else path
 
-# %% ../nbs/12_readers.ipynb #defb68d2
+# %% ../nbs/12_readers.ipynb #d7adbcd2
 def create_reader(
     name: str = '',   # '' or 'folder'
     root: str | os.PathLike | None = None,   # where the samples are
@@ -300,9 +299,8 @@ def create_reader(
     **kwargs,   # for the reader
 ) -> Reader:
     "Make a reader by name, with timm's names."
-    prefix = name.partition('/')[0].lower()
     if root is None: raise ValueError('root is missing: the folder of the data set')
-    if prefix in ('', 'folder') and not str(root).endswith('.tar'):
+    if name.partition('/')[0].lower() in ('', 'folder') and not str(root).endswith('.tar'):
         return ReaderImageFolder(root, split=split, **kwargs)
     what = name or 'tar'
     raise NotImplementedError(f'reader {what!r} is not offered yet: use a folder of images, or pass a Reader object')

@@ -32,7 +32,7 @@ def sample_seed(
     except struct.error as error: raise _wrong_key(seed, epoch, index, view) from error
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), 'little') >> 1
 
-# %% ../nbs/02_seeding.ipynb #08f73cc2
+# %% ../nbs/02_seeding.ipynb #160097b1
 _MASK, _PACK = 2**64 - 1, struct.Struct('<5q').pack   # Philox counts in unsigned 64-bit words
 
 
@@ -53,11 +53,11 @@ class _Philox(threading.local):
 
 _PHILOX = _Philox()
 
-
+# %% ../nbs/02_seeding.ipynb #388301dd
 class KeyedRandom(random.Random):
-    "Python's `random.Random` over Philox 4x64-10: the key is (seed, epoch), the counter starts at (sequence, index, view)."
+    "Python's `random.Random` over Philox 4x64-10, keyed by (seed, epoch), counting from (sequence, index, view)."
 
-    def __new__(cls, *key: int, **named: int): return super().__new__(cls, 0)   # the state of Python's own generator is not used
+    def __new__(cls, *key: int, **named: int): return super().__new__(cls, 0)   # Python's own generator is not used
 
     def __init__(self,
         seed: int,   # of the run
@@ -68,8 +68,7 @@ class KeyedRandom(random.Random):
     ):
         try: _PACK(seed, epoch, index, view, sequence)
         except struct.error as error: raise _wrong_key(seed, epoch, index, view) from error
-        self._key = seed & _MASK, epoch & _MASK
-        self._counter = sequence & _MASK, index & _MASK, view & _MASK
+        self._key, self._counter = (seed & _MASK, epoch & _MASK), (sequence & _MASK, index & _MASK, view & _MASK)
         self._words, self._block, self.gauss_next = iter(()), 0, None
 
     def _word(self) -> int:
@@ -79,15 +78,28 @@ class KeyedRandom(random.Random):
         self._block += 4
         return next(self._words)
 
-    def random(self) -> float: return (self._word() >> 11) * 2.**-53   # as NumPy does
+    def random(self) -> float:
+        "A number of [0, 1) with 53 random bits, as NumPy makes it."
+        return (self._word() >> 11) * 2.**-53
 
-    def getrandbits(self, k: int) -> int:
+    def getrandbits(self,
+        k: int,   # bits
+    ) -> int:   # 0 .. 2**k - 1
+        "A whole number with `k` random bits."
         if k <= 64: return self._word() >> (64 - k)
         return self.getrandbits(64) << (k - 64) | self.getrandbits(k - 64)
 
-    def seed(self, *key): raise TypeError('a KeyedRandom is made from its key: it cannot be seeded again')
-    def getstate(self): raise TypeError('a KeyedRandom has no state to keep: make it again from its key')
-    def setstate(self, state): raise TypeError('a KeyedRandom has no state to set: make it from its key')
+    def seed(self, *key):
+        "Refused: the key is the seed."
+        raise TypeError('a KeyedRandom is made from its key: it cannot be seeded again')
+
+    def getstate(self):
+        "Refused: nothing needs to be kept."
+        raise TypeError('a KeyedRandom has no state to keep: make it again from its key')
+
+    def setstate(self, state):
+        "Refused: there is no state."
+        raise TypeError('a KeyedRandom has no state to set: make it from its key')
 
 # %% ../nbs/02_seeding.ipynb #fa3dc891
 def seed_all(
