@@ -10,7 +10,7 @@ from notebooks import read_settings
 from synthetic import ROOT
 
 # modules whose names stay in the module, and single names that do; say why beside each
-OWN_NAMES_ONLY = {'cli', 'bench', 'doctor'}   # tools: `timmdata bench`, `timmdata.bench.…`, not part of the top level
+OWN_NAMES_ONLY = {'cli', 'machine', 'stages', 'bench', 'doctor'}   # tools: `timmdata bench`, `timmdata.bench.…`
 NOT_AT_TOP = set()
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest'}

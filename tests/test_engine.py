@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import psutil
@@ -37,6 +38,7 @@ from timmdata import processes, shared_memory
 from timmdata.bad_samples import ImageReadError
 from timmdata.batch_loader import BatchLoader, choose_workers
 from timmdata.batches import HostBatch
+from timmdata.buffers import BufferPool
 from timmdata.dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.samplers import EpochSampler
@@ -218,11 +220,12 @@ def test_users_random_numbers_and_threads_of_torch_are_left_alone(dataset, setti
     iterator = iter(training(dataset, **settings))
     for _ in range(3): next(iterator)
     assert torch.get_num_threads() == 2 and global_numbers() == before
+    next(iter(training(dataset, **settings).loader))
     later = []
     thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))   # of the user's, started afterwards
     thread.start()
     thread.join()
-    assert later == [2]
+    assert later == [2] and torch.get_num_threads() == 2
     del iterator
     for kind in (INLINE, PROCESSES): noise(**kind)
     assert torch.get_num_threads() == 2 and global_numbers() == before
@@ -251,10 +254,20 @@ def test_resumed_mid_epoch_is_exact(dataset, reference, settings, done):
     assert_equal(collected(loader), reference[1])
 
 
+class FakeStream:
+    "A side stream on the CPU, whose work is done at once."
+    work = staticmethod(nullcontext)
+    def ready(self): return None
+    def is_done(self, event): return True
+    def wait(self, event): pass
+    def hand_over(self, tensors, event): time.sleep(0.01)   # the thread goes ahead
+
+
 @ALL
 def test_state_is_the_consumers_position(dataset, settings):
     "Batches that are made ahead do not count, with and without the prefetcher."
-    loaders = [training(dataset, prefetch_factor=5, use_prefetcher=prefetcher, **settings) for prefetcher in (True, False)]
+    loaders = [training(dataset, prefetch_factor=5, use_prefetcher=k > 0, **settings) for k in range(3)]
+    loaders[2]._stream = FakeStream()   # as on a GPU: a thread takes batches ahead of the consumer
     for loader in loaders:
         def where(loader=loader): return loader.state_dict()['epoch'], loader.state_dict()['position']
         assert where() == (0, 0)
@@ -590,14 +603,27 @@ def test_kept_host_batches_stay_intact(dataset, host_reference, settings):
     assert all((a == b).all() for a, b in zip(arrays, snapshot[1], strict=True))
 
 
-@BOTH
-def test_memory_of_dropped_batches_is_used_again(samples, settings):
-    loader = create_loader(ImageDataset(samples, split='val'), 64, 8, use_prefetcher=False, **settings)
-    places = set()
-    for images, _ in loader:
-        places.add(images.data_ptr())
-        del images, _
-    assert len(places) <= 8   # of 10; slots for what is made ahead, and the pool of results
+@pytest.mark.parametrize('settings', [INLINE, THREADS], ids=['inline', 'threads'])
+def test_memory_of_dropped_batches_is_used_again(dataset, settings, monkeypatch):
+    made, init = [], BufferPool.__init__
+    monkeypatch.setattr(BufferPool, '__init__', lambda self, make, *args, **named: init(
+        self, lambda: made.append(make()) or made[-1], *args, **named))
+    loader = training(dataset, **settings)
+    for _ in range(4):
+        for _ in loader: pass
+    assert 2 <= len(made) <= 10   # 20 batches of rows, and 20 of results
+
+
+def test_slots_come_back(dataset):
+    "After early breaks, and when batches were kept for a while, all slots of shared memory are free again."
+    loader = training(dataset, use_prefetcher=False, device=None, **PROCESSES)
+    next(iter(loader))
+    slots = loader._workers._slots
+    wait_until(lambda: len(slots._free) == 7, 'not all slots are free', 3)   # 2 workers, 2 batches ahead of each, 3 more
+    for _ in range(4): next(iter(loader))
+    kept = list(loader)
+    del kept
+    wait_until(lambda: len(slots._free) == 7, 'slots are lost', 3)
 
 
 @BOTH

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-# %% ../nbs/32_buffers.ipynb #94c16698
+# %% ../nbs/32_buffers.ipynb #37e67344
 def watch(
     buffer: torch.Tensor,   # a contiguous CPU tensor
     when_dropped: Callable[[torch.Tensor], None],   # called with the buffer; from any thread
@@ -20,7 +20,7 @@ def watch(
     "Give a tensor of the same memory, and report when the last tensor that shares it is gone."
     array = buffer.numpy()
     weakref.finalize(array, when_dropped, buffer).atexit = False
-    return torch.from_numpy(array)
+    with torch.inference_mode(False): return torch.from_numpy(array)   # for all, whoever asks for it first
 
 # %% ../nbs/32_buffers.ipynb #280288d2
 class BufferPool:

@@ -163,7 +163,7 @@ def _check_images(images: Any, channels: int | None):
         raise ValueError(f'the images have {images.shape[1]} channels, mean has {channels}: give input_size='
                          f'({images.shape[1]}, H, W) and a mean of that many values, or another input_img_mode')
 
-# %% ../nbs/33_device_stage.ipynb #dc2dd963
+# %% ../nbs/33_device_stage.ipynb #1483cc56
 class DeviceStage:
     "uint8 images and their keys to normalised images: flipped, recoloured, erased."
 
@@ -201,6 +201,7 @@ class DeviceStage:
         if self.augmentation is None: return [DeviceChoices()] * len(keys)
         return [self.augmentation.device_choices(rng) for rng in self._rngs(keys, APPEARANCE)]
 
+    @torch.inference_mode(False)   # what is kept for the next batch may be used in training
     def __call__(self,
         images: torch.Tensor,   # uint8 (N, C, H, W) on the device; left as it is
         keys: Sequence[SampleKey],   # one for each image

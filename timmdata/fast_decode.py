@@ -5,22 +5,23 @@
 # %% auto #0
 __all__ = ['BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'decode_header', 'cut_below', 'choose_factor', 'Pixels']
 
-# %% ../nbs/24_fast_decode.ipynb #c10cb6b7
+# %% ../nbs/24_fast_decode.ipynb #71d61961
 import io
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
-from torchvision.io import ImageReadMode, decode_jpeg
 
 from .decode import decode_image
 
-# %% ../nbs/24_fast_decode.ipynb #f37fe204
+# %% ../nbs/24_fast_decode.ipynb #23d4dfa8
 try: import simplejpeg
 except ImportError: simplejpeg = None   # an optional accelerator
+try: from torchvision.io import decode_jpeg   # deprecated since torchvision 0.29, and to be removed
+except ImportError: decode_jpeg = None
 
-# %% ../nbs/24_fast_decode.ipynb #8ec40795
+# %% ../nbs/24_fast_decode.ipynb #ad0288c4
 BACKENDS = ('auto', 'simplejpeg', 'torchvision', 'pillow')
 
 
@@ -29,9 +30,10 @@ def resolve_backend(
 ) -> str:   # 'simplejpeg', 'torchvision' or 'pillow'
     "Choose the decoder of JPEGs."
     if backend not in (None, *BACKENDS): raise ValueError(f'backend={backend!r}: allowed are {", ".join(BACKENDS)}')
-    if backend in (None, 'auto'): return 'torchvision' if simplejpeg is None else 'simplejpeg'
-    if backend == 'simplejpeg' and simplejpeg is None:
-        raise ImportError("backend='simplejpeg' is not installed: pip install 'timmdata[fast]', or leave backend out")
+    installed = {'simplejpeg': simplejpeg, 'torchvision': decode_jpeg, 'pillow': Image}
+    if backend in (None, 'auto'): return next(name for name, module in installed.items() if module is not None)
+    if installed[backend] is None:
+        raise ImportError(f"backend={backend!r} is not installed: pip install 'timmdata[fast]', or leave backend out")
     return backend
 
 # %% ../nbs/24_fast_decode.ipynb #97b27e3e
@@ -58,7 +60,7 @@ def read_header(
     too_large = Image.MAX_IMAGE_PIXELS is not None and height * width > Image.MAX_IMAGE_PIXELS
     return JpegHeader(height, width) if ordinary and not too_large else None
 
-# %% ../nbs/24_fast_decode.ipynb #eec845e4
+# %% ../nbs/24_fast_decode.ipynb #649f9aa8
 def decode_header(
     data: bytes,   # of the file whose header was read
     header: JpegHeader,   # from `read_header`
@@ -74,7 +76,7 @@ def decode_header(
                 min_height=-(-header.height // factor), min_width=-(-header.width // factor))
             return simplejpeg.decode_jpeg(data, 'RGB', strict=not is_cut, **least)   # strict: a warning is an error
         if factor == 1:
-            tensor = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB)
+            tensor = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), 'RGB')
             return tensor.permute(1, 2, 0).numpy()
         image = Image.open(io.BytesIO(data))
         image.draft('RGB', (header.width // factor, header.height // factor))

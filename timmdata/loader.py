@@ -32,7 +32,7 @@ from .seeding import seed_all
 from .stream_loader import CollatePresent, StreamLoader, create_stream_loader
 from .transform_factory import check_choice, create_transform, image_size
 
-# %% ../nbs/45_loader.ipynb #c72f7337
+# %% ../nbs/45_loader.ipynb #159fb252
 def _check_batching(dataset: Dataset, batch_size: int, num_workers: int | str, is_training: bool, worker_seeding: Any):
     "Errors that would otherwise appear at the first batch, or never."
     if not (callable(worker_seeding) or worker_seeding in ('all', 'part')):
@@ -57,11 +57,13 @@ def _parts(dataset: Any) -> list[Any]:
     return [dataset, *(part for one in inside for part in _parts(one))]
 
 
-def _check_values(seed: int | None, use_prefetcher: bool, img_dtype: torch.dtype, fp16: bool, color_jitter_mode: str):
+def _check_values(seed: int | None, use_prefetcher: bool, img_dtype: torch.dtype, fp16: bool, color_jitter_mode: str,
+                  scales_in_evaluation: bool):
     "Errors in values that are used late."
     check_choice('color_jitter_mode', color_jitter_mode, ('fused', 'exact'))
     if seed is not None and not (isinstance(seed, Integral) and -2**63 <= seed < 2**63):
         raise ValueError(f'seed={seed!r}: give a whole number of at most 64 bits')
+    if scales_in_evaluation: raise ValueError('dct_scaling=True is for training: evaluation decodes in full')
     if not use_prefetcher and (fp16 or img_dtype != torch.float32):
         asked = torch.float16 if fp16 else img_dtype
         raise ValueError(f'{asked} images need the prefetcher: without it, they are float32')
@@ -127,7 +129,7 @@ def _make_batch_loader(
                          settings={name: str(value) for name, value in must_agree.items()}, **settings)
     return loader, on_device
 
-# %% ../nbs/45_loader.ipynb #444b2083
+# %% ../nbs/45_loader.ipynb #e777fda5
 def create_loader(
     dataset: Dataset,   # gives (image, target, …) or dicts with 'image'; map-style or a stream
     input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
@@ -196,7 +198,7 @@ def create_loader(
 ) -> PrefetchLoader | BatchLoader | StreamLoader:   # of images (N, C, H, W) in img_dtype on the device, and targets
     "Make a loader of normalised batches. For samples with an index, the seed alone decides them, not the workers."
     _check_batching(dataset, batch_size, num_workers, is_training, worker_seeding)
-    _check_values(seed, use_prefetcher, img_dtype, fp16, color_jitter_mode)
+    _check_values(seed, use_prefetcher, img_dtype, fp16, color_jitter_mode, bool(dct_scaling) and not is_training)
     _refuse(num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices,
             auto_augment=auto_augment, tf_preprocessing=tf_preprocessing)
     size, channels = image_size(input_size), _num_channels(input_size, mean)

@@ -41,16 +41,18 @@ def describe_choices(
     unbroken = (word.replace(' ', '\N{NO-BREAK SPACE}') for word in words)
     return '\n'.join(textwrap.wrap(', '.join(unbroken), 28)) or 'no flip, colours as they are'
 
-# %% ../nbs/46_replay.ipynb #34544b85
+# %% ../nbs/46_replay.ipynb #48840b81
 def _results(loader: Any, replay: Replay) -> torch.Tensor:
     "The images of the batch as they can be drawn; where there are several views, the first of each sample."
     images = sample_image(replay.batch)
     if not isinstance(images, torch.Tensor) or images.ndim != 4 or len(images) < len(replay.keys):
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
-        raise TypeError(f'the collate function made {what} of {len(replay.keys)} images: only (N, C, H, W) can be drawn')
+        raise TypeError(f'the collate function made {what} of {len(replay.keys)} images: '
+                        'only (N, C, H, W) can be drawn')
     stage = getattr(loader, 'device_stage', None) or loader.maker.device_stage
     mean, std = (stage.mean, stage.std) if stage else (None, None)
-    if mean is None and images.min() < 0: mean, std = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD   # by the user's transform
+    if mean is None and images.min() < 0:   # normalised by the user's transform
+        mean, std = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
     return images if mean is None or not images.is_floating_point() else denormalize(images, mean, std)
 
 
@@ -63,7 +65,7 @@ def _draw_box(axes: Any, box: tuple[float, float, float, float]):
     axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor='tab:red', linewidth=1.5))
     axes.set(xlim=(min(x0, left), max(x1, left + width)), ylim=(max(y1, top + height), min(y0, top)))
 
-# %% ../nbs/46_replay.ipynb #67bae6ab
+# %% ../nbs/46_replay.ipynb #424cbd29
 def show_replay(
     loader: Any,   # from `create_loader`, with the settings of the run
     epoch: int,   # which pass over the data, from 0
@@ -84,7 +86,8 @@ def show_replay(
     for k, key in enumerate(replay.keys[:count]):
         photograph = inner.maker.photograph(key)
         pictures += [photograph, results[k]]
-        titles += [f'sample {key.index}\n{photograph.width} × {photograph.height}', describe_choices(host[k], device[k])]
+        titles.append(f'sample {key.index}\n{photograph.width} × {photograph.height}')
+        titles.append(describe_choices(host[k], device[k]))
     sheet = show_images(pictures, titles, ncols=min(4, len(pictures)), size=size)
     for axes in sheet.axes: axes.title.set_fontsize(8)
     for axes, choices in zip(sheet.axes[::2], host):

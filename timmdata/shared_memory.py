@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['SharedMemory', 'pack', 'unpack', 'Slots', 'WorkerTraceback', 'portable_error', 'raise_first']
 
-# %% ../nbs/35_shared_memory.ipynb #6ce7d06a
+# %% ../nbs/35_shared_memory.ipynb #568ea206
+import math
 import mmap
 import os
 import pickle
@@ -49,7 +50,7 @@ def _attach(what: Any, handle: Any) -> SharedMemory:
     memory.tensor, memory.fd, memory.num_bytes = what, None, len(what)
     return memory
 
-# %% ../nbs/35_shared_memory.ipynb #72a5d0c9
+# %% ../nbs/35_shared_memory.ipynb #8cf0dd22
 _LARGE = 1 << 16   # bytes
 
 
@@ -73,7 +74,7 @@ class _Packer(pickle.Pickler):
             keeps_strides = value.is_contiguous() or (
                 value.ndim == 4 and value.is_contiguous(memory_format=torch.channels_last))
             stride = value.stride() if keeps_strides else torch.empty(value.shape, device='meta').stride()
-            value = torch.as_strided(self.slot.view(value.dtype), value.shape, stride, offset // value.element_size())
+            value = self.slot[offset:offset + size].view(value.dtype).as_strided(value.shape, stride)
             value.copy_(given)
         return offset, value.dtype, tuple(value.shape), value.stride()
 
@@ -88,7 +89,7 @@ def pack(
     _Packer(file, slot, used).dump(value)
     return file.getvalue()
 
-# %% ../nbs/35_shared_memory.ipynb #94406068
+# %% ../nbs/35_shared_memory.ipynb #4a4e0014
 class _Unpacker(pickle.Unpickler):
     def __init__(self, file: BytesIO, slot: torch.Tensor | None):
         super().__init__(file)
@@ -96,7 +97,8 @@ class _Unpacker(pickle.Unpickler):
 
     def persistent_load(self, place: tuple) -> torch.Tensor:
         offset, dtype, shape, stride = place
-        return torch.as_strided(self.slot.view(dtype), shape, stride, offset // dtype.itemsize)
+        size = math.prod(shape) * dtype.itemsize
+        return self.slot[offset:offset + size].view(dtype).as_strided(shape, stride)
 
 
 def unpack(

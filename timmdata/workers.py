@@ -22,7 +22,7 @@ from .buffers import BufferPool
 from .samplers import SampleKey
 from .seeding import seeded
 
-# %% ../nbs/40_workers.ipynb #915350e1
+# %% ../nbs/40_workers.ipynb #4ccac1a0
 class _Loading:
     "The samples of a batch, loaded in any order by any threads; the last one makes the batch."
 
@@ -33,8 +33,7 @@ class _Loading:
     ):
         self.keys, self.rows, self.refused = list(keys), rows, refused or {}
         self.samples, self.current = [None] * len(self.keys), {}   # thread → place of the sample that it loads
-        self.result: HostBatch | None = None
-        self.errors: dict[int, BaseException] = {}   # place in the batch → error
+        self.result, self.errors = None, {}   # place in the batch → error
         self.cancelled, self.done = False, threading.Event()
         self._left, self._lock = len(self.keys), threading.Lock()
 
@@ -54,8 +53,9 @@ class _Loading:
             finally:
                 report(-1)
                 self.current.pop(threading.get_ident(), None)
-        with self._lock: self._left -= 1
-        if not self._left: self._finish(maker)
+        with self._lock:   # what is left is looked at here: outside, two threads may both see a 0
+            self._left, is_last = self._left - 1, self._left == 1
+        if is_last: self._finish(maker)
 
     def _finish(self, maker: BatchMaker):
         try:
