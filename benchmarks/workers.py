@@ -7,7 +7,6 @@ images per second ÷ those of one thread with the same pipeline in the same roun
 `workers`. Run it on an otherwise idle machine.
 """
 import argparse
-import json
 import statistics
 
 import torch
@@ -50,7 +49,7 @@ def main():
         for loader, _ in entries.values(): loader.loader.close()
     machine = describe_machine()
     keep = {name: machine[name] for name in ('date', 'machine', 'cores', 'python', 'torch')}
-    print(f'numbers, machine = {numbers}, {json.dumps(keep)}')
+    print(f'numbers = {numbers}\nmachine = {keep!r}')
     print('speedups = {')
     for pipeline, kinds in found.items(): print(f'    {pipeline!r}: {kinds!r},')
     print('}')

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -242,6 +243,7 @@ def _server() -> subprocess.Popen:
 def program(code: str, first: str = '') -> Program:
     "Start a program in a session of its own; all names of this module are imported, after what comes first."
     server, folder = _server(), Path(tempfile.mkdtemp(prefix='timmdata-program-'))
+    atexit.register(shutil.rmtree, folder, True)
     imports = [f'from {module} import *' for module in ('loader_parts', 'timmdata')]
     (folder/'program.py').write_text('\n'.join([first, *imports, code]))
     server.stdin.write(f'{folder}\n')

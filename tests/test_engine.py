@@ -502,17 +502,17 @@ def test_loader_that_is_closed_in_a_loop_is_an_error_there_and_starts_again(sett
 
 def test_many_keys_and_large_batches_do_not_block_each_other():
     "Keys of several batches exceed the room in a pipe while the worker sends a large batch."
-    loader = create_loader(Coded(256), 8, 8000, num_workers=1, workers='processes', prefetch_factor=12, use_prefetcher=False,
-                           sampler=[0] * 96_000, transform=None, collate_fn=None)
+    loader = create_loader(Coded(256), 8, 1000, num_workers=1, workers='processes', prefetch_factor=32, use_prefetcher=False,
+                           sampler=range(2**60, 2**60 + 32_000))
     loader.maker.load, loader.maker.collate = no_image, large_batch
-    assert sum(1 for _ in loader) == 12
+    assert sum(1 for _ in loader) == 32
 
 
 def no_image(key, row, refuse): return 0
 
 
 def large_batch(keys, samples, rows):
-    time.sleep(0.02)
+    time.sleep(0.05)
     return HostBatch(b'0' * 3_000_000, keys)
 
 
