@@ -146,8 +146,9 @@ class _ByRows:
             self._pools[num_bytes] = BufferPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
         return self._pools[num_bytes].lease().view(self.img_dtype)
 
-# %% ../nbs/33_device_stage.ipynb #05fe989b
-APPEARANCE, ERASING = 1, 2   # sequences of a sample's numbers; the host stage has 0
+# %% ../nbs/33_device_stage.ipynb #987ad6bd
+APPEARANCE = 1   # the sequence of a sample's numbers for flips and colours; the host stage has 0
+ERASING = 2   # the sequence for erasing
 
 
 def _check_images(images: Any, channels: int | None):
