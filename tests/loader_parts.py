@@ -212,6 +212,7 @@ def _serve_programs():
         folder, pid = Path(line.strip()), os.fork()
         if not pid:
             os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)   # a shell's background job begins with it ignored
             for number, name in ((1, 'out'), (2, 'err')):
                 os.dup2(os.open(folder/name, os.O_WRONLY | os.O_CREAT), number)
             os.close(0)
