@@ -37,6 +37,7 @@ setup(
     extras_require={
         'demo': settings['demo_requirements'].split(),
         'fast': settings['fast_requirements'].split(),
+        'tables': settings['tables_requirements'].split(),
         'dev': settings['dev_requirements'].split(),
     },
     entry_points={'console_scripts': settings['console_scripts'].split()},

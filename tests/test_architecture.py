@@ -10,12 +10,12 @@ from notebooks import read_settings
 from synthetic import ROOT
 
 # modules whose names stay in the module, and single names that do; say why beside each
-OWN_NAMES_ONLY = {'cli', 'machine', 'stages', 'bench', 'doctor'}   # tools: `timmdata bench`, `timmdata.bench.…`
+OWN_NAMES_ONLY = {'cli', 'machine', 'stages', 'bench', 'doctor', 'scratch'}   # tools: `timmdata bench`, `timmdata.bench.…`
 NOT_AT_TOP = set()
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest'}
 # not needed to run: found when present
-OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google'}
+OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google', 'pyarrow'}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 NOTEBOOK = re.compile(r'File to edit: \.\./nbs/(\S+)\.ipynb')
 

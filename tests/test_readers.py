@@ -16,7 +16,8 @@ from timmdata import img_extensions
 from timmdata.bad_samples import ImageReadError
 from timmdata.class_map import build_class_map, load_class_map
 from timmdata.dataset import ImageDataset
-from timmdata.readers import ReaderImageFolder, create_reader, find_splits, resolve_split, scan_folder
+from timmdata.reader_factory import create_reader
+from timmdata.readers import ReaderImageFolder, find_splits, resolve_split, scan_folder
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -14,20 +14,27 @@ from .img_extensions import (
     IMG_EXTENSIONS, get_img_extensions, set_img_extensions, check_extensions,
     add_img_extensions, del_img_extensions, is_img_extension,
 )
-# one sample
-from .class_map import natural_key, build_class_map, load_class_map
-from .sample_table import SampleTable
-from .readers import (
-    find_splits, resolve_split, FolderScan, scan_folder, scan_with_index, Reader,
-    ReaderImageFolder, create_reader,
-)
 from .bad_samples import ImageReadError, is_system_error, BadSample, BadSampleLedger
 from .decode import decode_image
+# one sample
+from .class_map import (
+    natural_key, build_class_map, load_class_map, ClassMapError, check_class_map,
+    class_map_fingerprint,
+)
+from .sample_table import SampleTable, LabelLists
+from .readers import (
+    split_group, find_splits, resolve_split, FolderScan, scan_folder, scan_with_index, Reader,
+    ReaderFiles, ReaderImageFolder,
+)
+from .tables import TABLE_TYPES, read_table, number_targets, TableError, find_problems, describe_problems, ReaderTable
+from .reader_factory import create_reader
 from .dataset import ImageDataset, IterableImageDataset
 from .any_dataset import (
     sample_image, with_image, apply_transform, as_pil_image, locate, leaves, gives_bytes,
     fingerprint, sample_numbers, TransformedIterableDataset,
 )
+from .labels import targets_of, classes_of, LabelMap, LabelReport, label_report, RelabelledDataset, relabel
+from .voc import VOC_CLASSES, OBJECTS, VOCObject, read_voc_objects, choose_names, ReaderVOC, VOCClassification
 # one image
 from .transforms import (
     str_to_interp_mode, str_to_pil_interp, interp_mode_to_str, check_range,
@@ -48,8 +55,8 @@ from .fast_decode import (
     choose_factor, Pixels,
 )
 from .host_stage import (
-    empty_rows, resize_into, apply_color, apply_flips, fill_with_pillow, fill_with_torch,
-    HostStage,
+    empty_rows, is_vertical_first, resize_into, apply_color, apply_flips, fill_with_pillow,
+    fill_with_torch, HostStage,
 )
 # one batch
 from .collate import fast_collate
@@ -59,6 +66,7 @@ from .device_stage import APPEARANCE, ERASING, color_matrices, change_batch, Dev
 from .batches import HostBatch, Replay, BatchMaker
 from .shared_memory import SharedMemory, pack, unpack, Slots, WorkerTraceback, portable_error, raise_first
 from .side_stream import SideStream, map_tensors, move_to_device, iterate_ahead
+from .device_cache import resize_weights, crop_batch, DeviceCache, CacheWorkers
 # a stream
 from .workers import Job, InlineWorkers, ThreadWorkers, check_threads
 from .processes import ProcessWorkers
@@ -78,16 +86,20 @@ __all__ = [
     'denormalize', 'to_uint8_array', 'show_images', 'show_image', 'show_batch', 'show_transform',
     'IMG_EXTENSIONS', 'get_img_extensions', 'set_img_extensions', 'check_extensions', 'add_img_extensions',
     'del_img_extensions', 'is_img_extension',
-    # one sample
-    'natural_key', 'build_class_map', 'load_class_map',
-    'SampleTable',
-    'find_splits', 'resolve_split', 'FolderScan', 'scan_folder', 'scan_with_index', 'Reader', 'ReaderImageFolder',
-    'create_reader',
     'ImageReadError', 'is_system_error', 'BadSample', 'BadSampleLedger',
     'decode_image',
+    # one sample
+    'natural_key', 'build_class_map', 'load_class_map', 'ClassMapError', 'check_class_map', 'class_map_fingerprint',
+    'SampleTable', 'LabelLists',
+    'split_group', 'find_splits', 'resolve_split', 'FolderScan', 'scan_folder', 'scan_with_index', 'Reader',
+    'ReaderFiles', 'ReaderImageFolder',
+    'TABLE_TYPES', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems', 'ReaderTable',
+    'create_reader',
     'ImageDataset', 'IterableImageDataset',
     'sample_image', 'with_image', 'apply_transform', 'as_pil_image', 'locate', 'leaves', 'gives_bytes',
     'fingerprint', 'sample_numbers', 'TransformedIterableDataset',
+    'targets_of', 'classes_of', 'LabelMap', 'LabelReport', 'label_report', 'RelabelledDataset', 'relabel',
+    'VOC_CLASSES', 'OBJECTS', 'VOCObject', 'read_voc_objects', 'choose_names', 'ReaderVOC', 'VOCClassification',
     # one image
     'str_to_interp_mode', 'str_to_pil_interp', 'interp_mode_to_str', 'check_range',
     'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad',
@@ -98,7 +110,8 @@ __all__ = [
     'HostChoices', 'DeviceChoices', 'RandomGeometry', 'CenterGeometry', 'Augmentation', 'create_augmentation',
     'BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'decode_header', 'cut_below', 'choose_factor',
     'Pixels',
-    'empty_rows', 'resize_into', 'apply_color', 'apply_flips', 'fill_with_pillow', 'fill_with_torch', 'HostStage',
+    'empty_rows', 'is_vertical_first', 'resize_into', 'apply_color', 'apply_flips', 'fill_with_pillow',
+    'fill_with_torch', 'HostStage',
     # one batch
     'fast_collate',
     'SampleKey', 'EpochSampler',
@@ -107,6 +120,7 @@ __all__ = [
     'HostBatch', 'Replay', 'BatchMaker',
     'SharedMemory', 'pack', 'unpack', 'Slots', 'WorkerTraceback', 'portable_error', 'raise_first',
     'SideStream', 'map_tensors', 'move_to_device', 'iterate_ahead',
+    'resize_weights', 'crop_batch', 'DeviceCache', 'CacheWorkers',
     # a stream
     'Job', 'InlineWorkers', 'ThreadWorkers', 'check_threads',
     'ProcessWorkers',

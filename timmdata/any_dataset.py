@@ -6,10 +6,10 @@
 __all__ = ['sample_image', 'with_image', 'apply_transform', 'as_pil_image', 'locate', 'leaves', 'gives_bytes', 'fingerprint',
            'sample_numbers', 'TransformedIterableDataset']
 
-# %% ../nbs/16_any_dataset.ipynb #ed120807
+# %% ../nbs/16_any_dataset.ipynb #7f468e61
 import hashlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,6 +19,7 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, get_worker_info
 from torchvision.transforms.functional import to_pil_image
 
+from .class_map import class_map_fingerprint
 from .dataset import ImageDataset
 from .seeding import sample_seed, seed_all, seeded
 
@@ -93,17 +94,23 @@ def gives_bytes(
     return (isinstance(dataset, ImageDataset) and type(dataset).__getitem__ is ImageDataset.__getitem__
             and dataset.transform is None and not dataset.load_bytes)
 
-# %% ../nbs/16_any_dataset.ipynb #2599139a
+# %% ../nbs/16_any_dataset.ipynb #371d41fd
+def _classes(leaf: Dataset) -> Mapping[str, int]:
+    classes = getattr(leaf, 'class_to_idx', None)
+    return classes if isinstance(classes, Mapping) else {}
+
+
 def fingerprint(
     dataset: Dataset,   # or torch's Subset or ConcatDataset of datasets
 ) -> str:   # 16 hexadecimal digits
-    "A hash of the samples: of paths and targets where they are known, else of the number and the type."
+    "A hash of the samples: of paths, targets and classes where they are known, else of the number and the type."
     digest = hashlib.blake2b(digest_size=8)
     for leaf in leaves(dataset):
-        table = getattr(getattr(leaf, 'reader', None), 'samples', None)
-        digest.update(f'{type(leaf).__name__} {len(leaf)}'.encode())
-        for name in ('paths', 'ends', 'targets'):
-            array = getattr(table, name, None)
+        reader = getattr(leaf, 'reader', None)
+        table, targets = getattr(reader, 'samples', None), getattr(reader, 'targets', None)
+        digest.update(f'{type(leaf).__name__} {len(leaf)} {class_map_fingerprint(_classes(leaf))}'.encode())
+        arrays = [getattr(table, name, None) for name in ('paths', 'ends', 'targets')]
+        for array in (*arrays, targets, *(getattr(targets, name, None) for name in ('indexes', 'ends'))):
             if hasattr(array, 'tobytes'): digest.update(memoryview(array).cast('B'))
     digest.update(str(len(dataset)).encode())
     return digest.hexdigest()

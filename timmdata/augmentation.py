@@ -42,29 +42,45 @@ class _Size(NamedTuple):
     "Looks like a PIL image to the functions that draw."
     size: tuple[int, int]   # width, height
 
-# %% ../nbs/23_augmentation.ipynb #bfe1182c
+# %% ../nbs/23_augmentation.ipynb #415586d0
 def _centre(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
     "Top and left of a window in the middle, rounded as torchvision's CenterCrop does; negative where it is larger."
     return tuple(round((edge - target) / 2) if edge >= target else -((target - edge) // 2)
                  for edge, target in zip(size, wanted))
 
 
+def _unscaled(size: tuple[int, int], padding: int, height: int, width: int, rng: random.Random) -> tuple:
+    "Crop and window of the result's size, for a picture that is not scaled; torchvision's RandomCrop."
+    rooms = [edge + 2 * padding - wanted for edge, wanted in zip((height, width), size)]
+    if min(rooms) < 0: raise ValueError(
+        f"train_crop_mode='rc' cuts {size[0]}×{size[1]} out of {height}×{width} pixels: "
+        'give a greater crop_padding, a smaller input_size, or another train_crop_mode')
+    top, left = (rng.randint(0, room) - padding for room in rooms)
+    bottom, right = min(top + size[0], height), min(left + size[1], width)
+    seen = max(top, 0), max(left, 0), bottom - max(top, 0), right - max(left, 0)
+    return seen, (min(top, 0), min(left, 0))
+
+# %% ../nbs/23_augmentation.ipynb #db0db25e
 class RandomGeometry:
     "The random crop of training. timm/data/transforms_factory.py."
 
     def __init__(self,
-        mode: str,   # 'rrc', 'rkrc' or 'rkrr'
+        mode: str,   # 'rrc', 'rkrc', 'rkrr' or 'rc'
         size: tuple[int, int],   # height, width of the result
         scale: tuple[float, float] | None = None,   # area of the crop, share; None: the mode's default
         ratio: tuple[float, float] | None = None,   # aspect of the crop; None: the mode's default
         interpolation: str = 'bilinear',   # a name, or 'random' for bilinear or bicubic
+        crop_padding: int = 0,   # 'rc': pixels that the crop may reach beyond the photograph
     ):
-        check_choice('train_crop_mode', mode, ('rrc', 'rkrc', 'rkrr'))
+        check_choice('train_crop_mode', mode, ('rrc', 'rkrc', 'rkrr', 'rc'))
+        if crop_padding < 0 or crop_padding and mode != 'rc':
+            raise ValueError(f"crop_padding={crop_padding} with {mode!r}: "
+                             "give 0 or more pixels, with train_crop_mode='rc'")
         if interpolation != 'random': str_to_interp_mode(interpolation)   # refuses an unknown name
         self.interpolations = ('bilinear', 'bicubic') if interpolation == 'random' else (interpolation,)
         default = ((0.08, 1.), (3 / 4, 4 / 3)) if mode == 'rrc' else ((0.8, 1.), (0.9, 1 / 0.9))
         scale, ratio = check_range('scale', scale or default[0]), check_range('ratio', ratio or default[1])
-        self.mode, self.size, self.scale, self.ratio = mode, size, scale, ratio
+        self.mode, self.size, self.scale, self.ratio, self.crop_padding = mode, size, scale, ratio, crop_padding
         self._resize = ResizeKeepRatio(size, random_scale_prob=0.5, random_scale_range=scale, random_scale_area=True,
                                        random_aspect_prob=0.5, random_aspect_range=ratio)
 
@@ -76,6 +92,9 @@ class RandomGeometry:
         width: int,   # of the photograph, pixels
         rng: random.Random,   # of the sample
     ) -> HostChoices:
+        if self.mode == 'rc':
+            crop, window = _unscaled(self.size, self.crop_padding, height, width, rng)
+            return HostChoices(crop, crop[2:], window, self._interpolation(rng))
         photo = _Size((width, height))
         if self.mode == 'rrc':
             get_params = RandomResizedCropAndInterpolation.get_params
@@ -141,7 +160,7 @@ def _jitter_ranges(factors: tuple[float, ...] | None) -> list[tuple[str, float, 
         ranges.append(('hue', -factors[3], factors[3]))
     return [(name, low, high) for name, low, high in ranges if low < high]
 
-# %% ../nbs/23_augmentation.ipynb #aeef041d
+# %% ../nbs/23_augmentation.ipynb #177c75d2
 class Augmentation:
     "All settings of the pixels; draws the choices of one sample."
 
@@ -155,12 +174,13 @@ class Augmentation:
         grayscale_prob: float = 0.,   # 0..1, of a conversion to grey
         gaussian_blur_prob: float = 0.,   # 0..1, of a blur
         fill: Sequence[int] = (0,),   # 0..255, colour where the window reaches beyond the photograph
-        padding_mode: str = 'constant',   # 'constant' or 'reflect', what is there
+        padding_mode: str = 'constant',   # what is there: 'constant', 'edge', 'reflect' or 'symmetric'
     ):
+        check_choice('padding_mode', padding_mode, ('constant', 'edge', 'reflect', 'symmetric'))
         check_probabilities(hflip=hflip, vflip=vflip, color_jitter_prob=color_jitter_prob,
                             grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob)
-        self.geometry, self.size, self.hflip, self.vflip = geometry, size, hflip, vflip
-        self.fill, self.padding_mode = tuple(fill), padding_mode
+        self.geometry, self.size, self.fill, self.padding_mode = geometry, size, tuple(fill), padding_mode
+        self.hflip, self.vflip = hflip, vflip
         self.grayscale_prob, self.gaussian_blur_prob = grayscale_prob, gaussian_blur_prob
         self.color_jitter = _jitter_ranges(color_jitter_factors(color_jitter))
         self.color_jitter_prob = 1. if color_jitter_prob is None else color_jitter_prob
@@ -172,9 +192,8 @@ class Augmentation:
     ) -> HostChoices:
         "Draw the crop and the blur."
         choices = self.geometry(height, width, rng)
-        if self.gaussian_blur_prob and rng.random() < self.gaussian_blur_prob:
-            return choices._replace(blur=rng.uniform(0.1, 2.))   # as torchvision's GaussianBlur
-        return choices
+        is_blurred = self.gaussian_blur_prob and rng.random() < self.gaussian_blur_prob
+        return choices._replace(blur=rng.uniform(0.1, 2.)) if is_blurred else choices   # as torchvision's GaussianBlur
 
     def device_choices(self,
         rng: random.Random,   # of the sample, another one than the host's
@@ -197,12 +216,12 @@ class Augmentation:
         "Whether colours are changed."
         return bool(self.color_jitter or self.grayscale_prob)
 
-# %% ../nbs/23_augmentation.ipynb #fec515f9
+# %% ../nbs/23_augmentation.ipynb #d62bb83b
 def create_augmentation(
     input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
     is_training: bool = False,   # random in place of evaluation's
     no_aug: bool = False,   # training without randomness
-    train_crop_mode: str | None = None,   # 'rrc', 'rkrc' or 'rkrr'; None: 'rrc'
+    train_crop_mode: str | None = None,   # 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc'
     scale: tuple[float, float] | None = None,   # area of the random crop, share; None: the crop mode's default
     ratio: tuple[float, float] | None = None,   # aspect of the random crop; None: the crop mode's default
     hflip: float = 0.5,   # 0..1, probability of a horizontal flip
@@ -216,13 +235,16 @@ def create_augmentation(
     crop_mode: str | None = None,   # evaluation: 'center', 'squash' or 'border'; None: 'center'
     crop_border_pixels: int | None = None,   # evaluation: cut off the photograph's sides first
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,   # 0..1 per channel, the colour of the borders of 'border'
+    crop_padding: int = 0,   # 'rc': pixels that the crop may reach beyond the photograph
+    padding_mode: str | None = None,   # of training: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: as timm
 ) -> Augmentation:
     "Make the augmentation that timm's words describe."
     size = image_size(input_size)
     if is_training and not no_aug:
-        geometry = RandomGeometry(train_crop_mode or 'rrc', size, scale, ratio, interpolation)
+        geometry = RandomGeometry(train_crop_mode or 'rrc', size, scale, ratio, interpolation, crop_padding)
+        if padding_mode is None: padding_mode = 'constant' if train_crop_mode == 'rc' else 'reflect'
         return Augmentation(geometry, size, hflip, vflip, color_jitter, color_jitter_prob, grayscale_prob,
-                            gaussian_blur_prob, padding_mode='reflect')
+                            gaussian_blur_prob, padding_mode=padding_mode)
     if no_aug:
         interpolation = 'bilinear' if interpolation == 'random' else interpolation
         return Augmentation(CenterGeometry(size, crop_pct=1., interpolation=interpolation), size)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'BatchLoader']
 
-# %% ../nbs/43_batch_loader.ipynb #0ff56bd9
+# %% ../nbs/43_batch_loader.ipynb #cdf4726c
 import os
 import time
 from collections import deque
@@ -18,6 +18,7 @@ from torch.utils.data import Dataset
 
 from .any_dataset import fingerprint
 from .batches import BatchMaker, HostBatch, Replay
+from .device_cache import CacheWorkers, DeviceCache
 from .processes import ProcessWorkers
 from .samplers import EpochSampler, SampleKey
 from .side_stream import map_tensors
@@ -84,7 +85,7 @@ def choose_num_workers(
     if workers == 'auto' and most > _MOST_THREADS and number == _MOST_THREADS: return most, f'{cores} cores'
     return number, 'measured ' + ', '.join(f'{number}: {speed:.0f}/s' for number, speed in speeds.items())
 
-# %% ../nbs/43_batch_loader.ipynb #8217a3a6
+# %% ../nbs/43_batch_loader.ipynb #5ab97ef0
 class _Setup:
     "What the loop is made of."
 
@@ -105,6 +106,7 @@ class _Setup:
         init: Callable | None = None,   # called with the worker's number in each process
         settings: dict[str, str] | None = None,   # that a state must agree with: name → value
         adopts_seed: bool = False,   # a state may bring another seed, because none was asked for
+        cache_device: torch.device | None = None,   # where all images are kept; then there are no workers
     ):
         self.maker, self.sampler, self.batch_size, self.drop_last = maker, sampler, batch_size, drop_last
         self.num_workers, self.workers, self.why = num_workers, workers, ''
@@ -113,6 +115,7 @@ class _Setup:
         self._process_settings = dict(num_threads=threads_per_worker, multiprocessing_context=multiprocessing_context,
                                       init=init)
         self.settings, self.adopts_seed = settings or {}, adopts_seed
+        self.cache_device, self._cache = cache_device, None
         self._workers, self._progress, self._fingerprint = None, None, None
 
     @property
@@ -138,12 +141,15 @@ class _Setup:
         self.sampler.set_epoch(epoch)
         self._progress = None
 
-# %% ../nbs/43_batch_loader.ipynb #4c838afa
+# %% ../nbs/43_batch_loader.ipynb #b85dd877
 class _Workers(_Setup):
     "Starting and ending the workers."
 
-    def _start(self) -> InlineWorkers | ThreadWorkers | ProcessWorkers:
+    def _start(self) -> InlineWorkers | ThreadWorkers | ProcessWorkers | CacheWorkers:
         "Start the workers."
+        if self.cache_device is not None:
+            if self._cache is None: self._cache = DeviceCache(self.maker, self.cache_device, available_cores())
+            return CacheWorkers(self.maker, self._cache)
         keys = list(islice(self.sampler.keys(0), 32))
         if self.num_workers == 'auto': self.num_workers, self.why = choose_num_workers(self.maker, keys, self.workers)
         if not self.num_workers: return InlineWorkers(self.maker)
@@ -235,7 +241,7 @@ class _State(_Loop):
         self.set_epoch(state['epoch'])
         self.sampler.start = state['position']
 
-# %% ../nbs/43_batch_loader.ipynb #565c1b21
+# %% ../nbs/43_batch_loader.ipynb #4873ca88
 class BatchLoader(_State):
     "Batches of a map-style dataset, made by workers, in the order of a sampler; it can be saved, resumed and replayed."
 
@@ -249,7 +255,7 @@ class BatchLoader(_State):
         if batch is None: keys = [SampleKey(range(len(self.dataset))[index], epoch)]
         else: keys = list(islice(self.sampler.keys(epoch), batch * self.batch_size, (batch + 1) * self.batch_size))
         if not keys: raise IndexError(f'there is no batch {batch} in epoch {epoch}: there are {len(self)}')
-        inline = InlineWorkers(self.maker)
+        inline = InlineWorkers(self.maker) if self.cache_device is None else self._start()
         host = inline.take(inline.submit(keys))
         if host is None: raise ValueError('every sample of this batch was skipped')
         if self.maker.host_stage is None: return Replay(host.batch, host.keys, None, None)
@@ -258,5 +264,6 @@ class BatchLoader(_State):
 
     def __repr__(self) -> str:
         kind = f'{self.num_workers} {self.workers}' if self.num_workers else 'no workers'
+        if self.cache_device is not None: kind = f'cached on {self.cache_device}'
         return (f'BatchLoader({len(self.dataset):,} samples, batches of {self.batch_size}, {kind}'
                 f'{f" ({self.why})" if self.why else ""})')

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HostBatch', 'Replay', 'BatchMaker']
 
-# %% ../nbs/34_batches.ipynb #5af6b46a
+# %% ../nbs/34_batches.ipynb #12615958
 import copy
 import math
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from timmdata.any_dataset import (
     apply_transform,
@@ -117,7 +117,25 @@ def _global_numbers(maker: _MakerSettings, key: SampleKey) -> AbstractContextMan
     if not maker.keys_globals: return nullcontext()
     return sample_numbers(sample_seed(maker.seed, key.epoch, key.index, key.view), maker.transform)
 
-# %% ../nbs/34_batches.ipynb #27fa5e57
+# %% ../nbs/34_batches.ipynb #a05f1ddd
+def _check_device(sample: Any):
+    "Refuse tensors on another device in a worker process: no GPU can be used there, and none of its memory sent."
+    fields = sample.values() if isinstance(sample, dict) else sample if isinstance(sample, (tuple, list)) else (sample,)
+    for field in fields:
+        if isinstance(field, torch.Tensor) and field.device.type != 'cpu': raise RuntimeError(
+            f'the dataset gave a tensor on {field.device} in a worker process: give CPU tensors, images or numbers; '
+            'the loader moves whole batches to the device')
+
+
+def _explain(error: Exception, what: str):
+    "Add to an error which sample it is, and what to do about a GPU that was used in a worker."
+    if not hasattr(error, 'add_note'): return   # before Python 3.11
+    error.add_note(f'while loading {what}')
+    if get_worker_info() is not None and 'CUDA' in str(error): error.add_note(
+        'a worker process cannot use the GPU: the dataset gives CPU tensors, '
+        'the loader moves whole batches to the device')
+
+# %% ../nbs/34_batches.ipynb #da1bca8e
 class _SampleLoading(_MakerSettings):
     "Loads one sample, by key."
 
@@ -127,8 +145,9 @@ class _SampleLoading(_MakerSettings):
         "The flips and colours of a sample."
         return self.host_stage.augmentation.device_choices(_rng(self.seed, key, APPEARANCE))
 
-    def _fill(self, key: SampleKey, row: torch.Tensor, pixels: Pixels) -> HostChoices:
-        return self.host_stage(pixels, row, _rng(self.seed, key), self.choices(key) if self.all_here else None)
+    def _fill(self, key: SampleKey, row: torch.Tensor, pixels: Pixels) -> torch.Tensor:
+        self.host_stage(pixels, row, _rng(self.seed, key), self.choices(key) if self.all_here else None)
+        return row
 
     def load(self,
         key: SampleKey,   # of the sample
@@ -137,27 +156,27 @@ class _SampleLoading(_MakerSettings):
     ) -> Any:   # (row or image, target, …) or a dict; None for a skipped sample
         "Load one sample; an error gets a note with its index and file."
         try:
-            if self.host_stage is not None: return self._load_row(key, row, refuse)
-            if refuse: raise RuntimeError(refuse)
-            with _global_numbers(self, key): return apply_transform(self.transform, self.dataset[key.index])
+            if self.host_stage is not None: sample = self._load_row(key, row, refuse)
+            else:
+                if refuse: raise RuntimeError(refuse)
+                with _global_numbers(self, key): sample = apply_transform(self.transform, self.dataset[key.index])
+            if get_worker_info() is not None: _check_device(sample)
+            return sample
         except Exception as error:
-            if hasattr(error, 'add_note'): error.add_note(f'while loading {self.describe(key)}')   # Python 3.11
+            _explain(error, self.describe(key))
             raise
 
     def _load_row(self, key: SampleKey, row: torch.Tensor, refuse: str) -> Any:
         leaf, index = locate(self.dataset, key.index)
         if gives_bytes(leaf):
-            def decode(data: Any) -> torch.Tensor:
-                settings = leaf.input_img_mode, leaf.exif_transpose, leaf.background, self.host_stage.backend
-                self._fill(key, row, Pixels(data, *settings))
-                return row
-            sample = leaf.load(index, decode, refuse)
+            settings = leaf.input_img_mode, leaf.exif_transpose, leaf.background, self.host_stage.backend
+            sample = leaf.load(index, lambda data: self._fill(key, row, Pixels(data, *settings)), refuse)
         else:
             if refuse: raise RuntimeError(refuse)
             with _global_numbers(self, key): sample = self.dataset[key.index]
             if sample is not None:
-                self._fill(key, row, Pixels(as_pil_image(sample_image(sample)), mode=None))
-                sample = with_image(sample, row)
+                pixels = Pixels(as_pil_image(sample_image(sample)), mode=None)
+                sample = with_image(sample, self._fill(key, row, pixels))
         if sample is None or self.device_stage is None or self.collate_fn is None: return sample
         return with_image(sample, self.device_stage(row[None], [key])[0])   # for the user's collate function
 

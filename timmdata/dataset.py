@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ImageDataset', 'IterableImageDataset']
 
-# %% ../nbs/15_dataset.ipynb #ba262720
+# %% ../nbs/15_dataset.ipynb #75259108
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +15,8 @@ import torch
 
 from .bad_samples import BadSample, BadSampleLedger, ImageReadError, is_system_error
 from .decode import decode_image
-from .readers import Reader, create_reader
+from .reader_factory import create_reader
+from .readers import Reader
 from .seeding import sample_seed
 
 # %% ../nbs/15_dataset.ipynb #642b982e
@@ -100,12 +101,12 @@ class _FaultHandling(_ImageLoading):
             except ImageReadError: continue
         return None, None
 
-# %% ../nbs/15_dataset.ipynb #d88bfeac
+# %% ../nbs/15_dataset.ipynb #4fabf641
 class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
     "Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given."
 
     def __init__(self,
-        root: str | os.PathLike,   # folder of class folders, or of split folders that hold them
+        root: str | os.PathLike,   # folder of class folders, or of split folders that hold them; or a table's file
         reader: Reader | str | None = None,   # name, or object whose items are (bytes or image, target)
         split: str | None = 'train',   # 'train', 'val', 'test' or a folder's name; None reads the whole root
         class_map: Mapping[str, int] | str | None = None,   # name → index, or its file; None: from class folders
@@ -118,7 +119,7 @@ class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
         on_error: str = 'raise',   # unreadable file: 'raise', 'skip' or 'replace' (by a seeded choice)
         replace_seed: int = 0,   # of the choice that 'replace' makes
         max_retries: int = 10,   # replacements tried for one sample before it is an error
-        **kwargs,   # for the reader: extensions, index_file
+        **kwargs,   # for the reader: extensions, index_file; or table, input_key, target_key, …
     ):
         self._check(on_error, background)
         if reader is None or isinstance(reader, str):

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['create_loader']
 
-# %% ../nbs/45_loader.ipynb #1e744d19
-from collections.abc import Callable, Sequence
+# %% ../nbs/45_loader.ipynb #7f267aaa
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Integral
 from types import SimpleNamespace
@@ -21,10 +21,12 @@ from .any_dataset import as_pil_image
 from .augmentation import Augmentation, create_augmentation
 from .batch_loader import BatchLoader
 from .batches import BatchMaker
+from .class_map import check_class_map
 from .collate import fast_collate
 from .constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .device_stage import DeviceStage
 from .host_stage import HostStage
+from .labels import classes_of
 from .prefetch import PrefetchLoader, adapt_statistics, resolve_device
 from .random_erasing import create_erasing
 from .samplers import EpochSampler
@@ -68,10 +70,25 @@ def _check_values(seed: int | None, use_prefetcher: bool, img_dtype: torch.dtype
         asked = torch.float16 if fp16 else img_dtype
         raise ValueError(f'{asked} images need the prefetcher: without it, they are float32')
 
-# %% ../nbs/45_loader.ipynb #6ee9ab3f
+# %% ../nbs/45_loader.ipynb #f73a4ed4
 def _init_worker(worker_id: int, worker_seeding: Callable):
     "timm's hook: the user's function seeds a worker, for readers that draw numbers; every sample is seeded by itself."
     seed_all(worker_seeding(get_worker_info()))
+
+
+def _worker_hook(worker_seeding: str | Callable) -> Callable | None:
+    return partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None
+
+
+def _check_cache(cache: str | None, dataset: Dataset, color_jitter_mode: str, **own: Any):
+    "Errors of a cache: it keeps decoded images, which this library's own pipeline then crops."
+    if cache is None: return
+    check_choice('cache', cache, ('device',))
+    if isinstance(dataset, IterableDataset):
+        raise ValueError(f'cache={cache!r} needs samples with an index, not a stream')
+    given = [name for name, value in own.items() if value]
+    if color_jitter_mode == 'exact': given.append("color_jitter_mode='exact'")
+    if given: raise ValueError(f'cache={cache!r} cannot be had together with {", ".join(given)}')
 
 
 def _refuse(**later: Any):
@@ -109,7 +126,7 @@ def _make_stream_loader(dataset: IterableDataset, asked: SimpleNamespace, order:
     return create_stream_loader(dataset, transform, asked.seed, *order, dict(
         **settings, collate_fn=collate, pin_memory=asked.pin, worker_init_fn=asked.init, generator=generator))
 
-# %% ../nbs/45_loader.ipynb #f1c99e66
+# %% ../nbs/45_loader.ipynb #80165295
 def _make_batch_loader(
     dataset: Dataset, asked: SimpleNamespace, order: EpochSampler, backend: str | None, dct_scaling: bool,
     color_jitter_mode: str, channels_last: bool, settings: dict,
@@ -123,13 +140,14 @@ def _make_batch_loader(
         asked.mean, asked.std, torch.float32, on_device, create_erasing(**asked.erasing), seed, channels_last)
     maker = BatchMaker(dataset, seed, host, asked.channels, transform, collate_fn, all_here, normalise, asked.size)
     must_agree = dict(**asked.pixels, **asked.erasing, size=asked.size, std=asked.std, backend=host and host.backend,
-                      dct_scaling=dct_scaling, color_jitter_mode=color_jitter_mode, transform=type(transform).__name__)
+                      dct_scaling=dct_scaling, color_jitter_mode=color_jitter_mode, transform=type(transform).__name__,
+                      cached=settings['cache_device'] is not None)
     loader = BatchLoader(maker, order, init=asked.init, pin=asked.pin and asked.use_prefetcher,
                          pin_batches=asked.pin and not asked.use_prefetcher,
                          settings={name: str(value) for name, value in must_agree.items()}, **settings)
     return loader, on_device
 
-# %% ../nbs/45_loader.ipynb #e777fda5
+# %% ../nbs/45_loader.ipynb #10d62191
 def create_loader(
     dataset: Dataset,   # gives (image, target, …) or dicts with 'image'; map-style or a stream
     input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
@@ -141,7 +159,7 @@ def create_loader(
     re_mode: str = 'const',   # 'const', 'rand' or 'pixel'
     re_count: int = 1,   # erased rectangles at most
     re_split: bool = False,   # keep the first half of each batch free of erasing
-    train_crop_mode: str | None = None,   # 'rrc', 'rkrc' or 'rkrr'; None: 'rrc'
+    train_crop_mode: str | None = None,   # 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc'
     scale: tuple[float, float] | None = None,   # area of the random crop, share; None: the crop mode's default
     ratio: tuple[float, float] | None = None,   # aspect of the random crop; None: the crop mode's default
     hflip: float = 0.5,   # 0..1, probability of a horizontal flip
@@ -195,41 +213,45 @@ def create_loader(
     dct_scaling: bool | None = None,   # decode large photographs to a smaller size; None: in training
     color_jitter_mode: str = 'fused',   # 'fused': one matrix on the device; 'exact': one by one, as torchvision
     channels_last: bool = True,   # False: images are contiguous as (N, C, H, W)
+    crop_padding: int = 0,   # with train_crop_mode='rc': pixels that the crop may reach beyond the image
+    padding_mode: str | None = None,   # of training: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: as timm
+    cache: str | None = None,   # 'device': keep all images there as uint8; for small ones, of one size
+    class_to_idx: Mapping[str, int] | None = None,   # classes that the dataset must have, such as training's
 ) -> PrefetchLoader | BatchLoader | StreamLoader:   # of images (N, C, H, W) in img_dtype on the device, and targets
     "Make a loader of normalised batches. For samples with an index, the seed alone decides them, not the workers."
     _check_batching(dataset, batch_size, num_workers, is_training, worker_seeding)
     _check_values(seed, use_prefetcher, img_dtype, fp16, color_jitter_mode, bool(dct_scaling) and not is_training)
     _refuse(num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices,
             auto_augment=auto_augment, tf_preprocessing=tf_preprocessing)
+    _check_cache(cache, dataset, color_jitter_mode, transform=transform, collate_fn=collate_fn, dct_scaling=dct_scaling)
+    if class_to_idx is not None: check_class_map(classes_of(dataset), class_to_idx)
     size, channels = image_size(input_size), _num_channels(input_size, mean)
     mean, std = adapt_statistics(mean, std, channels)
     device = resolve_device(device) if use_prefetcher else torch.device('cpu')
     is_stream, is_random, draws_seed = isinstance(dataset, IterableDataset), is_training and not no_aug, seed is None
     if draws_seed: seed = 0 if distributed else int(torch.randint(2**62, (), generator=generator))   # ranks must agree
     if shuffle is None: shuffle = is_training and sampler is None and not is_stream
-    if pin_memory is None: pin_memory = device.type == 'cuda'
-    if dct_scaling is None: dct_scaling = is_random
-    re_prob = re_prob if is_random else 0.
-    erasing = dict(re_prob=re_prob, re_mode=re_mode, re_count=re_count, re_num_splits=2 * re_split)
-    pixels = dict(
-        is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale, ratio=ratio, hflip=hflip,
-        vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob, grayscale_prob=grayscale_prob,
-        gaussian_blur_prob=gaussian_blur_prob, interpolation=interpolation, crop_pct=crop_pct, crop_mode=crop_mode,
-        crop_border_pixels=crop_border_pixels, mean=mean)
-    common = dict(
-        batch_size=int(batch_size), drop_last=is_training if drop_last is None else drop_last, num_workers=num_workers,
-        prefetch_factor=prefetch_factor, persistent_workers=persistent_workers or use_multi_epochs_loader,
-        timeout=timeout, multiprocessing_context=multiprocessing_context)
-    init = partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None
-    asked = SimpleNamespace(
-        size=size, channels=channels, mean=mean, std=std, pixels=pixels, erasing=erasing, transform=transform,
-        collate_fn=collate_fn, use_prefetcher=use_prefetcher, pin=pin_memory, init=init, seed=seed)
+    if dct_scaling is None: dct_scaling = is_random and cache is None
+    if drop_last is None: drop_last = is_training
+    erasing = dict(re_prob=re_prob if is_random else 0., re_mode=re_mode, re_count=re_count, re_num_splits=2 * re_split)
+    pixels = dict(is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale, ratio=ratio,
+                  hflip=hflip, vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob,
+                  grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob, interpolation=interpolation,
+                  crop_pct=crop_pct, crop_mode=crop_mode, crop_border_pixels=crop_border_pixels, mean=mean,
+                  crop_padding=crop_padding, padding_mode=padding_mode)
+    common = dict(batch_size=int(batch_size), drop_last=drop_last, num_workers=num_workers, timeout=timeout,
+                  prefetch_factor=prefetch_factor, multiprocessing_context=multiprocessing_context,
+                  persistent_workers=persistent_workers or use_multi_epochs_loader)
+    asked = SimpleNamespace(size=size, channels=channels, mean=mean, std=std, pixels=pixels, erasing=erasing, seed=seed,
+                            use_prefetcher=use_prefetcher, collate_fn=collate_fn, init=_worker_hook(worker_seeding),
+                            transform=transform, pin=device.type == 'cuda' if pin_memory is None else pin_memory)
     if is_stream: loader, on_device = _make_stream_loader(dataset, asked, (shuffle, sampler, distributed), common), None
     else:
-        common.update(workers=workers, threads_per_worker=threads_per_worker, adopts_seed=draws_seed)
+        common.update(workers=workers, threads_per_worker=threads_per_worker, adopts_seed=draws_seed,
+                      cache_device=device if cache else None)
         order = _make_sampler(dataset, sampler, shuffle, distributed, seed, common)
-        loader, on_device = _make_batch_loader(
-            dataset, asked, order, backend, dct_scaling, color_jitter_mode, channels_last, common)
+        decoding = backend, dct_scaling, color_jitter_mode, channels_last
+        loader, on_device = _make_batch_loader(dataset, asked, order, *decoding, common)
     if not use_prefetcher: return loader
     return PrefetchLoader(loader, mean, std, channels, device, img_dtype, fp16, **erasing, seed=seed,
                           augmentation=on_device, channels_last=channels_last)

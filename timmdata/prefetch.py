@@ -67,7 +67,7 @@ def adapt_statistics(
     if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
     return mean, std
 
-# %% ../nbs/42_prefetch.ipynb #bd6f552d
+# %% ../nbs/42_prefetch.ipynb #d28208fb
 def _keys_of_images(num: int, keys: Sequence[SampleKey]) -> Sequence[SampleKey]:
     "One key for each image, also where the collate function made several views of a sample, first views first."
     views, left = divmod(num, len(keys))
@@ -97,6 +97,12 @@ def _with_keys(loader: Iterable, epoch: int) -> Iterator[HostBatch]:
             keys = [SampleKey(count + k, epoch) for k in range(len(images))]
             count += len(keys)
             yield HostBatch(batch, keys)
+
+
+def _new_stream(loader: Iterable, device: torch.device) -> SideStream | None:
+    "A side stream, where the device has them and the batches have to be copied to it."
+    is_there = getattr(loader, 'cache_device', None) is not None   # nothing is copied, so nothing can overlap
+    return None if is_there or device.type not in ('cuda', 'xpu', 'npu') else SideStream(device)
 
 # %% ../nbs/42_prefetch.ipynb #b632c419
 class _LoaderProxy:
@@ -179,7 +185,7 @@ class _EpochCounting(_LoaderProxy):
         self._progress, self.seed = None, state['seed']
         self.device_stage = self.device_stage.with_seed(self.seed)
 
-# %% ../nbs/42_prefetch.ipynb #f163ad4e
+# %% ../nbs/42_prefetch.ipynb #15cafb7e
 class PrefetchLoader(_EpochCounting):
     "Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams."
 
@@ -215,7 +221,7 @@ class PrefetchLoader(_EpochCounting):
     def __iter__(self) -> Iterator:
         epoch = self._next_epoch()
         hosts = _with_keys(self.loader, epoch)
-        if self._stream is None and self.device.type in ('cuda', 'xpu', 'npu'): self._stream = SideStream(self.device)
+        if self._stream is None: self._stream = _new_stream(self.loader, self.device)
         staged = map(self._staged, hosts) if self._stream is None else iterate_ahead(hosts, self._staged, self._stream)
         for host in staged:
             self._progress, batch = (epoch, host.position), host.batch

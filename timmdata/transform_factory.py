@@ -106,10 +106,12 @@ def transforms_imagenet_eval(
     else: steps += [ResizeKeepRatio(scaled, interpolation=interpolation), v2.CenterCrop(size)]
     return v2.Compose(steps + _to_tensor(mean, std, use_prefetcher, normalize))
 
-# %% ../nbs/22_transform_factory.ipynb #c6e2f57d
-def _random_crop(mode: str, size: tuple[int, int], scale: Any, ratio: Any, interpolation: str) -> list[Callable]:
+# %% ../nbs/22_transform_factory.ipynb #822f8a12
+def _random_crop(mode: str, size: tuple[int, int], scale: Any, ratio: Any, interpolation: str, crop_padding: int,
+                 padding_mode: str | None) -> list[Callable]:
     "The crop of training; ranges of None are timm's defaults of the mode."
-    check_choice('train_crop_mode', mode, ('rrc', 'rkrc', 'rkrr'))
+    check_choice('train_crop_mode', mode, ('rrc', 'rkrc', 'rkrr', 'rc'))
+    if mode == 'rc': return [v2.RandomCrop(size, padding=crop_padding or None, padding_mode=padding_mode or 'constant')]
     if mode == 'rrc':
         scale, ratio = check_range('scale', scale or (0.08, 1.0)), check_range('ratio', ratio or (3 / 4, 4 / 3))
         return [RandomResizedCropAndInterpolation(size, scale=scale, ratio=ratio, interpolation=interpolation)]
@@ -117,7 +119,8 @@ def _random_crop(mode: str, size: tuple[int, int], scale: Any, ratio: Any, inter
     resize = ResizeKeepRatio(
         size, interpolation=interpolation, random_scale_prob=0.5, random_scale_range=scale, random_scale_area=True,
         random_aspect_prob=0.5, random_aspect_range=ratio)
-    return [resize, (CenterCropOrPad if mode == 'rkrc' else RandomCropOrPad)(size, padding_mode='reflect')]
+    cut = CenterCropOrPad if mode == 'rkrc' else RandomCropOrPad
+    return [resize, cut(size, padding_mode=padding_mode or 'reflect')]
 
 
 def _colour(
@@ -133,12 +136,12 @@ def _colour(
         steps.append(v2.RandomApply([GaussianBlur(kernel_size=23)], p=gaussian_blur_prob))   # 23 as in timm
     return steps
 
-# %% ../nbs/22_transform_factory.ipynb #0d52f894
+# %% ../nbs/22_transform_factory.ipynb #95073651
 def transforms_imagenet_train(
     img_size: int | tuple[int, int] = 224,   # of the result, pixels; (height, width)
     scale: tuple[float, float] | None = None,   # area of the crop, share; None: 0.08..1 for 'rrc', else 0.8..1
     ratio: tuple[float, float] | None = None,   # aspect of the crop; None: 3/4..4/3 for 'rrc', else 0.9..1/0.9
-    train_crop_mode: str | None = None,   # 'rrc', 'rkrc' or 'rkrr'; None: 'rrc'
+    train_crop_mode: str | None = None,   # 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc'
     hflip: float = 0.5,   # 0..1, probability of a horizontal flip
     vflip: float = 0.,   # 0..1, of a vertical flip
     color_jitter: float | Sequence[float] | None = 0.4,   # brightness, contrast, saturation (and hue); None: off
@@ -156,12 +159,15 @@ def transforms_imagenet_train(
     use_prefetcher: bool = False,   # give uint8; the prefetcher normalises and erases
     normalize: bool = True,   # without the prefetcher: give normalised floats; False gives uint8, not erased
     separate: bool = False,   # give three pipelines: crop and flip; colour; tensor
+    crop_padding: int = 0,   # 'rc': pixels that the crop may reach beyond the image
+    padding_mode: str | None = None,   # 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as timm
 ) -> v2.Compose | tuple[v2.Compose, v2.Compose, v2.Compose]:   # PIL image → tensor (C, H, W)
     "Build the training pipeline. timm/data/transforms_factory.py."
     if auto_augment: raise NotImplementedError(f'auto_augment={auto_augment!r} is not offered yet: leave it out')
     check_probabilities(hflip=hflip, vflip=vflip, color_jitter_prob=color_jitter_prob, grayscale_prob=grayscale_prob,
                          gaussian_blur_prob=gaussian_blur_prob, re_prob=re_prob)
-    geometry = _random_crop(train_crop_mode or 'rrc', image_size(img_size), scale, ratio, interpolation)
+    geometry = _random_crop(train_crop_mode or 'rrc', image_size(img_size), scale, ratio, interpolation, crop_padding,
+                            padding_mode)
     if hflip: geometry.append(v2.RandomHorizontalFlip(p=hflip))
     if vflip: geometry.append(v2.RandomVerticalFlip(p=vflip))
     colour = _colour(color_jitter, color_jitter_prob, grayscale_prob, gaussian_blur_prob)
@@ -186,12 +192,12 @@ def transforms_noaug_train(
     return transforms_imagenet_eval(img_size, crop_pct=1., interpolation=interpolation, mean=mean, std=std,
                                     use_prefetcher=use_prefetcher, normalize=normalize)
 
-# %% ../nbs/22_transform_factory.ipynb #63cc62c6
+# %% ../nbs/22_transform_factory.ipynb #1d48c73c
 def create_transform(
     input_size: int | Sequence[int] = 224,   # edge, (height, width) or (channels, height, width); pixels
     is_training: bool = False,   # random pipeline in place of evaluation's
     no_aug: bool = False,   # training without randomness
-    train_crop_mode: str | None = None,   # 'rrc', 'rkrc' or 'rkrr'; None: 'rrc'
+    train_crop_mode: str | None = None,   # 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc'
     scale: tuple[float, float] | None = None,   # area of the random crop, share; None: the crop mode's default
     ratio: tuple[float, float] | None = None,   # aspect of the random crop; None: the crop mode's default
     hflip: float = 0.5,   # 0..1, probability of a horizontal flip
@@ -221,6 +227,8 @@ def create_transform(
     patchify: bool = False,   # not offered yet
     patchify_channels_last: bool = True,   # of patchify: has no effect without it
     patchify_flatten: bool = True,   # likewise
+    crop_padding: int = 0,   # 'rc': pixels that the crop may reach beyond the image
+    padding_mode: str | None = None,   # of training: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: as timm
 ) -> v2.Compose | tuple[v2.Compose, ...]:   # PIL image → tensor (C, H, W)
     "Build the pipeline of one image: training's or evaluation's."
     later = {'tf_preprocessing': tf_preprocessing, 'naflex': naflex, 'patchify': patchify}
@@ -233,5 +241,5 @@ def create_transform(
         return transforms_imagenet_train(
             size, scale, ratio, train_crop_mode, hflip, vflip, color_jitter, color_jitter_prob, grayscale_prob,
             gaussian_blur_prob, auto_augment, interpolation, re_prob=re_prob, re_mode=re_mode, re_count=re_count,
-            re_num_splits=re_num_splits, separate=separate, **end)
+            re_num_splits=re_num_splits, separate=separate, crop_padding=crop_padding, padding_mode=padding_mode, **end)
     return transforms_imagenet_eval(size, crop_pct, crop_mode, crop_border_pixels, interpolation, **end)

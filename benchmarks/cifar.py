@@ -1,0 +1,110 @@
+"""Small images: the cache on the device beside the ordinary path, and beside torch's DataLoader with torchvision's v2 transforms.
+
+    python benchmarks/cifar.py DIR [--rounds 7] [--workers 2] [--batch-size 128] [--device cpu] [--seconds 1]
+
+DIR holds class folders of images of 32 × 32 pixels, such as CIFAR-10's, or train/ with them. All loaders do the same work: crop of 32 after
+padding by 4, flip, normalise, to the device. Those of images in memory hold them as torchvision's CIFAR10 does, as one uint8 array. Rounds are
+interleaved, after one that starts the workers and fills the cache; a turn is as many epochs as fill `--seconds`. The speed of a loader is
+divided by that of the first one in the same round; medians are printed, as a literal for the page `cifar10`. CPU time is that of the
+whole process tree. Run it on an otherwise idle machine.
+"""
+import argparse
+import statistics
+import time
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms import v2
+
+from timmdata.dataset import ImageDataset
+from timmdata.loader import create_loader
+from timmdata.machine import cpu_seconds, describe_machine
+from timmdata.readers import find_splits
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)   # of CIFAR-10's training pixels
+
+
+class InMemory(Dataset):
+    "Images as one array, given as PIL images; as torchvision.datasets.CIFAR10."
+
+    def __init__(self, dataset: Dataset, transform=None):
+        samples = list(dataset)
+        self.data, self.targets, self.transform = np.stack([np.asarray(image) for image, _ in samples]), [t for _, t in samples], transform
+
+    def __len__(self) -> int: return len(self.data)
+
+    def __getitem__(self, index: int) -> tuple:
+        image = Image.fromarray(self.data[index])
+        return (image if self.transform is None else self.transform(image)), self.targets[index]
+
+
+class Moved:
+    "A DataLoader whose batches go to a device."
+
+    def __init__(self, loader: DataLoader, device: torch.device): self.loader, self.device = loader, device
+
+    def __iter__(self):
+        for batch in self.loader: yield [tensor.to(self.device, non_blocking=True) for tensor in batch]
+
+
+def make_loaders(root: str, device: torch.device, batch_size: int, num_workers: int) -> dict:
+    "Name → loader; the first is the one that others are compared with."
+    split = 'train' if find_splits(root) else None
+    transform = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), v2.ToImage(),
+                            v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+    files, memory = ImageDataset(root, split=split), InMemory(ImageDataset(root, split=split))
+
+    def torchs(dataset):
+        return Moved(DataLoader(dataset, batch_size, shuffle=True, drop_last=True, num_workers=num_workers,
+                                persistent_workers=num_workers > 0, pin_memory=device.type == 'cuda'), device)
+
+    def ours(dataset, **settings):
+        return create_loader(dataset, (3, 32, 32), batch_size, is_training=True, train_crop_mode='rc', crop_padding=4, color_jitter=None,
+                             mean=MEAN, std=STD, num_workers=num_workers, seed=0, device=device, **settings)
+
+    return {'DataLoader and v2, images in memory': torchs(InMemory(files, transform)),
+            'DataLoader and v2, files': torchs(ImageDataset(root, split=split, transform=transform)),
+            'create_loader, images in memory': ours(memory), 'create_loader, files': ours(files),
+            "create_loader, cache='device'": ours(files, cache='device')}
+
+
+def run(loader, device: torch.device, seconds: float) -> tuple[float, float]:
+    "Images per second and CPU-ms per image, of as many epochs as fill the time."
+    count, cpu, start = 0, cpu_seconds() or float('nan'), time.perf_counter()
+    while time.perf_counter() - start < seconds or not count:
+        for images, _ in loader: count += len(images)
+        if device.type != 'cpu': torch.get_device_module(device).synchronize()
+    wall = time.perf_counter() - start
+    return count / wall, 1000 * ((cpu_seconds() or float('nan')) - cpu) / count
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('data')
+    parser.add_argument('--rounds', type=int, default=7)
+    parser.add_argument('--workers', type=int, default=2)
+    parser.add_argument('--batch-size', type=int, default=128)
+    parser.add_argument('--device', default='cpu')
+    parser.add_argument('--seconds', type=float, default=1., help='of each loader in each round')
+    a = parser.parse_args()
+    device = torch.device(a.device)
+    loaders = make_loaders(a.data, device, a.batch_size, a.workers)
+    turns = {name: [] for name in loaders}
+    for _ in range(a.rounds + 1):
+        for name, loader in loaders.items(): turns[name].append(run(loader, device, a.seconds))
+    first, found = next(iter(turns.values()))[1:], {}
+    for name, column in turns.items():
+        ratio = statistics.median(turn[0] / base[0] for turn, base in zip(column[1:], first))
+        found[name] = round(ratio, 2), round(statistics.median(turn[1] for turn in column[1:]), 3)
+    machine = describe_machine()
+    keep = {name: machine[name] for name in ('date', 'machine', 'cores', 'gpu', 'python', 'torch', 'torchvision') if name in machine}
+    print(f'machine = {keep!r}\nspeeds = {{   # images/s ÷ those of the first, CPU-ms an image; {device.type}, {a.workers} workers, '
+          f'batches of {a.batch_size}')
+    for name, numbers in found.items(): print(f'    {name!r}: {numbers!r},')
+    print('}')
+    for loader in list(loaders.values())[2:]: loader.loader.close()
+
+
+if __name__ == '__main__': main()

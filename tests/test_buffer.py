@@ -1,0 +1,389 @@
+"The buffer: kills at any moment, damage, several readers, echo; always the batches of an undisturbed run."
+import os
+import random
+import shutil
+import signal
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from loader_parts import Coded, children, nothing_is_left, program, wait_until
+
+from timmdata import (
+    BatchBuffer,
+    BatchLoader,
+    BatchMaker,
+    BatchStore,
+    BufferError,
+    EpochSampler,
+    buffer_status,
+    create_loader,
+    leave,
+)
+
+pytestmark = pytest.mark.timeout(120)
+clean = pytest.fixture(autouse=True)(nothing_is_left)
+MAKE = '''
+def make_loader(num=50, batch_size=4, **kwargs):
+    from torchvision.transforms.v2.functional import pil_to_tensor
+    dataset = Coded(num)
+    maker = BatchMaker(dataset, 7, transform=Pixels(), size=(40, 40))
+    return BatchLoader(maker, EpochSampler(dataset, seed=7), batch_size, num_workers=0, **kwargs)
+
+class Pixels:
+    "Noise that follows from the sample's key, large enough for a slot."
+    def __call__(self, image): return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8)
+
+def mark(host): return f"{zlib.crc32(host.batch[0].numpy().tobytes())} {host.batch[1].tolist()}".replace(' ', '')
+'''
+exec(MAKE)
+
+
+def undisturbed(num: int) -> list[str]:
+    "What the loader gives without a buffer."
+    loader, seen = make_loader(), []   # noqa: F821
+    while len(seen) < num: seen += [mark(host) for host in loader.host_batches()]   # noqa: F821
+    return seen[:num]
+
+
+TRAIN = 'import zlib' + MAKE + '''
+buffer = BatchBuffer(make_loader(), batches=12, low=8, directory={directory!r}, producer={producer!r}, auto_ack=False)
+log = open({log!r}, 'a')
+count = int(buffer.stats()['readers']['main']['used'])
+print('ready', flush=True)
+while count < {stop}:
+    epoch = buffer.sampler.epoch
+    for host in buffer.host_batches():
+        log.write(f'{{count}} {{mark(host)}}\\n')
+        log.flush()
+        buffer.acknowledge(epoch, host.position)
+        count += 1
+        time.sleep(0.002)
+        if count == {stop}: break
+buffer.close()
+print('end', flush=True)
+'''
+
+
+def acknowledged(log: Path) -> list[str]:
+    "The batches of the log. One that was logged, and not acknowledged before a kill, is there again, the same."
+    seen = {}
+    for number, line in (line.split(' ', 1) for line in log.read_text().splitlines() if line.count(' ') == 1):
+        assert int(number) in (len(seen), len(seen) - 1), f'batch {number} after {len(seen)}: lost, or far back'
+        assert seen.setdefault(int(number), line) == line
+    return list(seen.values())
+
+
+@pytest.mark.parametrize('producer', ['process', 'thread'])
+def test_kills_of_the_trainer(producer, tmp_path):
+    "SIGKILL at 50 random moments, 25 of each kind of producer; the run that ends has seen what an undisturbed one sees."
+    rng, log, stop = random.Random(producer), tmp_path/'log', 600
+    code = TRAIN.format(directory=str(tmp_path/'buffer'), producer=producer, log=str(log), stop=stop)
+    for _ in range(25):
+        run = program(code)
+        if rng.random() < 0.7: run.wait_for('ready')
+        time.sleep(rng.uniform(0, 0.15))
+        run.kill()
+        wait_until(lambda: run.read('code'), 'the program is killed')
+        if log.exists() and len(acknowledged(log)) >= stop - 100: break
+    assert run.read('err') == ''
+    code, out, errors = program(code).end(60)
+    assert code == 0 and errors == '' and acknowledged(log) == undisturbed(stop)
+
+
+def test_kills_of_the_producer(tmp_path):
+    "50 times; the trainer goes on, and nobody is left in the end."
+    rng, log = random.Random(1), tmp_path/'log'
+    run = program(TRAIN.format(directory=str(tmp_path/'buffer'), producer='process', log=str(log), stop=2000))
+    run.wait_for('ready')
+    kills = 0
+    while kills < 50 and not run.read('code'):
+        time.sleep(rng.uniform(0, 0.06))
+        for child in run.process.children():
+            kills += 1
+            child.kill()
+    code, _, errors = run.end(60)
+    assert code == 0 and errors == '' and kills == 50 and acknowledged(log) == undisturbed(2000)
+
+
+def test_kills_of_both(tmp_path):
+    rng, log, stop = random.Random(2), tmp_path/'log', 400
+    code = TRAIN.format(directory=str(tmp_path/'buffer'), producer='process', log=str(log), stop=stop)
+    for _ in range(10):
+        run = program(code)
+        run.wait_for('ready')
+        for _ in range(2):
+            time.sleep(rng.uniform(0, 0.05))
+            for child in run.process.children(): child.kill()
+        time.sleep(rng.uniform(0, 0.05))
+        run.kill()
+        wait_until(lambda: run.read('code'), 'the program is killed')
+    assert program(code).end(60)[0] == 0 and acknowledged(log) == undisturbed(stop)
+
+
+def values(buffer, num=None):
+    seen = []
+    while num is None or len(seen) < num:
+        epoch = buffer.sampler.epoch
+        for host in buffer.host_batches():
+            seen.append(mark(host))   # noqa: F821
+            buffer.acknowledge(epoch, host.position)
+            if len(seen) == num: break
+        if num is None: break
+    return seen
+
+
+def buffered(tmp_path=None, **kwargs):
+    kwargs = dict(batches=8, producer='thread') | kwargs
+    return BatchBuffer(make_loader(), directory=tmp_path and tmp_path/'buffer', **kwargs)   # noqa: F821
+
+
+def test_flipped_bits_are_made_again(tmp_path):
+    "In pixels, targets and entries of the control file, while it runs and while it does not."
+    expected, rng = undisturbed(60), np.random.default_rng(0)
+    buffer = buffered(tmp_path, low=8)
+    seen = values(buffer, 20)
+    with pytest.warns(RuntimeWarning, match='damaged, and is made again'):
+        for k in range(10):
+            wait_until(lambda: buffer.stats()['waiting'] >= 7, 'it is not filled')
+            store, slot = buffer.store, list(buffer.store.numbers().values())[k % 8]
+            at = [int(rng.integers(store.slot_bytes)), store.slot_bytes + 3, store.slot_bytes + 40][k % 3]
+            store.memory(slot)[at] ^= 1 << int(rng.integers(8))
+            seen += values(buffer, 2)
+    rebuilt = buffer.stats()['rebuilt']
+    buffer.close()
+    with open(tmp_path/'buffer'/'slots', 'r+b') as file:
+        file.seek(store.slot_bytes * 2 + 77)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 16]))
+    again = buffered(tmp_path)
+    again.store.slots['entry'][3] ^= 1 << 20   # as if it had never been there
+    import warnings
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        seen += values(again, 20)
+    again.close()
+    assert seen == expected and rebuilt >= 3
+
+
+def test_damaged_position_is_an_error(tmp_path):
+    buffer = buffered(tmp_path)
+    values(buffer, 5)
+    buffer.close()
+    buffer.store.readers['acked'][0] ^= 1 << 18
+    with pytest.raises(BufferError, match='control file of the buffer is damaged'): buffered(tmp_path)
+
+
+@pytest.mark.parametrize('what', ['truncated', 'removed', 'directory removed'])
+def test_files_that_go_are_an_error(tmp_path, what):
+    buffer = buffered(tmp_path)
+    values(buffer, 3)
+    if what == 'truncated': os.truncate(tmp_path/'buffer/slots', 100)
+    elif what == 'removed': (tmp_path/'buffer/slots').unlink()
+    else: shutil.rmtree(tmp_path/'buffer')
+    with pytest.raises(BufferError, match='was cut short' if what == 'truncated' else 'was removed'): values(buffer, 30)
+    buffer.close()
+    if what != 'directory removed':
+        with pytest.raises((BufferError, FileNotFoundError)): buffered(tmp_path)
+
+
+def test_no_room(tmp_path, monkeypatch):
+    "Refused before anything is written, with what would fit; a disk that fills up at this moment, too."
+    with pytest.raises(BufferError, match=r'do not fit in .* batches of 0.2 MB would'): buffered(tmp_path, batches=10**9)
+    assert not list((tmp_path/'buffer').glob('slots'))
+    def full(*args): raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(os, 'posix_fallocate', full)
+    with pytest.raises(BufferError, match='No space left on device'): buffered(tmp_path)
+    assert not list((tmp_path/'buffer').glob('slots'))
+
+
+def test_errors_of_samples_reach_the_loop(tmp_path):
+    from loader_parts import Failing
+    dataset = Failing(40, at=9)
+    loader = BatchLoader(BatchMaker(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+                         EpochSampler(dataset, shuffle=False), 4, num_workers=0)
+    for producer in ('thread', 'process'):
+        buffer = BatchBuffer(loader, batches=6, producer=producer)
+        buffer.set_epoch(0)
+        batches = buffer.host_batches()
+        assert [next(batches).batch[1].tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(ZeroDivisionError, match='one sample is bad'): next(batches)
+        with pytest.raises(ZeroDivisionError): list(buffer.host_batches())   # and again
+        buffer.close()
+
+
+def test_a_producer_that_always_dies_is_an_error():
+    from loader_parts import Deadly
+    dataset = Deadly(40, at=9)
+    loader = BatchLoader(BatchMaker(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+                         EpochSampler(dataset, shuffle=False), 4, num_workers=0)
+    buffer = BatchBuffer(loader, batches=6)
+    with pytest.raises(BufferError, match='ended 6 times while it made batch 2'): list(buffer)
+    buffer.close()
+
+
+READ = 'import zlib' + MAKE + '''
+buffer = BatchBuffer(make_loader(), batches=8, directory={directory!r}, reader={reader!r}, auto_ack=False)
+count = 0
+print('ready', flush=True)
+while count < {stop}:
+    epoch = buffer.sampler.epoch
+    for host in buffer.host_batches():
+        print(mark(host), flush=True)
+        buffer.acknowledge(epoch, host.position)
+        count += 1
+        time.sleep({sleep})
+        if count == {stop}: break
+buffer.close()
+'''
+
+
+def test_two_readers_share_one_producer_and_one_is_killed(tmp_path):
+    "Both see all batches; each was made once. Then one is killed, and the other waits for it until it is dropped."
+    directory = str(tmp_path/'buffer')
+    def reader(name, stop, sleep): return program(READ.format(directory=directory, reader=name, stop=stop, sleep=sleep))
+    runs = [reader('a', 60, 0.005), reader('b', 60, 0.001)]
+    for run in runs:
+        code, out, errors = run.end(60)
+        assert code == 0 and errors == '' and out.split()[1:] == undisturbed(60)
+    assert buffer_status(directory)['produced'] <= 60 + 8 + 8
+    slow, fast = reader('a', 1000, 0.01), reader('b', 1000, 0.001)
+    slow.wait_for('ready')
+    fast.wait_for('ready')
+    time.sleep(0.5)
+    slow.kill()
+    wait_until(lambda: slow.read('code'), 'it is killed')
+    wait_until(lambda: not buffer_status(directory)['readers']['a']['is_alive'], 'it is not noticed')
+    time.sleep(0.5)
+    before = len(fast.read('out').split())
+    time.sleep(0.3)
+    assert len(fast.read('out').split()) == before and not fast.read('code')   # it waits, and status says for whom
+    leave(BatchStore(directory), 'a')
+    wait_until(lambda: len(fast.read('out').split()) > before + 50, 'it does not go on')
+    fast.kill()
+    wait_until(lambda: fast.read('code'), 'it is killed')
+    assert fast.read('out').split()[1:-1] == undisturbed(2000)[60:][:len(fast.read('out').split()) - 2]
+
+
+def test_a_reader_has_one_program(tmp_path):
+    run = program(READ.format(directory=str(tmp_path/'buffer'), reader='main', stop=500, sleep=0.01))
+    run.wait_for('ready')
+    with pytest.raises(BufferError, match='which is alive: give another reader='): buffered(tmp_path)
+    run.kill()
+    wait_until(lambda: run.read('code'), 'it is killed')
+
+
+@pytest.mark.parametrize('workers', ['threads', 'processes'])
+def test_through_create_loader(workers, tmp_path):
+    "Prefetcher, device half, states and replays are those of a loader without a buffer; the seed is drawn once."
+    settings = dict(is_training=True, re_prob=0.5, re_mode='pixel', device='cpu', num_workers=2, workers=workers)
+    plain = create_loader(Coded(40), 8, 4, seed=5, **settings)
+    expected = [[images.clone() for images, _ in plain] for _ in range(3)]
+    loader = create_loader(Coded(40), 8, 4, seed=5, buffer=dict(batches=6, directory=tmp_path/'buffer'), **settings)
+    for epoch in range(2): assert all(map(torch.equal, [images for images, _ in loader], expected[epoch]))
+    for number, (images, _) in enumerate(loader):
+        assert torch.equal(images, expected[2][number])
+        if number == 4: break
+    state = loader.state_dict()
+    assert torch.equal(loader.replay(1, batch=3).batch[0], expected[1][3]) and state['position'] == 20
+    loader.loader.close()
+    resumed = create_loader(Coded(40), 8, 4, seed=5, **settings)   # without a buffer
+    resumed.load_state_dict(state)
+    assert all(map(torch.equal, [images for images, _ in resumed], expected[2][5:]))
+    drawn = create_loader(Coded(40), 8, 4, buffer=dict(batches=6, directory=tmp_path/'other'), **settings)
+    next(iter(drawn))
+    drawn.loader.close()
+    again = create_loader(Coded(40), 8, 4, buffer=dict(batches=6, directory=tmp_path/'other'), **settings)
+    assert again.seed == drawn.seed == again.loader.seed
+    again.loader.close()
+
+
+def test_kept_batches_stay_as_they_are():
+    "More are kept than there are slots."
+    buffer = buffered(batches=4, auto_ack=True)
+    kept = [batch for _ in range(2) for batch in buffer]
+    marks = [f'{zlib.crc32(images.numpy().tobytes())} {targets.tolist()}'.replace(' ', '') for images, targets in kept]
+    assert marks == undisturbed(26)
+    buffer.close()
+
+
+def test_echo_draws_the_device_half_anew(tmp_path):
+    settings = dict(is_training=True, re_prob=1, re_mode='pixel', device='cpu', num_workers=1, seed=5, color_jitter=0.4)
+    loader = create_loader(Coded(40), 8, 4, buffer=dict(batches=8, repeats=3, repeat_window=2), **settings)
+    batches = [(images.clone(), targets.tolist()) for images, targets in loader]
+    order = [targets for _, targets in batches]
+    assert len(batches) == len(loader) == 30 and order[:6] == [*order[:2]] * 3 and order[6:12] == [*order[6:8]] * 3
+    assert not torch.equal(batches[0][0], batches[2][0])
+    plain = create_loader(Coded(40), 8, 4, **settings)
+    assert torch.equal(batches[0][0], next(iter(plain))[0])   # the first delivery is that of the plain loader
+    state_after_7 = None
+    for number, _ in enumerate(loader):
+        if number == 6: state_after_7 = loader.state_dict()
+    again = create_loader(Coded(40), 8, 4, buffer=dict(batches=8, repeats=3, repeat_window=2), **settings)
+    again.load_state_dict(state_after_7)
+    assert len(list(again)) == 23
+    with pytest.raises(ValueError, match='belongs to other settings'): plain.load_state_dict(state_after_7)
+    for one in (loader, again): one.loader.close()
+
+
+def test_early_break_and_collection_leave_nothing():
+    "Like a loader without a buffer: the next pass is the next epoch; processes, threads and files go."
+    from timmdata.buffer import _base
+    before = set(_base().glob('*'))
+    buffer = BatchBuffer(make_loader(), batches=8)   # noqa: F821
+    for _ in buffer: break
+    assert values(buffer) == undisturbed(26)[13:] and len(children()) == 1
+    buffer.close()
+    del buffer
+    wait_until(lambda: set(_base().glob('*')) <= before, 'a directory is left')
+
+
+def test_memory_and_files_stay_flat():
+    buffer, process = buffered(batches=6), psutil.Process()
+    values(buffer, 40)
+    def counts(): return process.num_fds(), process.num_threads(), process.memory_info().rss
+    files, threads, memory = counts()
+    values(buffer, 600)
+    after = counts()
+    assert after[:2] == (files, threads) and after[2] < memory + 20e6
+    buffer.close()
+
+
+@pytest.mark.skipif(not os.environ.get('TIMMDATA_SOAK'), reason='a soak test: set TIMMDATA_SOAK to its seconds')
+@pytest.mark.timeout(0)
+def test_soak(tmp_path):
+    "Kills of trainers and producers for as long as the variable says."
+    end, rng, log, kills = time.monotonic() + float(os.environ['TIMMDATA_SOAK']), random.Random(3), tmp_path/'log', [0, 0]
+    code = TRAIN.format(directory=str(tmp_path/'buffer'), producer='process', log=str(log), stop=10**9)
+    while time.monotonic() < end:
+        run = program(code)
+        run.wait_for('ready')
+        for _ in range(rng.randint(0, 5)):
+            time.sleep(rng.uniform(0, 0.5))
+            for child in run.process.children():
+                child.kill()
+                kills[1] += 1
+        time.sleep(rng.uniform(0, 1))
+        run.kill()
+        kills[0] += 1
+        wait_until(lambda: run.read('code'), 'the program is killed')
+    found = acknowledged(log)
+    assert found == undisturbed(len(found)) and len(list((tmp_path/'buffer').iterdir())) <= 6
+    print(f'{len(found):,} batches, {kills[0]} trainers and {kills[1]} producers killed')
+
+
+def test_signals_reach_nobody_twice(tmp_path):
+    "Ctrl-C in a terminal reaches the producer as well: the trainer ends, and the producer with it."
+    run = program(READ.format(directory=str(tmp_path/'buffer'), reader='main', stop=5000, sleep=0.01))
+    run.wait_for('ready')
+    time.sleep(0.2)
+    inside = run.process.children()
+    os.killpg(run.process.pid, signal.SIGINT)
+    code, _, errors = run.end()
+    assert code != 0 and 'KeyboardInterrupt' in errors and len(inside) == 1
+    wait_until(lambda: not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in inside), 'it is left')

@@ -1,0 +1,164 @@
+"Images that stay on the device: the same batches as without; and tensors on a device where none can be."
+import numpy as np
+import pytest
+import torch
+from loader_parts import Coded, nothing_is_left
+from PIL import Image
+from torch.utils.data import Subset
+
+from timmdata import ImageDataset, create_loader
+
+pytestmark = pytest.mark.timeout(60)
+clean = pytest.fixture(autouse=True)(nothing_is_left)
+DEVICES = ['cpu', pytest.param('cuda', marks=pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU'))]
+
+
+class Pictures(torch.utils.data.Dataset):
+    "Pictures with structure, 32 × 28."
+    def __init__(self, num=70):
+        rng = np.random.default_rng(0)
+        small = rng.integers(0, 256, (num, 7, 8, 3), np.uint8)
+        self.images = [Image.fromarray(one).resize((32, 28), Image.Resampling.BICUBIC) for one in small]
+
+    def __len__(self): return len(self.images)
+    def __getitem__(self, index): return self.images[index], index
+
+
+@pytest.fixture(scope='module')
+def pictures(): return Pictures()
+
+
+SETTINGS = {
+    'train': dict(is_training=True),
+    'with colours': dict(is_training=True, color_jitter=(0.4, 0.4, 0.4, 0.1)),
+    'train, bicubic': dict(is_training=True, interpolation='bicubic'),
+    'random, erased': dict(is_training=True, interpolation='random', re_prob=0.5, re_mode='pixel', vflip=0.5, grayscale_prob=0.3),
+    'shifted': dict(is_training=True, train_crop_mode='rc', crop_padding=4, input_size=28),
+    'shifted, reflected': dict(is_training=True, train_crop_mode='rc', crop_padding=6, padding_mode='reflect', input_size=28),
+    'shifted, edge': dict(is_training=True, train_crop_mode='rc', crop_padding=6, padding_mode='edge', input_size=28),
+    'shifted, symmetric': dict(is_training=True, train_crop_mode='rc', crop_padding=6, padding_mode='symmetric', input_size=28),
+    'rkrc': dict(is_training=True, train_crop_mode='rkrc'), 'rkrr': dict(is_training=True, train_crop_mode='rkrr'),
+    'blurred': dict(is_training=True, gaussian_blur_prob=0.7), 'no_aug': dict(is_training=True, no_aug=True),
+    'evaluation': {}, 'squash': dict(crop_mode='squash'), 'border': dict(crop_mode='border', crop_pct=1.),
+    'border cut off': dict(crop_border_pixels=3), 'lanczos': dict(interpolation='lanczos'), 'wide': dict(input_size=(20, 40))}
+
+
+@pytest.mark.parametrize('device', DEVICES)
+@pytest.mark.parametrize('name', SETTINGS)
+def test_batches_are_those_of_the_ordinary_path(pictures, name, device):
+    "Two epochs; one grey level, of rounding, is allowed for, and two in rare cases."
+    settings = dict(input_size=24, batch_size=16, seed=3, num_workers=0, mean=0, std=1 / 255, device=device,
+                    color_jitter=None) | SETTINGS[name]
+    allowed = 3 if name == 'with colours' else 2
+    cached, plain = (create_loader(pictures, cache=cache, **settings) for cache in ('device', None))
+    for epoch in range(2):
+        for (images, targets), (expected, expected_targets) in zip(cached, plain, strict=True):
+            assert images.device.type == device and torch.equal(targets, expected_targets)
+            assert images.is_contiguous(memory_format=torch.channels_last)
+            difference = (images - expected).abs()
+            assert difference.max() < allowed + 0.01 and difference.mean() < 0.3, epoch   # colours multiply a difference
+            if name != 'with colours': assert (difference > 1.01).float().mean() < 1e-3
+
+
+def test_unscaled_crops_are_exact(pictures):
+    settings = dict(input_size=28, batch_size=16, is_training=True, train_crop_mode='rc', crop_padding=4, seed=3,
+                    device='cpu', num_workers=0)
+    cached, plain = (create_loader(pictures, cache=cache, **settings) for cache in ('device', None))
+    for (images, _), (expected, _) in zip(cached, plain, strict=True): assert torch.equal(images, expected)
+
+
+def test_crops_are_torchvisions(pictures):
+    "The drawn place, cut out by torchvision's functions."
+    from torchvision.transforms.v2 import functional as F
+    loader = create_loader(pictures, 28, 16, is_training=True, train_crop_mode='rc', crop_padding=4, color_jitter=None, hflip=0,
+                           mean=0, std=1 / 255, seed=3, device='cpu', num_workers=0)
+    replayed = loader.replay(0, batch=0)
+    for image, target, choice in zip(*replayed.batch, replayed.host_choices):
+        padded = F.pad(F.pil_to_tensor(pictures[int(target)][0]), [4])
+        top, left = (choice.crop[k] + choice.window[k] + 4 for k in (0, 1))
+        assert torch.equal(image.byte(), F.crop(padded, top, left, 28, 28))
+
+
+def test_read_once_and_only_then(pictures):
+    class Counting(Pictures):
+        reads = 0
+        def __getitem__(self, index):
+            Counting.reads += 1
+            return super().__getitem__(index)
+    loader = create_loader(Counting(20), 16, 4, is_training=True, cache='device', persistent_workers=False, device='cpu')
+    assert Counting.reads == 0
+    for _ in range(3): list(loader)
+    assert Counting.reads == 20 and 'cached on cpu' in repr(loader)
+
+
+def test_states_and_replays(pictures):
+    def made(**kwargs): return create_loader(pictures, 16, 16, is_training=True, cache='device', device='cpu', **kwargs)
+    loader = made(seed=4)
+    whole = [images.clone() for _ in range(2) for images, _ in loader]
+    loader = made(seed=4)
+    for number, _ in enumerate(loader):
+        if number == 1: break
+    resumed = made()
+    resumed.load_state_dict(loader.state_dict())
+    rest = [images.clone() for _ in range(2) for images, _ in resumed]
+    assert len(rest) == 6 and all(map(torch.equal, rest, whole[2:]))
+    assert torch.equal(made(seed=4).replay(1, batch=2).batch[0], whole[6])
+    with pytest.raises(ValueError, match='cached was True, is False'):
+        create_loader(pictures, 16, 16, is_training=True, seed=4, device='cpu').load_state_dict(loader.state_dict())
+
+
+def test_subsets_files_and_skipped_samples(tmp_path):
+    for k in range(12):
+        (tmp_path/f'class{k % 3}').mkdir(exist_ok=True)
+        Image.new('RGB', (20, 20), (20 * k, 0, 0)).save(tmp_path/f'class{k % 3}'/f'{k}.png')
+    (tmp_path/'class0'/'9.png').write_bytes(b'damaged')
+    dataset = ImageDataset(tmp_path, on_error='skip')
+    part = Subset(dataset, [3, 0, 7, 11, 5])
+    loader = create_loader(part, 20, 2, cache='device', mean=0, std=1 / 255, crop_pct=1., device='cpu')
+    seen = [(round(float(image[0].mean())) // 20, int(target)) for images, targets in loader for image, target in zip(images, targets)]
+    names = [int(dataset.filename(index, basename=True)[:-4]) for index in (3, 0, 7, 11, 5)]
+    assert seen == [(name, name % 3) for name in names if name != 9] and len(seen) == 4 and len(dataset.bad_samples) == 1
+    with pytest.raises(OSError, match='9.png'): list(create_loader(ImageDataset(tmp_path), 20, 2, cache='device', device='cpu'))
+
+
+def test_without_the_prefetcher_and_as_dicts(pictures):
+    class Fields(Pictures):
+        def __getitem__(self, index): return {'image': self.images[index], 'target': index, 'name': f'{index}.png'}
+    cached, plain = (create_loader(Fields(20), 16, 8, cache=cache, use_prefetcher=False, num_workers=0) for cache in ('device', None))
+    for batch, expected in zip(cached, plain, strict=True):
+        assert batch['name'] == expected['name'] and torch.equal(batch['target'], expected['target'])
+        assert (batch['image'] - expected['image']).abs().max() < 1.01 / 255 / 0.22
+
+
+# ---- devices and worker processes
+
+class OnDevice(Coded):
+    "Gives tensors on another device, in the image or beside it."
+    def __init__(self, num, field): super().__init__(num); self.field = field
+
+    def __getitem__(self, index):
+        image, target = super().__getitem__(index)
+        if self.field == 'image': return torch.zeros(3, 8, 8, device='meta'), target
+        if self.field == 'target': return image, torch.tensor(target, device='meta')
+        return {'image': image, 'target': target, 'box': torch.zeros(4, device='meta')}
+
+
+@pytest.mark.parametrize('context', ['fork', 'spawn'])
+@pytest.mark.parametrize('field', ['image', 'target', 'dict'])
+def test_tensors_on_a_device_are_refused_in_worker_processes(field, context):
+    if context == 'spawn' and field != 'image': pytest.skip('one of them is enough')
+    transform = torch.nn.Identity() if field == 'image' else None
+    loader = create_loader(OnDevice(8, field), 8, 4, num_workers=1, workers='processes', transform=transform,
+                           multiprocessing_context=context, device='cpu')
+    with pytest.raises(RuntimeError, match='gave a tensor on meta in a worker process: give CPU tensors'): list(loader)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU')
+def test_cuda_in_a_forked_worker_is_explained():
+    class OnGpu(Coded):
+        def __getitem__(self, index): return torch.zeros(3, 8, 8, device='cuda'), index
+    torch.zeros(1, device='cuda')
+    loader = create_loader(OnGpu(8), 8, 4, num_workers=1, workers='processes', transform=torch.nn.Identity(),
+                           multiprocessing_context='fork')
+    with pytest.raises(RuntimeError) as caught: list(loader)
+    assert 'CPU tensors' in str(caught.value) + ' '.join(getattr(caught.value, '__notes__', []))
