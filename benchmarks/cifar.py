@@ -1,12 +1,12 @@
-"""Small images: the cache on the device beside the ordinary path, and beside torch's DataLoader with torchvision's v2 transforms.
+"""Small images: the device cache beside the ordinary path, and beside torch's DataLoader with torchvision's v2 transforms.
 
     python benchmarks/cifar.py DIR [--rounds 7] [--workers 2] [--batch-size 128] [--device cpu] [--seconds 1]
 
-DIR holds class folders of images of 32 × 32 pixels, such as CIFAR-10's, or train/ with them. All loaders do the same work: crop of 32 after
-padding by 4, flip, normalise, to the device. Those of images in memory hold them as torchvision's CIFAR10 does, as one uint8 array. Rounds are
-interleaved, after one that starts the workers and fills the cache; a turn is as many epochs as fill `--seconds`. The speed of a loader is
-divided by that of the first one in the same round; medians are printed, as a literal for the page `cifar10`. CPU time is that of the
-whole process tree. Run it on an otherwise idle machine.
+DIR holds class folders of images of 32 × 32 pixels, such as CIFAR-10's, or train/ with them. All loaders do the same: a crop of 32
+after padding by 4, flip, normalise, to the device. Those of images in memory hold them as torchvision's CIFAR10 does, as one uint8
+array. Rounds are interleaved, after one that starts the workers and fills the cache; a turn is as many epochs as fill `--seconds`. The
+speed of a loader is divided by that of the first one in the same round; medians are printed, as a literal for the page `cifar10`. CPU
+time is that of the whole process tree. Run it on an otherwise idle machine.
 """
 import argparse
 import statistics
@@ -66,7 +66,8 @@ def make_loaders(root: str, device: torch.device, batch_size: int, num_workers: 
 
     return {'DataLoader and v2, images in memory': torchs(InMemory(files, transform)),
             'DataLoader and v2, files': torchs(ImageDataset(root, split=split, transform=transform)),
-            'create_loader, images in memory': ours(memory), 'create_loader, files': ours(files),
+            'create_loader, images in memory': ours(memory), 'create_loader, files, threads': ours(files, workers='threads'),
+            'create_loader, files, processes': ours(files, workers='processes'),
             "create_loader, cache='device'": ours(files, cache='device')}
 
 

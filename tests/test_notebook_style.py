@@ -281,7 +281,7 @@ def links_exist(nb: Notebook) -> list[str]:
 
 
 def file_name(nb: Notebook) -> list[str]:
-    "An exporting notebook is called by its layer, its place and its module: `45_loader.ipynb` exports `loader`."
+    "An exporting notebook is called by its layer, its place and its module: `46_loader.ipynb` exports `loader`."
     if nb.module is None: return []
     ok = re.fullmatch(rf'\d\d_{re.escape(nb.module)}\.ipynb', str(nb.path))
     return [] if ok else [f'exports `{nb.module}`: the notebook must be nbs/NN_{nb.module}.ipynb']

@@ -100,11 +100,11 @@ def test_workers_are_as_torch(num_workers, batch_size, drop_last, shuffle):
 def test_spawned_workers_are_as_torch_until_one_is_killed():
     "Both in one test, since spawned workers take seconds to start."
     dataset = TensorDataset(torch.arange(300.).view(100, 3), torch.arange(100))
-    ours = iter(WorkerDataLoader(dataset, 3, 2, sampler=random_sampler(dataset), **SPAWN))
-    theirs = DataLoader(dataset, 3, sampler=random_sampler(dataset), num_workers=2, **FORK)
+    ours = iter(WorkerDataLoader(dataset, 3, 1, sampler=random_sampler(dataset), **SPAWN))
+    theirs = DataLoader(dataset, 3, sampler=random_sampler(dataset), num_workers=1, **FORK)
     assert assert_same(islice(ours, 12), islice(theirs, 12)) == 12
-    os.kill({p.name: p for p in multiprocessing.active_children()}['worker 1'].pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match='worker 1 ended with exit code -9: killed'): list(ours)
+    os.kill({p.name: p for p in multiprocessing.active_children()}['worker 0'].pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match='worker 0 ended with exit code -9: killed'): list(ours)
 
 
 @pytest.mark.parametrize('make', [NaiveDataLoader, WorkerDataLoader])

@@ -32,14 +32,14 @@ pip install -e '.[dev]' && pytest
 def repo(tmp_path):
     "A repository with three notebooks and no README."
     (tmp_path/'settings.ini').write_text(SETTINGS)
-    write_notebook(tmp_path/'nbs/45_loader.ipynb', notebook(code('#| default_exp loader')))
+    write_notebook(tmp_path/'nbs/46_loader.ipynb', notebook(code('#| default_exp loader')))
     write_notebook(tmp_path/'nbs/guides/dataloader.ipynb', notebook(md('# Data loader')))
     write_notebook(tmp_path/'nbs/index.ipynb', notebook(TITLE))
     return tmp_path
 
 
 def test_readme_points_notebook_links_at_the_site(repo):
-    cell = md('[a](45_loader.ipynb) [b](guides/dataloader.ipynb#a-word) [c](https://x.org) [d](#x) ![e](images/e.png)')
+    cell = md('[a](46_loader.ipynb) [b](guides/dataloader.ipynb#a-word) [c](https://x.org) [d](#x) ![e](images/e.png)')
     text, _ = render(notebook(cell), repo)
     assert '[a](https://example.org/docs/loader.html)' in text
     assert '[b](https://example.org/docs/guides/dataloader.html#a-word)' in text
@@ -47,8 +47,8 @@ def test_readme_points_notebook_links_at_the_site(repo):
 
 
 def test_readme_leaves_code_blocks_alone(repo):
-    block = '```python\nf[0](45_loader.ipynb)\n```'
-    assert block in render(notebook(md(f'[a](45_loader.ipynb)\n\n{block}\n\nend')), repo)[0]
+    block = '```python\nf[0](46_loader.ipynb)\n```'
+    assert block in render(notebook(md(f'[a](46_loader.ipynb)\n\n{block}\n\nend')), repo)[0]
 
 
 def test_readme_refuses_links_to_missing_notebooks(repo):
@@ -125,6 +125,6 @@ def test_notebook_facts():
     assert split_cell('#| export\n#|hide\n\nx = 1\n#| late') == (['export', 'hide'], 'x = 1\n#| late')
     assert default_exp(notebook(md('# A'), code('#| default_exp loader'))) == 'loader'
     assert default_exp(notebook(md('#| default_exp loader'))) is None
-    pages = {'45_loader.ipynb': 'loader.html', 'guides/01_a_b.ipynb': 'guides/a_b.html', 'index.ipynb': 'index.html'}
+    pages = {'46_loader.ipynb': 'loader.html', 'guides/01_a_b.ipynb': 'guides/a_b.html', 'index.ipynb': 'index.html'}
     assert {path: page_name(path) for path in pages} == pages
     assert site_url().startswith('https://') and not site_url().endswith('/')

@@ -60,19 +60,26 @@ from .host_stage import (
 )
 # one batch
 from .collate import fast_collate
-from .samplers import SampleKey, EpochSampler
+from .samplers import SampleKey, EpochSampler, Numbering
 from .buffers import watch, BufferPool
 from .device_stage import APPEARANCE, ERASING, color_matrices, change_batch, DeviceStage
 from .batches import HostBatch, Replay, BatchMaker
 from .shared_memory import SharedMemory, pack, unpack, Slots, WorkerTraceback, portable_error, raise_first
 from .side_stream import SideStream, map_tensors, move_to_device, iterate_ahead
 from .device_cache import resize_weights, crop_batch, DeviceCache, CacheWorkers
+from .buffer_store import (
+    MAX_READERS, BufferError, DamagedBatch, seal, unseal, process_identity, parse_size,
+    BatchStore, join, leave, positions,
+)
+from .buffer_producer import Plan, connect, drop_reader, Producer
 # a stream
 from .workers import Job, InlineWorkers, ThreadWorkers, check_threads
 from .processes import ProcessWorkers
 from .prefetch import resolve_device, adapt_to_chs, adapt_statistics, PrefetchLoader
 from .batch_loader import choose_workers, available_cores, measure_threads, choose_num_workers, BatchLoader
+from .buffer_reader import numbering_of, batches_from, BufferReader
 from .stream_loader import StreamLoader, CollatePresent, create_stream_loader
+from .buffer import remove_stale, buffer_status, format_status, BatchBuffer
 from .loader import create_loader
 from .replay import source_box, describe_choices, show_replay
 
@@ -114,19 +121,24 @@ __all__ = [
     'fill_with_torch', 'HostStage',
     # one batch
     'fast_collate',
-    'SampleKey', 'EpochSampler',
+    'SampleKey', 'EpochSampler', 'Numbering',
     'watch', 'BufferPool',
     'APPEARANCE', 'ERASING', 'color_matrices', 'change_batch', 'DeviceStage',
     'HostBatch', 'Replay', 'BatchMaker',
     'SharedMemory', 'pack', 'unpack', 'Slots', 'WorkerTraceback', 'portable_error', 'raise_first',
     'SideStream', 'map_tensors', 'move_to_device', 'iterate_ahead',
     'resize_weights', 'crop_batch', 'DeviceCache', 'CacheWorkers',
+    'MAX_READERS', 'BufferError', 'DamagedBatch', 'seal', 'unseal', 'process_identity', 'parse_size', 'BatchStore',
+    'join', 'leave', 'positions',
+    'Plan', 'connect', 'drop_reader', 'Producer',
     # a stream
     'Job', 'InlineWorkers', 'ThreadWorkers', 'check_threads',
     'ProcessWorkers',
     'resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader',
     'choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'BatchLoader',
+    'numbering_of', 'batches_from', 'BufferReader',
     'StreamLoader', 'CollatePresent', 'create_stream_loader',
+    'remove_stale', 'buffer_status', 'format_status', 'BatchBuffer',
     'create_loader',
     'source_box', 'describe_choices', 'show_replay',
 ]

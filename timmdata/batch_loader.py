@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'BatchLoader']
 
-# %% ../nbs/43_batch_loader.ipynb #cdf4726c
+# %% ../nbs/43_batch_loader.ipynb #a1c5a303
+import multiprocessing
 import os
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from .any_dataset import fingerprint
+from .any_dataset import fingerprint, locate
 from .batches import BatchMaker, HostBatch, Replay
 from .device_cache import CacheWorkers, DeviceCache
 from .processes import ProcessWorkers
@@ -24,8 +25,21 @@ from .samplers import EpochSampler, SampleKey
 from .side_stream import map_tensors
 from .workers import InlineWorkers, ThreadWorkers, check_threads
 
-# %% ../nbs/43_batch_loader.ipynb #f6cbd209
+# %% ../nbs/43_batch_loader.ipynb #04b5fc93
 _MOST_THREADS = 8   # of one Python lock: it is held for about a tenth of the time of a photograph
+_SMALL = 5000   # bytes of a file that is hardly any work to decode; what is left holds the lock. benchmarks/cifar.py
+
+
+def _is_fork() -> bool:
+    "Whether processes start as copies; others need a guarded script. Asked so that nothing is decided by asking."
+    return (multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]) == 'fork'
+
+
+def _file_bytes(maker: BatchMaker) -> int:
+    "Size of the first sample's file; 0 if it cannot be read."
+    leaf, index = locate(maker.dataset, 0)
+    try: return len(leaf.reader[index][0])
+    except Exception: return 0   # it is reported when the sample is loaded
 
 
 def choose_workers(
@@ -37,7 +51,8 @@ def choose_workers(
     if workers not in ('threads', 'processes', 'auto'):
         raise ValueError(f'workers={workers!r}: allowed are threads, processes, auto')
     if workers != 'auto': return workers
-    return 'threads' if maker.is_thread_safe and num_workers <= _MOST_THREADS else 'processes'
+    if not maker.is_thread_safe or num_workers > _MOST_THREADS: return 'processes'
+    return 'processes' if _is_fork() and 0 < _file_bytes(maker) < _SMALL else 'threads'
 
 
 def available_cores() -> int:

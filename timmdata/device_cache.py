@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['resize_weights', 'crop_batch', 'DeviceCache', 'CacheWorkers']
 
-# %% ../nbs/37_device_cache.ipynb #ff858539
+# %% ../nbs/37_device_cache.ipynb #133c558b
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +19,7 @@ from torchvision.transforms.v2 import functional as F
 from .any_dataset import as_pil_image, gives_bytes, leaves, locate, sample_image, with_image
 from .augmentation import Augmentation, HostChoices
 from .batches import BatchMaker, HostBatch
+from .device_stage import _one_thread
 from .fast_decode import Pixels
 from .host_stage import is_vertical_first
 from .samplers import SampleKey
@@ -114,14 +115,15 @@ def _copied(images: torch.Tensor, choices: Sequence[HostChoices], augmentation: 
         rows = torch.where((shown[0][:, :, None] & shown[1][:, None, :])[..., None], rows, fill)
     return rows.permute(0, 3, 1, 2)
 
-# %% ../nbs/37_device_cache.ipynb #96c5dcf0
+# %% ../nbs/37_device_cache.ipynb #632f4dc0
 def crop_batch(
     images: torch.Tensor,   # uint8 (N, C, H, W)
     choices: Sequence[HostChoices],   # one for each
     augmentation: Augmentation,   # whose size and padding are used
 ) -> torch.Tensor:   # uint8 (N, C, height, width), channels-last
     "Crop, resize, pad and blur all images of a batch, as `HostStage` does one by one."
-    if all(c.crop[2:] == c.size and not c.blur for c in choices): return _copied(images, choices, augmentation)
+    if all(c.crop[2:] == c.size and not c.blur for c in choices):
+        with _one_thread(): return _copied(images, choices, augmentation)
     (height, width), mode = augmentation.size, augmentation.padding_mode
     (down, inside_h), (across, inside_w) = (_axis(choices, axis, images, size, mode)
                                             for axis, size in enumerate((height, width)))
@@ -162,7 +164,7 @@ def _whole(maker: BatchMaker, key: SampleKey) -> tuple[torch.Tensor, Any] | None
     tensor = torch.from_numpy(np.array(image, copy=True))
     return tensor.permute(2, 0, 1) if tensor.ndim == 3 else tensor[None], with_image(sample, None)
 
-# %% ../nbs/37_device_cache.ipynb #dbeb699d
+# %% ../nbs/37_device_cache.ipynb #f09aacea
 class DeviceCache:
     "All images of a data set on the device, as they are in the files."
 
@@ -181,8 +183,8 @@ class DeviceCache:
             for begin in range(0, len(keys), 1024):
                 part = keys[begin:begin + 1024]
                 self._add(part, list(pool.map(lambda key: _whole(maker, key), part)), device)
-        if not self.samples: raise ValueError('every sample was skipped')
-        self.images = self.images[:len(self.samples)]
+        if keys and not self.samples: raise ValueError('every sample was skipped')
+        if keys: self.images = self.images[:len(self.samples)]
 
     def _add(self, keys: list[SampleKey], loaded: list, device: torch.device):
         "Put the images of some samples in their places."
@@ -206,7 +208,7 @@ class DeviceCache:
             f'{device} has {_room(device) / 1e9:.1f} GB: leave cache out')
         self.images = torch.empty((num, *shape), dtype=torch.uint8, device=device)
 
-# %% ../nbs/37_device_cache.ipynb #0d33cc44
+# %% ../nbs/37_device_cache.ipynb #1c86ce49
 class CacheWorkers:
     "Makes batches of cached images, on their device."
     name, num_workers = 'cache', 0
@@ -234,7 +236,8 @@ class CacheWorkers:
         choices = [augmentation.host_choices(height, width, KeyedRandom(maker.seed, key.epoch, key.index, key.view))
                    for key in keys]
         at = [cache.rows[key.index] for key in keys]
-        rows = crop_batch(cache.images[torch.tensor(at, device=cache.images.device)], choices, augmentation)
+        with _one_thread(): images = cache.images[torch.tensor(at, device=cache.images.device)]
+        rows = crop_batch(images, choices, augmentation)
         return maker.collate(keys, [with_image(cache.samples[k], row) for k, row in zip(at, rows)], rows)
 
     def cancel(self,

@@ -87,7 +87,7 @@ class LabelMap:
     def __eq__(self, other: Any) -> bool: return isinstance(other, LabelMap) and vars(self) == vars(other)
     def __repr__(self) -> str: return f'LabelMap({self.mapping}, other={self.other!r})'
 
-# %% ../nbs/17_labels.ipynb #fe02f91f
+# %% ../nbs/17_labels.ipynb #00365307
 class LabelReport(NamedTuple):
     "What a `LabelMap` does to a data set."
     rows: list[tuple[str, str | None, int]]   # old name, new name or None, samples (labels, if samples have several)
@@ -96,7 +96,7 @@ class LabelReport(NamedTuple):
     num_kept: int   # samples that are left
 
     def __str__(self) -> str:
-        width = max(len(old) for old, *_ in self.rows)
+        width = max(len(name or '(dropped)') for old, new, _ in self.rows for name in (old, new))
         lines = [f'{old:{width}} → {new or "(dropped)":{width}} {count:6,}' for old, new, count in self.rows]
         unused = [f'not in the data set: {", ".join(self.unused)}'] if self.unused else []
         return '\n'.join([*lines, f'{self.num_kept:,} of {self.num_samples:,} samples are kept', *unused])

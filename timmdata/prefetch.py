@@ -142,7 +142,7 @@ class _LoaderProxy:
         if hasattr(collate_fn, 'mixup_enabled'): collate_fn.mixup_enabled = enabled
         elif enabled: raise AttributeError("this loader's collate function does not mix samples")
 
-# %% ../nbs/42_prefetch.ipynb #54354ff4
+# %% ../nbs/42_prefetch.ipynb #e2a7d4c1
 class _EpochCounting(_LoaderProxy):
     "A loader that knows which pass over the data it is in."
 
@@ -169,6 +169,16 @@ class _EpochCounting(_LoaderProxy):
         self.epoch = epoch + 1
         return epoch
 
+# %% ../nbs/42_prefetch.ipynb #51ac377f
+class _Resuming(_EpochCounting):
+    "A loader whose run can go on, and whose batches can be had again."
+
+    def ack(self):
+        "Tell a buffer that the batch which was delivered last is used, such as after the optimizer's step."
+        if not hasattr(self.loader, 'acknowledge'):
+            raise TypeError('this loader has no buffer: see create_loader(…, buffer=…)')
+        if self._progress is not None: self.loader.acknowledge(*self._progress)
+
     def _stateful(self) -> Any:
         if hasattr(self.loader, 'load_state_dict'): return self.loader
         raise TypeError(f'a {type(self.loader).__name__} cannot say where it stands: use create_loader')
@@ -185,8 +195,17 @@ class _EpochCounting(_LoaderProxy):
         self._progress, self.seed = None, state['seed']
         self.device_stage = self.device_stage.with_seed(self.seed)
 
-# %% ../nbs/42_prefetch.ipynb #15cafb7e
-class PrefetchLoader(_EpochCounting):
+    def replay(self,
+        epoch: int,   # which pass over the data
+        batch: int | None = None,   # number of the batch in it, from 0
+        index: int | None = None,   # of one sample, in place of a batch
+    ) -> Replay:
+        "Make a batch or a sample again, exactly as training saw it, with the choices that were drawn."
+        replayed = self.loader.replay(epoch, batch, index)
+        return replayed._replace(batch=_stage(replayed.batch, replayed.keys, self.device, self.device_stage))
+
+# %% ../nbs/42_prefetch.ipynb #d422e8a6
+class PrefetchLoader(_Resuming):
     "Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams."
 
     def __init__(self,
@@ -228,16 +247,8 @@ class PrefetchLoader(_EpochCounting):
             del host   # the consumer alone holds the batch
             yield batch
             del batch
+            if getattr(self.loader, 'auto_ack', False): self.ack()
         self._progress = None   # the next pass begins at its start
-
-    def replay(self,
-        epoch: int,   # which pass over the data
-        batch: int | None = None,   # number of the batch in it, from 0
-        index: int | None = None,   # of one sample, in place of a batch
-    ) -> Replay:
-        "Make a batch or a sample again, exactly as training saw it, with the choices that were drawn."
-        replayed = self.loader.replay(epoch, batch, index)
-        return replayed._replace(batch=_stage(replayed.batch, replayed.keys, self.device, self.device_stage))
 
     def __repr__(self) -> str:
         erasing = f', {self.random_erasing}' if self.random_erasing else ''

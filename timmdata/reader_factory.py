@@ -12,7 +12,7 @@ from typing import Any
 from .readers import Reader, ReaderImageFolder
 from .tables import TABLE_TYPES, ReaderTable
 
-# %% ../nbs/14_reader_factory.ipynb #66da31a7
+# %% ../nbs/14_reader_factory.ipynb #86f52624
 def create_reader(
     name: str = '',   # '' or 'folder'
     root: str | os.PathLike | None = None,   # a folder, or a file that lists samples
@@ -21,6 +21,8 @@ def create_reader(
     **kwargs,   # for the reader
 ) -> Reader:
     "Make a reader by name, with timm's names, or by what there is."
+    if root is not None and not isinstance(root, (str, os.PathLike)): raise TypeError(
+        f'root is a {type(root).__name__}: give the folder as root, and a frame as table=')
     if table is None and str(root).lower().endswith(TABLE_TYPES) and not os.path.isdir(root): root, table = None, root
     if table is not None: return ReaderTable(table, root, split, **kwargs)
     if root is None: raise ValueError('root is missing: the folder of the data set, or a file that lists its samples')

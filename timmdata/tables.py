@@ -21,7 +21,7 @@ from .class_map import build_class_map, load_class_map
 from .readers import ReaderFiles, split_group
 from .sample_table import LabelLists, SampleTable
 
-# %% ../nbs/13_tables.ipynb #13e0626a
+# %% ../nbs/13_tables.ipynb #9760d346
 TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # endings of files that `read_table` reads
 
 
@@ -35,14 +35,16 @@ def read_table(
     if not isinstance(table, (str, os.PathLike)): return as_table(table)
     path, suffix = os.fspath(table), os.path.splitext(table)[1].lower()
     if not os.path.isfile(path): raise FileNotFoundError(f'there is no table {path}')
-    if suffix == '.parquet': return parquet.read_table(path)
-    if suffix in ('.jsonl', '.ndjson'): return json.read_json(path)
     if suffix not in TABLE_TYPES: raise ValueError(f'{path} is not a table: read are {", ".join(TABLE_TYPES)}')
     types = csv.ConvertOptions(column_types=dict.fromkeys(text, 'string'), strings_can_be_null=False)
     delimiter = csv.ParseOptions(delimiter='\t' if suffix == '.tsv' else ',', newlines_in_values=True)
-    return csv.read_csv(path, parse_options=delimiter, convert_options=types)
+    try:
+        if suffix == '.parquet': return parquet.read_table(path)
+        if suffix in ('.jsonl', '.ndjson'): return json.read_json(path)
+        return csv.read_csv(path, parse_options=delimiter, convert_options=types)
+    except ValueError as error: raise ValueError(f'{path} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
 
-# %% ../nbs/13_tables.ipynb #54532d13
+# %% ../nbs/13_tables.ipynb #94ce0e0b
 _WHOLE = r'-?(0|[1-9]\d*)'
 
 
@@ -53,6 +55,13 @@ def _plain_numbers(texts: list[str]) -> list:
     return texts
 
 
+def _check_numbers(values: Sequence[float | None]) -> list[float | None]:
+    "Values to be predicted; whole ones with gaps are classes that a frame has made numbers of, because of the gaps."
+    if None in values and all(v is None or float(v).is_integer() for v in values): raise ValueError(
+        "the targets are whole numbers as floats, with gaps: give classes as integers, such as pandas' Int64")
+    return [v if v is None else float(v) for v in values]
+
+# %% ../nbs/13_tables.ipynb #19a74b55
 def number_targets(
     values: Sequence[Any],   # names, whole numbers, numbers, or lists of names or whole numbers; None: there is none
     class_map: Mapping[str, int] | str | os.PathLike | None = None,   # name → index, or its file; None: of the values
@@ -70,7 +79,7 @@ def number_targets(
     if len(kinds - {float if is_lists else None}) > 1 and kinds != {int, float} or is_lists and float in kinds:
         raise ValueError(f'targets are of several kinds, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
     if class_map is not None: class_to_idx = load_class_map(class_map, root)
-    elif float in kinds: return [v if v is None else float(v) for v in values], {}
+    elif float in kinds: return _check_numbers(values), {}
     elif kinds == {int}: class_to_idx = {str(idx): int(idx) for idx in sorted({int(v) for v in flat}) if idx >= 0}
     else: class_to_idx = build_class_map(flat)
     def number(name): return class_to_idx.get(name if isinstance(name, str) else str(int(name)))

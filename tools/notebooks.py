@@ -40,7 +40,7 @@ def default_exp(nb: dict) -> str | None:
 
 
 def page_name(path: str) -> str:
-    "The page of the notebook at `path`, relative to nbs/: `45_loader.ipynb` becomes `loader.html`."
+    "The page of the notebook at `path`, relative to nbs/: `46_loader.ipynb` becomes `loader.html`."
     folder, _, name = path.rpartition('/')
     page = re.sub(r'^\d+[a-z]?_', '', name).removesuffix('.ipynb') + '.html'
     return f'{folder}/{page}' if folder else page
