@@ -1,6 +1,7 @@
-"Every notebook runs top to bottom in a fresh kernel; what it has stored stays as it is."
+"Every notebook runs top to bottom in a process of its own; what it has stored stays as it is."
 import pytest
-from execute import execute
+from execute import execute, kernel_env
+from forked import ForkServer
 from nbclient.exceptions import CellExecutionError
 from notebooks import find_notebooks
 from synthetic import ROOT, code, notebook, write_notebook
@@ -10,39 +11,72 @@ IDS = [p.relative_to(ROOT/'nbs').as_posix() for p in find_notebooks()]
 
 
 @pytest.fixture(scope='session')
-def kernel_env(tmp_path_factory):
+def caches(tmp_path_factory):
     "Caches shared by all cases, so that the samples are made once and nothing is written into the user's home."
     base = tmp_path_factory.mktemp('notebooks')
     return {'TIMMDATA_CACHE': str(base/'cache'), 'IPYTHONDIR': str(base/'ipython'), 'MPLCONFIGDIR': str(base/'mpl')}
 
 
+@pytest.fixture(scope='session')
+def server(caches, tmp_path_factory):
+    "Runs notebooks in forks of a process that has imported torch already."
+    server = ForkServer(kernel_env(caches), tmp_path_factory.mktemp('server'))
+    yield server
+    server.close()
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize('name', IDS)
-def test_notebook(name, kernel_env):
+def test_notebook(name, server):
     path = ROOT/'nbs'/name
     before = path.read_bytes()
-    try: execute(path, timeout=240, skip=NOT_RUN, env=kernel_env)
-    except CellExecutionError as error: pytest.fail(f'{name}: {error}', pytrace=False)
+    server.run(path, skip=NOT_RUN)
     assert path.read_bytes() == before
 
 
-def test_failing_cell_is_an_error(tmp_path, kernel_env):
-    path = tmp_path/'fails.ipynb'
-    write_notebook(path, notebook(code('x = 1'), code('assert x == 2, "x is not two"')))
-    with pytest.raises(CellExecutionError, match='x is not two'): execute(path, skip=NOT_RUN, env=kernel_env)
+def written(path, *cells: str):
+    write_notebook(path, notebook(*map(code, cells)))
+    return path
 
 
-def test_marked_cells_are_not_run_and_others_are(tmp_path, kernel_env):
-    path = tmp_path/'marked.ipynb'
-    write_notebook(path, notebook(
-        code('#| eval: false\nraise ValueError'), code('#| notest\nraise ValueError'), code('#| hide\nprint("ran")'),
-        code('import timmdata; print(timmdata.__file__)')))
-    nb = execute(path, skip=NOT_RUN, env=kernel_env)
-    assert nb.cells[2].outputs[0].text == 'ran\n'
-    assert nb.cells[3].outputs[0].text.strip() == str(ROOT/'timmdata/__init__.py')
+def test_failing_cell_is_an_error(tmp_path, server):
+    path = written(tmp_path/'fails.ipynb', 'x = 1', 'assert x == 2, "x is not two"', 'print("not reached")')
+    with pytest.raises(RuntimeError, match='(?s)fails.ipynb: cell 1 failed.*x is not two'): server.run(path)
 
 
-def test_kernels_share_the_cache_of_the_session(tmp_path, kernel_env):
-    path = tmp_path/'cache.ipynb'
-    write_notebook(path, notebook(code('import os; print(os.environ["TIMMDATA_CACHE"])')))
-    assert execute(path, env=kernel_env).cells[0].outputs[0].text.strip() == kernel_env['TIMMDATA_CACHE']
+@pytest.mark.parametrize('source, message', [
+    ('def f(:', 'SyntaxError'), ('import nowhere_to_be_found', 'ModuleNotFoundError'), ('raise SystemExit', 'SystemExit'),
+    ('import os; os._exit(3)', 'in the middle'), ('import os, signal; os.kill(os.getpid(), signal.SIGKILL)', 'in the middle')])
+def test_every_kind_of_failure_is_an_error(tmp_path, server, source, message):
+    with pytest.raises(RuntimeError, match=message): server.run(written(tmp_path/'fails.ipynb', source))
+    assert server.run(written(tmp_path/'works.ipynb', 'print(1)')) == ['1\n']
+
+
+def test_a_notebook_that_does_not_end_is_an_error(tmp_path, server):
+    path = written(tmp_path/'waits.ipynb', 'import time; time.sleep(60)')
+    with pytest.raises(RuntimeError, match='not finished after 0.5 seconds'): server.run(path, timeout=0.5)
+
+
+def test_marked_cells_are_not_run_and_others_are(tmp_path, server):
+    path = written(tmp_path/'marked.ipynb', '#| eval: false\nraise ValueError', '#| notest\nraise ValueError',
+                   '#| hide\nprint("ran")', 'import timmdata; print(timmdata.__file__)')
+    assert server.run(path, skip=NOT_RUN) == ['ran\n', f'{ROOT/"timmdata/__init__.py"}\n']
+
+
+def test_notebooks_know_nothing_of_each_other(tmp_path, server, caches):
+    server.run(written(tmp_path/'first.ipynb', 'import timmdata, os; timmdata.left = 1; os.environ["LEFT"] = "1"; left = 1'))
+    seen = server.run(written(tmp_path/'second.ipynb', 'import os, sys, timmdata',
+                              'print([hasattr(timmdata, "left"), "LEFT" in os.environ, "left" in globals()])',
+                              'print(os.environ["TIMMDATA_CACHE"], os.getcwd(), __name__)'))
+    assert seen == ['', '[False, False, False]\n', f'{caches["TIMMDATA_CACHE"]} {tmp_path} __main__\n']
+
+
+def test_nothing_of_the_package_is_imported_before(tmp_path, server):
+    path = written(tmp_path/'fresh.ipynb', 'import sys; print([n for n in sys.modules if n.startswith("timmdata")])')
+    assert server.run(path) == ['[]\n']
+
+
+def test_a_kernel_runs_them_too(tmp_path, caches):
+    path = written(tmp_path/'kernel.ipynb', '#| eval: false\nraise ValueError', 'import os; print(os.environ["TIMMDATA_CACHE"])')
+    assert execute(path, env=caches).cells[1].outputs[0].text.strip() == caches['TIMMDATA_CACHE']
+    with pytest.raises(CellExecutionError, match='not two'): execute(written(tmp_path/'fails.ipynb', 'assert 0, "not two"'))
