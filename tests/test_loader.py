@@ -35,6 +35,7 @@ from timmdata.bad_samples import ImageReadError
 from timmdata.batch_loader import BatchLoader
 from timmdata.dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
+from timmdata.mixup import Mixup
 from timmdata.stream_loader import StreamLoader
 
 pytestmark = pytest.mark.timeout(60)
@@ -496,10 +497,16 @@ WRONG = [
                                             dict(is_training=True, re_prob=1.5)),
     (ValueError, 're_mode', dict(is_training=True, re_prob=0.5, re_mode='x')), (ValueError, 're_count',
                                             dict(is_training=True, re_prob=0.5, re_count=-1)),
-    (NotImplementedError, 'auto_augment', dict(is_training=True, auto_augment='rand-m9')), (NotImplementedError,
-                                            'num_aug_splits', dict(num_aug_splits=3)),
-    (NotImplementedError, 'num_aug_repeats', dict(num_aug_repeats=3)), (NotImplementedError, 'tf_preprocessing',
-                                            dict(tf_preprocessing=True)),
+    (ValueError, 'allowed are rand', dict(is_training=True, auto_augment='best')), (ValueError, 'num_aug_splits',
+                                            dict(num_aug_splits=3)),
+    (ValueError, 'num_aug_repeats', dict(num_aug_repeats=3)), (ValueError, 'num_aug_splits',
+                                            dict(is_training=True, num_aug_splits=1)),
+    (ValueError, 'num_repeats', dict(is_training=True, num_aug_repeats=0.5)), (ValueError, 'input_size_choices',
+                                            dict(is_training=True, input_size_choices=[])),
+    (ValueError, 'num_aug_splits and mixup', dict(is_training=True, num_aug_splits=2, mixup=Mixup(num_classes=9))),
+    (ValueError, 'no transform of yours', dict(is_training=True, use_prefetcher=False, transform=str, mixup=Mixup())),
+    (ValueError, 'input_size_choices and transform', dict(is_training=True, input_size_choices=[8], transform=str)),
+    (NotImplementedError, 'tf_preprocessing', dict(tf_preprocessing=True)),
     (ValueError, 'worker_seeding', dict(worker_seeding='none')), (ValueError, 'sampler decides',
                                             dict(sampler=[0], shuffle=True)),
     (ValueError, 'sampler decides', dict(sampler=[0], distributed=True)), (ValueError, 'do not fill one batch',

@@ -450,10 +450,8 @@ def test_erasing_leaves_the_same_part_of_a_batch_clean(num_splits):
 
 LATER = {'additional_features': 'columns of Hugging Face data sets'}   # not offered yet, with the reason
 REFUSED = [   # accepted as words, and refused when they are used
-    ('create_loader', dict(input_size_choices=[(3, 8, 8), (3, 16, 16)])), ('create_loader', dict(num_aug_repeats=3)),
-    ('create_loader', dict(num_aug_splits=2)), ('create_loader', dict(tf_preprocessing=True)),
-    ('create_transform', dict(naflex=True)), ('create_transform', dict(patchify=True)),
-    ('create_transform', dict(tf_preprocessing=True)), ('create_transform', dict(is_training=True, auto_augment='rand-m9'))]
+    ('create_loader', dict(tf_preprocessing=True)), ('create_transform', dict(naflex=True)),
+    ('create_transform', dict(patchify=True)), ('create_transform', dict(tf_preprocessing=True))]
 OTHER_DEFAULT = {   # where our default differs, with the reason
     ('create_loader', 'device'): 'None is the best device there is', ('create_loader',
                                             'pin_memory'): 'None is what the device needs',

@@ -26,8 +26,13 @@ from .readers import (
     split_group, find_splits, resolve_split, FolderScan, scan_folder, scan_with_index, Reader,
     ReaderFiles, ReaderImageFolder,
 )
+from .stream_reader import StreamReader
+from .target_fields import get_field, TargetFields, MultiLabelTarget
+from .hf_reader import resolve_hf_split, load_hf, ReaderHfds, ReaderHfids
 from .tables import TABLE_TYPES, read_table, number_targets, TableError, find_problems, describe_problems, ReaderTable
-from .reader_factory import create_reader
+from .tar_reader import list_tar, TarIndex, scan_tars, scan_tars_with_index, choose_folders, ReaderImageTar
+from .webdataset import ShardSplit, load_info, find_shards, ReaderWds
+from .reader_factory import holds_tars, create_reader
 from .dataset import ImageDataset, IterableImageDataset
 from .any_dataset import (
     sample_image, with_image, apply_transform, as_pil_image, locate, leaves, gives_bytes,
@@ -35,16 +40,29 @@ from .any_dataset import (
 )
 from .labels import targets_of, classes_of, LabelMap, LabelReport, label_report, RelabelledDataset, relabel
 from .voc import VOC_CLASSES, OBJECTS, VOCObject, read_voc_objects, choose_names, ReaderVOC, VOCClassification
+from .class_info import (
+    DatasetInfo, CustomDatasetInfo, load_class_info, LabelMappingCoverage,
+    DatasetInfoLabelMapper, infer_imagenet_subset,
+)
+from .dataset_factory import torch_split, create_dataset
+from .real_labels import RealLabelsImagenet
 # one image
 from .transforms import (
     str_to_interp_mode, str_to_pil_interp, interp_mode_to_str, check_range,
     RandomResizedCropAndInterpolation, ResizeKeepRatio, crop_or_pad, center_crop_or_pad, CenterCropOrPad,
     RandomCropOrPad, RandomPad, TrimBorder, ToNumpy, ToTensor, MaybeToTensor, MaybePILToTensor,
 )
+from .pixel_ops import OPERATIONS, Operation
 from .random_erasing import RandomErasing, create_erasing
+from .image_ops import DrawnOp, apply_ops, AugmentOp, Policy, draw_all, parse_config, policy_hparams
+from .augmix import AugMix, AugMixChoices, augmix_ops, AugMixAugment, augment_and_mix_transform, create_augmix
+from .auto_augment import (
+    rand_augment_ops, RandAugment, rand_augment_transform, auto_augment_policy,
+    AutoAugment, ThreeAugment, auto_augment_transform, TrivialAugmentWide, create_policy,
+)
 from .transform_factory import (
     image_size, check_choice, check_probabilities, color_jitter_factors,
-    transforms_imagenet_eval, transforms_imagenet_train, transforms_noaug_train, create_transform,
+    transforms_imagenet_eval, choose_policy, transforms_imagenet_train, transforms_noaug_train, create_transform,
 )
 from .augmentation import (
     HostChoices, DeviceChoices, RandomGeometry, CenterGeometry, Augmentation,
@@ -55,14 +73,25 @@ from .fast_decode import (
     choose_factor, Pixels,
 )
 from .host_stage import (
-    empty_rows, is_vertical_first, resize_into, apply_color, apply_flips, fill_with_pillow,
-    fill_with_torch, HostStage,
+    empty_rows, is_vertical_first, resize_into, apply_color, apply_flips, apply_policy,
+    fill_with_pillow, fill_with_torch, HostStage,
 )
+from .augmix_dataset import AugMixDataset, without_splits
+from .data_config import as_settings, resolve_data_config, resolve_model_data_config, resolve_input_data_config
 # one batch
 from .collate import fast_collate
+from .mixup import (
+    rand_bbox, rand_bbox_minmax, cutmix_bbox_and_lam, check_target, mixup_target, MixChoices,
+    Mixup, FastCollateMixup,
+)
 from .samplers import SampleKey, EpochSampler, Numbering
 from .buffers import watch, BufferPool
-from .device_stage import APPEARANCE, ERASING, color_matrices, change_batch, DeviceStage
+from .scheduled_sampler import (
+    choice_probabilities, PlannedBatch, ScheduledBatchSampler,
+    create_batch_schedule, ScheduledTransformDataset,
+)
+from .timm_samplers import OrderedDistributedSampler, num_selected, repeated_order, RepeatAugSampler
+from .device_stage import HOST, APPEARANCE, ERASING, MIXING, color_matrices, change_batch, DeviceStage
 from .batches import HostBatch, Replay, BatchMaker
 from .shared_memory import SharedMemory, pack, unpack, Slots, WorkerTraceback, portable_error, raise_first
 from .side_stream import SideStream, map_tensors, move_to_device, iterate_ahead
@@ -71,16 +100,22 @@ from .buffer_store import (
     MAX_READERS, BufferError, DamagedBatch, seal, unseal, process_identity, parse_size,
     BatchStore, join, leave, positions,
 )
-from .buffer_producer import Plan, connect, drop_reader, Producer
+from .buffer_producer import Plan, socket_path, connect, drop_reader, Producer
 # a stream
 from .workers import Job, InlineWorkers, ThreadWorkers, check_threads
 from .processes import ProcessWorkers
 from .prefetch import resolve_device, adapt_to_chs, adapt_statistics, PrefetchLoader
 from .batch_loader import choose_workers, available_cores, measure_threads, choose_num_workers, BatchLoader
 from .buffer_reader import numbering_of, batches_from, BufferReader
+from .buffer_status import buffer_status, format_status, fill_levels, plot_levels, remove_buffer
 from .stream_loader import StreamLoader, CollatePresent, create_stream_loader
-from .buffer import remove_stale, buffer_status, format_status, BatchBuffer
+from .buffer import remove_stale, BatchBuffer
+from .loader_settings import (
+    parts_of, check_batching, check_values, num_channels, statistics_of,
+    refuse_together, check_together, refuse_later, check_loader,
+)
 from .loader import create_loader
+from .recipes import Recipe, list_recipes, get_recipe
 from .replay import source_box, describe_choices, show_replay
 
 __all__ = [
@@ -100,45 +135,70 @@ __all__ = [
     'SampleTable', 'LabelLists',
     'split_group', 'find_splits', 'resolve_split', 'FolderScan', 'scan_folder', 'scan_with_index', 'Reader',
     'ReaderFiles', 'ReaderImageFolder',
+    'StreamReader',
+    'get_field', 'TargetFields', 'MultiLabelTarget',
+    'resolve_hf_split', 'load_hf', 'ReaderHfds', 'ReaderHfids',
     'TABLE_TYPES', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems', 'ReaderTable',
-    'create_reader',
+    'list_tar', 'TarIndex', 'scan_tars', 'scan_tars_with_index', 'choose_folders', 'ReaderImageTar',
+    'ShardSplit', 'load_info', 'find_shards', 'ReaderWds',
+    'holds_tars', 'create_reader',
     'ImageDataset', 'IterableImageDataset',
     'sample_image', 'with_image', 'apply_transform', 'as_pil_image', 'locate', 'leaves', 'gives_bytes',
     'fingerprint', 'sample_numbers', 'TransformedIterableDataset',
     'targets_of', 'classes_of', 'LabelMap', 'LabelReport', 'label_report', 'RelabelledDataset', 'relabel',
     'VOC_CLASSES', 'OBJECTS', 'VOCObject', 'read_voc_objects', 'choose_names', 'ReaderVOC', 'VOCClassification',
+    'DatasetInfo', 'CustomDatasetInfo', 'load_class_info', 'LabelMappingCoverage', 'DatasetInfoLabelMapper',
+    'infer_imagenet_subset',
+    'torch_split', 'create_dataset',
+    'RealLabelsImagenet',
     # one image
     'str_to_interp_mode', 'str_to_pil_interp', 'interp_mode_to_str', 'check_range',
     'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad',
     'RandomCropOrPad', 'RandomPad', 'TrimBorder', 'ToNumpy', 'ToTensor', 'MaybeToTensor', 'MaybePILToTensor',
+    'OPERATIONS', 'Operation',
     'RandomErasing', 'create_erasing',
+    'DrawnOp', 'apply_ops', 'AugmentOp', 'Policy', 'draw_all', 'parse_config', 'policy_hparams',
+    'AugMix', 'AugMixChoices', 'augmix_ops', 'AugMixAugment', 'augment_and_mix_transform', 'create_augmix',
+    'rand_augment_ops', 'RandAugment', 'rand_augment_transform', 'auto_augment_policy', 'AutoAugment',
+    'ThreeAugment', 'auto_augment_transform', 'TrivialAugmentWide', 'create_policy',
     'image_size', 'check_choice', 'check_probabilities', 'color_jitter_factors', 'transforms_imagenet_eval',
-    'transforms_imagenet_train', 'transforms_noaug_train', 'create_transform',
+    'choose_policy', 'transforms_imagenet_train', 'transforms_noaug_train', 'create_transform',
     'HostChoices', 'DeviceChoices', 'RandomGeometry', 'CenterGeometry', 'Augmentation', 'create_augmentation',
     'BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'decode_header', 'cut_below', 'choose_factor',
     'Pixels',
-    'empty_rows', 'is_vertical_first', 'resize_into', 'apply_color', 'apply_flips', 'fill_with_pillow',
-    'fill_with_torch', 'HostStage',
+    'empty_rows', 'is_vertical_first', 'resize_into', 'apply_color', 'apply_flips', 'apply_policy',
+    'fill_with_pillow', 'fill_with_torch', 'HostStage',
+    'AugMixDataset', 'without_splits',
+    'as_settings', 'resolve_data_config', 'resolve_model_data_config', 'resolve_input_data_config',
     # one batch
     'fast_collate',
+    'rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target', 'mixup_target', 'MixChoices', 'Mixup',
+    'FastCollateMixup',
     'SampleKey', 'EpochSampler', 'Numbering',
     'watch', 'BufferPool',
-    'APPEARANCE', 'ERASING', 'color_matrices', 'change_batch', 'DeviceStage',
+    'choice_probabilities', 'PlannedBatch', 'ScheduledBatchSampler', 'create_batch_schedule',
+    'ScheduledTransformDataset',
+    'OrderedDistributedSampler', 'num_selected', 'repeated_order', 'RepeatAugSampler',
+    'HOST', 'APPEARANCE', 'ERASING', 'MIXING', 'color_matrices', 'change_batch', 'DeviceStage',
     'HostBatch', 'Replay', 'BatchMaker',
     'SharedMemory', 'pack', 'unpack', 'Slots', 'WorkerTraceback', 'portable_error', 'raise_first',
     'SideStream', 'map_tensors', 'move_to_device', 'iterate_ahead',
     'resize_weights', 'crop_batch', 'DeviceCache', 'CacheWorkers',
     'MAX_READERS', 'BufferError', 'DamagedBatch', 'seal', 'unseal', 'process_identity', 'parse_size', 'BatchStore',
     'join', 'leave', 'positions',
-    'Plan', 'connect', 'drop_reader', 'Producer',
+    'Plan', 'socket_path', 'connect', 'drop_reader', 'Producer',
     # a stream
     'Job', 'InlineWorkers', 'ThreadWorkers', 'check_threads',
     'ProcessWorkers',
     'resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader',
     'choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'BatchLoader',
     'numbering_of', 'batches_from', 'BufferReader',
+    'buffer_status', 'format_status', 'fill_levels', 'plot_levels', 'remove_buffer',
     'StreamLoader', 'CollatePresent', 'create_stream_loader',
-    'remove_stale', 'buffer_status', 'format_status', 'BatchBuffer',
+    'remove_stale', 'BatchBuffer',
+    'parts_of', 'check_batching', 'check_values', 'num_channels', 'statistics_of', 'refuse_together',
+    'check_together', 'refuse_later', 'check_loader',
     'create_loader',
+    'Recipe', 'list_recipes', 'get_recipe',
     'source_box', 'describe_choices', 'show_replay',
 ]

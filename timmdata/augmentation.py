@@ -5,14 +5,21 @@
 # %% auto #0
 __all__ = ['HostChoices', 'DeviceChoices', 'RandomGeometry', 'CenterGeometry', 'Augmentation', 'create_augmentation']
 
-# %% ../nbs/25_augmentation.ipynb #83657295
+# %% ../nbs/25_augmentation.ipynb #f3aeca56
 import math
 import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN
-from .transform_factory import check_choice, check_probabilities, color_jitter_factors, image_size
+from .image_ops import Policy
+from timmdata.transform_factory import (
+    check_choice,
+    check_probabilities,
+    choose_policy,
+    color_jitter_factors,
+    image_size,
+)
 from timmdata.transforms import (
     RandomCropOrPad,
     RandomResizedCropAndInterpolation,
@@ -21,18 +28,19 @@ from timmdata.transforms import (
     str_to_interp_mode,
 )
 
-# %% ../nbs/25_augmentation.ipynb #613d6bb4
+# %% ../nbs/25_augmentation.ipynb #8dad1553
 class HostChoices(NamedTuple):
     "What a worker does to one photograph."
     crop: tuple[int, int, int, int]   # top, left, height, width; pixels of the photograph
     size: tuple[int, int]   # height, width that the crop is resized to
     window: tuple[int, int]   # top, left of the result in it; negative where the result is padded
     interpolation: str   # of the resizing
+    ops: tuple = ()   # of the policy, in order; done to the flipped result
     blur: float = 0.   # standard deviation of a Gaussian blur, pixels of the result; 0: none
 
 
 class DeviceChoices(NamedTuple):
-    "What is done to the result, on the device."
+    "What is done to the result, on the device. (With a policy, the worker flips: a policy's steps come after it.)"
     hflip: bool = False   # left becomes right
     vflip: bool = False   # top becomes bottom
     color: tuple[tuple[str, float], ...] = ()   # (operation, factor), in order
@@ -42,7 +50,7 @@ class _Size(NamedTuple):
     "Looks like a PIL image to the functions that draw."
     size: tuple[int, int]   # width, height
 
-# %% ../nbs/25_augmentation.ipynb #415586d0
+# %% ../nbs/25_augmentation.ipynb #41dd9f52
 def _centre(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
     "Top and left of a window in the middle, rounded as torchvision's CenterCrop does; negative where it is larger."
     return tuple(round((edge - target) / 2) if edge >= target else -((target - edge) // 2)
@@ -60,7 +68,7 @@ def _unscaled(size: tuple[int, int], padding: int, height: int, width: int, rng:
     seen = max(top, 0), max(left, 0), bottom - max(top, 0), right - max(left, 0)
     return seen, (min(top, 0), min(left, 0))
 
-# %% ../nbs/25_augmentation.ipynb #db0db25e
+# %% ../nbs/25_augmentation.ipynb #94c47ae5
 class RandomGeometry:
     "The random crop of training. timm/data/transforms_factory.py."
 
@@ -105,7 +113,7 @@ class RandomGeometry:
         window = RandomCropOrPad.get_params(resized, self.size, rng) if is_random else _centre(resized, self.size)
         return HostChoices((0, 0, height, width), resized, window, interpolation)
 
-# %% ../nbs/25_augmentation.ipynb #a7ce4c54
+# %% ../nbs/25_augmentation.ipynb #90623450
 def _shorter_edge(height: int, width: int, edge: int) -> tuple[int, int]:
     "The size whose shorter edge is `edge`; the longer one is cut off as in torchvision's Resize."
     short, long = sorted((height, width))
@@ -150,7 +158,7 @@ class CenterGeometry:
         else: resized = tuple(self._keep_ratio.get_params(_Size((width, height))))
         return HostChoices((border, border, height, width), resized, _centre(resized, self.size), self.interpolation)
 
-# %% ../nbs/25_augmentation.ipynb #b1e1079d
+# %% ../nbs/25_augmentation.ipynb #e3c32183
 def _jitter_ranges(factors: tuple[float, ...] | None) -> list[tuple[str, float, float]]:
     "Operation, lowest and highest factor of those that change anything."
     names = ('brightness', 'contrast', 'saturation')
@@ -160,9 +168,9 @@ def _jitter_ranges(factors: tuple[float, ...] | None) -> list[tuple[str, float, 
         ranges.append(('hue', -factors[3], factors[3]))
     return [(name, low, high) for name, low, high in ranges if low < high]
 
-# %% ../nbs/25_augmentation.ipynb #177c75d2
-class Augmentation:
-    "All settings of the pixels; draws the choices of one sample."
+# %% ../nbs/25_augmentation.ipynb #f47941c0
+class _AugmentationSettings:
+    "All settings of the pixels."
 
     def __init__(self,
         geometry: RandomGeometry | CenterGeometry,   # from `RandomGeometry` or `CenterGeometry`
@@ -175,6 +183,8 @@ class Augmentation:
         gaussian_blur_prob: float = 0.,   # 0..1, of a blur
         fill: Sequence[int] = (0,),   # 0..255, colour where the window reaches beyond the photograph
         padding_mode: str = 'constant',   # what is there: 'constant', 'edge', 'reflect' or 'symmetric'
+        policy: Policy | None = None,   # of further steps, such as `RandAugment`; None: there are none
+        num_splits: int = 1,   # views of each sample: one only cropped and flipped, others of the same crop
     ):
         check_choice('padding_mode', padding_mode, ('constant', 'edge', 'reflect', 'symmetric'))
         check_probabilities(hflip=hflip, vflip=vflip, color_jitter_prob=color_jitter_prob,
@@ -184,39 +194,68 @@ class Augmentation:
         self.grayscale_prob, self.gaussian_blur_prob = grayscale_prob, gaussian_blur_prob
         self.color_jitter = _jitter_ranges(color_jitter_factors(color_jitter))
         self.color_jitter_prob = 1. if color_jitter_prob is None else color_jitter_prob
-
-    def host_choices(self,
-        height: int,   # of the photograph, pixels
-        width: int,   # of the photograph, pixels
-        rng: random.Random,   # of the sample
-    ) -> HostChoices:
-        "Draw the crop and the blur."
-        choices = self.geometry(height, width, rng)
-        is_blurred = self.gaussian_blur_prob and rng.random() < self.gaussian_blur_prob
-        return choices._replace(blur=rng.uniform(0.1, 2.)) if is_blurred else choices   # as torchvision's GaussianBlur
-
-    def device_choices(self,
-        rng: random.Random,   # of the sample, another one than the host's
-    ) -> DeviceChoices:
-        "Draw flips and colours."
-        flips, color = [bool(p) and rng.random() < p for p in (self.hflip, self.vflip)], []
-        if self.color_jitter and (self.color_jitter_prob == 1 or rng.random() < self.color_jitter_prob):
-            color = [(name, rng.uniform(low, high)) for name, low, high in self.color_jitter]
-            rng.shuffle(color)
-        if self.grayscale_prob and rng.random() < self.grayscale_prob: color.append(('grayscale', 0.))
-        return DeviceChoices(*flips, tuple(color))
-
-    @property
-    def changes_pixels(self) -> bool:
-        "Whether the device has anything to do beyond normalising."
-        return bool(self.hflip or self.vflip or self.changes_color)
+        self.policy, self.num_splits = policy, num_splits
 
     @property
     def changes_color(self) -> bool:
         "Whether colours are changed."
         return bool(self.color_jitter or self.grayscale_prob)
 
-# %% ../nbs/25_augmentation.ipynb #d62bb83b
+    @property
+    def changes_pixels(self) -> bool:
+        "Whether the device has anything to do beyond normalising."
+        return bool((self.hflip or self.vflip) and not self.policy or self.changes_color)
+
+    def device_half(self,
+        choices: DeviceChoices,   # of a sample
+    ) -> DeviceChoices:
+        "What of it is left to the device: with a policy, no flips."
+        return choices._replace(hflip=False, vflip=False) if self.policy else choices
+
+# %% ../nbs/25_augmentation.ipynb #36539a27
+class Augmentation(_AugmentationSettings):
+    "Draws the choices of one sample."
+
+    def host_choices(self,
+        height: int,   # of the photograph, pixels
+        width: int,   # of the photograph, pixels
+        rng: random.Random,   # of the sample
+        own: random.Random | None = None,   # of this view of it; None: `rng`
+        is_clean: bool = False,   # the view that is cropped and flipped only
+    ) -> HostChoices:
+        "Draw the crop, the policy's steps and the blur."
+        choices, own = self.geometry(height, width, rng), own or rng
+        if is_clean or not (self.policy or self.gaussian_blur_prob): return choices
+        ops = self.policy.draw(own) if self.policy else ()
+        is_blurred = self.gaussian_blur_prob and own.random() < self.gaussian_blur_prob
+        blur = own.uniform(0.1, 2.) if is_blurred else 0.   # as torchvision's GaussianBlur
+        return choices._replace(ops=ops, blur=blur)
+
+    def device_choices(self,
+        rng: random.Random,   # of the sample, another one than the host's
+        own: random.Random | None = None,   # of this view of it; None: `rng`
+        is_clean: bool = False,   # the view that is cropped and flipped only
+    ) -> DeviceChoices:
+        "Draw flips and colours."
+        flips, color, own = [bool(p) and rng.random() < p for p in (self.hflip, self.vflip)], [], own or rng
+        if is_clean: return DeviceChoices(*flips)
+        if self.color_jitter and (self.color_jitter_prob == 1 or own.random() < self.color_jitter_prob):
+            color = [(name, own.uniform(low, high)) for name, low, high in self.color_jitter]
+            own.shuffle(color)
+        if self.grayscale_prob and own.random() < self.grayscale_prob: color.append(('grayscale', 0.))
+        return DeviceChoices(*flips, tuple(color))
+
+    def rngs(self,
+        key: Any,   # `SampleKey` of the sample
+        seed: int,   # of the run
+        sequence: int,   # of the sample's numbers
+    ) -> tuple[random.Random, random.Random, bool]:
+        "The generator of a sample, that of its view, and whether that is the clean one."
+        split = key.view % self.num_splits
+        if not split: return (rng := key.rng(seed, sequence)), rng, self.num_splits > 1
+        return key._replace(view=key.view - split).rng(seed, sequence), key.rng(seed, sequence), False
+
+# %% ../nbs/25_augmentation.ipynb #8081af27
 def create_augmentation(
     input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
     is_training: bool = False,   # random in place of evaluation's
@@ -230,6 +269,7 @@ def create_augmentation(
     color_jitter_prob: float | None = None,   # 0..1, of the jitter; None: always
     grayscale_prob: float = 0.,   # 0..1, of a conversion to grey
     gaussian_blur_prob: float = 0.,   # 0..1, of a blur
+    auto_augment: str | Policy | None = None,   # such as 'rand-m9-mstd0.5'; color_jitter then is for 3-Augment only
     interpolation: str = 'bilinear',   # a name; 'random' in training for bilinear or bicubic
     crop_pct: float | None = None,   # evaluation: input size / size that is resized to; None: 0.875
     crop_mode: str | None = None,   # evaluation: 'center', 'squash' or 'border'; None: 'center'
@@ -237,14 +277,16 @@ def create_augmentation(
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,   # 0..1 per channel, the colour of the borders of 'border'
     crop_padding: int = 0,   # 'rc': pixels that the crop may reach beyond the photograph
     padding_mode: str | None = None,   # of training: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: as timm
+    num_splits: int = 1,   # of training: views of each sample, the first one clean
 ) -> Augmentation:
     "Make the augmentation that timm's words describe."
     size = image_size(input_size)
     if is_training and not no_aug:
         geometry = RandomGeometry(train_crop_mode or 'rrc', size, scale, ratio, interpolation, crop_padding)
         if padding_mode is None: padding_mode = 'constant' if train_crop_mode == 'rc' else 'reflect'
+        policy, color_jitter = choose_policy(auto_augment, size, mean, interpolation, color_jitter)
         return Augmentation(geometry, size, hflip, vflip, color_jitter, color_jitter_prob, grayscale_prob,
-                            gaussian_blur_prob, padding_mode=padding_mode)
+                            gaussian_blur_prob, padding_mode=padding_mode, policy=policy, num_splits=num_splits)
     if no_aug:
         interpolation = 'bilinear' if interpolation == 'random' else interpolation
         return Augmentation(CenterGeometry(size, crop_pct=1., interpolation=interpolation), size)

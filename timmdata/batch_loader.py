@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'BatchLoader']
 
-# %% ../nbs/43_batch_loader.ipynb #a1c5a303
+# %% ../nbs/43_batch_loader.ipynb #85074f49
 import multiprocessing
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any
 
 import torch
@@ -100,7 +100,7 @@ def choose_num_workers(
     if workers == 'auto' and most > _MOST_THREADS and number == _MOST_THREADS: return most, f'{cores} cores'
     return number, 'measured ' + ', '.join(f'{number}: {speed:.0f}/s' for number, speed in speeds.items())
 
-# %% ../nbs/43_batch_loader.ipynb #5ab97ef0
+# %% ../nbs/43_batch_loader.ipynb #97938274
 class _Setup:
     "What the loop is made of."
 
@@ -122,6 +122,7 @@ class _Setup:
         settings: dict[str, str] | None = None,   # that a state must agree with: name → value
         adopts_seed: bool = False,   # a state may bring another seed, because none was asked for
         cache_device: torch.device | None = None,   # where all images are kept; then there are no workers
+        schedule: Any = None,   # input and batch size of each batch, as `ScheduledBatchSampler`; None: always the same
     ):
         self.maker, self.sampler, self.batch_size, self.drop_last = maker, sampler, batch_size, drop_last
         self.num_workers, self.workers, self.why = num_workers, workers, ''
@@ -129,7 +130,7 @@ class _Setup:
         self.pin, self.pin_batches = pin, pin_batches
         self._process_settings = dict(num_threads=threads_per_worker, multiprocessing_context=multiprocessing_context,
                                       init=init)
-        self.settings, self.adopts_seed = settings or {}, adopts_seed
+        self.settings, self.adopts_seed, self.schedule = settings or {}, adopts_seed, schedule
         self.cache_device, self._cache = cache_device, None
         self._workers, self._progress, self._fingerprint = None, None, None
 
@@ -143,9 +144,29 @@ class _Setup:
         "The user's collate function."
         return self.maker.collate_fn
 
+# %% ../nbs/43_batch_loader.ipynb #4f6bfb1c
+class _Batches(_Setup):
+    "Which samples are in which batch."
+
     def __len__(self) -> int:
+        if self.schedule is not None: return len(self.schedule.plan(self.sampler.epoch))
         full, rest = divmod(len(self.sampler), self.batch_size)
         return full + bool(rest and not self.drop_last)
+
+    def batches(self,
+        epoch: int,   # which pass over the data
+        start: int = 0,   # samples of all ranks that were used before
+    ) -> Iterator[list[SampleKey]]:
+        "The samples of each batch of this rank: so many of the sampler's as the batch size or the schedule says."
+        if self.schedule is None:
+            keys, least = self.sampler.keys(epoch, start), self.batch_size if self.drop_last else 1
+            while len(batch := list(islice(keys, self.batch_size))) >= least: yield batch
+            return
+        plan, used = self.schedule.plan(epoch), -(-start // self.sampler.num_replicas)   # samples of this rank
+        ends = accumulate(planned.batch_size for planned in plan)
+        rest = [(planned.choice, min(planned.batch_size, end - used)) for planned, end in zip(plan, ends) if end > used]
+        keys = self.sampler.keys(epoch, start, share=sum(size for _, size in rest))
+        for choice, size in rest: yield [key._replace(choice=choice) for key in islice(keys, size)]
 
     def __iter__(self) -> Iterator: return (host.batch for host in self.host_batches())
 
@@ -156,8 +177,8 @@ class _Setup:
         self.sampler.set_epoch(epoch)
         self._progress = None
 
-# %% ../nbs/43_batch_loader.ipynb #b85dd877
-class _Workers(_Setup):
+# %% ../nbs/43_batch_loader.ipynb #05133ecf
+class _Workers(_Batches):
     "Starting and ending the workers."
 
     def _start(self) -> InlineWorkers | ThreadWorkers | ProcessWorkers | CacheWorkers:
@@ -173,8 +194,9 @@ class _Workers(_Setup):
         if is_shared and keys: check_threads(self.maker, keys[0])
         if self.workers == 'processes':
             ahead = self.num_workers * self.prefetch_factor
-            return ProcessWorkers(self.maker, self.num_workers, self.maker.batch_bytes(self.batch_size), ahead + 3,
-                                  pin=self.pin, **self._process_settings)
+            sizes = self.schedule.batch_sizes if self.schedule else [self.batch_size]
+            room = max(self.maker.batch_bytes(size, choice) for choice, size in enumerate(sizes))
+            return ProcessWorkers(self.maker, self.num_workers, room, ahead + 3, pin=self.pin, **self._process_settings)
         return ThreadWorkers(self.maker, self.num_workers, self.pin)
 
     def close(self):
@@ -182,34 +204,33 @@ class _Workers(_Setup):
         workers, self._workers = self._workers, None
         if workers is not None: workers.close()
 
-# %% ../nbs/43_batch_loader.ipynb #e0d0f8db
+# %% ../nbs/43_batch_loader.ipynb #e212f597
 class _Loop(_Workers):
     "One pass over the data after the other."
 
     def host_batches(self) -> Iterator[HostBatch]:
         "One pass: batches with the keys of their samples; those in which every sample was skipped are left out."
         self._progress = epoch, start = self.sampler.epoch, self.sampler.start
-        return self._loop(iter(self.sampler), epoch, start)
+        self.sampler.epoch, self.sampler.start = epoch + 1, 0
+        return self._loop(self.batches(epoch, start), epoch, start)
 
     def _pinned(self, made: HostBatch) -> HostBatch:
         if not self.pin_batches: return made
         return made._replace(batch=map_tensors(torch.Tensor.pin_memory, made.batch))
 
-    def _loop(self, keys: Iterator[SampleKey], epoch: int, position: int) -> Iterator[HostBatch]:
+    def _loop(self, batches: Iterator[list[SampleKey]], epoch: int, position: int) -> Iterator[HostBatch]:
         workers, jobs, host = self._workers or self._start(), deque(), []
         if self.persistent_workers: self._workers = workers
         ahead = self.prefetch_factor * (self.num_workers if workers.name == 'processes' else 1)
         self._progress = epoch, position
-        least = self.batch_size if self.drop_last else 1
         try:
             while True:
-                while len(jobs) < ahead and len(batch := list(islice(keys, self.batch_size))) >= least:
-                    jobs.append(workers.submit(batch))
+                for batch in islice(batches, ahead - len(jobs)): jobs.append(workers.submit(self.maker.views(batch)))
                 if host: yield host.pop()   # the consumer alone holds it
                 if not jobs: break
                 job = jobs.popleft()
                 made = workers.take(job, self.timeout)
-                position += len(job.keys) * self.sampler.num_replicas
+                position += len(job.keys) // self.maker.num_splits * self.sampler.num_replicas
                 self._progress = epoch, position
                 if made is not None: host.append(self._pinned(made)._replace(position=position))
                 del made, job
@@ -256,7 +277,7 @@ class _State(_Loop):
         self.set_epoch(state['epoch'])
         self.sampler.start = state['position']
 
-# %% ../nbs/43_batch_loader.ipynb #4873ca88
+# %% ../nbs/43_batch_loader.ipynb #d757a121
 class BatchLoader(_State):
     "Batches of a map-style dataset, made by workers, in the order of a sampler; it can be saved, resumed and replayed."
 
@@ -268,10 +289,10 @@ class BatchLoader(_State):
         "Make a batch or a sample again, exactly as it was, with the choices that were drawn."
         if (batch is None) == (index is None): raise TypeError('give batch= or index=, one of them')
         if batch is None: keys = [SampleKey(range(len(self.dataset))[index], epoch)]
-        else: keys = list(islice(self.sampler.keys(epoch), batch * self.batch_size, (batch + 1) * self.batch_size))
+        else: keys = next(islice(self.batches(epoch), batch, None), ())
         if not keys: raise IndexError(f'there is no batch {batch} in epoch {epoch}: there are {len(self)}')
         inline = InlineWorkers(self.maker) if self.cache_device is None else self._start()
-        host = inline.take(inline.submit(keys))
+        host = inline.take(inline.submit(self.maker.views(keys)))
         if host is None: raise ValueError('every sample of this batch was skipped')
         if self.maker.host_stage is None: return Replay(host.batch, host.keys, None, None)
         host_choices, choices = (list(map(f, host.keys)) for f in (self.maker.host_choices, self.maker.choices))

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HostBatch', 'Replay', 'BatchMaker']
 
-# %% ../nbs/34_batches.ipynb #12615958
+# %% ../nbs/34_batches.ipynb #92f2dc4f
 import copy
 import math
 from collections.abc import Callable, Sequence
@@ -29,13 +29,14 @@ from timmdata.any_dataset import (
 from .augmentation import DeviceChoices, HostChoices
 from .collate import fast_collate
 from .dataset import ImageDataset
-from .device_stage import APPEARANCE, DeviceStage
+from .device_stage import APPEARANCE, HOST, DeviceStage
 from .fast_decode import Pixels
 from .host_stage import HostStage, empty_rows
+from .mixup import MixChoices
 from .samplers import SampleKey
-from .seeding import KeyedRandom, sample_seed
+from .seeding import sample_seed
 
-# %% ../nbs/34_batches.ipynb #a4c9b0a6
+# %% ../nbs/34_batches.ipynb #1de05406
 class HostBatch(NamedTuple):
     "What a worker made."
     batch: Any   # (images, target, …) or a dict
@@ -49,10 +50,11 @@ class Replay(NamedTuple):
     keys: list[SampleKey]   # of its samples
     host_choices: list[HostChoices] | None   # crops; None with a transform of the user's
     device_choices: list[DeviceChoices] | None   # flips and colours; None with a transform of the user's
+    mix_choices: MixChoices | None = None   # with mixing: how
 
-# %% ../nbs/34_batches.ipynb #ee0c1ecb
+# %% ../nbs/34_batches.ipynb #03f653f9
 class _MakerSettings:
-    "What a batch is made of, and the room that it needs."
+    "What a batch is made of."
 
     def __init__(self,
         dataset: Dataset,   # map-style
@@ -64,10 +66,12 @@ class _MakerSettings:
         all_here: bool = False,   # flips and colours are done by the host stage as well
         device_stage: DeviceStage | None = None,   # run by the worker; None: the images stay uint8
         size: tuple[int, int] = (0, 0),   # height, width that `transform` is expected to give
+        host_stages: Sequence[HostStage] = (),   # for the choices of an input size; none: `host_stage`
     ):
         self.dataset, self.seed, self.host_stage, self.channels = dataset, seed, host_stage, channels
+        self.host_stages = tuple(host_stages) or (host_stage,)
         self.transform, self.collate_fn, self.all_here, self.keys_globals = transform, collate_fn, all_here, True
-        self.device_stage, self.size = device_stage, size if host_stage is None else host_stage.augmentation.size
+        self.device_stage, self.size = device_stage, size
 
     def for_threads(self) -> 'BatchMaker':
         "A copy that leaves the global generators alone, since threads share them."
@@ -83,18 +87,39 @@ class _MakerSettings:
         copied.seed, copied.device_stage = seed, self.device_stage and self.device_stage.with_seed(seed)
         return copied
 
+# %% ../nbs/34_batches.ipynb #e954de21
+class _Room(_MakerSettings):
+    "The room that a batch needs."
+
+    @property
+    def num_splits(self) -> int:
+        "Views of each sample in a batch."
+        return 1 if self.host_stage is None else self.host_stage.augmentation.num_splits
+
+    def views(self,
+        keys: Sequence[SampleKey],   # of the samples
+    ) -> list[SampleKey]:
+        "The keys of all views of the samples, first views first."
+        if self.num_splits == 1: return list(keys)
+        splits = range(self.num_splits)
+        return [key._replace(view=key.view * len(splits) + split) for split in splits for key in keys]
+
     def new_rows(self,
         num: int,   # samples
         memory: torch.Tensor | None = None,   # uint8 memory that is large enough; None: new
+        choice: int = 0,   # of an input size
     ) -> torch.Tensor | None:   # uint8 (N, C, H, W), channels-last; None if rows are not used
         "Room for the images of a batch."
-        return self.host_stage and empty_rows(num, self.channels, self.host_stage.augmentation.size, memory)
+        if self.host_stage is None: return None
+        return empty_rows(num, self.channels, self.host_stages[choice].augmentation.size, memory)
 
     def batch_bytes(self,
         batch_size: int,   # samples
+        choice: int = 0,   # of an input size
     ) -> int:
         "Room for the images of a batch in shared memory; 0 if their size is not known."
-        numbers = batch_size * self.channels * math.prod(self.size)
+        size = self.size if self.host_stage is None else self.host_stages[choice].augmentation.size
+        numbers = batch_size * self.num_splits * self.channels * math.prod(size)
         if self.host_stage is None: return numbers * 4   # it may give float32
         return numbers * (1 if self.device_stage is None else 5)   # uint8 rows, and float32 images beside them
 
@@ -106,13 +131,8 @@ class _MakerSettings:
         name = leaf.filename(index) if isinstance(leaf, ImageDataset) else type(leaf).__name__
         return f'index {key.index} of the dataset ({name}), epoch {key.epoch}'
 
-# %% ../nbs/34_batches.ipynb #b42e2c9f
-def _rng(seed: int, key: SampleKey, sequence: int = 0) -> KeyedRandom:
-    "The generator of a sample."
-    return KeyedRandom(seed, key.epoch, key.index, key.view, sequence)
-
-
-def _global_numbers(maker: _MakerSettings, key: SampleKey) -> AbstractContextManager:
+# %% ../nbs/34_batches.ipynb #ba339110
+def _global_numbers(maker: _Room, key: SampleKey) -> AbstractContextManager:
     "A block in which the global generators belong to the sample, unless threads share them."
     if not maker.keys_globals: return nullcontext()
     return sample_numbers(sample_seed(maker.seed, key.epoch, key.index, key.view), maker.transform)
@@ -135,19 +155,28 @@ def _explain(error: Exception, what: str):
         'a worker process cannot use the GPU: the dataset gives CPU tensors, '
         'the loader moves whole batches to the device')
 
-# %% ../nbs/34_batches.ipynb #da1bca8e
-class _SampleLoading(_MakerSettings):
-    "Loads one sample, by key."
+# %% ../nbs/34_batches.ipynb #c966afb4
+class _RowFilling(_Room):
+    "Fills the row of one sample."
 
     def choices(self,
         key: SampleKey,   # of the sample
     ) -> DeviceChoices:
         "The flips and colours of a sample."
-        return self.host_stage.augmentation.device_choices(_rng(self.seed, key, APPEARANCE))
+        augmentation = self.host_stage.augmentation
+        return augmentation.device_choices(*augmentation.rngs(key, self.seed, APPEARANCE))
 
     def _fill(self, key: SampleKey, row: torch.Tensor, pixels: Pixels) -> torch.Tensor:
-        self.host_stage(pixels, row, _rng(self.seed, key), self.choices(key) if self.all_here else None)
+        stage, here = self.host_stages[key.choice], None
+        if self.all_here: here = self.choices(key)
+        elif stage.augmentation.policy: here = self.choices(key)._replace(color=())   # it flips before its steps
+        rng, own, is_clean = stage.augmentation.rngs(key, self.seed, HOST)
+        stage(pixels, row, rng, here, own, is_clean)
         return row
+
+# %% ../nbs/34_batches.ipynb #1a61a1ae
+class _SampleLoading(_RowFilling):
+    "Loads one sample, by key."
 
     def load(self,
         key: SampleKey,   # of the sample
@@ -180,7 +209,7 @@ class _SampleLoading(_MakerSettings):
         if sample is None or self.device_stage is None or self.collate_fn is None: return sample
         return with_image(sample, self.device_stage(row[None], [key])[0])   # for the user's collate function
 
-# %% ../nbs/34_batches.ipynb #29641b88
+# %% ../nbs/34_batches.ipynb #c26fc39d
 class BatchMaker(_SampleLoading):
     "Loads samples by key and makes batches of them; one object for all workers."
 
@@ -207,7 +236,7 @@ class BatchMaker(_SampleLoading):
             if self.device_stage is None: samples = [with_image(s, row) for s, row in zip(samples, rows)]
         if self.collate_fn is not None: return HostBatch(self.collate_fn(samples), keys)
         batch = fast_collate(samples, images=rows)
-        if self.device_stage is not None: batch = with_image(batch, self.device_stage(sample_image(batch), keys))
+        if self.device_stage is not None: batch = self.device_stage.on_batch(batch, keys)
         return HostBatch(batch, keys)
 
     def host_choices(self,
@@ -218,7 +247,8 @@ class BatchMaker(_SampleLoading):
         if gives_bytes(leaf):
             pixels, *_ = leaf.load(index, lambda data: Pixels(data, leaf.input_img_mode, leaf.exif_transpose))
         else: pixels = Pixels(self.photograph(key), mode=None)
-        return self.host_stage.augmentation.host_choices(pixels.height, pixels.width, _rng(self.seed, key))
+        augmentation = self.host_stages[key.choice].augmentation
+        return augmentation.host_choices(pixels.height, pixels.width, *augmentation.rngs(key, self.seed, HOST))
 
     def photograph(self,
         key: SampleKey,   # of the sample

@@ -31,7 +31,7 @@ from .samplers import Numbering
 from .shared_memory import pack, raise_first
 from .side_stream import map_tensors
 
-# %% ../nbs/44_buffer_reader.ipynb #28cf4c43
+# %% ../nbs/44_buffer_reader.ipynb #e6c0a1ef
 def numbering_of(
     loader: BatchLoader,   # that makes the batches
     repeats: int = 1,   # as in `Numbering`
@@ -39,10 +39,9 @@ def numbering_of(
 ) -> Numbering:
     "Number the batches of a loader from where it stands."
     sampler = loader.sampler
-    length = len(sampler.data_source if sampler.sampler is None else sampler.sampler)
     start = sampler.start if repeats == 1 else 0   # with echo, positions count deliveries
     ranks = sampler.num_replicas
-    return Numbering(sampler.epoch, start, length, loader.batch_size, ranks, loader.drop_last, repeats, window)
+    return Numbering(sampler.epoch, start, sampler.length, loader.batch_size, ranks, loader.drop_last, repeats, window)
 
 
 def batches_from(
@@ -191,18 +190,19 @@ class _Opening(_Making):
         self.loader.set_epoch(epoch)
         sampler.start = position
 
-# %% ../nbs/44_buffer_reader.ipynb #86317ff8
+# %% ../nbs/44_buffer_reader.ipynb #b4655433
 class _Connecting(_Opening):
     "Reaching a producer, or starting one."
 
     def _connect(self) -> Any:
         "Reach the producer; start one if there is none."
-        ended = 0
+        ended, began = 0, time.monotonic()
         while (found := connect(self.store)) is None:
             self.store.check()
             if self._start_producer(): ended += 1
             else: time.sleep(0.02)   # somebody's producer does not listen yet, or is about to end
-            if ended > 5: raise BufferError(f'the producer of {self.directory} does not start')
+            if ended > 5 or time.monotonic() - began > 60:
+                raise BufferError(f'the producer of {self.directory} does not start, or cannot be reached')
         return found
 
     def _start_producer(self) -> bool:

@@ -25,7 +25,7 @@ import torch
 
 from .shared_memory import pack, unpack
 
-# %% ../nbs/38_buffer_store.ipynb #ecbb771c
+# %% ../nbs/38_buffer_store.ipynb #98f0974f
 class BufferError(RuntimeError):
     "A buffer cannot be used: it belongs to other settings, does not fit, or is damaged."
 
@@ -58,6 +58,7 @@ _SLOT = np.dtype([('entry', np.int64), ('check', np.uint32), ('meta', np.uint32)
 _READER = np.dtype([('name', 'S40'), ('owner', np.int64, 2), ('acked', np.int64), ('seen', np.float64),
                     ('held', np.int32, 8)])   # cells for slots that it holds: slot + 1, or 0
 MAX_READERS = 32   # of one store
+_SIZES = 'slots', 'payload', 'meta'   # batches, bytes, bytes
 
 # %% ../nbs/38_buffer_store.ipynb #b55dc208
 def process_identity(
@@ -103,7 +104,7 @@ def _mapped(path: Path, num_bytes: int) -> mmap.mmap:
         if os.fstat(file.fileno()).st_size < num_bytes: raise BufferError(f'{path} is cut short: discard the buffer')
         return mmap.mmap(file.fileno(), num_bytes)
 
-# %% ../nbs/38_buffer_store.ipynb #9acd6561
+# %% ../nbs/38_buffer_store.ipynb #ecdc913e
 class _Files:
     "The files of a store, mapped into memory."
 
@@ -112,12 +113,13 @@ class _Files:
     ):
         self.directory = Path(directory)
         path = self.directory/'identity.json'
-        try: self.identity = json.loads(path.read_text())
+        try:
+            self.identity = json.loads(path.read_text())
+            self.num_slots, self.slot_bytes, self.meta_bytes = (self.identity['store'][size] for size in _SIZES)
         except (FileNotFoundError, NotADirectoryError):
             raise BufferError(f'there is no buffer in {self.directory}') from None
-        except ValueError: raise BufferError(f'{path} is damaged: discard the buffer') from None
-        sizes = self.identity['store']
-        self.num_slots, self.slot_bytes, self.meta_bytes = sizes['slots'], sizes['payload'], sizes['meta']
+        except (ValueError, LookupError, TypeError, AttributeError):
+            raise BufferError(f'{path} is damaged: discard the buffer') from None
         self._slots = _mapped(self.directory/'slots', self.num_slots * (self.slot_bytes + self.meta_bytes))
         self._memory = torch.frombuffer(self._slots, dtype=torch.uint8).view(self.num_slots, -1)
         sizes = [_CONTROL.itemsize, _SLOT.itemsize * self.num_slots, _READER.itemsize * MAX_READERS]
@@ -185,7 +187,7 @@ class _Slots(_Files):
         "Empty a slot."
         self.slots['entry'][slot] = 0
 
-# %% ../nbs/38_buffer_store.ipynb #98a2c260
+# %% ../nbs/38_buffer_store.ipynb #ea399a88
 class BatchStore(_Slots):
     "Batches by number, in slots. One process writes, any may read."
 
@@ -210,7 +212,7 @@ class BatchStore(_Slots):
         except BaseException:
             for name in ('slots', 'control'): (directory/name).unlink(missing_ok=True)
             raise
-        store = dict(slots=num_slots, payload=slot_bytes, meta=meta_bytes)
+        store = dict(zip(_SIZES, (num_slots, slot_bytes, meta_bytes)))
         (directory/'identity.new').write_text(json.dumps({**identity, 'store': store}))
         os.replace(directory/'identity.new', directory/'identity.json')
         return cls(directory)

@@ -160,13 +160,13 @@ class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
         if self.on_error != 'raise': lines.append(f'on_error: {self.on_error}')
         return '\n    '.join([f'{type(self).__name__}', *lines])
 
-# %% ../nbs/15_dataset.ipynb #b50e76a2
+# %% ../nbs/15_dataset.ipynb #f0612da9
 class IterableImageDataset(_ImageLoading, torch.utils.data.IterableDataset):
     "Images from a stream reader; yields `(PIL.Image, target)`, transformed if transforms are given."
 
     def __init__(self,
         root: str | os.PathLike | None = None,   # where a named reader finds its data
-        reader: Any = None,   # an iterable of (bytes, file or image, target)
+        reader: Any = None,   # an iterable of (bytes, file or image, target); or a name: 'wds/…', 'hfids/…'
         split: str | None = 'train',   # for a named reader
         input_img_mode: str | None = 'RGB',   # Pillow mode of the images; None: as in the file
         transform: Callable | None = None,   # called on the image
@@ -175,17 +175,23 @@ class IterableImageDataset(_ImageLoading, torch.utils.data.IterableDataset):
         exif_transpose: bool = False,   # as in `ImageDataset`
         background: tuple[int, int, int] | None = None,   # as in `ImageDataset`
         on_error: str = 'raise',   # unreadable sample: 'raise' or 'skip'
+        **kwargs,   # for a named reader: class_map, is_training, batch_size, num_samples, seed, repeats, target_key, …
     ):
         self._check(on_error, background)
         if on_error == 'replace':
             raise ValueError("on_error='replace' needs samples with an index: use 'raise' or 'skip' with a stream")
         if reader is None: raise TypeError('reader is missing: an iterable of (bytes, target)')
-        if isinstance(reader, str):
-            raise NotImplementedError(f'stream reader {reader!r} is not offered yet: pass a reader object')
+        if isinstance(reader, str): reader = create_reader(reader, root, split, **kwargs)
+        elif kwargs: raise TypeError(f'{", ".join(kwargs)} cannot be given together with a reader object')
         self.root, self.split, self.reader, self.on_error = root, split, reader, on_error
         self.load_bytes, self.input_img_mode = load_bytes, input_img_mode
         self.transform, self.target_transform, self.background = transform, target_transform, background
         self.exif_transpose, self._ledger = exif_transpose, BadSampleLedger()
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        "Class name → index; empty if the reader has no classes."
+        return getattr(self.reader, 'class_to_idx', {})
 
     def __iter__(self) -> Iterator[tuple]:
         worker = torch.utils.data.get_worker_info()

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['resize_weights', 'crop_batch', 'DeviceCache', 'CacheWorkers']
 
-# %% ../nbs/37_device_cache.ipynb #133c558b
+# %% ../nbs/37_device_cache.ipynb #9f143a72
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +19,10 @@ from torchvision.transforms.v2 import functional as F
 from .any_dataset import as_pil_image, gives_bytes, leaves, locate, sample_image, with_image
 from .augmentation import Augmentation, HostChoices
 from .batches import BatchMaker, HostBatch
-from .device_stage import _one_thread
+from .device_stage import HOST, _one_thread
 from .fast_decode import Pixels
 from .host_stage import is_vertical_first
 from .samplers import SampleKey
-from .seeding import KeyedRandom
 
 # %% ../nbs/37_device_cache.ipynb #24e8b701
 def _cubic(x: torch.Tensor) -> torch.Tensor:
@@ -208,7 +207,7 @@ class DeviceCache:
             f'{device} has {_room(device) / 1e9:.1f} GB: leave cache out')
         self.images = torch.empty((num, *shape), dtype=torch.uint8, device=device)
 
-# %% ../nbs/37_device_cache.ipynb #1c86ce49
+# %% ../nbs/37_device_cache.ipynb #2b9d0d7c
 class CacheWorkers:
     "Makes batches of cached images, on their device."
     name, num_workers = 'cache', 0
@@ -233,8 +232,7 @@ class CacheWorkers:
         keys = [key for key in job.keys if cache.rows[key.index] >= 0]
         if not keys: return None
         height, width = cache.images.shape[2:]
-        choices = [augmentation.host_choices(height, width, KeyedRandom(maker.seed, key.epoch, key.index, key.view))
-                   for key in keys]
+        choices = [augmentation.host_choices(height, width, key.rng(maker.seed, HOST)) for key in keys]
         at = [cache.rows[key.index] for key in keys]
         with _one_thread(): images = cache.images[torch.tensor(at, device=cache.images.device)]
         rows = crop_batch(images, choices, augmentation)

@@ -5,19 +5,19 @@
 # %% auto #0
 __all__ = ['create_loader']
 
-# %% ../nbs/46_loader.ipynb #c76fdca9
+# %% ../nbs/46_loader.ipynb #aeb48acd
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from numbers import Integral
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import distributed
-from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDataset, Sampler, Subset, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 from torchvision.transforms import v2
 
 from .any_dataset import as_pil_image
+from .augmix_dataset import without_splits
 from .augmentation import Augmentation, create_augmentation
 from .batch_loader import BatchLoader
 from .batches import BatchMaker
@@ -27,51 +27,27 @@ from .collate import fast_collate
 from .constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .device_stage import DeviceStage
 from .host_stage import HostStage
+from .image_ops import Policy
 from .labels import classes_of
-from .prefetch import PrefetchLoader, adapt_statistics, resolve_device
+from timmdata.loader_settings import (
+    check_batching,
+    check_loader,
+    check_together,
+    check_values,
+    num_channels,
+    refuse_later,
+    statistics_of,
+)
+from .mixup import FastCollateMixup, Mixup
+from .prefetch import PrefetchLoader, resolve_device
 from .random_erasing import create_erasing
 from .samplers import EpochSampler
+from .scheduled_sampler import ScheduledBatchSampler, create_batch_schedule
 from .seeding import seed_all
 from .stream_loader import CollatePresent, StreamLoader, create_stream_loader
-from .transform_factory import check_choice, create_transform, image_size
+from .transform_factory import create_transform, image_size
 
-# %% ../nbs/46_loader.ipynb #dac408f2
-def _check_batching(dataset: Dataset, batch_size: int, num_workers: int | str, is_training: bool, worker_seeding: Any):
-    "Errors that would otherwise appear at the first batch, or never."
-    if not (callable(worker_seeding) or worker_seeding in ('all', 'part')):
-        raise ValueError(f"worker_seeding={worker_seeding!r}: allowed are 'all', 'part' or a function "
-                         "of the worker's info")
-    for name, value, least in (('batch_size', batch_size, 1), ('num_workers', num_workers, 0)):
-        if name == 'num_workers' and value == 'auto': continue
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise ValueError(f'{name}={value!r}: give a whole number, {least} or more')
-    is_map_style = hasattr(dataset, '__getitem__') and hasattr(dataset, '__len__')
-    if not is_map_style and not isinstance(dataset, IterableDataset):
-        raise TypeError(f'dataset is a {type(dataset).__name__}: '
-                        'give a Dataset with __len__ and __getitem__, or an IterableDataset')
-    if not is_training and any(getattr(part, 'on_error', None) == 'replace' for part in _parts(dataset)):
-        raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
-
-
-def _parts(dataset: Any) -> list[Any]:
-    "The dataset and those inside it, such as in torch's Subset and ConcatDataset."
-    inside = [dataset.dataset] if isinstance(dataset, Subset) else []
-    if isinstance(dataset, (ConcatDataset, ChainDataset)): inside = list(dataset.datasets)
-    return [dataset, *(part for one in inside for part in _parts(one))]
-
-
-def _check_values(seed: int | None, use_prefetcher: bool, img_dtype: torch.dtype, fp16: bool, color_jitter_mode: str,
-                  scales_in_evaluation: bool):
-    "Errors in values that are used late."
-    check_choice('color_jitter_mode', color_jitter_mode, ('fused', 'exact'))
-    if seed is not None and not (isinstance(seed, Integral) and -2**63 <= seed < 2**63):
-        raise ValueError(f'seed={seed!r}: give a whole number of at most 64 bits')
-    if scales_in_evaluation: raise ValueError('dct_scaling=True is for training: evaluation decodes in full')
-    if not use_prefetcher and (fp16 or img_dtype != torch.float32):
-        asked = torch.float16 if fp16 else img_dtype
-        raise ValueError(f'{asked} images need the prefetcher: without it, they are float32')
-
-# %% ../nbs/46_loader.ipynb #30460e8d
+# %% ../nbs/46_loader.ipynb #42e82ab0
 def _init_worker(worker_id: int, worker_seeding: Callable):
     "timm's hook: the user's function seeds a worker, for readers that draw numbers; every sample is seeded by itself."
     seed_all(worker_seeding(get_worker_info()))
@@ -81,92 +57,122 @@ def _worker_hook(worker_seeding: str | Callable) -> Callable | None:
     return partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None
 
 
-def _check_cache(cache: str | None, dataset: Dataset, color_jitter_mode: str, **own: Any):
-    "Errors of a cache: it keeps decoded images, which this library's own pipeline then crops."
-    if cache is None: return
-    check_choice('cache', cache, ('device',))
-    if isinstance(dataset, IterableDataset):
-        raise ValueError(f'cache={cache!r} needs samples with an index, not a stream')
-    given = [name for name, value in own.items() if value]
-    if color_jitter_mode == 'exact': given.append("color_jitter_mode='exact'")
-    if given: raise ValueError(f'cache={cache!r} cannot be had together with {", ".join(given)}')
-
-# %% ../nbs/46_loader.ipynb #d302a00e
 def _buffered(loader: BatchLoader | StreamLoader, buffer: str | Mapping[str, Any]) -> tuple[BatchBuffer, int]:
     "The loader with a buffer before it, and the seed, which may be that of a buffer that is there already."
-    if isinstance(loader, StreamLoader): raise ValueError('a buffer needs samples with an index, not a stream')
-    if loader.cache_device is not None: raise ValueError('buffer= and cache= cannot be had together')
+    check_loader(loader)
     made = BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
     return made, made.seed
 
 
 def _given(value: bool | None, default: bool) -> bool: return default if value is None else value
 
-
-def _refuse(**later: Any):
-    "Settings that timm has and this version has not."
-    for name, value in later.items():
-        if value: raise NotImplementedError(f'{name}={value} is not offered yet: leave it out')
-
-
-def _statistics(mean: Any, std: Any, channels: int, transform: Any) -> tuple:
-    "Mean and std for each channel; both None leave images as a transform of the user's gives them."
-    if mean is not None and std is not None: return adapt_statistics(mean, std, channels)
-    if mean is None and std is None and transform is not None: return None, None
-    raise ValueError(f'mean={mean}, std={std}: give both; None for both is for a transform of yours that normalises')
+# %% ../nbs/46_loader.ipynb #62aaf6ed
+_PIXELS = ('is_training', 'no_aug', 'train_crop_mode', 'scale', 'ratio', 'hflip', 'vflip', 'color_jitter',
+           'color_jitter_prob', 'grayscale_prob', 'gaussian_blur_prob', 'auto_augment', 'interpolation', 'crop_pct',
+           'crop_mode', 'crop_border_pixels', 'mean', 'crop_padding', 'padding_mode')   # what transforms are made of
+_COMMON = ('batch_size', 'drop_last', 'num_workers', 'timeout', 'prefetch_factor', 'multiprocessing_context',
+           'persistent_workers')   # what both kinds of loaders are made of
+_TRAINING = ('dct_scaling', 'num_aug_repeats', 'num_aug_splits', 'input_size_choices', 'mixup')   # not for evaluation
 
 
-def _num_channels(input_size: int | Sequence[int], mean: float | Sequence[float]) -> int:
-    "The channels that `input_size` names, else as many as mean has values; one value may stand for 3."
-    if isinstance(input_size, (tuple, list)) and len(input_size) == 3: return input_size[0]
-    return len(mean) if isinstance(mean, Sequence) else 3
+def _some(asked: SimpleNamespace, names: Sequence[str]) -> dict: return {name: getattr(asked, name) for name in names}
 
-# %% ../nbs/46_loader.ipynb #a17b8ef1
-def _make_sampler(
-    dataset: Dataset, sampler: Sampler | None, shuffle: bool, is_distributed: bool, seed: int, settings: dict,
-) -> EpochSampler:
+
+def _check(asked: SimpleNamespace):
+    "Refuse wrong settings; views and mixing that were asked for in timm's way are asked for in this library's way."
+    asked.dataset, asked.num_aug_splits = without_splits(asked.dataset, asked.num_aug_splits)
+    is_stream, in_workers = isinstance(asked.dataset, IterableDataset), not asked.use_prefetcher
+    if isinstance(asked.collate_fn, FastCollateMixup) and asked.transform is None and not (is_stream and in_workers):
+        asked.collate_fn, asked.mixup = None, asked.collate_fn
+    for_training = _some(asked, _TRAINING)
+    check_batching(**_some(asked, ('dataset', 'batch_size', 'num_workers', 'is_training', 'worker_seeding')))
+    check_values(**_some(asked, ('seed', 'use_prefetcher', 'img_dtype', 'fp16', 'color_jitter_mode')),
+                 for_training={} if asked.is_training else for_training)
+    refuse_later(tf_preprocessing=asked.tf_preprocessing)
+    check_together(asked.dataset, asked.cache, **for_training, transform=asked.transform, collate_fn=asked.collate_fn,
+                   auto_augment=asked.auto_augment, color_jitter_mode=asked.color_jitter_mode == 'exact')
+    if asked.mixup is not None and in_workers and (asked.transform is not None or is_stream):
+        raise ValueError('mixup= without the prefetcher needs samples with an index and no transform of yours: '
+                         'give a FastCollateMixup as collate_fn')
+    if asked.class_to_idx is not None: check_class_map(classes_of(asked.dataset), asked.class_to_idx)
+
+# %% ../nbs/46_loader.ipynb #f1ba1528
+def _resolve(asked: SimpleNamespace):
+    "Add what follows from the settings."
+    asked.size, asked.channels = image_size(asked.input_size), num_channels(asked.input_size, asked.mean)
+    asked.mean, asked.std = statistics_of(asked.mean, asked.std, asked.channels, asked.transform)
+    asked.device = resolve_device(asked.device) if asked.use_prefetcher else torch.device('cpu')
+    asked.draws_seed, is_random = asked.seed is None, asked.is_training and not asked.no_aug
+    if asked.draws_seed:   # all ranks must agree
+        asked.seed = 0 if asked.distributed else int(torch.randint(2**62, (), generator=asked.generator))
+    in_order = asked.sampler is not None or isinstance(asked.dataset, IterableDataset)
+    asked.shuffle = _given(asked.shuffle, asked.is_training and not in_order)
+    asked.dct_scaling = _given(asked.dct_scaling, is_random and asked.cache is None)
+    asked.drop_last = _given(asked.drop_last, asked.is_training)
+    asked.pin = _given(asked.pin_memory, asked.device.type == 'cuda')
+    asked.init, asked.batch_size = _worker_hook(asked.worker_seeding), int(asked.batch_size)
+    asked.persistent_workers = asked.persistent_workers or asked.use_multi_epochs_loader
+    asked.erasing = dict(re_prob=asked.re_prob if is_random else 0., re_mode=asked.re_mode, re_count=asked.re_count,
+                         re_num_splits=(asked.num_aug_splits or 2) if asked.re_split else 0)
+
+# %% ../nbs/46_loader.ipynb #7a1b7eba
+def _make_stream_loader(asked: SimpleNamespace) -> StreamLoader:
+    "The loader of a stream."
+    transform = asked.transform
+    if transform is None: transform = v2.Compose([as_pil_image, create_transform(
+        asked.size, std=asked.std, use_prefetcher=asked.use_prefetcher, **_some(asked, _PIXELS), **asked.erasing)])
+    collate, generator = CollatePresent(asked.collate_fn or fast_collate), torch.Generator().manual_seed(asked.seed)
+    order = asked.shuffle, asked.sampler, asked.distributed   # which a stream refuses
+    return create_stream_loader(asked.dataset, transform, asked.seed, *order, dict(
+        **_some(asked, _COMMON), collate_fn=collate, pin_memory=asked.pin, worker_init_fn=asked.init,
+        generator=generator))
+
+# %% ../nbs/46_loader.ipynb #4cb5991b
+def _make_sampler(asked: SimpleNamespace) -> EpochSampler:
     "The order of the samples: the user's, this rank's share, or all."
-    if sampler is not None and (shuffle or is_distributed):
-        raise ValueError(f'a sampler decides the order: leave out {"shuffle" if shuffle else "distributed"}')
-    world = (distributed.get_world_size(), distributed.get_rank()) if is_distributed else (1, 0)
-    order = EpochSampler(dataset, shuffle, seed, sampler, *world)
-    if settings['drop_last'] and 0 < len(order) < settings['batch_size']:
-        raise ValueError(f'{len(order)} samples do not fill one batch of {settings["batch_size"]}, '
+    if asked.sampler is not None and (asked.shuffle or asked.distributed):
+        raise ValueError(f'a sampler decides the order: leave out {"shuffle" if asked.shuffle else "distributed"}')
+    world = (distributed.get_world_size(), distributed.get_rank()) if asked.distributed else (1, 0)
+    order = EpochSampler(asked.dataset, asked.shuffle, asked.seed, asked.sampler, *world, asked.num_aug_repeats)
+    if asked.input_size_choices is None and asked.drop_last and 0 < len(order) < asked.batch_size:
+        raise ValueError(f'{len(order)} samples do not fill one batch of {asked.batch_size}, '
                          'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
     return order
 
-# %% ../nbs/46_loader.ipynb #c6876f05
-def _make_stream_loader(dataset: IterableDataset, asked: SimpleNamespace, order: tuple, settings: dict) -> StreamLoader:
-    "The loader of a stream; `order` holds shuffle, sampler and distributed, which a stream refuses."
-    transform = asked.transform
-    if transform is None: transform = v2.Compose([as_pil_image, create_transform(
-        asked.size, std=asked.std, use_prefetcher=asked.use_prefetcher, **asked.pixels, **asked.erasing)])
-    collate, generator = CollatePresent(asked.collate_fn or fast_collate), torch.Generator().manual_seed(asked.seed)
-    return create_stream_loader(dataset, transform, asked.seed, *order, dict(
-        **settings, collate_fn=collate, pin_memory=asked.pin, worker_init_fn=asked.init, generator=generator))
 
-# %% ../nbs/46_loader.ipynb #591f4468
-def _make_batch_loader(
-    dataset: Dataset, asked: SimpleNamespace, order: EpochSampler, backend: str | None, dct_scaling: bool,
-    color_jitter_mode: str, channels_last: bool, settings: dict,
-) -> tuple[BatchLoader, Augmentation | None]:
+def _make_schedule(asked: SimpleNamespace, order: EpochSampler) -> ScheduledBatchSampler | None:
+    "The plan of batches of several sizes."
+    if asked.input_size_choices is None: return None
+    words = 'batch_choice_', 'batch_schedule_', 'batch_size', 'num_batches'
+    names = [name for name in vars(asked) if name.startswith(words)]
+    return create_batch_schedule(order, input_size_choices=asked.input_size_choices, channels=asked.channels,
+                                 drop_last=asked.drop_last, **_some(asked, names))
+
+# %% ../nbs/46_loader.ipynb #6ca6cbce
+def _make_batch_loader(asked: SimpleNamespace) -> tuple[BatchLoader, Augmentation | None]:
     "The loader of a map-style dataset, and the augmentation that is left to the device."
-    seed, transform, collate_fn, host = asked.seed, asked.transform, asked.collate_fn, None
-    if transform is None: host = HostStage(create_augmentation(asked.size, **asked.pixels), backend, dct_scaling)
-    all_here = collate_fn is not None or color_jitter_mode == 'exact'
+    order, pixels, hosts = _make_sampler(asked), _some(asked, _PIXELS), [None]
+    schedule, splits = _make_schedule(asked, order), max(1, asked.num_aug_splits)
+    if asked.transform is None: hosts = [
+        HostStage(create_augmentation(size, **pixels, num_splits=splits), asked.backend, asked.dct_scaling)
+        for size in (schedule.input_sizes if schedule else [asked.size])]
+    host, all_here = hosts[0], asked.collate_fn is not None or asked.color_jitter_mode == 'exact'
     on_device = host.augmentation if host and not all_here else None
     normalise = None if asked.use_prefetcher or host is None else DeviceStage(
-        asked.mean, asked.std, torch.float32, on_device, create_erasing(**asked.erasing), seed, channels_last)
-    maker = BatchMaker(dataset, seed, host, asked.channels, transform, collate_fn, all_here, normalise, asked.size)
-    must_agree = dict(**asked.pixels, **asked.erasing, size=asked.size, std=asked.std, backend=host and host.backend,
-                      dct_scaling=dct_scaling, color_jitter_mode=color_jitter_mode, transform=type(transform).__name__,
-                      cached=settings['cache_device'] is not None)
-    loader = BatchLoader(maker, order, init=asked.init, pin=asked.pin and asked.use_prefetcher,
-                         pin_batches=asked.pin and not asked.use_prefetcher,
-                         settings={name: str(value) for name, value in must_agree.items()}, **settings)
-    return loader, on_device
+        asked.mean, asked.std, torch.float32, on_device, create_erasing(**asked.erasing), asked.seed,
+        asked.channels_last, asked.mixup)
+    maker = BatchMaker(asked.dataset, asked.seed, host, asked.channels, asked.transform, asked.collate_fn, all_here,
+                       normalise, asked.size, hosts)
+    must_agree = dict(**pixels, **asked.erasing, **_some(asked, ('size', 'std', 'dct_scaling', 'color_jitter_mode',
+                      'mixup', 'num_aug_splits', 'num_aug_repeats')), backend=host and host.backend,
+                      transform=type(asked.transform).__name__, cached=asked.cache is not None, schedule=schedule)
+    return BatchLoader(
+        maker, order, init=asked.init, pin=asked.pin and asked.use_prefetcher, workers=asked.workers,
+        pin_batches=asked.pin and not asked.use_prefetcher, threads_per_worker=asked.threads_per_worker,
+        adopts_seed=asked.draws_seed, cache_device=asked.device if asked.cache else None, schedule=schedule,
+        settings={name: str(value) for name, value in must_agree.items()}, **_some(asked, _COMMON)), on_device
 
-# %% ../nbs/46_loader.ipynb #a9235a45
+# %% ../nbs/46_loader.ipynb #b69e9cbe
 def create_loader(
     dataset: Dataset,   # gives (image, target, …) or dicts with 'image'; map-style or a stream
     input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
@@ -177,7 +183,7 @@ def create_loader(
     re_prob: float = 0.,   # 0..1, probability of random erasing
     re_mode: str = 'const',   # 'const', 'rand' or 'pixel'
     re_count: int = 1,   # erased rectangles at most
-    re_split: bool = False,   # keep the first half of each batch free of erasing
+    re_split: bool = False,   # keep the first half of each batch, or the clean views, free of erasing
     train_crop_mode: str | None = None,   # 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc'
     scale: tuple[float, float] | None = None,   # area of the random crop, share; None: the crop mode's default
     ratio: tuple[float, float] | None = None,   # aspect of the random crop; None: the crop mode's default
@@ -187,9 +193,9 @@ def create_loader(
     color_jitter_prob: float | None = None,   # 0..1, of the jitter; None: always
     grayscale_prob: float = 0.,   # 0..1, of a conversion to grey
     gaussian_blur_prob: float = 0.,   # 0..1, of a blur
-    auto_augment: str | None = None,   # policies: not offered yet
-    num_aug_repeats: int = 0,   # not offered yet
-    num_aug_splits: int = 0,   # not offered yet
+    auto_augment: str | Policy | None = None,   # such as 'rand-m9-mstd0.5'; color_jitter then is for 3-Augment only
+    num_aug_repeats: float = 0,   # times that a sample comes in a row, with other pixels; an epoch stays as long
+    num_aug_splits: int = 0,   # views of each sample in a batch: clean ones first, then the same crops augmented
     interpolation: str = 'bilinear',   # a name; 'random' in training for bilinear or bicubic
     mean: float | Sequence[float] = IMAGENET_DEFAULT_MEAN,   # per channel, for pixels in 0..1
     std: float | Sequence[float] = IMAGENET_DEFAULT_STD,   # per channel
@@ -208,15 +214,15 @@ def create_loader(
     persistent_workers: bool = True,   # keep the workers between epochs
     worker_seeding: str | Callable = 'all',   # a function seeds what a stream's reader draws; samples have own seeds
     tf_preprocessing: bool = False,   # not offered
-    input_size_choices: Sequence | None = None,   # scheduled input sizes: not offered yet
-    batch_size_choices: Sequence[int] | None = None,   # of scheduled sizes: has no effect without them
-    batch_choice_weights: Sequence[float] | None = None,   # likewise
-    batch_choice_seed: int = 0,   # likewise
-    batch_choice_schedule: str = 'constant',   # likewise
-    batch_schedule_epochs: int | None = None,   # likewise
-    batch_schedule_spread: float = 0.65,   # likewise
-    batch_schedule_random_mix: float = 0.1,   # likewise
-    num_batches: int | None = None,   # likewise
+    input_size_choices: Sequence | None = None,   # another input size for each batch; as in `create_batch_schedule`
+    batch_size_choices: Sequence[int] | None = None,   # samples in a batch, for each of these sizes
+    batch_choice_weights: Sequence[float] | None = None,   # of the sizes; None: all alike
+    batch_choice_seed: int = 0,   # of the plans
+    batch_choice_schedule: str = 'constant',   # or 'progressive': from the first size to the last
+    batch_schedule_epochs: int | None = None,   # progressive: epochs until the last size
+    batch_schedule_spread: float = 0.65,   # progressive: width of the bell, in sizes
+    batch_schedule_random_mix: float = 0.1,   # progressive: share of uniform draws, 0..1
+    num_batches: int | None = None,   # in every epoch, with input_size_choices; None: as many as the samples fill
     transform: Callable | None = None,   # your own pipeline, in place of the one that the settings describe
     seed: int | None = None,   # of order, pixels and erasing; None: drawn from `generator`
     shuffle: bool | None = None,   # None: in training
@@ -237,41 +243,15 @@ def create_loader(
     cache: str | None = None,   # 'device': keep all images there as uint8; for small ones, of one size
     class_to_idx: Mapping[str, int] | None = None,   # classes that the dataset must have, such as training's
     buffer: str | Mapping[str, Any] | None = None,   # a capacity such as '30GB', or arguments of `BatchBuffer`
+    mixup: Mixup | None = None,   # mixes images and targets on the device; `FastCollateMixup` as collate_fn does, too
 ) -> PrefetchLoader | BatchLoader | StreamLoader:   # of images (N, C, H, W) in img_dtype on the device, and targets
     "Make a loader of normalised batches. For samples with an index, the seed alone decides them, not the workers."
-    _check_batching(dataset, batch_size, num_workers, is_training, worker_seeding)
-    _check_values(seed, use_prefetcher, img_dtype, fp16, color_jitter_mode, bool(dct_scaling) and not is_training)
-    _refuse(num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices,
-            auto_augment=auto_augment, tf_preprocessing=tf_preprocessing)
-    _check_cache(cache, dataset, color_jitter_mode, transform=transform, collate_fn=collate_fn, dct_scaling=dct_scaling)
-    if class_to_idx is not None: check_class_map(classes_of(dataset), class_to_idx)
-    size, channels = image_size(input_size), _num_channels(input_size, mean)
-    mean, std = _statistics(mean, std, channels, transform)
-    device = resolve_device(device) if use_prefetcher else torch.device('cpu')
-    is_stream, is_random, draws_seed = isinstance(dataset, IterableDataset), is_training and not no_aug, seed is None
-    if draws_seed: seed = 0 if distributed else int(torch.randint(2**62, (), generator=generator))   # ranks must agree
-    if shuffle is None: shuffle = is_training and sampler is None and not is_stream
-    dct_scaling, drop_last = _given(dct_scaling, is_random and cache is None), _given(drop_last, is_training)
-    erasing = dict(re_prob=re_prob if is_random else 0., re_mode=re_mode, re_count=re_count, re_num_splits=2 * re_split)
-    pixels = dict(is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale, ratio=ratio,
-                  hflip=hflip, vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob,
-                  grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob, interpolation=interpolation,
-                  crop_pct=crop_pct, crop_mode=crop_mode, crop_border_pixels=crop_border_pixels, mean=mean,
-                  crop_padding=crop_padding, padding_mode=padding_mode)
-    common = dict(batch_size=int(batch_size), drop_last=drop_last, num_workers=num_workers, timeout=timeout,
-                  prefetch_factor=prefetch_factor, multiprocessing_context=multiprocessing_context,
-                  persistent_workers=persistent_workers or use_multi_epochs_loader)
-    asked = SimpleNamespace(size=size, channels=channels, mean=mean, std=std, pixels=pixels, erasing=erasing, seed=seed,
-                            use_prefetcher=use_prefetcher, collate_fn=collate_fn, init=_worker_hook(worker_seeding),
-                            transform=transform, pin=device.type == 'cuda' if pin_memory is None else pin_memory)
-    if is_stream: loader, on_device = _make_stream_loader(dataset, asked, (shuffle, sampler, distributed), common), None
-    else:
-        common.update(workers=workers, threads_per_worker=threads_per_worker, adopts_seed=draws_seed,
-                      cache_device=device if cache else None)
-        order = _make_sampler(dataset, sampler, shuffle, distributed, seed, common)
-        loader, on_device = _make_batch_loader(
-            dataset, asked, order, backend, dct_scaling, color_jitter_mode, channels_last, common)
-    if buffer is not None: loader, seed = _buffered(loader, buffer)
+    asked = SimpleNamespace(**locals())
+    _check(asked)
+    _resolve(asked)
+    if isinstance(dataset, IterableDataset): loader, on_device = _make_stream_loader(asked), None
+    else: loader, on_device = _make_batch_loader(asked)
+    if buffer is not None: loader, asked.seed = _buffered(loader, buffer)
     if not use_prefetcher: return loader
-    return PrefetchLoader(loader, mean, std, channels, device, img_dtype, fp16, **erasing, seed=seed,
-                          augmentation=on_device, channels_last=channels_last)
+    return PrefetchLoader(loader, asked.mean, asked.std, asked.channels, asked.device, img_dtype, fp16, **asked.erasing,
+                          seed=asked.seed, augmentation=on_device, channels_last=channels_last, mixup=asked.mixup)

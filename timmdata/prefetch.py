@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader']
 
-# %% ../nbs/42_prefetch.ipynb #ab3d182b
+# %% ../nbs/42_prefetch.ipynb #ab2694a0
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,6 +17,7 @@ from .augmentation import Augmentation
 from .batches import HostBatch, Replay
 from .constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .device_stage import DeviceStage
+from .mixup import Mixup
 from .random_erasing import create_erasing
 from .samplers import EpochSampler, SampleKey
 from .side_stream import SideStream, iterate_ahead, move_to_device
@@ -67,7 +68,7 @@ def adapt_statistics(
     if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
     return mean, std
 
-# %% ../nbs/42_prefetch.ipynb #d28208fb
+# %% ../nbs/42_prefetch.ipynb #6262eb75
 def _keys_of_images(num: int, keys: Sequence[SampleKey]) -> Sequence[SampleKey]:
     "One key for each image, also where the collate function made several views of a sample, first views first."
     views, left = divmod(num, len(keys))
@@ -79,11 +80,9 @@ def _stage(batch: Any, keys: Sequence[SampleKey], device: torch.device, stage: D
     "Everything that is done to one batch on the device."
     if not isinstance(batch, (tuple, list, Mapping)):
         raise TypeError(f'a batch is (images, target, …) or a dict, got {type(batch).__name__}')
-    first = 'image' if isinstance(batch, Mapping) else 0
-    batch = move_to_device(batch, device)
-    images = stage(batch[first], _keys_of_images(len(batch[first]), keys))
-    if isinstance(batch, Mapping): return {**batch, first: images}
-    return batch._replace(**{batch._fields[0]: images}) if hasattr(batch, '_fields') else (images, *batch[1:])
+    images = batch['image' if isinstance(batch, Mapping) else 0]
+    staged = stage.on_batch(move_to_device(batch, device), _keys_of_images(len(images), keys))
+    return type(batch)(*staged) if hasattr(batch, '_fields') else staged
 
 
 def _with_keys(loader: Iterable, epoch: int) -> Iterator[HostBatch]:
@@ -104,7 +103,7 @@ def _new_stream(loader: Iterable, device: torch.device) -> SideStream | None:
     is_there = getattr(loader, 'cache_device', None) is not None   # nothing is copied, so nothing can overlap
     return None if is_there or device.type not in ('cuda', 'xpu', 'npu') else SideStream(device)
 
-# %% ../nbs/42_prefetch.ipynb #b632c419
+# %% ../nbs/42_prefetch.ipynb #a9fafd6f
 class _LoaderProxy:
     "The attributes of the loader inside: `self.loader`."
 
@@ -126,21 +125,22 @@ class _LoaderProxy:
         dataset = getattr(self.loader, 'dataset', None)
         return dataset.dataset if isinstance(dataset, TransformedIterableDataset) else dataset
 
-    def _collate_fn(self) -> Any:
+    def _mixing(self) -> Any:
+        if self.device_stage.mixup is not None: return self.device_stage.mixup
         collate_fn = getattr(self.loader, 'collate_fn', None)
         return getattr(collate_fn, 'collate_fn', collate_fn)   # `create_loader` wraps the user's
 
     @property
     def mixup_enabled(self) -> bool:
-        "Whether the collate function mixes samples."
-        return getattr(self._collate_fn(), 'mixup_enabled', False)
+        "Whether samples are mixed; False takes effect with the next batch that is made."
+        return getattr(self._mixing(), 'mixup_enabled', False)
 
     @mixup_enabled.setter
     def mixup_enabled(self, enabled: bool):
         "Switch the mixing on or off."
-        collate_fn = self._collate_fn()
-        if hasattr(collate_fn, 'mixup_enabled'): collate_fn.mixup_enabled = enabled
-        elif enabled: raise AttributeError("this loader's collate function does not mix samples")
+        mixing = self._mixing()
+        if hasattr(mixing, 'mixup_enabled'): mixing.mixup_enabled = enabled
+        elif enabled: raise AttributeError('this loader does not mix samples: give mixup= to create_loader')
 
 # %% ../nbs/42_prefetch.ipynb #e2a7d4c1
 class _EpochCounting(_LoaderProxy):
@@ -169,7 +169,7 @@ class _EpochCounting(_LoaderProxy):
         self.epoch = epoch + 1
         return epoch
 
-# %% ../nbs/42_prefetch.ipynb #51ac377f
+# %% ../nbs/42_prefetch.ipynb #a18ebddb
 class _Resuming(_EpochCounting):
     "A loader whose run can go on, and whose batches can be had again."
 
@@ -201,10 +201,13 @@ class _Resuming(_EpochCounting):
         index: int | None = None,   # of one sample, in place of a batch
     ) -> Replay:
         "Make a batch or a sample again, exactly as training saw it, with the choices that were drawn."
-        replayed = self.loader.replay(epoch, batch, index)
-        return replayed._replace(batch=_stage(replayed.batch, replayed.keys, self.device, self.device_stage))
+        replayed, stage = self.loader.replay(epoch, batch, index), self.device_stage
+        images = replayed.batch['image' if isinstance(replayed.batch, Mapping) else 0]
+        mix_choices = stage.mix_choices(_keys_of_images(len(images), replayed.keys), images.shape[2:])
+        batch = _stage(replayed.batch, replayed.keys, self.device, stage)
+        return replayed._replace(batch=batch, mix_choices=mix_choices)
 
-# %% ../nbs/42_prefetch.ipynb #d422e8a6
+# %% ../nbs/42_prefetch.ipynb #968dd5ec
 class PrefetchLoader(_Resuming):
     "Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams."
 
@@ -223,6 +226,7 @@ class PrefetchLoader(_Resuming):
         seed: int | None = None,   # of everything random; None: drawn from torch's global generator
         augmentation: Augmentation | None = None,   # flips and colours; None: there are none
         channels_last: bool = True,   # False: images that came channels-last become contiguous as (N, C, H, W)
+        mixup: Mixup | None = None,   # mixes images and targets; None: they are not mixed
     ):
         if (mean is None) != (std is None): raise ValueError('mean and std are given together, or both are None')
         self.loader, self.device, self.epoch = loader, resolve_device(device), 0   # counts where no sampler does
@@ -231,7 +235,7 @@ class PrefetchLoader(_Resuming):
         self.seed = int(torch.randint(2**62, ())) if seed is None else seed
         self.random_erasing = create_erasing(re_prob, re_mode, re_count, re_num_splits)
         self.device_stage = DeviceStage(self.mean, self.std, self.img_dtype, augmentation, self.random_erasing,
-                                        self.seed, channels_last)
+                                        self.seed, channels_last, mixup)
         self._progress, self._stream = None, None   # the stream is made at the first batch: a GPU is not touched before
 
     def _staged(self, host: HostBatch) -> HostBatch:

@@ -40,7 +40,7 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
         inbox.put(task)
         if task is None: return
 
-# %% ../nbs/41_processes.ipynb #8adcadde
+# %% ../nbs/41_processes.ipynb #f4a52b53
 def _serve(pipe: connection.Connection, maker: BatchMaker, slots: Slots, status: SharedMemory, info: dict,
            num_threads: int, init: Callable | None):
     "A worker process."
@@ -57,7 +57,7 @@ def _serve(pipe: connection.Connection, maker: BatchMaker, slots: Slots, status:
     while (task := inbox.get()) is not None:
         number, keys, slot, refused, is_careful = task
         memory = slots.view(slot)
-        rows = maker.new_rows(len(keys), memory)
+        rows = maker.new_rows(len(keys), memory, keys[0].choice)
         job = Job(keys, rows, refused)
         if num_threads > 1 and not is_careful:
             for place in range(len(keys)): tasks.put((job, place, report))

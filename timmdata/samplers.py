@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['SampleKey', 'EpochSampler', 'Numbering']
 
-# %% ../nbs/31_samplers.ipynb #0eaadbd9
+# %% ../nbs/31_samplers.ipynb #64fa480d
 from collections.abc import Iterator, Sequence, Sized
 from itertools import islice
 from typing import NamedTuple
@@ -13,14 +13,22 @@ from typing import NamedTuple
 import torch
 from torch.utils.data import Sampler
 
-from .seeding import sample_seed, seeded
+from .seeding import KeyedRandom, sample_seed, seeded
 
-# %% ../nbs/31_samplers.ipynb #5869fb4e
+# %% ../nbs/31_samplers.ipynb #30a87469
 class SampleKey(NamedTuple):
     "What a sampler sends to a worker in place of a bare index."
     index: int   # of the sample in its dataset
     epoch: int   # which pass over the data
     view: int = 0   # which of several versions of the sample
+    choice: int = 0   # which of several input sizes its batch has
+
+    def rng(self,
+        seed: int,   # of the run
+        sequence: int = 0,   # which of the sample's independent sequences: one for each purpose
+    ) -> KeyedRandom:
+        "The generator of the sample's random numbers."
+        return KeyedRandom(seed, self.epoch, self.index, self.view, sequence)
 
 
 def _order_of(sampler: Sampler, epoch: int, number: int) -> torch.Tensor:
@@ -28,9 +36,19 @@ def _order_of(sampler: Sampler, epoch: int, number: int) -> torch.Tensor:
     if hasattr(sampler, 'set_epoch'): sampler.set_epoch(epoch)   # torch's DistributedSampler needs it
     with seeded(number): return torch.tensor([int(index) for index in islice(sampler, len(sampler))], dtype=torch.int64)
 
-# %% ../nbs/31_samplers.ipynb #b4ef216a
-class EpochSampler(Sampler):
-    "All indexes of a dataset, or a rank's share, each with its epoch; shuffled anew in every epoch, or in order."
+
+def _occurrences(order: torch.Tensor) -> torch.Tensor | None:
+    "How often the sample at each place came before in the epoch; None if no sample comes twice."
+    sorting, count = torch.argsort(order, stable=True), torch.arange(len(order))
+    in_order = order[sorting]
+    is_new = torch.cat([torch.ones(1, dtype=torch.bool), in_order[1:] != in_order[:-1]])[:len(order)]
+    if is_new.all(): return None
+    since = count - torch.where(is_new, count, 0).cummax(0).values
+    return torch.empty_like(order).scatter_(0, sorting, since)
+
+# %% ../nbs/31_samplers.ipynb #185dbc13
+class _Order(Sampler):
+    "The order of all ranks' samples."
 
     def __init__(self,
         data_source: Sized,   # the dataset
@@ -39,9 +57,12 @@ class EpochSampler(Sampler):
         sampler: Sampler | None = None,   # a sampler of the user's; then it decides the order
         num_replicas: int = 1,   # ranks that share an epoch
         rank: int = 0,   # which of them this is
+        num_repeats: float = 0,   # times that a sample comes in a row, with other pixels; 0: once
     ):
+        if num_repeats and (num_repeats < 1 or sampler is not None):
+            raise ValueError(f'num_repeats={num_repeats}: give 1 or more, without a sampler')
         self.data_source, self.shuffle, self.seed, self.sampler = data_source, shuffle, seed, sampler
-        self.num_replicas, self.rank = num_replicas, rank
+        self.num_replicas, self.rank, self.num_repeats = num_replicas, rank, num_repeats
         self.epoch, self.start = 0, 0   # of the next pass: which, and after how many samples of all ranks it begins
 
     def set_epoch(self,
@@ -56,19 +77,37 @@ class EpochSampler(Sampler):
     ) -> Sequence[int]:
         "All indexes of an epoch, in order, of all ranks: a function of the seed and the epoch."
         if self.sampler is not None: return _order_of(self.sampler, epoch, sample_seed(self.seed, epoch, -2))
-        if not self.shuffle: return range(len(self.data_source))
-        number = sample_seed(self.seed, epoch, -1)   # -1: the order has no sample index
-        return torch.randperm(len(self.data_source), generator=torch.Generator().manual_seed(number))
+        order, number = range(len(self.data_source)), sample_seed(self.seed, epoch, -1)   # -1: no sample's index
+        if self.shuffle: order = torch.randperm(len(order), generator=torch.Generator().manual_seed(number))
+        if self.num_repeats <= 1: return order
+        return torch.as_tensor(order)[(torch.arange(self.length, dtype=torch.float64) / self.num_repeats).long()]
+
+    @property
+    def length(self) -> int:
+        "Samples of an epoch, of all ranks. With repeats, as many as without: others are left out, in turn."
+        if self.sampler is not None: return len(self.sampler)
+        size = len(self.data_source)
+        return size // 256 * 256 if self.num_repeats > 1 and size >= 256 else size   # timm/data/distributed_sampler.py
+
+# %% ../nbs/31_samplers.ipynb #75ae9d8c
+class EpochSampler(_Order):
+    "All indexes of a dataset, or a rank's share, each with its epoch; shuffled anew in every epoch, or in order."
 
     def keys(self,
         epoch: int,   # which pass over the data
         start: int = 0,   # samples of all ranks that were used before
+        share: int | None = None,   # samples of this rank, a next lap with the next view; None: to the epoch's end
     ) -> Iterator[SampleKey]:
-        "This rank's share of an epoch. The rest is dealt in turn; the first repeat where it does not come out even."
-        order = self.order(epoch)[start:]
-        share = -(-len(order) // self.num_replicas)
-        places = range(self.rank, share * self.num_replicas, self.num_replicas)
-        return (SampleKey(int(order[place % len(order)]), epoch) for place in places)
+        "This rank's share of an epoch, dealt in turn; it begins again where it does not suffice or come out even."
+        order, views, num_views = self.order(epoch), None, 1
+        if self.sampler is not None or self.num_repeats > 1: views = _occurrences(order)
+        if views is not None: num_views = int(views.max()) + 1
+        is_padded = share is None
+        if is_padded: share = -(-max(0, len(order) - start) // self.num_replicas)
+        for place in range(start + self.rank, start + share * self.num_replicas, self.num_replicas):
+            lap, place = divmod(place, len(order))
+            view = (0 if is_padded else lap * num_views) + (0 if views is None else int(views[place]))
+            yield SampleKey(int(order[place]), epoch, view)
 
     def __iter__(self) -> Iterator[SampleKey]:
         epoch, start = self.epoch, self.start
@@ -76,7 +115,7 @@ class EpochSampler(Sampler):
         return self.keys(epoch, start)
 
     def __len__(self) -> int:
-        return -(-len(self.data_source if self.sampler is None else self.sampler) // self.num_replicas)
+        return -(-self.length // self.num_replicas)
 
 # %% ../nbs/31_samplers.ipynb #0fb68926
 class _Numbers(NamedTuple):

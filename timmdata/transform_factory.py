@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['image_size', 'check_choice', 'check_probabilities', 'color_jitter_factors', 'transforms_imagenet_eval',
-           'transforms_imagenet_train', 'transforms_noaug_train', 'create_transform']
+           'choose_policy', 'transforms_imagenet_train', 'transforms_noaug_train', 'create_transform']
 
-# %% ../nbs/24_transform_factory.ipynb #f01030d5
+# %% ../nbs/24_transform_factory.ipynb #4885204b
 import math
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -15,7 +15,10 @@ from typing import Any
 from torchvision.transforms import GaussianBlur   # v2's differs from timm's pixels by 1 in 20,000
 from torchvision.transforms import v2
 
+from .augmix import create_augmix
+from .auto_augment import create_policy
 from .constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from .image_ops import Policy
 from .random_erasing import RandomErasing
 from timmdata.transforms import (
     CenterCropOrPad,
@@ -29,7 +32,7 @@ from timmdata.transforms import (
     str_to_interp_mode,
 )
 
-# %% ../nbs/24_transform_factory.ipynb #3e3fa26c
+# %% ../nbs/24_transform_factory.ipynb #f926970b
 def image_size(
     input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
 ) -> tuple[int, int]:   # height, width
@@ -70,13 +73,13 @@ def color_jitter_factors(
                          'or four (and hue), 0 or more')
     return factors
 
-# %% ../nbs/24_transform_factory.ipynb #a1df72a4
+# %% ../nbs/24_transform_factory.ipynb #8d8e2c3f
 def _to_tensor(mean: Sequence[float], std: Sequence[float], use_prefetcher: bool, normalize: bool) -> list[Callable]:
     "The end of every pipeline: uint8 for the prefetcher, or floats that are normalised here."
     if use_prefetcher or not normalize: return [MaybePILToTensor()]
     return [MaybeToTensor(), v2.Normalize(mean=list(mean), std=list(std))]
 
-# %% ../nbs/24_transform_factory.ipynb #6716cdf4
+# %% ../nbs/24_transform_factory.ipynb #0322349c
 def transforms_imagenet_eval(
     img_size: int | tuple[int, int] = 224,   # of the result, pixels; (height, width)
     crop_pct: float | None = None,   # img_size / size that is resized to; None: 0.875
@@ -106,7 +109,7 @@ def transforms_imagenet_eval(
     else: steps += [ResizeKeepRatio(scaled, interpolation=interpolation), v2.CenterCrop(size)]
     return v2.Compose(steps + _to_tensor(mean, std, use_prefetcher, normalize))
 
-# %% ../nbs/24_transform_factory.ipynb #822f8a12
+# %% ../nbs/24_transform_factory.ipynb #ebb92001
 def _random_crop(mode: str, size: tuple[int, int], scale: Any, ratio: Any, interpolation: str, crop_padding: int,
                  padding_mode: str | None) -> list[Callable]:
     "The crop of training; ranges of None are timm's defaults of the mode."
@@ -123,11 +126,29 @@ def _random_crop(mode: str, size: tuple[int, int], scale: Any, ratio: Any, inter
     return [resize, cut(size, padding_mode=padding_mode or 'reflect')]
 
 
+def choose_policy(
+    auto_augment: str | Policy | None,   # as in `create_policy` and `create_augmix`; None: no policy
+    img_size: tuple[int, int],   # height, width, pixels
+    mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,   # 0..1 per channel: the colour of what comes in from outside
+    interpolation: str = 'random',   # a name, or 'random' for bilinear or bicubic
+    color_jitter: float | Sequence[float] | None = None,   # that was asked for
+    force_color_jitter: bool = False,   # jitter colours beside the policy
+) -> tuple[Policy | None, Any]:   # and the color_jitter that remains
+    "The policy of a string. It takes the place of colour jitter, except 3-Augment. timm/data/transforms_factory.py."
+    if not auto_augment: return None, color_jitter
+    is_three, policy = '3a' in str(auto_augment), auto_augment
+    if isinstance(auto_augment, str):
+        create = create_augmix if auto_augment.startswith('augmix') else create_policy
+        policy = create(auto_augment, img_size, mean, interpolation)
+    return policy, color_jitter if is_three or force_color_jitter else None
+
+
 def _colour(
-    color_jitter: Any, color_jitter_prob: float | None, grayscale_prob: float, gaussian_blur_prob: float,
+    policy: Policy | None, color_jitter: Any, color_jitter_prob: float | None, grayscale_prob: float,
+    gaussian_blur_prob: float,
 ) -> list[Callable]:
-    "Colour changes, which run on the PIL image."
-    steps, factors = [], color_jitter_factors(color_jitter)
+    "A policy and colour changes, which run on the PIL image."
+    steps, factors = [policy] if policy else [], color_jitter_factors(color_jitter)
     if factors is not None:
         jitter = v2.ColorJitter(*factors)
         steps.append(jitter if color_jitter_prob is None else v2.RandomApply([jitter], p=color_jitter_prob))
@@ -136,7 +157,7 @@ def _colour(
         steps.append(v2.RandomApply([GaussianBlur(kernel_size=23)], p=gaussian_blur_prob))   # 23 as in timm
     return steps
 
-# %% ../nbs/24_transform_factory.ipynb #95073651
+# %% ../nbs/24_transform_factory.ipynb #92457757
 def transforms_imagenet_train(
     img_size: int | tuple[int, int] = 224,   # of the result, pixels; (height, width)
     scale: tuple[float, float] | None = None,   # area of the crop, share; None: 0.08..1 for 'rrc', else 0.8..1
@@ -148,7 +169,7 @@ def transforms_imagenet_train(
     color_jitter_prob: float | None = None,   # 0..1, of the jitter; None: always
     grayscale_prob: float = 0.,   # 0..1, of a conversion to grey
     gaussian_blur_prob: float = 0.,   # 0..1, of a blur
-    auto_augment: str | None = None,   # policies: not offered yet
+    auto_augment: str | Policy | None = None,   # such as 'rand-m9-mstd0.5'; color_jitter then is for 3-Augment only
     interpolation: str = 'random',   # a name, or 'random' for bilinear or bicubic
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,   # per channel, for pixels in 0..1
     std: Sequence[float] = IMAGENET_DEFAULT_STD,   # per channel
@@ -161,16 +182,18 @@ def transforms_imagenet_train(
     separate: bool = False,   # give three pipelines: crop and flip; colour; tensor
     crop_padding: int = 0,   # 'rc': pixels that the crop may reach beyond the image
     padding_mode: str | None = None,   # 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as timm
+    force_color_jitter: bool = False,   # jitter colours beside any policy
 ) -> v2.Compose | tuple[v2.Compose, v2.Compose, v2.Compose]:   # PIL image → tensor (C, H, W)
     "Build the training pipeline. timm/data/transforms_factory.py."
-    if auto_augment: raise NotImplementedError(f'auto_augment={auto_augment!r} is not offered yet: leave it out')
     check_probabilities(hflip=hflip, vflip=vflip, color_jitter_prob=color_jitter_prob, grayscale_prob=grayscale_prob,
                          gaussian_blur_prob=gaussian_blur_prob, re_prob=re_prob)
     geometry = _random_crop(train_crop_mode or 'rrc', image_size(img_size), scale, ratio, interpolation, crop_padding,
                             padding_mode)
     if hflip: geometry.append(v2.RandomHorizontalFlip(p=hflip))
     if vflip: geometry.append(v2.RandomVerticalFlip(p=vflip))
-    colour = _colour(color_jitter, color_jitter_prob, grayscale_prob, gaussian_blur_prob)
+    policy, color_jitter = choose_policy(
+        auto_augment, image_size(img_size), mean, interpolation, color_jitter, force_color_jitter)
+    colour = _colour(policy, color_jitter, color_jitter_prob, grayscale_prob, gaussian_blur_prob)
     final = _to_tensor(mean, std, use_prefetcher, normalize)
     # made in any case, because it checks its settings
     erasing = RandomErasing(re_prob, mode=re_mode, max_count=re_count, num_splits=re_num_splits)
@@ -178,7 +201,7 @@ def transforms_imagenet_train(
     if separate: return tuple(v2.Compose(steps or [v2.Identity()]) for steps in (geometry, colour, final))
     return v2.Compose(geometry + colour + final)
 
-# %% ../nbs/24_transform_factory.ipynb #53b31e11
+# %% ../nbs/24_transform_factory.ipynb #bd6f0c65
 def transforms_noaug_train(
     img_size: int | tuple[int, int] = 224,   # of the result, pixels; (height, width)
     interpolation: str = 'bilinear',   # a name; 'random' is taken as bilinear
@@ -192,7 +215,7 @@ def transforms_noaug_train(
     return transforms_imagenet_eval(img_size, crop_pct=1., interpolation=interpolation, mean=mean, std=std,
                                     use_prefetcher=use_prefetcher, normalize=normalize)
 
-# %% ../nbs/24_transform_factory.ipynb #1d48c73c
+# %% ../nbs/24_transform_factory.ipynb #f6a2d188
 def create_transform(
     input_size: int | Sequence[int] = 224,   # edge, (height, width) or (channels, height, width); pixels
     is_training: bool = False,   # random pipeline in place of evaluation's
@@ -206,7 +229,7 @@ def create_transform(
     color_jitter_prob: float | None = None,   # 0..1, of the jitter; None: always
     grayscale_prob: float = 0.,   # 0..1, of a conversion to grey
     gaussian_blur_prob: float = 0.,   # 0..1, of a blur
-    auto_augment: str | None = None,   # policies: not offered yet
+    auto_augment: str | Policy | None = None,   # such as 'rand-m9-mstd0.5'; color_jitter then is for 3-Augment only
     interpolation: str = 'bilinear',   # a name; 'random' in training for bilinear or bicubic
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,   # per channel, for pixels in 0..1
     std: Sequence[float] = IMAGENET_DEFAULT_STD,   # per channel

@@ -101,7 +101,7 @@ def _wait_for(
         raise RuntimeError(f'no batch within timeout={timeout} s; it waits for {"; ".join(names) or "a worker"}')
     return job.take()
 
-# %% ../nbs/40_workers.ipynb #6ed6e03a
+# %% ../nbs/40_workers.ipynb #038941bc
 class InlineWorkers:
     "Makes a batch when it is asked for, in the consumer's thread."
     name, num_workers = 'inline', 0
@@ -121,7 +121,7 @@ class InlineWorkers:
         timeout: float = 0.,   # seconds; 0: for ever
     ) -> HostBatch | None:
         "Wait for a batch and take it."
-        job.rows = self._pool.rows(len(job.keys))
+        job.rows = self._pool.rows(job.keys)
         for place in range(len(job.keys)): job.load(self.maker, place)
         return job.take()
 
@@ -133,7 +133,7 @@ class InlineWorkers:
 
     def close(self): "There is nothing to end."
 
-# %% ../nbs/40_workers.ipynb #79fb44c4
+# %% ../nbs/40_workers.ipynb #c8120645
 class _RowPool:
     "Rows for batches, in memory that is used again when the consumer has dropped the batch."
 
@@ -144,15 +144,16 @@ class _RowPool:
     ): self.maker, self.pin, self.max_free, self._pool, self._size = maker, pin, max_free, None, 0
 
     def rows(self,
-        num: int,   # samples
+        keys: Sequence[SampleKey],   # of the samples
     ) -> torch.Tensor | None:   # uint8 (N, C, H, W); None if the maker uses no rows
         "Rows for one batch."
         if self.maker.host_stage is None: return None
-        height, width = self.maker.host_stage.augmentation.size
+        num, choice = len(keys), keys[0].choice
+        height, width = self.maker.host_stages[choice].augmentation.size
         size = num * self.maker.channels * height * width
         if size > self._size: self._size, self._pool = size, BufferPool(
             lambda: torch.empty(size, dtype=torch.uint8, pin_memory=self.pin), self.max_free)
-        return self.maker.new_rows(num, self._pool.lease())
+        return self.maker.new_rows(num, self._pool.lease(), choice)
 
 # %% ../nbs/40_workers.ipynb #b559a147
 def _run_tasks(
@@ -193,7 +194,7 @@ def _stop(tasks: queue.SimpleQueue, threads: list[threading.Thread], jobs: weakr
         if thread is not threading.current_thread(): thread.join(max(0., deadline - time.monotonic()))
     for job in list(jobs): job.done.set()
 
-# %% ../nbs/40_workers.ipynb #d0311895
+# %% ../nbs/40_workers.ipynb #864d0fae
 class ThreadWorkers:
     "Threads of this process; for transforms that release Python's lock and draw from no global generator."
     name = 'threads'
@@ -213,7 +214,7 @@ class ThreadWorkers:
     ) -> Job:
         "Begin a batch."
         if not self._finalizer.alive: raise RuntimeError('the workers are closed')
-        job = Job(keys, self._pool.rows(len(keys)))
+        job = Job(keys, self._pool.rows(keys))
         self._jobs.add(job)
         for place in range(len(keys)): self._tasks.put((job, place))
         return job

@@ -1,0 +1,202 @@
+"""The buffer beside the plain loader: idle time of a trainer with bursts and pauses, slow preprocessing, echo, cost of the hand-over.
+
+    python benchmarks/buffer.py [--rounds 3] [--cycles 5] [--burst 24] [--capacities 4,8,12,16] [--workers 2] [--data DIR]
+
+Works on the sample photographs, or on the class folders of DIR, with preprocessing that is made expensive: Pillow, bicubic, colours one by
+one, a blur. The trainer is one whose work is on another device: it waits for a batch,
+then sleeps as long as a step takes. How long a batch takes to be made is measured first, and the steps follow from it:
+
+bursts    `--burst` steps of 0.6 of a batch's time, then a pause, such as an evaluation; preprocessing is 10 % faster than both together.
+steady    steps of half a batch's time, and no pauses: preprocessing is too slow; once with `repeats=2`, which is echo.
+hand-over the time that the loop itself spends for a batch that waits already, with uint8 batches of 64 images.
+
+Idle is the time in which the trainer waits for a batch, from the times at which it asked and got it, without the first cycle. Rounds are
+interleaved, medians are printed: tables for the README, and literals for the guide `buffer`. Run it on an otherwise idle machine.
+"""
+import argparse
+import statistics
+import time
+from pprint import pformat
+
+import torch
+
+from timmdata.bench import spread
+from timmdata.buffer_status import fill_levels
+from timmdata.dataset import ImageDataset
+from timmdata.loader import create_loader
+from timmdata.machine import describe_machine
+from timmdata.samples import get_samples
+
+BATCH, STEP, SPARE = 8, 0.6, 1.1   # images; a step and, with its share of the pauses, a step ÷ the time of making a batch
+EXPENSIVE = dict(backend='pillow', interpolation='bicubic', color_jitter_mode='exact', gaussian_blur_prob=0.5)
+
+
+def host_loader(dataset, num_workers: int, **settings):
+    "The part of a loader that has the workers: its batches are uint8, and the device half is left to the device."
+    settings = EXPENSIVE | settings
+    return create_loader(dataset, 224, BATCH, is_training=True, seed=0, num_workers=num_workers, device='cpu', **settings).loader
+
+
+def forever(loader):
+    while True: yield from loader
+
+
+def train(loader, step_s: float, burst: int, pause_s: float, cycles: int) -> tuple[list[tuple[float, float]], list]:
+    "Bursts and pauses: when a batch was asked for, and when it was there; and how many waited then, if there is a buffer."
+    batches, events, begin = iter(forever(loader)), [], time.perf_counter()
+    start = time.time()
+    for cycle in range(cycles):
+        for _ in range(burst):
+            asked = time.perf_counter()
+            next(batches)
+            events.append((asked - begin, time.perf_counter() - begin))
+            time.sleep(step_s)
+        if cycle < cycles - 1: time.sleep(pause_s)
+    levels = []
+    if hasattr(loader, 'store'):
+        times, waiting = fill_levels(loader.store)
+        levels = [(t - start, n) for t, n in zip(times.tolist(), waiting.tolist()) if t > start]
+    batches.close()
+    loader.close()
+    return events, levels
+
+
+def idle_share(events: list, burst: int, step_s: float) -> float:
+    "Share of the time of the bursts in which the trainer waits, without the first burst."
+    waits = sum(got - asked for asked, got in events[burst:])
+    return waits / (waits + (len(events) - burst) * step_s)
+
+
+def batch_seconds(dataset, num_workers: int) -> float:
+    "How long a batch takes when nobody waits: median of five stretches of 20, with the workers and queues of a run."
+    loader, found = host_loader(dataset, num_workers), []
+    batches = iter(forever(loader))
+    for _ in range(20): next(batches)
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(20): next(batches)
+        found.append((time.perf_counter() - start) / 20)
+    batches.close()
+    loader.close()
+    return statistics.median(found)
+
+
+def bursts(dataset, num_workers: int, capacities: list, rounds: int, cycles: int, burst: int, made_s: float) -> dict:
+    "Idle share without a buffer (0) and with one of each capacity; events of a run without one, and with the largest."
+    step_s = STEP * made_s
+    pause_s = burst * (SPARE * made_s - step_s)
+    idle, runs = {capacity: [] for capacity in (0, *capacities)}, {}
+    for _ in range(rounds):
+        for capacity in idle:
+            buffer = dict(buffer=dict(batches=capacity, low=capacity)) if capacity else {}
+            events, levels = train(host_loader(dataset, num_workers, **buffer), step_s, burst, pause_s, cycles)
+            idle[capacity].append(idle_share(events, burst, step_s))
+            if capacity in (0, max(capacities)): runs[bool(capacity)] = events, levels
+    return dict(idle={capacity: statistics.median(shares) for capacity, shares in idle.items()},
+                step_s=step_s, pause_s=pause_s, runs=runs)
+
+
+def steady(dataset, num_workers: int, rounds: int, num: int, made_s: float) -> dict[str, tuple[float, float]]:
+    "Steps of half a batch's time: idle share, and steps a second ÷ those without a buffer in the same round."
+    kinds = {'without a buffer': {}, 'a buffer of 24': dict(buffer=dict(batches=24)),
+             'a buffer of 24, repeats=2': dict(buffer=dict(batches=24, repeats=2, repeat_window=8))}
+    idle, speed = {kind: [] for kind in kinds}, {kind: [] for kind in kinds}
+    for _ in range(rounds):
+        for kind, settings in kinds.items():
+            events, _ = train(host_loader(dataset, num_workers, **settings), made_s / 2, num, 0, 1)
+            first = num // 3   # until then, batches count that were made before the trainer began
+            idle[kind].append(idle_share(events, first, made_s / 2))
+            speed[kind].append((num - 1 - first) / (events[-1][1] - events[first][1]))
+    base = speed['without a buffer']
+    return {kind: (statistics.median(idle[kind]), statistics.median(v / b for v, b in zip(speed[kind], base))) for kind in kinds}
+
+
+class Ready:
+    "A transform that gives an image that is there already."
+    image = torch.randint(0, 256, (3, 224, 224), dtype=torch.uint8)
+    def __call__(self, _): return self.image
+
+
+def hand_over(rounds: int, num: int = 24, size: int = 64) -> tuple[dict, float]:
+    "Milliseconds that the loop spends for a batch that waits already; and the size of a batch in MB."
+    samples = [(torch.zeros(1), k) for k in range(size * num)]
+    base = dict(transform=Ready(), is_training=True, seed=0, num_workers=1, device='cpu', prefetch_factor=num)
+    kinds = {'threads': dict(workers='threads'), 'processes': dict(workers='processes'),
+             'a buffer': dict(buffer=dict(batches=2 * num, low=num + 2))}   # 21 are used, and 27 wait: nobody works meanwhile
+    loaders = {kind: create_loader(samples, 224, size, **{**base, **settings}).loader for kind, settings in kinds.items()}
+    found = {kind: [] for kind in kinds}
+    for _ in range(rounds + 1):
+        for kind, loader in loaders.items():
+            batches = iter(loader)
+            next(batches)
+            time.sleep(1.5)   # all are made meanwhile, and then nobody works
+            times = []
+            for _ in range(num - 4):
+                start = time.perf_counter()
+                batch = next(batches)
+                times.append(time.perf_counter() - start)
+                del batch
+            for _ in batches: pass   # the rest of the epoch
+            found[kind].append(1000 * statistics.median(times))
+    for loader in loaders.values(): loader.close()
+    return {kind: statistics.median(times[1:]) for kind, times in found.items()}, size * 3 * 224 * 224 / 1e6
+
+
+def ms(pairs: list) -> list: return [(round(1000 * a), round(1000 * b)) for a, b in pairs]
+
+
+def literals(machine: dict, made_s: float, burst: dict, kinds: dict, handed: dict, a: argparse.Namespace) -> str:
+    "What the guide reads. Times in ms; of the recorded runs, three bursts."
+    recorded = {'machine': machine, 'made_ms': round(1000 * made_s, 1), 'step_ms': round(1000 * burst['step_s'], 1),
+                'pause_ms': round(1000 * burst['pause_s']), 'burst': a.burst,
+                'idle': {capacity: round(share, 3) for capacity, share in burst['idle'].items()},
+                'steady': {kind: tuple(round(v, 2) for v in values) for kind, values in kinds.items()},
+                'hand_over_ms': {kind: round(value, 2) for kind, value in handed.items()}}
+    text = f'recorded = {pformat(recorded, width=100, sort_dicts=False, compact=True)}\n'
+    for is_buffered, (events, levels) in sorted(burst['runs'].items()):
+        name, last = ('with_buffer' if is_buffered else 'without_buffer'), events[:3 * a.burst][-1][1]
+        text += f'{name} = {pformat(ms(events[:3 * a.burst]), width=100, compact=True)}\n'
+        if levels:
+            shown = [(round(1000 * t), n) for t, n in levels if t <= last + burst['pause_s']]
+            text += f'fill = {pformat(shown[::3], width=100, compact=True)}\n'
+    return text
+
+
+def tables(machine: dict, made_s: float, burst: dict, kinds: dict, handed: dict, megabytes: float, a: argparse.Namespace) -> str:
+    lines = [', '.join(f'{name} {value}' if name not in ('date', 'machine') else value for name, value in machine.items()) +
+             f'; {a.workers} workers, batches of {BATCH} that take {1000 * made_s:.0f} ms, {a.rounds} rounds', '',
+             '| buffer | a trainer with bursts of '
+             f'{a.burst} steps of {1000 * burst["step_s"]:.0f} ms and pauses of {burst["pause_s"]:.2f} s is idle |', '|---|---|']
+    names = {capacity: f'{capacity} batches' if capacity else 'none' for capacity in burst['idle']}
+    lines += [f'| {names[capacity]} | {share:.1%} of the bursts |' for capacity, share in burst['idle'].items()]
+    lines += ['', f'| steps of {500 * made_s:.0f} ms, no pauses | idle | steps a second ÷ without a buffer |', '|---|---|---|']
+    lines += [f'| {kind} | {share:.1%} | {speed:.2f} |' for kind, (share, speed) in kinds.items()]
+    lines += ['', f'| hand-over of a batch of {megabytes:.1f} MB that waits | ms | ÷ threads |', '|---|---|---|']
+    lines += [f'| {kind} | {value:.2f} | {value / handed["threads"]:.1f} |' for kind, value in handed.items()]
+    return '\n'.join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--data', default='', help='class folders; the sample photographs without it')
+    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--cycles', type=int, default=5, help='bursts of a run; the first is not counted')
+    parser.add_argument('--burst', type=int, default=24, help='steps between two pauses')
+    parser.add_argument('--capacities', default='4,8,12,16', help='of the buffers, in batches')
+    parser.add_argument('--workers', type=int, default=2)
+    parser.add_argument('--steady', type=int, default=90, help='steps of a run without pauses')
+    parser.add_argument('--images', type=int, default=1280, help='samples of an epoch')
+    a = parser.parse_args()
+    dataset = spread(ImageDataset(a.data or get_samples(), split=None if a.data else 'train'), a.images)
+    capacities = [int(number) for number in a.capacities.split(',')]
+    made_s = batch_seconds(dataset, a.workers)
+    burst = bursts(dataset, a.workers, capacities, a.rounds, a.cycles, a.burst, made_s)
+    kinds = steady(dataset, a.workers, a.rounds, a.steady, made_s)
+    handed, megabytes = hand_over(a.rounds)
+    found = describe_machine()
+    machine = {name: found[name] for name in ('date', 'machine', 'cores', 'python', 'torch', 'timmdata')}
+    print(literals(machine, made_s, burst, kinds, handed, a))
+    print(tables(machine, made_s, burst, kinds, handed, megabytes, a))
+
+
+if __name__ == '__main__': main()

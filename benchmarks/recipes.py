@@ -1,0 +1,98 @@
+"""Published recipes through this library beside timm 1.0.31: images a second and CPU time an image, interleaved.
+
+    python benchmarks/recipes.py DIR [--rounds 5] [--workers 2] [--batch-size 64] [--only NAME …]
+
+timm's policies raise with Pillow 13 where they posterise to 0 bits: that one function is repaired here. Repeated augmentation is left
+out of both, since timm has it for several ranks only; it changes which samples come, not what one costs. Idle machine, please.
+"""
+import argparse
+import os
+import platform
+import statistics
+from datetime import date
+
+import PIL
+import timm
+import timm.data
+import torch
+import torchvision
+from beside_timm import cpu_seconds, epoch
+from timm.data import auto_augment as timm_policies
+from timm.data.mixup import FastCollateMixup as TimmCollate
+
+import timmdata
+
+assert cpu_seconds   # the same measure as there
+posterize = timm_policies.posterize
+
+
+def repaired(img, bits_to_keep, **kwargs): return posterize(img, max(1, bits_to_keep), **kwargs)
+
+
+for table in (timm_policies.NAME_TO_OP,):
+    for name, function in table.items():
+        if function is posterize: table[name] = repaired
+MORE = {'plain': ('crop, flip, jitter 0.4', dict(input_size=224, is_training=True), None),
+        'target': ('rand-m9-mstd0.5-inc1, erasing 0.25', dict(
+            input_size=224, is_training=True, auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.25, re_mode='pixel'), None)}
+
+
+def settings_of(name: str) -> tuple[dict, dict | None]:
+    "Arguments of both create_loaders, and of mixing."
+    if name in MORE: return MORE[name][1], None
+    train = dict(timmdata.get_recipe(name).train)
+    train.pop('num_aug_repeats', None)
+    mixup = train.pop('mixup', None)
+    words = ('mixup_alpha', 'cutmix_alpha', 'label_smoothing', 'num_classes')
+    return train, mixup and {word: getattr(mixup, word) for word in words}
+
+
+def make_loaders(name: str, data: str, repeats: int, common: dict) -> list:
+    "This library's loader, and timm's."
+    train, mixing = settings_of(name)
+    size, splits = train.pop('input_size'), train.get('num_aug_splits', 0)
+    dataset = torch.utils.data.ConcatDataset([timmdata.ImageDataset(data) for _ in range(repeats)])
+    mixup = timmdata.Mixup(**mixing) if mixing else None
+    ours = timmdata.create_loader(dataset, size, mixup=mixup, **train, **common)
+    parts = [timm.data.ImageDataset(data) for _ in range(repeats)]
+    pixels = {k: v for k, v in train.items() if k not in ('num_aug_splits', 're_prob', 're_mode', 're_split')}
+    transform = timm.data.create_transform((3, size, size), use_prefetcher=True, separate=splits > 0, **pixels)
+    if not splits:
+        for part in parts: part.transform = transform
+    dataset = torch.utils.data.ConcatDataset(parts)
+    dataset.transform = None   # which timm asks for
+    if splits: dataset = timm.data.AugMixDataset(dataset, num_splits=splits)
+    if mixing: common = dict(common, collate_fn=TimmCollate(**mixing))
+    timms = timm.data.create_loader(dataset, (3, size, size), **train, **common)
+    return [ours, timms]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('data')
+    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--workers', type=int, default=2)
+    parser.add_argument('--batch-size', type=int, default=64)
+    parser.add_argument('--repeats', type=int, default=2, help='times that the data set is repeated in an epoch')
+    parser.add_argument('--only', nargs='+', default=[*MORE, *timmdata.list_recipes()])
+    a = parser.parse_args()
+    versions = dict(timmdata=timmdata, timm=timm, torch=torch, torchvision=torchvision, pillow=PIL)
+    print(f'{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},',
+          ', '.join(f'{name} {module.__version__}' for name, module in versions.items()))
+    print(f'\n| recipe ({a.workers} workers, batches of {a.batch_size}) | images/s ÷ timm | CPU-ms an image | timm CPU-ms |')
+    print('|---|---|---|---|')
+    common = dict(batch_size=a.batch_size, num_workers=a.workers, device=torch.device('cpu'))
+    for name in a.only:
+        loaders, results = make_loaders(name, a.data, a.repeats, common), [[], []]
+        for k in range(a.rounds + 1):
+            for which, loader in enumerate(loaders):
+                count = len(loader) * a.batch_size * max(1, settings_of(name)[0].get('num_aug_splits', 1))
+                result = epoch(loader, count)
+                if k: results[which].append(result)
+        (ours, our_cpu), (timms, timm_cpu) = ([statistics.median(column) for column in zip(*rows)] for rows in results)
+        label = f'{name}: {MORE[name][0]}' if name in MORE else name
+        print(f'| {label} | {ours / timms:.2f} | {our_cpu:.2f} | {timm_cpu:.2f} |', flush=True)
+        del loaders, loader
+
+
+if __name__ == '__main__': main()

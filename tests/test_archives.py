@@ -1,0 +1,337 @@
+"Tars: what a folder gives, a tar of it gives; timm's readers as oracle; damage, links, strange names, threads, forks."
+import bz2
+import gzip
+import io
+import lzma
+import os
+import pickle
+import shutil
+import tarfile
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from timm.data import ImageDataset as TimmImageDataset
+from timm.data.readers.reader_image_in_tar import ReaderImageInTar
+from timm.data.readers.reader_image_tar import ReaderImageTar as TimmReaderImageTar
+
+import timmdata.tar_reader as tar_reader
+from timmdata import LabelMap, create_loader, relabel
+from timmdata.dataset import ImageDataset
+from timmdata.reader_factory import create_reader, holds_tars
+from timmdata.readers import ReaderImageFolder
+from timmdata.tar_reader import ReaderImageTar, choose_folders, list_tar, scan_tars_with_index
+
+pytestmark = pytest.mark.timeout(60)
+NAMES = ('n10/b_2.jpg', 'n10/b_10.jpg', 'n9/A.JPEG', 'n9/a.png', 'N11/deep/x/1.jpg', 'n9/notes.txt', 'n9/é ü.jpg')
+
+
+def content(name: str) -> bytes: return b'content of ' + name.encode()
+
+
+def write_tar(path: Path, names, format=tarfile.PAX_FORMAT, prefix: str = '') -> Path:
+    "A tar whose members hold their own names; bytes in place of a name's own content: (name, bytes)."
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, 'w', format=format) as tar:
+        for name in names:
+            name, data = name if isinstance(name, tuple) else (name, content(name))
+            info = tarfile.TarInfo(prefix + name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def all_of(reader) -> list: return [reader[k] for k in range(len(reader))]
+
+
+def timms(reader) -> list:
+    return [(reader[k][0].read(), int(reader[k][1])) for k in range(len(reader))]
+
+
+# ---- as timm's readers, as folders
+
+@pytest.mark.parametrize('format', [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_one_tar_is_as_timms(tmp_path, format):
+    names = [*NAMES, 'n12/' + 'long' * 23 + '.jpg']
+    path = write_tar(tmp_path/'a.tar', names, format)
+    ours = ReaderImageTar(path)
+    for oracle in (ReaderImageInTar(str(path)), TimmReaderImageTar(str(path))):
+        assert all_of(ours) == timms(oracle) and ours.filenames() == oracle.filenames()
+        assert ours.filenames(basename=True) == oracle.filenames(basename=True)
+    assert ours.class_to_idx == ReaderImageInTar(str(path)).class_name_to_idx
+    assert ours.filename(0, absolute=True).startswith(str(path))
+
+
+def test_folder_of_tars_is_as_timms(tmp_path):
+    for name in ('n10', 'n9', 'n2'): write_tar(tmp_path/'data'/f'{name}.tar', [f'{name}_{k}.JPEG' for k in (1, 10, 2)])
+    oracle = ReaderImageInTar(str(tmp_path/'data'))
+    ours = create_reader('', tmp_path/'data')
+    assert isinstance(ours, ReaderImageTar) and all_of(ours) == timms(oracle)
+    assert ours.class_to_idx == oracle.class_name_to_idx == {'n2': 0, 'n9': 1, 'n10': 2}
+    assert ours.filenames(basename=True) == oracle.filenames(basename=True)
+
+
+@pytest.mark.parametrize('in_folder', [False, True])
+def test_tars_in_tars_are_as_timms(tmp_path, in_folder):
+    inner = [(f'{name}.tar', write_tar(tmp_path/f'{name}.tar', [f'{name}_{k}.jpg' for k in range(3)]).read_bytes())
+             for name in ('b', 'a')]
+    path = write_tar(tmp_path/'data/outer.tar', [*inner, 'c/c_1.jpg'])
+    root = path.parent if in_folder else path
+    oracle, ours = ReaderImageInTar(str(root)), ReaderImageTar(root)
+    assert all_of(ours) == timms(oracle) and ours.class_to_idx == oracle.class_name_to_idx == {'a': 0, 'b': 1, 'c': 2}
+    assert ours.filename(0).endswith('a.tar/a_0.jpg')
+
+
+@pytest.mark.parametrize('class_map', [{'n9': 4, 'x': 0}, {'n10': 0, 'n9': 0, 'x': 1}])
+def test_class_map_is_as_timms(tmp_path, class_map):
+    path = write_tar(tmp_path/'a.tar', NAMES)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        ours = ReaderImageTar(path, class_map=class_map)
+    assert all_of(ours) == timms(ReaderImageInTar(str(path), class_map=class_map))
+    assert ('n10' in class_map) != any('left out: n10' in str(w.message) for w in caught)
+    (tmp_path/'classes.txt').write_text('x\nn9\nn10\n')
+    assert ReaderImageTar(path, class_map='classes.txt').class_to_idx == {'x': 0, 'n9': 1, 'n10': 2}   # beside the tar
+
+
+def test_tar_of_a_folder_is_the_folder(samples, tmp_path):
+    for prefix in ('.', 'data', 'a/b'):
+        with tarfile.open(tmp_path/'a.tar', 'w') as tar:
+            for split in ('train', 'val'): tar.add(samples/split, f'{prefix}/{split}')
+        for split in ('train', 'validation'):
+            folder, ours = ReaderImageFolder(samples, split), ReaderImageTar(tmp_path/'a.tar', split)
+            assert ours.class_to_idx == folder.class_to_idx and all_of(ours) == all_of(folder)
+            assert [name.removeprefix(prefix + '/') for name in ours.filenames()] == folder.filenames()
+
+
+def test_dataset_takes_a_tar_and_decodes_as_timm(samples, tmp_path):
+    with tarfile.open(tmp_path/'a.tar', 'w') as tar: tar.add(samples/'val', 'val')
+    ours, oracle = ImageDataset(tmp_path/'a.tar'), TimmImageDataset(str(tmp_path/'a.tar'))
+    assert len(ours) == len(oracle) == 80
+    for k in range(0, 80, 9):
+        assert ours[k][1] == oracle[k][1] and ours[k][0].tobytes() == oracle[k][0].tobytes()
+    for workers in ('threads', 'processes'):
+        loader = create_loader(ours, 32, 16, num_workers=2, workers=workers, use_prefetcher=False)
+        assert sum((target.tolist() for _, target in loader), []) == [oracle[k][1] for k in range(80)]
+    some = relabel(ours, LabelMap({'cat': 'pet', 'rocket': 'vehicle'}))
+    assert [some.filename(k) for k in (0, 8)] == ['val/cat/0000.jpg', 'val/rocket/0000.jpg']
+    assert some[8][1] == 1 and some[8][0].tobytes() == ours[64][0].tobytes()
+
+
+# ---- what timm does otherwise
+
+def test_dots_and_hidden_files(tmp_path):
+    for name in ('cat', 'dog'): write_tar(tmp_path/'data'/f'{name}.tar', ['1.jpg', '._1.jpg', '.hidden/2.jpg'], prefix='./')
+    ours = ReaderImageTar(tmp_path/'data')
+    assert ours.class_to_idx == {'cat': 0, 'dog': 1} and ours.filenames() == ['cat.tar/1.jpg', 'dog.tar/1.jpg']
+
+
+def test_images_without_a_folder(tmp_path):
+    flat = ReaderImageTar(write_tar(tmp_path/'flat.tar', ['1.jpg', '2.jpg']))
+    assert flat.class_to_idx == {} and [target for _, target in all_of(flat)] == [-1, -1]
+    with pytest.warns(UserWarning, match='left out: the root'):
+        mixed = ReaderImageTar(write_tar(tmp_path/'mixed.tar', ['readme.jpg', 'b/1.jpg', 'a/2.jpg']))
+    assert mixed.class_to_idx == {'a': 0, 'b': 1} and mixed.filenames() == ['a/2.jpg', 'b/1.jpg']
+
+
+def test_the_last_version_of_a_file_counts(tmp_path):
+    path = write_tar(tmp_path/'a.tar', ['a/1.jpg', 'a/2.jpg', ('a/1.jpg', b'newer')])
+    assert all_of(ReaderImageTar(path)) == [(b'newer', 0), (content('a/2.jpg'), 0)]
+
+
+def test_links_and_other_types_are_told(tmp_path):
+    (tmp_path/'a').mkdir()
+    (tmp_path/'a/1.jpg').write_bytes(b'one')
+    os.link(tmp_path/'a/1.jpg', tmp_path/'a/2.jpg')
+    os.symlink('1.jpg', tmp_path/'a/3.jpg')
+    (tmp_path/'a/4.webp').write_bytes(b'four')
+    with tarfile.open(tmp_path/'a.tar', 'w') as tar: tar.add(tmp_path/'a', 'a')
+    with pytest.warns(UserWarning, match='2 links'): reader = ReaderImageTar(tmp_path/'a.tar')
+    assert len(reader) == 1
+    with pytest.warns(UserWarning, match='2 links'):
+        assert len(ReaderImageTar(tmp_path/'a.tar', extensions=('.jpg', '.webp'))) == 2
+
+
+def test_same_names_in_two_tars_have_an_order(tmp_path, monkeypatch):
+    for name in ('x10', 'x9'): write_tar(tmp_path/'data'/f'{name}.tar', ['1.jpg', '2.jpg'])
+    listing = os.listdir
+    for turn in (False, True):
+        monkeypatch.setattr(os, 'listdir', lambda folder: sorted(listing(folder), reverse=turn))
+        assert ReaderImageTar(tmp_path/'data').filenames() == [
+            'x9.tar/1.jpg', 'x10.tar/1.jpg', 'x9.tar/2.jpg', 'x10.tar/2.jpg']
+
+
+# ---- splits
+
+@pytest.mark.parametrize('folders, split, chosen', [
+    (['train/a', 'train/b', 'val/a'], 'train', [0, 1]), (['train/a', 'val/a'], 'eval', [1]),
+    (['train/a', 'val/a'], None, [0, 1]), (['train/a', 'val/a'], '', [0, 1]), (['x/train/a', 'x/test/a'], 'test', [1]),
+    (['train/a', 'val'], 'val', [1]), (['a', 'b'], 'train', [0, 1]), (['val/a', 'val/b'], 'val', [0, 1]),
+    (['val/a', 'val/b'], 'train', [0, 1]), (['train/a', 'bus/a'], 'train', [0, 1]), ([''], 'train', [0]),
+    (['val/a', 'valid/a', 'train/a'], 'valid', [1]), (['Train/a', 'Val/a'], 'train', [0])])
+def test_split_is_chosen(folders, split, chosen):
+    assert np.flatnonzero(choose_folders(folders, split, 'data.tar')).tolist() == chosen
+
+
+@pytest.mark.parametrize('folders, split, message', [
+    (['train/a', 'val/a'], 'test', 'there is: train, val'), (['a', 'b'], 'val', 'there is: a, b'),
+    (['val/a', 'valid/a'], 'eval', 'could be any of val, valid'), (['train/a', 'train/b'], 'val', 'there is: a, b')])
+def test_missing_split_is_an_error(folders, split, message):
+    with pytest.raises(ValueError, match=message): choose_folders(folders, split, 'data.tar')
+
+
+def test_own_name_is_a_split(tmp_path):
+    path = write_tar(tmp_path/'val.tar', ['a/1.jpg'])
+    assert len(ReaderImageTar(path, 'validation')) == 1
+    with pytest.raises(ValueError, match="no split 'test'"): ReaderImageTar(path, 'test')
+
+
+def test_splits_as_tars_and_as_folders_of_tars(tmp_path):
+    for split, classes in (('train', 'abc'), ('val', 'bc')):
+        write_tar(tmp_path/'tars'/f'{split}.tar', [f'{name}/{split}_{name}.jpg' for name in classes])
+        for name in classes: write_tar(tmp_path/'folders'/split/f'{name}.tar', [f'{split}_{name}.jpg'])
+    for root in (tmp_path/'tars', tmp_path/'folders'):
+        train, val = create_reader('', root), create_reader('', root, 'val')
+        assert train.filenames(basename=True) == [f'train_{name}.jpg' for name in 'abc']
+        assert [target for _, target in all_of(val)] == [1, 2]   # as in train, though a is missing
+        assert len(create_reader('', root, None)) == 5
+
+
+def test_a_tar_beside_folders_changes_nothing(tmp_path):
+    write_tar(tmp_path/'data/left_over.tar', ['x/1.jpg'])
+    (tmp_path/'data/cat').mkdir()
+    (tmp_path/'data/cat/1.jpg').write_bytes(b'')
+    assert not holds_tars(tmp_path/'data') and isinstance(create_reader('', tmp_path/'data'), ReaderImageFolder)
+    assert isinstance(create_reader('tar', tmp_path/'data'), ReaderImageTar)
+
+
+# ---- damage
+
+@pytest.mark.parametrize('compress, ending, command', [
+    (gzip.compress, '.tar.gz', 'gunzip'), (gzip.compress, '.tgz', 'gunzip'), (gzip.compress, '.tar', 'gunzip'),
+    (bz2.compress, '.tar.bz2', 'bunzip2'), (lzma.compress, '.tar.xz', 'unxz')])
+def test_compressed_tar_is_an_error(tmp_path, compress, ending, command):
+    path = tmp_path/f'a{ending}'
+    path.write_bytes(compress(write_tar(tmp_path/'plain.tar', NAMES).read_bytes()))
+    with pytest.raises(ValueError, match=rf'is compressed.*\({command}\)'): ImageDataset(path)
+
+
+def test_no_truncation_passes(tmp_path):
+    path = write_tar(tmp_path/'a.tar', NAMES)
+    data, end = path.read_bytes(), max(offset + size for _, offset, size in list_tar(path))
+    for size in range(0, end, 137):
+        path.write_bytes(data[:size])
+        with pytest.raises(ValueError, match='damaged, cut off, or no tar'): list_tar(path)
+    for size in (end, -(-end // 512) * 512):   # the end mark alone is lost
+        path.write_bytes(data[:size])
+        with pytest.raises(ValueError, match='damaged, cut off, or no tar'): list_tar(path)
+
+
+def test_damaged_header_is_an_error(tmp_path):
+    path = write_tar(tmp_path/'a.tar', [f'a/{k}.jpg' for k in range(9)])
+    data = bytearray(path.read_bytes())
+    data[5 * 1024 + 150] ^= 1   # in the checksum of the sixth header
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match='no end mark at byte 5,120'): list_tar(path)
+
+
+def test_empty_and_useless_tars(tmp_path):
+    with pytest.raises(ValueError, match='found no image'): ReaderImageTar(write_tar(tmp_path/'a.tar', ['a/b.txt']))
+    with pytest.raises(ValueError, match='found no image'): ReaderImageTar(write_tar(tmp_path/'b.tar', []))
+    with pytest.raises(ValueError, match='made for WebDataset'):
+        ReaderImageTar(write_tar(tmp_path/'c.tar', ['1.jpg', '1.cls', '2.jpg', '2.cls']))
+    with pytest.raises(FileNotFoundError): ReaderImageTar(tmp_path/'nothing.tar')
+
+
+def test_changed_tar_is_an_unreadable_sample(tmp_path):
+    path = write_tar(tmp_path/'a.tar', ['a/1.jpg', 'a/2.jpg'])
+    dataset = ImageDataset(path, on_error='skip')
+    path.write_bytes(path.read_bytes()[:700])
+    with pytest.warns(RuntimeWarning, match='is skipped'): assert dataset[1] is None
+    assert 'has changed since it was indexed' in dataset.bad_samples[0].cause
+
+
+# ---- the index
+
+def test_index_file_is_used_and_renewed(tmp_path, monkeypatch):
+    root, index = tmp_path/'data', tmp_path/'index.npz'
+    for name in 'ab': write_tar(root/f'{name}.tar', ['1.jpg'])
+    walks = []
+    monkeypatch.setattr(tar_reader, 'list_tar', lambda path: walks.append(path) or list_tar(path))
+    def read(**settings): return all_of(ReaderImageTar(root, index_file=index, **settings))
+    first = read()
+    assert read() == first and len(walks) == 2   # the second time no archive is opened
+    write_tar(root/'b.tar', ['1.jpg', '2.jpg'])
+    assert len(read()) == 3 and len(walks) == 4
+    write_tar(root/'c.tar', ['1.jpg'])
+    assert len(read()) == 4 and len(walks) == 7
+    assert len(read(extensions='.jpg')) == 4 and len(walks) == 10   # other settings
+    index.write_bytes(index.read_bytes()[:500])
+    assert len(read()) == 4 and len(walks) == 13
+    assert not [path for path in tmp_path.iterdir() if path.suffix == '.tmp']
+
+
+def test_index_holds_no_pickle(tmp_path, monkeypatch):
+    monkeypatch.setenv('TIMMDATA_CACHE', str(tmp_path/'cache'))
+    path = write_tar(tmp_path/'a.tar', NAMES)
+    scan_tars_with_index(path, index_file='cache')
+    (index,) = (tmp_path/'cache').iterdir()
+    with np.load(index, allow_pickle=False) as z: assert all(z[name].dtype != object for name in z.files)
+    class Evil:
+        def __reduce__(self): return os.mkdir, (str(tmp_path/'evil'),)
+    np.savez(index, key=np.array([Evil()], dtype=object))
+    assert len(ReaderImageTar(path, index_file='cache')) == 6 and not (tmp_path/'evil').exists()
+
+
+def test_index_is_arrays(tmp_path):
+    reader = ReaderImageTar(write_tar(tmp_path/'a.tar', [f'{k % 7}/{k}.jpg' for k in range(2000)]))
+    assert len(pickle.dumps(reader)) < 2000 * 50
+
+
+# ---- threads and processes
+
+@pytest.fixture(params=['kept open', 'opened each time'])
+def many(request, tmp_path, monkeypatch):
+    if request.param == 'opened each time': monkeypatch.setattr(tar_reader, '_MOST_OPEN', 2)
+    data = {k: bytes([k % 251]) * (1000 + 97 * k) for k in range(300)}
+    for part in range(3):
+        write_tar(tmp_path/'data'/f'{part}.tar', [(f'{k}.jpg', data[k]) for k in range(part, 300, 3)])
+    return ReaderImageTar(tmp_path/'data'), data
+
+
+def test_threads_do_not_mix_images(many):
+    reader, data = many
+    wrong = []
+    def read(seed):
+        for k in np.random.default_rng(seed).permutation(300):
+            if reader[k] != (data[k], k % 3): wrong.append(k)
+    threads = [threading.Thread(target=read, args=[seed]) for seed in range(12)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert not wrong
+
+
+def test_forks_do_not_mix_images(many):
+    reader, data = many
+    reader[0]   # open in the parent
+    children = []
+    for seed in range(4):
+        pid = os.fork()
+        if pid == 0:
+            order = np.random.default_rng(seed).permutation(300)
+            os._exit(0 if all(reader[k] == (data[k], k % 3) for k in order) else 1)
+        children.append(pid)
+    assert all(reader[k] == (data[k], k % 3) for k in range(300))
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0] * 4
+
+
+def test_files_are_closed_with_the_reader(many):
+    reader, _ = many
+    before = len(os.listdir('/proc/self/fd')) if Path('/proc/self/fd').exists() else pytest.skip('no /proc')
+    copied = pickle.loads(pickle.dumps(reader))
+    for k in range(9): copied[k]
+    del copied
+    assert len(os.listdir('/proc/self/fd')) <= before
+    shutil.rmtree(reader.root)

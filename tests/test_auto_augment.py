@@ -1,0 +1,554 @@
+"Policies and their operations beside timm 1.0.31 and torchvision: the same pixels, settings and distributions."
+import itertools
+import math
+import pickle
+import platform
+import random
+import re
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from conftest import shared_data
+from PIL import Image, ImageFilter, ImageOps
+from timm.data import auto_augment as timm_aa
+from timm.data.transforms_factory import transforms_imagenet_train as timm_transforms_imagenet_train
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import TrivialAugmentWide as TorchvisionTrivialAugmentWide
+from torchvision.transforms.autoaugment import _apply_op
+
+from timmdata import augmix, auto_augment, image_ops, pixel_ops
+from timmdata.augmix import AugMix, AugMixAugment, augment_and_mix_transform, augmix_ops, create_augmix
+from timmdata.auto_augment import (
+    AutoAugment,
+    RandAugment,
+    ThreeAugment,
+    TrivialAugmentWide,
+    auto_augment_policy,
+    auto_augment_transform,
+    create_policy,
+    rand_augment_ops,
+    rand_augment_transform,
+)
+from timmdata.image_ops import AugmentOp, DrawnOp, apply_ops
+from timmdata.pixel_ops import OPERATIONS
+from timmdata.seeding import KeyedRandom
+
+pytestmark = pytest.mark.timeout(120)
+FILL = (124, 116, 104)
+HPARAMS = dict(translate_const=57, img_mean=FILL, interpolation=Image.Resampling.BICUBIC)
+NAMES = sorted(timm_aa.NAME_TO_OP)
+# elsewhere a compiler may have fused multiplications and additions of Pillow's: then a level may differ by 1
+MAX_DIFFERENCE = 0 if platform.machine() in ('x86_64', 'AMD64') else 1
+
+
+def assert_same(ours, theirs, what=None):
+    assert (ours.size, ours.mode) == (theirs.size, theirs.mode)
+    if ours.tobytes() == theirs.tobytes(): return
+    difference = np.abs(np.asarray(ours, np.int16) - np.asarray(theirs, np.int16)).max()
+    assert difference <= MAX_DIFFERENCE, (what, difference)
+
+
+@pytest.fixture(scope='module')
+def photos(samples):
+    "A few photographs, square and not, one in grey tones that do not reach from 0 to 255."
+    paths = sorted(samples.glob('val/*/*'))
+    images = [Image.open(path).convert('RGB').resize(size)
+              for path, size in zip((paths[0], paths[17], paths[50]), ((96, 96), (131, 90), (64, 101)))]
+    return images + [Image.blend(images[1], Image.new('RGB', images[1].size, (90, 120, 200)), 0.6)]
+
+
+def timm_args(name, magnitude, hparams):
+    level_fn = timm_aa.LEVEL_TO_ARG[name]
+    return level_fn(magnitude, hparams) if level_fn else ()
+
+
+def timm_apply(name, image, args, **how):
+    "timm's function; it keeps 0 bits at some magnitudes, which Pillow 13 refuses: here they become 1."
+    function = timm_aa.NAME_TO_OP[name]
+    if function is timm_aa.posterize: args = [max(1, args[0])]
+    if function is timm_aa.gaussian_blur_rand: function = timm_aa.gaussian_blur   # the radius is drawn before
+    how = dict(resample=how.get('interpolation', Image.Resampling.BICUBIC), fillcolor=how.get('fill', FILL))
+    return function(image, *args, **how)
+
+
+# one operation
+
+def test_table_has_timms_operations():
+    assert sorted(OPERATIONS) == NAMES
+
+
+@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('sign', [1, -1])
+def test_values_and_pixels_are_timms(photos, monkeypatch, name, sign):
+    monkeypatch.setattr(timm_aa, '_randomly_negate', lambda value: sign * value)
+    for magnitude in (*range(11), 0.37, 4.51, 8.99):
+        args = timm_args(name, magnitude, dict(HPARAMS))
+        drawn = AugmentOp(name, 1., magnitude, HPARAMS).at(magnitude, sign)
+        expected = (max(1, args[0]),) if 'Posterize' in name else args
+        if name == 'GaussianBlurRand': expected = args = [2. * args[0]]   # of which timm draws the radius
+        assert (() if drawn.value is None else (drawn.value,)) == tuple(expected)
+        for photo in photos: assert_same(apply_ops(photo, [drawn]), timm_apply(name, photo, args), (drawn, photo.size))
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_bilinear_pixels_are_timms(photos, name):
+    how = Image.Resampling.BILINEAR
+    for magnitude, sign in itertools.product((1, 5, 9.3), (1, -1)):
+        drawn = AugmentOp(name, 1., hparams=HPARAMS | dict(interpolation='bilinear')).at(magnitude, sign)
+        args = [] if drawn.value is None else [drawn.value]
+        assert_same(apply_ops(photos[1], [drawn]), timm_apply(name, photos[1], args, interpolation=how), drawn)
+
+
+def test_timm_cannot_keep_0_bits(photos):
+    for name, magnitude in (('Posterize', 2), ('PosterizeIncreasing', 10)):
+        op = timm_aa.AugmentOp(name, prob=1., magnitude=magnitude, hparams=dict(HPARAMS))
+        with pytest.raises(ValueError, match='bits must be'): op(photos[0])
+        ours = AugmentOp(name, 1., magnitude).draw()
+        assert ours.value == 1
+        assert_same(apply_ops(photos[0], [ours]), ImageOps.posterize(photos[0], 1))
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_photographs_of_imagenet(name):
+    paths = sorted(shared_data('imagenet-200').rglob('*.JPEG'))[::40]
+    for k, path in enumerate(paths):
+        with Image.open(path) as image: photo = image.convert('RGB').resize((224, 224 - 13 * k))
+        for magnitude in (3, 9):
+            drawn = AugmentOp(name, 1., hparams=HPARAMS).at(magnitude, (-1) ** k)
+            args = [] if drawn.value is None else [drawn.value]
+            assert_same(apply_ops(photo, [drawn]), timm_apply(name, photo, args), (path.name, drawn))
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_grey_images(photos, name):
+    grey = photos[1].convert('L')
+    for magnitude in (0, 4, 10):
+        drawn = AugmentOp(name, 1., hparams=HPARAMS | dict(img_mean=(116,))).at(magnitude)
+        args = [] if drawn.value is None else [drawn.value]
+        assert_same(apply_ops(grey, [drawn]), timm_apply(name, grey, args, fill=(116,)), drawn)
+
+
+def test_fill_fits_the_mode(photos):
+    colour = DrawnOp('TranslateX', 500., 'bilinear', (30, 60, 90))   # nothing of the image is left
+    assert apply_ops(photos[0].convert('L'), [colour]).getextrema() == (60, 60)
+    assert apply_ops(photos[0], [colour._replace(fill=(7,))]).getextrema() == ((7, 7),) * 3
+
+
+def test_other_modes_are_refused(photos):
+    for mode in ('RGBA', 'CMYK', 'P', '1', 'F'):
+        with pytest.raises(ValueError, match=f'got {mode}'): apply_ops(photos[0].convert(mode), [DrawnOp('Invert')])
+        assert apply_ops(photos[0].convert(mode), []).mode == mode
+
+
+def test_images_are_not_modified(photos):
+    for name in NAMES:
+        photo = photos[0].copy()
+        AugmentOp(name, 1., 8)(photo)
+        assert photo.tobytes() == photos[0].tobytes(), name
+
+
+SIZES = [(1, 1), (1, 9), (9, 1), (2, 3), (3, 2), (7, 5), (64, 65), (129, 33), (2000, 12), (12, 2000)]
+
+
+@pytest.mark.parametrize('size', SIZES, ids=str)
+@pytest.mark.parametrize('interpolation', ['nearest', 'bilinear', 'bicubic'])
+def test_moved_pixels_are_pillows(size, interpolation):
+    rng = random.Random(str(size))
+    noise = Image.frombytes('RGB', size, np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8).tobytes())
+    resample = Image.Resampling[interpolation.upper()]
+    moves = [0., 0.5, -0.5, 1., -1., 0.72, 1e-17, -1e-17, 1 - 1e-16, 3., 2.25, 1e6, -1e6, math.pi, *size]
+    moves += [rng.uniform(-1.2, 1.2) * size[0] for _ in range(10)]
+    slopes = [0., 0.3, -0.3, 0.27, 1., -1., 0.5, 1 / 3, 2 / 7, *(rng.uniform(-1, 1) for _ in range(10))]
+    values = [(name, v) for name in ('TranslateX', 'TranslateY') for v in moves]
+    values += [(name, v) for name in ('ShearX', 'ShearY') for v in slopes]
+    for name, value in values:
+        matrix = dict(TranslateX=(1, 0, value, 0, 1, 0), TranslateY=(1, 0, 0, 0, 1, value),
+                      ShearX=(1, value, 0, 0, 1, 0), ShearY=(1, 0, 0, value, 1, 0))[name]
+        for image, fill in ((noise, FILL), (noise.convert('L'), (99,))):
+            expected = image.transform(size, Image.Transform.AFFINE, matrix, resample, fillcolor=fill)
+            assert_same(apply_ops(image, [DrawnOp(name, value, interpolation, fill)]), expected, (name, value))
+
+
+def test_rows_are_moved_here_and_not_by_pillow(photos):
+    "The short cut is taken, and left to Pillow where the shift of a row is not one whole number."
+    def move(slope, offset): return pixel_ops._move_rows(photos[0], slope, offset, True, FILL)
+    for slope, offset in ((0.17, 0.), (-0.3, 0.), (0., 30.7), (0., -12.)): assert move(slope, offset) is not None
+    assert move(0., 1e6) is None and move(1e-17, -1e-17) is not None
+
+
+@pytest.mark.parametrize('size', [*SIZES[:8], (200, 150)], ids=str)
+def test_smoothing_and_levels_are_pillows(size):
+    rng = np.random.default_rng(1)
+    for low, high in ((0, 256), (17, 201), (255, 256), (0, 1), (100, 102)):
+        rgb = Image.frombytes('RGB', size, rng.integers(low, high, (*size, 3), np.uint8).tobytes())
+        for image in (rgb, rgb.convert('L')):
+            assert_same(pixel_ops._smooth(image), image.filter(ImageFilter.SMOOTH))
+            for ours, pillows in ((pixel_ops._auto_contrast, ImageOps.autocontrast),
+                                  (pixel_ops._equalize, ImageOps.equalize)):
+                assert_same(ours(image), pillows(image), (low, high))
+            for factor in (0., 0.1, 0.7, 1., 1.9): assert_same(
+                pixel_ops._contrast(image, factor), timm_aa.contrast(image, factor), factor)
+
+
+# what is drawn
+
+class Recorder:
+    "timm's operations made to note their arguments in place of changing an image."
+
+    def __init__(self): self.drawn = []
+
+    def watch(self, op):
+        name = op.name
+        def note(image, *args, **how):
+            if name == 'GaussianBlurRand': args = [random.uniform(0.1, 2. * args[0])]
+            if OPERATIONS[name].moves_pixels:
+                how['interpolation'] = timm_aa._interpolation(dict(resample=how['resample']))
+            else: how = {}
+            moving = (how['interpolation'].name.lower(), how['fillcolor']) if how else ()
+            value = args[0] if args else None
+            if 'Posterize' in name: value = min(8, max(1, value))
+            self.drawn.append(DrawnOp(name, value, *moving))
+            return image
+        op.aug_fn = note
+        return op
+
+
+@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('settings', [
+    dict(), dict(magnitude_std=0.5), dict(magnitude_std=float('inf')), dict(magnitude_std=3., magnitude_max=20),
+    dict(interpolation=Image.Resampling.BILINEAR),
+], ids=str)
+def test_python_generator_gives_timms_draws(name, settings):
+    hparams = dict(translate_const=57, img_mean=FILL) | settings
+    for prob, magnitude in ((1., 9), (0.5, 3)):
+        recorder = Recorder()
+        timms = recorder.watch(timm_aa.AugmentOp(name, prob, magnitude, dict(hparams)))
+        ours = AugmentOp(name, prob, magnitude, hparams)
+        for seed in range(15):
+            random.seed(seed)
+            recorder.drawn.clear()
+            timms(None)
+            state = random.getstate()
+            random.seed(seed)
+            drawn = ours.draw()
+            assert recorder.drawn == ([] if drawn is None else [drawn])
+            assert random.getstate() == state   # as many numbers were taken
+
+
+AUTO_CONFIGS = ['original', 'originalr', 'v0', 'v0r', '3a', 'original-mstd0.5', 'v0-mstd1', '3a-mstd0.5']
+
+
+@pytest.mark.parametrize('config', AUTO_CONFIGS)
+def test_auto_augment_images_are_timms(photos, monkeypatch, config):
+    posterize = ImageOps.posterize
+    monkeypatch.setattr(ImageOps, 'posterize', lambda image, bits: posterize(image, max(1, bits)))
+    timms = timm_aa.auto_augment_transform(config, dict(translate_const=43, img_mean=FILL))
+    ours = auto_augment_transform(config, dict(translate_const=43, img_mean=FILL))
+    for seed in range(25):
+        random.seed(seed)
+        image = ours(photos[seed % 4])
+        random.seed(seed)
+        assert_same(image, timms(photos[seed % 4]), seed)
+
+
+# strings
+
+def settings_of(op):
+    std, maximum = op.magnitude_std, op.magnitude_max
+    return op.name, op.prob, op.magnitude, std, maximum
+
+
+RAND_CONFIGS = [
+    'rand', 'rand-m9', 'rand-m9-mstd0.5', 'rand-m9-mstd0.5-inc1', 'rand-m9-n3-mstd0.5', 'rand-mstd1-tweights',
+    'rand-m7-mstd0.5-inc1', 'rand-m15-mmax20-n4-inc1', 'rand-m6-n4-mstd1.0', 'rand-m9-mstd101', 'rand-m9-mstd100',
+    'rand-p0.3-m5', 'rand-p1', 'rand-t3a', 'rand-m8-t3aw-n1', 'rand-n3-tweights-p.5', 'rand-inc0', 'rand-inc1-m0',
+    'rand-m9-inc1-mstd0.5-mmax11-p0.75-n5', 'rand-inc2', 'rand-tweights-inc1',
+]
+
+
+@pytest.mark.parametrize('config', RAND_CONFIGS)
+def test_rand_strings_mean_what_they_mean_in_timm(config):
+    timm_config = config.replace('-p.5', '-p0.5')   # timm takes 'p.' as an unknown name
+    timms, ours = timm_aa.rand_augment_transform(timm_config, {}), rand_augment_transform(config, {})
+    assert list(map(settings_of, ours.ops)) == list(map(settings_of, timms.ops))
+    assert ours.num_layers == timms.num_layers
+    assert (timms.choice_weights is None) == (ours.choice_weights is None)
+    if ours.choice_weights: np.testing.assert_allclose(ours.choice_weights, timms.choice_weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize('config', AUTO_CONFIGS)
+def test_auto_strings_mean_what_they_mean_in_timm(config):
+    ours, timms = auto_augment_transform(config, {}), timm_aa.auto_augment_transform(config, {})
+    assert [list(map(settings_of, ops)) for ops in ours.policy] == [list(map(settings_of, ops)) for ops in timms.policy]
+    assert isinstance(ours, ThreeAugment) == config.startswith('3a')
+
+
+@pytest.mark.parametrize('config', ['augmix', 'augmix-m5-w4-d2', 'augmix-m5-b1', 'augmix-a0.5-d0-mstd1', 'augmix-b0-w1'])
+def test_augmix_strings_mean_what_they_mean_in_timm(config):
+    ours, timms = augment_and_mix_transform(config, {}), timm_aa.augment_and_mix_transform(config, {})
+    assert list(map(settings_of, ours.ops)) == list(map(settings_of, timms.ops))
+    for name in ('alpha', 'width', 'depth', 'blended'): assert getattr(ours, name) == getattr(timms, name)
+
+
+@pytest.mark.parametrize('config', ['rand-m9-mstd0.5-inc1', 'v0', '3a', 'augmix-m3'])
+@pytest.mark.parametrize('size, mean', [(224, (0.485, 0.456, 0.406)), ((160, 192), (0.5, 1., 1.01))])
+@pytest.mark.parametrize('interpolation', ['random', 'bilinear', 'bicubic'])
+def test_settings_are_those_of_timms_factory(config, size, mean, interpolation):
+    timms = timm_transforms_imagenet_train(
+        size, auto_augment=config, mean=mean, interpolation=interpolation, separate=True)[1].transforms[0]
+    ours = (create_augmix if 'augmix' in config else create_policy)(config, size, mean, interpolation)
+    def one_op(policy): return policy.policy[0][0] if hasattr(policy, 'policy') else policy.ops[0]
+    ours, timms = one_op(ours).hparams, one_op(timms).hparams
+    assert ours['interpolation'] == image_ops._interpolation_names(timms.get('interpolation', 'random'))
+    assert (ours['translate_const'], ours['img_mean']) == (timms['translate_const'], timms['img_mean'])
+    assert ours['translate_pct'] == timms.get('translate_pct', 0.45)
+
+
+@pytest.mark.parametrize('config, message', [
+    ('rand-m9-x3', "'x3' is unknown; rand takes m, n, p, mstd, mmax, inc, t"),
+    ('rand-w0', "'w0' is unknown"), ('rand-', "'' is unknown"), ('rand-m', 'needs a number'),
+    ('rand-m9-inc', "'inc' needs a whole number"), ('rand-n2.5', 'needs a whole number'), ('rand-n0', '1 or more'),
+    ('rand-mnan', '0 or more'), ('rand-p2', 'probability'), ('rand-m5-m9', "two parts 'm'"),
+    ('rand-tall', 'allowed are 3a, 3aw, weights'), ('rand-n15-t3aw', 'lower num_layers'),
+    ('original-m9', 'original takes mstd'), ('v0-mstdx', 'needs a number'), ('3a-inc1', '3a takes mstd'),
+    ('v1', 'allowed are rand, original, originalr, v0, v0r, 3a, trivial'), ('', 'allowed are rand'),
+    ('Rand-m9', 'allowed are rand'), ('augmix-m5', 'create_augmix'), ('trivial-m9', 'trivial takes no parts'),
+])
+def test_wrong_strings(config, message):
+    with pytest.raises(ValueError, match=re.escape(message)): create_policy(config)
+
+
+@pytest.mark.parametrize('config, message', [
+    ('augmix-n3', 'augmix takes m, w, d, a, b, mstd'), ('augmix-w0', '1 or more'), ('augmix-a0', 'alpha > 0'),
+    ('augmix-d1.5', 'whole number'), ('rand-m9', "starts with 'augmix'"),
+])
+def test_wrong_augmix_strings(config, message):
+    with pytest.raises(ValueError, match=re.escape(message)): create_augmix(config)
+
+
+def test_wrong_settings():
+    with pytest.raises(ValueError, match='allowed are translate_const'): AugmentOp('Rotate', hparams={'m': 1})
+    with pytest.raises(ValueError, match='cannot move pixels'): create_policy('rand', interpolation='lanczos')
+    with pytest.raises(ValueError, match='allowed are AutoContrast'): rand_augment_ops(transforms=['Cutout'])
+    with pytest.raises(ValueError, match='at least one'): RandAugment([])
+    with pytest.raises(ValueError, match='at least one'): AutoAugment([])
+    with pytest.raises(ValueError, match='at least one'): AugMixAugment([])
+    with pytest.raises(ValueError, match='give one for each'): RandAugment(rand_augment_ops(), 2, [1.])
+    with pytest.raises(ValueError, match='give one for each'): RandAugment(rand_augment_ops()[:2], 1, [1., -1.])
+    with pytest.raises(ValueError, match='allowed are original'): auto_augment_policy('v2')
+
+
+def test_settings_of_the_caller_are_kept():
+    hparams = dict(translate_const=57)
+    for make, config in ((rand_augment_transform, 'rand-mstd1'), (auto_augment_transform, 'v0-mstd1'),
+                         (augment_and_mix_transform, 'augmix')):
+        make(config, hparams)
+        assert hparams == dict(translate_const=57)
+    for make, config in ((rand_augment_transform, 'rand-mstd1'), (augment_and_mix_transform, 'augmix-mstd1')):
+        assert make(config, dict(magnitude_std=0.2)).ops[0].magnitude_std == 0.2   # as in timm
+
+
+def test_inc0_is_not_increasing():
+    assert [op.name for op in rand_augment_transform('rand-inc0').ops] == [op.name for op in rand_augment_ops()]
+    assert 'ColorIncreasing' in [op.name for op in rand_augment_transform('rand-inc1').ops]
+
+
+def test_transforms_can_be_given():
+    by_weight = rand_augment_transform('rand-n1', transforms=dict(Invert=3, Rotate=1))
+    assert by_weight.choice_weights == [0.75, 0.25]
+    assert [op.name for op in rand_augment_transform('rand-tweights', transforms=['Invert']).ops] == ['Invert']
+    assert len(rand_augment_transform('rand', transforms='3a').ops) == 3
+    assert [op.name for op in augmix_ops(transforms=['Invert'])] == ['Invert']
+
+
+# distributions
+
+def deviation(*columns):
+    "How far two columns of counts are from one distribution: chi-square as standard deviations (Wilson, Hilferty)."
+    counts = np.float64([row for row in zip(*columns) if sum(row) >= 10])
+    expected, df = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum(), len(counts) - 1
+    if df == 0: return 0.
+    mean = ((counts - expected) ** 2 / expected).sum() / df
+    return (mean ** (1 / 3) - 1 + 2 / (9 * df)) / (2 / (9 * df)) ** 0.5
+
+
+def deviation_of_values(theirs, ours):
+    "Of numbers, in bins that hold about as many of the first each."
+    edges = np.unique(np.quantile(theirs, np.linspace(0, 1, 7)[1:-1]))
+    return deviation(*(np.bincount(np.digitize(values, edges), minlength=len(edges) + 1) for values in (theirs, ours)))
+
+
+def test_deviation_is_seen():
+    rng = np.random.default_rng(0)
+    assert deviation_of_values(rng.normal(size=600), rng.normal(size=600)) < 3
+    assert deviation_of_values(rng.normal(size=600), rng.normal(size=600) * 1.5) > 4
+    assert deviation([500, 500], [450, 550]) < 4 < deviation([500, 500], [400, 600])
+
+
+def values_by_name(drawn):
+    by_name = defaultdict(list)
+    for op in drawn: by_name[op.name].append(op.value)
+    return by_name
+
+
+@pytest.mark.parametrize('config', ['rand-m9-mstd0.5-inc1', 'rand-m9-n3-mstd101', 'rand-n3-tweights-p0.8', 'rand-n2-t3aw'])
+def test_distribution_is_timms(config):
+    n, recorder = 5000, Recorder()
+    timms = timm_aa.rand_augment_transform(config, dict(HPARAMS))
+    for op in timms.ops: recorder.watch(op)
+    ours = rand_augment_transform(config, dict(HPARAMS))
+    random.seed(0)
+    np.random.seed(0)
+    num_timms = []
+    for _ in range(n):
+        before = len(recorder.drawn)
+        timms(None)
+        num_timms.append(len(recorder.drawn) - before)
+    draws = [ours.draw(KeyedRandom(0, 0, k)) for k in range(n)]
+    assert deviation(*(np.bincount(counts, minlength=6) for counts in (num_timms, list(map(len, draws))))) < 4
+    theirs, mine = values_by_name(recorder.drawn), values_by_name(op for drawn in draws for op in drawn)
+    names = sorted(theirs | mine)
+    assert deviation(*([len(drawn[name]) for name in names] for drawn in (theirs, mine))) < 4
+    for name in names:
+        if None in theirs[name] or min(len(theirs[name]), len(mine[name])) < 100: continue
+        assert deviation_of_values(theirs[name], mine[name]) < 4, name
+
+
+def test_weighted_choice_has_no_replacement():
+    policy = rand_augment_transform('rand-n3-t3a-p1', transforms=dict(Invert=8, Rotate=1, Equalize=1))
+    for k in range(50):
+        assert len({op.name for op in policy.draw(KeyedRandom(0, 0, k))}) == 3
+    first = [policy.draw(KeyedRandom(0, 0, k))[0].name for k in range(2000)]
+    assert abs(first.count('Invert') / 2000 - 0.8) < 0.03
+    plain = rand_augment_transform('rand-n2-p1', transforms=['Invert', 'Equalize'])
+    same = sum(len({op.name for op in plain.draw(KeyedRandom(0, 0, k))}) == 1 for k in range(2000))
+    assert abs(same / 2000 - 0.5) < 0.05
+
+
+# TrivialAugment
+
+@pytest.mark.parametrize('interpolation', ['nearest', 'bilinear', 'bicubic'])
+@pytest.mark.parametrize('fill', [None, FILL])
+def test_trivial_pixels_are_torchvisions(photos, interpolation, fill):
+    mode = InterpolationMode(interpolation)
+    space = TorchvisionTrivialAugmentWide()._augmentation_space(31)
+    ours = TrivialAugmentWide(interpolation=mode, fill=fill)
+    assert list(auto_augment._TRIVIAL) == list(space)
+    for name, (magnitudes, is_signed) in space.items():
+        for k in range(0, len(magnitudes) if magnitudes.ndim else 1, 3):
+            magnitude = float(magnitudes[k]) if magnitudes.ndim else 0.
+            for sign in (1, -1) if is_signed else (1,):
+                for photo in photos[:2]:
+                    expected = _apply_op(photo, name, sign * magnitude, mode, fill and list(fill))
+                    assert_same(ours.apply(photo, ours.at(name, k, sign)), expected, (name, k, sign))
+
+
+def test_trivial_draws_evenly():
+    ours, n = TrivialAugmentWide(), 6000
+    draws = [ours.draw(KeyedRandom(0, 0, k)) for k in range(n)]
+    assert max(map(len, draws)) == 1
+    by_name = values_by_name(op for drawn in draws for op in drawn)
+    assert sum(not drawn for drawn in draws) / n == pytest.approx(1 / 14, abs=0.015)   # Identity
+    for name, values in by_name.items(): assert len(values) / n == pytest.approx(1 / 14, abs=0.015), name
+    assert len(set(by_name['Rotate'])) > 50 and max(by_name['Rotate']) == 135 == -min(by_name['Rotate'])
+    assert set(by_name['Posterize']) == set(range(2, 9)) and set(by_name['TranslateX']) <= set(range(-32, 33))
+
+
+# AugMix
+
+class Scripted:
+    "Stands in for NumPy's global generator in timm: gives what a record says."
+
+    def __init__(self, record, ops):
+        self.record, self.chains, self.ops = record, iter(record.chains), ops
+
+    def dirichlet(self, alpha): return np.float64(self.record.weights)
+    def beta(self, a, b): return self.record.share
+    def randint(self, low, high): return 1
+
+    def choice(self, ops, depth, replace):
+        return [lambda image, op=op: apply_ops(image, [op]) for op in next(self.chains)]
+
+
+@pytest.mark.parametrize('blended', [False, True])
+def test_augmix_pixels_are_timms(photos, monkeypatch, blended):
+    ours = augment_and_mix_transform(f'augmix-m6-w3-b{int(blended)}', HPARAMS)
+    timms = timm_aa.AugMixAugment([], width=3, blended=blended)
+    for k in range(20):
+        photo, drawn = photos[k % 4], ours.draw(KeyedRandom(0, 0, k))
+        with monkeypatch.context() as patch:
+            patch.setattr(np, 'random', Scripted(drawn, ours.ops))
+            expected = timms(photo)
+        assert_same(ours.apply(photo, drawn), expected, drawn)
+
+
+def test_augmix_draws():
+    ours = create_augmix('augmix-m5-w4')
+    draws = [ours.draw(KeyedRandom(0, 0, k)) for k in range(2000)]
+    for drawn in draws[:50]: assert len(drawn.chains) == len(drawn.weights) == 4 and sum(drawn.weights) == pytest.approx(1)
+    depths = np.bincount([len(chain) for drawn in draws for chain in drawn.chains])
+    assert depths[0] == 0 and len(depths) == 4 and (abs(depths[1:] / depths.sum() - 1 / 3) < 0.02).all()
+    weights, shares = np.array([drawn.weights for drawn in draws]), np.array([drawn.share for drawn in draws])
+    oracle = np.random.default_rng(0)
+    assert abs(weights.mean(0) - 0.25).max() < 0.02
+    assert abs(weights.std(0) - oracle.dirichlet([1.] * 4, 20000).std(0)).max() < 0.02
+    assert abs(shares.mean() - 0.5) < 0.03 and abs(shares.std() - 12 ** -0.5) < 0.02
+    assert {len(chain) for chain in create_augmix('augmix-d2').draw(KeyedRandom(0, 0, 0)).chains} == {2}
+
+
+@pytest.mark.parametrize('mode', ['RGB', 'L'])
+@pytest.mark.parametrize('size', [(60, 40), (40, 60), (1, 1), (5, 1)])
+def test_augmix_takes_any_shape(mode, size):
+    image = Image.effect_noise(size, 60).convert(mode)
+    for config in ('augmix-m5', 'augmix-m5-b1'):
+        mixed = create_augmix(config)(image)
+        assert (mixed.size, mixed.mode) == (size, mode)
+
+
+# policies as objects
+
+CONFIGS = ['rand-m9-mstd0.5-inc1', 'rand-n3-tweights', 'original', 'v0r-mstd0.5', '3a', 'trivial', 'augmix-m5-w4-d2']
+
+
+def make(config): return (create_augmix if config.startswith('augmix') else create_policy)(config, 96)
+
+
+@pytest.mark.parametrize('config', CONFIGS)
+def test_policies_repeat_pickle_and_print(photos, config):
+    policy = make(config)
+    other = pickle.loads(pickle.dumps(policy))
+    assert repr(other) == repr(policy) and type(policy).__name__ in repr(policy) and ' at 0x' not in repr(policy)
+    state, numpy_state, torch_state = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    for k in range(20):
+        drawn = policy.draw(KeyedRandom(3, 1, k))
+        assert drawn == other.draw(KeyedRandom(3, 1, k)) == pickle.loads(pickle.dumps(drawn))
+        assert policy.apply(photos[0], drawn).tobytes() == other.apply(photos[0], drawn).tobytes()
+    assert random.getstate() == state and (np.random.get_state()[1] == numpy_state).all()   # global ones are not used
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert len({policy.draw(KeyedRandom(3, 1, k)) for k in range(20)}) > 1
+
+
+@pytest.mark.parametrize('config', CONFIGS)
+def test_calling_uses_pythons_generator(photos, config):
+    policy = make(config)
+    random.seed(5)
+    image = policy(photos[0])
+    random.seed(5)
+    drawn = policy.draw()
+    assert image.tobytes() == policy.apply(photos[0], drawn).tobytes()
+    assert policy.apply(photos[0].convert('L'), drawn).mode == 'L'
+
+
+def test_augmix_has_two_names():
+    assert AugMix is AugMixAugment is augmix.AugMix
+
+
+def test_every_operation_survives_any_magnitude(photos):
+    "mmax lets magnitudes grow beyond 10."
+    for name in NAMES:
+        for magnitude in (11, 15, 20, 30, 100):
+            for sign in (1, -1):
+                image = apply_ops(photos[0], [AugmentOp(name, hparams=HPARAMS).at(magnitude, sign)])
+                assert image.size == photos[0].size

@@ -1,0 +1,414 @@
+"Mixup and CutMix: timm's results for the same draws, timm's distributions, and what must hold for every batch."
+import copy
+import pickle
+import random
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import timm.data.mixup as timm_mixup
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from timmdata.mixup import (
+    FastCollateMixup,
+    MixChoices,
+    Mixup,
+    _paste_masked,
+    _paste_slices,
+    check_target,
+    cutmix_bbox_and_lam,
+    mixup_target,
+    rand_bbox,
+    rand_bbox_minmax,
+)
+from timmdata.seeding import KeyedRandom
+
+pytestmark = pytest.mark.timeout(120)
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
+MODES = ['batch', 'pair', 'elem', 'half']
+NUM_CLASSES = 7
+QUICK = settings(max_examples=60, deadline=None)
+MIXES = {'mixup': dict(mixup_alpha=0.8), 'cutmix': dict(mixup_alpha=0., cutmix_alpha=1.),
+         'both': dict(mixup_alpha=0.8, cutmix_alpha=1.), 'minmax': dict(mixup_alpha=0., cutmix_minmax=(0.2, 0.8)),
+         'some': dict(mixup_alpha=0.8, cutmix_alpha=1., prob=0.5),
+         'minmax, always corrected': dict(mixup_alpha=0., cutmix_minmax=(0.2, 0.8), correct_lam=False),
+         'drawn lam': dict(mixup_alpha=0., cutmix_alpha=1., correct_lam=False)}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def images_of(n, h=16, w=24, dtype=torch.uint8, seed=0, channels=3):
+    pixels = torch.randint(0, 256, (n, channels, h, w), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+    return pixels if dtype == torch.uint8 else ((pixels.float() - 120) / 60).to(dtype)
+
+
+def targets_of(n, seed=0):
+    return torch.randint(0, NUM_CLASSES, (n,), generator=torch.Generator().manual_seed(seed))
+
+
+def timm_given(choices: MixChoices, timm_class, x, *args, **kwargs):
+    "What timm makes of our draws: they take the place of what it draws."
+    mixing = timm_class(num_classes=NUM_CLASSES, **kwargs)
+    rows = len(choices.lam) // 2 if kwargs['mode'] == 'pair' else len(choices.lam)
+    lam, pastes = np.array(choices.lam[:rows], np.float32), np.array([k == 'cutmix' for k in choices.kind[:rows]])
+    boxes = [(box, share) for k, box, share in zip(*choices[:1], choices.box, choices.lam) if k == 'cutmix']
+    if kwargs['mode'] != 'batch': boxes = [(box, share) for box, share in boxes if share != 1]   # timm draws no box then
+    boxes = iter(boxes)
+    mixing._params_per_elem = lambda size: (lam.copy(), pastes)
+    mixing._params_per_batch = lambda: (choices.lam[0], bool(pastes[0]))
+    with patch.object(timm_mixup, 'cutmix_bbox_and_lam', lambda *_, **__: next(boxes)): return mixing(x, *args)
+
+
+# timm's results for the same draws
+
+@pytest.mark.parametrize('mix', MIXES)
+@pytest.mark.parametrize('mode', ['batch', 'pair', 'elem'])
+def test_mixup_is_timms(mode, mix):
+    for seed in range(8):
+        x, target = images_of(8, dtype=torch.float32, seed=seed), targets_of(8, seed)
+        mixing = Mixup(mode=mode, num_classes=NUM_CLASSES, **MIXES[mix])
+        choices = mixing.draw(8, (16, 24), KeyedRandom(0, 0, seed))
+        ours, our_target = mixing.apply(x, target, choices)
+        timms, timm_target = timm_given(choices, timm_mixup.Mixup, x.clone(), target, mode=mode, **MIXES[mix])
+        torch.testing.assert_close(ours, timms, rtol=0, atol=1e-6)
+        torch.testing.assert_close(our_target, timm_target, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize('as_arrays', [True, False])
+@pytest.mark.parametrize('mix', MIXES)
+@pytest.mark.parametrize('mode', MODES)
+def test_collating_is_timms(mode, mix, as_arrays):
+    for seed in range(8):
+        images, target = images_of(8, seed=seed), targets_of(8, seed).tolist()
+        def samples(images=images, target=target):   # of memory of their own: timm writes into them
+            return [(image.numpy().copy() if as_arrays else image.clone(), t) for image, t in zip(images, target)]
+        mixing = FastCollateMixup(mode=mode, num_classes=NUM_CLASSES, **MIXES[mix])
+        choices = mixing.draw(8, (16, 24), KeyedRandom(0, 0, seed))
+        with patch.object(mixing, 'draw', return_value=choices): ours, our_target = mixing(samples())
+        timms, timm_target = timm_given(choices, timm_mixup.FastCollateMixup, samples(), mode=mode, **MIXES[mix])
+        assert ours.dtype == torch.uint8 and torch.equal(ours, timms)
+        torch.testing.assert_close(our_target, timm_target, rtol=0, atol=1e-6)
+
+
+class NumpyRandom:
+    "NumPy's numbers, in the order in which they are asked for."
+    random, betavariate, randrange = np.random.rand, np.random.beta, np.random.randint
+
+
+@pytest.mark.parametrize('mix', MIXES)
+def test_a_whole_batch_draws_as_timm(mix):
+    x, target = images_of(6, dtype=torch.float32), targets_of(6)
+    for seed in range(30):
+        np.random.seed(seed)
+        timms, timm_target = timm_mixup.Mixup(num_classes=NUM_CLASSES, **MIXES[mix])(x.clone(), target)
+        np.random.seed(seed)
+        ours, our_target = Mixup(num_classes=NUM_CLASSES, **MIXES[mix])(x, target, NumpyRandom())
+        torch.testing.assert_close(ours, timms, rtol=0, atol=1e-5)
+        torch.testing.assert_close(our_target, timm_target, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize('margin', [0., 0.3])
+def test_boxes_are_timms_for_the_same_numbers(margin):
+    for seed in range(200):
+        lam, shape = seed / 200, (3, 11 + seed % 5, 17)
+        boxes = []
+        for function, more in ((timm_mixup.rand_bbox, {}), (rand_bbox, dict(rng=NumpyRandom()))):
+            np.random.seed(seed)
+            boxes.append(tuple(map(int, function(shape, lam, margin, **more))))
+        assert boxes[0] == boxes[1]
+        boxes = []
+        for function, more in ((timm_mixup.rand_bbox_minmax, {}), (rand_bbox_minmax, dict(rng=NumpyRandom()))):
+            np.random.seed(seed)
+            boxes.append(tuple(map(int, function(shape, (0.2, 0.9), **more))))
+        assert boxes[0] == boxes[1]
+
+
+def test_many_boxes_are_arrays():
+    (top, bottom, left, right), lam = cutmix_bbox_and_lam((3, 20, 30), 0.5, count=50, rng=KeyedRandom(0, 0, 0))
+    assert top.shape == lam.shape == (50,)
+    np.testing.assert_allclose(lam, 1 - (bottom - top) * (right - left) / 600)
+    assert rand_bbox_minmax((20, 30), (0.1, 0.9), 5, KeyedRandom(0, 0, 0))[3].shape == (5,)
+
+
+# timm's distributions
+
+def distance(a, b):
+    "Kolmogorov and Smirnov's: the largest difference of the two distribution functions."
+    a, b = np.sort(a), np.sort(b)
+    at = np.concatenate([a, b])
+    return np.abs(np.searchsorted(a, at, 'right') / len(a) - np.searchsorted(b, at, 'right') / len(b)).max()
+
+
+@pytest.mark.parametrize('mix', MIXES)
+def test_distributions_are_timms(mix):
+    n, size, areas = 3000, (24, 32), []
+    draw_box = timm_mixup.cutmix_bbox_and_lam
+    def recorded(*args, **kwargs):
+        box, lam = draw_box(*args, **kwargs)
+        areas.append((box[1] - box[0]) * (box[3] - box[2]))
+        return box, lam
+    np.random.seed(1)
+    with patch.object(timm_mixup, 'cutmix_bbox_and_lam', recorded):
+        lam = timm_mixup.Mixup(mode='elem', **MIXES[mix])._mix_elem(torch.zeros(n, 1, *size)).flatten().numpy()
+    ours = Mixup(mode='elem', **MIXES[mix]).draw(n, size, random.Random(1))
+    our_areas = [(box[1] - box[0]) * (box[3] - box[2]) for box in ours.box if box]
+    assert distance(ours.lam, lam) < 0.05   # two samples of one distribution: above 0.05 once in a thousand
+    assert abs(len(our_areas) - len(areas)) < 0.05 * n
+    if areas: assert distance(our_areas, areas) < 0.07
+    assert {'both': 2, 'some': 3}.get(mix, 1) == len(set(ours.kind))
+
+
+def test_share_of_batches_that_are_mixed():
+    mixing = Mixup(1., 1., prob=0.3, switch_prob=0.2)
+    kinds = [mixing.draw(2, (8, 8), KeyedRandom(0, 0, k)).kind[0] for k in range(4000)]
+    assert abs(kinds.count('none') / 4000 - 0.7) < 0.03
+    assert abs(kinds.count('cutmix') / 4000 - 0.06) < 0.015
+
+
+def test_random_partners_are_permutations_of_equal_likelihood():
+    counts = np.zeros((5, 5))
+    for k in range(3000):
+        for n, other in enumerate(Mixup(partner='random').draw(5, (8, 8), KeyedRandom(0, 0, k)).partner):
+            counts[n, other] += 1
+    assert np.abs(counts / 3000 - 0.2).max() < 0.035
+
+
+# what must hold for every batch
+
+batches = dict(
+    n=st.integers(1, 9), h=st.integers(1, 13), w=st.integers(1, 17), mode=st.sampled_from(MODES),
+    partner=st.sampled_from(['reversed', 'random']), mix=st.sampled_from(list(MIXES)), seed=st.integers(0, 10**6),
+    dtype=st.sampled_from([torch.uint8, torch.float32, torch.float16]), last=st.booleans())
+
+
+@QUICK
+@given(**batches)
+def test_every_batch(n, h, w, mode, partner, mix, seed, dtype, last):
+    x, target = images_of(n, h, w, dtype, seed), targets_of(n, seed)
+    if last: x = x.contiguous(memory_format=torch.channels_last)
+    kept, kept_target = x.clone(), target.clone()
+    mixing = Mixup(mode=mode, partner=partner, num_classes=NUM_CLASSES, **MIXES[mix])
+    choices = mixing.draw(n, (h, w), KeyedRandom(seed, 0, 0))
+    mixed, soft = mixing.apply(x, target, choices)
+    assert torch.equal(x, kept) and torch.equal(target, kept_target)   # inputs are left as they are
+    rows = -(-n // 2) if mode == 'half' else n
+    assert mixed.shape == (rows, *x.shape[1:]) and mixed.dtype == dtype and soft.shape == (rows, NUM_CLASSES)
+    if last: assert mixed.is_contiguous(memory_format=torch.channels_last)
+    assert soft.dtype == torch.float32 and torch.allclose(soft.sum(1), torch.ones(rows), atol=1e-5)
+    used = sorted(choices.partner)
+    if mode == 'half': assert used == list(range(n - rows, n))
+    else: assert used == list(range(n))
+    if mode == 'pair': assert all(choices.partner[other] == k for k, other in enumerate(choices.partner))
+    for k, (kind, lam, box, other) in enumerate(zip(*choices)):
+        assert 0 <= lam <= 1 and lam == float(np.float32(lam))
+        own, its = x[k], x[other]
+        if kind == 'none': assert lam == 1 and box is None and torch.equal(mixed[k], own)
+        elif kind == 'cutmix':
+            top, bottom, left, right = box
+            expected = own.clone()
+            expected[:, top:bottom, left:right] = its[:, top:bottom, left:right]
+            assert torch.equal(mixed[k], expected)
+            share = 1 - (bottom - top) * (right - left) / (h * w)
+            if mix != 'drawn lam': assert abs(lam - share) < 1e-6
+        else:
+            expected = own.double() * lam + its.double() * (1 - lam)
+            atol = {torch.uint8: 0.501, torch.float16: 2e-3}.get(dtype, 1e-5)
+            assert (mixed[k].double() - expected).abs().max() <= atol
+        smooth = torch.full((NUM_CLASSES,), 0.1 / NUM_CLASSES)
+        smooth[target[k]] += 0.9 * lam
+        smooth[target[other]] += 0.9 * (1 - lam)
+        assert torch.allclose(soft[k], smooth, atol=1e-6)
+    over, _ = mixing.apply(x.clone(memory_format=torch.preserve_format), target, choices, overwrite=True)
+    assert torch.equal(over, mixed) and over.stride() == mixed.stride()
+
+
+@QUICK
+@given(seed=st.integers(0, 10**6), mode=st.sampled_from(MODES), n=st.integers(1, 9))
+def test_a_draw_repeats(seed, mode, n):
+    mixing = Mixup(0.5, 0.5, mode=mode, partner='random')
+    draws = [mixing.draw(n, (9, 7), KeyedRandom(seed, epoch, 0)) for epoch in (0, 0, 1)]
+    assert draws[0] == draws[1] and (draws[0] != draws[2] or n == 1)
+
+
+@QUICK
+@given(n=st.integers(1, 6), h=st.integers(1, 9), w=st.integers(1, 9), seed=st.integers(0, 10**6))
+def test_slices_and_masks_agree(n, h, w, seed):
+    rng = random.Random(seed)
+    boxes = [None if rng.random() < 0.2 else rand_bbox((h, w), rng.random(), rng=rng) for _ in range(n)]
+    own, other = (images_of(n, h, w, seed=k).contiguous(memory_format=torch.channels_last) for k in range(2))
+    kept = own.clone()
+    pasted, masked = _paste_slices(own, other, boxes, False), _paste_masked(own, other, boxes)
+    assert torch.equal(own, kept) and torch.equal(pasted, masked) and pasted.stride() == masked.stride()
+    assert _paste_slices(own, other, boxes, True) is own and torch.equal(own, pasted)
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16, torch.float64])
+def test_other_types_are_blended_in_float32_or_better(dtype):
+    x, target = images_of(4, dtype=dtype), targets_of(4)
+    mixing = Mixup(num_classes=NUM_CLASSES)
+    choices = mixing.draw(4, (16, 24), KeyedRandom(0, 0, 0))
+    mixed, soft = mixing.apply(x, target, choices)
+    exact = x.double() * choices.lam[0] + x.flip(0).double() * (1 - choices.lam[0])
+    one_rounding = torch.finfo(dtype).eps / 2 + 1e-6 if dtype != torch.float64 else 1e-12
+    assert mixed.dtype == dtype and ((mixed.double() - exact).abs() <= one_rounding * exact.abs() + 1e-6).all()
+    torch.testing.assert_close(soft, mixing.apply(x.float(), target, choices)[1], rtol=0, atol=0)
+
+
+def test_gradients_flow_through():
+    x = images_of(4, dtype=torch.float32).requires_grad_()
+    for mix in MIXES.values(): Mixup(num_classes=NUM_CLASSES, mode='elem', **mix)(x, targets_of(4))[0].sum().backward()
+    assert torch.isfinite(x.grad).all()
+
+
+@pytest.mark.parametrize('margin', [0.5, 1.])
+def test_a_wide_margin_keeps_boxes_inside(margin):
+    for k in range(100):
+        top, bottom, left, right = rand_bbox((8, 6), k / 100, margin, rng=KeyedRandom(0, 0, k))
+        ratio = (1 - k / 100) ** 0.5
+        assert (bottom - top, right - left) == (int(8 * ratio), int(6 * ratio))
+
+
+# targets
+
+def test_dense_targets():
+    shares = torch.rand(5, NUM_CLASSES, generator=torch.Generator().manual_seed(0)).softmax(1)
+    kept = shares.clone()
+    soft = mixup_target(shares, NUM_CLASSES, 0.3, partner=[1, 0, 2, 4, 3])
+    torch.testing.assert_close(soft, shares * 0.3 + shares[[1, 0, 2, 4, 3]] * 0.7)
+    assert torch.equal(shares, kept)
+    hot = torch.nn.functional.one_hot(torch.arange(5), NUM_CLASSES)   # whole numbers, too
+    torch.testing.assert_close(mixup_target(hot, NUM_CLASSES, 0.3, 0.1),
+                               mixup_target(torch.arange(5), NUM_CLASSES, 0.3, 0.1))
+
+
+@pytest.mark.parametrize('smoothing', [0., 0.2])
+def test_multi_label_is_timms(smoothing):
+    x, labels = images_of(6, dtype=torch.float32), torch.randint(0, 2, (6, NUM_CLASSES))
+    mixing = Mixup(num_classes=NUM_CLASSES, multi_label=True, label_smoothing=smoothing)
+    choices = mixing.draw(6, (16, 24), KeyedRandom(0, 0, 0))
+    _, timms = timm_given(choices, timm_mixup.Mixup, x.clone(), labels, mode='batch', multi_label=True,
+                          label_smoothing=smoothing)
+    torch.testing.assert_close(mixing.apply(x, labels, choices)[1], timms)
+
+
+@pytest.mark.parametrize('target, message', [
+    (torch.tensor([0, NUM_CLASSES]), 'class index 7'), (torch.tensor([-1, 0]), 'class index -1'),
+    (torch.tensor([200, 0], dtype=torch.uint8), 'class index 200'), (torch.tensor([0., 1.]), 'torch.float32 (2,)'),
+    (torch.zeros(2, NUM_CLASSES + 1), '(2, 8)'), (torch.zeros(2, 1, dtype=torch.int64), '(2, 1)'),
+    (torch.zeros(2, 3, NUM_CLASSES), '(2, 3, 7)'), (torch.zeros(3, dtype=torch.int64), '2 images, 3 targets'),
+])
+def test_wrong_targets_are_errors(target, message):
+    x = images_of(2)
+    with pytest.raises(ValueError) as caught: Mixup(num_classes=NUM_CLASSES)(x, target)
+    assert message in str(caught.value)
+    if 'images' in message: return
+    with pytest.raises(ValueError): check_target(target, NUM_CLASSES)
+    with pytest.raises(ValueError): FastCollateMixup(num_classes=NUM_CLASSES)(list(zip(x, target)))
+
+
+@pytest.mark.parametrize('settings, message', [
+    (dict(mixup_alpha=-1), 'mixup_alpha'), (dict(cutmix_alpha=float('nan')), 'cutmix_alpha'), (dict(mixup_alpha=0), 'nothing'),
+    (dict(prob=1.1), 'prob'), (dict(switch_prob=-0.1), 'switch_prob'), (dict(mode='Batch'), 'batch, pair, elem, half'),
+    (dict(cutmix_minmax=(0.1,)), 'cutmix_minmax'), (dict(cutmix_minmax=(0.5, 1.5)), 'cutmix_minmax'),
+    (dict(partner='next'), 'reversed, random'), (dict(label_smoothing=2), 'label_smoothing'),
+    (dict(num_classes=0), 'num_classes'), (dict(mixup_alpha=float('inf')), 'mixup_alpha'),
+])
+def test_wrong_settings_are_errors(settings, message):
+    for mixing in (Mixup, FastCollateMixup):
+        with pytest.raises(ValueError, match=message): mixing(**settings)
+
+
+# the switch, and collating
+
+@pytest.mark.parametrize('mode', MODES)
+def test_switched_off(mode):
+    x, target = images_of(6), targets_of(6)
+    samples = list(zip(x, target.tolist()))
+    mixing, collate = (kind(mode=mode, num_classes=NUM_CLASSES) for kind in (Mixup, FastCollateMixup))
+    timms = timm_mixup.FastCollateMixup(mode=mode, num_classes=NUM_CLASSES)
+    mixing.mixup_enabled = collate.mixup_enabled = timms.mixup_enabled = False
+    expected, expected_target = timms([(image.clone(), k) for image, k in samples])
+    for ours, our_target in (mixing(x, target), collate(samples)):
+        assert torch.equal(ours, expected)
+        torch.testing.assert_close(our_target, expected_target)
+    mixing.mixup_enabled = collate.mixup_enabled = True
+    assert not torch.equal(mixing(x, target)[0], expected) and not torch.equal(collate(samples)[0], expected)
+
+
+class Grey(torch.utils.data.Dataset):
+    "A hundred grey images, whose grey is their index."
+    def __len__(self): return 100
+    def __getitem__(self, index): return torch.full((1, 4, 4), index, dtype=torch.uint8), index
+
+
+def test_the_switch_reaches_persistent_workers():
+    collate = FastCollateMixup(num_classes=100, label_smoothing=0.)
+    loader = DataLoader(Grey(), 10, num_workers=1, persistent_workers=True, collate_fn=collate, timeout=60)
+    for enabled in (True, False, True):
+        collate.mixup_enabled = enabled
+        assert any((target.max(1).values < 1).any() for _, target in loader) == enabled
+
+
+def test_copies_of_the_collate_function():
+    collate = FastCollateMixup(num_classes=100)
+    for other in (copy.deepcopy(collate), pickle.loads(pickle.dumps(collate))):
+        assert repr(other) == repr(collate) and other.mixup_enabled
+
+
+def test_collating_keeps_samples_and_other_fields():
+    images, target = images_of(5), [0, 1, 2, 3, 4]
+    for mode in MODES:
+        collate = FastCollateMixup(mode=mode, num_classes=NUM_CLASSES, cutmix_alpha=1.)
+        samples = [(image.numpy().copy(), k, f'{k}.jpg') for image, k in zip(images, target)]
+        mixed, soft, names = collate([*samples, None])
+        assert all((image == kept.numpy()).all() for (image, *_), kept in zip(samples, images))
+        assert len(mixed) == len(soft) == len(names) == (3 if mode == 'half' else 5) and names[0] == '0.jpg'
+        as_dicts = collate([dict(zip(('image', 'target', 'name'), sample)) for sample in samples])
+        assert as_dicts['image'].shape == mixed.shape and as_dicts['target'].shape == soft.shape
+        assert as_dicts['name'] == names
+    assert collate([None]) is None
+    floats = [(image.float(), k) for image, k in zip(images, target)]
+    assert collate(floats)[0].dtype == torch.float32
+
+
+def test_wrong_batches_are_errors():
+    mixing, x = Mixup(num_classes=NUM_CLASSES), images_of(4)
+    with pytest.raises(ValueError, match='8 choices for 4 images'):
+        mixing.apply(x, targets_of(4), mixing.draw(8, (16, 24)))
+    with pytest.raises(ValueError, match='nothing to mix'): mixing.draw(0, (16, 24))
+    for wrong in (x[0], x.int()):
+        with pytest.raises(TypeError, match='N, C, H, W'):
+            mixing.apply(wrong, targets_of(len(wrong)), mixing.draw(4, (16, 24)))
+
+
+# on a GPU
+
+@cuda
+@pytest.mark.parametrize('mix', MIXES)
+@pytest.mark.parametrize('mode', MODES)
+def test_cuda_agrees(mode, mix):
+    for dtype in (torch.uint8, torch.float32, torch.bfloat16):
+        x, target = images_of(9, dtype=dtype).contiguous(memory_format=torch.channels_last), targets_of(9)
+        mixing = Mixup(mode=mode, num_classes=NUM_CLASSES, partner='random', **MIXES[mix])
+        choices = mixing.draw(9, (16, 24), KeyedRandom(0, 0, 0))
+        here, there = mixing.apply(x, target, choices), mixing.apply(x.cuda(), target.cuda(), choices)
+        assert there[0].is_contiguous(memory_format=torch.channels_last)
+        torch.testing.assert_close(there[0].cpu(), here[0], rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(there[1].cpu(), here[1], rtol=1e-6, atol=1e-6)
+
+
+@cuda
+def test_cuda_does_not_wait_and_shows_a_wrong_index():
+    x, target = images_of(4, dtype=torch.float32).cuda(), torch.tensor([0, 1, 2, NUM_CLASSES]).cuda()
+    mixing = Mixup(num_classes=NUM_CLASSES, mode='elem', cutmix_alpha=1.)
+    choices = mixing.draw(4, (16, 24), KeyedRandom(0, 0, 0))
+    torch.cuda.set_sync_debug_mode('error')
+    try: _, soft = mixing.apply(x, target, choices)
+    finally: torch.cuda.set_sync_debug_mode('default')
+    assert soft[3].isnan().all() and soft[0].isnan().all() and not soft[1:3].isnan().any()

@@ -1,0 +1,157 @@
+"Every public name of timm.data 1.0.31, side by side: the same here, better (with the case), or not offered (with the reason)."
+import inspect
+import re
+import types
+import warnings
+
+import numpy as np
+import pytest
+import timm.data
+import torch
+from PIL import Image
+from synthetic import ROOT
+
+import timmdata
+
+SAME = """DEFAULT_CROP_MODE DEFAULT_CROP_PCT IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD IMAGENET_DPN_MEAN IMAGENET_DPN_STD
+    IMAGENET_INCEPTION_MEAN IMAGENET_INCEPTION_STD OPENAI_CLIP_MEAN OPENAI_CLIP_STD MaybePILToTensor MaybeToTensor RandomCropOrPad
+    RandomPad RandomResizedCropAndInterpolation ResizeKeepRatio ToNumpy ToTensor add_img_extensions del_img_extensions
+    get_img_extensions is_img_extension set_img_extensions interp_mode_to_str str_to_interp_mode str_to_pil_interp crop_or_pad
+    center_crop_or_pad CenterCropOrPad auto_augment_policy rand_augment_ops ScheduledTransformDataset""".split()
+
+
+def posterises_to_nothing():
+    "A policy that reaches 0 bits, which Pillow 13 refuses."
+    timm.data.auto_augment.AugmentOp('Posterize', 1., 0)(Image.new('RGB', (8, 8)))
+    policy = timm.data.rand_augment_transform('rand-m10-p1-n8', {})
+    for _ in range(40): policy(Image.new('RGB', (8, 8)))
+
+
+def same_policy_here():
+    policy = timmdata.rand_augment_transform('rand-m10-p1-n8', {})
+    for _ in range(40): policy(Image.new('RGB', (8, 8)))
+
+
+def odd_batch(module): module.Mixup(num_classes=3)(torch.zeros(3, 3, 8, 8), torch.arange(3))
+
+
+def odd_collate(module): module.FastCollateMixup(num_classes=3)([(np.zeros((3, 8, 8), np.uint8), 0)] * 3)
+
+
+def border_that_leaves_nothing(module):
+    image = module.TrimBorder(10)(Image.new('RGB', (8, 8)))
+    if min(image.size) > 0: return
+    raise ValueError('an image without pixels')
+
+
+def wrong_transform_letter(module): module.rand_augment_transform('rand-minc', {})
+
+
+# name → what is better, and a case: (fails with timm, works here) or (accepted by timm, refused here)
+BETTER = {
+    'ImageDataset': 'faults are answered as on_error says; tables of labels; its transform is not overwritten',
+    'IterableImageDataset': 'each sample has random numbers of its own, whatever the workers',
+    'create_loader': 'the same batches for any number of workers, resumable, replayable, no GPU needed',
+    'create_transform': 'wrong settings are errors',
+    'create_dataset': 'a wrong split is an error that lists the splits; paths keep their case',
+    'create_reader': 'tables of labels; indexes of archives are no pickles',
+    'AugMixDataset': 'the loader makes the views by itself',
+    'RandAugment': 'posterising keeps one bit',
+    'AutoAugment': 'posterising keeps one bit',
+    'rand_augment_transform': 'parts that are not understood are errors',
+    'auto_augment_transform': 'parts that are not understood are errors',
+    'Mixup': 'odd batches; inputs are left as they are; a random partner',
+    'FastCollateMixup': 'odd batches; the switch reaches workers',
+    'ScheduledBatchSampler': 'plans of neighbouring seeds are unrelated; the epoch advances by itself',
+    'TrimBorder': 'a border that leaves nothing is an error',
+    'RealLabelsImagenet': 'files that have no labels are named',
+    'MultiLabelTarget': 'wrong indexes are errors',
+    'resolve_data_config': 'nothing is printed unless asked',
+    'resolve_model_data_config': 'any object with a config',
+    'resolve_input_data_config': 'any object with a config',
+    'ImageNetInfo': 'descriptions of any classes, from a file',
+    'DatasetInfo': 'as there',
+    'CustomDatasetInfo': 'as there',
+    'DatasetInfoLabelMapper': 'LabelMap',
+    'LabelMappingCoverage': "LabelMap's report",
+    'infer_imagenet_subset': 'as there',
+}
+NOT_OFFERED = {}
+NAFLEX = """CenterCropToSequence NaFlexMapDatasetWrapper NaFlexMixup Patchify RandomCropToSequence RandomResizedCropToSequence
+    ResizeKeepRatioToSequence ResizeToSequence calculate_naflex_batch_size create_naflex_loader mix_batch_variable_size
+    pairwise_mixup_target patchify_image""".split()   # patch sequences of any size: not part of this library's subject
+
+
+def public_names(module) -> set[str]:
+    return {name for name in dir(module) if not name.startswith('_') and not isinstance(getattr(module, name), types.ModuleType)}
+
+
+def test_every_name_is_accounted_for_once():
+    lists = [set(SAME), set(BETTER), set(NOT_OFFERED), set(NAFLEX)]
+    assert set.union(*lists) == public_names(timm.data) and sum(map(len, lists)) == len(set.union(*lists))
+    offered = public_names(timmdata)
+    assert lists[0] | lists[1] <= offered and not lists[2] & offered
+
+
+def parameters(what) -> list[str]:
+    try: return [name for name in inspect.signature(what).parameters if name not in ('args', 'kwargs')]
+    except (TypeError, ValueError): return []
+
+
+@pytest.mark.parametrize('name', [*SAME, *BETTER])
+def test_what_is_offered_takes_timms_words(name):
+    timms, ours = getattr(timm.data, name), getattr(timmdata, name)
+    if not callable(timms): assert timms == ours
+    elif len(parameters(timms)) == 1: assert len(parameters(ours)) >= 1   # given by place
+    elif name in SAME: assert set(parameters(timms)) <= set(parameters(ours)), 'a parameter of timm is missing'
+
+
+def test_page_names_what_is_not_offered():
+    page = (ROOT/'nbs/guides/from_timm.ipynb').read_text(encoding='utf-8')
+    for name in NOT_OFFERED: assert name in page, f'{name} is not on from_timm'
+    assert re.search('NaFlex', page)
+
+
+@pytest.mark.parametrize('case', [odd_batch, odd_collate, border_that_leaves_nothing])
+def test_better_cases(case):
+    failing, working = (timm.data, timmdata) if case is not border_that_leaves_nothing else (None, None)
+    if failing is None:   # timm gives an image without pixels, which fails later
+        with pytest.raises(ValueError, match='without pixels'): case(timm.data)
+        with pytest.raises(ValueError, match='leaves nothing'): case(timmdata)
+        return
+    with pytest.raises((AssertionError, RuntimeError, ValueError)): case(failing)
+    case(working)
+
+
+def test_policies_work_with_this_pillow():
+    same_policy_here()
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        try: posterises_to_nothing()
+        except (ValueError, OSError): return
+    pytest.skip('this Pillow posterises to 0 bits')
+
+
+def test_bare_inc_is_refused_where_timm_passes_over_it():
+    assert isinstance(timm.data.rand_augment_transform('rand-m9-inc', {}), timm.data.RandAugment)
+    with pytest.raises(ValueError, match='inc'): timmdata.rand_augment_transform('rand-m9-inc', {})
+
+
+def test_the_switch_of_mixing(samples):
+    "timm's mixup_enabled = False does not reach its persistent workers; here it takes effect at once."
+    def targets(module, **own):
+        dataset = module.ImageDataset(str(samples/'val'))
+        loader = module.create_loader(dataset, (3, 16, 16), 8, is_training=True, num_workers=1, device=torch.device('cpu'),
+                                      collate_fn=module.FastCollateMixup(0.8, num_classes=10, label_smoothing=0.), **own)
+        next(iter(loader))
+        loader.mixup_enabled = False
+        return torch.cat([target for _, target in loader])
+    def is_mixed(target): return bool(((target > 0.01) & (target < 0.99)).any())
+    assert not is_mixed(targets(timmdata, seed=0)) and is_mixed(targets(timm.data, persistent_workers=True))
+
+
+def test_samples_are_not_written_to():
+    image = np.random.default_rng(0).integers(0, 255, (4, 3, 8, 8), dtype=np.uint8)
+    before = image.copy()
+    timmdata.FastCollateMixup(num_classes=4)([(pixels, k) for k, pixels in enumerate(image)])
+    assert np.array_equal(image, before)

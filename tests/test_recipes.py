@@ -1,0 +1,244 @@
+"Policies, views, repeats, mixing and scheduled sizes in the loader: the same batches whoever computes them."
+import json
+import os
+import random
+import subprocess
+import sys
+from itertools import islice
+
+import pytest
+import torch
+import train_script
+from conftest import DATA
+from synthetic import ROOT
+from torchvision.transforms import functional as F
+
+from timmdata import AugMixDataset, FastCollateMixup, ImageDataset, Mixup, create_loader, get_recipe, list_recipes
+from timmdata.host_stage import apply_color
+
+INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
+MIX = dict(mixup_alpha=0.8, cutmix_alpha=1., num_classes=10)
+SETTINGS = {
+    'rand': dict(auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.3, re_mode='pixel'), '3a': dict(auto_augment='3a', color_jitter=0.3),
+    'augmix': dict(auto_augment='augmix-m5-w3-d2', num_aug_splits=3, re_prob=0.3, re_split=True),
+    'repeats': dict(num_aug_repeats=3, gaussian_blur_prob=0.3), 'mixup': dict(mixup=Mixup(**MIX)),
+    'elements': dict(mixup=Mixup(mode='elem', partner='random', **MIX), re_prob=0.3, auto_augment='trivial'),
+    'half': dict(mixup=Mixup(mode='half', **MIX)),
+    'sizes': dict(input_size_choices=[24, 32, 48], batch_size_choices=[12, 8, 4], batch_choice_schedule='progressive',
+                  batch_schedule_epochs=2, auto_augment='original'),
+}
+
+
+@pytest.fixture(scope='module')
+def dataset(samples): return ImageDataset(samples, split='val')
+
+
+def training(dataset, **settings):
+    return create_loader(dataset, **{**dict(input_size=32, batch_size=8, is_training=True, seed=3, device='cpu'), **settings})
+
+
+def epochs(loader, count=2): return [[tuple(t.clone() for t in batch) for batch in loader] for _ in range(count)]
+
+
+def assert_same(a, b):
+    assert len(a) == len(b)
+    for one, other in zip(a, b): assert all(map(torch.equal, one, other)) and len(one) == len(other) == 2
+
+
+@pytest.mark.parametrize('name', SETTINGS)
+def test_same_batches_whoever_computes_them(dataset, name):
+    reference = epochs(training(dataset, **SETTINGS[name], **INLINE))
+    assert not torch.equal(reference[0][0][0][:2], reference[1][0][0][:2]) and len(reference[0]) == len(reference[1])
+    for other in (THREADS, dict(THREADS, use_prefetcher=False), *([PROCESSES] if name in ('augmix', 'sizes', 'elements') else [])):
+        for one, again in zip(reference, epochs(training(dataset, **SETTINGS[name], **other)), strict=True): assert_same(one, again)
+
+
+@pytest.mark.parametrize('name', SETTINGS)
+def test_a_run_that_stopped_goes_on(dataset, name):
+    loader, resumed = training(dataset, **SETTINGS[name], **INLINE), training(dataset, **SETTINGS[name], **THREADS)
+    whole = epochs(loader, 1)[0]
+    loader.set_epoch(0)
+    assert_same([tuple(t.clone() for t in batch) for batch in islice(loader, 3)], whole[:3])
+    resumed.load_state_dict(loader.state_dict())
+    assert_same(epochs(resumed, 1)[0], whole[3:])
+
+
+@pytest.mark.parametrize('name', ['rand', 'augmix', 'mixup', 'sizes'])
+def test_states_of_other_recipes_are_refused_by_name(dataset, name):
+    other = {'rand': 'auto_augment', 'augmix': 'num_aug_splits', 'mixup': 'mixup', 'sizes': 'schedule'}[name]
+    state = training(dataset, **SETTINGS[name], **INLINE).state_dict()
+    with pytest.raises(ValueError, match=other): training(dataset, **INLINE).load_state_dict(state)
+
+
+@pytest.mark.parametrize('name', ['rand', '3a'])
+def test_pixels_are_the_record_applied_by_pillow(dataset, name):
+    "Crop, resize, flip, the policy's steps, colours: what replay says was drawn gives the batch's pixels."
+    settings = {**SETTINGS[name], 're_prob': 0.}
+    loader = training(dataset, backend='pillow', interpolation='random', color_jitter_mode='exact', **settings, **INLINE)
+    replayed, policy = loader.replay(0, 1), loader.loader.maker.host_stage.augmentation.policy
+    assert sum(bool(host.ops) for host in replayed.host_choices) > 2
+    mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in (loader.mean, loader.std))
+    for image, key, host, device in zip(replayed.batch[0], replayed.keys, replayed.host_choices, replayed.device_choices):
+        top, left, height, width = host.crop
+        photo = dataset[key.index][0].convert('RGB').crop((left, top, left + width, top + height))
+        photo = photo.resize(host.size[::-1], {'bilinear': 2, 'bicubic': 3}[host.interpolation])
+        if device.hflip: photo = F.hflip(photo)
+        pixels = F.pil_to_tensor(apply_color(policy.apply(photo, host.ops), device.color)).float()
+        assert torch.allclose(image * std + mean, pixels, atol=1e-3)
+
+
+def test_views_share_crop_and_flip_and_the_first_is_clean(dataset):
+    loader = training(dataset, **{**SETTINGS['augmix'], 're_prob': 0.}, **INLINE)
+    plain = training(dataset, color_jitter=None, **INLINE)
+    for (images, targets), (expected, expected_targets) in zip(loader, plain, strict=True):
+        assert torch.equal(images[:8], expected) and torch.equal(targets, expected_targets.repeat(3))
+        assert not torch.equal(images[8:16], images[16:]) and not torch.equal(images[:8], images[8:16])
+    replayed = loader.replay(0, 0)
+    for k in range(8):
+        assert len({replayed.host_choices[k + 8 * view].crop for view in range(3)}) == 1
+        assert len({replayed.device_choices[k + 8 * view].hflip for view in range(3)}) == 1
+        assert not replayed.host_choices[k].ops and replayed.host_choices[k + 8].ops != replayed.host_choices[k + 16].ops
+
+
+def test_augmix_dataset_asks_for_views(dataset):
+    ours, wrapped = (training(d, auto_augment='augmix-m5', **s, **INLINE)
+                     for d, s in ((dataset, dict(num_aug_splits=2)), (AugMixDataset(dataset, 2), {})))
+    assert_same(list(ours), list(wrapped))
+
+
+def test_erasing_spares_clean_views_only_if_asked(dataset):
+    for re_split, is_clean in ((True, True), (False, False)):
+        images, _ = next(iter(training(dataset, num_aug_splits=2, color_jitter=None, re_prob=1., re_split=re_split, **INLINE)))
+        plain, _ = next(iter(training(dataset, color_jitter=None, **INLINE)))
+        assert torch.equal(images[:8], plain) == is_clean and not torch.equal(images[8:], plain)
+
+
+def test_a_sample_that_comes_twice_is_another_view(dataset):
+    class Twice(torch.utils.data.Sampler):
+        def __len__(self): return 8
+        def __iter__(self): return iter([5, 7, 5, 5, 7, 1, 2, 3])
+    loader = training(dataset, sampler=Twice(), **INLINE)
+    images, _ = next(iter(loader))
+    assert [key.view for key in loader.replay(0, 0).keys] == [0, 0, 1, 2, 1, 0, 0, 0]
+    assert not torch.equal(images[0], images[2]) and not torch.equal(images[2], images[3])
+    assert torch.equal(images[5], training(dataset, batch_size=1, sampler=[1], **INLINE).replay(0, index=1).batch[0][0])
+
+
+def test_mixing_stops_at_once(dataset):
+    for loader in (training(dataset, mixup=Mixup(**MIX), **THREADS), training(dataset, collate_fn=FastCollateMixup(**MIX), **THREADS)):
+        batches = iter(loader)
+        mixed = [next(batches)[1] for _ in range(3)]
+        assert any(((t > 0.15) & (t < 0.9)).any() for t in mixed)
+        loader.mixup_enabled = False
+        for _, targets in batches: assert torch.allclose(targets.max(1).values, torch.tensor(0.9 + 0.01))
+        assert not loader.mixup_enabled
+
+
+def test_mixing_is_that_of_the_plain_batch(dataset):
+    "What a mixed batch is, computed with the mixer from the batch of the loader that does not mix."
+    mixup = Mixup(mode='elem', **MIX)
+    mixed, plain = training(dataset, mixup=mixup, **INLINE), training(dataset, **INLINE)
+    for k, ((images, targets), (own, classes)) in enumerate(zip(mixed, plain, strict=True)):
+        expected = mixup.apply(own, classes, mixed.replay(0, k).mix_choices)
+        assert torch.equal(images, expected[0]) and torch.equal(targets, expected[1])
+
+
+def test_dense_targets_are_mixed(samples):
+    dense = ImageDataset(samples, split='val', target_transform=lambda t: torch.nn.functional.one_hot(torch.tensor(t), 10).float())
+    images, targets = next(iter(training(dense, mixup=Mixup(label_smoothing=0., multi_label=True, **MIX), **INLINE)))
+    assert targets.shape == (8, 10) and torch.allclose(targets.sum(1), torch.ones(8))
+
+
+def test_sizes_follow_the_plan_on_every_rank(dataset):
+    settings = {**SETTINGS['sizes'], 'batch_choice_schedule': 'constant'}
+    seen = {tuple(images.shape) for images, _ in training(dataset, **settings, **THREADS)}
+    assert {(12, 3, 24, 24), (8, 3, 32, 32), (4, 3, 48, 48)} & seen and len(seen) > 1
+    indexes = []
+    loader = training(dataset, **settings, **INLINE)
+    for k in range(len(loader)): indexes += [key.index for key in loader.replay(0, k).keys]
+    assert len(indexes) == len(set(indexes)) > len(dataset) - 4
+
+
+def test_buffer_refuses_several_sizes(dataset):
+    with pytest.raises(ValueError, match='batches of one size'): training(dataset, buffer='10MB', **SETTINGS['sizes'], **INLINE)
+
+
+@pytest.mark.parametrize('name', ['augmix', 'repeats', 'mixup'])
+def test_buffered_batches_are_the_same(dataset, name):
+    plain = epochs(training(dataset, **SETTINGS[name], **INLINE), 1)[0]
+    loader = training(dataset, buffer=dict(batches=4, producer='thread'), **SETTINGS[name], **INLINE)
+    try: assert_same(epochs(loader, 1)[0], plain)
+    finally: loader.loader.close()
+
+
+@pytest.mark.parametrize('name', list_recipes())
+def test_recipes_run(dataset, name):
+    recipe = get_recipe(name, num_classes=10)
+    train = create_loader(dataset, batch_size=6, seed=0, device='cpu', **{**recipe.train, 'input_size': 32}, **THREADS)
+    images, targets = next(iter(train))
+    assert images.shape[2:] == (32, 32) and images.isfinite().all() and ('mixup' in recipe.train) == (targets.ndim == 2)
+    assert len(images) == 6 * recipe.train.get('num_aug_splits', 1)
+    images, targets = next(iter(create_loader(dataset, batch_size=4, device='cpu', **{**recipe.eval, 'input_size': 32}, **INLINE)))
+    assert images.shape == (4, 3, 32, 32) and targets.shape == (4,)
+
+
+def test_global_generators_are_left_alone(dataset):
+    random.seed(1)
+    torch.manual_seed(1)
+    before = random.getstate(), torch.get_rng_state()
+    epochs(training(dataset, **SETTINGS['elements'], **THREADS), 1)
+    assert random.getstate() == before[0] and torch.equal(torch.get_rng_state(), before[1])
+
+
+# ---- a training script with the words of timm's
+
+SCRIPT = {
+    'plain': '', 'ra-re': '--aa rand-m9-mstd0.5 --reprob 0.2 --remode pixel',
+    'rsb-a1': '--aa rand-m7-mstd0.5-inc1 --mixup 0.2 --cutmix 1.0 --aug-repeats 3 --smoothing 0.1 --crop-pct 0.95',
+    'rsb-a2': '--aa rand-m7-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0 --aug-repeats 3 --smoothing 0 --crop-pct 0.95',
+    'rsb-a3': '--aa rand-m6-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0 --smoothing 0 --crop-pct 0.95 --img-size 28',
+    'deit': '--aa rand-m9-mstd0.5-inc1 --mixup 0.8 --cutmix 1.0 --reprob 0.25 --aug-repeats 3 --train-interpolation bicubic',
+    'deit3': '--aa 3a --color-jitter 0.3 --mixup 0.8 --cutmix 1.0 --smoothing 0 --aug-repeats 3 --no-prefetcher',
+    'jsd': '--aa rand-m9-mstd0.5-inc1 --aug-splits 3 --resplit --reprob 0.6 --jsd-loss',
+    'sizes': '--input-size-choices 24 32 40',
+}
+
+
+def run_script(root, words, ranks=1) -> list[dict]:
+    command = ([sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={ranks}'] if ranks > 1
+               else [sys.executable]) + [str(ROOT/'tests/train_script.py'), str(root), *words.split()]
+    env = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env, cwd=root)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return sorted((json.loads(line) for line in done.stdout.splitlines() if line.startswith('{')), key=lambda r: r['rank'])
+
+
+@pytest.fixture(scope='module')
+def two_classes(samples):
+    root = DATA/'ants-bees'
+    return (root, 2) if root.is_dir() else (samples, 10)
+
+
+def expected_steps(root, words, ranks) -> int:
+    num = len(ImageDataset(root, split='train'))
+    share = -(-(num // 256 * 256 if 'repeats' in words and num >= 256 else num) // ranks)
+    return share // 16
+
+
+@pytest.mark.parametrize('name', SCRIPT)
+def test_training_script(two_classes, name):
+    root, classes = two_classes
+    words = f'{SCRIPT[name]} --num-classes {classes}'
+    run = run_script(root, words)[0] if name == 'plain' else train_script.main([str(root), *words.split()])
+    assert sorted(run['evaluated']) == list(range(len(ImageDataset(root, split='val'))))
+    assert run['steps'] == expected_steps(root, SCRIPT[name], 1) or name == 'sizes' and run['steps'] > 10
+
+
+@pytest.mark.parametrize('name', SCRIPT if os.environ.get('TIMMDATA_SLOW') else ['deit'])
+def test_training_script_on_two_ranks(two_classes, name):
+    root, classes = two_classes
+    ranks = run_script(root, f'{SCRIPT[name]} --num-classes {classes}', ranks=2)
+    assert [run['rank'] for run in ranks] == [0, 1] and ranks[0]['steps'] == ranks[1]['steps'] > 0
+    if name != 'sizes': assert ranks[0]['steps'] == expected_steps(root, SCRIPT[name], 2)
+    evaluated = sum((run['evaluated'] for run in ranks), [])
+    assert sorted(evaluated) == list(range(len(ImageDataset(root, split='val'))))   # each sample once

@@ -1,0 +1,369 @@
+"timm's samplers: its shares and plans where it is right, and what must hold for every size, rank, seed and epoch."
+import math
+import pickle
+from collections import Counter
+from itertools import chain, islice
+from unittest.mock import patch
+
+import pytest
+import timm.data.distributed_sampler as timm_samplers
+import timm.data.scheduled_sampler as timm_scheduled
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from timmdata.samplers import EpochSampler
+from timmdata.scheduled_sampler import (
+    PlannedBatch,
+    ScheduledBatchSampler,
+    ScheduledTransformDataset,
+    choice_probabilities,
+    create_batch_schedule,
+)
+from timmdata.timm_samplers import OrderedDistributedSampler, RepeatAugSampler, num_selected, repeated_order
+
+pytestmark = pytest.mark.timeout(120)
+QUICK = settings(max_examples=80, deadline=None)
+SEEDS = st.integers(-2**40, 2**40)
+
+
+# in order
+
+@QUICK
+@given(size=st.integers(1, 60), num_replicas=st.integers(1, 9))
+def test_ordered_shares_are_timms(size, num_replicas):
+    ranks = [OrderedDistributedSampler(range(size), num_replicas, rank) for rank in range(num_replicas)]
+    for rank, ours in enumerate(ranks):
+        timms = timm_samplers.OrderedDistributedSampler(range(size), num_replicas, rank)
+        assert list(ours) == list(timms) and len(ours) == len(timms) == len(ranks[0])
+        assert ours.num_valid_samples == timms.num_valid_samples and ours.total_size == timms.total_size
+        ours.set_epoch(3)
+        assert list(ours) == list(timms)
+    assert sorted(chain(*(list(ours)[:ours.num_valid_samples] for ours in ranks))) == list(range(size))
+
+
+def test_ranks_come_from_the_process_group(tmp_path):
+    for sampler in (OrderedDistributedSampler, RepeatAugSampler):
+        with pytest.raises(RuntimeError, match='init_process_group'): sampler(range(5))
+        for rank in (-1, 2):
+            with pytest.raises(ValueError, match='rank='): sampler(range(5), 2, rank)
+    torch.distributed.init_process_group('gloo', init_method=f'file://{tmp_path}/rendezvous', world_size=1, rank=0)
+    try:
+        for sampler in (OrderedDistributedSampler, RepeatAugSampler):
+            assert (sampler(range(5)).num_replicas, sampler(range(5)).rank) == (1, 0)
+    finally: torch.distributed.destroy_process_group()
+
+
+def test_an_empty_dataset_has_empty_shares():
+    for sampler in (OrderedDistributedSampler([], 2, 1), RepeatAugSampler([], 2, 1)):
+        assert list(sampler) == [] and len(sampler) == 0
+
+
+# repeated augmentation
+
+repeats = dict(size=st.integers(1, 60), num_repeats=st.sampled_from([1, 1.5, 2, 2.5, 3, 3.3, 5]), epoch=st.integers(0, 9),
+               num_replicas=st.integers(1, 9), rounding=st.sampled_from([0, 8, 256]), ratio=st.sampled_from([0, 1, 2, 3.5]))
+
+
+@QUICK
+@given(**repeats, seed=SEEDS)
+def test_every_repeated_order(size, num_repeats, epoch, num_replicas, rounding, ratio, seed):
+    rounds = dict(selected_round=rounding, selected_ratio=ratio)
+    options = dict(num_replicas=num_replicas, **rounds)
+    indexes, views = repeated_order(size, num_repeats, seed, epoch, **options)
+    again = repeated_order(size, num_repeats, seed, epoch, **options)
+    assert torch.equal(indexes, again[0]) and torch.equal(views, again[1])
+    keys = list(zip(indexes.tolist(), views.tolist()))
+    assert len(keys) == len(set(keys)) == num_replicas * num_selected(size, num_replicas, num_repeats, **rounds)
+    plain = EpochSampler(range(size), seed=seed).order(epoch).tolist()
+    assert list(dict.fromkeys(indexes.tolist())) == plain[:len(set(indexes.tolist()))]   # in the order of a plain epoch
+    for index, count in Counter(indexes.tolist()).items():
+        assert {view for other, view in keys if other == index} >= set(range(min(count, math.floor(num_repeats))))
+    if num_replicas >= math.ceil(num_repeats) and len(keys) <= size * num_repeats:
+        owners = [(index, place % num_replicas) for place, (index, _) in enumerate(keys)]
+        assert len(owners) == len(set(owners))   # repeats go to different ranks
+    other = repeated_order(size, num_repeats, seed, epoch, num_replicas=1, selected_round=rounding)[0]
+    common = min(len(other), len(indexes), math.floor(size * num_repeats))
+    assert torch.equal(other[:common], indexes[:common])
+
+
+@QUICK
+@given(**repeats, seed=SEEDS, start=st.integers(0, 5))
+def test_every_share_of_repeats(size, num_repeats, epoch, num_replicas, rounding, ratio, seed, start):
+    options = dict(num_repeats=num_repeats, selected_round=rounding, selected_ratio=ratio, seed=seed)
+    ranks = [RepeatAugSampler(range(size), num_replicas, rank, **options) for rank in range(num_replicas)]
+    shares = [list(sampler.keys(epoch)) for sampler in ranks]
+    assert {len(share) for share in shares} == {len(sampler) for sampler in ranks} == {len(shares[0])}
+    assert {key.epoch for share in shares for key in share} == {epoch}
+    dealt = list(chain(*zip(*shares)))
+    order = list(zip(*(part.tolist() for part in ranks[0].order(epoch))))
+    assert [(key.index, key.view) for key in dealt] == order
+    for rank, share in zip(ranks, shares):
+        assert list(rank.keys(epoch, start * num_replicas)) == share[start:]
+        more = list(rank.keys(epoch, share=2 * len(share)))
+        assert more[:len(share)] == share and len(more) == 2 * len(share)
+    both = list(chain(*(rank.keys(epoch, share=2 * len(rank)) for rank in ranks)))
+    assert len(both) == len(set(both))   # another view when it begins again
+
+
+@QUICK
+@given(**{name: values for name, values in repeats.items() if name != 'epoch'})
+def test_shares_and_counts_are_timms(size, num_repeats, num_replicas, rounding, ratio):
+    options = dict(num_replicas=num_replicas, num_repeats=num_repeats, selected_round=rounding, selected_ratio=ratio)
+    for rank in range(num_replicas):
+        timms = timm_samplers.RepeatAugSampler(range(size), rank=rank, shuffle=False, **options)
+        ours = RepeatAugSampler(range(size), rank=rank, shuffle=False, **options)
+        assume(len(timms) > 0)   # rounded down to nothing, with more ranks than samples
+        assert len(ours) == len(timms) and list(ours) == list(timms)
+
+
+@pytest.mark.parametrize('size', [255, 256, 300, 1000, 12_345])
+def test_counts_of_larger_datasets_are_timms(size):
+    for num_replicas in (1, 3, 8):
+        for options in (dict(), dict(selected_round=0), dict(selected_ratio=2), dict(num_repeats=1.5)):
+            timms = timm_samplers.RepeatAugSampler(range(size), num_replicas, 0, shuffle=False, **options)
+            ours = RepeatAugSampler(range(size), num_replicas, 0, shuffle=False, **options)
+            assert len(ours) == len(timms) and list(ours) == list(timms)
+
+
+def test_no_rank_is_left_without_samples():
+    assert len(timm_samplers.RepeatAugSampler(range(300), 512, 0)) == 0
+    assert len(RepeatAugSampler(range(300), 512, 0)) == 1
+    small = [RepeatAugSampler(range(100), 4, rank) for rank in range(4)]
+    assert sum(map(len, small)) == 100   # a full epoch
+
+
+def test_epochs_pass_and_can_be_chosen():
+    sampler, other = RepeatAugSampler(range(30), 2, 1, seed=5), RepeatAugSampler(range(30), 2, 1, seed=5)
+    epochs = [list(sampler) for _ in range(3)]
+    assert sampler.epoch == 3 and len(set(map(tuple, epochs))) == 3
+    for epoch in (2, 0, 1):
+        other.set_epoch(epoch)
+        assert list(other) == epochs[epoch]
+    assert list(RepeatAugSampler(range(30), 2, 1, seed=6)) != epochs[0]
+    loader = DataLoader(torch.arange(30), batch_size=5, sampler=RepeatAugSampler(range(30), 2, 1, seed=5))
+    assert [torch.cat(list(loader)).tolist() for _ in range(3)] == epochs
+    resumed = RepeatAugSampler(range(30), 2, 1, seed=5)
+    resumed.start = 8
+    assert list(resumed) == epochs[0][4:] and list(resumed) == epochs[1]
+
+
+@pytest.mark.parametrize('options', [dict(num_repeats=0.5), dict(num_repeats=float('nan')), dict(selected_round=-1),
+                                     dict(selected_ratio=-1)])
+def test_wrong_repeats_are_errors(options):
+    with pytest.raises(ValueError, match='give'): RepeatAugSampler(range(8), 1, 0, **options)
+
+
+# scheduled batches
+
+class TimmRandom:
+    "timm's draws in place of ours."
+    def __init__(self, seed, epoch, index):
+        self.generator = torch.Generator().manual_seed(seed + 2 * epoch + (index == -4))
+
+    def choices(self, population, weights, k=1):
+        weights = torch.tensor(weights, dtype=torch.float64)
+        draws = [torch.multinomial(weights, 1, generator=self.generator).item() for _ in range(k)]
+        return [population[draw] for draw in draws]
+
+    def shuffle(self, batches):
+        batches[:] = [batches[k] for k in torch.randperm(len(batches), generator=self.generator).tolist()]
+
+
+SCHEDULES = {
+    'budget': {}, 'budget, all': dict(drop_last=False), 'in order': dict(shuffle_schedule=False),
+    'weights': dict(choice_weights=[1, 0, 3]), 'fixed': dict(num_batches=9),
+    'progressive': dict(choice_schedule='progressive', schedule_epochs=6),
+    'progressive, all': dict(choice_schedule='progressive', schedule_epochs=6, drop_last=False),
+    'nearest': dict(choice_schedule='progressive', schedule_epochs=4, schedule_spread=0, schedule_random_mix=0),
+    'at once': dict(choice_schedule='progressive', schedule_epochs=1, num_batches=4, choice_weights=[1, 2, 1]),
+}
+
+
+@pytest.mark.parametrize('schedule', SCHEDULES)
+def test_plans_are_timms_for_the_same_numbers(schedule):
+    for seed in range(5):
+        for size in (9, 50, 83):
+            with patch('timmdata.scheduled_sampler.KeyedRandom', TimmRandom):
+                ours = ScheduledBatchSampler(range(size), [8, 4, 2], seed=seed, **SCHEDULES[schedule])
+                timms = timm_scheduled.ScheduledBatchSampler(range(size), [8, 4, 2], seed=seed, **SCHEDULES[schedule])
+                assert len(ours) == len(timms) and math.isclose(ours.average_batch_size, timms.average_batch_size)
+                for epoch in range(8):
+                    ours.set_epoch(epoch)
+                    timms.set_epoch(epoch)
+                    assert list(ours) == list(timms)
+
+
+def test_weights_are_timms():
+    for weights in (None, [1, 2, 3, 4], [0, 1, 0, 2], [1, 0, 0, 0]):
+        for spread, mix in ((0.65, 0.1), (0.3, 0), (5, 0.9), (0, 0.1), (0.65, 1)):
+            for epochs in (1, 2, 8):
+                options = dict(choice_weights=weights, choice_schedule='progressive', schedule_epochs=epochs,
+                               schedule_spread=spread, schedule_random_mix=mix, num_batches=3)
+                ours = ScheduledBatchSampler(range(50), [4, 3, 2, 1], **options)
+                timms = timm_scheduled.ScheduledBatchSampler(range(50), [4, 3, 2, 1], **options)
+                for epoch in range(-1, epochs + 2):
+                    expected = timms.choice_weights_for_epoch(epoch).tolist()
+                    assert ours.choice_weights_for_epoch(epoch) == pytest.approx(expected, abs=1e-12)
+
+
+@QUICK
+@given(weights=st.lists(st.floats(0, 100), min_size=1, max_size=6).filter(any), progress=st.floats(0, 1),
+       spread=st.floats(0, 10), mix=st.floats(0, 1))
+def test_every_probability(weights, progress, spread, mix):
+    shares = choice_probabilities(weights, progress, spread, mix)
+    assert len(shares) == len(weights) and abs(sum(shares) - 1) < 1e-9 and min(shares) >= 0
+    assert all(share == 0 for share, weight in zip(shares, weights) if weight == 0)
+
+
+def test_sizes_come_as_often_as_their_weights_say():
+    sampler = ScheduledBatchSampler(range(10**5), [10, 10, 10], choice_weights=[1, 2, 1])
+    counts = Counter(batch.choice for batch in sampler.plan(0))
+    assert abs(counts[1] / len(sampler) - 0.5) < 0.02 and len(sampler) == 10**4
+    growing = ScheduledBatchSampler(range(10**5), [20, 10], choice_schedule='progressive', schedule_epochs=5)
+    for epoch in range(7):
+        share = Counter(batch.choice for batch in growing.plan(epoch))[0] / len(growing)
+        assert abs(share - growing.choice_weights_for_epoch(epoch)[0]) < 0.03
+    used = sum(batch.batch_size for epoch in range(5) for batch in growing.plan(epoch))
+    assert abs(used / 5e5 - 1) < 0.02   # each sample once an epoch, on average
+
+
+plans = dict(size=st.integers(8, 90), sizes=st.lists(st.integers(1, 8), min_size=2, max_size=4), seed=SEEDS,
+             kind=st.sampled_from(['budget', 'fixed', 'progressive']), drop_last=st.booleans(), epoch=st.integers(0, 9),
+             num_replicas=st.integers(1, 4))
+
+
+@QUICK
+@given(**plans)
+def test_every_plan(size, sizes, seed, kind, drop_last, epoch, num_replicas):
+    options = dict(drop_last=drop_last, seed=seed, input_sizes=[(8 * k, 9) for k in range(len(sizes))])
+    options.update({'budget': {}, 'fixed': dict(num_batches=11),
+                    'progressive': dict(choice_schedule='progressive', schedule_epochs=4)}[kind])
+    orders = [EpochSampler(range(size), seed=seed, num_replicas=num_replicas, rank=k) for k in range(num_replicas)]
+    assume(len(orders[0]) >= max(sizes))
+    ranks = [ScheduledBatchSampler(order, sizes, **options) for order in orders]
+    plan = ranks[0].plan(epoch)
+    assert all(rank.plan(epoch) == plan and len(rank) == len(plan) for rank in ranks)
+    made = [list(rank.batches(epoch)) for rank in ranks]
+    for batches in made:
+        assert [batch for batch, _ in batches] == plan
+        assert all(len(keys) == batch.batch_size and {key.choice for key in keys} == {batch.choice}
+                   for batch, keys in batches)
+    assert all(batch.size == (8 * batch.choice, 9) for batch in plan)
+    used = sum(batch.batch_size for batch in plan)
+    if kind == 'budget':
+        assert used <= len(orders[0]) < used + (min(sizes) if drop_last else 1)
+        assert Counter(plan) == Counter(ranks[0].plan(epoch + 1))   # the same batches, in another order
+    else: assert all(batch.batch_size == sizes[batch.choice] for batch in plan)
+    keys = [key for batches in made for _, batch in batches for key in batch]
+    counts = Counter(key.index for key in keys)
+    laps = used * num_replicas / size
+    assert max(counts.values()) <= math.ceil(laps) and min(counts[k] for k in range(size)) >= math.floor(laps)
+    assert len(keys) == len(set(keys))   # a sample that comes again is another view
+    for start in (0, 1, len(plan) // 2, len(plan)):   # a run goes on where it was
+        position = sum(batch.batch_size for batch in plan[:start])
+        assert ranks[0].place(epoch, position) == start
+        assert list(ranks[-1].batches(epoch, start)) == made[-1][start:]
+
+
+@pytest.mark.parametrize('schedule', SCHEDULES)
+def test_plans_are_functions_of_seed_and_epoch(schedule):
+    one, other = (ScheduledBatchSampler(EpochSampler(range(60), seed=3), [8, 4, 2], seed=3, **SCHEDULES[schedule])
+                  for _ in range(2))
+    epochs = [list(one) for _ in range(4)]
+    assert one.epoch == 4
+    for epoch in (3, 1, 0, 2):
+        other.set_epoch(epoch)
+        assert other.schedule == tuple((batch.choice, batch.batch_size) for batch in one.plan(epoch))
+        assert list(other) == epochs[epoch]
+    neighbour = ScheduledBatchSampler(EpochSampler(range(60), seed=3), [8, 4, 2], seed=1, **SCHEDULES[schedule])
+    plans_of = [[sampler.plan(epoch) for epoch in range(4)] for sampler in (one, neighbour)]
+    if schedule not in ('nearest', 'in order'): assert plans_of[0][0] != plans_of[1][1]   # timm's are the same
+    torch.manual_seed(torch.seed())
+    assert [one.plan(epoch) for epoch in range(4)] == plans_of[0]
+
+
+@pytest.mark.parametrize('make', [
+    lambda: RandomSampler(range(30)), lambda: DistributedSampler(range(60), 2, 1),
+    lambda: RepeatAugSampler(range(30), 1, 0), lambda: EpochSampler(range(30), num_repeats=3), lambda: range(30)])
+def test_any_sampler_gives_the_samples(make):
+    runs = []
+    for _ in range(2):
+        sampler = ScheduledBatchSampler(make(), [8, 4], num_batches=12, seed=7)
+        runs.append([[keys for _, keys in sampler.batches(epoch)] for epoch in range(2)])
+        keys = list(chain(*runs[-1][0]))
+        assert len(keys) == len(set(keys)) > 30
+    assert runs[0] == runs[1]
+    first, second = ([key.index for key in chain(*epoch)][:30] for epoch in runs[0])
+    assert first != second or isinstance(make(), range)
+
+
+class Numbers(torch.utils.data.Dataset):
+    "Thirty samples: an image that is its index, the index, a name."
+    class_to_idx = {'number': 0}
+    def __len__(self): return 30
+    def __getitem__(self, index): return torch.full((1, 2, 2), index), index, f'{index}.jpg'
+    def filename(self, index): return f'{index}.jpg'
+
+
+def double(image): return image.repeat(1, 2, 2)
+
+
+def test_torchs_loader():
+    dataset = ScheduledTransformDataset(Numbers(), [torch.clone, double])
+    sampler = ScheduledBatchSampler(RandomSampler(dataset), [8, 4], choice_schedule='progressive', schedule_epochs=2)
+    loader = DataLoader(dataset, batch_sampler=sampler)
+    assert len(loader) == len(sampler)
+    for epoch in range(3):
+        expected = [(batch.batch_size, (2, 4)[batch.choice]) for batch in sampler.plan(epoch)]
+        batches = list(loader)
+        assert [(len(images), images.shape[-1]) for images, *_ in batches] == expected
+        for images, target, names in batches:
+            assert images[:, 0, 0, 0].tolist() == target.tolist() == [int(name[:-4]) for name in names]
+    other = pickle.loads(pickle.dumps(dataset))
+    assert other.filename(3) == '3.jpg' and other.class_to_idx == Numbers.class_to_idx and len(other) == 30
+    with pytest.raises(IndexError, match='choices are 0..1'): dataset[0, 2]
+    with pytest.raises(TypeError, match='sample 1 is a int'): ScheduledTransformDataset([1, 2], [str])[1, 0]
+    assert ScheduledTransformDataset([[3, 'a']], [str])[0, 0] == ['3', 'a']
+    assert not hasattr(dataset, 'nothing')
+    with pytest.raises(ValueError, match='transforms is empty'): ScheduledTransformDataset(Numbers(), [])
+
+
+def test_a_loaders_settings():
+    schedule = create_batch_schedule(range(100), 16, [32, (40, 48), (3, 64, 64)], batch_choice_weights=[1, 0, 1])
+    plan = schedule.plan(0)
+    assert {batch.size for batch in plan} == {(32, 32), (64, 64)} and {batch.batch_size for batch in plan} == {16}
+    assert len(plan) == 6 and isinstance(plan[0], PlannedBatch)
+    assert sum(b.batch_size for b in create_batch_schedule(range(100), 16, [32], drop_last=False).plan(0)) == 100
+    for wrong in (dict(input_size_choices=[]), dict(input_size_choices=[(1, 32, 32)]), dict(input_size_choices=[0]),
+                  dict(input_size_choices=[32, 64], batch_size_choices=[8])):
+        with pytest.raises(ValueError): create_batch_schedule(range(100), 16, **wrong)
+
+
+@pytest.mark.parametrize('options, message', [
+    (dict(batch_sizes=[]), 'batch_sizes'), (dict(batch_sizes=[4, 0]), 'batch_sizes'),
+    (dict(batch_sizes=[4, 2.5]), 'batch_sizes'), (dict(choice_weights=[1]), 'give 2 numbers'),
+    (dict(choice_weights=[1, -1]), 'choice_weights'), (dict(choice_weights=[1, float('nan')]), 'choice_weights'),
+    (dict(num_batches=0), 'num_batches'), (dict(choice_schedule='linear'), 'constant, progressive'),
+    (dict(choice_schedule='progressive'), 'schedule_epochs'), (dict(schedule_spread=-1), 'schedule_spread'),
+    (dict(schedule_random_mix=1.5), 'schedule_random_mix'), (dict(sampler=range(0)), 'empty'),
+    (dict(sampler=range(1)), 'do not fill a batch'), (dict(input_sizes=[(8, 8)]), '1 input_sizes for 2'),
+    (dict(choice_schedule='progressive', schedule_epochs=3, batch_sizes=[4]), 'two choices'),
+])
+def test_wrong_schedules_are_errors(options, message):
+    with pytest.raises(ValueError, match=message):
+        ScheduledBatchSampler(**{'sampler': range(20), 'batch_sizes': [4, 2], **options})
+
+
+def test_timms_order_of_the_epoch_repeats_and_ours_does_not():
+    "What timm does without `set_epoch`, and with neighbouring seeds; the reason for the difference."
+    timms = timm_scheduled.ScheduledBatchSampler(range(90), [8, 4, 2], num_batches=20)
+    assert list(timms) == list(timms)
+    shifted = timm_scheduled.ScheduledBatchSampler(range(90), [8, 4, 2], num_batches=20, seed=2)
+    timms.set_epoch(1)
+    assert list(timms) == list(shifted)
+    ours, other = (ScheduledBatchSampler(range(90), [8, 4, 2], num_batches=20, seed=seed) for seed in (0, 2))
+    assert [len(batch) for batch in ours] != [len(batch) for batch in ours] and ours.plan(1) != other.plan(0)
+    assert len(list(islice(iter(ours), 3))) == 3
