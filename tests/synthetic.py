@@ -49,3 +49,9 @@ def git(folder: Path, *args: str) -> str:
     "Run git in `folder`, away from the user's own settings."
     config = ['-c', 'user.name=test', '-c', 'user.email=test@example.org', '-c', 'commit.gpgsign=false']
     return subprocess.run(['git', *config, *args], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+# Makes modules of the package importable in a program without all others: importing torch takes seconds.
+BARE = f"""import sys, types
+sys.modules['timmdata'] = types.ModuleType('timmdata')
+sys.modules['timmdata'].__path__ = [{str(ROOT/'timmdata')!r}]"""

@@ -15,7 +15,7 @@ NOT_AT_TOP = set()
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest'}
 # not needed to run: found when present
-OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google', 'pyarrow'}
+OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets'}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 NOTEBOOK = re.compile(r'File to edit: \.\./nbs/(\S+)\.ipynb')
 

@@ -158,7 +158,7 @@ def test_same_names_in_two_tars_have_an_order(tmp_path, monkeypatch):
     for name in ('x10', 'x9'): write_tar(tmp_path/'data'/f'{name}.tar', ['1.jpg', '2.jpg'])
     listing = os.listdir
     for turn in (False, True):
-        monkeypatch.setattr(os, 'listdir', lambda folder: sorted(listing(folder), reverse=turn))
+        monkeypatch.setattr(os, 'listdir', lambda folder, turn=turn: sorted(listing(folder), reverse=turn))
         assert ReaderImageTar(tmp_path/'data').filenames() == [
             'x9.tar/1.jpg', 'x10.tar/1.jpg', 'x9.tar/2.jpg', 'x10.tar/2.jpg']
 

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from synthetic import ROOT
+from synthetic import BARE, ROOT
 
 from timmdata.sample_table import SampleTable
 
@@ -44,7 +44,7 @@ print(json.dumps(found))
 
 
 def measure(*args) -> dict:
-    done = subprocess.run([sys.executable, '-c', MEASURE, *args], env={**os.environ, 'PYTHONPATH': str(ROOT)},
+    done = subprocess.run([sys.executable, '-c', f'{BARE}\n{MEASURE}', *args], env={**os.environ, 'PYTHONPATH': str(ROOT)},
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

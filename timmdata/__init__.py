@@ -28,7 +28,7 @@ from .readers import (
 )
 from .stream_reader import StreamReader
 from .target_fields import get_field, TargetFields, MultiLabelTarget
-from .hf_reader import resolve_hf_split, load_hf, ReaderHfds, ReaderHfids
+from .hf_reader import resolve_hf_split, load_hf, ReaderHfds, open_hf_stream, ReaderHfids
 from .tables import TABLE_TYPES, read_table, number_targets, TableError, find_problems, describe_problems, ReaderTable
 from .tar_reader import list_tar, TarIndex, scan_tars, scan_tars_with_index, choose_folders, ReaderImageTar
 from .webdataset import ShardSplit, load_info, find_shards, ReaderWds
@@ -137,7 +137,7 @@ __all__ = [
     'ReaderFiles', 'ReaderImageFolder',
     'StreamReader',
     'get_field', 'TargetFields', 'MultiLabelTarget',
-    'resolve_hf_split', 'load_hf', 'ReaderHfds', 'ReaderHfids',
+    'resolve_hf_split', 'load_hf', 'ReaderHfds', 'open_hf_stream', 'ReaderHfids',
     'TABLE_TYPES', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems', 'ReaderTable',
     'list_tar', 'TarIndex', 'scan_tars', 'scan_tars_with_index', 'choose_folders', 'ReaderImageTar',
     'ShardSplit', 'load_info', 'find_shards', 'ReaderWds',

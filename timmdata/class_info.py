@@ -16,7 +16,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# %% ../nbs/19_class_info.ipynb #4c554acc
+# %% ../nbs/19_class_info.ipynb #9bfc069f
 class DatasetInfo:
     "What is known of the classes. Subclasses have `_names`, index → name, and `label_name_to_description`."
     _names: dict[int, str]
@@ -42,7 +42,9 @@ class DatasetInfo:
         if self.has_label(index): return self._names[int(index)]
         raise ValueError(f'class {int(index)} has no name: there are {min(self._names)}..{max(self._names)}')
 
-    def label_name_to_description(self, label: str, detailed: bool = False) -> str: raise NotImplementedError
+    def label_name_to_description(self, label: str, detailed: bool = False) -> str:
+        "The description of a class, by its name."
+        raise NotImplementedError
 
     def index_to_description(self, index: int, detailed: bool = False) -> str:
         "The description of a class."
@@ -103,7 +105,7 @@ def _rows_of_json(data: Any) -> list[dict[str, str]]:
         for key, value in data.items()]
     return [{'name': key, 'description': value} for key, value in data.items()]
 
-# %% ../nbs/19_class_info.ipynb #238d8d0b
+# %% ../nbs/19_class_info.ipynb #f12cb11d
 def load_class_info(
     path: str | os.PathLike,   # .txt, .tsv, .csv with columns index, name, description, detail, or .json
 ) -> CustomDatasetInfo:
@@ -116,7 +118,8 @@ def load_class_info(
     elif suffix in ('.txt', '.tsv'): rows = _rows_of_text(text)
     else: raise ValueError(f'{path}: allowed are .txt, .tsv, .csv, .json')
     if not rows or not all(row.get('name') for row in rows): raise ValueError(
-        f'{path} has {"a class without a name" if rows else "no class"}: a CSV needs a column name, a text a name a line')
+        f'{path} has {"a class without a name" if rows else "no class"}: '
+        'a CSV needs a column name, a text a name in each line')
     def column(key): return {row['name']: row[key] for row in rows if row.get(key)} or None
     names = {row.get('index', k): row['name'] for k, row in enumerate(rows)}
     if len(names) < len(rows): raise ValueError(f'{path} gives several classes the same index')

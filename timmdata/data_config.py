@@ -53,9 +53,9 @@ def _statistics(args: Mapping[str, Any], cfg: Mapping[str, Any], name: str, defa
         f'{name} has {len(values)} values, the input has {channels} channels: give one value, or {channels}')
     return values if len(values) == channels else values * channels
 
-# %% ../nbs/29_data_config.ipynb #ae3b491a
+# %% ../nbs/29_data_config.ipynb #d179bb77
 def resolve_data_config(
-    args: Any = None,   # dict or Namespace: in_chans, input_size, img_size, interpolation, mean, std, crop_pct, crop_mode
+    args: Any = None,   # input_size, img_size, in_chans, mean, std, interpolation, crop_pct, crop_mode
     pretrained_cfg: Any = None,   # in place of the model's
     model: Any = None,   # with `pretrained_cfg`, as timm's models
     use_test_size: bool = False,   # the model's `test_input_size` and `test_crop_pct`, if it has them
@@ -116,7 +116,7 @@ def _accepted(model: Any, cfg: Mapping[str, Any]) -> tuple[int, tuple[int, int],
     is_fixed = traits.get('fixed_input_size', cfg.get('fixed_input_size', False))
     return getattr(model, 'in_chans', traits.get('in_chans', channels)), tuple(traits.get('img_size') or size), is_fixed
 
-# %% ../nbs/29_data_config.ipynb #2f022b43
+# %% ../nbs/29_data_config.ipynb #e92442cb
 def _fitted(values: Any, channels: int, name: str, is_asked_for: bool) -> tuple[float, ...]:
     "One value, or one for each channel; those of the weights are averaged where they do not fit."
     values = tuple(values) if isinstance(values, Sequence) else (values,)
@@ -149,8 +149,7 @@ def resolve_input_data_config(
     if not is_fixed:
         test_size = cfg.get('test_input_size') if use_test_size else None
         size = asked_size or tuple((test_size or cfg.get('input_size') or size)[-2:])
-    defaults = (('mean', IMAGENET_DEFAULT_MEAN), ('std', IMAGENET_DEFAULT_STD))
-    statistics = {name: _fitted(args.get(name, cfg.get(name, default)), channels, name, name in args)
-                  for name, default in defaults}
-    args = {**args, 'input_size': (channels, *size), **statistics}
+    mean = _fitted(args.get('mean', cfg.get('mean', IMAGENET_DEFAULT_MEAN)), channels, 'mean', 'mean' in args)
+    std = _fitted(args.get('std', cfg.get('std', IMAGENET_DEFAULT_STD)), channels, 'std', 'std' in args)
+    args = {**args, 'input_size': (channels, *size), 'mean': mean, 'std': std}
     return resolve_data_config(args, cfg, model, use_test_size, verbose)

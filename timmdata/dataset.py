@@ -19,7 +19,7 @@ from .reader_factory import create_reader
 from .readers import Reader
 from .seeding import sample_seed
 
-# %% ../nbs/15_dataset.ipynb #642b982e
+# %% ../nbs/15_dataset.ipynb #6e19dda8
 _ON_ERROR = ('raise', 'skip', 'replace')
 
 
@@ -42,6 +42,11 @@ class _ImageLoading:
     def _target(self, target: Any):
         if target is None: return -1   # as timm: a sample without a label
         return target if self.target_transform is None else self.target_transform(target)
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        "Class name → index; empty if the reader has no classes."
+        return getattr(self.reader, 'class_to_idx', {})
 
     @property
     def bad_samples(self) -> list[BadSample]:
@@ -101,7 +106,7 @@ class _FaultHandling(_ImageLoading):
             except ImageReadError: continue
         return None, None
 
-# %% ../nbs/15_dataset.ipynb #4fabf641
+# %% ../nbs/15_dataset.ipynb #59178021
 class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
     "Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given."
 
@@ -131,11 +136,6 @@ class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
         self.exif_transpose, self.background, self._ledger = exif_transpose, background, BadSampleLedger()
         self.on_error, self.replace_seed, self.max_retries = on_error, replace_seed, max_retries
 
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        "Class name → index; empty if the reader has no classes."
-        return getattr(self.reader, 'class_to_idx', {})
-
     def load(self,
         index: int,   # of the sample
         decode: Callable,   # makes an image of what the reader gave: bytes, an open file or an image
@@ -160,7 +160,7 @@ class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
         if self.on_error != 'raise': lines.append(f'on_error: {self.on_error}')
         return '\n    '.join([f'{type(self).__name__}', *lines])
 
-# %% ../nbs/15_dataset.ipynb #f0612da9
+# %% ../nbs/15_dataset.ipynb #f5fcba10
 class IterableImageDataset(_ImageLoading, torch.utils.data.IterableDataset):
     "Images from a stream reader; yields `(PIL.Image, target)`, transformed if transforms are given."
 
@@ -187,11 +187,6 @@ class IterableImageDataset(_ImageLoading, torch.utils.data.IterableDataset):
         self.load_bytes, self.input_img_mode = load_bytes, input_img_mode
         self.transform, self.target_transform, self.background = transform, target_transform, background
         self.exif_transpose, self._ledger = exif_transpose, BadSampleLedger()
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        "Class name → index; empty if the reader has no classes."
-        return getattr(self.reader, 'class_to_idx', {})
 
     def __iter__(self) -> Iterator[tuple]:
         worker = torch.utils.data.get_worker_info()

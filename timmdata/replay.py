@@ -28,24 +28,27 @@ def source_box(
     scale_y, scale_x = (before / after for before, after in zip(crop, choices.size))
     return left + choices.window[1] * scale_x, top + choices.window[0] * scale_y, size[1] * scale_x, size[0] * scale_y
 
-# %% ../nbs/47_replay.ipynb #752c71cb
+# %% ../nbs/47_replay.ipynb #d9424036
 def describe_choices(
     host: HostChoices | None,   # of the sample; None with a transform of the user's
     device: DeviceChoices | None,   # likewise
 ) -> str:   # in lines of a picture's width
-    "Say what was drawn for a sample, beside its crop."
+    "Say what was drawn for a sample, beside its crop: flips, a policy's steps, colours, blur."
     if host is None or device is None: return 'by your own transform'
     words = [word for word, was_drawn in (('flipped', device.hflip), ('upside down', device.vflip)) if was_drawn]
+    chains = getattr(host.ops, 'chains', [host.ops])   # AugMix has several, and mixes them
+    words += [f'{op.name} {op.value:.3g}' if op.value else op.name for chain in chains for op in chain]
     words += [f'{name} {factor:.2f}' if name != 'grayscale' else name for name, factor in device.color]
     if host.blur: words.append(f'blur {host.blur:.1f} px')
     unbroken = (word.replace(' ', '\N{NO-BREAK SPACE}') for word in words)
     return '\n'.join(textwrap.wrap(', '.join(unbroken), 28)) or 'no flip, colours as they are'
 
-# %% ../nbs/47_replay.ipynb #838d0e29
+# %% ../nbs/47_replay.ipynb #8df794b1
 def _results(loader: Any, replay: Replay) -> torch.Tensor:
     "The images of the batch as they can be drawn; where there are several views, the first of each sample."
     images = sample_image(replay.batch)
-    if not isinstance(images, torch.Tensor) or images.ndim != 4 or len(images) < len(replay.keys):
+    rows = len(replay.mix_choices.lam if replay.mix_choices else replay.keys)   # half of them in mode 'half'
+    if not isinstance(images, torch.Tensor) or images.ndim != 4 or len(images) < rows:
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
         raise TypeError(f'the collate function made {what} of {len(replay.keys)} images: '
                         'only (N, C, H, W) can be drawn')
@@ -65,7 +68,14 @@ def _draw_box(axes: Any, box: tuple[float, float, float, float]):
     axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor='tab:red', linewidth=1.5))
     axes.set(xlim=(min(x0, left), max(x1, left + width)), ylim=(max(y1, top + height), min(y0, top)))
 
-# %% ../nbs/47_replay.ipynb #c12efb6f
+# %% ../nbs/47_replay.ipynb #9c35e52f
+def _describe_mixing(replay: Replay, k: int) -> str:
+    "Whose pixels a mixed sample has beside its own."
+    if replay.mix_choices is None or replay.mix_choices.kind[k] == 'none': return ''
+    kind, lam, _, partner = (field[k] for field in replay.mix_choices)
+    return f'\n{kind}, {1 - lam:.2f} of sample {replay.keys[partner].index}'
+
+
 def show_replay(
     loader: Any,   # from `create_loader`, with the settings of the run
     epoch: int,   # which pass over the data, from 0
@@ -81,13 +91,14 @@ def show_replay(
                         'Give a loader that create_loader makes of a dataset with an index')
     if num_images < 1: raise ValueError(f'num_images={num_images}: give 1 or more')
     replay, pictures, titles = loader.replay(epoch, batch, index), [], []
-    results, count = _results(loader, replay), min(num_images, len(replay.keys))
+    results = _results(loader, replay)
+    count = min(num_images, len(replay.keys), len(results))
     host, device = (choices or [None] * count for choices in (replay.host_choices, replay.device_choices))
     for k, key in enumerate(replay.keys[:count]):
         photograph = inner.maker.photograph(key)
         pictures += [photograph, results[k]]
         titles.append(f'sample {key.index}\n{photograph.width} × {photograph.height}')
-        titles.append(describe_choices(host[k], device[k]))
+        titles.append(describe_choices(host[k], device[k]) + _describe_mixing(replay, k))
     sheet = show_images(pictures, titles, ncols=min(4, len(pictures)), size=size)
     for axes in sheet.axes: axes.title.set_fontsize(8)
     for axes, choices in zip(sheet.axes[::2], host):

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['CsvImages', 'RandomOrder', 'Batches', 'NaiveDataLoader', 'pad_collate', 'WorkerDataLoader']
 
-# %% ../nbs/53_scratch.ipynb #d7784550
+# %% ../nbs/53_scratch.ipynb #5b7a825c
+import atexit
 import csv
 import multiprocessing
 import os
@@ -148,13 +149,14 @@ def _work(dataset: Sequence, collate_fn: Callable, indexes: tuple, outputs: tupl
         except Exception as error: answer = ForkingPickler.dumps((number, (None, portable_error(error))))
         with suppress(OSError), lock: outputs[1].send_bytes(answer)   # the parent may be gone
 
-# %% ../nbs/53_scratch.ipynb #52a47ddd
+# %% ../nbs/53_scratch.ipynb #af242dc3
 class _Processes:
     "Worker processes with an index queue each, and one output queue."
 
     def __init__(self, context: Any, num_workers: int, dataset: Sequence, collate_fn: Callable):
         util.get_temp_dir()   # of all workers' sockets: made here, it is deleted even if a worker is killed
         self.processes, self.index_queues, self.died, self.stopping = [], [], [], False
+        atexit.register(self.stop)   # while Python ends, a loop that was left is finished too late to send anything
         outputs = context.Pipe(duplex=False)
         self.output_queue, self.lock = outputs[0], context.Lock()   # a spawned worker looks for the lock when it is up
         try:
@@ -182,7 +184,7 @@ class _Processes:
         self.died += [sentinels[sentinel] for sentinel in ready]
         for process in self.processes: process.kill()
 
-# %% ../nbs/53_scratch.ipynb #91e263d2
+# %% ../nbs/53_scratch.ipynb #75c4a0c9
 class _Crew(_Processes):
     "Workers that are asked, and answer."
 
@@ -207,6 +209,7 @@ class _Crew(_Processes):
     def stop(self):
         "End the workers: politely, and after a second by force."
         self.stopping, deadline = True, time.monotonic() + 1
+        atexit.unregister(self.stop)
         for index_queue in self.index_queues:
             with suppress(OSError): index_queue.send(None)
             index_queue.close()
@@ -216,7 +219,7 @@ class _Crew(_Processes):
             process.kill()
             process.join()
 
-# %% ../nbs/53_scratch.ipynb #57bfadf6
+# %% ../nbs/53_scratch.ipynb #b1c0d3df
 class WorkerDataLoader(NaiveDataLoader):
     "Batches of a dataset, in order, made ahead by worker processes; they begin and end with each pass."
 
@@ -247,4 +250,5 @@ class WorkerDataLoader(NaiveDataLoader):
                 if error is not None: raise_first({number: error})
                 yield batch
                 number += 1
-        finally: crew.stop()   # at the end, after an error, and when the loop is left early
+        finally:   # at the end, after an error, and when the loop is left early
+            if not crew.stopping: crew.stop()

@@ -16,9 +16,9 @@ from torch.utils.data import get_worker_info
 
 from .seeding import sample_seed
 
-# %% ../nbs/12_stream_reader.ipynb #b1e1775a
-class StreamReader:
-    "What stream readers share. Subclasses have `_read(place, count, seed)`."
+# %% ../nbs/12_stream_reader.ipynb #e2107438
+class _Epochs:
+    "How long an epoch is, and which one it is."
 
     def __init__(self,
         num_samples: int | None,   # in the split; None: unknown, which training cannot work with
@@ -52,6 +52,10 @@ class StreamReader:
         if self.num_samples is None: raise TypeError('the number of samples is not known: give num_samples')
         if self.is_training: return self.samples_per_worker() * self.num_workers
         return math.ceil(self.num_samples / self._world[1])
+
+# %% ../nbs/12_stream_reader.ipynb #9b8a8b58
+class StreamReader(_Epochs):
+    "What stream readers share. Subclasses have `_read(place, count, seed)`."
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         worker, (rank, size) = get_worker_info(), self._world

@@ -14,7 +14,7 @@ import torch
 
 from .class_map import load_class_map
 
-# %% ../nbs/12_target_fields.ipynb #ad20aadf
+# %% ../nbs/12_target_fields.ipynb #4173c92e
 def get_field(
     record: Any,   # a dict, dicts and lists in it; or the features of a Hugging Face data set
     path: str,   # 'label', or 'objects/category'
@@ -25,13 +25,14 @@ def get_field(
         value, parts = record, path.split('/')
         for k, part in enumerate(parts):
             if isinstance(value, (list, tuple)): return [get_field(item, '/'.join(parts[k:])) for item in value]
-            while hasattr(value, 'feature') and not (isinstance(value, Mapping) and part in value): value = value.feature
+            is_there = isinstance(value, Mapping) and part in value
+            while hasattr(value, 'feature') and not is_there: value = value.feature
             value = value[part]
         return value
     except (KeyError, TypeError): raise ValueError(
         f'there is no field {path!r}; there are: {", ".join(map(str, record))}') from None
 
-# %% ../nbs/12_target_fields.ipynb #d0374ae5
+# %% ../nbs/12_target_fields.ipynb #31591191
 class TargetFields:
     "Target of a record, as `target_key` says; `class_to_idx` has the classes."
 
@@ -39,7 +40,7 @@ class TargetFields:
         target_key: str,   # a field, a path to one, or several with commas
         names: Sequence[str] = (),   # of the classes, in the data set's own numbering
         class_map: Mapping[str | int, int] | str | None = None,   # name or own index → index, or its file
-        target_format: str | None = None,   # 'indices', or 'multihot': a vector with a place for each class; None: indices
+        target_format: str | None = None,   # None or 'indices'; 'multihot': a vector with a place for each class
     ):
         if target_format not in (None, 'indices', 'multihot'):
             raise ValueError(f'target_format={target_format!r}: allowed are indices, multihot')

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['ShardSplit', 'load_info', 'find_shards', 'ReaderWds']
 
-# %% ../nbs/13_webdataset.ipynb #e5fa0647
+# %% ../nbs/13_webdataset.ipynb #6d61ac23
 import json
 import os
 import random
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ def _webdataset() -> Any:
     except ImportError: raise ImportError("shards are read with webdataset: pip install 'timmdata[wds]'") from None
     return webdataset
 
-# %% ../nbs/13_webdataset.ipynb #3cc9b932
+# %% ../nbs/13_webdataset.ipynb #23c17502
 class ShardSplit(NamedTuple):
     "A split of a WebDataset."
     name: str   # '' for a pattern
@@ -64,12 +64,43 @@ def find_shards(
     found = [split] if split in splits else [name for name in splits if name.lower() in split_group(split)]
     if len(found) == 1:
         one = splits[found[0]]
-        return ShardSplit(found[0], tuple(one['filenames']), one.get('num_samples') or None, one.get('alt_label') or '')
+        num, label_key = one.get('num_samples') or None, one.get('alt_label') or ''
+        return ShardSplit(found[0], tuple(one['filenames']), num, label_key)
     there = f'there is: {", ".join(splits)}' if splits else 'there is no _info.json'
     raise ValueError(f"there is no split {split!r} in {root}; {there}. "
                      "A pattern with the number of samples will do: 'train-{0000..0099}.tar|100000'")
 
-# %% ../nbs/13_webdataset.ipynb #b1c31278
+# %% ../nbs/13_webdataset.ipynb #6a8afb7d
+def _groups(root: str, shards: Sequence[str], place: int, count: int) -> Iterator[dict]:
+    "The groups of files of one share."
+    by_shard = len(shards) >= count
+    urls = ({'url': os.path.join(root, shard)} for shard in (shards[place::count] if by_shard else shards))
+    try:
+        groups = _webdataset().tarfile_to_samples()(urls)
+        yield from groups if by_shard else islice(groups, place, None, count)
+    except (OSError, EOFError, tarfile.TarError, ValueError) as error:
+        if is_system_error(error): raise
+        raise ImageReadError(f'cannot read a shard of {root}: {error}') from error
+
+# %% ../nbs/13_webdataset.ipynb #b26db1e4
+def _image_of(group: Mapping[str, Any], keys: Sequence[str]) -> bytes:
+    "The file of the image: the first of the endings that is there."
+    key = next((key for key in keys if key in group), None)
+    if key is not None: return group[key]
+    there = ', '.join(key for key in group if not key.startswith('__'))
+    raise ValueError(f'sample {group["__key__"]} has no image {" or ".join(keys)}; it has: {there}. '
+                     'Say which is the image with input_key=')
+
+
+def _target_of(group: Mapping[str, Any], fields: TargetFields, what: str) -> Any:
+    "The target, from the JSON or the .cls file; None for a sample that is marked by -1 as without one."
+    if what not in group: raise ValueError(f'sample {group["__key__"]} has no .{what}: say where its class is with '
+                                           'target_key=, a field of its .json')
+    if what == 'cls': return fields({'cls': int(group['cls'])})
+    target = fields(json.loads(group['json']))
+    return target if isinstance(target, list) or int(target) >= 0 else None
+
+# %% ../nbs/13_webdataset.ipynb #8f773576
 class ReaderWds(StreamReader):
     "Samples of WebDataset shards; yields `(bytes, target)`."
 
@@ -89,57 +120,28 @@ class ReaderWds(StreamReader):
         sample_shuffle_size: int = 8192,   # samples among which one is drawn
         sample_initial_size: int = 2048,   # samples that are waited for at the start
     ):
+        _webdataset()   # an error now if it is not installed
         if not root: raise ValueError('root is missing: the folder or the address of the shards')
-        self.root, self.name, self._webdataset = os.fspath(root), name, _webdataset() and None
-        self.split_info = find_shards(self.root, split)
+        self.root, self.name, self.split_info = os.fspath(root), name, find_shards(os.fspath(root), split)
         if not self.split_info.filenames: raise ValueError(f'split {split!r} of {root} has no shards')
         super().__init__(num_samples or self.split_info.num_samples, is_training, batch_size, repeats, seed)
-        self.input_keys, self._json_key = input_key.split(';'), target_key or self.split_info.label_key
-        self._fields = TargetFields(self._json_key or 'cls', (), class_map, target_format)
+        json_key = target_key or self.split_info.label_key
+        self._input_keys, self._what = input_key.split(';'), 'json' if json_key else 'cls'
+        self._fields = TargetFields(json_key or 'cls', (), class_map, target_format)
         self.class_to_idx, self._shuffle = self._fields.class_to_idx, (sample_shuffle_size, sample_initial_size)
 
-    def _shards(self, place: int, count: int, seed: int) -> Iterator[dict]:
-        "The groups of files of one share."
-        shards, wds = list(self.split_info.filenames), _webdataset()
-        if self.is_training: random.Random(seed).shuffle(shards)
-        by_shard = len(shards) >= count
-        urls = ({'url': os.path.join(self.root, shard)} for shard in (shards[place::count] if by_shard else shards))
-        try:
-            groups = wds.tarfile_to_samples()(urls)
-            yield from groups if by_shard else islice(groups, place, None, count)
-        except (OSError, EOFError, tarfile.TarError, ValueError) as error:
-            if is_system_error(error): raise
-            raise ImageReadError(f'cannot read a shard of {self.root}: {error}') from error
-
-    def _groups(self, place: int, count: int, seed: int) -> Iterator[dict]:
-        groups, (size, initial) = self._shards(place, count, seed), self._shuffle
-        if not self.is_training or size < 2: return groups
-        return _webdataset().shuffle(size, initial=initial, rng=random.Random(seed + place))(groups)
-
     def _read(self, place: int, count: int, seed: int) -> Iterator[tuple[bytes, Any]]:
-        for group in self._groups(place, count, seed):
-            target = self._target(group)
-            if target is not None: yield self._image(group), target
-
-    def _image(self, group: Mapping[str, Any]) -> bytes:
-        key = next((key for key in self.input_keys if key in group), None)
-        if key is not None: return group[key]
-        there = ', '.join(key for key in group if not key.startswith('__'))
-        raise ValueError(f'sample {group["__key__"]} has no image {" or ".join(self.input_keys)}; it has: {there}. '
-                         'Say which is the image with input_key=')
-
-    def _target(self, group: Mapping[str, Any]) -> Any:
-        "The target; None for a sample that is marked as without one, by -1."
-        what = 'json' if self._json_key else 'cls'
-        if what not in group: raise ValueError(f'sample {group["__key__"]} has no .{what}: say where its class is with '
-                                               'target_key=, a field of its .json')
-        if what == 'cls': return self._fields({'cls': int(group['cls'])})
-        target = self._fields(json.loads(group['json']))
-        if isinstance(target, list): return target
-        return int(target) if int(target) >= 0 else None
+        shards, (size, initial) = list(self.split_info.filenames), self._shuffle
+        if self.is_training: random.Random(seed).shuffle(shards)   # all workers in the same way
+        groups = _groups(self.root, shards, place, count)
+        if self.is_training and size > 1:
+            groups = _webdataset().shuffle(size, initial=initial, rng=random.Random(seed + place))(groups)
+        for group in groups:
+            target = _target_of(group, self._fields, self._what)
+            if target is not None: yield _image_of(group, self._input_keys), target
 
     def filenames(self, basename: bool = False, absolute: bool = False) -> list[str]:
         "Keys of all samples, with the ending of the image; reads all shards."
-        keys = [f'{group["__key__"]}.{next(key for key in self.input_keys if key in group)}'
-                for group in self._shards(0, 1, 0)]
-        return [os.path.basename(key) for key in keys] if basename else keys
+        names = [f'{group["__key__"]}.{next(key for key in self._input_keys if key in group)}'
+                 for group in _groups(self.root, self.split_info.filenames, 0, 1)]
+        return [os.path.basename(name) for name in names] if basename else names
