@@ -38,6 +38,8 @@ setup(
         'demo': settings['demo_requirements'].split(),
         'fast': settings['fast_requirements'].split(),
         'tables': settings['tables_requirements'].split(),
+        'wds': settings['wds_requirements'].split(),
+        'hf': settings['hf_requirements'].split(),
         'dev': settings['dev_requirements'].split(),
     },
     entry_points={'console_scripts': settings['console_scripts'].split()},

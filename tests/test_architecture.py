@@ -13,7 +13,8 @@ from synthetic import ROOT
 OWN_NAMES_ONLY = {'cli', 'machine', 'stages', 'bench', 'doctor', 'scratch'}   # tools: `timmdata bench`, `timmdata.bench.…`
 NOT_AT_TOP = set()
 
-HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest'}
+HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
+         'webdataset', 'datasets'}
 # not needed to run: found when present
 OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets'}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}

@@ -69,14 +69,13 @@ BETTER = {
     'resolve_data_config': 'nothing is printed unless asked',
     'resolve_model_data_config': 'any object with a config',
     'resolve_input_data_config': 'any object with a config',
-    'ImageNetInfo': 'descriptions of any classes, from a file',
     'DatasetInfo': 'as there',
     'CustomDatasetInfo': 'as there',
     'DatasetInfoLabelMapper': 'LabelMap',
     'LabelMappingCoverage': "LabelMap's report",
     'infer_imagenet_subset': 'as there',
 }
-NOT_OFFERED = {}
+NOT_OFFERED = {'ImageNetInfo': 'no data of ImageNet is shipped: load_class_info reads a file of yours'}
 NAFLEX = """CenterCropToSequence NaFlexMapDatasetWrapper NaFlexMixup Patchify RandomCropToSequence RandomResizedCropToSequence
     ResizeKeepRatioToSequence ResizeToSequence calculate_naflex_batch_size create_naflex_loader mix_batch_variable_size
     pairwise_mixup_target patchify_image""".split()   # patch sequences of any size: not part of this library's subject

@@ -147,8 +147,10 @@ class _ByRows:
             self._pools[num_bytes] = BufferPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
         return self._pools[num_bytes].lease().view(self.img_dtype)
 
-# %% ../nbs/33_device_stage.ipynb #dde49fbc
-HOST, APPEARANCE, ERASING = 0, 1, 2   # the sequences of a sample's numbers: crop and policy; flips and colours; erasing
+# %% ../nbs/33_device_stage.ipynb #af6f306e
+HOST = 0   # the sequence of a sample's numbers for its crop and the policy's steps
+APPEARANCE = 1   # the sequence for flips and colours
+ERASING = 2   # the sequence for erasing
 MIXING = 3   # the sequence for mixing a batch, of its first sample
 
 

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['resolve_hf_split', 'load_hf', 'ReaderHfds', 'open_hf_stream', 'ReaderHfids']
 
-# %% ../nbs/13_hf_reader.ipynb #ea39eee7
+# %% ../nbs/13_hf_reader.ipynb #19cabff7
 import contextlib
-import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from .readers import Reader, split_group
 from .stream_reader import StreamReader
 from .target_fields import TargetFields, get_field
 
-# %% ../nbs/13_hf_reader.ipynb #0861e403
+# %% ../nbs/13_hf_reader.ipynb #54eb5bb9
 def _datasets() -> Any:
     "The package, imported when it is used."
     try: import datasets
@@ -43,7 +43,7 @@ def _without_download(name: str, download: bool) -> Iterator[None]:
 def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
     "The argument with which a data set's own code may run, where the package still has it."
     if not trust_remote_code: return {}
-    if 'trust_remote_code' in inspect.signature(load).parameters: return {'trust_remote_code': True}
+    if 'trust_remote_code' in signature(load).parameters: return {'trust_remote_code': True}
     raise ValueError('trust_remote_code=True: this version of datasets runs no code of data sets; leave it out')
 
 # %% ../nbs/13_hf_reader.ipynb #0d2e1afc
@@ -175,7 +175,7 @@ def open_hf_stream(
     table = builder.as_dataset(split=split)
     return table.to_iterable_dataset(num_shards=min(64, len(table))), len(table)
 
-# %% ../nbs/13_hf_reader.ipynb #4575910d
+# %% ../nbs/13_hf_reader.ipynb #361ac7cd
 class ReaderHfids(StreamReader):
     "A stream of the `datasets` package; yields `(bytes, target)`."
 
@@ -208,9 +208,10 @@ class ReaderHfids(StreamReader):
         rank, world = self._world
         stream = self._stream
         if self.is_training:
-            several = 'max_buffer_input_shards' in inspect.signature(stream.shuffle).parameters
-            several = {'max_buffer_input_shards': max(1, min(10, stream.num_shards // count))} if several else {}
-            stream = stream.shuffle(seed=seed % 2**32, buffer_size=self.shuffle_size, **several)
+            # datasets 5.2 can mix several files in the buffer, and then waits for 5 s at the end of each pass
+            several = 'max_buffer_input_shards' in signature(stream.shuffle).parameters
+            one = {'max_buffer_input_shards': 1} if several else {}
+            stream = stream.shuffle(seed=seed % 2**32, buffer_size=self.shuffle_size, **one)
         if world > 1: stream = _datasets().distributed.split_dataset_by_node(stream, rank, world)
         if self.is_training and stream.num_shards < self.num_workers: raise ValueError(
             f'{self.name} has {stream.num_shards} files for {self.num_workers} workers, and each needs one: '

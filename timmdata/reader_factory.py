@@ -35,7 +35,7 @@ def holds_tars(
     if not os.path.isdir(root): return root.lower().endswith(_TARS)
     return all(_is_folder_of_tars(os.path.join(root, name)) for name in find_splits(root) or [''])
 
-# %% ../nbs/14_reader_factory.ipynb #be7f35b9
+# %% ../nbs/14_reader_factory.ipynb #bb2a6073
 _PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'wds': ReaderWds}
 
 
@@ -45,20 +45,21 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None, settings
         'TensorFlow datasets (tfds/…) are not offered: many are on the Hugging Face hub, as hfds/… or hfids/…')
     if prefix == 'wds': settings.pop('download', None)   # shards are read where they are
     if not split: raise ValueError(f'{prefix}/{name} is read by split: give one')
+    settings = {key: value for key, value in settings.items() if value is not None}
     return _PREFIXES[prefix](root=root, name=name, split=split, **settings)
 
-# %% ../nbs/14_reader_factory.ipynb #aba035ed
+# %% ../nbs/14_reader_factory.ipynb #2e048ec1
 def create_reader(
     name: str = '',   # '' by what there is, 'folder', 'tar', 'hfds/…', 'hfids/…' or 'wds/…'
     root: str | os.PathLike | None = None,   # a folder, a tar, or a file that lists samples
     split: str | None = 'train',   # as in `resolve_split` and `ReaderTable`
     table: Any = None,   # a file or a frame that lists samples; their paths are relative to the root
-    **kwargs,   # for the reader; None counts as not given
+    **kwargs,   # for the reader
 ) -> Reader:
     "Make a reader by name, with timm's names, or by what there is."
     if root is not None and not isinstance(root, (str, os.PathLike)): raise TypeError(
         f'root is a {type(root).__name__}: give the folder as root, and a frame as table=')
-    kwargs, (kind, _, rest) = {key: v for key, v in kwargs.items() if v is not None}, name.partition('/')
+    kind, _, rest = name.partition('/')
     kind = kind.lower()
     if kind in ('tfds', *_PREFIXES): return _create_named(kind, rest, root, split, kwargs)
     if table is None and str(root).lower().endswith(TABLE_TYPES) and not os.path.isdir(root): root, table = None, root

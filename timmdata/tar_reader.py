@@ -236,7 +236,7 @@ def _check_left_out(root: str, index: TarIndex, extensions: Any):
     if left_out: warnings.warn(f'{root}: not read are {", ".join(f"{n} {what}" for what, n in left_out.items())}. '
                                'Add types with extensions=; replace links by the files', stacklevel=3)
 
-# %% ../nbs/13_tar_reader.ipynb #5984f973
+# %% ../nbs/13_tar_reader.ipynb #bf7ebaa8
 class ReaderImageTar(ReaderFiles):
     "Images in class folders in a tar, in a folder of tars, or in tars in a tar."
 
@@ -280,5 +280,5 @@ class ReaderImageTar(ReaderFiles):
         return data, int(target) if self.targets is None else target
 
     def __repr__(self) -> str:
-        part = f'{self.split or "all"}, {len(self._archives.paths)} archives'
+        part = f'{self.split or "all"}, tars: {len(self._archives.paths)}'
         return f'ReaderImageTar({part}, {len(self):,} samples, {len(self.class_to_idx)} classes)'
