@@ -57,8 +57,7 @@ def make_loaders(name: str, data: str, repeats: int, common: dict) -> list:
     parts = [timm.data.ImageDataset(data) for _ in range(repeats)]
     pixels = {k: v for k, v in train.items() if k not in ('num_aug_splits', 're_prob', 're_mode', 're_split')}
     transform = timm.data.create_transform((3, size, size), use_prefetcher=True, separate=splits > 0, **pixels)
-    if not splits:
-        for part in parts: part.transform = transform
+    for part in parts: part.transform = transform[0] if splits else transform   # which a ConcatDataset does not pass on
     dataset = torch.utils.data.ConcatDataset(parts)
     dataset.transform = None   # which timm asks for
     if splits: dataset = timm.data.AugMixDataset(dataset, num_splits=splits)

@@ -36,12 +36,13 @@ from torch.utils.data import DistributedSampler, Subset
 
 from timmdata import processes, shared_memory
 from timmdata.bad_samples import ImageReadError
-from timmdata.batch_loader import BatchLoader, choose_workers
+from timmdata.batch_loader import BatchLoader
 from timmdata.batches import HostBatch
 from timmdata.buffers import BufferPool
 from timmdata.dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.samplers import EpochSampler
+from timmdata.worker_choice import choose_workers
 
 pytestmark = pytest.mark.timeout(60)
 INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')

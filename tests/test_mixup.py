@@ -12,18 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from timmdata.mixup import (
-    FastCollateMixup,
-    MixChoices,
-    Mixup,
-    _paste_masked,
-    _paste_slices,
-    check_target,
-    cutmix_bbox_and_lam,
-    mixup_target,
-    rand_bbox,
-    rand_bbox_minmax,
-)
+from timmdata.mix_parts import check_target, cutmix_bbox_and_lam, mixup_target, rand_bbox, rand_bbox_minmax
+from timmdata.mixup import FastCollateMixup, MixChoices, Mixup, _paste_masked, _paste_slices
 from timmdata.seeding import KeyedRandom
 
 pytestmark = pytest.mark.timeout(120)

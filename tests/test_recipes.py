@@ -4,16 +4,31 @@ import os
 import random
 import subprocess
 import sys
+import warnings
 from itertools import islice
 
 import pytest
+import timm.data
 import torch
 import train_script
 from conftest import DATA
+from PIL import Image
 from synthetic import ROOT
 from torchvision.transforms import functional as F
 
-from timmdata import AugMixDataset, FastCollateMixup, ImageDataset, Mixup, create_loader, get_recipe, list_recipes
+from timmdata import (
+    AugMixDataset,
+    EpochSampler,
+    FastCollateMixup,
+    ImageDataset,
+    Mixup,
+    Policy,
+    create_batch_schedule,
+    create_loader,
+    get_recipe,
+    list_recipes,
+    show_replay,
+)
 from timmdata.host_stage import apply_color
 
 INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
@@ -242,3 +257,119 @@ def test_training_script_on_two_ranks(two_classes, name):
     if name != 'sizes': assert ranks[0]['steps'] == expected_steps(root, SCRIPT[name], 2)
     evaluated = sum((run['evaluated'] for run in ranks), [])
     assert sorted(evaluated) == list(range(len(ImageDataset(root, split='val'))))   # each sample once
+
+
+# ---- what goes together, and what users bring
+
+class Drawing(torch.utils.data.Dataset):
+    "A data set that draws: another grey each time, from Python's generator."
+    def __len__(self): return 8
+    def __getitem__(self, index): return Image.new('RGB', (20, 20), (random.randrange(256),) * 3), index
+
+
+class Stripes(Policy):
+    "A policy of a user's, with a record of its own and numbers from the global generator."
+    def __init__(self, width=2): self.width = width
+    def draw(self, rng): return rng.random()
+    def apply(self, image, drawn):
+        image = image.copy()
+        image.paste((int(255 * drawn), random.randrange(256), 0), (0, 0, self.width, image.height))
+        return image
+
+
+def halve(image): return F.pil_to_tensor(image.resize((16, 16))).float() / 255
+
+
+@pytest.mark.parametrize('settings, message', [
+    (dict(mixup=Mixup(**MIX), collate_fn=list, use_prefetcher=False), 'use_prefetcher=False and mixup'),
+    (dict(mixup=Mixup(**MIX), collate_fn=FastCollateMixup(**MIX)), 'give one of them'),
+    (dict(num_aug_splits=2, no_aug=True), 'num_aug_splits and no_aug'), (dict(num_batches=4), 'without input_size_choices'),
+    (dict(auto_augment='3a', transform=halve), 'transform and auto_augment'),
+    (dict(buffer='1MB', use_prefetcher=False, mixup=Mixup(**MIX)), 'buffer and mixup')])
+def test_settings_that_exclude_each_other(dataset, settings, message):
+    with pytest.raises(ValueError, match=message): training(dataset, **settings, **INLINE)
+
+
+@pytest.mark.parametrize('settings', [dict(mixup=timm.data.Mixup()), dict(auto_augment=timm.data.rand_augment_transform('rand-m9', {})),
+                                      dict(input_size_choices=32)], ids=lambda s: list(s)[0])
+def test_wrong_types_are_told_before_the_first_batch(dataset, settings):
+    with pytest.raises(TypeError, match='give'): training(dataset, **settings, **INLINE)
+
+
+def test_views_inside_another_data_set_are_refused(dataset):
+    with pytest.raises(ValueError, match='wrap it around'): training(torch.utils.data.Subset(AugMixDataset(dataset), [0, 1]), **INLINE)
+
+
+@pytest.mark.parametrize('settings', [INLINE, PROCESSES], ids=str)
+def test_views_are_of_one_picture_also_where_the_data_set_draws(settings):
+    images, _ = next(iter(training(Drawing(), batch_size=4, num_aug_splits=3, color_jitter=None, **settings)))
+    first, second, third = images.split(4)
+    assert torch.equal(first, second) and torch.equal(first, third) and len(set(first[:, 0, 0, 0].tolist())) > 1
+
+
+def test_a_sample_goes_with_all_its_views(dataset):
+    class Flaky:
+        seen, class_to_idx, is_thread_safe = set(), dataset.class_to_idx, True
+        def __len__(self): return 8
+        def filename(self, index, *args, **kwargs): return f'{index}.jpg'
+        def __getitem__(self, index):
+            if index == 2 and index in self.seen: raise OSError('gone for a moment')
+            self.seen.add(index)
+            return dataset.reader[index][0], index
+    flaky = ImageDataset(dataset.root, reader=Flaky(), on_error='skip')
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        images, targets = next(iter(training(flaky, batch_size=4, num_aug_splits=2, shuffle=False, **INLINE)))
+    assert targets.tolist() == [0, 1, 3] * 2 and len(images) == 6
+
+
+def test_the_switch_reaches_worker_processes_without_a_prefetcher(dataset):
+    loader = training(dataset, mixup=Mixup(**MIX), use_prefetcher=False, **PROCESSES)
+    assert loader.mixup_enabled and any(((t > 0.15) & (t < 0.9)).any() for _, t in loader)
+    loader.mixup_enabled = False
+    assert all(torch.allclose(t.max(1).values, torch.tensor(0.91)) for _, t in loader)
+
+
+def test_mixing_by_a_collate_function_belongs_to_the_seed(dataset):
+    settings = dict(transform=halve, mean=None, std=None, use_prefetcher=False)
+    runs = [epochs(training(dataset, collate_fn=FastCollateMixup(**MIX), **settings, **workers), 1)[0]
+            for workers in (INLINE, INLINE, PROCESSES)]
+    assert_same(runs[0], runs[1])
+    assert_same(runs[0], runs[2])
+    through = epochs(training(dataset, collate_fn=FastCollateMixup(**MIX), **{**settings, 'use_prefetcher': True}, **THREADS), 1)[0]
+    assert len(through) == len(runs[0]) and through[0][1].shape == (8, 10)
+
+
+def test_a_schedule_is_the_same_setting_for_any_number_of_ranks():
+    plans = [create_batch_schedule(EpochSampler(range(100), num_replicas=ranks), 8, [24, 32], batch_choice_schedule='progressive',
+                                   batch_schedule_epochs=3) for ranks in (1, 2)]
+    assert repr(plans[0]) == repr(plans[1]) and len(plans[0]) != len(plans[1])
+
+
+def test_a_policy_of_the_users(dataset):
+    loader, other = (training(dataset, auto_augment=Stripes(), **workers) for workers in (INLINE, PROCESSES))
+    whole = epochs(loader, 1)[0]
+    assert_same(whole, epochs(other, 1)[0])
+    loader.set_epoch(0)
+    next(iter(loader))
+    resumed = training(dataset, auto_augment=Stripes(), num_workers=1)   # processes: threads share its generator
+    resumed.load_state_dict(loader.state_dict())
+    assert_same(epochs(resumed, 1)[0], whole[1:])
+    assert resumed.loader.workers == 'processes'
+    with pytest.raises(ValueError, match='auto_augment was Stripes'): training(
+        dataset, auto_augment=Stripes(3), **INLINE).load_state_dict(loader.state_dict())
+    assert show_replay(loader, 0, 0, num_images=2).axes
+
+
+def test_a_policy_keeps_the_size(dataset):
+    class Shrinks(Stripes):
+        def apply(self, image, drawn): return image.resize((5, 5))
+    with pytest.raises(ValueError, match='Shrinks made RGB .5, 5.'): next(iter(training(dataset, auto_augment=Shrinks(), **INLINE)))
+
+
+def test_replay_tells_the_mixing_of_workers(dataset):
+    loader = training(dataset, mixup=Mixup(mode='half', **MIX), use_prefetcher=False, **INLINE)
+    images, targets = next(iter(loader))
+    replayed = loader.replay(0, 0)
+    assert torch.equal(replayed.batch[0], images) and len(replayed.mix_choices.lam) == len(images) == 4
+    assert len(show_replay(loader, 0, 0, num_images=8).axes) == 8   # four pairs

@@ -80,10 +80,8 @@ from .augmix_dataset import AugMixDataset, without_splits
 from .data_config import as_settings, resolve_data_config, resolve_model_data_config, resolve_input_data_config
 # one batch
 from .collate import fast_collate
-from .mixup import (
-    rand_bbox, rand_bbox_minmax, cutmix_bbox_and_lam, check_target, mixup_target, MixChoices,
-    Mixup, FastCollateMixup,
-)
+from .mix_parts import rand_bbox, rand_bbox_minmax, cutmix_bbox_and_lam, check_target, mixup_target
+from .mixup import MixChoices, Mixup, FastCollateMixup
 from .samplers import SampleKey, EpochSampler, Numbering
 from .buffers import watch, BufferPool
 from .scheduled_sampler import (
@@ -105,13 +103,14 @@ from .buffer_producer import Plan, socket_path, connect, drop_reader, Producer
 from .workers import Job, InlineWorkers, ThreadWorkers, check_threads
 from .processes import ProcessWorkers
 from .prefetch import resolve_device, adapt_to_chs, adapt_statistics, PrefetchLoader
-from .batch_loader import choose_workers, available_cores, measure_threads, choose_num_workers, BatchLoader
+from .worker_choice import choose_workers, available_cores, measure_threads, choose_num_workers
+from .batch_loader import BatchLoader
 from .buffer_reader import numbering_of, batches_from, BufferReader
 from .buffer_status import buffer_status, format_status, fill_levels, plot_levels, remove_buffer
 from .stream_loader import StreamLoader, CollatePresent, create_stream_loader
 from .buffer import remove_stale, BatchBuffer
 from .loader_settings import (
-    parts_of, check_batching, check_values, num_channels, statistics_of,
+    parts_of, check_batching, check_values, check_recipe, num_channels, statistics_of,
     refuse_together, check_together, refuse_later, check_loader,
 )
 from .loader import create_loader
@@ -172,8 +171,8 @@ __all__ = [
     'as_settings', 'resolve_data_config', 'resolve_model_data_config', 'resolve_input_data_config',
     # one batch
     'fast_collate',
-    'rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target', 'mixup_target', 'MixChoices', 'Mixup',
-    'FastCollateMixup',
+    'rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target', 'mixup_target',
+    'MixChoices', 'Mixup', 'FastCollateMixup',
     'SampleKey', 'EpochSampler', 'Numbering',
     'watch', 'BufferPool',
     'choice_probabilities', 'PlannedBatch', 'ScheduledBatchSampler', 'create_batch_schedule',
@@ -191,12 +190,13 @@ __all__ = [
     'Job', 'InlineWorkers', 'ThreadWorkers', 'check_threads',
     'ProcessWorkers',
     'resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader',
-    'choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers', 'BatchLoader',
+    'choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers',
+    'BatchLoader',
     'numbering_of', 'batches_from', 'BufferReader',
     'buffer_status', 'format_status', 'fill_levels', 'plot_levels', 'remove_buffer',
     'StreamLoader', 'CollatePresent', 'create_stream_loader',
     'remove_stale', 'BatchBuffer',
-    'parts_of', 'check_batching', 'check_values', 'num_channels', 'statistics_of', 'refuse_together',
+    'parts_of', 'check_batching', 'check_values', 'check_recipe', 'num_channels', 'statistics_of', 'refuse_together',
     'check_together', 'refuse_later', 'check_loader',
     'create_loader',
     'Recipe', 'list_recipes', 'get_recipe',

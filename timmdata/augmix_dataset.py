@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from .any_dataset import sample_image, with_image
 
-# %% ../nbs/28_augmix_dataset.ipynb #8e34eabd
+# %% ../nbs/28_augmix_dataset.ipynb #8267d497
 class AugMixDataset(Dataset):
     "A dataset whose images become tuples of views: one clean, the others augmented. timm/data/dataset.py."
 
@@ -48,14 +48,16 @@ class AugMixDataset(Dataset):
 
     def __len__(self) -> int: return len(self.dataset)
 
-
+# %% ../nbs/28_augmix_dataset.ipynb #4b3f2170
 def without_splits(
     dataset: Any,   # of the user's
     num_splits: int = 0,   # that were asked for beside it
 ) -> tuple[Any, int]:   # the dataset inside, and the number of views; 0: no views
     "Take an `AugMixDataset` apart, for a loader that makes the views by itself."
     if num_splits == 1 or num_splits < 0: raise ValueError(f'num_aug_splits={num_splits}: give 0, or 2 views or more')
-    if not isinstance(dataset, AugMixDataset) or dataset.transform is not None: return dataset, num_splits
+    if not isinstance(dataset, AugMixDataset): return dataset, num_splits
+    if dataset.transform is not None:
+        raise ValueError('the AugMixDataset has pipelines already: leave them out, the loader makes the views')
     if num_splits not in (0, dataset.num_splits):
         raise ValueError(f'num_aug_splits={num_splits}, but the dataset has {dataset.num_splits} views')
     return dataset.dataset, dataset.num_splits

@@ -87,7 +87,7 @@ class _MakerSettings:
         copied.seed, copied.device_stage = seed, self.device_stage and self.device_stage.with_seed(seed)
         return copied
 
-# %% ../nbs/34_batches.ipynb #e954de21
+# %% ../nbs/34_batches.ipynb #6ca9e754
 class _Room(_MakerSettings):
     "The room that a batch needs."
 
@@ -95,6 +95,12 @@ class _Room(_MakerSettings):
     def num_splits(self) -> int:
         "Views of each sample in a batch."
         return 1 if self.host_stage is None else self.host_stage.augmentation.num_splits
+
+    @property
+    def has_own_policy(self) -> bool:
+        "Whether a policy of the user's changes images."
+        policy = self.host_stage and self.host_stage.augmentation.policy
+        return policy is not None and not type(policy).__module__.startswith('timmdata.')
 
     def views(self,
         keys: Sequence[SampleKey],   # of the samples
@@ -120,8 +126,7 @@ class _Room(_MakerSettings):
         "Room for the images of a batch in shared memory; 0 if their size is not known."
         size = self.size if self.host_stage is None else self.host_stages[choice].augmentation.size
         numbers = batch_size * self.num_splits * self.channels * math.prod(size)
-        if self.host_stage is None: return numbers * 4   # it may give float32
-        return numbers * (1 if self.device_stage is None else 5)   # uint8 rows, and float32 images beside them
+        return numbers * (4 if self.host_stage is None else 1 if self.device_stage is None else 5)   # float32 is 4
 
     def describe(self,
         key: SampleKey,   # of the sample
@@ -131,11 +136,12 @@ class _Room(_MakerSettings):
         name = leaf.filename(index) if isinstance(leaf, ImageDataset) else type(leaf).__name__
         return f'index {key.index} of the dataset ({name}), epoch {key.epoch}'
 
-# %% ../nbs/34_batches.ipynb #ba339110
-def _global_numbers(maker: _Room, key: SampleKey) -> AbstractContextManager:
-    "A block in which the global generators belong to the sample, unless threads share them."
+# %% ../nbs/34_batches.ipynb #211d180a
+def _global_numbers(maker: _Room, key: SampleKey, view: int | None = None) -> AbstractContextManager:
+    "A block in which the global generators belong to the sample, alike for all its views; unless threads share them."
     if not maker.keys_globals: return nullcontext()
-    return sample_numbers(sample_seed(maker.seed, key.epoch, key.index, key.view), maker.transform)
+    if view is None: view = key.view - key.view % maker.num_splits
+    return sample_numbers(sample_seed(maker.seed, key.epoch, key.index, view), maker.transform)
 
 # %% ../nbs/34_batches.ipynb #a05f1ddd
 def _check_device(sample: Any):
@@ -155,7 +161,7 @@ def _explain(error: Exception, what: str):
         'a worker process cannot use the GPU: the dataset gives CPU tensors, '
         'the loader moves whole batches to the device')
 
-# %% ../nbs/34_batches.ipynb #c966afb4
+# %% ../nbs/34_batches.ipynb #afce5705
 class _RowFilling(_Room):
     "Fills the row of one sample."
 
@@ -171,7 +177,8 @@ class _RowFilling(_Room):
         if self.all_here: here = self.choices(key)
         elif stage.augmentation.policy: here = self.choices(key)._replace(color=())   # it flips before its steps
         rng, own, is_clean = stage.augmentation.rngs(key, self.seed, HOST)
-        stage(pixels, row, rng, here, own, is_clean)
+        with _global_numbers(self, key, key.view) if self.has_own_policy else nullcontext():
+            stage(pixels, row, rng, here, own, is_clean)
         return row
 
 # %% ../nbs/34_batches.ipynb #1a61a1ae
@@ -209,35 +216,9 @@ class _SampleLoading(_RowFilling):
         if sample is None or self.device_stage is None or self.collate_fn is None: return sample
         return with_image(sample, self.device_stage(row[None], [key])[0])   # for the user's collate function
 
-# %% ../nbs/34_batches.ipynb #c26fc39d
-class BatchMaker(_SampleLoading):
-    "Loads samples by key and makes batches of them; one object for all workers."
-
-    @property
-    def is_thread_safe(self) -> bool:
-        "Whether only this library's own code loads samples, and the reader allows for threads."
-        return self.host_stage is not None and self.collate_fn is None and all(
-            gives_bytes(leaf) and leaf.target_transform is None and getattr(leaf.reader, 'is_thread_safe', False)
-            for leaf in leaves(self.dataset))
-
-    def collate(self,
-        keys: Sequence[SampleKey],   # of the samples
-        samples: Sequence[Any],   # from `load`, in the same order
-        rows: torch.Tensor | None = None,   # that were filled
-    ) -> HostBatch | None:   # None if every sample was skipped
-        "Make the batch; the rows of skipped samples are closed up."
-        present = [k for k, sample in enumerate(samples) if sample is not None]
-        if not present: return None
-        keys, samples = [keys[k] for k in present], [samples[k] for k in present]
-        if rows is not None and len(present) < len(rows):
-            for to, k in enumerate(present):
-                if to != k: rows[to].copy_(rows[k])
-            rows = rows[:len(present)]
-            if self.device_stage is None: samples = [with_image(s, row) for s, row in zip(samples, rows)]
-        if self.collate_fn is not None: return HostBatch(self.collate_fn(samples), keys)
-        batch = fast_collate(samples, images=rows)
-        if self.device_stage is not None: batch = self.device_stage.on_batch(batch, keys)
-        return HostBatch(batch, keys)
+# %% ../nbs/34_batches.ipynb #921bdf14
+class _Redrawing(_SampleLoading):
+    "Tells what is drawn for a sample."
 
     def host_choices(self,
         key: SampleKey,   # of the sample
@@ -255,3 +236,36 @@ class BatchMaker(_SampleLoading):
     ) -> Image.Image:
         "The image that the sample's pixels are made of, in full."
         with _global_numbers(self, key): return as_pil_image(sample_image(self.dataset[key.index]))
+
+# %% ../nbs/34_batches.ipynb #c41aa0a7
+class BatchMaker(_Redrawing):
+    "Loads samples by key and makes batches of them; one object for all workers."
+
+    @property
+    def is_thread_safe(self) -> bool:
+        "Whether only this library's own code loads samples, and the reader allows for threads."
+        return self.host_stage is not None and self.collate_fn is None and not self.has_own_policy and all(
+            gives_bytes(leaf) and leaf.target_transform is None and getattr(leaf.reader, 'is_thread_safe', False)
+            for leaf in leaves(self.dataset))
+
+    def collate(self,
+        keys: Sequence[SampleKey],   # of the samples
+        samples: Sequence[Any],   # from `load`, in the same order
+        rows: torch.Tensor | None = None,   # that were filled
+    ) -> HostBatch | None:   # None if every sample was skipped
+        "Make the batch; the rows of skipped samples are closed up."
+        num = len(samples) // self.num_splits   # a sample goes with all its views
+        absent = {k % num for k, sample in enumerate(samples) if sample is None}
+        present = [k for k in range(len(samples)) if k % num not in absent]
+        if not present: return None
+        keys, samples = [keys[k] for k in present], [samples[k] for k in present]
+        if rows is not None and len(present) < len(rows):
+            for to, k in enumerate(present):
+                if to != k: rows[to].copy_(rows[k])
+            rows = rows[:len(present)]
+            if self.device_stage is None: samples = [with_image(s, row) for s, row in zip(samples, rows)]
+        if self.collate_fn is not None:   # what it draws belongs to the batch
+            with _global_numbers(self, keys[0], -1 - keys[0].view): return HostBatch(self.collate_fn(samples), keys)
+        batch = fast_collate(samples, images=rows)
+        if self.device_stage is not None: batch = self.device_stage.on_batch(batch, keys)
+        return HostBatch(batch, keys)

@@ -212,7 +212,7 @@ class _Choosing:
         "What is drawn for mixing a batch."
         return self.mixup and self.mixup.draw(len(keys), size, keys[0].rng(self.seed, MIXING))
 
-# %% ../nbs/33_device_stage.ipynb #7eda681c
+# %% ../nbs/33_device_stage.ipynb #058e075b
 class DeviceStage(_Choosing):
     "uint8 images and their keys to normalised images: flipped, recoloured, mixed, erased."
 
@@ -234,9 +234,12 @@ class DeviceStage(_Choosing):
         image, target = ('image', 'target') if isinstance(batch, Mapping) else (0, 1)
         images = self._normalised(fields[image], keys)
         if self.mixup is not None:
+            if target not in fields: raise KeyError(f'mixing needs targets, the batch has {list(fields)}')
             choices = self.mix_choices(keys, images.shape[2:])
-            mixed = self.mixup.apply(images, fields[target], choices, overwrite=self.mean is not None)
-            fields = {name: field[:len(choices.lam)] for name, field in fields.items()}   # half of them in mode 'half'
+            overwrite = self.mean is not None   # else the images may be the caller's
+            with _one_thread(): mixed = self.mixup.apply(images, fields[target], choices, overwrite)
+            if len(mixed[0]) < len(images):   # mode 'half'
+                fields = {name: field[:len(mixed[0])] for name, field in fields.items()}
             images, fields[target] = mixed
         fields[image] = self._erased(images, keys[:len(images)])
         return fields if isinstance(batch, Mapping) else tuple(fields.values())

@@ -6,7 +6,7 @@
 __all__ = ['Trial', 'epoch_speed', 'race', 'leave_out', 'shrink', 'remedies', 'Diagnosis', 'find_limit', 'diagnose',
            'format_diagnosis']
 
-# %% ../nbs/51_doctor.ipynb #23246cf0
+# %% ../nbs/51_doctor.ipynb #dc7ab253
 import io
 import json
 import os
@@ -22,7 +22,8 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from .any_dataset import gives_bytes, leaves, locate, sample_image, with_image
-from .batch_loader import BatchLoader, available_cores, choose_num_workers, choose_workers
+from .batch_loader import BatchLoader
+from .worker_choice import available_cores, choose_num_workers, choose_workers
 from .batches import HostBatch
 from .bench import spread
 from .device_stage import DeviceStage
@@ -109,7 +110,7 @@ def leave_out(
     found['everything but the device half'] = '', alone
     return found
 
-# %% ../nbs/51_doctor.ipynb #e0161f27
+# %% ../nbs/51_doctor.ipynb #5f6a99b4
 def shrink(
     data: bytes,   # of an image file
     edge: int,   # the shorter one of the result; a smaller image stays as it is
@@ -140,7 +141,7 @@ def remedies(
     if stage.backend != fastest: found[f'backend={fastest!r}'] = make(backend=fastest)
     if fastest != 'simplejpeg':
         notes.append("simplejpeg is not installed, so it could not be tried: pip install 'timmdata[fast]'")
-    if is_random and not stage.dct_scaling and stage.backend != 'pillow':
+    if is_random and not stage.dct_scaling and stage.backend != 'pillow' and host.cache_device is None:
         found['dct_scaling=True'] = make(dct_scaling=True)
     edge, small = round(min(stage.augmentation.size) * (1.5 if is_random else 1 / 0.875)), make()
     inner = host_loader(small)

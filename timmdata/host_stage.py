@@ -64,7 +64,7 @@ def resize_into(
         image = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).contiguous().numpy())
         out.copy_(F.pil_to_tensor(image.resize(size[::-1], str_to_pil_interp(interpolation))))
 
-# %% ../nbs/27_host_stage.ipynb #806f7c57
+# %% ../nbs/27_host_stage.ipynb #f6c8c9f9
 _COLOR = {'brightness': F.adjust_brightness, 'contrast': F.adjust_contrast, 'saturation': F.adjust_saturation,
           'hue': F.adjust_hue}
 
@@ -97,7 +97,11 @@ def apply_policy(
 ):
     "Take the steps of a policy, which works on PIL images."
     image = Image.fromarray(row.permute(1, 2, 0).squeeze(2).numpy())
-    row.copy_(F.pil_to_tensor(apply_color(policy.apply(image, ops), color)))
+    changed = policy.apply(image, ops)
+    if (changed.size, changed.mode) != (image.size, image.mode):
+        raise ValueError(f'{type(policy).__name__} made {changed.mode} {changed.size} of {image.mode} {image.size}: '
+                         'a policy keeps size and mode')
+    row.copy_(F.pil_to_tensor(apply_color(changed, color)))
 
 # %% ../nbs/27_host_stage.ipynb #871a48b6
 def _check_channels(channels: int, row: torch.Tensor, kind: str):
@@ -169,7 +173,7 @@ def fill_with_torch(
             row.copy_(F.pil_to_tensor(image))
     if color: row.copy_(apply_color(row, color))
 
-# %% ../nbs/27_host_stage.ipynb #30140fb9
+# %% ../nbs/27_host_stage.ipynb #c3c09c15
 class HostStage:
     "Fills the row of one sample; what it draws comes from the generator that it is given."
 
@@ -190,7 +194,8 @@ class HostStage:
     ) -> HostChoices:   # what was done
         "Draw, decode, crop, resize; flip, take the policy's steps, change colours, blur."
         choices = self.augmentation.host_choices(pixels.height, pixels.width, rng, own, is_clean)
-        color, policy = here.color if here else (), self.augmentation.policy if choices.ops else None
+        has_steps = choices.ops is not None and not (isinstance(choices.ops, tuple) and not choices.ops)
+        color, policy = here.color if here else (), self.augmentation.policy if has_steps else None
         first = () if policy else color   # colours change the crop before it is a row, unless the policy comes first
         by_pillow = self.backend == 'pillow' or pixels.has_alpha
         if by_pillow: fill_with_pillow(pixels, choices, row, self.augmentation, first)

@@ -117,7 +117,7 @@ class AugmentOp:
         maximum = '' if self.magnitude_max is None else f', mmax={self.magnitude_max}'
         return f'AugmentOp({self.name}, p={self.prob}, m={self.magnitude}, mstd={self.magnitude_std}{maximum})'
 
-# %% ../nbs/22_image_ops.ipynb #8ad27161
+# %% ../nbs/22_image_ops.ipynb #3498d9b7
 class Policy:
     "What all policies can do: draw what is to happen to one image, and do it."
 
@@ -135,6 +135,9 @@ class Policy:
         return apply_ops(image, drawn)
 
     def __call__(self, image: Image.Image) -> Image.Image: return self.apply(image, self.draw())
+
+    def __repr__(self) -> str:   # what a resumed run compares
+        return f'{type(self).__name__}({", ".join(f"{name}={value!r}" for name, value in vars(self).items())})'
 
 
 def draw_all(

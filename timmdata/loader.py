@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['create_loader']
 
-# %% ../nbs/46_loader.ipynb #aeb48acd
+# %% ../nbs/46_loader.ipynb #f8d4affb
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from torch import distributed
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 from torchvision.transforms import v2
 
+from . import loader_settings as checks
 from .any_dataset import as_pil_image
 from .augmix_dataset import without_splits
 from .augmentation import Augmentation, create_augmentation
@@ -29,15 +30,6 @@ from .device_stage import DeviceStage
 from .host_stage import HostStage
 from .image_ops import Policy
 from .labels import classes_of
-from timmdata.loader_settings import (
-    check_batching,
-    check_loader,
-    check_together,
-    check_values,
-    num_channels,
-    refuse_later,
-    statistics_of,
-)
 from .mixup import FastCollateMixup, Mixup
 from .prefetch import PrefetchLoader, resolve_device
 from .random_erasing import create_erasing
@@ -47,7 +39,7 @@ from .seeding import seed_all
 from .stream_loader import CollatePresent, StreamLoader, create_stream_loader
 from .transform_factory import create_transform, image_size
 
-# %% ../nbs/46_loader.ipynb #42e82ab0
+# %% ../nbs/46_loader.ipynb #87e8e705
 def _init_worker(worker_id: int, worker_seeding: Callable):
     "timm's hook: the user's function seeds a worker, for readers that draw numbers; every sample is seeded by itself."
     seed_all(worker_seeding(get_worker_info()))
@@ -59,48 +51,55 @@ def _worker_hook(worker_seeding: str | Callable) -> Callable | None:
 
 def _buffered(loader: BatchLoader | StreamLoader, buffer: str | Mapping[str, Any]) -> tuple[BatchBuffer, int]:
     "The loader with a buffer before it, and the seed, which may be that of a buffer that is there already."
-    check_loader(loader)
+    checks.check_loader(loader)
     made = BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
     return made, made.seed
 
 
 def _given(value: bool | None, default: bool) -> bool: return default if value is None else value
 
-# %% ../nbs/46_loader.ipynb #62aaf6ed
+# %% ../nbs/46_loader.ipynb #7e970b22
 _PIXELS = ('is_training', 'no_aug', 'train_crop_mode', 'scale', 'ratio', 'hflip', 'vflip', 'color_jitter',
            'color_jitter_prob', 'grayscale_prob', 'gaussian_blur_prob', 'auto_augment', 'interpolation', 'crop_pct',
            'crop_mode', 'crop_border_pixels', 'mean', 'crop_padding', 'padding_mode')   # what transforms are made of
 _COMMON = ('batch_size', 'drop_last', 'num_workers', 'timeout', 'prefetch_factor', 'multiprocessing_context',
            'persistent_workers')   # what both kinds of loaders are made of
+_RECIPE = ('mixup', 'num_aug_repeats', 'num_aug_splits', 'input_size_choices', 'batch_size_choices', 'num_batches',
+           'batch_choice_weights', 'batch_choice_schedule', 'batch_schedule_epochs')   # whose types are checked
 _TRAINING = ('dct_scaling', 'num_aug_repeats', 'num_aug_splits', 'input_size_choices', 'mixup')   # not for evaluation
 
 
 def _some(asked: SimpleNamespace, names: Sequence[str]) -> dict: return {name: getattr(asked, name) for name in names}
 
-
+# %% ../nbs/46_loader.ipynb #3efdf9f3
 def _check(asked: SimpleNamespace):
     "Refuse wrong settings; views and mixing that were asked for in timm's way are asked for in this library's way."
+    checks.check_recipe(**_some(asked, _RECIPE))
     asked.dataset, asked.num_aug_splits = without_splits(asked.dataset, asked.num_aug_splits)
     is_stream, in_workers = isinstance(asked.dataset, IterableDataset), not asked.use_prefetcher
-    if isinstance(asked.collate_fn, FastCollateMixup) and asked.transform is None and not (is_stream and in_workers):
-        asked.collate_fn, asked.mixup = None, asked.collate_fn
+    mixes_there = in_workers and (is_stream or asked.transform is not None)   # then it stays a collate function
+    if type(asked.collate_fn) is FastCollateMixup:
+        checks.refuse_together('a FastCollateMixup as collate_fn', 'give one of them', mixup=asked.mixup)
+        if not mixes_there: asked.collate_fn, asked.mixup = None, asked.collate_fn
     for_training = _some(asked, _TRAINING)
-    check_batching(**_some(asked, ('dataset', 'batch_size', 'num_workers', 'is_training', 'worker_seeding')))
-    check_values(**_some(asked, ('seed', 'use_prefetcher', 'img_dtype', 'fp16', 'color_jitter_mode')),
-                 for_training={} if asked.is_training else for_training)
-    refuse_later(tf_preprocessing=asked.tf_preprocessing)
-    check_together(asked.dataset, asked.cache, **for_training, transform=asked.transform, collate_fn=asked.collate_fn,
-                   auto_augment=asked.auto_augment, color_jitter_mode=asked.color_jitter_mode == 'exact')
-    if asked.mixup is not None and in_workers and (asked.transform is not None or is_stream):
-        raise ValueError('mixup= without the prefetcher needs samples with an index and no transform of yours: '
-                         'give a FastCollateMixup as collate_fn')
+    checks.check_batching(**_some(asked, ('dataset', 'batch_size', 'num_workers', 'is_training', 'worker_seeding')))
+    checks.check_values(**_some(asked, ('seed', 'use_prefetcher', 'img_dtype', 'fp16', 'color_jitter_mode')),
+                        for_training={} if asked.is_training else for_training)
+    checks.refuse_later(tf_preprocessing=asked.tf_preprocessing)
+    checks.check_together(
+        asked.dataset, asked.cache, **for_training, **_some(asked, ('transform', 'collate_fn', 'auto_augment')),
+        color_jitter_mode=asked.color_jitter_mode == 'exact', no_aug=asked.num_aug_splits and asked.no_aug)
+    if in_workers and (mixes_there or asked.collate_fn is not None):
+        here = 'without the prefetcher, it needs samples with an index, no transform and no collate_fn of yours'
+        spared = asked.re_split and asked.re_prob
+        checks.refuse_together('use_prefetcher=False', here, mixup=asked.mixup, re_split=spared)
     if asked.class_to_idx is not None: check_class_map(classes_of(asked.dataset), asked.class_to_idx)
 
-# %% ../nbs/46_loader.ipynb #f1ba1528
+# %% ../nbs/46_loader.ipynb #ea550815
 def _resolve(asked: SimpleNamespace):
     "Add what follows from the settings."
-    asked.size, asked.channels = image_size(asked.input_size), num_channels(asked.input_size, asked.mean)
-    asked.mean, asked.std = statistics_of(asked.mean, asked.std, asked.channels, asked.transform)
+    asked.size, asked.channels = image_size(asked.input_size), checks.num_channels(asked.input_size, asked.mean)
+    asked.mean, asked.std = checks.statistics_of(asked.mean, asked.std, asked.channels, asked.transform)
     asked.device = resolve_device(asked.device) if asked.use_prefetcher else torch.device('cpu')
     asked.draws_seed, is_random = asked.seed is None, asked.is_training and not asked.no_aug
     if asked.draws_seed:   # all ranks must agree

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['process_tree', 'cpu_seconds', 'memory_bytes', 'read_uncached_ms', 'describe_machine', 'format_machine']
 
-# %% ../nbs/48_machine.ipynb #67689626
+# %% ../nbs/48_machine.ipynb #7ca97443
 import os
 import platform
 import statistics
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from .batch_loader import available_cores
+from .worker_choice import available_cores
 
 # %% ../nbs/48_machine.ipynb #8a90a50c
 def process_tree() -> list[int] | None:   # None: the system has no /proc

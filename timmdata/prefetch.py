@@ -169,7 +169,7 @@ class _EpochCounting(_LoaderProxy):
         self.epoch = epoch + 1
         return epoch
 
-# %% ../nbs/42_prefetch.ipynb #a18ebddb
+# %% ../nbs/42_prefetch.ipynb #470fb97a
 class _Resuming(_EpochCounting):
     "A loader whose run can go on, and whose batches can be had again."
 
@@ -200,7 +200,7 @@ class _Resuming(_EpochCounting):
         batch: int | None = None,   # number of the batch in it, from 0
         index: int | None = None,   # of one sample, in place of a batch
     ) -> Replay:
-        "Make a batch or a sample again, exactly as training saw it, with the choices that were drawn."
+        "Make a batch again, exactly as training saw it, with the choices that were drawn; or a sample by itself."
         replayed, stage = self.loader.replay(epoch, batch, index), self.device_stage
         images = replayed.batch['image' if isinstance(replayed.batch, Mapping) else 0]
         mix_choices = stage.mix_choices(_keys_of_images(len(images), replayed.keys), images.shape[2:])

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['source_box', 'describe_choices', 'show_replay']
 
-# %% ../nbs/47_replay.ipynb #23d4ba81
+# %% ../nbs/47_replay.ipynb #06eb929a
 import textwrap
 from typing import Any
 
@@ -16,6 +16,7 @@ from .augmentation import DeviceChoices, HostChoices
 from .batch_loader import BatchLoader
 from .batches import Replay
 from .constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from .image_ops import DrawnOp
 from .show import denormalize, show_images
 
 # %% ../nbs/47_replay.ipynb #c348bbc7
@@ -28,7 +29,15 @@ def source_box(
     scale_y, scale_x = (before / after for before, after in zip(crop, choices.size))
     return left + choices.window[1] * scale_x, top + choices.window[0] * scale_y, size[1] * scale_x, size[0] * scale_y
 
-# %% ../nbs/47_replay.ipynb #d9424036
+# %% ../nbs/47_replay.ipynb #a7247f89
+def _describe_ops(ops: Any) -> list[str]:
+    "A policy's steps in words; what a policy of the user's has drawn as it is."
+    chains = getattr(ops, 'chains', [ops])   # AugMix has several, and mixes them
+    if not all(isinstance(chain, tuple) and all(isinstance(op, DrawnOp) for op in chain) for chain in chains):
+        return [] if ops is None else [str(ops)]
+    return [f'{op.name} {op.value:.3g}' if op.value else op.name for chain in chains for op in chain]
+
+
 def describe_choices(
     host: HostChoices | None,   # of the sample; None with a transform of the user's
     device: DeviceChoices | None,   # likewise
@@ -36,8 +45,7 @@ def describe_choices(
     "Say what was drawn for a sample, beside its crop: flips, a policy's steps, colours, blur."
     if host is None or device is None: return 'by your own transform'
     words = [word for word, was_drawn in (('flipped', device.hflip), ('upside down', device.vflip)) if was_drawn]
-    chains = getattr(host.ops, 'chains', [host.ops])   # AugMix has several, and mixes them
-    words += [f'{op.name} {op.value:.3g}' if op.value else op.name for chain in chains for op in chain]
+    words += _describe_ops(host.ops)
     words += [f'{name} {factor:.2f}' if name != 'grayscale' else name for name, factor in device.color]
     if host.blur: words.append(f'blur {host.blur:.1f} px')
     unbroken = (word.replace(' ', '\N{NO-BREAK SPACE}') for word in words)

@@ -64,7 +64,7 @@ def _check_schedule(sampler: Any, batch_sizes: Sequence[int], weights: Sequence[
         raise ValueError(f'a progressive schedule of {len(batch_sizes)} choices over schedule_epochs={epochs!r}: '
                          'give two choices or more, and a whole number of epochs above 0')
 
-# %% ../nbs/32_scheduled_sampler.ipynb #c548344d
+# %% ../nbs/32_scheduled_sampler.ipynb #9c3f8f52
 class PlannedBatch(NamedTuple):
     "What is known of a batch before it has samples."
     size: tuple[int, int] | None   # height, width of the images, pixels; None: sizes were not given
@@ -98,7 +98,7 @@ class _Settings(Sampler):
         vars(self).update(progression)
         self.sampler, self.batch_sizes, self.seed, self.input_sizes = sampler, tuple(batch_sizes), seed, input_sizes
         self.choice_weights = tuple(weight / sum(weights) for weight in weights)
-        self.drop_last, self.shuffle_schedule, self.epoch = drop_last, shuffle_schedule, 0
+        self.drop_last, self.shuffle_schedule, self.epoch, self._asked = drop_last, shuffle_schedule, 0, num_batches
         epochs = range(schedule_epochs if choice_schedule == 'progressive' else 1)
         self.average_batch_size = sum(map(self._expected_size, epochs)) / len(epochs)
         if choice_schedule == 'progressive' and num_batches is None: self.num_batches = self._fitting_batches()
@@ -162,7 +162,7 @@ class _Plan(_Choices):
         "Find the batch of an epoch that holds a sample: where a resumed run goes on."
         return bisect_right(list(accumulate(batch.batch_size for batch in self.plan(epoch))), position)
 
-# %% ../nbs/32_scheduled_sampler.ipynb #617bc25d
+# %% ../nbs/32_scheduled_sampler.ipynb #835d882d
 class ScheduledBatchSampler(_Plan):
     "Batches whose image size and number of samples change: lists of (index, choice), for torch's `DataLoader`."
 
@@ -197,9 +197,10 @@ class ScheduledBatchSampler(_Plan):
     def __len__(self) -> int: return self.num_batches or len(self._composition)
 
     def __repr__(self) -> str:
-        names = ('batch_sizes', 'input_sizes', 'choice_weights', 'seed', 'drop_last', 'shuffle_schedule', 'num_batches',
+        names = ('batch_sizes', 'input_sizes', 'choice_weights', 'seed', 'drop_last', 'shuffle_schedule',
                  'choice_schedule', 'schedule_epochs', 'schedule_spread', 'schedule_random_mix')
-        return f'{type(self).__name__}({", ".join(f"{name}={getattr(self, name)!r}" for name in names)})'
+        settings = ', '.join(f'{name}={getattr(self, name)!r}' for name in names)
+        return f'{type(self).__name__}({settings}, num_batches={self._asked})'   # as asked for, the same on all ranks
 
 # %% ../nbs/32_scheduled_sampler.ipynb #b9d3614a
 def create_batch_schedule(

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['StreamLoader', 'CollatePresent', 'create_stream_loader']
 
-# %% ../nbs/44_stream_loader.ipynb #ff96267c
+# %% ../nbs/44_stream_loader.ipynb #86d5a5d4
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from .any_dataset import TransformedIterableDataset
-from .batch_loader import available_cores
+from .worker_choice import available_cores
 
 # %% ../nbs/44_stream_loader.ipynb #eedbde0b
 class StreamLoader(DataLoader):

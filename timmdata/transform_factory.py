@@ -109,7 +109,7 @@ def transforms_imagenet_eval(
     else: steps += [ResizeKeepRatio(scaled, interpolation=interpolation), v2.CenterCrop(size)]
     return v2.Compose(steps + _to_tensor(mean, std, use_prefetcher, normalize))
 
-# %% ../nbs/24_transform_factory.ipynb #ebb92001
+# %% ../nbs/24_transform_factory.ipynb #98871eac
 def _random_crop(mode: str, size: tuple[int, int], scale: Any, ratio: Any, interpolation: str, crop_padding: int,
                  padding_mode: str | None) -> list[Callable]:
     "The crop of training; ranges of None are timm's defaults of the mode."
@@ -136,13 +136,16 @@ def choose_policy(
 ) -> tuple[Policy | None, Any]:   # and the color_jitter that remains
     "The policy of a string. It takes the place of colour jitter, except 3-Augment. timm/data/transforms_factory.py."
     if not auto_augment: return None, color_jitter
+    if not isinstance(auto_augment, (str, Policy)): raise TypeError(
+        f'auto_augment is a {type(auto_augment).__name__}: give a string such as "rand-m9-mstd0.5", or a `Policy`; '
+        'transforms of other libraries go to transform=')
     is_three, policy = '3a' in str(auto_augment), auto_augment
     if isinstance(auto_augment, str):
         create = create_augmix if auto_augment.startswith('augmix') else create_policy
         policy = create(auto_augment, img_size, mean, interpolation)
     return policy, color_jitter if is_three or force_color_jitter else None
 
-
+# %% ../nbs/24_transform_factory.ipynb #25b77e7e
 def _colour(
     policy: Policy | None, color_jitter: Any, color_jitter_prob: float | None, grayscale_prob: float,
     gaussian_blur_prob: float,
