@@ -46,8 +46,10 @@ def make_loader(num=50, batch_size=4, **kwargs):
     return BatchLoader(maker, EpochSampler(dataset, seed=7), batch_size, num_workers=0, **kwargs)
 
 class Pixels:
-    "Noise that follows from the sample's key, large enough for a slot."
-    def __call__(self, image): return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8)
+    "Noise that follows from the sample, large enough for a slot; no global generator, which a producer thread would share."
+    def __call__(self, image):
+        generator = torch.Generator().manual_seed(zlib.crc32(image.tobytes()))
+        return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8, generator=generator)
 
 def mark(host): return f"{zlib.crc32(host.batch[0].numpy().tobytes())} {host.batch[1].tolist()}".replace(' ', '')
 '''
@@ -442,6 +444,17 @@ def test_a_temporary_directory_of_ones_own_changes_nothing(tmp_path, monkeypatch
     other = buffered(tmp_path, reader='other')
     assert values(other, 5) == undisturbed(5)
     for one in (buffer, other): one.close()
+
+
+def test_a_producer_thread_leaves_global_generators_alone(tmp_path):
+    class Draws:
+        def __call__(self, image): return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8)
+    loader = make_loader()   # noqa: F821
+    loader.maker.transform = Draws()
+    buffer = BatchBuffer(loader, directory=tmp_path/'buffer', batches=8, producer='thread')
+    try:
+        with pytest.raises(ValueError, match='global'): values(buffer, 1)
+    finally: buffer.close()
 
 
 def test_a_producer_that_cannot_be_reached_is_an_error(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['numbering_of', 'batches_from', 'BufferReader']
 
-# %% ../nbs/44_buffer_reader.ipynb #ee47e432
+# %% ../nbs/44_buffer_reader.ipynb #20c918d4
 import copy
 import fcntl
 import multiprocessing
@@ -30,17 +30,17 @@ from .buffers import watch
 from .samplers import Numbering
 from .shared_memory import pack, raise_first
 from .side_stream import map_tensors
+from .workers import check_threads
 
-# %% ../nbs/44_buffer_reader.ipynb #e6c0a1ef
+# %% ../nbs/44_buffer_reader.ipynb #0e3865b6
 def numbering_of(
     loader: BatchLoader,   # that makes the batches
     repeats: int = 1,   # as in `Numbering`
     window: int = 1,   # as in `Numbering`
 ) -> Numbering:
     "Number the batches of a loader from where it stands."
-    sampler = loader.sampler
+    sampler, ranks = loader.sampler, loader.sampler.num_replicas
     start = sampler.start if repeats == 1 else 0   # with echo, positions count deliveries
-    ranks = sampler.num_replicas
     return Numbering(sampler.epoch, start, sampler.length, loader.batch_size, ranks, loader.drop_last, repeats, window)
 
 
@@ -58,13 +58,15 @@ def batches_from(
         number = plain.first(epoch + 1)
 
 
-def _own_copy(loader: BatchLoader) -> BatchLoader:
-    "The same loader, for another thread or process."
+def _own_copy(loader: BatchLoader, in_thread: bool = False) -> BatchLoader:
+    "The same loader, for another thread or process. In a thread, global generators are shared with the user's code."
     copied = copy.copy(loader)
     copied.sampler, copied._workers, copied._progress, copied.pin = copy.copy(loader.sampler), None, None, False
+    if in_thread and not loader.num_workers:   # other workers are checked when they start
+        copied.maker, _ = loader.maker.for_threads(), check_threads(loader.maker, next(loader.sampler.keys(0)))
     return copied
 
-# %% ../nbs/44_buffer_reader.ipynb #693afd3e
+# %% ../nbs/44_buffer_reader.ipynb #3fe73b40
 def _run_producer(directory: str, loader: BatchLoader, numbering: Numbering, low: int, end: int | None, pipe: Any):
     "A producer process."
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -81,8 +83,7 @@ def _make_producer(
     store: BatchStore, loader: BatchLoader, numbering: Numbering, low: int, end: int | None,
 ) -> Producer | None:
     "A producer that is not started; None if there is one already."
-    first = numbering.first_wanted
-    try: return Producer(Plan(store, low, end, first), lambda number: batches_from(loader, numbering, number))
+    try: return Producer(Plan(store, low, end, numbering.first_wanted), partial(batches_from, loader, numbering))
     except BufferError: return None
 
 # %% ../nbs/44_buffer_reader.ipynb #e3fa83a1
@@ -190,7 +191,7 @@ class _Opening(_Making):
         self.loader.set_epoch(epoch)
         sampler.start = position
 
-# %% ../nbs/44_buffer_reader.ipynb #b4655433
+# %% ../nbs/44_buffer_reader.ipynb #4e899f2d
 class _Connecting(_Opening):
     "Reaching a producer, or starting one."
 
@@ -209,13 +210,12 @@ class _Connecting(_Opening):
         "Start a producer; False if there is one already."
         low = self.low or max(1, self.store.num_slots * 2 // 3)
         end = None if self.num_epochs is None else self.numbering._replace(repeats=1).first(self.num_epochs)
-        settings = _own_copy(self.loader), self.numbering, low, end
+        settings = _own_copy(self.loader, self.producer == 'thread'), self.numbering, low, end
         if self.producer == 'thread':
             made = _make_producer(self.store, *settings)
             if made is None: return False
             made.start()
-            self._process = made
-            weakref.finalize(self, made.stop)
+            self._process, _ = made, weakref.finalize(self, made.stop)
             return True
         context = multiprocessing.get_context(self.loader._process_settings['multiprocessing_context'])
         here, there = context.Pipe()
