@@ -96,14 +96,15 @@ def _mix_pairs(x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence
             if n != other: b.mul_(lam).add_(mine)
     return x
 
-# %% ../nbs/31_mixup.ipynb #0b7e396a
+# %% ../nbs/31_mixup.ipynb #75ad1fb5
 def _mix_images(x: torch.Tensor, choices: MixChoices, overwrite: bool) -> torch.Tensor:
     "Mixed images, one for each choice. Where nothing is mixed, the images themselves."
     kind, lam, box, partner = choices
     own, kinds, same = x[:len(lam)], set(kind), len({*zip(kind, lam, box)}) == 1
     if kinds == {'none'}: return own if len(own) < len(x) else x
     are_pairs = len(own) == len(x) and all(partner[other] == n for n, other in enumerate(partner))
-    if same and are_pairs and overwrite and x.device.type == 'cpu' and x.is_floating_point():
+    is_wide = torch.promote_types(x.dtype, torch.float32) == x.dtype   # others are blended in float32
+    if same and are_pairs and overwrite and x.device.type == 'cpu' and is_wide:
         return _mix_pairs(x, lam[0], box[0], partner)
     partner = torch.tensor(partner).to(x.device, non_blocking=True)
     if same and kinds == {'cutmix'}:   # only the box is copied
