@@ -17,7 +17,7 @@ def caches(tmp_path_factory):
     return {'TIMMDATA_CACHE': str(base/'cache'), 'IPYTHONDIR': str(base/'ipython'), 'MPLCONFIGDIR': str(base/'mpl')}
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='module')   # other tests look for processes that are left
 def server(caches, tmp_path_factory):
     "Runs notebooks in forks of a process that has imported torch already."
     server = ForkServer(kernel_env(caches), tmp_path_factory.mktemp('server'))
