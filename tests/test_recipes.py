@@ -219,13 +219,12 @@ SCRIPT = {
 }
 
 
-def run_script(root, words, ranks=1) -> list[dict]:
-    command = ([sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc_per_node={ranks}'] if ranks > 1
-               else [sys.executable]) + [str(ROOT/'tests/train_script.py'), str(root), *words.split()]
+def run_script(*command) -> str:
+    "What tests/train_script.py, or tests/train_ranks.py under torchrun, prints in a process of its own."
     env = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env, cwd=root)
+    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
-    return sorted((json.loads(line) for line in done.stdout.splitlines() if line.startswith('{')), key=lambda r: r['rank'])
+    return done.stdout
 
 
 @pytest.fixture(scope='module')
@@ -244,15 +243,25 @@ def expected_steps(root, words, ranks) -> int:
 def test_training_script(two_classes, name):
     root, classes = two_classes
     words = f'{SCRIPT[name]} --num-classes {classes}'
-    run = run_script(root, words)[0] if name == 'plain' else train_script.main([str(root), *words.split()])
+    run = (json.loads(run_script(ROOT/'tests/train_script.py', root, *words.split())) if name == 'plain'
+           else train_script.main([str(root), *words.split()]))
     assert sorted(run['evaluated']) == list(range(len(ImageDataset(root, split='val'))))
     assert run['steps'] == expected_steps(root, SCRIPT[name], 1) or name == 'sizes' and run['steps'] > 10
 
 
-@pytest.mark.parametrize('name', SCRIPT if os.environ.get('TIMMDATA_SLOW') else ['deit'])
-def test_training_script_on_two_ranks(two_classes, name):
-    root, classes = two_classes
-    ranks = run_script(root, f'{SCRIPT[name]} --num-classes {classes}', ranks=2)
+@pytest.fixture(scope='module')
+def two_ranks(two_classes, tmp_path_factory) -> dict[str, list[dict]]:
+    "What each of two ranks says of each recipe; one torchrun for all."
+    (root, classes), out = two_classes, tmp_path_factory.mktemp('ranks')
+    settings = json.dumps([f'{words} --num-classes {classes}' for words in SCRIPT.values()])
+    run_script('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', ROOT/'tests/train_ranks.py', root, out, settings)
+    ranks = [json.loads((out/f'{rank}.json').read_text()) for rank in (0, 1)]
+    return dict(zip(SCRIPT, zip(*ranks, strict=True), strict=True))
+
+
+@pytest.mark.parametrize('name', SCRIPT)
+def test_training_script_on_two_ranks(two_classes, two_ranks, name):
+    root, ranks = two_classes[0], two_ranks[name]
     assert [run['rank'] for run in ranks] == [0, 1] and ranks[0]['steps'] == ranks[1]['steps'] > 0
     if name != 'sizes': assert ranks[0]['steps'] == expected_steps(root, SCRIPT[name], 2)
     evaluated = sum((run['evaluated'] for run in ranks), [])

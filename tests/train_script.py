@@ -1,10 +1,10 @@
 """One epoch of training with the words of timm's train.py, through timmdata: python train_script.py DIR [--aa … --mixup …].
 
-Prints one line of JSON for each rank: steps, evaluated samples and what was correct among them.
+Prints a line of JSON: steps, evaluated samples and what was correct among them. It trains as a rank of a process group if there is
+one (tests/train_ranks.py makes it, under torchrun).
 """
 import argparse
 import json
-import os
 
 import torch
 from torch import distributed, nn
@@ -56,9 +56,8 @@ parser.add_argument('--seed', type=int, default=42)
 def main(arguments: list[str] | None = None) -> dict:
     "Train for an epoch, evaluate; what this rank did."
     args = parser.parse_args(arguments)
-    is_distributed = int(os.environ.get('WORLD_SIZE', 1)) > 1
-    if is_distributed: distributed.init_process_group('gloo')
-    rank = distributed.get_rank() if is_distributed else 0
+    is_distributed = distributed.is_initialized()
+    rank, world_size = (distributed.get_rank(), distributed.get_world_size()) if is_distributed else (0, 1)
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
 
@@ -116,9 +115,7 @@ def main(arguments: list[str] | None = None) -> dict:
     with torch.inference_mode():
         for images, targets in loader_eval:
             correct += (model(images).argmax(1) == targets).tolist()
-    real = len(eval_set) // (distributed.get_world_size() if is_distributed else 1) + (
-        rank < len(eval_set) % distributed.get_world_size() if is_distributed else 0)   # padding repeats samples at the end
-    if is_distributed: distributed.destroy_process_group()
+    real = len(eval_set) // world_size + (rank < len(eval_set) % world_size)   # padding repeats samples at the end
     return dict(rank=rank, steps=steps, loss=loss.item(), evaluated=indexes[:real], correct=sum(correct[:real]))
 
 
