@@ -11,18 +11,16 @@ Run it on an otherwise idle machine; peers/requirements.txt says what to install
 """
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from multiprocessing import Pipe
 from pathlib import Path
 
 import psutil
+from side_by_side import cpu_seconds, process_tree, versions
 
 PEERS = Path(__file__).parent/'peers'
 ALL = 'timm_pillow,timmdata_,torchvision_pil,torchvision_tensor,dali_cpu,ffcv_,spdl_,grain_,decode_only'
@@ -48,9 +46,7 @@ class Loader:
             self.close()
             raise
 
-    def tree(self) -> list[psutil.Process]:
-        root = psutil.Process(self.process.pid)
-        return [root, *root.children(recursive=True)]
+    def tree(self) -> list[psutil.Process]: return process_tree(self.process.pid)
 
     def answer(self, timeout: float = 1800) -> dict:
         if not self.pipe.poll(timeout): raise Failed(f'no answer for {timeout} seconds')
@@ -63,20 +59,18 @@ class Loader:
         self.pipe.send_bytes(json.dumps(command).encode())
         return self.answer()
 
-    def cpu_seconds(self) -> float:
-        return sum(sum(process.cpu_times()[:4]) for process in self.tree())   # user, system, and those of ended children
-
     def stop(self):
         for process in self.tree(): process.suspend()
 
     def round(self) -> dict:
         "One epoch of a stopped loader: images per second and CPU ms an image."
-        tree, cpu = self.tree(), self.cpu_seconds()
+        tree = self.tree()
+        cpu = cpu_seconds(tree)
         for process in reversed(tree): process.resume()
         found = self.ask('epoch')
         self.stop()
         found['rate'] = found['images'] / found['seconds']
-        return {**found, 'cpu_ms': (self.cpu_seconds() - cpu) / found['images'] * 1000}
+        return {**found, 'cpu_ms': (cpu_seconds(self.tree()) - cpu) / found['images'] * 1000}
 
     def memory(self) -> float:
         "The greatest PSS of the process tree during one epoch, MB."
@@ -252,8 +246,7 @@ def main():
     a = arguments()
     peers = [(module, options) for module in a.peers.split(',')
              for options in (a.ours if module == 'timmdata_' else [a.options.get(module, '{}')])]
-    print(f'{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, torch '
-          + subprocess.run([sys.executable, '-c', 'import torch; print(torch.__version__)'], capture_output=True, text=True).stdout.strip())
+    print(versions('torch'))
     with tempfile.TemporaryDirectory(prefix='peers-') as scratch:
         scratch, began = Path(scratch), time.time()
         photographs = linked(a.data, a.repeats, a.batch_size * a.workers, scratch/'photographs')   # as many batches for each worker

@@ -6,35 +6,13 @@ Rounds are interleaved (ours, timm's, ours, …), each is one epoch after a firs
 The CPU time is that of the whole process tree. Run it on an otherwise idle machine.
 """
 import argparse
-import os
-import platform
-import statistics
-import time
-from datetime import date
+from functools import partial
 
-import PIL
-import psutil
-import timm
 import timm.data
 import torch
-import torchvision
+from side_by_side import epoch, print_head, print_row, versions
 
 import timmdata
-
-
-def cpu_seconds() -> float:
-    "CPU time of this process and its live children, seconds."
-    me = psutil.Process()
-    return sum(p.cpu_times().user + p.cpu_times().system for p in [me, *me.children(recursive=True)])
-
-
-def epoch(loader, count: int) -> tuple[float, float]:
-    "(images per second, CPU ms per image) of one pass."
-    cpu, start = cpu_seconds(), time.perf_counter()
-    seen = sum(len(images) for images, _ in loader)
-    seconds = time.perf_counter() - start
-    assert seen == count, f'{seen} of {count} samples arrived'
-    return seen / seconds, (cpu_seconds() - cpu) / seen * 1000
 
 
 def main():
@@ -51,13 +29,10 @@ def main():
         'train: … and erasing 0.25': dict(is_training=True, re_prob=0.25),
         'evaluation, bicubic': dict(interpolation='bicubic'),
     }
-    versions = dict(timmdata=timmdata, timm=timm, torch=torch, torchvision=torchvision, pillow=PIL)
-    print(f'{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},',
-          ', '.join(f'{name} {module.__version__}' for name, module in versions.items()))
-    print(f'\n| work ({a.workers} workers, batches of {a.batch_size} at 224) | images/s ÷ timm | CPU-ms an image | timm CPU-ms |')
-    print('|---|---|---|---|')
+    print(versions('timmdata', 'timm', 'torch', 'torchvision', 'pillow'))
+    print_head(f'work ({a.workers} workers, batches of {a.batch_size} at 224)')
     for name, settings in cases.items():
-        loaders = []
+        epochs = []
         for module in (timmdata, timm.data):
             dataset = torch.utils.data.ConcatDataset([module.ImageDataset(a.data) for _ in range(a.repeats)])
             if module is timm.data:   # timm sets the transform of the dataset that it is given: here, of each part
@@ -67,15 +42,10 @@ def main():
             loader = module.create_loader(
                 dataset, (3, 224, 224), a.batch_size, num_workers=a.workers, device=torch.device('cpu'), **settings)
             inner = getattr(loader, 'loader', loader)
-            loaders.append((loader, len(dataset) // a.batch_size * a.batch_size if inner.drop_last else len(dataset)))
-        results = [[], []]
-        for k in range(a.rounds + 1):
-            for which, (loader, count) in enumerate(loaders):
-                result = epoch(loader, count)
-                if k: results[which].append(result)
-        (ours, our_cpu), (timms, timm_cpu) = ([statistics.median(column) for column in zip(*rows)] for rows in results)
-        print(f'| {name} | {ours / timms:.2f} | {our_cpu:.2f} | {timm_cpu:.2f} |', flush=True)
-        del loaders, loader
+            count = len(dataset) // a.batch_size * a.batch_size if inner.drop_last else len(dataset)
+            epochs.append(partial(epoch, loader, count))
+        print_row(name, *epochs, a.rounds)
+        del epochs, loader, inner   # their workers end
 
 
 if __name__ == '__main__': main()

@@ -24,7 +24,7 @@ from timmdata.bench import spread
 from timmdata.buffer_status import fill_levels
 from timmdata.dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.machine import describe_machine
+from timmdata.machine import describe_machine, format_machine
 from timmdata.samples import get_samples
 
 BATCH, STEP, SPARE = 8, 0.6, 1.1   # images; a step and, with its share of the pauses, a step ÷ the time of making a batch
@@ -163,8 +163,7 @@ def literals(machine: dict, made_s: float, burst: dict, kinds: dict, handed: dic
 
 
 def tables(machine: dict, made_s: float, burst: dict, kinds: dict, handed: dict, megabytes: float, a: argparse.Namespace) -> str:
-    lines = [', '.join(f'{name} {value}' if name not in ('date', 'machine') else value for name, value in machine.items()) +
-             f'; {a.workers} workers, batches of {BATCH} that take {1000 * made_s:.0f} ms, {a.rounds} rounds', '',
+    lines = [f'{format_machine(machine)}; {a.workers} workers, batches of {BATCH} that take {1000 * made_s:.0f} ms, {a.rounds} rounds', '',
              '| buffer | a trainer with bursts of '
              f'{a.burst} steps of {1000 * burst["step_s"]:.0f} ms and pauses of {burst["pause_s"]:.2f} s is idle |', '|---|---|']
     names = {capacity: f'{capacity} batches' if capacity else 'none' for capacity in burst['idle']}

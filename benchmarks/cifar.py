@@ -11,10 +11,12 @@ time is that of the whole process tree. Run it on an otherwise idle machine.
 import argparse
 import statistics
 import time
+from functools import partial
 
 import numpy as np
 import torch
 from PIL import Image
+from side_by_side import take_turns
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
@@ -92,13 +94,11 @@ def main():
     a = parser.parse_args()
     device = torch.device(a.device)
     loaders = make_loaders(a.data, device, a.batch_size, a.workers)
-    turns = {name: [] for name in loaders}
-    for _ in range(a.rounds + 1):
-        for name, loader in loaders.items(): turns[name].append(run(loader, device, a.seconds))
-    first, found = next(iter(turns.values()))[1:], {}
+    turns = take_turns({name: partial(run, loader, device, a.seconds) for name, loader in loaders.items()}, a.rounds)
+    first, found = next(iter(turns.values())), {}
     for name, column in turns.items():
-        ratio = statistics.median(turn[0] / base[0] for turn, base in zip(column[1:], first))
-        found[name] = round(ratio, 2), round(statistics.median(turn[1] for turn in column[1:]), 3)
+        ratio = statistics.median(turn[0] / base[0] for turn, base in zip(column, first))
+        found[name] = round(ratio, 2), round(statistics.median(turn[1] for turn in column), 3)
     machine = describe_machine()
     keep = {name: machine[name] for name in ('date', 'machine', 'cores', 'gpu', 'python', 'torch', 'torchvision') if name in machine}
     print(f'machine = {keep!r}\nspeeds = {{   # images/s ÷ those of the first, CPU-ms an image; {device.type}, {a.workers} workers, '

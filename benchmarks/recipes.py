@@ -6,32 +6,24 @@ timm's policies raise with Pillow 13 where they posterise to 0 bits: that one fu
 out of both, since timm has it for several ranks only; it changes which samples come, not what one costs. Idle machine, please.
 """
 import argparse
-import os
-import platform
-import statistics
-from datetime import date
+from functools import partial
 
-import PIL
-import timm
 import timm.data
 import torch
-import torchvision
-from beside_timm import cpu_seconds, epoch
+from side_by_side import epoch, print_head, print_row, versions
 from timm.data import auto_augment as timm_policies
 from timm.data.mixup import FastCollateMixup as TimmCollate
 
 import timmdata
 
-assert cpu_seconds   # the same measure as there
 posterize = timm_policies.posterize
 
 
 def repaired(img, bits_to_keep, **kwargs): return posterize(img, max(1, bits_to_keep), **kwargs)
 
 
-for table in (timm_policies.NAME_TO_OP,):
-    for name, function in table.items():
-        if function is posterize: table[name] = repaired
+for name, function in timm_policies.NAME_TO_OP.items():
+    if function is posterize: timm_policies.NAME_TO_OP[name] = repaired
 MORE = {'plain': ('crop, flip, jitter 0.4', dict(input_size=224, is_training=True), None),
         'target': ('rand-m9-mstd0.5-inc1, erasing 0.25', dict(
             input_size=224, is_training=True, auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.25, re_mode='pixel'), None)}
@@ -75,23 +67,15 @@ def main():
     parser.add_argument('--repeats', type=int, default=2, help='times that the data set is repeated in an epoch')
     parser.add_argument('--only', nargs='+', default=[*MORE, *timmdata.list_recipes()])
     a = parser.parse_args()
-    versions = dict(timmdata=timmdata, timm=timm, torch=torch, torchvision=torchvision, pillow=PIL)
-    print(f'{date.today()}, {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},',
-          ', '.join(f'{name} {module.__version__}' for name, module in versions.items()))
-    print(f'\n| recipe ({a.workers} workers, batches of {a.batch_size}) | images/s ÷ timm | CPU-ms an image | timm CPU-ms |')
-    print('|---|---|---|---|')
+    print(versions('timmdata', 'timm', 'torch', 'torchvision', 'pillow'))
+    print_head(f'recipe ({a.workers} workers, batches of {a.batch_size})')
     common = dict(batch_size=a.batch_size, num_workers=a.workers, device=torch.device('cpu'))
     for name in a.only:
-        loaders, results = make_loaders(name, a.data, a.repeats, common), [[], []]
-        for k in range(a.rounds + 1):
-            for which, loader in enumerate(loaders):
-                count = len(loader) * a.batch_size * max(1, settings_of(name)[0].get('num_aug_splits', 1))
-                result = epoch(loader, count)
-                if k: results[which].append(result)
-        (ours, our_cpu), (timms, timm_cpu) = ([statistics.median(column) for column in zip(*rows)] for rows in results)
-        label = f'{name}: {MORE[name][0]}' if name in MORE else name
-        print(f'| {label} | {ours / timms:.2f} | {our_cpu:.2f} | {timm_cpu:.2f} |', flush=True)
-        del loaders, loader
+        views = max(1, settings_of(name)[0].get('num_aug_splits', 1))
+        epochs = [partial(epoch, loader, len(loader) * a.batch_size * views)
+                  for loader in make_loaders(name, a.data, a.repeats, common)]
+        print_row(f'{name}: {MORE[name][0]}' if name in MORE else name, *epochs, a.rounds)
+        del epochs   # their workers end
 
 
 if __name__ == '__main__': main()

@@ -35,7 +35,7 @@ _RECIPES: dict[str, tuple[str, dict, dict, dict]] = {   # source, training, mixi
             {}, dict(input_size=224, crop_pct=0.875)),
 }
 
-# %% ../nbs/47_recipes.ipynb #c1d906fc
+# %% ../nbs/47_recipes.ipynb #b0313075
 class Recipe(NamedTuple):
     "Arguments of `create_loader`, without dataset and batch size."
     source: str   # where the settings are published
@@ -55,7 +55,6 @@ def get_recipe(
     "The settings of a published recipe."
     if name not in _RECIPES: raise ValueError(f'recipe {name!r}: allowed are {", ".join(_RECIPES)}')
     source, train, mixing, evaluation = _RECIPES[name]
-    train = dict(is_training=True, interpolation='random', **train) if 'interpolation' not in train else dict(
-        is_training=True, **train)
+    train = {'is_training': True, 'interpolation': 'random', **train}
     if mixing: train['mixup'] = Mixup(num_classes=num_classes, **mixing)
     return Recipe(source, train, dict(interpolation='bicubic', **evaluation))

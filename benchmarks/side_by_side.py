@@ -1,0 +1,56 @@
+"What the benchmarks share: the line of versions, CPU time, and loaders that take turns. It imports no torch."
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
+from importlib import metadata
+
+import psutil
+
+
+def versions(*packages: str) -> str:
+    "The date, the machine, and the versions of packages."
+    return ', '.join([str(date.today()), platform.machine(), f'{os.cpu_count()} cores', f'Python {platform.python_version()}',
+                      *(f'{name} {metadata.version(name)}' for name in packages)])
+
+
+def process_tree(pid: int | None = None) -> list[psutil.Process]:
+    "A process, or this one, and its live children."
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
+
+
+def cpu_seconds(tree: Iterable[psutil.Process]) -> float:
+    "CPU time of processes, and of their children that have ended."
+    return sum(sum(process.cpu_times()[:4]) for process in tree)   # user and system, of both
+
+
+def epoch(loader: Iterable, count: int) -> tuple[float, float]:
+    "(images per second, CPU ms per image) of one pass over as many samples."
+    cpu, start = cpu_seconds(process_tree()), time.perf_counter()
+    seen = sum(len(images) for images, _ in loader)
+    seconds = time.perf_counter() - start
+    assert seen == count, f'{seen} of {count} samples arrived'
+    return seen / seconds, (cpu_seconds(process_tree()) - cpu) / seen * 1000
+
+
+def take_turns(turns: Mapping[str, Callable[[], tuple]], rounds: int) -> dict[str, list[tuple]]:
+    "What each turn gives, in rounds of one turn each, after a round that starts the workers and does not count."
+    found = {name: [] for name in turns}
+    for _ in range(rounds + 1):
+        for name, turn in turns.items(): found[name].append(turn())
+    return {name: column[1:] for name, column in found.items()}
+
+
+def print_head(work: str):
+    "The head of a table of rows as `print_row` prints them."
+    print(f'\n| {work} | images/s ÷ timm | CPU-ms an image | timm CPU-ms |\n|---|---|---|---|')
+
+
+def print_row(label: str, ours: Callable[[], tuple], timms: Callable[[], tuple], rounds: int):
+    "This library's epochs beside timm's: medians, as a row of a table."
+    found = take_turns({'ours': ours, 'timm': timms}, rounds)
+    (speed, cpu), (timm_speed, timm_cpu) = ([statistics.median(values) for values in zip(*column)] for column in found.values())
+    print(f'| {label} | {speed / timm_speed:.2f} | {cpu:.2f} | {timm_cpu:.2f} |', flush=True)
