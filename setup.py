@@ -40,6 +40,7 @@ setup(
         'tables': settings['tables_requirements'].split(),
         'wds': settings['wds_requirements'].split(),
         'hf': settings['hf_requirements'].split(),
+        'tfds': settings['tfds_requirements'].split(),
         'dev': settings['dev_requirements'].split(),
     },
     entry_points={'console_scripts': settings['console_scripts'].split()},

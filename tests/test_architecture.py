@@ -14,9 +14,11 @@ OWN_NAMES_ONLY = {'cli', 'machine', 'stages', 'bench', 'doctor', 'scratch'}   # 
 NOT_AT_TOP = set()
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
-         'webdataset', 'datasets'}
+         'webdataset', 'datasets', 'tensorflow',
+            'tensorflow_datasets'}
 # not needed to run: found when present
-OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets'}
+OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
+            'tensorflow_datasets'}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 NOTEBOOK = re.compile(r'File to edit: \.\./nbs/(\S+)\.ipynb')
 

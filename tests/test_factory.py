@@ -125,8 +125,7 @@ def test_case_of_paths_is_kept(samples, tmp_path):
 
 @pytest.mark.parametrize('name, error, message', [
     ('cifar10', ValueError, 'is not known'), ('hfd/x', ValueError, "'hfd/x' is not known"),
-    ('torch/voc', ValueError, 'there are image_folder'), ('tfds/cifar10', NotImplementedError, 'not offered'),
-    ('TFDS/cifar10', NotImplementedError, 'not offered')])
+    ('torch/voc', ValueError, 'there are image_folder'), ('tfd/cifar10', ValueError, "'tfd/cifar10' is not known")])
 def test_unknown_names_are_errors(samples, name, error, message):
     with pytest.raises(error, match=message): create_dataset(name, samples, 'val')
 

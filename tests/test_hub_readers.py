@@ -47,7 +47,7 @@ def test_epochs_have_timms_length(monkeypatch, world, num_workers, num, batch_si
     vars(timms).update(num_samples=num, repeats=repeats, dist_num_replicas=world, num_workers=num_workers, batch_size=batch_size,
                        global_num_workers=world * num_workers, is_training=True)
     ours = Numbers(num, True, batch_size, repeats)
-    ours._world = (0, world)
+    ours.world = (0, world)
     ours.set_loader_cfg(num_workers)
     assert len(ours) == len(timms) and ours.samples_per_worker() == timms._num_samples_per_worker()
 
@@ -58,7 +58,7 @@ def test_evaluation_gives_each_sample_once_over_all_ranks(monkeypatch, world, nu
     seen = []
     for rank in range(world):
         reader = Numbers(17)
-        reader._world = (rank, world)
+        reader.world = (rank, world)
         for worker in range(num_workers):
             info = None if num_workers == 1 else torch.utils.data._utils.worker.WorkerInfo(
                 id=worker, num_workers=num_workers, seed=0, dataset=None)

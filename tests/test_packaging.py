@@ -68,16 +68,16 @@ def test_metadata_requires_only_what_runs(metadata):
     assert metadata['Requires-Python'] == f">={settings['min_python']}"
     required = [normalise(r) for r in metadata.get_all('Requires-Dist')]
     assert {r for r in required if ';' not in r} == set(settings['requirements'].split())
-    for extra in ('demo', 'fast', 'tables', 'wds', 'hf', 'dev'):
+    for extra in ('demo', 'fast', 'tables', 'wds', 'hf', 'tfds', 'dev'):
         found = {r.split(';')[0] for r in required if re.search(rf'extra==.{extra}.$', r)}
         assert found == set(settings[f'{extra}_requirements'].split())
-    assert set(metadata.get_all('Provides-Extra')) == {'demo', 'fast', 'tables', 'wds', 'hf', 'dev'}
+    assert set(metadata.get_all('Provides-Extra')) == {'demo', 'fast', 'tables', 'wds', 'hf', 'tfds', 'dev'}
 
 
 def test_extras_that_messages_name_are_offered(metadata):
     texts = [path.read_text(encoding='utf-8') for path in [*(ROOT/'timmdata').glob('*.py'), ROOT/'README.md']]
     named = {name for text in texts for name in re.findall(r'timmdata\[(\w+)\]', text)}
-    assert {'demo', 'fast', 'tables', 'wds', 'hf'} <= named <= set(metadata.get_all('Provides-Extra'))
+    assert {'demo', 'fast', 'tables', 'wds', 'hf', 'tfds'} <= named <= set(metadata.get_all('Provides-Extra'))
 
 
 def test_description_shows_its_pictures_anywhere(metadata):

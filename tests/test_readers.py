@@ -220,7 +220,6 @@ def test_missing_root(tmp_path):
     (tmp_path/'file').touch()
     with pytest.raises(NotADirectoryError, match='is a file'): ImageDataset(tmp_path/'file')
     with pytest.raises(ValueError, match='root is missing'): create_reader('', None)
-    with pytest.raises(NotImplementedError, match='not offered'): create_reader('tfds/cifar10', tmp_path)
 
 
 @pytest.mark.parametrize('files', [[], ['a/'], ['train/', 'val/'], ['a/readme.txt'], ['.a/1.jpg']])

@@ -57,9 +57,9 @@ def _create_torch(name: str, root: Any, split: str, search_split: bool, download
     if name != 'imagenet': settings = {'download': download, **settings}
     return getattr(torchvision_datasets, _TORCH[name][0])(root, **torch_split(name, split), **settings)
 
-# %% ../nbs/19_dataset_factory.ipynb #e42dc81a
-_STREAMS = 'hfids', 'wds'
-_NAMES = "'' (folder, tar, folder of tars or table), folder, tar, torch/…, hfds/…, hfids/…, wds/…"
+# %% ../nbs/19_dataset_factory.ipynb #a5b114a0
+_STREAMS = 'hfids', 'tfds', 'wds'
+_NAMES = "'' (folder, tar, folder of tars or table), folder, tar, torch/…, hfds/…, hfids/…, tfds/…, wds/…"
 
 
 def _kind(name: str) -> tuple[str, str]:
@@ -70,12 +70,12 @@ def _kind(name: str) -> tuple[str, str]:
 
 
 def _check_kind(kind: str, rest: str, class_map: Any):
-    if kind not in ('', 'tar', 'torch', 'hfds', 'tfds', *_STREAMS):
+    if kind not in ('', 'tar', 'torch', 'hfds', *_STREAMS):
         raise ValueError(f'data set name {kind + "/" * bool(rest) + rest!r} is not known: there are {_NAMES}')
     if kind == 'torch' and class_map: raise ValueError(
         'class_map has no effect on torch/ data sets: rename and renumber classes with relabel()')
 
-# %% ../nbs/19_dataset_factory.ipynb #7e5d4459
+# %% ../nbs/19_dataset_factory.ipynb #7b9829ac
 def create_dataset(
     name: str = '',   # '' for what is at the root, or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case
     root: str | os.PathLike | None = None,   # folder, tar or table; where torchvision or a hub keep their files
@@ -84,7 +84,7 @@ def create_dataset(
     class_map: Mapping[str, int] | str | None = None,   # name → index, or its file; not for torch/
     load_bytes: bool = False,   # give the file's bytes in place of an image; for folders, tars, tables and hfds
     is_training: bool = False,   # streams: shuffled, repeated to whole batches
-    download: bool = False,   # fetch what is not there: torch/, hfds/, hfids/
+    download: bool = False,   # fetch what is not there: torch/, hfds/, hfids/, tfds/
     batch_size: int = 1,   # streams: samples; in training every worker gives whole batches
     num_samples: int | None = None,   # streams: samples of the split, where the data set does not say
     seed: int = 42,   # streams: of the order
@@ -103,7 +103,7 @@ def create_dataset(
         if not search_split: settings['split'] = None
         return ImageDataset(root, kind, load_bytes=load_bytes, **settings)
     settings.update(download=download)
-    if kind != 'wds' and trust_remote_code: settings.update(trust_remote_code=True)
+    if kind in ('hfds', 'hfids') and trust_remote_code: settings.update(trust_remote_code=True)
     if kind == 'hfds': return ImageDataset(root, f'{kind}/{rest}', load_bytes=load_bytes, **settings)
     settings.update(is_training=is_training, batch_size=batch_size, num_samples=num_samples, seed=seed, repeats=repeats)
     return IterableImageDataset(root, f'{kind}/{rest}', **settings)

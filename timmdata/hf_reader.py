@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['resolve_hf_split', 'load_hf', 'ReaderHfds', 'open_hf_stream', 'ReaderHfids']
 
-# %% ../nbs/13_hf_reader.ipynb #19cabff7
+# %% ../nbs/13_hf_reader.ipynb #d9e87161
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .readers import Reader, split_group
+from .readers import Reader, matching_splits
 from .stream_reader import StreamReader
 from .target_fields import TargetFields, get_field
 
@@ -46,7 +46,7 @@ def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
     if 'trust_remote_code' in signature(load).parameters: return {'trust_remote_code': True}
     raise ValueError('trust_remote_code=True: this version of datasets runs no code of data sets; leave it out')
 
-# %% ../nbs/13_hf_reader.ipynb #0d2e1afc
+# %% ../nbs/13_hf_reader.ipynb #579eaeb6
 def resolve_hf_split(
     splits: Sequence[str],   # that there are; empty: not known
     split: str,   # a name, another word for it, or an expression of `datasets` such as 'train[:10%]'
@@ -54,8 +54,8 @@ def resolve_hf_split(
 ) -> str:   # for `datasets`
     "Find the split; one that there is not is an error."
     own = split.split('[')[0]
-    if not splits or '+' in split or own in splits: return split
-    found = [one for one in splits if one.lower() in split_group(own)]
+    if not splits or '+' in split: return split
+    found = matching_splits(splits, own)
     if len(found) == 1: return found[0] + split[len(own):]
     raise ValueError(f'there is no split {split!r} in {name}; there is: {", ".join(splits)}')
 
@@ -175,7 +175,7 @@ def open_hf_stream(
     table = builder.as_dataset(split=split)
     return table.to_iterable_dataset(num_shards=min(64, len(table))), len(table)
 
-# %% ../nbs/13_hf_reader.ipynb #361ac7cd
+# %% ../nbs/13_hf_reader.ipynb #321deaa0
 class ReaderHfids(StreamReader):
     "A stream of the `datasets` package; yields `(bytes, target)`."
 
@@ -205,7 +205,7 @@ class ReaderHfids(StreamReader):
         self.class_to_idx = self._fields.class_to_idx
 
     def _read(self, place: int, count: int, seed: int) -> Iterator[tuple[bytes, Any]]:
-        rank, world = self._world
+        rank, world = self.world
         stream = self._stream
         if self.is_training:
             # datasets 5.2 can mix several files in the buffer, and then waits for 5 s at the end of each pass

@@ -114,17 +114,19 @@ def _resolve(asked: SimpleNamespace):
     asked.erasing = dict(re_prob=asked.re_prob if is_random else 0., re_mode=asked.re_mode, re_count=asked.re_count,
                          re_num_splits=(asked.num_aug_splits or 2) if asked.re_split else 0)
 
-# %% ../nbs/46_loader.ipynb #7a1b7eba
+# %% ../nbs/46_loader.ipynb #ae00a421
 def _make_stream_loader(asked: SimpleNamespace) -> StreamLoader:
     "The loader of a stream."
     transform = asked.transform
     if transform is None: transform = v2.Compose([as_pil_image, create_transform(
         asked.size, std=asked.std, use_prefetcher=asked.use_prefetcher, **_some(asked, _PIXELS), **asked.erasing)])
     collate, generator = CollatePresent(asked.collate_fn or fast_collate), torch.Generator().manual_seed(asked.seed)
-    order = asked.shuffle, asked.sampler, asked.distributed   # which a stream refuses
-    return create_stream_loader(asked.dataset, transform, asked.seed, *order, dict(
+    order = asked.shuffle, asked.sampler, asked.distributed   # which a stream cannot have, or has by itself
+    loader = create_stream_loader(asked.dataset, transform, asked.seed, *order, dict(
         **_some(asked, _COMMON), collate_fn=collate, pin_memory=asked.pin, worker_init_fn=asked.init,
         generator=generator))
+    asked.seed = loader.dataset.seed   # of this rank, for the device half too
+    return loader
 
 # %% ../nbs/46_loader.ipynb #4cb5991b
 def _make_sampler(asked: SimpleNamespace) -> EpochSampler:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['holds_tars', 'create_reader']
 
-# %% ../nbs/14_reader_factory.ipynb #b10d14dc
+# %% ../nbs/14_reader_factory.ipynb #b5f2cd2b
 import os
 from typing import Any
 
@@ -14,6 +14,7 @@ from .img_extensions import is_img_extension
 from .readers import Reader, ReaderImageFolder, find_splits
 from .tables import TABLE_TYPES, ReaderTable
 from .tar_reader import ReaderImageTar
+from .tfds_reader import ReaderTfds
 from .webdataset import ReaderWds
 
 # %% ../nbs/14_reader_factory.ipynb #c79071b7
@@ -35,22 +36,20 @@ def holds_tars(
     if not os.path.isdir(root): return root.lower().endswith(_TARS)
     return all(_is_folder_of_tars(os.path.join(root, name)) for name in find_splits(root) or [''])
 
-# %% ../nbs/14_reader_factory.ipynb #bb2a6073
-_PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'wds': ReaderWds}
+# %% ../nbs/14_reader_factory.ipynb #b5f15097
+_PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'tfds': ReaderTfds, 'wds': ReaderWds}
 
 
 def _create_named(prefix: str, name: str, root: Any, split: str | None, settings: dict) -> Reader:
     "A reader of another library's data set."
-    if prefix == 'tfds': raise NotImplementedError(
-        'TensorFlow datasets (tfds/…) are not offered: many are on the Hugging Face hub, as hfds/… or hfids/…')
     if prefix == 'wds': settings.pop('download', None)   # shards are read where they are
     if not split: raise ValueError(f'{prefix}/{name} is read by split: give one')
     settings = {key: value for key, value in settings.items() if value is not None}
     return _PREFIXES[prefix](root=root, name=name, split=split, **settings)
 
-# %% ../nbs/14_reader_factory.ipynb #2e048ec1
+# %% ../nbs/14_reader_factory.ipynb #3a11e405
 def create_reader(
-    name: str = '',   # '' by what there is, 'folder', 'tar', 'hfds/…', 'hfids/…' or 'wds/…'
+    name: str = '',   # '' by what there is, 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'
     root: str | os.PathLike | None = None,   # a folder, a tar, or a file that lists samples
     split: str | None = 'train',   # as in `resolve_split` and `ReaderTable`
     table: Any = None,   # a file or a frame that lists samples; their paths are relative to the root
@@ -61,7 +60,7 @@ def create_reader(
         f'root is a {type(root).__name__}: give the folder as root, and a frame as table=')
     kind, _, rest = name.partition('/')
     kind = kind.lower()
-    if kind in ('tfds', *_PREFIXES): return _create_named(kind, rest, root, split, kwargs)
+    if kind in _PREFIXES: return _create_named(kind, rest, root, split, kwargs)
     if table is None and str(root).lower().endswith(TABLE_TYPES) and not os.path.isdir(root): root, table = None, root
     if table is not None: return ReaderTable(table, root, split, **kwargs)
     if root is None: raise ValueError('root is missing: the folder of the data set, or a file that lists its samples')

@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 
 from .seeding import sample_seed
 
-# %% ../nbs/12_stream_reader.ipynb #e2107438
+# %% ../nbs/12_stream_reader.ipynb #309fac3c
 class _Epochs:
     "How long an epoch is, and which one it is."
 
@@ -33,7 +33,8 @@ class _Epochs:
         self.repeats, self.seed, self.num_workers = repeats, seed, 1
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()   # for workers that live on
         is_divided = distributed.is_available() and distributed.is_initialized()
-        self._world = (distributed.get_rank(), distributed.get_world_size()) if is_divided else (0, 1)
+        # this rank, and how many there are: asked for when the reader is made
+        self.world = (distributed.get_rank(), distributed.get_world_size()) if is_divided else (0, 1)
 
     def set_epoch(self, count: int):
         "Set the epoch, in workers that are running as well."
@@ -45,20 +46,20 @@ class _Epochs:
 
     def samples_per_worker(self) -> int:
         "How many samples each worker gives in an epoch of training."
-        share = max(1, self.repeats) * self.num_samples / (self._world[1] * self.num_workers)
+        share = max(1, self.repeats) * self.num_samples / (self.world[1] * self.num_workers)
         return math.ceil(math.ceil(share) / self.batch_size) * self.batch_size
 
     def __len__(self) -> int:
         if self.num_samples is None: raise TypeError('the number of samples is not known: give num_samples')
         if self.is_training: return self.samples_per_worker() * self.num_workers
-        return math.ceil(self.num_samples / self._world[1])
+        return math.ceil(self.num_samples / self.world[1])
 
-# %% ../nbs/12_stream_reader.ipynb #9b8a8b58
+# %% ../nbs/12_stream_reader.ipynb #00378583
 class StreamReader(_Epochs):
     "What stream readers share. Subclasses have `_read(place, count, seed)`."
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        worker, (rank, size) = get_worker_info(), self._world
+        worker, (rank, size) = get_worker_info(), self.world
         if worker is not None: self.num_workers = worker.num_workers
         place, count = rank * self.num_workers + (worker.id if worker else 0), size * self.num_workers
         if not self.is_training: return (yield from self._read(place, count, 0))

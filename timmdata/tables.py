@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TABLE_TYPES', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems', 'ReaderTable']
 
-# %% ../nbs/13_tables.ipynb #66def6ff
+# %% ../nbs/13_tables.ipynb #3c18c8c7
 import math
 import os
 import re
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .class_map import build_class_map, load_class_map
-from .readers import ReaderFiles, split_group
+from .readers import ReaderFiles, matching_splits, split_group
 from .sample_table import LabelLists, SampleTable
 
 # %% ../nbs/13_tables.ipynb #9760d346
@@ -145,7 +145,7 @@ def _raise_or_warn(problems: dict, message: str, on_problem: str):
     if on_problem == 'raise': raise TableError(f"{message}\nMend them, or give on_problem='drop'", problems)
     warnings.warn(f'{message}\nThey are left out', stacklevel=3)
 
-# %% ../nbs/13_tables.ipynb #854383e0
+# %% ../nbs/13_tables.ipynb #a0ed638d
 class _Columns:
     "The columns that a reader needs."
 
@@ -170,7 +170,7 @@ class _Columns:
         "Rows of one split, by its name or another word for it."
         if not split or self.splits is None and 'train' in split_group(split): return range(len(self.paths))
         names = {name for name in self.splits or () if name}
-        wanted = {split} if split in names else {name for name in names if name.lower() in split_group(split)}
+        wanted = set(matching_splits(names, split))
         if wanted: return (row for row, name in enumerate(self.splits) if name in wanted)
         there = f'there is: {", ".join(sorted(names))}' if names else 'no column tells splits, see split_key='
         raise ValueError(f'{what} has no split {split!r}; {there}. split=None reads all rows')

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['list_tar', 'TarIndex', 'scan_tars', 'scan_tars_with_index', 'choose_folders', 'ReaderImageTar']
 
-# %% ../nbs/13_tar_reader.ipynb #0114ec46
+# %% ../nbs/13_tar_reader.ipynb #3e81ae4a
 import hashlib
 import os
 import posixpath
@@ -21,7 +21,7 @@ import numpy as np
 
 from .class_map import build_class_map, load_class_map, natural_key
 from .img_extensions import check_extensions, get_img_extensions, is_img_extension
-from .readers import ReaderFiles, _sort_key, _visible_folders, split_group
+from .readers import ReaderFiles, _sort_key, _visible_folders, keep_scan, matching_splits, split_group
 from .sample_table import LabelLists, SampleTable
 from .samples import cache_dir
 
@@ -131,28 +131,14 @@ def scan_tars(
                 elif extension == '.cls' or is_img_extension(extension): left_out[extension] += 1
     return _sorted_index(rows, archives, stamps, dict(left_out))
 
-# %% ../nbs/13_tar_reader.ipynb #7add0d8a
+# %% ../nbs/13_tar_reader.ipynb #38e23315
 def _index_path(index_file: str | os.PathLike, root: str) -> Path:
     "Where an index is kept; 'cache' is a file in the cache folder."
     if index_file != 'cache': return Path(index_file)
     name = hashlib.blake2b(os.path.abspath(root).encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()
     return cache_dir()/f'tar-{name}.npz'
 
-
-def _load_tars(path: Path, root: str, key: str) -> TarIndex | None:
-    "Read an index; None if it is absent, damaged, made with other settings, or if an archive changed since."
-    try:
-        with np.load(path, allow_pickle=False) as z:
-            if str(z['key']) != key: return None
-            left_out = dict(zip(z['types'].tolist(), z['counts'].tolist()))
-            names = [tuple(z[name].tolist()) for name in ('folders', 'archives')]
-            arrays = [z[name] for name in ('stamps', 'archive', 'offsets', 'sizes')]
-            index = TarIndex(SampleTable(z['paths'], z['ends'], z['targets']), *names, *arrays, left_out)
-        archives = _archives(root)
-        return index if list(index.archives) == archives and (_stamps(root, archives) == index.stamps).all() else None
-    except Exception: return None   # numpy, zipfile and zlib raise a dozen kinds for a damaged file; it is made anew
-
-# %% ../nbs/13_tar_reader.ipynb #ad6dd8b3
+# %% ../nbs/13_tar_reader.ipynb #244d127a
 def scan_tars_with_index(
     root: str | os.PathLike,   # as in `scan_tars`
     extensions: Iterable[str] | str | None = None,   # as in `scan_tars`
@@ -162,21 +148,13 @@ def scan_tars_with_index(
     if index_file is None: return scan_tars(root, extensions)
     root = os.fspath(root)
     path, key = _index_path(index_file, root), repr(sorted(check_extensions(extensions or get_img_extensions())))
-    index = _load_tars(path, root, key)
-    if index is None:
-        index = scan_tars(root, extensions)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
-        with temporary.open('wb') as file:
-            np.savez(file, key=np.array(key), paths=index.table.paths, ends=index.table.ends,
-                     targets=index.table.targets, folders=np.array(index.folders, str),
-                     archives=np.array(index.archives, str), stamps=index.stamps, archive=index.archive,
-                     offsets=index.offsets, sizes=index.sizes, types=np.array(list(index.left_out), str),
-                     counts=np.array(list(index.left_out.values()), np.int64))
-        os.replace(temporary, path)   # in one piece
-    return index
+    path.parent.mkdir(parents=True, exist_ok=True)
+    def is_current(index: TarIndex) -> bool:
+        archives = _archives(root)
+        return list(index.archives) == archives and (_stamps(root, archives) == index.stamps).all()
+    return keep_scan(path, TarIndex, key, lambda: scan_tars(root, extensions), is_current)
 
-# %% ../nbs/13_tar_reader.ipynb #37316509
+# %% ../nbs/13_tar_reader.ipynb #9b03928d
 def choose_folders(
     folders: Sequence[str],   # of images, from a `TarIndex`
     split: str | None,   # 'train', 'val', …; None: all
@@ -191,7 +169,7 @@ def choose_folders(
     tops = sorted({part[0] for part in parts})
     splits = tops if all(len(split_group(top)) > 1 for top in tops) else []
     if not split: return np.ones(len(parts), bool)
-    found = [split] if split in splits else [top for top in splits if top.lower() in group]
+    found = matching_splits(splits, split)
     if len(found) == 1: return np.array([part[0] == found[0] for part in parts], bool)
     if found: raise ValueError(f'split {split!r} could be any of {", ".join(found)} in {root}: use the folder name')
     if not splits and ('train' in group or any(name.lower() in group for name in names)):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ShardSplit', 'load_info', 'find_shards', 'ReaderWds']
 
-# %% ../nbs/13_webdataset.ipynb #6d61ac23
+# %% ../nbs/13_webdataset.ipynb #bf4127a1
 import json
 import os
 import random
@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from .bad_samples import ImageReadError, is_system_error
-from .readers import split_group
+from .readers import matching_splits
 from .stream_reader import StreamReader
 from .target_fields import TargetFields
 
@@ -26,7 +26,7 @@ def _webdataset() -> Any:
     except ImportError: raise ImportError("shards are read with webdataset: pip install 'timmdata[wds]'") from None
     return webdataset
 
-# %% ../nbs/13_webdataset.ipynb #23c17502
+# %% ../nbs/13_webdataset.ipynb #82adfdd9
 class ShardSplit(NamedTuple):
     "A split of a WebDataset."
     name: str   # '' for a pattern
@@ -61,7 +61,7 @@ def find_shards(
         known = {name: num for one in splits.values() for name, num in zip(one['filenames'], one['shard_lengths'])}
         if not num and all(name in known for name in filenames): num = sum(known[name] for name in filenames)
         return ShardSplit('', filenames, int(num) if num else None)
-    found = [split] if split in splits else [name for name in splits if name.lower() in split_group(split)]
+    found = matching_splits(splits, split)
     if len(found) == 1:
         one = splits[found[0]]
         num, label_key = one.get('num_samples') or None, one.get('alt_label') or ''

@@ -1,0 +1,123 @@
+"Streams on two ranks of torch.distributed: what each gets, with `distributed=True` and without, and what is refused."
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from loader_parts import SplitStream, nothing_is_left, program
+from torch import distributed
+
+from timmdata import create_dataset, create_loader
+from timmdata.dataset import IterableImageDataset
+
+pytestmark = pytest.mark.timeout(120)
+SHARDS, NUM = 3, 36   # shards are fewer than workers, and not a multiple of the ranks
+NUM_WORKERS = (0, 2)
+no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
+
+
+@pytest.fixture(scope='module')
+def shards(samples, tmp_path_factory) -> Path:
+    "Photographs whose class is their own number."
+    wds = pytest.importorskip('webdataset')
+    root, photos = tmp_path_factory.mktemp('shards'), sorted((samples/'val').glob('*/*.jpg'))[:NUM]
+    for shard in range(SHARDS):
+        with wds.TarWriter(str(root/f'{shard}.tar')) as writer:
+            for k in range(shard, NUM, SHARDS): writer.write({'__key__': f'{k:04}', 'jpg': photos[k].read_bytes(), 'cls': k})
+    return root
+
+
+def stream(root, is_training: bool = False, **settings):
+    return create_dataset('wds/', root, f'{{0..{SHARDS - 1}}}.tar|{NUM}', is_training=is_training, batch_size=4, **settings)
+
+
+def refusal(dataset, **settings) -> str:
+    "What create_loader says."
+    try: create_loader(dataset, 8, 4, **{**dict(num_workers=0, device='cpu', distributed=True), **settings})
+    except ValueError as error: return str(error)
+    return 'nothing'
+
+
+def batches(loader) -> list: return [targets.tolist() for _, targets in loader]
+
+
+def pixels(loader) -> list[float]: return [float(value) for images, _ in loader for value in images.mean((1, 2, 3))]
+
+
+def run_stream_rank(rank: int, root: str, init_file: str, out: str):
+    "One of two processes: writes what its loaders give."
+    torch.set_num_threads(1)
+    common, found = dict(input_size=8, batch_size=4, device='cpu'), {}
+    early, found['no ranks'] = stream(root), refusal(stream(root))
+    distributed.init_process_group('gloo', init_method=f'file://{init_file}', rank=rank, world_size=2)
+    for num_workers in NUM_WORKERS:
+        for is_training in (False, True):
+            loader = create_loader(stream(root, is_training), is_training=is_training, num_workers=num_workers, distributed=True, **common)
+            found[f'{is_training} {num_workers}'] = [batches(loader) for _ in range(3)]
+        plain = create_loader(stream(root), num_workers=num_workers, persistent_workers=False, **common)
+        found[f'not asked {num_workers}'] = batches(plain)
+    found['made early'] = batches(create_loader(early, num_workers=0, **common))
+    found['early'] = refusal(early)
+    found['auto'] = refusal(stream(root), num_workers='auto')
+    found["user's"] = refusal(IterableImageDataset(reader=SplitStream(8)))
+    found['skip'] = refusal(stream(root, True, on_error='skip'), is_training=True), refusal(stream(root, on_error='skip'))
+    # the same photographs in the same order on both ranks: only the random numbers can differ
+    noisy = stream(root, True, sample_shuffle_size=1)
+    noisy.reader._read = lambda place, count, seed: type(noisy.reader)._read(noisy.reader, 0, 1, 0)
+    found['pixels'] = pixels(create_loader(noisy, is_training=True, num_workers=0, distributed=True, re_prob=0., **common))
+    distributed.barrier()
+    Path(f'{out}{rank}.json').write_text(json.dumps(found))
+    distributed.destroy_process_group()
+
+
+@pytest.fixture(scope='module')
+def ranks(shards, tmp_path_factory) -> list[dict]:
+    "What both have seen; one run for all tests, because starting it takes seconds."
+    folder = tmp_path_factory.mktemp('ranks')
+    words = f'{str(shards)!r}, {str(folder/"init")!r}, {str(folder/"rank")!r}'
+    runs = [program(f'run_stream_rank({rank}, {words})', 'from test_stream_ranks import run_stream_rank') for rank in (0, 1)]
+    for run in runs:
+        code, _, errors = run.end(80)
+        assert code == 0, errors
+    return [json.loads((folder/f'rank{rank}.json').read_text()) for rank in (0, 1)]
+
+
+def flat(batches: list) -> list: return [target for batch in batches for target in batch]
+
+
+@pytest.mark.parametrize('num_workers', NUM_WORKERS)
+def test_evaluation_gives_each_sample_once(ranks, num_workers):
+    for epoch in range(3):
+        shares = [flat(rank[f'False {num_workers}'][epoch]) for rank in ranks]
+        assert sorted(shares[0] + shares[1]) == list(range(NUM)) and all(shares)
+
+
+@pytest.mark.parametrize('num_workers', NUM_WORKERS)
+def test_training_gives_all_ranks_as_many_batches(ranks, num_workers):
+    epochs = [rank[f'True {num_workers}'] for rank in ranks]
+    for first, second in zip(*epochs):
+        assert len(first) == len(second) and {len(batch) for batch in first + second} == {4}
+        # whole shards without workers: when the shorter share is read again, the shards are dealt anew
+        whole = None if num_workers else NUM // SHARDS
+        assert not set(flat(first)[:whole]) & set(flat(second)[:whole]), 'both ranks have the same samples'
+    for rank in epochs: assert rank[0] != rank[1] != rank[2] != rank[0]
+
+
+def test_a_reader_divides_whether_it_is_asked_or_not(ranks):
+    "As timm's: it looks for the process group when it is made."
+    for num_workers in NUM_WORKERS:
+        for rank in ranks: assert rank[f'not asked {num_workers}'] == rank[f'False {num_workers}'][0]
+    for rank in ranks: assert flat(rank['made early']) == flat(ranks[0]['made early']) and len(flat(rank['made early'])) == NUM
+
+
+def test_ranks_draw_other_random_numbers(ranks):
+    assert len(ranks[0]['pixels']) == len(ranks[1]['pixels']) and not set(ranks[0]['pixels']) & set(ranks[1]['pixels'])
+
+
+def test_what_would_not_be_divided_is_refused(ranks):
+    for k, rank in enumerate(ranks):
+        assert f'this is rank {k} of 2, but the stream gives the share of rank 0 of 1' in rank['early']
+        assert 'SplitStream is not divided among ranks: make it a StreamReader' in rank["user's"]
+        assert 'init_process_group, then make the dataset' in rank['no ranks']
+        assert 'all ranks need the same number' in rank['auto']
+        assert "give on_error='raise'" in rank['skip'][0] and rank['skip'][1] == 'nothing'
