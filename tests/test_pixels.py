@@ -24,7 +24,7 @@ from timmdata.dataset import ImageDataset
 from timmdata.decode import decode_image
 from timmdata.device_stage import DeviceStage, change_batch, color_matrices
 from timmdata.fast_decode import Pixels, choose_factor, decode_header, read_header, resolve_backend
-from timmdata.host_stage import HostStage, apply_color, apply_flips, empty_rows, fill_with_pillow, fill_with_torch
+from timmdata.host_stage import HostStage, apply_color, apply_flips, crop_with_pillow, crop_with_torch, empty_rows
 from timmdata.loader import create_loader
 from timmdata.samplers import SampleKey
 from timmdata.samples import ODDITIES
@@ -160,7 +160,7 @@ def test_blur_is_the_same_on_both_backends(samples):
                for backend, row in zip((None, 'pillow'), rows)]
     assert choices[0] == choices[1] and 0.1 <= choices[0].blur <= 2 and largest(*rows) <= 1
     sharp = empty_rows(1, 3, (96, 96))[0]
-    fill_with_pillow(Pixels(data), choices[0], sharp, augmentation)
+    sharp = F.pil_to_tensor(crop_with_pillow(Pixels(data), choices[0], sharp, augmentation))
     assert torch.equal(F.gaussian_blur(sharp, [23, 23], [choices[0].blur] * 2), rows[1])
 
 
@@ -425,8 +425,8 @@ def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder)
         rounded[2:] = min(rounded[2], pixels.height - rounded[0]), min(rounded[3], pixels.width - rounded[1])
         assert np.abs(np.subtract(rounded, choices.crop)).max() <= factor
         rows = empty_rows(2, 3, size)
-        fill_with_torch(pixels, choices._replace(crop=tuple(rounded)), rows[0], augmentation)
-        fill_with_torch(pixels, choices, rows[1], augmentation, dct_scaling=True)
+        crop_with_torch(pixels, choices._replace(crop=tuple(rounded)), rows[0], augmentation)
+        crop_with_torch(pixels, choices, rows[1], augmentation, dct_scaling=True)
         if factor == 1: assert torch.equal(*rows)
         else: assert psnr(*rows) > 37
     assert len(factors) == 4 and min(factors.values()) > 1, factors   # 1, 2, 4 and 8 are met

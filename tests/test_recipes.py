@@ -316,20 +316,22 @@ def test_views_are_of_one_picture_also_where_the_data_set_draws(settings):
     assert torch.equal(first, second) and torch.equal(first, third) and len(set(first[:, 0, 0, 0].tolist())) > 1
 
 
-def test_a_sample_goes_with_all_its_views(dataset):
-    class Flaky:
-        seen, class_to_idx, is_thread_safe = set(), dataset.class_to_idx, True
+def test_a_sample_is_read_once_for_all_its_views_and_skipped_with_them(dataset):
+    class Counted:
+        reads, class_to_idx, is_thread_safe = [], dataset.class_to_idx, True
         def __len__(self): return 8
         def filename(self, index, *args, **kwargs): return f'{index}.jpg'
         def __getitem__(self, index):
-            if index == 2 and index in self.seen: raise OSError('gone for a moment')
-            self.seen.add(index)
+            self.reads.append(index)
+            if index == 2: raise OSError('gone')
             return dataset.reader[index][0], index
-    flaky = ImageDataset(dataset.root, reader=Flaky(), on_error='skip')
+    counted = ImageDataset(dataset.root, reader=Counted(), on_error='skip')
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        images, targets = next(iter(training(flaky, batch_size=4, num_aug_splits=2, shuffle=False, **INLINE)))
-    assert targets.tolist() == [0, 1, 3] * 2 and len(images) == 6
+        images, targets = next(iter(training(counted, batch_size=4, num_aug_splits=3, shuffle=False, **INLINE)))
+    assert targets.tolist() == [0, 1, 3] * 3 and len(images) == 9 and Counted.reads == [0, 1, 2, 3]
+    whole = training(dataset, batch_size=4, num_aug_splits=3, shuffle=False, **INLINE)
+    assert torch.equal(images, next(iter(whole))[0][[0, 1, 3, 4, 5, 7, 8, 9, 11]])
 
 
 def test_the_switch_reaches_worker_processes_without_a_prefetcher(dataset):

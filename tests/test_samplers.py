@@ -98,7 +98,7 @@ def test_every_share_of_repeats(size, num_repeats, epoch, num_replicas, rounding
     assert {len(share) for share in shares} == {len(sampler) for sampler in ranks} == {len(shares[0])}
     assert {key.epoch for share in shares for key in share} == {epoch}
     dealt = list(chain(*zip(*shares)))
-    order = list(zip(*(part.tolist() for part in ranks[0].order(epoch))))
+    order = list(zip(*(part.tolist() for part in ranks[0].places(epoch))))
     assert [(key.index, key.view) for key in dealt] == order
     for rank, share in zip(ranks, shares):
         assert list(rank.keys(epoch, start * num_replicas)) == share[start:]

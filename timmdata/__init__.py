@@ -23,14 +23,15 @@ from .class_map import (
 )
 from .sample_table import SampleTable, LabelLists
 from .readers import (
-    split_group, find_splits, resolve_split, FolderScan, scan_folder, scan_with_index, Reader,
-    ReaderFiles, ReaderImageFolder,
+    split_group, matching_splits, find_splits, resolve_split, FolderScan, scan_folder,
+    keep_scan, scan_with_index, Reader, ReaderFiles, ReaderImageFolder,
 )
 from .stream_reader import StreamReader
 from .target_fields import get_field, TargetFields, MultiLabelTarget
 from .hf_reader import resolve_hf_split, load_hf, ReaderHfds, open_hf_stream, ReaderHfids
 from .tables import TABLE_TYPES, read_table, number_targets, TableError, find_problems, describe_problems, ReaderTable
 from .tar_reader import list_tar, TarIndex, scan_tars, scan_tars_with_index, choose_folders, ReaderImageTar
+from .tfds_reader import open_tfds, resolve_tfds_split, ReaderTfds
 from .webdataset import ShardSplit, load_info, find_shards, ReaderWds
 from .reader_factory import holds_tars, create_reader
 from .dataset import ImageDataset, IterableImageDataset
@@ -74,15 +75,15 @@ from .fast_decode import (
 )
 from .host_stage import (
     empty_rows, is_vertical_first, resize_into, apply_color, apply_flips, apply_policy,
-    fill_with_pillow, fill_with_torch, HostStage,
+    crop_with_pillow, crop_with_torch, HostStage,
 )
 from .augmix_dataset import AugMixDataset, without_splits
 from .data_config import as_settings, resolve_data_config, resolve_model_data_config, resolve_input_data_config
 # one batch
 from .collate import fast_collate
 from .mix_parts import rand_bbox, rand_bbox_minmax, cutmix_bbox_and_lam, check_target, mixup_target
-from .mixup import MixChoices, Mixup, FastCollateMixup
-from .samplers import SampleKey, EpochSampler, Numbering
+from .mixup import MixChoices, Mixup, MixingSwitch, FastCollateMixup
+from .samplers import SampleKey, view_keys, keys_of_images, EpochSampler, Numbering
 from .buffers import watch, BufferPool
 from .scheduled_sampler import (
     choice_probabilities, PlannedBatch, ScheduledBatchSampler,
@@ -107,7 +108,7 @@ from .worker_choice import choose_workers, available_cores, measure_threads, cho
 from .batch_loader import BatchLoader
 from .buffer_reader import numbering_of, batches_from, BufferReader
 from .buffer_status import buffer_status, format_status, fill_levels, plot_levels, remove_buffer
-from .stream_loader import StreamLoader, CollatePresent, create_stream_loader
+from .stream_loader import StreamLoader, CollatePresent, check_ranks, create_stream_loader
 from .buffer import remove_stale, BatchBuffer
 from .loader_settings import (
     parts_of, check_batching, check_values, check_recipe, num_channels, statistics_of,
@@ -132,13 +133,14 @@ __all__ = [
     # one sample
     'natural_key', 'build_class_map', 'load_class_map', 'ClassMapError', 'check_class_map', 'class_map_fingerprint',
     'SampleTable', 'LabelLists',
-    'split_group', 'find_splits', 'resolve_split', 'FolderScan', 'scan_folder', 'scan_with_index', 'Reader',
-    'ReaderFiles', 'ReaderImageFolder',
+    'split_group', 'matching_splits', 'find_splits', 'resolve_split', 'FolderScan', 'scan_folder', 'keep_scan',
+    'scan_with_index', 'Reader', 'ReaderFiles', 'ReaderImageFolder',
     'StreamReader',
     'get_field', 'TargetFields', 'MultiLabelTarget',
     'resolve_hf_split', 'load_hf', 'ReaderHfds', 'open_hf_stream', 'ReaderHfids',
     'TABLE_TYPES', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems', 'ReaderTable',
     'list_tar', 'TarIndex', 'scan_tars', 'scan_tars_with_index', 'choose_folders', 'ReaderImageTar',
+    'open_tfds', 'resolve_tfds_split', 'ReaderTfds',
     'ShardSplit', 'load_info', 'find_shards', 'ReaderWds',
     'holds_tars', 'create_reader',
     'ImageDataset', 'IterableImageDataset',
@@ -166,14 +168,14 @@ __all__ = [
     'BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'decode_header', 'cut_below', 'choose_factor',
     'Pixels',
     'empty_rows', 'is_vertical_first', 'resize_into', 'apply_color', 'apply_flips', 'apply_policy',
-    'fill_with_pillow', 'fill_with_torch', 'HostStage',
+    'crop_with_pillow', 'crop_with_torch', 'HostStage',
     'AugMixDataset', 'without_splits',
     'as_settings', 'resolve_data_config', 'resolve_model_data_config', 'resolve_input_data_config',
     # one batch
     'fast_collate',
     'rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target', 'mixup_target',
-    'MixChoices', 'Mixup', 'FastCollateMixup',
-    'SampleKey', 'EpochSampler', 'Numbering',
+    'MixChoices', 'Mixup', 'MixingSwitch', 'FastCollateMixup',
+    'SampleKey', 'view_keys', 'keys_of_images', 'EpochSampler', 'Numbering',
     'watch', 'BufferPool',
     'choice_probabilities', 'PlannedBatch', 'ScheduledBatchSampler', 'create_batch_schedule',
     'ScheduledTransformDataset',
@@ -194,7 +196,7 @@ __all__ = [
     'BatchLoader',
     'numbering_of', 'batches_from', 'BufferReader',
     'buffer_status', 'format_status', 'fill_levels', 'plot_levels', 'remove_buffer',
-    'StreamLoader', 'CollatePresent', 'create_stream_loader',
+    'StreamLoader', 'CollatePresent', 'check_ranks', 'create_stream_loader',
     'remove_stale', 'BatchBuffer',
     'parts_of', 'check_batching', 'check_values', 'check_recipe', 'num_channels', 'statistics_of', 'refuse_together',
     'check_together', 'refuse_later', 'check_loader',

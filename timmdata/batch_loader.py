@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BatchLoader']
 
-# %% ../nbs/43_batch_loader.ipynb #84c230b3
+# %% ../nbs/43_batch_loader.ipynb #90266690
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import accumulate, islice
@@ -17,14 +17,15 @@ from torch.utils.data import Dataset
 from .any_dataset import fingerprint
 from .batches import BatchMaker, HostBatch, Replay
 from .device_cache import CacheWorkers, DeviceCache
+from .mixup import MixingSwitch
 from .processes import ProcessWorkers
 from .samplers import EpochSampler, SampleKey
 from .side_stream import map_tensors
 from .worker_choice import available_cores, choose_num_workers, choose_workers
 from .workers import InlineWorkers, ThreadWorkers, check_threads
 
-# %% ../nbs/43_batch_loader.ipynb #f4eceb04
-class _Setup:
+# %% ../nbs/43_batch_loader.ipynb #6e1e8dc6
+class _Setup(MixingSwitch):
     "What the loop is made of."
 
     def __init__(self,
@@ -66,17 +67,6 @@ class _Setup:
     def collate_fn(self) -> Callable | None:
         "The user's collate function."
         return self.maker.collate_fn
-
-    @property
-    def mixup_enabled(self) -> bool:
-        "Whether the workers mix samples; False takes effect with the next batch that is made."
-        return getattr(self._mixing(), 'mixup_enabled', False)
-
-    @mixup_enabled.setter
-    def mixup_enabled(self, enabled: bool):
-        "Switch the mixing on or off."
-        if hasattr(self._mixing(), 'mixup_enabled'): self._mixing().mixup_enabled = enabled
-        elif enabled: raise AttributeError('this loader does not mix samples: give mixup= to create_loader')
 
     def _mixing(self) -> Any:
         in_stage = self.maker.device_stage and self.maker.device_stage.mixup
@@ -143,7 +133,7 @@ class _Workers(_Batches):
         workers, self._workers = self._workers, None
         if workers is not None: workers.close()
 
-# %% ../nbs/43_batch_loader.ipynb #e212f597
+# %% ../nbs/43_batch_loader.ipynb #032f53d8
 class _Loop(_Workers):
     "One pass over the data after the other."
 
@@ -164,12 +154,12 @@ class _Loop(_Workers):
         self._progress = epoch, position
         try:
             while True:
-                for batch in islice(batches, ahead - len(jobs)): jobs.append(workers.submit(self.maker.views(batch)))
+                for batch in islice(batches, ahead - len(jobs)): jobs.append(workers.submit(batch))
                 if host: yield host.pop()   # the consumer alone holds it
                 if not jobs: break
                 job = jobs.popleft()
                 made = workers.take(job, self.timeout)
-                position += len(job.keys) // self.maker.num_splits * self.sampler.num_replicas
+                position += len(job.keys) * self.sampler.num_replicas
                 self._progress = epoch, position
                 if made is not None: host.append(self._pinned(made)._replace(position=position))
                 del made, job
@@ -216,7 +206,7 @@ class _State(_Loop):
         self.set_epoch(state['epoch'])
         self.sampler.start = state['position']
 
-# %% ../nbs/43_batch_loader.ipynb #d09a1a5a
+# %% ../nbs/43_batch_loader.ipynb #d109d230
 class BatchLoader(_State):
     "Batches of a map-style dataset, made by workers, in the order of a sampler; it can be saved, resumed and replayed."
 
@@ -231,7 +221,7 @@ class BatchLoader(_State):
         else: keys = next(islice(self.batches(epoch), batch, None), ())
         if not keys: raise IndexError(f'there is no batch {batch} in epoch {epoch}: there are {len(self)}')
         inline = InlineWorkers(self.maker) if self.cache_device is None else self._start()
-        host = inline.take(inline.submit(self.maker.views(keys)))
+        host = inline.take(inline.submit(keys))
         if host is None: raise ValueError('every sample of this batch was skipped')
         if self.maker.host_stage is None: return Replay(host.batch, host.keys, None, None)
         host_choices, choices = (list(map(f, host.keys)) for f in (self.maker.host_choices, self.maker.choices))

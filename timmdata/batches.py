@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['HostBatch', 'Replay', 'BatchMaker']
 
-# %% ../nbs/34_batches.ipynb #92f2dc4f
+# %% ../nbs/34_batches.ipynb #f2505599
 import copy
 import math
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ from .device_stage import APPEARANCE, HOST, DeviceStage
 from .fast_decode import Pixels
 from .host_stage import HostStage, empty_rows
 from .mixup import MixChoices
-from .samplers import SampleKey
+from .samplers import SampleKey, view_keys
 from .seeding import sample_seed
 
 # %% ../nbs/34_batches.ipynb #1de05406
@@ -87,7 +87,7 @@ class _MakerSettings:
         copied.seed, copied.device_stage = seed, self.device_stage and self.device_stage.with_seed(seed)
         return copied
 
-# %% ../nbs/34_batches.ipynb #6ca9e754
+# %% ../nbs/34_batches.ipynb #6391d328
 class _Room(_MakerSettings):
     "The room that a batch needs."
 
@@ -106,18 +106,17 @@ class _Room(_MakerSettings):
         keys: Sequence[SampleKey],   # of the samples
     ) -> list[SampleKey]:
         "The keys of all views of the samples, first views first."
-        if self.num_splits == 1: return list(keys)
-        splits = range(self.num_splits)
-        return [key._replace(view=key.view * len(splits) + split) for split in splits for key in keys]
+        return view_keys(keys, self.num_splits)
 
     def new_rows(self,
         num: int,   # samples
         memory: torch.Tensor | None = None,   # uint8 memory that is large enough; None: new
         choice: int = 0,   # of an input size
-    ) -> torch.Tensor | None:   # uint8 (N, C, H, W), channels-last; None if rows are not used
+    ) -> torch.Tensor | None:   # uint8 (N, C, H, W), channels-last, N views first; None if rows are not used
         "Room for the images of a batch."
         if self.host_stage is None: return None
-        return empty_rows(num, self.channels, self.host_stages[choice].augmentation.size, memory)
+        size = self.host_stages[choice].augmentation.size
+        return empty_rows(num * self.num_splits, self.channels, size, memory)
 
     def batch_bytes(self,
         batch_size: int,   # samples
@@ -161,60 +160,71 @@ def _explain(error: Exception, what: str):
         'a worker process cannot use the GPU: the dataset gives CPU tensors, '
         'the loader moves whole batches to the device')
 
-# %% ../nbs/34_batches.ipynb #afce5705
+# %% ../nbs/34_batches.ipynb #78c9275b
 class _RowFilling(_Room):
-    "Fills the row of one sample."
+    "Fills the rows of one sample."
 
     def choices(self,
-        key: SampleKey,   # of the sample
+        key: SampleKey,   # of a view
     ) -> DeviceChoices:
-        "The flips and colours of a sample."
+        "The flips and colours of a view."
         augmentation = self.host_stage.augmentation
         return augmentation.device_choices(*augmentation.rngs(key, self.seed, APPEARANCE))
 
-    def _fill(self, key: SampleKey, row: torch.Tensor, pixels: Pixels) -> torch.Tensor:
-        stage, here = self.host_stages[key.choice], None
-        if self.all_here: here = self.choices(key)
-        elif stage.augmentation.policy: here = self.choices(key)._replace(color=())   # it flips before its steps
-        rng, own, is_clean = stage.augmentation.rngs(key, self.seed, HOST)
-        with _global_numbers(self, key, key.view) if self.has_own_policy else nullcontext():
-            stage(pixels, row, rng, here, own, is_clean)
-        return row
+    def _here(self, key: SampleKey) -> DeviceChoices | None:
+        "What of it is not left to the device: a policy's steps come after the flips."
+        if self.all_here: return self.choices(key)
+        return self.choices(key)._replace(color=()) if self.host_stage.augmentation.policy else None
 
-# %% ../nbs/34_batches.ipynb #1a61a1ae
+    def fill(self,
+        key: SampleKey,   # of the sample
+        rows: torch.Tensor,   # uint8 (V, C, H, W), overwritten: one for each of its views
+        pixels: Pixels,   # the photograph; decoded and cropped once
+    ) -> torch.Tensor:   # the rows
+        "Fill the rows of one sample."
+        stage, each_row, crop = self.host_stages[key.choice], rows.unbind(), None
+        for view, row in reversed([*zip(self.views([key]), each_row)]):   # the first row keeps the crop for the others
+            with _global_numbers(self, view, view.view) if self.has_own_policy else nullcontext():
+                rngs = stage.augmentation.rngs(view, self.seed, HOST)
+                choices = stage.augmentation.host_choices(pixels.height, pixels.width, *rngs)
+                if crop is None: crop = stage.crop(pixels, choices, each_row[0])
+                stage.finish(crop, row, choices, self._here(view))
+        return rows
+
+# %% ../nbs/34_batches.ipynb #1758dcb0
 class _SampleLoading(_RowFilling):
     "Loads one sample, by key."
 
     def load(self,
         key: SampleKey,   # of the sample
-        row: torch.Tensor | None = None,   # uint8 (C, H, W) to be filled, with a host stage
+        rows: torch.Tensor | None = None,   # uint8 (V, C, H, W) to be filled, with a host stage: one for each view
         refuse: str = '',   # why this sample must not be tried again; then its file counts as unreadable
-    ) -> Any:   # (row or image, target, …) or a dict; None for a skipped sample
+    ) -> list[Any]:   # (row or image, target, …) or a dict for each view; none for a skipped sample
         "Load one sample; an error gets a note with its index and file."
         try:
-            if self.host_stage is not None: sample = self._load_row(key, row, refuse)
+            if self.host_stage is not None: views = self._load_rows(key, rows, refuse)
             else:
                 if refuse: raise RuntimeError(refuse)
-                with _global_numbers(self, key): sample = apply_transform(self.transform, self.dataset[key.index])
-            if get_worker_info() is not None: _check_device(sample)
-            return sample
+                with _global_numbers(self, key): views = [apply_transform(self.transform, self.dataset[key.index])]
+            if get_worker_info() is not None: _check_device(views[0])
+            return [] if views[0] is None else views
         except Exception as error:
             _explain(error, self.describe(key))
             raise
 
-    def _load_row(self, key: SampleKey, row: torch.Tensor, refuse: str) -> Any:
+    def _load_rows(self, key: SampleKey, rows: torch.Tensor, refuse: str) -> list[Any]:
         leaf, index = locate(self.dataset, key.index)
         if gives_bytes(leaf):
             settings = leaf.input_img_mode, leaf.exif_transpose, leaf.background, self.host_stage.backend
-            sample = leaf.load(index, lambda data: self._fill(key, row, Pixels(data, *settings)), refuse)
+            sample = leaf.load(index, lambda data: self.fill(key, rows, Pixels(data, *settings)), refuse)
         else:
             if refuse: raise RuntimeError(refuse)
             with _global_numbers(self, key): sample = self.dataset[key.index]
-            if sample is not None:
-                pixels = Pixels(as_pil_image(sample_image(sample)), mode=None)
-                sample = with_image(sample, self._fill(key, row, pixels))
-        if sample is None or self.device_stage is None or self.collate_fn is None: return sample
-        return with_image(sample, self.device_stage(row[None], [key])[0])   # for the user's collate function
+            if sample is not None: self.fill(key, rows, Pixels(as_pil_image(sample_image(sample)), mode=None))
+        if sample is None: return [None]
+        is_finished = self.device_stage is not None and self.collate_fn is not None   # for the user's collate function
+        images = self.device_stage(rows, self.views([key])) if is_finished else rows
+        return [with_image(sample, image) for image in images]
 
 # %% ../nbs/34_batches.ipynb #921bdf14
 class _Redrawing(_SampleLoading):
@@ -237,7 +247,7 @@ class _Redrawing(_SampleLoading):
         "The image that the sample's pixels are made of, in full."
         with _global_numbers(self, key): return as_pil_image(sample_image(self.dataset[key.index]))
 
-# %% ../nbs/34_batches.ipynb #c41aa0a7
+# %% ../nbs/34_batches.ipynb #a5bb3e24
 class BatchMaker(_Redrawing):
     "Loads samples by key and makes batches of them; one object for all workers."
 
@@ -250,19 +260,19 @@ class BatchMaker(_Redrawing):
 
     def collate(self,
         keys: Sequence[SampleKey],   # of the samples
-        samples: Sequence[Any],   # from `load`, in the same order
+        samples: Sequence[list[Any]],   # from `load`, in the same order
         rows: torch.Tensor | None = None,   # that were filled
     ) -> HostBatch | None:   # None if every sample was skipped
         "Make the batch; the rows of skipped samples are closed up."
-        num = len(samples) // self.num_splits   # a sample goes with all its views
-        absent = {k % num for k, sample in enumerate(samples) if sample is None}
-        present = [k for k in range(len(samples)) if k % num not in absent]
+        present = [k for k, views in enumerate(samples) if views]
         if not present: return None
-        keys, samples = [keys[k] for k in present], [samples[k] for k in present]
-        if rows is not None and len(present) < len(rows):
-            for to, k in enumerate(present):
-                if to != k: rows[to].copy_(rows[k])
-            rows = rows[:len(present)]
+        places = [(split, k) for split in range(self.num_splits) for k in present]
+        keys, num = self.views([keys[k] for k in present]), len(samples)
+        samples = [samples[k][split] for split, k in places]
+        if rows is not None and len(present) < num:
+            for to, (split, k) in enumerate(places):
+                if to != split * num + k: rows[to].copy_(rows[split * num + k])
+            rows = rows[:len(places)]
             if self.device_stage is None: samples = [with_image(s, row) for s, row in zip(samples, rows)]
         if self.collate_fn is not None:   # what it draws belongs to the batch
             with _global_numbers(self, keys[0], -1 - keys[0].view): return HostBatch(self.collate_fn(samples), keys)

@@ -207,7 +207,7 @@ class DeviceCache:
             f'{device} has {_room(device) / 1e9:.1f} GB: leave cache out')
         self.images = torch.empty((num, *shape), dtype=torch.uint8, device=device)
 
-# %% ../nbs/37_device_cache.ipynb #2b9d0d7c
+# %% ../nbs/37_device_cache.ipynb #e86b16de
 class CacheWorkers:
     "Makes batches of cached images, on their device."
     name, num_workers = 'cache', 0
@@ -236,7 +236,7 @@ class CacheWorkers:
         at = [cache.rows[key.index] for key in keys]
         with _one_thread(): images = cache.images[torch.tensor(at, device=cache.images.device)]
         rows = crop_batch(images, choices, augmentation)
-        return maker.collate(keys, [with_image(cache.samples[k], row) for k, row in zip(at, rows)], rows)
+        return maker.collate(keys, [[with_image(cache.samples[k], row)] for k, row in zip(at, rows)], rows)
 
     def cancel(self,
         job: SimpleNamespace,   # that is not wanted any more

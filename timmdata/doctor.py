@@ -6,7 +6,7 @@
 __all__ = ['Trial', 'epoch_speed', 'race', 'leave_out', 'shrink', 'remedies', 'Diagnosis', 'find_limit', 'diagnose',
            'format_diagnosis']
 
-# %% ../nbs/51_doctor.ipynb #dc7ab253
+# %% ../nbs/51_doctor.ipynb #a9f532aa
 import io
 import json
 import os
@@ -32,7 +32,7 @@ from .loader import create_loader
 from .machine import cpu_seconds, describe_machine, format_machine, read_uncached_ms
 from .prefetch import PrefetchLoader
 from .samplers import SampleKey
-from .stages import KnownSamples, LeaveOut, host_loader
+from .stages import KnownSamples, LeaveOut, first_batches, host_loader
 
 # %% ../nbs/51_doctor.ipynb #4934c30b
 class Trial(NamedTuple):
@@ -210,7 +210,7 @@ def _say(limit: str, shares: Mapping[str, float], noise: float, busy: float | No
                   f'would be {1 / max(1e-3, 1 - shares[limit]):.1f} times as fast')
     return said if busy is None else f'{said}; {busy:.1f} of {available_cores()} cores are busy'
 
-# %% ../nbs/51_doctor.ipynb #09c5f16a
+# %% ../nbs/51_doctor.ipynb #bb51156e
 def diagnose(
     dataset: Dataset,   # map-style
     input_size: int = 224,   # as in `create_loader`
@@ -225,7 +225,8 @@ def diagnose(
         if value < least: raise ValueError(f'{name}={value}: give {least} or more')
     sample, settings = spread(dataset, num_images), {'seed': 0, 'num_workers': 'auto', **settings}
     host = host_loader(create_loader(sample, input_size, batch_size, **settings))
-    keys, is_random = list(host.sampler.keys(0)), settings.get('is_training', False) and not settings.get('no_aug')
+    keys = sum(first_batches(host, num_images), [])
+    is_random = settings.get('is_training', False) and not settings.get('no_aug')
     if settings['num_workers'] == 'auto':   # the same for all
         settings['num_workers'] = choose_num_workers(host.maker, keys[:32], host.workers)[0]
     make, step = partial(create_loader, sample, input_size, batch_size, **settings), step_ms / 1000

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader']
 
-# %% ../nbs/42_prefetch.ipynb #ab2694a0
+# %% ../nbs/42_prefetch.ipynb #faa46b24
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,9 +17,9 @@ from .augmentation import Augmentation
 from .batches import HostBatch, Replay
 from .constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .device_stage import DeviceStage
-from .mixup import Mixup
+from .mixup import MixingSwitch, Mixup
 from .random_erasing import create_erasing
-from .samplers import EpochSampler, SampleKey
+from .samplers import EpochSampler, SampleKey, keys_of_images
 from .side_stream import SideStream, iterate_ahead, move_to_device
 
 # %% ../nbs/42_prefetch.ipynb #8f15c846
@@ -68,20 +68,13 @@ def adapt_statistics(
     if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
     return mean, std
 
-# %% ../nbs/42_prefetch.ipynb #6262eb75
-def _keys_of_images(num: int, keys: Sequence[SampleKey]) -> Sequence[SampleKey]:
-    "One key for each image, also where the collate function made several views of a sample, first views first."
-    views, left = divmod(num, len(keys))
-    if left: return [keys[0]._replace(view=k) for k in range(num)]   # its own way to put images together
-    return keys if views == 1 else [key._replace(view=view) for view in range(views) for key in keys]
-
-
+# %% ../nbs/42_prefetch.ipynb #079d3ff1
 def _stage(batch: Any, keys: Sequence[SampleKey], device: torch.device, stage: DeviceStage) -> Any:
     "Everything that is done to one batch on the device."
     if not isinstance(batch, (tuple, list, Mapping)):
         raise TypeError(f'a batch is (images, target, …) or a dict, got {type(batch).__name__}')
     images = batch['image' if isinstance(batch, Mapping) else 0]
-    staged = stage.on_batch(move_to_device(batch, device), _keys_of_images(len(images), keys))
+    staged = stage.on_batch(move_to_device(batch, device), keys_of_images(keys, len(images)))
     return type(batch)(*staged) if hasattr(batch, '_fields') else staged
 
 
@@ -103,8 +96,8 @@ def _new_stream(loader: Iterable, device: torch.device) -> SideStream | None:
     is_there = getattr(loader, 'cache_device', None) is not None   # nothing is copied, so nothing can overlap
     return None if is_there or device.type not in ('cuda', 'xpu', 'npu') else SideStream(device)
 
-# %% ../nbs/42_prefetch.ipynb #a9fafd6f
-class _LoaderProxy:
+# %% ../nbs/42_prefetch.ipynb #3b5eb73d
+class _LoaderProxy(MixingSwitch):
     "The attributes of the loader inside: `self.loader`."
 
     def __len__(self) -> int: return len(self.loader)
@@ -129,18 +122,6 @@ class _LoaderProxy:
         if self.device_stage.mixup is not None: return self.device_stage.mixup
         collate_fn = getattr(self.loader, 'collate_fn', None)
         return getattr(collate_fn, 'collate_fn', collate_fn)   # `create_loader` wraps the user's
-
-    @property
-    def mixup_enabled(self) -> bool:
-        "Whether samples are mixed; False takes effect with the next batch that is made."
-        return getattr(self._mixing(), 'mixup_enabled', False)
-
-    @mixup_enabled.setter
-    def mixup_enabled(self, enabled: bool):
-        "Switch the mixing on or off."
-        mixing = self._mixing()
-        if hasattr(mixing, 'mixup_enabled'): mixing.mixup_enabled = enabled
-        elif enabled: raise AttributeError('this loader does not mix samples: give mixup= to create_loader')
 
 # %% ../nbs/42_prefetch.ipynb #e2a7d4c1
 class _EpochCounting(_LoaderProxy):
@@ -169,7 +150,7 @@ class _EpochCounting(_LoaderProxy):
         self.epoch = epoch + 1
         return epoch
 
-# %% ../nbs/42_prefetch.ipynb #470fb97a
+# %% ../nbs/42_prefetch.ipynb #40ab6986
 class _Resuming(_EpochCounting):
     "A loader whose run can go on, and whose batches can be had again."
 
@@ -203,7 +184,7 @@ class _Resuming(_EpochCounting):
         "Make a batch again, exactly as training saw it, with the choices that were drawn; or a sample by itself."
         replayed, stage = self.loader.replay(epoch, batch, index), self.device_stage
         images = replayed.batch['image' if isinstance(replayed.batch, Mapping) else 0]
-        mix_choices = stage.mix_choices(_keys_of_images(len(images), replayed.keys), images.shape[2:])
+        mix_choices = stage.mix_choices(keys_of_images(replayed.keys, len(images)), images.shape[2:])
         batch = _stage(replayed.batch, replayed.keys, self.device, stage)
         return replayed._replace(batch=batch, mix_choices=mix_choices)
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['OrderedDistributedSampler', 'num_selected', 'repeated_order', 'RepeatAugSampler']
 
-# %% ../nbs/32_timm_samplers.ipynb #f45dcc8b
+# %% ../nbs/32_timm_samplers.ipynb #2cd25950
 import math
 from collections.abc import Iterator, Sized
 
@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 from torch.utils.data import Sampler
 
-from .samplers import EpochSampler, SampleKey
+from .samplers import EpochSampler
 
 # %% ../nbs/32_timm_samplers.ipynb #84176770
 def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
@@ -96,8 +96,8 @@ def repeated_order(
     repeated %= len(places)
     return order[sample][repeated], views[repeated] + laps * math.ceil(num_repeats)
 
-# %% ../nbs/32_timm_samplers.ipynb #f7171087
-class RepeatAugSampler(Sampler):
+# %% ../nbs/32_timm_samplers.ipynb #a8672f8f
+class RepeatAugSampler(EpochSampler):
     "A rank's share of an epoch in which each sample comes several times, on different ranks."
 
     def __init__(self,
@@ -110,41 +110,27 @@ class RepeatAugSampler(Sampler):
         selected_ratio: float = 0,   # as in `num_selected`
         seed: int = 0,   # of the shuffles
     ):
-        self.dataset, self.shuffle, self.num_repeats, self.seed = dataset, shuffle, num_repeats, seed
-        self.num_replicas, self.rank = _world(num_replicas, rank)
-        self.epoch, self.start = 0, 0   # of the next pass: which, and after how many samples of all ranks it begins
+        super().__init__(dataset, shuffle, seed, None, *_world(num_replicas, rank), num_repeats)
+        self.dataset = dataset
         self._rounding = dict(selected_round=selected_round, selected_ratio=selected_ratio)
         self.num_selected_samples = num_selected(len(dataset), self.num_replicas, num_repeats, **self._rounding)
 
-    def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
-    ):
-        "Choose the next epoch; needed only to go back or to skip."
-        self.epoch, self.start = epoch, 0
+    @property
+    def length(self) -> int:
+        "Samples of an epoch, of all ranks."
+        return self.num_selected_samples * self.num_replicas
+
+    def places(self,
+        epoch: int,   # which pass over the data
+    ) -> tuple[torch.Tensor, torch.Tensor]:   # index and view of each place
+        "What an epoch consists of, of all ranks."
+        return repeated_order(len(self.data_source), self.num_repeats, self.seed, epoch, shuffle=self.shuffle,
+                              num_replicas=self.num_replicas, **self._rounding)
 
     def order(self,
         epoch: int,   # which pass over the data
-    ) -> tuple[torch.Tensor, torch.Tensor]:   # index and view of each place, of all ranks
-        "The order of an epoch of all ranks."
-        return repeated_order(len(self.dataset), self.num_repeats, self.seed, epoch, shuffle=self.shuffle,
-                              num_replicas=self.num_replicas, **self._rounding)
+    ) -> torch.Tensor:   # index of each place
+        "All indexes of an epoch, of all ranks."
+        return self.places(epoch)[0]
 
-    def keys(self,
-        epoch: int,   # which pass over the data
-        start: int = 0,   # samples of all ranks that were used before
-        share: int | None = None,   # samples of this rank; None: to the end of the epoch
-    ) -> Iterator[SampleKey]:
-        "This rank's share of an epoch, from a place on. Where it does not suffice, it begins again, with other views."
-        indexes, views = self.order(epoch)
-        if share is None: share = -(-max(0, len(indexes) - start) // self.num_replicas)
-        num_views = int(views.max()) + 1 if share else 0
-        for place in range(start + self.rank, start + share * self.num_replicas, self.num_replicas):
-            again, place = divmod(place, len(indexes))
-            yield SampleKey(int(indexes[place]), epoch, int(views[place]) + again * num_views)
-
-    def __iter__(self) -> Iterator[int]:
-        epoch, start = self.epoch, self.start
-        self.epoch, self.start = epoch + 1, 0
-        return (key.index for key in self.keys(epoch, start))
-
-    def __len__(self) -> int: return self.num_selected_samples
+    def __iter__(self) -> Iterator[int]: return (key.index for key in super().__iter__())

@@ -22,7 +22,7 @@ from .buffers import BufferPool
 from .samplers import SampleKey
 from .seeding import seeded
 
-# %% ../nbs/40_workers.ipynb #4ccac1a0
+# %% ../nbs/40_workers.ipynb #530b1da6
 class _Loading:
     "The samples of a batch, loaded in any order by any threads; the last one makes the batch."
 
@@ -47,8 +47,8 @@ class _Loading:
             self.current[threading.get_ident()], key = place, self.keys[place]
             try:
                 report(key.index)
-                row = None if self.rows is None else self.rows[place]
-                self.samples[place] = maker.load(key, row, self.refused.get(key.index, ''))
+                rows = None if self.rows is None else self.rows[place::len(self.keys)]   # of its views
+                self.samples[place] = maker.load(key, rows, self.refused.get(key.index, ''))
             except BaseException as error: self.errors[place] = error
             finally:
                 report(-1)
@@ -133,7 +133,7 @@ class InlineWorkers:
 
     def close(self): "There is nothing to end."
 
-# %% ../nbs/40_workers.ipynb #c8120645
+# %% ../nbs/40_workers.ipynb #96eb5f66
 class _RowPool:
     "Rows for batches, in memory that is used again when the consumer has dropped the batch."
 
@@ -150,7 +150,7 @@ class _RowPool:
         if self.maker.host_stage is None: return None
         num, choice = len(keys), keys[0].choice
         height, width = self.maker.host_stages[choice].augmentation.size
-        size = num * self.maker.channels * height * width
+        size = num * self.maker.num_splits * self.maker.channels * height * width
         if size > self._size: self._size, self._pool = size, BufferPool(
             lambda: torch.empty(size, dtype=torch.uint8, pin_memory=self.pin), self.max_free)
         return self.maker.new_rows(num, self._pool.lease(), choice)
@@ -236,7 +236,7 @@ class ThreadWorkers:
         "End the threads."
         self._finalizer()
 
-# %% ../nbs/40_workers.ipynb #1178365a
+# %% ../nbs/40_workers.ipynb #7982ae8a
 def _global_states() -> dict[str, Any]:
     "Copies of the states of the global generators, comparable."
     name, *numpy = np.random.get_state()
@@ -253,10 +253,10 @@ def check_threads(
     if hasattr(maker.transform, 'set_random_seed'): raise ValueError(
         f"the transform, a {type(maker.transform).__name__}, has a generator of its own, which threads would share: "
         "use workers='processes' with threads_per_worker=1")
-    maker, rows = maker.for_threads(), maker.new_rows(1)
+    maker = maker.for_threads()
     with seeded(0):
         before = _global_states()
-        try: maker.load(key, None if rows is None else rows[0])
+        try: maker.load(key, maker.new_rows(1))
         except Exception: return   # it is reported when the batch is made
         moved = [name for name, state in _global_states().items() if state != before[name]]
     if moved: raise ValueError(
