@@ -118,6 +118,8 @@ _wide = r"""() => {
   return found.slice(0, 5);
 }"""
 
+_colours = "() => ['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
+
 
 class Crawl:
     "Every page of a served folder as a browser sees it: `pages` by name, and what went wrong on the way."
@@ -132,14 +134,20 @@ class Crawl:
             if name in self.pages: continue
             tab.goto(self.base + name, wait_until='load')
             self.pages[name] = page = tab.evaluate(_look)
+            for scheme in ('dark', 'light'):
+                tab.emulate_media(color_scheme=scheme)
+                page[scheme] = tab.evaluate(_colours)
+            tab.set_viewport_size(dict(width=390, height=844))
+            page['wide'] = tab.evaluate(_wide)
+            tab.set_viewport_size(dict(width=1280, height=844))
             for link in page['links']:
                 target = self.local(link)
                 if target and target[0].endswith('.html') and (folder/target[0]).exists(): todo.append(target[0])
         tab.context.close()
 
-    def tab(self, width=1280, scheme='light'):
+    def tab(self):
         "A new tab that notes errors, and lets nothing out to another host."
-        context = self.browser.new_context(viewport=dict(width=width, height=844), color_scheme=scheme)
+        context = self.browser.new_context(viewport=dict(width=1280, height=844), color_scheme='light')
         tab = context.new_page()
 
         def route(route, request):
@@ -191,22 +199,12 @@ class Crawl:
 
     def wide(self):
         "What makes a page scroll sideways on a phone."
-        tab, found = self.tab(390), []
-        for name in self.pages:
-            tab.goto(self.base + name)
-            found += [f'{name}: {o}' for o in tab.evaluate(_wide)]
-        tab.context.close()
-        return found
+        return [f'{name}: {what}' for name, page in self.pages.items() for what in page['wide']]
 
     def brightness(self, scheme: str) -> dict[str, tuple[float, float]]:
         "(background, text) of each page, 0 to 255."
-        tab, found = self.tab(scheme=scheme), {}
-        for name in self.pages:
-            tab.goto(self.base + name)
-            colours = [tab.evaluate(f'getComputedStyle(document.body).{o}') for o in ('backgroundColor', 'color')]
-            found[name] = tuple(sum(map(float, re.findall(r'[\d.]+', c)[:3])) / 3 for c in colours)
-        tab.context.close()
-        return found
+        return {name: tuple(sum(map(float, re.findall(r'[\d.]+', colour)[:3])) / 3 for colour in page[scheme])
+                for name, page in self.pages.items()}
 
     def too_bright(self): return [f'{n}: {b}' for n, b in self.brightness('dark').items() if b[0] > 60 or b[1] < 150]
 
