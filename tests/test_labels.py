@@ -133,13 +133,19 @@ def test_all_faults_are_told_together(photos, frame):
     class_map = {name: k for k, name in enumerate(CLASSES)}
     with pytest.raises(TableError) as caught: ReaderTable(bad, photos, class_map=class_map)
     text = str(caught.value)
-    for part in ('6 of 25 rows', '1 × missing file: row 23 (gone.png)', '1 × path that was there before: row 21 (0.png)',
+    for part in ('6 of 25 rows', '2 × missing file: row 23 (gone.png), row 24 (away.png)', '1 × path that was there before: row 21 (0.png)',
                  "2 × path with several targets: row 2 (1.png), row 22 (1.png)", "row 24 ('frog')", 'no path: row 25', "on_problem='drop'"):
         assert part in text
     assert sorted(caught.value.problems) == [1, 20, 21, 22, 23, 24]
     assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
     with pytest.warns(UserWarning, match='left out'): reader = ReaderTable(bad, photos, None, class_map, on_problem='drop')
     assert reader.samples.path(0) == '0.png' and '1.png' not in reader.filenames() and len(reader) == 19
+
+
+def test_weights_that_are_no_numbers_are_told(photos, frame):
+    wrong = frame.assign(w=['x', *['1'] * (len(frame) - 1)])
+    with pytest.raises(TableError, match='20 × weight that is no number of 0 or more: row 1 .x.'):
+        ReaderTable(wrong, photos, weight_key='w')
 
 
 def test_a_path_in_two_splits_is_found(photos, frame):
@@ -166,6 +172,40 @@ def test_empty_and_damaged_tables(photos, tmp_path):
     (tmp_path/'text.parquet').write_bytes(b'this is no table')
     with pytest.raises(ValueError): ReaderTable(tmp_path/'text.parquet', photos)
     with pytest.raises(FileNotFoundError, match='there is no table'): ImageDataset(tmp_path/'missing.csv')
+
+
+class Plain(torch.utils.data.Dataset):
+    "A data set that says its classes and targets, as torchvision's do."
+    def __init__(self, targets, classes=('cat', 'dog', 'truck'), target_transform=None):
+        self.targets, self.classes, self.target_transform = targets, classes, target_transform
+    def __len__(self): return len(self.targets)
+    def __getitem__(self, index): return None, self.targets[index]
+
+
+def test_samples_without_a_label_are_dropped():
+    "As in torchvision's STL10('train+unlabeled')."
+    made = relabel(Plain(np.array([0, 1, 2, -1, -1])), {'cat': 'cat', 'truck': 'lorry'})
+    assert [made[k][1] for k in range(len(made))] == [0, 1] and made.label_report.num_kept == len(made) == 2
+    assert ('(no label)', None, 2) in made.label_report.rows
+
+
+def test_targets_that_have_several_columns():
+    several = np.array([[1, 0, 1], [0, 1, 0]])
+    for targets in (several, several.astype(bool), torch.tensor(several)):
+        made = relabel(Plain(targets), {'cat': 'cat', 'dog': 'dog', 'truck': 'lorry'})
+        assert [made[k][1].tolist() for k in range(2)] == [[1, 0, 1], [0, 1, 0]]
+    details = torch.tensor([[2, 70, 5], [0, 71, 9]])   # as torchvision's QMNIST, whose target_transform takes the first
+    assert targets_of(Plain(details, target_transform=lambda target: int(target[0]))).tolist() == [2, 0]
+    with pytest.raises(ValueError, match='give class indexes'): targets_of(Plain(details))
+    with pytest.raises(ValueError, match='no class has the index 3 of 1 samples'): relabel(Plain([0, 3]), {'cat': 'cat'})
+
+
+def test_a_voc_set_without_objects_is_an_error(tmp_path):
+    voc = tmp_path/'VOCdevkit/VOC2012'
+    for part in ('Annotations', 'JPEGImages', 'ImageSets/Main'): (voc/part).mkdir(parents=True)
+    (voc/'ImageSets/Main/train.txt').write_text('a\n')
+    (voc/'Annotations/a.xml').write_text('<annotation/>')
+    with pytest.raises(ValueError, match='no image of VOC2012 train is left'): VOCClassification(tmp_path, '2012', 'train')
 
 
 def test_a_large_table_is_read_without_looking_at_every_file(photos):

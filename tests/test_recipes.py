@@ -23,6 +23,8 @@ from timmdata import (
     ImageDataset,
     Mixup,
     Policy,
+    RepeatAugSampler,
+    ThreeAugment,
     create_batch_schedule,
     create_loader,
     get_recipe,
@@ -303,6 +305,22 @@ def test_settings_that_exclude_each_other(dataset, settings, message):
                                       dict(input_size_choices=32)], ids=lambda s: list(s)[0])
 def test_wrong_types_are_told_before_the_first_batch(dataset, settings):
     with pytest.raises(TypeError, match='give'): training(dataset, **settings, **INLINE)
+
+
+@pytest.mark.parametrize('policy, is_jittered', [('3a', True), (ThreeAugment(), True), ('rand-m9', False), (Stripes(), False)])
+def test_a_policy_takes_the_place_of_colour_jitter_except_3_augment(dataset, policy, is_jittered):
+    replayed = training(dataset, auto_augment=policy, color_jitter=0.4, **INLINE).replay(0, 0)
+    assert {bool(choices.color) for choices in replayed.device_choices} == {is_jittered}
+
+
+def test_repeats_by_a_sampler_of_this_library_differ_on_each_rank(dataset):
+    def pixels(rank):
+        sampler = RepeatAugSampler(range(12), 2, rank, num_repeats=2, seed=0)
+        subset = torch.utils.data.Subset(dataset, range(12))
+        return torch.cat([images for images, _ in training(subset, batch_size=6, sampler=sampler, num_aug_repeats=0, **INLINE)])
+    ranks = [pixels(rank) for rank in (0, 1)]
+    keys = [list(RepeatAugSampler(range(12), 2, rank, num_repeats=2, seed=0).keys(0)) for rank in (0, 1)]
+    assert [key.index for key in keys[0]] == [key.index for key in keys[1]] and not torch.equal(*ranks)
 
 
 def test_views_inside_another_data_set_are_refused(dataset):

@@ -22,10 +22,20 @@ from .dataset import ImageDataset
 from .readers import ReaderFiles
 from .sample_table import LabelLists
 
-# %% ../nbs/17_labels.ipynb #84b16101
+# %% ../nbs/17_labels.ipynb #4603853e
+def _checked(targets: np.ndarray, num_samples: int) -> np.ndarray:
+    "One class index a sample, or a row of 0 and 1 for all classes; anything else is an error."
+    if targets.dtype.kind not in 'iub': raise TypeError(f'the targets are {targets.dtype}: classes are whole numbers')
+    if len(targets) != num_samples: raise ValueError(f'{len(targets)} targets for {num_samples} samples')
+    if targets.ndim == 1 and targets.dtype.kind != 'b': return targets.astype(np.int64)
+    if targets.ndim == 2 and np.isin(targets, (0, 1)).all(): return targets.astype(bool)
+    raise ValueError(f'the targets are {targets.dtype} {targets.shape}: give class indexes (N,), '
+                     'or 0 and 1 (N, num_classes) for several labels a sample')
+
+# %% ../nbs/17_labels.ipynb #2e4ffa0d
 def targets_of(
     dataset: Dataset,   # an `ImageDataset`, one of torchvision's, a Subset or ConcatDataset of them
-) -> np.ndarray:   # int64 (N,), or bool (N, num_classes) for several labels a sample
+) -> np.ndarray:   # int64 (N,), below 0 for no label; or bool (N, num_classes) for several labels a sample
     "Find the labels of all samples; nothing is decoded."
     if isinstance(dataset, Subset): return targets_of(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
     if isinstance(dataset, ConcatDataset): return np.concatenate([targets_of(part) for part in dataset.datasets])
@@ -38,10 +48,10 @@ def targets_of(
         f'a {type(dataset).__name__} does not say its labels without reading its samples: '
         'give it an attribute `targets`, a sequence of class indexes')
     if isinstance(found, LabelLists): return np.array([found[k] for k in range(len(found))], bool)
-    found = np.asarray(found)
-    if found.dtype.kind not in 'iu': raise TypeError(f'the targets are {found.dtype}: classes are whole numbers')
-    if getattr(dataset, 'target_transform', None) is None: return found.astype(np.int64)
-    return np.array([int(dataset.target_transform(int(target))) for target in found], np.int64)
+    found, transform = np.asarray(found), getattr(dataset, 'target_transform', None)
+    if transform is not None:
+        found = np.array([transform(target) for target in (found.tolist() if found.ndim == 1 else found)])
+    return _checked(found, len(dataset))
 
 
 def classes_of(
@@ -87,7 +97,7 @@ class LabelMap:
     def __eq__(self, other: Any) -> bool: return isinstance(other, LabelMap) and vars(self) == vars(other)
     def __repr__(self) -> str: return f'LabelMap({self.mapping}, other={self.other!r})'
 
-# %% ../nbs/17_labels.ipynb #00365307
+# %% ../nbs/17_labels.ipynb #16673dfc
 class LabelReport(NamedTuple):
     "What a `LabelMap` does to a data set."
     rows: list[tuple[str, str | None, int]]   # old name, new name or None, samples (labels, if samples have several)
@@ -96,10 +106,22 @@ class LabelReport(NamedTuple):
     num_kept: int   # samples that are left
 
     def __str__(self) -> str:
-        width = max(len(name or '(dropped)') for old, new, _ in self.rows for name in (old, new))
+        width = max([len(name or '(dropped)') for old, new, _ in self.rows for name in (old, new)], default=0)
         lines = [f'{old:{width}} → {new or "(dropped)":{width}} {count:6,}' for old, new, count in self.rows]
         unused = [f'not in the data set: {", ".join(self.unused)}'] if self.unused else []
         return '\n'.join([*lines, f'{self.num_kept:,} of {self.num_samples:,} samples are kept', *unused])
+
+# %% ../nbs/17_labels.ipynb #398cb84a
+def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dict[int, list[str]]:
+    "Class index → its names, which may be several; the map must treat them alike."
+    names = {}
+    for name, idx in class_to_idx.items(): names.setdefault(idx, []).append(name)
+    for idx, (first, *others) in names.items():
+        for other in others:
+            if label_map(first) != label_map(other): raise ValueError(
+                f'{first} and {other} are one class ({idx}), but the LabelMap makes {label_map(first)} and '
+                f'{label_map(other)} of them: map both to the same')
+    return names
 
 
 def label_report(
@@ -108,10 +130,15 @@ def label_report(
     class_to_idx: Mapping[str, int],   # as from `classes_of`
 ) -> LabelReport:
     "Count what a map keeps and drops; kept classes first."
+    names = _names_of_index(label_map, class_to_idx)
     if targets.ndim == 2: counts = dict(enumerate(targets.sum(0).tolist()))
-    else: counts = Counter(targets.tolist())
-    rows = [(old, label_map(old), counts.get(idx, 0)) for old, idx in class_to_idx.items()]
-    kept = [idx for old, idx in class_to_idx.items() if label_map(old) is not None]
+    else: counts = Counter(np.maximum(targets, -1).tolist())
+    strange = sorted(idx for idx, count in counts.items() if count and idx >= 0 and idx not in names)
+    if strange: raise ValueError(f'no class has the index {strange[0]} of {counts[strange[0]]} samples: '
+                                 f'classes are {", ".join(f"{o} {k}" for o, k in list(class_to_idx.items())[:10])}')
+    rows = [(' = '.join(old), label_map(old[0]), counts.get(idx, 0)) for idx, old in names.items()]
+    if counts.get(-1): rows.append(('(no label)', None, counts[-1]))
+    kept = [idx for idx, old in names.items() if label_map(old[0]) is not None]
     num_kept = int(targets[:, kept].any(1).sum()) if targets.ndim == 2 else int(np.isin(targets, kept).sum())
     unused = [old for old in label_map.mapping if old not in class_to_idx]
     return LabelReport(sorted(rows, key=lambda row: (row[1] is None, row[1] or '')), unused, len(targets), num_kept)
@@ -149,7 +176,7 @@ def _with_targets(dataset: Dataset, rows: np.ndarray, targets: np.ndarray, class
     copied._ledger = BadSampleLedger()   # its indexes are others
     return copied
 
-# %% ../nbs/17_labels.ipynb #4bb1ab23
+# %% ../nbs/17_labels.ipynb #8413309f
 def _new_indexes(label_map: LabelMap, old: Mapping[str, int], new: Mapping[str, int]) -> np.ndarray:
     "Old index → new index, -1 for a dropped class."
     table = np.full(max(old.values()) + 1, -1, np.int64)
@@ -175,7 +202,7 @@ def relabel(
     if targets.ndim == 2:
         moved = np.zeros((len(targets), max(new.values()) + 1), bool)
         for idx in np.flatnonzero(table >= 0): moved[:, table[idx]] |= targets[:, idx]
-    else: moved = table[targets]
+    else: moved = np.where(targets < 0, -1, table[targets])   # below 0: no label
     rows = np.flatnonzero(moved.any(1) if moved.ndim == 2 else moved >= 0)
     if isinstance(dataset, ConcatDataset):
         ends = np.array([0, *dataset.cumulative_sizes])

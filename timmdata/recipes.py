@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .mixup import Mixup
 
-# %% ../nbs/47_recipes.ipynb #71573c56
+# %% ../nbs/47_recipes.ipynb #29b8aecb
 _RSB = 'Wightman et al. 2021, ResNet strikes back, arXiv:2110.00476, table 2'
 _RECIPES: dict[str, tuple[str, dict, dict, dict]] = {   # source, training, mixing, evaluation
     'rsb-a1': (_RSB, dict(input_size=224, auto_augment='rand-m7-mstd0.5-inc1', num_aug_repeats=3),
@@ -26,7 +26,7 @@ _RECIPES: dict[str, tuple[str, dict, dict, dict]] = {   # source, training, mixi
     'deit3': ('Touvron et al. 2022, DeiT III, arXiv:2204.07118, table 1',
               dict(input_size=224, auto_augment='3a', color_jitter=0.3, num_aug_repeats=3, interpolation='bicubic'),
               dict(mixup_alpha=0.8, cutmix_alpha=1., label_smoothing=0.), dict(input_size=224, crop_pct=1.)),
-    'ra-re': ('timm, training_hparam_examples.md, EfficientNet-B2 with RandAugment',
+    'ra-re': ('timm, training_hparam_examples.md, EfficientNet-B0 with RandAugment',
               dict(input_size=224, auto_augment='rand-m9-mstd0.5', re_prob=0.2, re_mode='pixel'),
               {}, dict(input_size=224, crop_pct=0.875)),
     'jsd': ('timm, training_hparam_examples.md, ResNet50 with JSD loss and RandAugment',

@@ -108,7 +108,7 @@ class _Order(Sampler):
         size = len(self.data_source)
         return size // 256 * 256 if self.num_repeats > 1 and size >= 256 else size   # timm/data/distributed_sampler.py
 
-# %% ../nbs/31_samplers.ipynb #2594a7fe
+# %% ../nbs/31_samplers.ipynb #04435241
 class EpochSampler(_Order):
     "All indexes of a dataset, or a rank's share, each with its epoch; shuffled anew in every epoch, or in order."
 
@@ -116,6 +116,9 @@ class EpochSampler(_Order):
         epoch: int,   # which pass over the data
     ) -> tuple[Sequence[int], torch.Tensor | None]:   # index and view of each place; None: all are first views
         "What an epoch consists of, of all ranks: a sample that comes again is another view."
+        if isinstance(self.sampler, EpochSampler):   # it knows which view of a sample another rank has
+            keys = list(self.sampler.keys(epoch))
+            return [key.index for key in keys], torch.tensor([key.view for key in keys], dtype=torch.int64)
         order = self.order(epoch)
         return order, _occurrences(order) if self.sampler is not None or self.num_repeats > 1 else None
 

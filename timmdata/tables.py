@@ -5,14 +5,15 @@
 # %% auto #0
 __all__ = ['TABLE_TYPES', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems', 'ReaderTable']
 
-# %% ../nbs/13_tables.ipynb #3c18c8c7
+# %% ../nbs/13_tables.ipynb #8e08935b
 import math
 import os
 import re
 import warnings
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -87,13 +88,13 @@ def number_targets(
                 for value in values]
     return [None if isinstance(v, list) and None in v else v for v in numbered], class_to_idx
 
-# %% ../nbs/13_tables.ipynb #571a7712
+# %% ../nbs/13_tables.ipynb #f95e1464
 class TableError(ValueError):
-    "Rows of a table cannot be used; `problems` has them all, row → (what, which)."
+    "Rows of a table cannot be used; `problems` has them all, row → [(what, which), …]."
 
     def __init__(self,
         message: str,   # with counts and first examples
-        problems: Mapping[int, tuple[str, str]],   # row, from 0 → (what is wrong, which)
+        problems: Mapping[int, list[tuple[str, str]]],   # row, from 0 → what is wrong, and which
     ):
         super().__init__(message)
         self.problems = dict(problems)
@@ -107,36 +108,39 @@ def find_problems(
     numbered: Sequence[Any],   # as `number_targets` gives them
     weights: Sequence[float | None] | None,   # one a row; None: there are none
     root: str | os.PathLike | None,   # folder of the files; None: they are not looked for
-) -> dict[int, tuple[str, str]]:   # row, from 0 → (what is wrong, which)
+) -> dict[int, list[tuple[str, str]]]:   # row, from 0 → what is wrong, and which
     "Find rows without path, target or file, with an unknown label, and paths that come twice."
-    problems, first = {}, {}
+    problems, first = defaultdict(dict), {}   # row → what → which
     for row, (path, target, number) in enumerate(zip(paths, targets, numbered)):
         other = first.setdefault(os.path.normpath(path), row) if path else row
-        if not path: problems[row] = 'no path', ''
-        elif target is None or target == '': problems[row] = 'no target', path
-        elif number is None: problems[row] = 'label that is not in the class map', f'{target!r}'
-        elif other != row and numbered[other] == number: problems[row] = 'path that was there before', path
-        elif other != row: problems[row] = problems[other] = 'path with several targets', path
+        if not path: problems[row]['no path'] = ''
+        if target is None or target == '': problems[row]['no target'] = path or ''
+        elif number is None: problems[row]['label that is not in the class map'] = f'{target!r}'
+        if other != row and numbered[other] == number: problems[row]['path that was there before'] = path
+        elif other != row:
+            for each in (row, other): problems[each]['path with several targets'] = path
     for row, weight in enumerate(weights or ()):
-        if weight is None or not 0 <= weight < math.inf:
-            problems.setdefault(row, ('weight that is no number of 0 or more', str(weight)))
+        if not isinstance(weight, Number) or not 0 <= weight < math.inf:
+            problems[row]['weight that is no number of 0 or more'] = str(weight)
     if root is not None:
-        rest = [row for row in range(len(paths)) if row not in problems]
+        named = [row for row, path in enumerate(paths) if path]
         with ThreadPoolExecutor(16) as pool:
-            is_there = pool.map(lambda row: os.path.isfile(os.path.join(root, paths[row])), rest)
-            problems.update((row, ('missing file', paths[row])) for row, there in zip(rest, is_there) if not there)
-    return dict(sorted(problems.items()))
+            is_there = pool.map(lambda row: os.path.isfile(os.path.join(root, paths[row])), named)
+            for row, there in zip(named, is_there):
+                if not there: problems[row]['missing file'] = paths[row]
+    return {row: list(problems[row].items()) for row in sorted(problems)}
 
-# %% ../nbs/13_tables.ipynb #80b057fe
+# %% ../nbs/13_tables.ipynb #99f17ebb
 def describe_problems(
-    problems: Mapping[int, tuple[str, str]],   # from `find_problems`
+    problems: Mapping[int, list[tuple[str, str]]],   # from `find_problems`
     num_rows: int,   # of the table
 ) -> str:
     "Say how many rows have which problem, with the first three of each kind."
-    counts, lines = Counter(what for what, _ in problems.values()), []
-    for what, count in counts.items():
-        examples = [f'row {row + 1}' + f' ({which})' * bool(which) for row, (w, which) in problems.items() if w == what]
-        lines.append(f'  {count} × {what}: {", ".join(examples[:3])}{", …" if count > 3 else ""}')
+    examples, lines = defaultdict(list), []
+    for row, found in problems.items():
+        for what, which in found: examples[what].append(f'row {row + 1}' + f' ({which})' * bool(which))
+    for what, rows in examples.items():
+        lines.append(f'  {len(rows)} × {what}: {", ".join(rows[:3])}{", …" if len(rows) > 3 else ""}')
     head = f'{len(problems)} of {num_rows} rows cannot be used (counted from 1, without the header line):'
     return '\n'.join([head, *lines])
 
@@ -145,7 +149,7 @@ def _raise_or_warn(problems: dict, message: str, on_problem: str):
     if on_problem == 'raise': raise TableError(f"{message}\nMend them, or give on_problem='drop'", problems)
     warnings.warn(f'{message}\nThey are left out', stacklevel=3)
 
-# %% ../nbs/13_tables.ipynb #a0ed638d
+# %% ../nbs/13_tables.ipynb #f07705c7
 class _Columns:
     "The columns that a reader needs."
 
@@ -155,13 +159,22 @@ class _Columns:
         names = table.column_names
 
         def column(key: str, argument: str) -> Any:
+            if names.count(key) > 1: raise ValueError(
+                f'{what} has {names.count(key)} columns {key!r}: rename all but one')
             if key in names: return table[key]
             there = ', '.join(names)
             raise ValueError(f'{what} has no column {key!r}, it has: {there}. Say which one with {argument}=')
 
-        self.paths = column(input_key, 'input_key').to_pylist()
-        self.targets = column(target_key, 'target_key').to_pylist() if target_key else None
-        if separator: self.targets = [v and [label.strip() for label in v.split(separator)] for v in self.targets]
+        def texts(key: str, argument: str) -> list[str | None]:
+            values = column(key, argument).to_pylist()
+            strange = next((v for v in values if not isinstance(v, str | None)), '')
+            if strange == '': return values
+            raise TypeError(f'column {key!r} of {what} has a {type(strange).__name__}: {argument} asks for texts')
+
+        self.paths = texts(input_key, 'input_key')
+        self.targets = column(target_key, 'target_key').to_pylist() if target_key and not separator else None
+        if target_key and separator: self.targets = [
+            v and [label.strip() for label in v.split(separator)] for v in texts(target_key, 'target_separator')]
         self.splits = column(split_key or 'split', 'split_key').to_pylist() if split_key or 'split' in names else None
         self.weights = column(weight_key, 'weight_key').to_pylist() if weight_key else None
         self.fields = [column(key, 'fields') for key in fields]
@@ -183,7 +196,7 @@ def _with_targets(paths: list[str], targets: list, class_to_idx: dict) -> tuple:
     num_classes = max(class_to_idx.values(), default=-1) + 1
     return samples, class_to_idx, LabelLists.from_lists(targets, num_classes) if is_lists else np.array(targets)
 
-# %% ../nbs/13_tables.ipynb #27cc2e5f
+# %% ../nbs/13_tables.ipynb #dc93d369
 class ReaderTable(ReaderFiles):
     "Files that a table lists; `reader[index]` is `(bytes, target, …)`, then the weight and the fields asked for."
 
@@ -215,7 +228,7 @@ class ReaderTable(ReaderFiles):
         rows = np.array([row for row in columns.rows_of_split(split, what) if row not in problems], np.int64)
         if not len(rows): raise ValueError(f'{what} has no row that can be used' + f' in split {split!r}' * bool(split))
         self.split, self.problems = split, problems
-        self.weights = None if columns.weights is None else np.array(columns.weights, float)[rows]
+        self.weights = columns.weights and np.array([columns.weights[row] for row in rows], float)
         self._fields, self._rows = columns.fields, rows
         paths, targets = [columns.paths[row] for row in rows], [numbered[row] for row in rows]
         super().__init__(root, *_with_targets(paths, targets, class_to_idx))

@@ -6,7 +6,7 @@
 __all__ = ['image_size', 'check_choice', 'check_probabilities', 'color_jitter_factors', 'transforms_imagenet_eval',
            'choose_policy', 'transforms_imagenet_train', 'transforms_noaug_train', 'create_transform']
 
-# %% ../nbs/24_transform_factory.ipynb #4885204b
+# %% ../nbs/24_transform_factory.ipynb #7e116e4e
 import math
 from collections.abc import Callable, Sequence
 from numbers import Integral
@@ -16,7 +16,7 @@ from torchvision.transforms import GaussianBlur   # v2's differs from timm's pix
 from torchvision.transforms import v2
 
 from .augmix import create_augmix
-from .auto_augment import create_policy
+from .auto_augment import ThreeAugment, create_policy
 from .constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .image_ops import Policy
 from .random_erasing import RandomErasing
@@ -109,7 +109,7 @@ def transforms_imagenet_eval(
     else: steps += [ResizeKeepRatio(scaled, interpolation=interpolation), v2.CenterCrop(size)]
     return v2.Compose(steps + _to_tensor(mean, std, use_prefetcher, normalize))
 
-# %% ../nbs/24_transform_factory.ipynb #98871eac
+# %% ../nbs/24_transform_factory.ipynb #67970166
 def _random_crop(mode: str, size: tuple[int, int], scale: Any, ratio: Any, interpolation: str, crop_padding: int,
                  padding_mode: str | None) -> list[Callable]:
     "The crop of training; ranges of None are timm's defaults of the mode."
@@ -139,10 +139,11 @@ def choose_policy(
     if not isinstance(auto_augment, (str, Policy)): raise TypeError(
         f'auto_augment is a {type(auto_augment).__name__}: give a string such as "rand-m9-mstd0.5", or a `Policy`; '
         'transforms of other libraries go to transform=')
-    is_three, policy = '3a' in str(auto_augment), auto_augment
+    policy = auto_augment
     if isinstance(auto_augment, str):
         create = create_augmix if auto_augment.startswith('augmix') else create_policy
         policy = create(auto_augment, img_size, mean, interpolation)
+    is_three = isinstance(policy, ThreeAugment) or isinstance(auto_augment, str) and '3a' in auto_augment   # as in timm
     return policy, color_jitter if is_three or force_color_jitter else None
 
 # %% ../nbs/24_transform_factory.ipynb #25b77e7e

@@ -19,7 +19,7 @@ from .labels import LabelMap, LabelReport
 from .readers import ReaderFiles
 from .sample_table import LabelLists, SampleTable
 
-# %% ../nbs/18_voc.ipynb #448443cc
+# %% ../nbs/18_voc.ipynb #845fe6d8
 VOC_CLASSES = tuple('aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person '
                     'pottedplant sheep sofa train tvmonitor'.split())   # of 2007 to 2012
 
@@ -39,8 +39,11 @@ def read_voc_objects(
     except ElementTree.ParseError as error: raise ValueError(f'{path} is no annotation of VOC: {error}') from None
     objects = []
     for found in root.findall('object'):
-        box = {edge.tag: float(edge.text) for edge in found.iterfind('bndbox/*')}
-        area = (box['xmax'] - box['xmin']) * (box['ymax'] - box['ymin']) if box else 0.
+        try:
+            box = {edge.tag: float(edge.text) for edge in found.iterfind('bndbox/*')}
+            area = (box['xmax'] - box['xmin']) * (box['ymax'] - box['ymin']) if box else 0.
+        except (KeyError, TypeError, ValueError): raise ValueError(
+            f'{path} is no annotation of VOC: a box needs the numbers xmin, ymin, xmax and ymax') from None
         is_difficult = found.findtext('difficult', '0').strip() == '1'
         objects.append(VOCObject(found.findtext('name', '').strip(), area, is_difficult))
     return objects
