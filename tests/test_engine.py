@@ -32,7 +32,10 @@ from loader_parts import (
     program,
     wait_until,
 )
-from torch.utils.data import DistributedSampler, Subset
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.stateful import Stateful
+from torch.utils.data import ConcatDataset, DistributedSampler, Subset, WeightedRandomSampler
+from torchvision.transforms import v2
 
 from timmdata import processes, shared_memory
 from timmdata.bad_samples import ImageReadError
@@ -40,6 +43,7 @@ from timmdata.batch_loader import BatchLoader
 from timmdata.batches import HostBatch
 from timmdata.buffers import BufferPool
 from timmdata.dataset import ImageDataset
+from timmdata.image_ops import Policy
 from timmdata.loader import create_loader
 from timmdata.samplers import EpochSampler
 from timmdata.worker_choice import choose_workers
@@ -70,6 +74,12 @@ def training(dataset, **settings):
     "A loader that draws crops, flips, colours, blurs and erased noise."
     return create_loader(dataset, **{**dict(input_size=24, batch_size=BATCH, is_training=True, seed=3, re_prob=0.5,
         re_mode='pixel', re_count=2, gaussian_blur_prob=0.3, grayscale_prob=0.2, device='cpu'), **settings})
+
+
+class Grey(Policy):
+    "A policy of a user's, without a text of its own."
+    def __init__(self, level): self.level = level
+    def draw(self, rng=None): return ()
 
 
 def copied(batch): return [part.clone() for part in batch]
@@ -317,6 +327,83 @@ def test_state_of_other_files_is_refused(samples, tmp_path):
     with pytest.raises(ValueError, match='dataset was [0-9a-f]{16}, is [0-9a-f]{16}'): second.load_state_dict(first.state_dict())
     with pytest.raises(ValueError, match='no state of a loader: position, settings is missing'):
         first.load_state_dict({'epoch': 1, 'seed': 1})
+
+
+@pytest.mark.parametrize('first, other', [
+    (dict(transform=v2.Compose([v2.Resize(24), v2.PILToTensor()])), dict(transform=v2.Compose([v2.Resize(20), v2.PILToTensor()]))),
+    (dict(collate_fn=plain_collate), dict(collate_fn=lambda samples: plain_collate(samples[::-1]))),
+    (dict(sampler=WeightedRandomSampler([1.] * NUM, NUM)), dict(sampler=WeightedRandomSampler([2.] * NUM, NUM))),
+    (dict(auto_augment=Grey(3)), dict(auto_augment=Grey(4)))], ids=lambda given: next(iter(given)))
+def test_state_of_another_function_is_refused_by_name(dataset, first, other):
+    state, name = training(dataset, **first, **INLINE).state_dict(), next(iter(first))
+    training(dataset, **pickle.loads(pickle.dumps(first)), **INLINE).load_state_dict(state)   # the same, made anew
+    with pytest.raises(ValueError, match=f'the state belongs to other settings: {name} was .*, is '):
+        training(dataset, **other, **INLINE).load_state_dict(state)
+
+
+@pytest.mark.parametrize('change', [
+    lambda images: Subset(images, range(1, 9)), lambda images: ImageDataset(images.root, input_img_mode='L'),
+    lambda images: ImageDataset(images.root, target_transform=lambda target: target + 1),
+    lambda images: ConcatDataset([Subset(images, range(4)), Subset(images, range(5, 9))])])
+def test_state_of_other_samples_is_refused(samples, change):
+    "As many, of the same data set."
+    images = ImageDataset(samples)
+    other = change(images)
+    parts = [Subset(images, range(8)), other if len(other) == 8 else Subset(other, range(8))]
+    state = training(parts[0], **INLINE).state_dict()
+    training(Subset(ImageDataset(samples), range(8)), **INLINE).load_state_dict(state)
+    with pytest.raises(ValueError, match='dataset was [0-9a-f]{16}, is [0-9a-f]{16}'): training(parts[1], **INLINE).load_state_dict(state)
+
+
+def test_state_follows_the_protocols_of_checkpoints(dataset, tmp_path):
+    "torch.distributed.checkpoint takes the loader itself; torchdata's and Lightning's protocols are the same two methods."
+    loader, again = (training(dataset, **INLINE) for _ in range(2))
+    assert isinstance(loader, Stateful)
+    batches = iter(loader)
+    for _ in range(2): next(batches)
+    checkpoint.save({'loader': loader}, checkpoint_id=tmp_path/'at', no_dist=True)
+    checkpoint.load({'loader': again}, checkpoint_id=tmp_path/'at', no_dist=True)
+    assert_equal(collected(again), collected(batches))
+
+
+def dies_before_it_is_ready(folder, times):
+    "A worker's start, for `worker_seeding`: killed, so many times in all."
+    def start(number):
+        file = folder/f'{len(list(folder.iterdir()))}-{os.getpid()}'
+        if len(list(folder.iterdir())) < times:
+            file.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+    return start
+
+
+@pytest.mark.parametrize('times', [2, 100])
+def test_worker_killed_before_it_is_ready(tmp_path, times):
+    settings = dict(num_workers=1, workers='processes', worker_seeding=dies_before_it_is_ready(tmp_path, times), device='cpu')
+    loader = create_loader(Coded(16), 8, 4, **settings)
+    if times > 4:
+        with pytest.raises(RuntimeError, match=r'died \(exit code -9.*before it was ready$'), warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            list(loader)
+    else:
+        with pytest.warns(RuntimeWarning, match='before it was ready; another takes its place'):
+            assert sum(len(targets) for _, targets in loader) == 16
+
+
+@BOTH
+def test_a_forked_copy_of_the_program_does_not_end_the_loader(settings):
+    "(Python's multiprocessing ends all daemons as the copy ends; they are replaced.)"
+    code, out, errors = program(f"""
+import os, sys
+loader = create_loader(Coded(64), 8, 4, device='cpu', **{settings})
+batches = iter(loader)
+next(batches)
+pid = os.fork()
+if pid == 0: sys.exit()   # an ordinary end, with everything that Python does then
+assert os.waitpid(pid, 0)[1] == 0
+print(sum(len(targets) for _, targets in batches))
+""").end(50)
+    assert code == 0 and out.strip() == '60', errors
 
 
 @ALL

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['create_loader']
 
-# %% ../nbs/46_loader.ipynb #f8d4affb
+# %% ../nbs/46_loader.ipynb #62e0d1f6
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 from torchvision.transforms import v2
 
 from . import loader_settings as checks
-from .any_dataset import as_pil_image
+from .any_dataset import as_pil_image, describe
 from .augmix_dataset import without_splits
 from .augmentation import Augmentation, create_augmentation
 from .batch_loader import BatchLoader
@@ -58,7 +58,7 @@ def _buffered(loader: BatchLoader | StreamLoader, buffer: str | Mapping[str, Any
 
 def _given(value: bool | None, default: bool) -> bool: return default if value is None else value
 
-# %% ../nbs/46_loader.ipynb #7e970b22
+# %% ../nbs/46_loader.ipynb #fe99e37c
 _PIXELS = ('is_training', 'no_aug', 'train_crop_mode', 'scale', 'ratio', 'hflip', 'vflip', 'color_jitter',
            'color_jitter_prob', 'grayscale_prob', 'gaussian_blur_prob', 'auto_augment', 'interpolation', 'crop_pct',
            'crop_mode', 'crop_border_pixels', 'mean', 'crop_padding', 'padding_mode')   # what transforms are made of
@@ -66,6 +66,7 @@ _COMMON = ('batch_size', 'drop_last', 'num_workers', 'timeout', 'prefetch_factor
            'persistent_workers')   # what both kinds of loaders are made of
 _RECIPE = ('mixup', 'num_aug_repeats', 'num_aug_splits', 'input_size_choices', 'batch_size_choices', 'num_batches',
            'batch_choice_weights', 'batch_choice_schedule', 'batch_schedule_epochs')   # whose types are checked
+_OWN = ('transform', 'collate_fn', 'sampler', 'auto_augment')   # of the user's: described, not named
 _TRAINING = ('dct_scaling', 'num_aug_repeats', 'num_aug_splits', 'input_size_choices', 'mixup')   # not for evaluation
 
 
@@ -149,7 +150,7 @@ def _make_schedule(asked: SimpleNamespace, order: EpochSampler) -> ScheduledBatc
     return create_batch_schedule(order, input_size_choices=asked.input_size_choices, channels=asked.channels,
                                  drop_last=asked.drop_last, **_some(asked, names))
 
-# %% ../nbs/46_loader.ipynb #6ca6cbce
+# %% ../nbs/46_loader.ipynb #ed245909
 def _make_batch_loader(asked: SimpleNamespace) -> tuple[BatchLoader, Augmentation | None]:
     "The loader of a map-style dataset, and the augmentation that is left to the device."
     order, pixels, hosts = _make_sampler(asked), _some(asked, _PIXELS), [None]
@@ -164,9 +165,10 @@ def _make_batch_loader(asked: SimpleNamespace) -> tuple[BatchLoader, Augmentatio
         asked.channels_last, asked.mixup)
     maker = BatchMaker(asked.dataset, asked.seed, host, asked.channels, asked.transform, asked.collate_fn, all_here,
                        normalise, asked.size, hosts)
-    must_agree = dict(**pixels, **asked.erasing, **_some(asked, ('size', 'std', 'dct_scaling', 'color_jitter_mode',
-                      'mixup', 'num_aug_splits', 'num_aug_repeats')), backend=host and host.backend,
-                      transform=type(asked.transform).__name__, cached=asked.cache is not None, schedule=schedule)
+    same = ('size', 'std', 'dct_scaling', 'color_jitter_mode', 'mixup', 'num_aug_splits', 'num_aug_repeats')
+    must_agree = dict(**pixels, **asked.erasing, **_some(asked, same), backend=host and host.backend,
+                      cached=asked.cache is not None, schedule=schedule)
+    must_agree.update((name, describe(value)) for name, value in _some(asked, _OWN).items())
     return BatchLoader(
         maker, order, init=asked.init, pin=asked.pin and asked.use_prefetcher, workers=asked.workers,
         pin_batches=asked.pin and not asked.use_prefetcher, threads_per_worker=asked.threads_per_worker,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ProcessWorkers']
 
-# %% ../nbs/41_processes.ipynb #98180b0f
+# %% ../nbs/41_processes.ipynb #09ffc127
 import multiprocessing
 import os
 import queue
@@ -13,7 +13,6 @@ import signal
 import threading
 import time
 import warnings
-import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from multiprocessing import connection
@@ -23,6 +22,7 @@ import torch
 from torch.utils.data._utils import worker as torch_worker
 
 from .batches import BatchMaker, HostBatch
+from .buffers import end_with
 from .samplers import SampleKey
 from .shared_memory import SharedMemory, Slots, pack, portable_error, raise_first, unpack
 from .workers import Job, _run_tasks, _start_threads, _wait_for
@@ -105,7 +105,7 @@ class _Sent(Job):
         indexes = {int(index) for index in self.indexes}
         return [place for place, key in enumerate(self.keys) if key.index in indexes]
 
-# %% ../nbs/41_processes.ipynb #b8a92f95
+# %% ../nbs/41_processes.ipynb #2883100f
 class _Crew:
     "The processes, the slots and the listening thread. The thread holds this; the user holds `ProcessWorkers`."
 
@@ -116,6 +116,7 @@ class _Crew:
         self.current = self.status.tensor.view(torch.int64).view(num_workers, num_threads)
         self.workers, self.num_sent, self.lock = [], 0, threading.RLock()
         self.deaths, self.refused, self.news, self.closed = Counter(), {}, deque(), ''
+        self.stillborn = Counter()   # number of a worker → how many in its place died before they were ready
         self.wake_up, self.woken = self.context.Pipe()
         try:
             for number in range(num_workers): self.workers.append(_Worker(self, number))
@@ -145,7 +146,7 @@ class _Crew:
         with self.lock: slot, job.slot = job.slot, None
         if slot is not None: self.slots.give_back(slot)
 
-# %% ../nbs/41_processes.ipynb #f516563d
+# %% ../nbs/41_processes.ipynb #d0710427
 class _Listening(_Crew):
     "A crew that hears of what its processes have done."
 
@@ -170,7 +171,7 @@ class _Listening(_Crew):
         "Take one answer; False if the pipe is broken."
         try: data = worker.pipe.recv_bytes()
         except (EOFError, OSError): return False   # it died; its end is reported as well
-        if not worker.is_ready: worker.is_ready = True
+        if not worker.is_ready: worker.is_ready, self.stillborn[worker.number] = True, 0
         else:
             with self.lock: job = worker.jobs.pop(int.from_bytes(data[:8], 'little'))
             job.data = data[8:]
@@ -178,7 +179,7 @@ class _Listening(_Crew):
             if job.cancelled: self.give_back(job)
         return True
 
-# %% ../nbs/41_processes.ipynb #efb2d51e
+# %% ../nbs/41_processes.ipynb #ff616eef
 class _Replacing(_Listening):
     "A crew that goes on when a process dies."
 
@@ -192,30 +193,29 @@ class _Replacing(_Listening):
         with self.lock:
             if self.closed: return
             jobs, suspects = list(worker.jobs.values()), [int(index) for index in worker.current if index >= 0]
-            if not worker.is_ready: return self.give_up(jobs, f'{death} before it was ready: with spawned workers, the '
-                "dataset and functions must be importable, and the script needs if __name__ == '__main__'")
+            if not worker.is_ready: self.stillborn[worker.number] += 1
+            if not worker.is_ready and (code >= 0 or self.stillborn[worker.number] > 3):
+                is_copy = self.context.get_start_method() == 'fork'
+                return self.stop(f'{death} before it was ready' + ('' if is_copy else ': with spawned workers, the '
+                    "dataset and functions must be importable, and the script needs if __name__ == '__main__'"))
             self.deaths.update(suspects)
             self.refused.update({index: f'{death} while loading this sample, for the second time'
                                  for index in suspects if self.deaths[index] > 1})
             what = ', '.join(self.maker.describe(key) for job in jobs for key in job.keys if key.index in suspects)
-            doing = f'loading {what}' if what else 'making a batch'
-            self.news.append(f'{death} while {doing}; another takes its place')
+            doing = f'while loading {what}' if what else 'while making a batch'
+            if not worker.is_ready: doing = 'before it was ready'
+            self.news.append(f'{death} {doing}; another takes its place')
             worker.pipe.close()
             self.workers[worker.number] = another = _Worker(self, worker.number)
             for job in jobs:
                 job.deaths += 1
                 hopeless = any(self.deaths[index] > 2 for index in suspects) or not suspects and job.deaths > 3
-                if hopeless: self.give_up([job], f'{death}, again and again with the same batch')
+                if hopeless: job.end(RuntimeError(f'{death}, again and again with the same batch'))
                 else: self.send(another, job)
 
-# %% ../nbs/41_processes.ipynb #410e33e8
+# %% ../nbs/41_processes.ipynb #b71b12e9
 class _Ending(_Replacing):
     "A crew that can be ended."
-
-    def give_up(self, jobs: list[_Sent], why: str):
-        "Let the consumer have an error; without any worker left, for all jobs to come as well."
-        for job in jobs: job.end(RuntimeError(why))
-        if any(not worker.is_ready for worker in self.workers): self.stop(why)
 
     def stop(self, why: str = 'the workers are closed'):
         "End everything; every job that is left ends with an error."
@@ -234,7 +234,7 @@ class _Ending(_Replacing):
             worker.end(deadline)
         for end in (self.wake_up, self.woken): end.close()
 
-# %% ../nbs/41_processes.ipynb #932e4915
+# %% ../nbs/41_processes.ipynb #cf6b88cd
 class ProcessWorkers:
     "Processes that make batches; for many cores, and for transforms that hold Python's lock or draw globally."
     name = 'processes'
@@ -252,7 +252,7 @@ class ProcessWorkers:
     ):
         self.maker, self.num_workers, self._slots = maker, num_workers, Slots(num_slots, slot_bytes, max_held)
         self._crew = _Ending(maker, num_workers, self._slots, num_threads, multiprocessing_context, init)
-        self._finalizer = weakref.finalize(self, self._crew.stop)   # also when Python ends
+        self._finalizer = end_with(self, self._crew.stop)   # also when Python ends
         if pin: self._slots.pin()
 
     def submit(self,

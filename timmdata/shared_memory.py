@@ -50,7 +50,7 @@ def _attach(what: Any, handle: Any) -> SharedMemory:
     memory.tensor, memory.fd, memory.num_bytes = what, None, len(what)
     return memory
 
-# %% ../nbs/35_shared_memory.ipynb #8cf0dd22
+# %% ../nbs/35_shared_memory.ipynb #f5f7ee75
 _LARGE = 1 << 16   # bytes
 
 
@@ -60,6 +60,12 @@ class _Packer(pickle.Pickler):
     def __init__(self, file: BytesIO, slot: torch.Tensor | None, used: int):
         super().__init__(file, protocol=5)
         self.slot, self.used = slot, used
+
+    def reducer_override(self, value: Any) -> Any:
+        "A small part of large memory goes by itself; torch would pickle all of the memory."
+        if type(value) is not torch.Tensor or value.layout != torch.strided: return NotImplemented
+        is_part = value.untyped_storage().nbytes() > max(_LARGE, value.numel() * value.element_size())
+        return value.detach().clone().__reduce_ex__(5) if is_part else NotImplemented
 
     def persistent_id(self, value: Any) -> tuple | None:
         if type(value) is not torch.Tensor or self.slot is None: return None

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Job', 'InlineWorkers', 'ThreadWorkers', 'check_threads']
 
-# %% ../nbs/40_workers.ipynb #b0ceb3ca
+# %% ../nbs/40_workers.ipynb #284ed4fe
 import queue
 import random
 import threading
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from .batches import BatchMaker, HostBatch
-from .buffers import BufferPool
+from .buffers import BufferPool, end_with
 from .samplers import SampleKey
 from .seeding import seeded
 
@@ -194,7 +194,7 @@ def _stop(tasks: queue.SimpleQueue, threads: list[threading.Thread], jobs: weakr
         if thread is not threading.current_thread(): thread.join(max(0., deadline - time.monotonic()))
     for job in list(jobs): job.done.set()
 
-# %% ../nbs/40_workers.ipynb #864d0fae
+# %% ../nbs/40_workers.ipynb #87200504
 class ThreadWorkers:
     "Threads of this process; for transforms that release Python's lock and draw from no global generator."
     name = 'threads'
@@ -207,7 +207,7 @@ class ThreadWorkers:
         self.maker, self.num_workers, self._pool = maker, num_workers, _RowPool(maker, pin)
         self._tasks, self._jobs = queue.SimpleQueue(), weakref.WeakSet()
         threads = _start_threads(_run_tasks, num_workers, (self._tasks, maker.for_threads()))
-        self._finalizer = weakref.finalize(self, _stop, self._tasks, threads, self._jobs)   # also when Python ends
+        self._finalizer = end_with(self, _stop, self._tasks, threads, self._jobs)   # also when Python ends
 
     def submit(self,
         keys: Sequence[SampleKey],   # of the samples
