@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import random
+import re
+import shlex
 import shutil
 import signal
 import tempfile
@@ -107,49 +109,61 @@ def acknowledged(log: Path) -> list[str]:
     return list(seen.values())
 
 
+FOREVER = 10**9
+
+
+def finish(folder: Path, producer: str):
+    "After all kills: a run that ends has seen, with those before it, what an undisturbed one sees."
+    stop = len(acknowledged(folder/'log')) + 30
+    code, _, errors = program(training(folder, producer, stop)).end(60)
+    assert code == 0 and errors == '' and acknowledged(folder/'log') == undisturbed(stop)
+
+
 @pytest.mark.parametrize('producer', ['process', 'thread'])
 def test_kills_of_the_trainer(producer, tmp_path):
-    "SIGKILL at 50 random moments, 25 of each kind of producer; the run that ends has seen what an undisturbed one sees."
-    rng, log, stop = random.Random(producer), tmp_path/'log', 600
-    code = training(tmp_path, producer, stop)
+    "SIGKILL at 50 random moments, 25 with each kind of producer, also while it starts."
+    rng, kills = random.Random(producer), 0
+    code = training(tmp_path, producer, FOREVER)
     for _ in range(25):
         run = program(code)
         if rng.random() < 0.7: run.wait_for('ready')
         time.sleep(rng.uniform(0, 0.15))
-        run.kill()
+        run.process.kill()   # its producer ends by itself
         wait_until(partial(run.read, 'code'), 'the program is killed')
-        if log.exists() and len(acknowledged(log)) >= stop - 100: break
-    assert run.read('err') == ''
-    code, out, errors = program(code).end(60)
-    assert code == 0 and errors == '' and acknowledged(log) == undisturbed(stop)
+        kills += int(run.read('code')) == -signal.SIGKILL
+        assert run.read('err') == ''
+    assert kills == 25
+    finish(tmp_path, producer)
 
 
 def test_kills_of_the_producer(tmp_path):
     "50 times; the trainer goes on, and nobody is left in the end."
-    rng, log = random.Random(1), tmp_path/'log'
-    run = program(training(tmp_path, 'process', 2000))
+    rng, stop = random.Random(1), 2000
+    run = program(training(tmp_path, 'process', stop))
     run.wait_for('ready')
     kills = 0
     while kills < 50 and not run.read('code'):
         time.sleep(rng.uniform(0, 0.06))
         kills += kill_children(run)
     code, _, errors = run.end(60)
-    assert code == 0 and errors == '' and kills >= 50 and acknowledged(log) == undisturbed(2000)
+    assert code == 0 and errors == '' and kills >= 50 and acknowledged(tmp_path/'log') == undisturbed(stop)
 
 
 def test_kills_of_both(tmp_path):
-    rng, log, stop = random.Random(2), tmp_path/'log', 400
-    code = training(tmp_path, 'process', stop)
-    for _ in range(10):
+    "25 times the producer twice, then the trainer and the third one together."
+    rng, kills, code = random.Random(2), [0, 0], training(tmp_path, 'process', FOREVER)
+    for _ in range(25):
         run = program(code)
         run.wait_for('ready')
-        for _ in range(2):
+        while kills[1] < 2 * kills[0] + 2:
             time.sleep(rng.uniform(0, 0.05))
-            kill_children(run)
+            kills[1] += kill_children(run)
         time.sleep(rng.uniform(0, 0.05))
         run.kill()
         wait_until(partial(run.read, 'code'), 'the program is killed')
-    assert program(code).end(60)[0] == 0 and acknowledged(log) == undisturbed(stop)
+        kills[0] += int(run.read('code')) == -signal.SIGKILL
+    assert kills[0] == 25 and kills[1] >= 50
+    finish(tmp_path, 'process')
 
 
 def forever(buffer):
@@ -478,6 +492,172 @@ def test_a_dropped_reader_is_told(tmp_path):
     remove_buffer(tmp_path/'buffer')
 
 
+def test_what_is_in_use_is_not_discarded(tmp_path):
+    "A living producer or reader keeps its buffer; what it had before is not written over when it is discarded later."
+    first = buffered(tmp_path, reader='a')
+    values(first, 3)
+    other = partial(buffered, tmp_path, repeats=2, reader='b', on_mismatch='discard')
+    with pytest.raises(BufferError, match=r'is used by its producer \(process'): other()
+    run = program(reading(tmp_path, 'c', 10**6, 0.01))
+    run.wait_for('ready')
+    first.close()
+    with pytest.raises(BufferError, match=r"is used by reader 'c' \(process"): other()
+    run.kill()
+    wait_until(lambda: run.read('code'), 'it is killed')
+    second = other()
+    assert values(second, 20)[::2] == undisturbed(10)
+    with pytest.raises(BufferError, match='was removed'): values(first, 2)
+    second.close()
+
+
+def test_a_producer_of_another_store_is_not_joined(tmp_path):
+    "The directory was removed under a living producer, and the next program has other settings."
+    first = buffered(tmp_path)
+    assert values(first, 3) == undisturbed(3)
+    (tmp_path/'buffer').rename(tmp_path/'moved')
+    loader = make_loader(batch_size=5)   # noqa: F821
+    plain = [mark(host) for host in make_loader(batch_size=5).host_batches()]   # noqa: F821
+    second = BatchBuffer(loader, batches=8, directory=tmp_path/'buffer', producer='thread')
+    assert values(second, 10) == plain
+    for one in (second, first): one.close()
+
+
+def test_beyond_the_last_epoch_is_an_error():
+    buffer = buffered(num_epochs=2)
+    assert values(buffer, 26) == undisturbed(26)
+    with pytest.raises(BufferError, match='epoch 2 is wanted, but .* was asked for num_epochs=2'): list(buffer)
+    buffer.set_epoch(1)
+    assert values(buffer, 13) == undisturbed(26)[13:]
+    buffer.close()
+
+
+def test_going_back_before_the_first_epoch():
+    buffer = buffered()
+    buffer.set_epoch(3)
+    assert values(buffer, 1) == undisturbed(40)[39:]
+    buffer.set_epoch(1)
+    assert values(buffer, 15) == undisturbed(28)[13:]
+    buffer.close()
+    loader = make_loader()   # noqa: F821
+    loader.set_epoch(1)
+    loader.sampler.start = 6   # of other ranks: between two batches
+    buffer = BatchBuffer(loader, batches=8, producer='thread')
+    assert len(list(buffer)) == 11
+    buffer.set_epoch(0)
+    with pytest.raises(BufferError, match='position 0 of epoch 0 is before the first of the batches'): list(buffer)
+    buffer.close()
+
+
+@pytest.mark.parametrize('ended', [False, True])
+def test_a_reader_that_holds_others_up_is_named(ended, tmp_path, monkeypatch):
+    "Once in a warning; with a timeout, in an error."
+    monkeypatch.setattr('timmdata.buffer_reader._PATIENCE', 0.1)
+    slow = program(reading(tmp_path, "b's", 10**6, 1000))
+    slow.wait_for('[')   # its first batch
+    if ended:
+        slow.kill()
+        wait_until(lambda: slow.read('code'), 'it is killed')
+    loader = make_loader(timeout=0.5)   # noqa: F821
+    buffer = BatchBuffer(loader, batches=8, directory=tmp_path/'buffer', reader='a', producer='thread')
+    state = 'its program has ended' if ended else f'process {slow.process.pid}'
+    who = rf"reader \"b's\" \({state}\), which is [78] batches behind"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        with pytest.raises(BufferError, match=rf'no batch within timeout=0.5 s: batch \d waits for {who}'): values(buffer, 20)
+    warned = [str(one.message) for one in caught]
+    assert len(warned) == 1 and re.match(rf'batch \d waits for {who}', warned[0])
+    command = warned[0].partition('gone for good: timmdata ')[2]
+    if ended:
+        assert main(shlex.split(command)) == 0   # and then the next epoch
+        assert values(buffer, 20) == undisturbed(33)[13:]
+    slow.kill()
+    wait_until(lambda: slow.read('code'), 'it is killed')
+    buffer.close()
+
+
+def test_a_reader_that_is_ahead_need_not_wait_for_the_mark(tmp_path):
+    "It asks for a batch that there is room for, while enough wait for the other one."
+    fast, slow = (buffered(tmp_path, low=1, reader=name) for name in 'ab')
+    fast.loader.timeout = 5
+    assert values(slow, 2) == undisturbed(2)   # one is used
+    assert values(fast, 9) == undisturbed(9)   # the store had room for eight, and the ninth is in the place of that one
+    for one in (fast, slow): one.close()
+
+
+def test_a_slow_producer_is_named():
+    from loader_parts import Slow
+    dataset = Slow(40, 9, 1)
+    loader = BatchLoader(BatchMaker(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+                         EpochSampler(dataset, shuffle=False), 4, num_workers=0, timeout=0.2)
+    buffer = BatchBuffer(loader, batches=6, producer='thread')
+    with pytest.raises(BufferError, match=rf'batch 2 waits for the producer \(process {os.getpid()}\)'): list(buffer)
+    buffer.close()
+
+
+def test_an_interrupted_wait_leaves_nothing_behind():
+    "The answer that nobody took is not the next one's, and no slot stays held for it."
+    from loader_parts import Slow
+    dataset = Slow(60, 9, 0.4)
+    def loader():
+        return BatchLoader(BatchMaker(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+                           EpochSampler(dataset, shuffle=False), 4, num_workers=0)
+    buffer, before = BatchBuffer(loader(), batches=4, producer='thread'), signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        batches = buffer.host_batches()
+        next(batches)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt): list(batches)
+    finally: signal.signal(signal.SIGALRM, before)
+    wait_until(lambda: 2 in buffer.store.numbers(), 'it is not made')
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        seen, plain = values(buffer, 15), [mark(host) for host in loader().host_batches()]   # noqa: F821
+    assert len(plain) == 15 and seen == plain and buffer.stats()['rebuilt'] == 0
+    wait_until(lambda: not buffer._mine['held'].any(), 'a slot stays held')
+    buffer.close()
+
+
+@pytest.mark.parametrize('producer', ['process', 'thread'])
+def test_the_end_of_a_forked_child_changes_nothing(producer):
+    run = program(f"""import gc, os, zlib
+{MAKE}
+buffer = BatchBuffer(make_loader(), batches=8, producer={producer!r})
+hosts = buffer.host_batches()
+held = next(hosts)
+marks = [mark(held)]
+child = os.fork()
+if not child:
+    del held, hosts, buffer   # as at the end of a program
+    gc.collect()
+    if {producer == 'thread'}: raise SystemExit
+    os._exit(0)   # else Python's own multiprocessing ends the parent's processes
+assert os.waitpid(child, 0)[1] == 0
+assert buffer._mine['held'].any()   # still
+for host in hosts:
+    marks.append(mark(host))
+    buffer.acknowledge(0, host.position)
+assert mark(held) == marks[0]
+print(*marks)
+buffer.close()
+""")
+    code, out, errors = run.end()
+    assert code == 0 and errors == '' and out.split() == undisturbed(13)
+
+
+def test_wrong_settings_are_named(tmp_path):
+    (tmp_path/'file').touch()
+    for wrong in (dict(capacity=0), dict(capacity=float('nan')), dict(batches='8'), dict(batches=8.5), dict(repeats=1.5),
+                  dict(reader=None), dict(max_held=-1), dict(num_epochs=0), dict(directory=tmp_path/'file'),
+                  dict(directory=''), dict(directory=tmp_path/'file'/'inside')):
+        (name, value), = wrong.items()
+        with pytest.raises(ValueError, match=re.escape(f'{name}={str(value)!r}' if name == 'directory' else f'{name}={value!r}')):
+            BatchBuffer(make_loader(), **wrong)   # noqa: F821
+    buffer = buffered()
+    with pytest.raises(BufferError, match='none was yet'): buffer.ack()
+    assert repr(buffer) == f'BatchBuffer(8 batches of this program, {buffer.loader!r})'
+
+
 def test_memory_and_files_stay_flat():
     buffer, process = buffered(batches=6), psutil.Process()
     values(buffer, 40)
@@ -494,7 +674,7 @@ def test_memory_and_files_stay_flat():
 def test_soak(tmp_path):
     "Kills of trainers and producers for as long as the variable says."
     end, rng, log, kills = time.monotonic() + float(os.environ['TIMMDATA_SOAK']), random.Random(3), tmp_path/'log', [0, 0]
-    code = training(tmp_path, 'process', 10**9)
+    code = training(tmp_path, 'process', FOREVER)
     while time.monotonic() < end:
         run = program(code)
         run.wait_for('ready')

@@ -37,7 +37,7 @@ from .reader_factory import holds_tars, create_reader
 from .dataset import ImageDataset, IterableImageDataset
 from .any_dataset import (
     sample_image, with_image, apply_transform, as_pil_image, locate, leaves, gives_bytes,
-    fingerprint, sample_numbers, TransformedIterableDataset,
+    describe, fingerprint, sample_numbers, TransformedIterableDataset,
 )
 from .labels import targets_of, classes_of, LabelMap, LabelReport, label_report, RelabelledDataset, relabel
 from .voc import VOC_CLASSES, OBJECTS, VOCObject, read_voc_objects, choose_names, ReaderVOC, VOCClassification
@@ -84,7 +84,7 @@ from .collate import fast_collate
 from .mix_parts import rand_bbox, rand_bbox_minmax, cutmix_bbox_and_lam, check_target, mixup_target
 from .mixup import MixChoices, Mixup, MixingSwitch, FastCollateMixup
 from .samplers import SampleKey, view_keys, keys_of_images, EpochSampler, Numbering
-from .buffers import watch, BufferPool
+from .buffers import watch, end_with, BufferPool
 from .scheduled_sampler import (
     choice_probabilities, PlannedBatch, ScheduledBatchSampler,
     create_batch_schedule, ScheduledTransformDataset,
@@ -96,18 +96,20 @@ from .shared_memory import SharedMemory, pack, unpack, Slots, WorkerTraceback, p
 from .side_stream import SideStream, map_tensors, move_to_device, iterate_ahead
 from .device_cache import resize_weights, crop_batch, DeviceCache, CacheWorkers
 from .buffer_store import (
-    MAX_READERS, BufferError, DamagedBatch, seal, unseal, process_identity, parse_size,
-    BatchStore, join, leave, positions,
+    MAX_READERS, BufferError, DamagedBatch, seal, unseal, process_identity, is_running,
+    BatchStore, name_bytes, join, leave, positions, check_unused,
 )
-from .buffer_producer import Plan, socket_path, connect, drop_reader, Producer
+from .buffer_producer import Plan, socket_path, connect, Producer
+from .buffer_settings import parse_size, check_buffer_settings
 # a stream
 from .workers import Job, InlineWorkers, ThreadWorkers, check_threads
 from .processes import ProcessWorkers
 from .prefetch import resolve_device, adapt_to_chs, adapt_statistics, PrefetchLoader
 from .worker_choice import choose_workers, available_cores, measure_threads, choose_num_workers
 from .batch_loader import BatchLoader
-from .buffer_reader import numbering_of, batches_from, BufferReader
-from .buffer_status import buffer_status, format_status, fill_levels, plot_levels, remove_buffer
+from .buffer_source import numbering_of, batches_from, copy_loader, start_producer, waits_for
+from .buffer_reader import BufferReader
+from .buffer_status import buffer_status, format_status, fill_levels, plot_levels, remove_buffer, drop_reader
 from .stream_loader import StreamLoader, CollatePresent, check_ranks, create_stream_loader
 from .buffer import remove_stale, BatchBuffer
 from .loader_settings import (
@@ -144,7 +146,7 @@ __all__ = [
     'ShardSplit', 'load_info', 'find_shards', 'ReaderWds',
     'holds_tars', 'create_reader',
     'ImageDataset', 'IterableImageDataset',
-    'sample_image', 'with_image', 'apply_transform', 'as_pil_image', 'locate', 'leaves', 'gives_bytes',
+    'sample_image', 'with_image', 'apply_transform', 'as_pil_image', 'locate', 'leaves', 'gives_bytes', 'describe',
     'fingerprint', 'sample_numbers', 'TransformedIterableDataset',
     'targets_of', 'classes_of', 'LabelMap', 'LabelReport', 'label_report', 'RelabelledDataset', 'relabel',
     'VOC_CLASSES', 'OBJECTS', 'VOCObject', 'read_voc_objects', 'choose_names', 'ReaderVOC', 'VOCClassification',
@@ -176,7 +178,7 @@ __all__ = [
     'rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target', 'mixup_target',
     'MixChoices', 'Mixup', 'MixingSwitch', 'FastCollateMixup',
     'SampleKey', 'view_keys', 'keys_of_images', 'EpochSampler', 'Numbering',
-    'watch', 'BufferPool',
+    'watch', 'end_with', 'BufferPool',
     'choice_probabilities', 'PlannedBatch', 'ScheduledBatchSampler', 'create_batch_schedule',
     'ScheduledTransformDataset',
     'OrderedDistributedSampler', 'num_selected', 'repeated_order', 'RepeatAugSampler',
@@ -185,17 +187,19 @@ __all__ = [
     'SharedMemory', 'pack', 'unpack', 'Slots', 'WorkerTraceback', 'portable_error', 'raise_first',
     'SideStream', 'map_tensors', 'move_to_device', 'iterate_ahead',
     'resize_weights', 'crop_batch', 'DeviceCache', 'CacheWorkers',
-    'MAX_READERS', 'BufferError', 'DamagedBatch', 'seal', 'unseal', 'process_identity', 'parse_size', 'BatchStore',
-    'join', 'leave', 'positions',
-    'Plan', 'socket_path', 'connect', 'drop_reader', 'Producer',
+    'MAX_READERS', 'BufferError', 'DamagedBatch', 'seal', 'unseal', 'process_identity', 'is_running', 'BatchStore',
+    'name_bytes', 'join', 'leave', 'positions', 'check_unused',
+    'Plan', 'socket_path', 'connect', 'Producer',
+    'parse_size', 'check_buffer_settings',
     # a stream
     'Job', 'InlineWorkers', 'ThreadWorkers', 'check_threads',
     'ProcessWorkers',
     'resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader',
     'choose_workers', 'available_cores', 'measure_threads', 'choose_num_workers',
     'BatchLoader',
-    'numbering_of', 'batches_from', 'BufferReader',
-    'buffer_status', 'format_status', 'fill_levels', 'plot_levels', 'remove_buffer',
+    'numbering_of', 'batches_from', 'copy_loader', 'start_producer', 'waits_for',
+    'BufferReader',
+    'buffer_status', 'format_status', 'fill_levels', 'plot_levels', 'remove_buffer', 'drop_reader',
     'StreamLoader', 'CollatePresent', 'check_ranks', 'create_stream_loader',
     'remove_stale', 'BatchBuffer',
     'parts_of', 'check_batching', 'check_values', 'check_recipe', 'num_channels', 'statistics_of', 'refuse_together',

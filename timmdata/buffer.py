@@ -5,13 +5,11 @@
 # %% auto #0
 __all__ = ['remove_stale', 'BatchBuffer']
 
-# %% ../nbs/45_buffer.ipynb #43a0df5e
-import contextlib
+# %% ../nbs/45_buffer.ipynb #52ff2b65
 import os
 import shutil
 import tempfile
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +20,11 @@ from .batches import HostBatch, Replay
 from .buffer_producer import socket_path
 from .buffer_reader import BufferReader
 from .buffer_status import buffer_status
-from .buffer_store import BufferError, process_identity, seal, unseal
+from .buffer_store import BufferError, is_running, process_identity, seal, unseal
+from .buffers import end_with
 from .side_stream import map_tensors
 
-# %% ../nbs/45_buffer.ipynb #141d905a
+# %% ../nbs/45_buffer.ipynb #1330fb40
 def _base() -> Path:
     "Where buffers without a directory are."
     folder = Path('/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir(), f'timmdata-{os.getuid()}')
@@ -37,8 +36,7 @@ def remove_stale() -> list[Path]:   # what was removed
     "Remove buffers without a directory whose programs are gone."
     stale = []
     for folder in _base().glob('run-*-*-*'):
-        owner = tuple(map(int, folder.name.split('-')[1:3]))
-        if process_identity(owner[0]) != owner: stale.append(folder)
+        if not is_running([int(part) for part in folder.name.split('-')[1:3]]): stale.append(folder)
     for folder in stale: _remove(folder)
     return stale
 
@@ -52,7 +50,7 @@ def _own_directory() -> Path:
     pid, started = process_identity()
     return Path(tempfile.mkdtemp(prefix=f'run-{pid}-{started}-', dir=_base()))
 
-# %% ../nbs/45_buffer.ipynb #2ce9b81d
+# %% ../nbs/45_buffer.ipynb #72d6f382
 class _Setup(BufferReader):
     "What training scripts ask a loader for."
 
@@ -77,7 +75,7 @@ class _Setup(BufferReader):
         if self.directory is None:
             remove_stale()
             self.directory = _own_directory()
-            weakref.finalize(self, _remove, self.directory)
+            end_with(self, _remove, self.directory)
         super()._open()
 
     def set_epoch(self,
@@ -133,7 +131,7 @@ class _Resuming(_Setup):
         "Make a batch or a sample again, as `BatchLoader` does."
         return self.loader.replay(epoch, batch, index)
 
-# %% ../nbs/45_buffer.ipynb #54ee87ee
+# %% ../nbs/45_buffer.ipynb #ba7296b6
 class _Delivering(_Resuming):
     "One pass over the data after the other."
 
@@ -148,9 +146,10 @@ class _Delivering(_Resuming):
     def _deliver(self, epoch: int, start: int) -> Iterator[HostBatch]:
         numbering = self.numbering
         first, stop = numbering.count(epoch, start), numbering.repeats * numbering.first(epoch + 1)
-        if first < stop and numbering.standing(first) != (epoch, start): raise BufferError(
-            f'position {start} of epoch {epoch} is between two batches of the buffer in {self.directory}, '
-            'which was made by other ranks: give another directory')
+        is_there = (epoch, start) >= (numbering.epoch, numbering.start)
+        if not is_there or first < stop and numbering.standing(first) != (epoch, start): raise BufferError(
+            f'position {start} of epoch {epoch} is {"between two" if is_there else "before the first"} of the batches '
+            f'of the buffer in {self.directory}, which was made by other ranks: give another directory')
         if self._used() != first: self._use(first)   # another place than where it stood
         for count in range(first, stop):
             number, repeat = numbering.delivery(count)
@@ -172,10 +171,9 @@ class _Delivering(_Resuming):
     def _use(self, count: int):
         self._used()   # or it was dropped
         self._mine['acked'][0], self._mine['seen'][0] = seal(count), time.time()
-        with self._lock, contextlib.suppress(OSError):
-            if self._connection is not None: self._connection.send(('used', count))
+        self._tell('used', count)
 
-# %% ../nbs/45_buffer.ipynb #678c8577
+# %% ../nbs/45_buffer.ipynb #f93017a2
 class BatchBuffer(_Delivering):
     "A loader's batches, made ahead and kept in a store; iterated like the loader."
 
@@ -197,4 +195,10 @@ class BatchBuffer(_Delivering):
 
     def ack(self):
         "The batch that was delivered last was used, such as after the optimizer's step."
+        if self._progress is None: raise BufferError('ack() is for a batch that was delivered, and none was yet')
         self.acknowledge(*self._progress)
+
+    def __repr__(self) -> str:
+        num_slots = self.store.num_slots if self.store is not None else self.batches or 256
+        room = f'{num_slots:,} batches' if self.store is not None or self.capacity is None else self.capacity
+        return f'BatchBuffer({room} {"of this program" if self._is_own else "in a directory"}, {self.loader!r})'

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['demo', 'show', 'bench', 'doctor', 'status', 'drop', 'main']
 
-# %% ../nbs/52_cli.ipynb #25ac56d2
+# %% ../nbs/52_cli.ipynb #913e0d89
 import argparse
 import inspect
 import sys
@@ -17,8 +17,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from .bench import bench_loader, format_result, plot_results
-from .buffer_producer import drop_reader
-from .buffer_status import buffer_status, format_status, plot_levels, remove_buffer
+from .buffer_status import buffer_status, drop_reader, format_status, plot_levels, remove_buffer
 from .buffer_store import BatchStore
 from .dataset import ImageDataset
 from .doctor import diagnose, format_diagnosis
