@@ -171,10 +171,10 @@ def wait_until(condition, message, seconds=15):
 
 def nothing_is_left():
     "A generator for a fixture: the test ends with the processes and threads that it began with."
-    threads = set(threading.enumerate())
+    before, threads = set(children()), set(threading.enumerate())   # another file's browser may be there
     yield
-    if children() or not set(threading.enumerate()) <= threads: gc.collect()
-    wait_until(lambda: not children(), 'child processes are left')
+    if not (set(children()) <= before and set(threading.enumerate()) <= threads): gc.collect()
+    wait_until(lambda: set(children()) <= before, 'child processes are left')
     wait_until(lambda: set(threading.enumerate()) <= threads, 'threads are left')
 
 

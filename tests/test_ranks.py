@@ -75,7 +75,7 @@ def ranks(shards, tmp_path_factory) -> list[dict]:
     "What both have seen; one run for all tests, because starting it takes seconds."
     folder = tmp_path_factory.mktemp('ranks')
     words = f'{str(shards)!r}, {str(folder/"init")!r}, {str(folder/"rank")!r}'
-    runs = [program(f'run_stream_rank({rank}, {words})', 'from test_stream_ranks import run_stream_rank') for rank in (0, 1)]
+    runs = [program(f'run_stream_rank({rank}, {words})', 'from test_ranks import run_stream_rank') for rank in (0, 1)]
     for run in runs:
         code, _, errors = run.end(80)
         assert code == 0, errors
