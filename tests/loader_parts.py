@@ -151,9 +151,9 @@ def run_rank(rank: int, init_file: str, out: str, cases: list):
 # ---- what every test begins and ends with
 
 def children() -> list:
-    "Live child processes, without Python's own that serve all (the resource tracker, the fork server) and `program`'s."
+    "Live child processes, without those that serve all: Python's resource tracker and fork server, `program`'s, a browser."
     found = [p for p in psutil.Process().children(recursive=True) if is_alive(p)]
-    servers = ('resource_tracker', 'forkserver', 'import loader_parts')
+    servers = ('resource_tracker', 'forkserver', 'import loader_parts', 'chrom', 'playwright')
     return [p for p in found if not any(word in ' '.join(p.cmdline()) for word in servers)]
 
 
@@ -171,10 +171,10 @@ def wait_until(condition, message, seconds=15):
 
 def nothing_is_left():
     "A generator for a fixture: the test ends with the processes and threads that it began with."
-    before, threads = set(children()), set(threading.enumerate())   # another file's browser may be there
+    threads = set(threading.enumerate())
     yield
-    if not (set(children()) <= before and set(threading.enumerate()) <= threads): gc.collect()
-    wait_until(lambda: set(children()) <= before, 'child processes are left')
+    if children() or not set(threading.enumerate()) <= threads: gc.collect()
+    wait_until(lambda: not children(), 'child processes are left')
     wait_until(lambda: set(threading.enumerate()) <= threads, 'threads are left')
 
 

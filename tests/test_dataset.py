@@ -273,6 +273,18 @@ def test_ledger_warns_once_a_file_and_survives_pickling(tmp_path):
     assert '1.jpg (index 1) is skipped' in str(caught[0].message) and copy.bad_samples == dataset.bad_samples
 
 
+def test_half_a_line_that_another_process_writes_is_passed_over():
+    ledger = BadSampleLedger()
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        ledger.append(BadSample(3, 'a.jpg', 'cause', None))
+        with open(ledger.path, 'ab') as file: file.write(b'[4, "b.j')
+        assert [sample.index for sample in ledger.records()] == [3]
+        with open(ledger.path, 'ab') as file: file.write(b'pg", "cause", null]\n')
+        ledger.append(BadSample(5, 'c.jpg', 'cause', None))
+    assert [sample.index for sample in ledger.records()] == [3, 4, 5]
+
+
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='needs fork')
 def test_ledger_keeps_whole_lines_when_many_write():
     ledger, processes = BadSampleLedger(), []
