@@ -28,7 +28,7 @@ def is_system_error(
     "Whether the machine is at fault: no memory, too many open files, a failing disk. Such an error is never skipped."
     return isinstance(error, MemoryError) or getattr(error, 'errno', None) in _SYSTEM_ERRNOS
 
-# %% ../nbs/05_bad_samples.ipynb #c54a7936
+# %% ../nbs/05_bad_samples.ipynb #f95d451e
 class BadSample(NamedTuple):
     "One line of the ledger."
     index: int   # of the sample that could not be read
@@ -67,7 +67,6 @@ class BadSampleLedger:
     def records(self) -> list[BadSample]:
         "All bad samples so far, by index."
         if not os.path.exists(self.path): return []
-        with open(self.path, 'rb') as file: *lines, _ = file.read().split(b'\n')   # what another is writing is no line yet
-        samples = [BadSample(*json.loads(line)) for line in lines]
-        rows = {sample.index: sample for sample in samples}
+        with open(self.path, 'rb') as file: *lines, _ = file.read().split(b'\n')   # the last one is not written yet
+        rows = {sample.index: sample for sample in (BadSample(*json.loads(line)) for line in lines)}
         return [rows[index] for index in sorted(rows)]
