@@ -97,7 +97,7 @@ def gives_bytes(
     return (isinstance(dataset, ImageDataset) and type(dataset).__getitem__ is ImageDataset.__getitem__
             and dataset.transform is None and not dataset.load_bytes)
 
-# %% ../nbs/16_any_dataset.ipynb #526567b3
+# %% ../nbs/16_any_dataset.ipynb #95ab52d6
 _ADDRESS = re.compile(r' at 0x[0-9a-fA-F]+')
 _BARE = object.__repr__, torch.nn.Module.__repr__, partial.__repr__, MethodType.__repr__   # do not say what is inside
 _PASSING = ('epoch', 'start', 'rank', 'generator')   # attributes that change while a run goes on, or from rank to rank
@@ -116,7 +116,8 @@ def describe(
         inside = [f'{code.co_code.hex()} {code.co_names} {_ADDRESS.sub("", repr(code.co_consts))}',
                   *(describe(part, depth - 1) for part in (value.__defaults__, *inner) if depth)]
         text = f'{value.__qualname__} {_short(" ".join(inside))}'
-    elif isinstance(value, (list, tuple)) and depth: text = f'[{", ".join(describe(v, depth - 1) for v in value)}]'
+    elif isinstance(value, (list, tuple)) and depth and len(value) <= 100:   # of a million indexes, `repr` is quicker
+        text = f'[{", ".join(describe(v, depth - 1) for v in value)}]'
     else:
         text = _ADDRESS.sub('', repr(value))
         is_bare = type(value).__repr__ in _BARE
