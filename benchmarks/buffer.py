@@ -21,11 +21,11 @@ from pprint import pformat
 import torch
 
 from timmdata.bench import spread
-from timmdata.buffer_status import fill_levels
-from timmdata.dataset import ImageDataset
+from timmdata.buffer.status import fill_levels
+from timmdata.core.demo_data import get_samples
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.machine import describe_machine, format_machine
-from timmdata.samples import get_samples
 
 BATCH, STEP, SPARE = 8, 0.6, 1.1   # images; a step and, with its share of the pauses, a step ÷ the time of making a batch
 EXPENSIVE = dict(backend='pillow', interpolation='bicubic', color_jitter_mode='exact', gaussian_blur_prob=0.5)

@@ -20,10 +20,10 @@ from side_by_side import take_turns
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
-from timmdata.dataset import ImageDataset
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.machine import cpu_seconds, describe_machine
-from timmdata.readers import find_splits
+from timmdata.readers.folder import find_splits
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)   # of CIFAR-10's training pixels
 

@@ -19,11 +19,11 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 from torchvision.transforms import v2
 
 from timmdata.bench import spread
-from timmdata.dataset import ImageDataset
+from timmdata.core.demo_data import get_samples
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.doctor import race
 from timmdata.loader import create_loader
 from timmdata.machine import describe_machine
-from timmdata.samples import get_samples
 from timmdata.scratch import NaiveDataLoader, RandomOrder, WorkerDataLoader
 
 SIZE, BATCH = 224, 32

@@ -8,7 +8,7 @@ import argparse
 import textwrap
 
 from timmdata.bench import bench_loader
-from timmdata.dataset import ImageDataset
+from timmdata.datasets.image_dataset import ImageDataset
 
 WORKS = {
     'train: crop, flip': dict(is_training=True, color_jitter=None),

@@ -12,7 +12,7 @@ import statistics
 import torch
 
 from timmdata.bench import spread
-from timmdata.dataset import ImageDataset
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.doctor import race
 from timmdata.loader import create_loader
 from timmdata.machine import describe_machine

@@ -33,6 +33,11 @@ def settings() -> dict:
     return dict(config['DEFAULT'])
 
 
+def module_path(module: str) -> str:
+    "The file of a module, such as `readers.tar`, from the root of the repository."
+    return f"{settings()['lib_path']}/{module.replace('.', '/')}.py"
+
+
 @lru_cache(None)
 def package() -> Package:
     "The package's definitions."
@@ -235,7 +240,7 @@ class Writer:
         anchors = ''.join(f'<span id="{c}"></span>' for c in constants if not c.startswith('_'))
         if not names: return [f'{anchors}\n\n{fenced}' if anchors else fenced]
         line = package().find(names[0], self.page.module)
-        where = self.repository(f"{settings()['lib_path']}/{self.page.module}.py") + (f'#L{line.line}' if line else '')
+        where = self.repository(module_path(self.page.module)) + (f'#L{line.line}' if line else '')
         label = 'Source' if any(not n.startswith('_') for n in names) else 'Source of ' + ', '.join(
             f'<code>{n}</code>' for n in names)
         # the code is part of the story; what would fill more than a screen is folded
@@ -250,7 +255,7 @@ class Writer:
         name = s['git_url'].split('github.com/')[-1]
         colab = f"https://colab.research.google.com/github/{name}/blob/{s['branch']}/{path}"
         links = [f'[Open in Colab]({colab})', f'[Notebook]({self.repository(path)})']
-        if self.page.module: links.append(f"[Module]({self.repository(s['lib_path'] + f'/{self.page.module}.py')})")
+        if self.page.module: links.append(f'[Module]({self.repository(module_path(self.page.module))})')
         subtitle = '{.subtitle}\n' + self.inline(front['description']) + '\n\n' if front.get('description') else ''
         return f"# {front.get('title') or self.page.title}\n\n{subtitle}{{.page-links}}\n" + ' '.join(links)
 
@@ -325,22 +330,24 @@ def shown_name(cell) -> str | None:
 
 # the pages that no notebook gives
 def read_toc(path: Path) -> tuple[list[str], dict[str, str]]:
-    "The order of the guides and the names of the layers, from toc.txt."
+    "The order of the guides and the sentences of the packages, from toc.txt."
     lines = [o for o in path.read_text(encoding='utf-8').splitlines() if o.strip() and not o.startswith('#')]
     toc = {k.strip(): v.strip() for k, v in (o.split(':', 1) for o in lines)}
     return toc.pop('guides', '').split(), toc
 
 
 def sections(pages: dict[str, Page], toc: Path) -> list[tuple[str, list[Page]]]:
-    "The sidebar: (caption, pages), guides first, then the layers."
-    order, layers = read_toc(toc)
-    rank = lambda p: (order.index(p.path.stem) if p.path.stem in order else len(order), p.path.name)   # noqa: E731
-    found = [('Guides', sorted((p for p in pages.values() if p.path.parts[0] == 'guides'), key=rank))]
-    top = [p for p in pages.values() if len(p.path.parts) == 1 and p.name != 'index']
-    for tens, caption in layers.items():
-        found.append((caption, [p for p in top if p.number and str(int(p.number) // 10) == tens]))
-    done = {id(p) for _, group in found for p in group}
-    found.append(('More', [p for p in pages.values() if id(p) not in done and p.name != 'index']))
+    "The sidebar: (caption, pages), guides first, then the packages in the order in which a sample passes them."
+    order, packages = read_toc(toc)
+    by_folder = {}
+    for page in pages.values():
+        if page.name != 'index': by_folder.setdefault(page.path.parent.as_posix(), []).append(page)
+    guides = by_folder.pop('guides', [])
+    guides.sort(key=lambda page: (order.index(page.path.stem) if page.path.stem in order else len(order), page.path.name))
+    unknown = by_folder.keys() - packages.keys() - {'.'}
+    if unknown: raise ValueError(f'{toc.name} has no line for {", ".join(sorted(unknown))}')
+    found = [('Guides', guides), *((f'{name} · {packages[name]}', by_folder.get(name, [])) for name in packages)]
+    found.append(('The loader and its tools', by_folder.get('.', [])))
     return [(caption, group) for caption, group in found if group]
 
 

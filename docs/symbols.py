@@ -139,10 +139,10 @@ def _names(tree) -> list[str]:
     return found
 
 
-def read_module(path: Path, classes: dict | None = None) -> dict[str, Symbol]:
-    "All named definitions of one module, in order."
+def read_module(path: Path, module: str, classes: dict | None = None) -> dict[str, Symbol]:
+    "All named definitions of one module, such as `readers.tar`, in order."
     source = path.read_text(encoding='utf-8')
-    tree, comments, module = ast.parse(source), _comments(source), path.stem
+    tree, comments = ast.parse(source), _comments(source)
     public, found, classes = _names(tree), {}, {} if classes is None else classes
 
     def add(name, kind, node, **kw):
@@ -179,9 +179,10 @@ class Package:
 
     def find(self, name: str, module: str | None = None) -> Symbol | None:
         "The symbol called `name` (optionally qualified by module) as seen from `module`; public ones first."
-        parts = name.removeprefix('timmdata.').split('.')
-        if parts[0] in self.modules and len(parts) > 1: return self.modules[parts[0]].get('.'.join(parts[1:]))
-        name = '.'.join(parts)
+        name = name.removeprefix('timmdata.')
+        parts = name.split('.')
+        for k in range(len(parts) - 1, 0, -1):
+            if (qualifier := '.'.join(parts[:k])) in self.modules: return self.modules[qualifier].get('.'.join(parts[k:]))
         if name in self.modules.get(module, {}): return self.modules[module][name]
         return next((o[name] for o in self.modules.values() if name in o and o[name].public), None)
 
@@ -200,10 +201,11 @@ class Package:
 
 def read_package(path: Path) -> Package:
     "Read every module under `path`; `exported` is `__all__` of its `__init__`, or every public name where it has none."
-    files = [p for p in sorted(path.glob('*.py')) if not p.name.startswith('_')]
+    files = {'.'.join(p.relative_to(path).with_suffix('').parts): p for p in sorted(path.rglob('*.py'))
+             if not p.name.startswith('_')}
     classes = {}
     for _ in range(2):   # twice: a base class may be in a file that is read later
-        modules = {p.stem: read_module(p, classes) for p in files}
+        modules = {name: read_module(p, name, classes) for name, p in files.items()}
     exported = _names(ast.parse((path/'__init__.py').read_text(encoding='utf-8')))
     public = [n for o in modules.values() for n, s in o.items() if s.public and '.' not in n]
     return Package(modules, exported or public)

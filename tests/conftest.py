@@ -19,7 +19,7 @@ def cache(tmp_path_factory) -> Path:
 @pytest.fixture(scope='session')
 def samples(cache) -> Path:
     "The sample photographs: train/, val/, oddities/."
-    from timmdata.samples import get_samples
+    from timmdata.core.demo_data import get_samples
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('TIMMDATA_CACHE', str(cache))
         return get_samples()

@@ -19,7 +19,7 @@ import psutil
 import torch
 from PIL import Image
 
-from timmdata.readers import ReaderImageFolder
+from timmdata.readers.folder import ReaderImageFolder
 
 
 class Coded(torch.utils.data.Dataset):

@@ -1,17 +1,17 @@
 "What may import what, what `timmdata` offers, and that the code is lint-free."
 import ast
-import importlib
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 from notebooks import read_settings
 from synthetic import ROOT
 
-# modules whose names stay in the module, and single names that do; say why beside each
-OWN_NAMES_ONLY = {'cli', 'machine', 'stages', 'bench', 'doctor', 'scratch'}   # tools: `timmdata bench`, `timmdata.bench.…`
-NOT_AT_TOP = set()
+# a package imports only from packages before it; the modules beside the packages come after all of them, in this order
+PACKAGES = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer']
+TOP_MODULES = ['loader_settings', 'loader', 'recipes', 'visualize', 'replay', 'machine', 'stages', 'bench', 'doctor', 'cli', 'scratch']
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
          'webdataset', 'datasets', 'tensorflow',
@@ -20,63 +20,82 @@ HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 
 OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
             'tensorflow_datasets'}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
-NOTEBOOK = re.compile(r'File to edit: \.\./nbs/(\S+)\.ipynb')
 
 
-def modules() -> dict[str, str]:
-    "The generated modules of the package: name -> source."
-    sources = {p.stem: p.read_text(encoding='utf-8') for p in sorted((ROOT/'timmdata').glob('*.py'))}
-    return {name: text for name, text in sources.items() if not name.startswith('_')}
-
-
-def number(source: str) -> str:
-    "The number of the notebook that a module was generated from."
-    return NOTEBOOK.search(source)[1][:2]
-
-
-def imported(source: str) -> list[tuple[str, list[str]]]:
-    "All imports of a module, wherever they stand: dotted module (relative ones with their dots) and the names."
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import): found += [(a.name, []) for a in node.names]
-        if isinstance(node, ast.ImportFrom):
-            found.append(('.' * node.level + (node.module or ''), [a.name for a in node.names]))
+def modules(base=ROOT/'timmdata') -> dict[str, str]:
+    "The modules of the package: dotted name -> source; a package's own file has the package's name."
+    found = {}
+    for path in sorted(base.rglob('*.py')):
+        parts = path.relative_to(base).with_suffix('').parts
+        if parts[-1] == '__init__': parts = parts[:-1]
+        if parts and not parts[-1].startswith('_'): found['.'.join(parts)] = path.read_text(encoding='utf-8')
     return found
 
 
-def import_problems(sources: dict[str, str]) -> list[str]:
-    "Imports that go up or sideways, that take everything, or that go through the package's own front door."
-    problems = []
+def imported(name: str, source: str, packages=PACKAGES) -> list[tuple[str, list[str]]]:
+    "All imports of a module, wherever they stand: absolute dotted module and the names."
+    found, here = [], ['timmdata', *name.split('.')]
+    if name not in packages: here.pop()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import): found += [(a.name, []) for a in node.names]
+        if isinstance(node, ast.ImportFrom):
+            base = here[:len(here) - node.level + 1] if node.level else []
+            found.append(('.'.join([*base, *filter(None, [node.module])]), [a.name for a in node.names]))
+    return found
+
+
+def edges(sources: dict[str, str]) -> list[tuple[str, str]]:
+    "Which module of the package imports which."
+    found = []
     for name, source in sources.items():
-        for module, names in imported(source):
-            if '*' in names: problems.append(f'{name}: star import from {module}')
-            if not (module.startswith('.') or module.split('.')[0] == 'timmdata'): continue
-            inner = re.sub(r'^(timmdata)?\.?', '', module)
-            for target in [inner.split('.')[0]] if inner else names or ['']:
-                if target not in sources: problems.append(f'{name}: imports {target or "timmdata"}, which is no module')
-                elif number(sources[target]) >= number(source):
-                    problems.append(f'{name} ({number(source)}) imports {target} ({number(sources[target])})')
+        for module, names in imported(name, source):
+            if module.split('.')[0] != 'timmdata': continue
+            inner = module.removeprefix('timmdata').lstrip('.')
+            submodules = [n for n in names if f'{inner}.{n}'.lstrip('.') in sources]
+            found += [(name, f'{inner}.{n}'.lstrip('.')) for n in submodules]
+            if set(names) - set(submodules) or not names: found.append((name, inner))
+    return found
+
+
+def rank(name: str) -> int:
+    "How far a module is from the start of the way of a sample."
+    package = name.split('.')[0]
+    order = PACKAGES + TOP_MODULES
+    return order.index(package) if package in order else -1
+
+
+def import_problems(sources: dict[str, str]) -> list[str]:
+    "Imports that go up, in a circle, that take everything, or that go through a front door."
+    problems = [f'{name}: star import from {module}' for name, source in sources.items()
+                for module, names in imported(name, source) if '*' in names]
+    graph = {}
+    for name, target in edges(sources):
+        if rank(name) < 0: problems.append(f'{name} is in no package that this test knows')
+        elif target not in sources: problems.append(f'{name} imports {target or "timmdata"}, which is no module')
+        elif rank(target) > rank(name): problems.append(f'{name} imports {target}, which comes after it')
+        elif target in PACKAGES and name not in PACKAGES: problems.append(f'{name} imports from the front door of {target}')
+        graph.setdefault(name, set()).add(target)
+    try: list(TopologicalSorter(graph).static_order())
+    except CycleError as error: problems.append(f'a circle: {" -> ".join(error.args[1])}')
     return problems
 
 
-def test_imports_go_downwards():
+def test_imports_go_one_way():
     assert not import_problems(modules())
 
 
 @pytest.mark.parametrize('line, message', [
-    ('from .high import x', 'low (00) imports high (41)'),
-    ('from timmdata.high import x', 'low (00) imports high (41)'),
-    ('import timmdata.high', 'low (00) imports high (41)'),
-    ('from . import high', 'low (00) imports high (41)'),
-    ('def f():\n    from .high import x', 'low (00) imports high (41)'),
-    ('from .low import x', 'low (00) imports low (00)'),
+    ('from ..workers.high import x', 'core.low imports workers.high, which comes after it'),
+    ('from timmdata.workers.high import x', 'which comes after it'),
+    ('import timmdata.workers.high', 'which comes after it'),
+    ('from ..workers import high', 'which comes after it'),
+    ('def f():\n    from ..workers.high import x', 'which comes after it'),
+    ('from .other import x', 'a circle'),
     ('from os import *', 'star import from os'),
-    ('from timmdata import create_loader', 'create_loader, which is no module'),
-    ('import timmdata', 'timmdata, which is no module'),
+    ('from timmdata import create_loader', 'timmdata, which is no module'),
 ])
 def test_import_problems_are_found(line, message):
-    header = '# AUTOGENERATED! DO NOT EDIT! File to edit: ../nbs/{}.ipynb.\n'
-    sources = {'low': header.format('00_low') + line, 'high': header.format('41_high') + 'from .low import x'}
+    sources = {'core.low': line, 'core.other': 'from .low import y', 'workers.high': ''}
     problems = import_problems(sources)
     assert len(problems) == 1 and message in problems[0], problems
 
@@ -92,7 +111,7 @@ def loaded_by(code: str) -> set[str]:
 def test_import_is_light():
     loaded = loaded_by('import timmdata')
     assert 'timmdata' in loaded and not HEAVY & loaded
-    used = {module.split('.')[0] for source in modules().values() for module, _ in imported(source)}
+    used = {module.split('.')[0] for name, source in modules().items() for module, _ in imported(name, source)}
     assert 'fastcore' in used or 'fastcore' not in loaded
 
 
@@ -102,7 +121,7 @@ def test_heavy_import_is_seen():
 
 def third_party(sources: dict[str, str]) -> set[str]:
     "Distributions that a package imports."
-    names = {module.split('.')[0] for source in sources.values() for module, _ in imported(source) if module[0] != '.'}
+    names = {module.split('.')[0] for name, source in sources.items() for module, _ in imported(name, source)}
     names -= OPTIONAL | sys.stdlib_module_names | {'timmdata'}
     return {DISTRIBUTIONS.get(name, name) for name in names}
 
@@ -116,43 +135,14 @@ def test_third_party_sees_lazy_imports():
     assert third_party({'a': 'import os.path\nfrom .b import c\ndef f():\n    from PIL import Image'}) == {'pillow'}
 
 
-def offer_problems(offered: list[str], layers: list[tuple[str, list[str]]], kept: set[str] = frozenset()) -> list[str]:
-    "How `offered` (`timmdata.__all__`) differs from the modules' own names in layer order; `kept` stay where they are."
-    place = {name: i for i, (_, names) in enumerate(layers) for name in names}
-    problems = [f'{module}.{name} is not in timmdata.__all__' for module, names in layers for name in names
-                if name not in offered and name not in kept and module not in OWN_NAMES_ONLY]
-    problems += [f'{name} is in timmdata.__all__, but no module exports it' for name in offered if name not in place]
-    problems += [f'{name} is in timmdata.__all__ twice' for name in sorted(set(offered)) if offered.count(name) > 1]
-    problems += [f'{name} is in timmdata.__all__ and in NOT_AT_TOP' for name in offered if name in kept]
-    places = [place[name] for name in offered if name in place]
-    problems += [f'{name} is listed after a module of a higher number' for name, at, before
-                 in zip([n for n in offered if n in place][1:], places[1:], places, strict=False) if at < before]
-    return problems
+def test_top_level_is_a_chosen_list():
+    import timm.data
 
-
-def test_top_level_offers_all_public_names_in_layer_order():
     import timmdata
-    by_number = sorted(modules(), key=lambda name: number(modules()[name]))
-    loaded = [(name, importlib.import_module(f'timmdata.{name}')) for name in by_number]
-    layers = [(name, list(module.__all__)) for name, module in loaded]
-    assert not offer_problems(list(timmdata.__all__), layers, NOT_AT_TOP)
-    for _, module in loaded:
-        for name in set(module.__all__) & set(timmdata.__all__):
-            assert getattr(timmdata, name) is getattr(module, name), name
-
-
-@pytest.mark.parametrize('offered, message', [
-    (['a', 'b'], 'high.c is not in'),
-    (['a', 'b', 'c', 'd'], 'no module exports it'),
-    (['a', 'b', 'c', 'c'], 'twice'),
-    (['a', 'c', 'b'], 'b is listed after'),
-    (['a', 'b', 'c', 'kept'], 'NOT_AT_TOP'),
-])
-def test_offer_problems_are_found(offered, message):
-    layers = [('low', ['a', 'b']), ('high', ['c', 'kept']), ('cli', ['main'])]
-    assert offer_problems(['a', 'b', 'c'], layers, {'kept'}) == []
-    problems = offer_problems(offered, layers, {'kept'})
-    assert len(problems) == 1 and message in problems[0], problems
+    assert len(timmdata.__all__) == len(set(timmdata.__all__))
+    timms = set(vars(timm.data)) & set(timmdata.__all__)
+    assert len(set(timmdata.__all__) - timms) <= 24   # what users of this library type; all else is in its package
+    for name in timmdata.__all__: assert getattr(timmdata, name) is not None
 
 
 def test_versions_agree():

@@ -17,12 +17,12 @@ from timm.data import ImageDataset as TimmImageDataset
 from timm.data.readers.reader_image_in_tar import ReaderImageInTar
 from timm.data.readers.reader_image_tar import ReaderImageTar as TimmReaderImageTar
 
-import timmdata.tar_reader as tar_reader
+import timmdata.readers.tar as tar_reader
 from timmdata import LabelMap, create_loader, relabel
-from timmdata.dataset import ImageDataset
-from timmdata.reader_factory import create_reader, holds_tars
-from timmdata.readers import ReaderImageFolder
-from timmdata.tar_reader import ReaderImageTar, choose_folders, list_tar, scan_tars_with_index
+from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.readers.factory import create_reader, holds_tars
+from timmdata.readers.folder import ReaderImageFolder
+from timmdata.readers.tar import ReaderImageTar, choose_folders, list_tar, scan_tars_with_index
 
 pytestmark = pytest.mark.timeout(60)
 NAMES = ('n10/b_2.jpg', 'n10/b_10.jpg', 'n9/A.JPEG', 'n9/a.png', 'N11/deep/x/1.jpg', 'n9/notes.txt', 'n9/é ü.jpg')

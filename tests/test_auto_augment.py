@@ -18,9 +18,18 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import TrivialAugmentWide as TorchvisionTrivialAugmentWide
 from torchvision.transforms.autoaugment import _apply_op
 
-from timmdata import augmix, auto_augment, image_ops, pixel_ops
-from timmdata.augmix import AugMix, AugMixAugment, augment_and_mix_transform, augmix_ops, create_augmix
-from timmdata.auto_augment import (
+from timmdata.core.rng import KeyedRandom
+from timmdata.transforms import augmix, auto_augment
+from timmdata.transforms import ops as pixel_ops
+from timmdata.transforms import policy as image_ops
+from timmdata.transforms.augmix import (
+    AugMix,
+    AugMixAugment,
+    augment_and_mix_transform,
+    augmix_ops,
+    create_augmix,
+)
+from timmdata.transforms.auto_augment import (
     AutoAugment,
     RandAugment,
     ThreeAugment,
@@ -31,9 +40,8 @@ from timmdata.auto_augment import (
     rand_augment_ops,
     rand_augment_transform,
 )
-from timmdata.image_ops import AugmentOp, DrawnOp, apply_ops
-from timmdata.pixel_ops import OPERATIONS
-from timmdata.seeding import KeyedRandom
+from timmdata.transforms.ops import OPERATIONS
+from timmdata.transforms.policy import AugmentOp, DrawnOp, apply_ops
 
 pytestmark = pytest.mark.timeout(120)
 FILL = (124, 116, 104)

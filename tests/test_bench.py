@@ -10,7 +10,7 @@ import torch
 
 from timmdata.bench import BenchResult, bench_loader
 from timmdata.cli import main
-from timmdata.dataset import ImageDataset
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.doctor import Diagnosis, Trial, diagnose, find_limit
 from timmdata.machine import cpu_seconds, memory_bytes, process_tree
 from timmdata.stages import StageClock

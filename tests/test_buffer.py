@@ -23,20 +23,15 @@ import pytest
 import torch
 from loader_parts import Coded, children, nothing_is_left, program, wait_until
 
-from timmdata import (
-    BatchBuffer,
-    BatchLoader,
-    BatchMaker,
-    BatchStore,
-    BufferError,
-    EpochSampler,
-    buffer_status,
-    create_loader,
-    drop_reader,
-    remove_buffer,
-    socket_path,
-)
+from timmdata import BatchBuffer, create_loader
+from timmdata.buffer import status as buffer_status
+from timmdata.buffer.producer import socket_path
+from timmdata.buffer.status import drop_reader, remove_buffer
+from timmdata.buffer.store import BatchBufferError, BatchStore
 from timmdata.cli import main
+from timmdata.loaders.batch_loader import BatchLoader
+from timmdata.pipeline.fetch import BatchBuilder
+from timmdata.samplers.epoch import EpochSampler
 
 pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
@@ -44,8 +39,8 @@ MAKE = '''
 def make_loader(num=50, batch_size=4, **kwargs):
     from torchvision.transforms.v2.functional import pil_to_tensor
     dataset = Coded(num)
-    maker = BatchMaker(dataset, 7, transform=Pixels(), size=(40, 40))
-    return BatchLoader(maker, EpochSampler(dataset, seed=7), batch_size, num_workers=0, **kwargs)
+    builder = BatchBuilder(dataset, 7, transform=Pixels(), size=(40, 40))
+    return BatchLoader(builder, EpochSampler(dataset, seed=7), batch_size, num_workers=0, **kwargs)
 
 class Pixels:
     "Noise that follows from the sample, large enough for a slot; no global generator, which a producer thread would share."
@@ -220,7 +215,7 @@ def test_damaged_position_is_an_error(tmp_path):
     values(buffer, 5)
     buffer.close()
     buffer.store.readers['acked'][0] ^= 1 << 18
-    with pytest.raises(BufferError, match='control file of the buffer is damaged'): buffered(tmp_path)
+    with pytest.raises(BatchBufferError, match='control file of the buffer is damaged'): buffered(tmp_path)
 
 
 @pytest.mark.parametrize('what', ['truncated', 'removed', 'directory removed'])
@@ -231,26 +226,26 @@ def test_files_that_go_are_an_error(tmp_path, what):
     if what == 'truncated': os.truncate(tmp_path/'buffer/slots', 100)
     elif what == 'removed': (tmp_path/'buffer/slots').unlink()
     else: shutil.rmtree(tmp_path/'buffer')
-    with pytest.raises(BufferError, match='was cut short' if what == 'truncated' else 'was removed'): values(buffer, 30)
+    with pytest.raises(BatchBufferError, match='was cut short' if what == 'truncated' else 'was removed'): values(buffer, 30)
     buffer.close()
     if what != 'directory removed':
-        with pytest.raises((BufferError, FileNotFoundError)): buffered(tmp_path)
+        with pytest.raises((BatchBufferError, FileNotFoundError)): buffered(tmp_path)
 
 
 def test_no_room(tmp_path, monkeypatch):
     "Refused before anything is written, with what would fit; a disk that fills up at this moment, too."
-    with pytest.raises(BufferError, match=r'do not fit in .* batches of 0.1 MB would'): buffered(tmp_path, batches=10**9)
+    with pytest.raises(BatchBufferError, match=r'do not fit in .* batches of 0.1 MB would'): buffered(tmp_path, batches=10**9)
     assert not list((tmp_path/'buffer').glob('slots'))
     def full(*args): raise OSError(28, 'No space left on device')
     monkeypatch.setattr(os, 'posix_fallocate', full)
-    with pytest.raises(BufferError, match='No space left on device'): buffered(tmp_path)
+    with pytest.raises(BatchBufferError, match='No space left on device'): buffered(tmp_path)
     assert not list((tmp_path/'buffer').glob('slots'))
 
 
 def test_errors_of_samples_reach_the_loop(tmp_path):
     from loader_parts import Failing
     dataset = Failing(40, at=9)
-    loader = BatchLoader(BatchMaker(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+    loader = BatchLoader(BatchBuilder(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
                          EpochSampler(dataset, shuffle=False), 4, num_workers=0)
     for producer in ('thread', 'process'):
         buffer = BatchBuffer(loader, batches=6, producer=producer)
@@ -265,10 +260,10 @@ def test_errors_of_samples_reach_the_loop(tmp_path):
 def test_a_producer_that_always_dies_is_an_error():
     from loader_parts import Deadly
     dataset = Deadly(40, at=9)
-    loader = BatchLoader(BatchMaker(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+    loader = BatchLoader(BatchBuilder(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
                          EpochSampler(dataset, shuffle=False), 4, num_workers=0)
     buffer = BatchBuffer(loader, batches=6)
-    with pytest.raises(BufferError, match='ended 6 times while it made batch 2'): list(buffer)
+    with pytest.raises(BatchBufferError, match='ended 6 times while it made batch 2'): list(buffer)
     buffer.close()
 
 
@@ -324,7 +319,7 @@ def test_two_readers_share_one_producer_and_one_is_killed(tmp_path):
 def test_a_reader_has_one_program(tmp_path):
     run = program(reading(tmp_path, 'main', 500, 0.01))
     run.wait_for('ready')
-    with pytest.raises(BufferError, match='which is alive: give another reader='): buffered(tmp_path)
+    with pytest.raises(BatchBufferError, match='which is alive: give another reader='): buffered(tmp_path)
     run.kill()
     wait_until(lambda: run.read('code'), 'it is killed')
 
@@ -384,7 +379,7 @@ def test_echo_draws_the_device_half_anew(tmp_path):
 
 def test_early_break_and_collection_leave_nothing():
     "Like a loader without a buffer: the next pass is the next epoch; processes, threads and files go."
-    from timmdata.buffer import _base
+    from timmdata.buffer.buffer import _base
     before = set(_base().glob('*'))
     buffer = BatchBuffer(make_loader(), batches=8)   # noqa: F821
     for _ in buffer: break
@@ -464,7 +459,7 @@ def test_a_producer_thread_leaves_global_generators_alone(tmp_path):
     class Draws:
         def __call__(self, image): return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8)
     loader = make_loader()   # noqa: F821
-    loader.maker.transform = Draws()
+    loader.builder.transform = Draws()
     buffer = BatchBuffer(loader, directory=tmp_path/'buffer', batches=8, producer='thread')
     try:
         with pytest.raises(ValueError, match='global'): values(buffer, 1)
@@ -475,10 +470,10 @@ def test_a_producer_that_cannot_be_reached_is_an_error(tmp_path, monkeypatch):
     "Somebody holds its lock, and does not listen."
     buffer = buffered(tmp_path)
     seconds = iter(range(0, 1000, 10))
-    monkeypatch.setattr('timmdata.buffer_reader.time', SimpleNamespace(monotonic=partial(next, seconds), sleep=time.sleep))
+    monkeypatch.setattr('timmdata.buffer.client.time', SimpleNamespace(monotonic=partial(next, seconds), sleep=time.sleep))
     with open(tmp_path/'buffer'/'producer.lock', 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(BufferError, match='cannot be reached'): values(buffer, 1)
+        with pytest.raises(BatchBufferError, match='cannot be reached'): values(buffer, 1)
 
 
 def test_a_dropped_reader_is_told(tmp_path):
@@ -486,8 +481,8 @@ def test_a_dropped_reader_is_told(tmp_path):
     batches = forever(buffer)
     next(batches)
     drop_reader(buffer.store, 'main')
-    with pytest.raises(BufferError, match="reader 'main' was dropped"): next(batches)
-    with pytest.raises(BufferError, match='or close the buffer'): remove_buffer(tmp_path/'buffer')
+    with pytest.raises(BatchBufferError, match="reader 'main' was dropped"): next(batches)
+    with pytest.raises(BatchBufferError, match='or close the buffer'): remove_buffer(tmp_path/'buffer')
     buffer.close()
     remove_buffer(tmp_path/'buffer')
 
@@ -497,16 +492,16 @@ def test_what_is_in_use_is_not_discarded(tmp_path):
     first = buffered(tmp_path, reader='a')
     values(first, 3)
     other = partial(buffered, tmp_path, repeats=2, reader='b', on_mismatch='discard')
-    with pytest.raises(BufferError, match=r'is used by its producer \(process'): other()
+    with pytest.raises(BatchBufferError, match=r'is used by its producer \(process'): other()
     run = program(reading(tmp_path, 'c', 10**6, 0.01))
     run.wait_for('ready')
     first.close()
-    with pytest.raises(BufferError, match=r"is used by reader 'c' \(process"): other()
+    with pytest.raises(BatchBufferError, match=r"is used by reader 'c' \(process"): other()
     run.kill()
     wait_until(lambda: run.read('code'), 'it is killed')
     second = other()
     assert values(second, 20)[::2] == undisturbed(10)
-    with pytest.raises(BufferError, match='was removed'): values(first, 2)
+    with pytest.raises(BatchBufferError, match='was removed'): values(first, 2)
     second.close()
 
 
@@ -525,7 +520,7 @@ def test_a_producer_of_another_store_is_not_joined(tmp_path):
 def test_beyond_the_last_epoch_is_an_error():
     buffer = buffered(num_epochs=2)
     assert values(buffer, 26) == undisturbed(26)
-    with pytest.raises(BufferError, match='epoch 2 is wanted, but .* was asked for num_epochs=2'): list(buffer)
+    with pytest.raises(BatchBufferError, match='epoch 2 is wanted, but .* was asked for num_epochs=2'): list(buffer)
     buffer.set_epoch(1)
     assert values(buffer, 13) == undisturbed(26)[13:]
     buffer.close()
@@ -544,14 +539,14 @@ def test_going_back_before_the_first_epoch():
     buffer = BatchBuffer(loader, batches=8, producer='thread')
     assert len(list(buffer)) == 11
     buffer.set_epoch(0)
-    with pytest.raises(BufferError, match='position 0 of epoch 0 is before the first of the batches'): list(buffer)
+    with pytest.raises(BatchBufferError, match='position 0 of epoch 0 is before the first of the batches'): list(buffer)
     buffer.close()
 
 
 @pytest.mark.parametrize('ended', [False, True])
 def test_a_reader_that_holds_others_up_is_named(ended, tmp_path, monkeypatch):
     "Once in a warning; with a timeout, in an error."
-    monkeypatch.setattr('timmdata.buffer_reader._PATIENCE', 0.1)
+    monkeypatch.setattr('timmdata.buffer.client._PATIENCE', 0.1)
     slow = program(reading(tmp_path, "b's", 10**6, 1000))
     slow.wait_for('[')   # its first batch
     if ended:
@@ -563,7 +558,7 @@ def test_a_reader_that_holds_others_up_is_named(ended, tmp_path, monkeypatch):
     who = rf"reader \"b's\" \({state}\), which is [78] batches behind"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
-        with pytest.raises(BufferError, match=rf'no batch within timeout=0.5 s: batch \d waits for {who}'): values(buffer, 20)
+        with pytest.raises(BatchBufferError, match=rf'no batch within timeout=0.5 s: batch \d waits for {who}'): values(buffer, 20)
     warned = [str(one.message) for one in caught]
     assert len(warned) == 1 and re.match(rf'batch \d waits for {who}', warned[0])
     command = warned[0].partition('gone for good: timmdata ')[2]
@@ -587,10 +582,10 @@ def test_a_reader_that_is_ahead_need_not_wait_for_the_mark(tmp_path):
 def test_a_slow_producer_is_named():
     from loader_parts import Slow
     dataset = Slow(40, 9, 1)
-    loader = BatchLoader(BatchMaker(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+    loader = BatchLoader(BatchBuilder(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
                          EpochSampler(dataset, shuffle=False), 4, num_workers=0, timeout=0.2)
     buffer = BatchBuffer(loader, batches=6, producer='thread')
-    with pytest.raises(BufferError, match=rf'batch 2 waits for the producer \(process {os.getpid()}\)'): list(buffer)
+    with pytest.raises(BatchBufferError, match=rf'batch 2 waits for the producer \(process {os.getpid()}\)'): list(buffer)
     buffer.close()
 
 
@@ -599,7 +594,7 @@ def test_an_interrupted_wait_leaves_nothing_behind():
     from loader_parts import Slow
     dataset = Slow(60, 9, 0.4)
     def loader():
-        return BatchLoader(BatchMaker(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+        return BatchLoader(BatchBuilder(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
                            EpochSampler(dataset, shuffle=False), 4, num_workers=0)
     buffer, before = BatchBuffer(loader(), batches=4, producer='thread'), signal.getsignal(signal.SIGALRM)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -654,7 +649,7 @@ def test_wrong_settings_are_named(tmp_path):
         with pytest.raises(ValueError, match=re.escape(f'{name}={str(value)!r}' if name == 'directory' else f'{name}={value!r}')):
             BatchBuffer(make_loader(), **wrong)   # noqa: F821
     buffer = buffered()
-    with pytest.raises(BufferError, match='none was yet'): buffer.ack()
+    with pytest.raises(BatchBufferError, match='none was yet'): buffer.ack()
     assert repr(buffer) == f'BatchBuffer(8 batches of this program, {buffer.loader!r})'
 
 

@@ -73,7 +73,7 @@ def test_crops_are_torchvisions(pictures):
     loader = create_loader(pictures, 28, 16, is_training=True, train_crop_mode='rc', crop_padding=4, color_jitter=None, hflip=0,
                            mean=0, std=1 / 255, seed=3, device='cpu', num_workers=0)
     replayed = loader.replay(0, batch=0)
-    for image, target, choice in zip(*replayed.batch, replayed.host_choices):
+    for image, target, choice in zip(*replayed.batch, replayed.sample_params):
         padded = F.pad(F.pil_to_tensor(pictures[int(target)][0]), [4])
         top, left = (choice.crop[k] + choice.window[k] + 4 for k in (0, 1))
         assert torch.equal(image.byte(), F.crop(padded, top, left, 28, 28))

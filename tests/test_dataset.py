@@ -13,11 +13,11 @@ import torch
 from PIL import Image, ImageOps
 from torch.utils.data import DataLoader
 
-import timmdata.readers
-from timmdata.bad_samples import BadSample, BadSampleLedger, ImageReadError
-from timmdata.dataset import ImageDataset, IterableImageDataset
-from timmdata.decode import decode_image
-from timmdata.samples import ODDITIES
+import timmdata.readers.folder
+from timmdata.core.decode import decode_image
+from timmdata.core.demo_data import ODDITIES
+from timmdata.core.faults import BadSample, BadSampleLog, ImageReadError
+from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 
 pytestmark = pytest.mark.timeout(60)
 UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
@@ -195,7 +195,7 @@ def test_file_without_permission(tmp_path):
 def test_fault_of_the_machine_is_never_skipped(samples, monkeypatch, on_error, code):
     dataset = ImageDataset(samples, on_error=on_error)
     def no_open(*args, **kwargs): raise OSError(code, os.strerror(code))
-    monkeypatch.setattr(timmdata.readers, 'open', no_open, raising=False)
+    monkeypatch.setattr(timmdata.readers.folder, 'open', no_open, raising=False)
     with pytest.raises(OSError) as raised: dataset[0]
     assert raised.value.errno == code and not isinstance(raised.value, ImageReadError) and dataset.bad_samples == []
 
@@ -231,7 +231,7 @@ def test_replacement_is_seeded_and_the_same_again(tmp_path, quiet):
 
 def test_replacement_ends(tmp_path, monkeypatch, quiet):
     dataset, reads = ImageDataset(with_bad(tmp_path, 5, range(5)), on_error='replace', max_retries=4), []
-    monkeypatch.setattr(timmdata.readers, 'open', lambda *args, **kw: reads.append(args) or open(*args, **kw), raising=False)
+    monkeypatch.setattr(timmdata.readers.folder, 'open', lambda *args, **kw: reads.append(args) or open(*args, **kw), raising=False)
     with pytest.raises(ImageReadError, match=r'2\.jpg \(index 2\).*4 replacements'): dataset[2]
     assert len(reads) == 5 and dataset.bad_samples == []
 
@@ -274,20 +274,20 @@ def test_ledger_warns_once_a_file_and_survives_pickling(tmp_path):
 
 
 def test_half_a_line_that_another_process_writes_is_passed_over():
-    ledger = BadSampleLedger()
+    log = BadSampleLog()
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        ledger.append(BadSample(3, 'a.jpg', 'cause', None))
-        with open(ledger.path, 'ab') as file: file.write(b'[4, "b.j')
-        assert [sample.index for sample in ledger.records()] == [3]
-        with open(ledger.path, 'ab') as file: file.write(b'pg", "cause", null]\n')
-        ledger.append(BadSample(5, 'c.jpg', 'cause', None))
-    assert [sample.index for sample in ledger.records()] == [3, 4, 5]
+        log.append(BadSample(3, 'a.jpg', 'cause', None))
+        with open(log.path, 'ab') as file: file.write(b'[4, "b.j')
+        assert [sample.index for sample in log.records()] == [3]
+        with open(log.path, 'ab') as file: file.write(b'pg", "cause", null]\n')
+        log.append(BadSample(5, 'c.jpg', 'cause', None))
+    assert [sample.index for sample in log.records()] == [3, 4, 5]
 
 
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='needs fork')
 def test_ledger_keeps_whole_lines_when_many_write():
-    ledger, processes = BadSampleLedger(), []
+    log, processes = BadSampleLog(), []
     for worker in range(4):
         pid = os.fork()
         if not pid:
@@ -295,12 +295,12 @@ def test_ledger_keeps_whole_lines_when_many_write():
                 with warnings.catch_warnings():
                     warnings.simplefilter('ignore')
                     for k in range(50):
-                        ledger.append(BadSample(worker * 50 + k, os.fsdecode(b'n\xff') * 300, 'cause', None))
+                        log.append(BadSample(worker * 50 + k, os.fsdecode(b'n\xff') * 300, 'cause', None))
             finally: os._exit(0)
         processes.append(pid)
     for pid in processes: os.waitpid(pid, 0)
-    assert [s.index for s in ledger.records()] == list(range(200))
-    assert {s.path for s in ledger.records()} == {os.fsdecode(b'n\xff') * 300}
+    assert [s.index for s in log.records()] == list(range(200))
+    assert {s.path for s in log.records()} == {os.fsdecode(b'n\xff') * 300}
 
 
 # ---- the rest of a dataset

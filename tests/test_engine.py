@@ -37,16 +37,16 @@ from torch.distributed.checkpoint.stateful import Stateful
 from torch.utils.data import ConcatDataset, DistributedSampler, Subset, WeightedRandomSampler
 from torchvision.transforms import v2
 
-from timmdata import processes, shared_memory
-from timmdata.bad_samples import ImageReadError
-from timmdata.batch_loader import BatchLoader
-from timmdata.batches import HostBatch
-from timmdata.buffers import BufferPool
-from timmdata.dataset import ImageDataset
-from timmdata.image_ops import Policy
+from timmdata.core.faults import ImageReadError
+from timmdata.core.memory_pool import MemoryPool
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.samplers import EpochSampler
-from timmdata.worker_choice import choose_workers
+from timmdata.loaders.batch_loader import BatchLoader
+from timmdata.pipeline.fetch import HostBatch
+from timmdata.samplers.epoch import EpochSampler
+from timmdata.transforms.policy import Policy
+from timmdata.workers import processes, shared_memory
+from timmdata.workers.autotune import choose_workers
 
 pytestmark = pytest.mark.timeout(60)
 INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
@@ -118,7 +118,7 @@ def test_reference_draws_everything(dataset, reference, host_reference):
     plain = training(dataset, re_prob=0., **INLINE)
     erased = [not torch.equal(a, b) for x, y in zip(reference[0], plain, strict=True) for a, b in zip(x[0], y[0], strict=True)]
     assert 4 < sum(erased) < 16
-    choices = [choice for batch in range(5) for choice in training(dataset, **INLINE).replay(0, batch).device_choices]
+    choices = [choice for batch in range(5) for choice in training(dataset, **INLINE).replay(0, batch).appearance_params]
     assert {choice.hflip for choice in choices} == {True, False} and len({choice.color for choice in choices}) == 20
 
 
@@ -199,7 +199,7 @@ def test_user_transform_that_draws_globally_is_refused_in_threads(settings):
 def test_auto_takes_threads_for_own_code_only(samples):
     own = ImageDataset(samples)
     def kind(dataset, num=2, **settings):
-        return choose_workers('auto', create_loader(dataset, 8, 4, use_prefetcher=False, **settings).maker, num)
+        return choose_workers('auto', create_loader(dataset, 8, 4, use_prefetcher=False, **settings).builder, num)
     assert kind(own) == kind(Subset(own, [1])) == 'threads' and kind(own, 9) == 'processes'
     assert kind(Coded(8)) == kind(own, transform=Noise()) == kind(own, collate_fn=plain_collate) == 'processes'
     own.target_transform = int
@@ -465,10 +465,10 @@ def test_replay_is_what_training_saw(dataset, reference, settings):
     for epoch, batch in ((0, 0), (0, 4), (1, 2)):
         replayed = loader.replay(epoch, batch)
         assert_equal([replayed.batch], [reference[epoch][batch]])
-        assert len(replayed.keys) == len(replayed.host_choices) == len(replayed.device_choices) == BATCH
-        for key, host, image in zip(replayed.keys, replayed.host_choices, reference[epoch][batch][0], strict=True):
+        assert len(replayed.keys) == len(replayed.sample_params) == len(replayed.appearance_params) == BATCH
+        for key, host, image in zip(replayed.keys, replayed.sample_params, reference[epoch][batch][0], strict=True):
             single = loader.replay(epoch, index=key.index)
-            assert torch.equal(single.batch[0][0], image) and single.keys == [key] and single.host_choices == [host]
+            assert torch.equal(single.batch[0][0], image) and single.keys == [key] and single.sample_params == [host]
     assert_equal(collected(loader), reference[1])   # a replay moves nothing
     with pytest.raises(IndexError, match='no batch 6 in epoch 0'): loader.replay(0, 6)
     with pytest.raises(IndexError): loader.replay(0, index=NUM)
@@ -592,7 +592,7 @@ def test_many_keys_and_large_batches_do_not_block_each_other():
     "Keys of several batches exceed the room in a pipe while the worker sends a large batch."
     loader = create_loader(Coded(256), 8, 1000, num_workers=1, workers='processes', prefetch_factor=32, use_prefetcher=False,
                            sampler=range(2**60, 2**60 + 32_000))
-    loader.maker.load, loader.maker.collate = no_image, large_batch
+    loader.builder.load, loader.builder.collate = no_image, large_batch
     assert sum(1 for _ in loader) == 32
 
 
@@ -693,8 +693,8 @@ def test_kept_host_batches_stay_intact(dataset, host_reference, settings):
 
 @pytest.mark.parametrize('settings', [INLINE, THREADS], ids=['inline', 'threads'])
 def test_memory_of_dropped_batches_is_used_again(dataset, settings, monkeypatch):
-    made, init = [], BufferPool.__init__
-    monkeypatch.setattr(BufferPool, '__init__', lambda self, make, *args, **named: init(
+    made, init = [], MemoryPool.__init__
+    monkeypatch.setattr(MemoryPool, '__init__', lambda self, make, *args, **named: init(
         self, lambda: made.append(make()) or made[-1], *args, **named))
     loader = training(dataset, **settings)
     for _ in range(4):

@@ -15,18 +15,22 @@ import torch
 from timm.data.readers.targets import get_field as timm_get_field
 from torchvision import datasets as torchvision_datasets
 
-import timmdata.dataset_factory as dataset_factory
+import timmdata.datasets.factory as dataset_factory
 from timmdata import create_loader
-from timmdata.class_info import (
+from timmdata.datasets.class_info import (
     CustomDatasetInfo,
     DatasetInfoLabelMapper,
     infer_imagenet_subset,
     load_class_info,
 )
-from timmdata.data_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
-from timmdata.dataset_factory import create_dataset
-from timmdata.real_labels import RealLabelsImagenet
-from timmdata.target_fields import MultiLabelTarget, TargetFields, get_field
+from timmdata.datasets.factory import create_dataset
+from timmdata.datasets.real_labels import RealLabelsImagenet
+from timmdata.readers.target_fields import MultiLabelTarget, TargetFields, get_field
+from timmdata.transforms.model_config import (
+    resolve_data_config,
+    resolve_input_data_config,
+    resolve_model_data_config,
+)
 
 pytestmark = pytest.mark.timeout(60)
 

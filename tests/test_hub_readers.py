@@ -11,10 +11,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from timmdata import LabelMap, create_loader, relabel
-from timmdata.bad_samples import ImageReadError
-from timmdata.dataset import ImageDataset, IterableImageDataset
-from timmdata.dataset_factory import create_dataset
-from timmdata.stream_reader import StreamReader
+from timmdata.core.faults import ImageReadError
+from timmdata.datasets.factory import create_dataset
+from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
+from timmdata.readers.stream import StreamReader
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings('ignore:This DataLoader will create')]
 NUM, SHARDS = 40, 4
@@ -54,7 +54,7 @@ def test_epochs_have_timms_length(monkeypatch, world, num_workers, num, batch_si
 
 @pytest.mark.parametrize('world, num_workers', [(1, 1), (2, 1), (2, 3), (3, 2)])
 def test_evaluation_gives_each_sample_once_over_all_ranks(monkeypatch, world, num_workers):
-    import timmdata.stream_reader as stream_reader
+    import timmdata.readers.stream as stream_reader
     seen = []
     for rank in range(world):
         reader = Numbers(17)

@@ -16,21 +16,12 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from torchvision.datasets import VOCDetection
 from torchvision.datasets.vision import VisionDataset
 
-from timmdata import (
-    ClassMapError,
-    ImageDataset,
-    LabelLists,
-    LabelMap,
-    ReaderTable,
-    TableError,
-    VOCClassification,
-    check_class_map,
-    classes_of,
-    create_loader,
-    fingerprint,
-    relabel,
-    targets_of,
-)
+from timmdata import ImageDataset, LabelMap, VOCClassification, create_loader, relabel
+from timmdata.datasets.relabel import classes_of, targets_of
+from timmdata.datasets.wrappers import fingerprint
+from timmdata.readers.class_map import ClassMapError, check_class_map
+from timmdata.readers.sample_table import LabelLists
+from timmdata.readers.table import ReaderTable, TableError
 
 pytestmark = pytest.mark.timeout(60)
 CLASSES = ['ant', 'bee', 'cat', 'class 2', 'class 10']

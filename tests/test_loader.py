@@ -31,12 +31,12 @@ from PIL import Image
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, WeightedRandomSampler
 from torchvision.datasets import CIFAR10, FakeData, VOCDetection
 
-from timmdata.bad_samples import ImageReadError
-from timmdata.batch_loader import BatchLoader
-from timmdata.dataset import ImageDataset, IterableImageDataset
+from timmdata.core.faults import ImageReadError
+from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
-from timmdata.mixup import Mixup
-from timmdata.stream_loader import StreamLoader
+from timmdata.loaders.batch_loader import BatchLoader
+from timmdata.loaders.stream_loader import StreamLoader
+from timmdata.transforms.mixup import Mixup
 
 pytestmark = pytest.mark.timeout(60)
 CPU = dict(device='cpu')
@@ -452,7 +452,7 @@ def test_replaced_files_are_the_same_with_any_workers(samples):
             loader = create_loader(dataset, 8, 4, True, drop_last=False, seed=2, **settings, **CPU)
             found.append((torch.cat([images for images, _ in loader]),
                           [(s.index, s.replaced_by) for s in dataset.bad_samples]))
-    assert all(torch.equal(found[0][0], images) and found[0][1] == ledger for images, ledger in found[1:])
+    assert all(torch.equal(found[0][0], images) and found[0][1] == log for images, log in found[1:])
     assert len(found[0][0]) == 11 and len(found[0][1]) == 3
 
 

@@ -12,9 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from timmdata.mix_parts import check_target, cutmix_bbox_and_lam, mixup_target, rand_bbox, rand_bbox_minmax
-from timmdata.mixup import FastCollateMixup, MixChoices, Mixup, _paste_masked, _paste_slices
-from timmdata.seeding import KeyedRandom
+from timmdata.core.rng import KeyedRandom
+from timmdata.transforms.mix_parts import (
+    check_target,
+    cutmix_bbox_and_lam,
+    mixup_target,
+    rand_bbox,
+    rand_bbox_minmax,
+)
+from timmdata.transforms.mixup import FastCollateMixup, MixParams, Mixup, _paste_masked, _paste_slices
 
 pytestmark = pytest.mark.timeout(120)
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
@@ -42,7 +48,7 @@ def targets_of(n, seed=0):
     return torch.randint(0, NUM_CLASSES, (n,), generator=torch.Generator().manual_seed(seed))
 
 
-def timm_given(choices: MixChoices, timm_class, x, *args, **kwargs):
+def timm_given(choices: MixParams, timm_class, x, *args, **kwargs):
     "What timm makes of our draws: they take the place of what it draws."
     mixing = timm_class(num_classes=NUM_CLASSES, **kwargs)
     rows = len(choices.lam) // 2 if kwargs['mode'] == 'pair' else len(choices.lam)

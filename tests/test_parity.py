@@ -18,18 +18,18 @@ from timm.data.random_erasing import RandomErasing as TimmRandomErasing
 from timm.data.readers.reader_image_folder import ReaderImageFolder as TimmReaderImageFolder
 from torchvision.datasets import ImageFolder
 
-from timmdata.augmentation import create_augmentation
-from timmdata.collate import fast_collate
-from timmdata.dataset import ImageDataset
-from timmdata.fast_decode import Pixels
-from timmdata.host_stage import HostStage, empty_rows
+from timmdata.core.demo_data import ODDITIES
+from timmdata.core.jpeg import Pixels
+from timmdata.core.rng import seed_all
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.prefetch import PrefetchLoader
-from timmdata.random_erasing import RandomErasing
-from timmdata.readers import ReaderImageFolder
-from timmdata.samples import ODDITIES
-from timmdata.seeding import seed_all
-from timmdata.transform_factory import create_transform
+from timmdata.loaders.prefetch import PrefetchLoader
+from timmdata.pipeline.collate import fast_collate
+from timmdata.pipeline.params import create_augmentation
+from timmdata.pipeline.sample_transform import SampleTransform, allocate_rows
+from timmdata.readers.folder import ReaderImageFolder
+from timmdata.transforms.factory import create_transform
+from timmdata.transforms.random_erasing import RandomErasing
 
 pytestmark = pytest.mark.timeout(120)
 UNREADABLE = {'truncated.jpg', 'empty.jpg', 'text.jpg'}
@@ -221,7 +221,7 @@ def test_batches_without_the_prefetcher_are_timms_but_for_the_last_bits(samples)
 
 def row_of(image, seed, size, **settings) -> torch.Tensor:
     "What the host stage makes of an image with the Pillow backend."
-    stage, row = HostStage(create_augmentation(size, **settings), 'pillow'), empty_rows(1, 3, size[1:])[0]
+    stage, row = SampleTransform(create_augmentation(size, **settings), 'pillow'), allocate_rows(1, 3, size[1:])[0]
     stage(Pixels(image, backend='pillow'), row, random.Random(seed))
     return row
 

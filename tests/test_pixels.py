@@ -15,20 +15,27 @@ from PIL import Image, ImageEnhance, ImageFile, ImageOps
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
-from timmdata import fast_decode
-from timmdata.augmentation import Augmentation, CenterGeometry, DeviceChoices, create_augmentation
-from timmdata.bad_samples import ImageReadError
-from timmdata.buffers import BufferPool
-from timmdata.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from timmdata.dataset import ImageDataset
-from timmdata.decode import decode_image
-from timmdata.device_stage import DeviceStage, change_batch, color_matrices
-from timmdata.fast_decode import Pixels, choose_factor, decode_header, read_header, resolve_backend
-from timmdata.host_stage import HostStage, apply_color, apply_flips, crop_with_pillow, crop_with_torch, empty_rows
+from timmdata.core import jpeg as fast_decode
+from timmdata.core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timmdata.core.decode import decode_image
+from timmdata.core.demo_data import ODDITIES
+from timmdata.core.faults import ImageReadError
+from timmdata.core.jpeg import Pixels, choose_factor, decode_header, read_header, resolve_backend
+from timmdata.core.memory_pool import MemoryPool
+from timmdata.core.rng import KeyedRandom
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.samplers import SampleKey
-from timmdata.samples import ODDITIES
-from timmdata.seeding import KeyedRandom
+from timmdata.pipeline.batch_transform import BatchTransform, change_batch, color_matrices
+from timmdata.pipeline.params import AppearanceParams, Augmentation, CenterGeometry, create_augmentation
+from timmdata.pipeline.sample_transform import (
+    SampleTransform,
+    allocate_rows,
+    apply_color,
+    apply_flips,
+    crop_with_pillow,
+    crop_with_torch,
+)
+from timmdata.samplers.epoch import SampleKey
 
 pytestmark = pytest.mark.timeout(120)
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
@@ -104,8 +111,8 @@ def test_default_pixels_are_pillows_within_one_grey_level(samples, interpolation
         assert (fast.height, fast.width) == (exact.height, exact.width)
         for n, settings in enumerate(EVALUATION if kind == 'evaluation' else TRAINING):
             augmentation = create_augmentation(SIZES[(k + n) % 3], interpolation=interpolation, **settings)
-            rows = [empty_rows(1, 3, augmentation.size)[0] for _ in range(2)]
-            choices = [HostStage(augmentation, backend)(pixels, row, KeyedRandom(1, 2, k))
+            rows = [allocate_rows(1, 3, augmentation.size)[0] for _ in range(2)]
+            choices = [SampleTransform(augmentation, backend)(pixels, row, KeyedRandom(1, 2, k))
                        for backend, pixels, row in zip((None, 'pillow'), (fast, exact), rows)]
             assert choices[0] == choices[1]
             counts += differences(*rows)
@@ -118,9 +125,9 @@ def test_other_interpolations_are_pillows(samples, name):
     data = (samples/'val/cat/0000.jpg').read_bytes()
     for settings in dict(), dict(crop_mode='border'), dict(is_training=True):
         augmentation = create_augmentation((96, 64), interpolation=name, **settings)
-        rows = [empty_rows(1, 3, (96, 64))[0] for _ in range(2)]
+        rows = [allocate_rows(1, 3, (96, 64))[0] for _ in range(2)]
         for backend, row in zip((None, 'pillow'), rows):
-            HostStage(augmentation, backend)(Pixels(data, backend=backend or 'auto'), row, KeyedRandom(0, 0, 0))
+            SampleTransform(augmentation, backend)(Pixels(data, backend=backend or 'auto'), row, KeyedRandom(0, 0, 0))
         assert largest(*rows) <= 1   # of decoding
 
 
@@ -133,9 +140,9 @@ def test_odd_shapes_and_modes_are_pillows_within_one_grey_level(edges, mode):
     for settings in [*EVALUATION[:5], *TRAINING]:
         augmentation = create_augmentation((64, 96), mean=(0.4,) * channels, **settings)
         for seed in range(3):
-            rows = [empty_rows(1, channels, (64, 96))[0] for _ in range(2)]
+            rows = [allocate_rows(1, channels, (64, 96))[0] for _ in range(2)]
             for backend, row in zip((None, 'pillow'), rows):
-                HostStage(augmentation, backend)(Pixels(image, mode=None), row, random.Random(seed))
+                SampleTransform(augmentation, backend)(Pixels(image, mode=None), row, random.Random(seed))
             assert largest(*rows) <= 1, (settings, seed)
 
 
@@ -155,11 +162,11 @@ def test_batches_are_pillows_within_one_grey_level(samples, settings, use_prefet
 def test_blur_is_the_same_on_both_backends(samples):
     data = (samples/'val/cat/0001.jpg').read_bytes()
     augmentation = create_augmentation((96, 96), is_training=True, gaussian_blur_prob=1.)
-    rows = [empty_rows(1, 3, (96, 96))[0] for _ in range(2)]
-    choices = [HostStage(augmentation, backend)(Pixels(data), row, KeyedRandom(0, 0, 5))
+    rows = [allocate_rows(1, 3, (96, 96))[0] for _ in range(2)]
+    choices = [SampleTransform(augmentation, backend)(Pixels(data), row, KeyedRandom(0, 0, 5))
                for backend, row in zip((None, 'pillow'), rows)]
     assert choices[0] == choices[1] and 0.1 <= choices[0].blur <= 2 and largest(*rows) <= 1
-    sharp = empty_rows(1, 3, (96, 96))[0]
+    sharp = allocate_rows(1, 3, (96, 96))[0]
     sharp = F.pil_to_tensor(crop_with_pillow(Pixels(data), choices[0], sharp, augmentation))
     assert torch.equal(F.gaussian_blur(sharp, [23, 23], [choices[0].blur] * 2), rows[1])
 
@@ -168,8 +175,8 @@ def test_row_in_the_middle_of_a_batch_leaves_its_neighbours_alone(samples):
     data = (samples/'val/cat/0002.jpg').read_bytes()
     for settings, backend in itertools.product([*EVALUATION, *TRAINING], (None, 'pillow')):
         memory = torch.full((3 * 3 * 40 * 56 + 9,), 7, dtype=torch.uint8)
-        rows = empty_rows(3, 3, (40, 56), memory)
-        HostStage(create_augmentation((40, 56), **settings), backend)(Pixels(data), rows[1], random.Random(0))
+        rows = allocate_rows(3, 3, (40, 56), memory)
+        SampleTransform(create_augmentation((40, 56), **settings), backend)(Pixels(data), rows[1], random.Random(0))
         assert (rows[0] == 7).all() and (rows[2] == 7).all() and (memory[-9:] == 7).all() and (rows[1] != 7).any()
         assert rows[1].permute(1, 2, 0).is_contiguous()
 
@@ -285,7 +292,7 @@ def test_large_pictures_are_left_to_pillows_limit(samples, monkeypatch):
 
 @pytest.mark.parametrize('decoder', [*DECODERS, 'pillow'])
 def test_odd_files_in_a_loader_are_pillows(samples, decoder):
-    "Whole rows of the oddities folder: readable ones within a grey level, unreadable ones in the ledger."
+    "Whole rows of the oddities folder: readable ones within a grey level, unreadable ones in the log."
     rows = {}
     for backend in decoder, 'pillow':
         dataset = ImageDataset(samples/'oddities', on_error='skip', exif_transpose=True)
@@ -374,7 +381,7 @@ def test_everything_works_without_simplejpeg(samples, without_simplejpeg):
         assert largest(Pixels(path.read_bytes()).read(), np.asarray(rgb(path.read_bytes()))) <= 1
     loader = create_loader(ImageDataset(samples), (3, 32, 32), 40, is_training=True, device='cpu', num_workers=2)
     assert sum(len(images) for images, _ in loader) == len(loader) * 40
-    assert loader.loader.maker.host_stage.backend == 'torchvision'
+    assert loader.loader.builder.sample_transform.backend == 'torchvision'
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
@@ -418,13 +425,13 @@ def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder)
     factors = Counter()
     for data, size, seed in itertools.product(large_jpegs(samples), ((96, 96), (64, 120)), range(4)):
         pixels, augmentation = ReadOnce(data, backend=decoder), create_augmentation(size, True, interpolation=interpolation)
-        choices = augmentation.host_choices(pixels.height, pixels.width, KeyedRandom(0, 0, seed))
+        choices = augmentation.sample_params(pixels.height, pixels.width, KeyedRandom(0, 0, seed))
         factor = choose_factor(choices.crop[2:], choices.size)
         factors[factor] += 1
         rounded = [factor * round(edge / factor) for edge in choices.crop]
         rounded[2:] = min(rounded[2], pixels.height - rounded[0]), min(rounded[3], pixels.width - rounded[1])
         assert np.abs(np.subtract(rounded, choices.crop)).max() <= factor
-        rows = empty_rows(2, 3, size)
+        rows = allocate_rows(2, 3, size)
         crop_with_torch(pixels, choices._replace(crop=tuple(rounded)), rows[0], augmentation)
         crop_with_torch(pixels, choices, rows[1], augmentation, dct_scaling=True)
         if factor == 1: assert torch.equal(*rows)
@@ -528,10 +535,10 @@ class Fixed(Augmentation):
     "An augmentation whose choices are given, by sample."
     def __init__(self, choices): self.all, self.changes_pixels, self.changes_color = choices, True, True
     changes_pixels = changes_color = None
-    def device_choices(self, rng): return self.all[rng.index]
+    def appearance_params(self, rng): return self.all[rng.index]
 
 
-class FixedStage(DeviceStage):
+class FixedStage(BatchTransform):
     def choices(self, keys): return [self.augmentation.all[key.index] for key in keys]
 
 
@@ -556,7 +563,7 @@ SHAPES = [(3, 33, 47), (3, 224, 224), (3, 30, 2), (3, 1, 1), (1, 33, 47), (1, 16
 @pytest.mark.parametrize('shape', SHAPES, ids=str)
 def test_fused_colors_are_the_composition_in_float64(shape):
     rng, num = random.Random(0), 40
-    choices = [DeviceChoices(rng.random() < 0.5, rng.random() < 0.5, random_colors(rng)) for _ in range(num)]
+    choices = [AppearanceParams(rng.random() < 0.5, rng.random() < 0.5, random_colors(rng)) for _ in range(num)]
     images, (mean, std) = uint8_batch(num, *shape), stats(shape[0])
     out = FixedStage(mean, std, augmentation=Fixed(choices))(images, keys_of(num))
     whole = change_batch(images, choices, mean, std)
@@ -591,7 +598,7 @@ def test_hue_turns_in_torchvisions_direction(factor):
 def test_fused_jitter_is_near_to_torchvisions():
     "They differ where torchvision rounds and clips between the steps."
     augmentation, images = create_augmentation(64, True, color_jitter=0.4), uint8_batch(60, 3, 64, 64)
-    stage = DeviceStage((0.,) * 3, (1 / 255,) * 3, augmentation=augmentation)
+    stage = BatchTransform((0.,) * 3, (1 / 255,) * 3, augmentation=augmentation)
     fused, differing = stage(images, keys_of(60)), []
     for image, choice, row in zip(images, stage.choices(keys_of(60)), fused):
         exact = apply_color(image, choice.color)
@@ -600,11 +607,11 @@ def test_fused_jitter_is_near_to_torchvisions():
     assert max(differing) < 8 and np.median(differing) < 2, differing
 
 
-def normal_stage(shape, seed=3, **settings) -> DeviceStage:
+def normal_stage(shape, seed=3, **settings) -> BatchTransform:
     mean, std = stats(shape[0])
     augmentation = create_augmentation(shape[1:], True, vflip=0.3, color_jitter=(0.4, 0.4, 0.4, 0.1), color_jitter_prob=0.8,
                                        grayscale_prob=0.2)
-    return DeviceStage(mean, std, augmentation=augmentation, seed=seed, **settings)
+    return BatchTransform(mean, std, augmentation=augmentation, seed=seed, **settings)
 
 
 @pytest.mark.parametrize('layout', [torch.channels_last, torch.contiguous_format], ids=str)
@@ -644,8 +651,8 @@ def test_flips_are_exact(shape, layout, axes):
     mean, std = stats(shape[0])
     augmentation = create_augmentation(shape[1:], True, hflip=float(3 in axes), vflip=float(2 in axes), color_jitter=None)
     images = uint8_batch(5, *shape, layout=layout)
-    flipped = DeviceStage(mean, std, augmentation=augmentation)(images, keys_of(5))
-    assert torch.equal(flipped, DeviceStage(mean, std)(images, keys_of(5)).flip(axes))
+    flipped = BatchTransform(mean, std, augmentation=augmentation)(images, keys_of(5))
+    assert torch.equal(flipped, BatchTransform(mean, std)(images, keys_of(5)).flip(axes))
 
 
 @pytest.mark.parametrize('layout', [torch.channels_last, torch.contiguous_format], ids=str)
@@ -673,7 +680,7 @@ def test_input_is_left_as_it_is_and_results_do_not_share_memory():
 
 def test_choices_are_those_of_the_key():
     stage = normal_stage((3, 8, 8), seed=9)
-    expected = [stage.augmentation.device_choices(KeyedRandom(9, key.epoch, key.index, key.view, 1)) for key in keys_of(50, 4)]
+    expected = [stage.augmentation.appearance_params(KeyedRandom(9, key.epoch, key.index, key.view, 1)) for key in keys_of(50, 4)]
     assert stage.choices(keys_of(50, 4)) == expected and len(set(expected)) > 40
     shares = [np.mean([getattr(c, name) for c in stage.choices(keys_of(4000))]) for name in ('hflip', 'vflip')]
     assert shares == pytest.approx([0.5, 0.3], abs=0.04)
@@ -704,9 +711,9 @@ def test_exact_colors_of_the_host_stage_are_torchvisions(samples, backend):
     rng, kinds = random.Random(0), Counter()
     for k, path in enumerate(photographs(samples, 'samples')[::3]):
         data, augmentation = path.read_bytes(), create_augmentation((48, 64), True)
-        here, rows = DeviceChoices(bool(k & 1), bool(k & 2), random_colors(rng)), empty_rows(2, 3, (48, 64))
+        here, rows = AppearanceParams(bool(k & 1), bool(k & 2), random_colors(rng)), allocate_rows(2, 3, (48, 64))
         for row, done in zip(rows, (None, here)):
-            HostStage(augmentation, backend)(Pixels(data, backend=backend or 'auto'), row, KeyedRandom(0, 0, k), done)
+            SampleTransform(augmentation, backend)(Pixels(data, backend=backend or 'auto'), row, KeyedRandom(0, 0, k), done)
         image = rows[0] if backend is None else Image.fromarray(rows[0].permute(1, 2, 0).numpy())
         for name, factor in here.color:
             changed = TORCHVISION[name](image, factor)
@@ -727,7 +734,7 @@ def test_exact_mode_of_a_loader_is_torchvision_on_the_replayed_choices(samples, 
     loader = create_loader(ImageDataset(samples), color_jitter_mode='exact', **settings)
     plain = create_loader(ImageDataset(samples), **{**settings, 'color_jitter': None, 'grayscale_prob': 0., 'vflip': 0., 'hflip': 0.})
     for batch, ((images, targets), (rows, same)) in enumerate(zip(loader, plain, strict=True)):
-        choices = loader.replay(0, batch).device_choices
+        choices = loader.replay(0, batch).appearance_params
         assert torch.equal(targets, same) and len(choices) == 16 and any(c.color for c in choices)
         for image, row, choice in zip(images, rows, choices):
             row = row.round().to(torch.uint8)
@@ -741,7 +748,7 @@ def test_exact_mode_of_a_loader_is_torchvision_on_the_replayed_choices(samples, 
 @pytest.mark.parametrize('mode', ['fused', 'exact'])
 def test_replayed_choices_are_the_same_for_both_modes(samples, mode):
     settings = dict(input_size=(3, 32, 32), batch_size=8, is_training=True, seed=8, device='cpu', num_workers=0)
-    choices = [create_loader(ImageDataset(samples), color_jitter_mode=m, **settings).replay(0, 1).device_choices
+    choices = [create_loader(ImageDataset(samples), color_jitter_mode=m, **settings).replay(0, 1).appearance_params
                for m in ('fused', mode)]
     assert choices[0] == choices[1] and all(c.color for c in choices[0])
 
@@ -817,7 +824,7 @@ def test_keyed_random_has_the_distributions_of_pythons():
 
 # ---- buffers
 
-def lent() -> BufferPool: return BufferPool(lambda: torch.empty(48, dtype=torch.uint8), max_free=2)
+def lent() -> MemoryPool: return MemoryPool(lambda: torch.empty(48, dtype=torch.uint8), max_free=2)
 
 
 USES = {
@@ -833,20 +840,20 @@ USES = {
 @pytest.mark.parametrize('name', USES)
 def test_memory_comes_back_with_the_last_user(name):
     pool = lent()
-    buffer = pool.lease()
+    buffer = pool.acquire()
     address, kept = buffer.data_ptr(), USES[name](buffer)
     del buffer
     gc.collect()
-    assert pool.num_free == 0 and pool.lease().data_ptr() != address
+    assert pool.num_free == 0 and pool.acquire().data_ptr() != address
     del kept
     gc.collect()
-    assert address in {pool.lease().data_ptr(), pool.lease().data_ptr()} or pool.num_free
+    assert address in {pool.acquire().data_ptr(), pool.acquire().data_ptr()} or pool.num_free
 
 
 @pytest.mark.parametrize('name', ['clone', 'number', 'contiguous of a part', 'float'])
 def test_copies_do_not_keep_the_memory(name):
     pool = lent()
-    buffer = pool.lease().fill_(3)
+    buffer = pool.acquire().fill_(3)
     kept = {'clone': buffer.clone(), 'number': buffer[0].item(), 'contiguous of a part': buffer.view(6, 8)[:, :2].contiguous(),
             'float': buffer.float()}[name]
     del buffer
@@ -855,26 +862,26 @@ def test_copies_do_not_keep_the_memory(name):
 
 def test_pool_is_bounded_and_the_last_free_buffer_is_taken_first():
     pool = lent()
-    three = [pool.lease() for _ in range(3)]
+    three = [pool.acquire() for _ in range(3)]
     assert len({buffer.data_ptr() for buffer in three}) == 3
     addresses = [buffer.data_ptr() for buffer in three]
     while three: three.pop(0)
-    assert pool.num_free == 2 and pool.lease().data_ptr() == addresses[2]   # it is in the cache
+    assert pool.num_free == 2 and pool.acquire().data_ptr() == addresses[2]   # it is in the cache
 
 
 def test_pool_may_be_gone_before_its_buffers():
     pool = lent()
-    buffer = pool.lease().fill_(9)
+    buffer = pool.acquire().fill_(9)
     del pool
     gc.collect()
     assert (buffer == 9).all()
 
 
 def test_pool_is_used_from_many_threads():
-    pool, wrong = BufferPool(lambda: torch.empty(64, dtype=torch.uint8)), []
+    pool, wrong = MemoryPool(lambda: torch.empty(64, dtype=torch.uint8)), []
     def work(k):
         for _ in range(300):
-            buffer = pool.lease().fill_(k)
+            buffer = pool.acquire().fill_(k)
             if not (buffer == k).all(): wrong.append(k)
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
     for thread in threads: thread.start()

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from timmdata.buffers import BufferPool
-from timmdata.dataset import ImageDataset
+from timmdata.core.memory_pool import MemoryPool
+from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.prefetch import PrefetchLoader, resolve_device
-from timmdata.side_stream import SideStream, iterate_ahead, move_to_device
+from timmdata.loaders.prefetch import PrefetchLoader, resolve_device
+from timmdata.loaders.side_stream import SideStream, iterate_ahead, move_to_device
 
 pytestmark = pytest.mark.timeout(60)
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
@@ -220,11 +220,11 @@ class Lent:
     "Batches in pooled buffers, each filled with its number; notes which buffers are lent."
     def __init__(self, num, max_free=8):
         self.num, self.addresses = num, []
-        self.pool = BufferPool(lambda: torch.empty(SIZE, dtype=torch.uint8), max_free)
+        self.pool = MemoryPool(lambda: torch.empty(SIZE, dtype=torch.uint8), max_free)
 
     def __iter__(self):
         for k in range(self.num):
-            buffer = self.pool.lease().fill_(k)
+            buffer = self.pool.acquire().fill_(k)
             self.addresses.append(buffer.data_ptr())
             yield buffer
             del buffer

@@ -13,10 +13,10 @@ from PIL import Image
 from torch import distributed
 from torch.utils.data import ConcatDataset, RandomSampler
 
-from timmdata import fast_decode
-from timmdata.dataset import ImageDataset, IterableImageDataset
+from timmdata.core import jpeg as fast_decode
+from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
-from timmdata.worker_choice import available_cores
+from timmdata.workers.autotune import available_cores
 
 pytestmark = pytest.mark.timeout(30)
 CPU, INLINE = dict(device='cpu'), dict(num_workers=0, device='cpu')

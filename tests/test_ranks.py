@@ -8,7 +8,7 @@ from loader_parts import SplitStream, nothing_is_left, program
 from torch import distributed
 
 from timmdata import create_dataset, create_loader
-from timmdata.dataset import IterableImageDataset
+from timmdata.datasets.image_dataset import IterableImageDataset
 
 pytestmark = pytest.mark.timeout(120)
 SHARDS, NUM = 3, 36   # shards are fewer than workers, and not a multiple of the ranks

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import timmdata.readers as readers
-from timmdata import img_extensions
-from timmdata.bad_samples import ImageReadError
-from timmdata.class_map import build_class_map, load_class_map
-from timmdata.dataset import ImageDataset
-from timmdata.reader_factory import create_reader
-from timmdata.readers import ReaderImageFolder, find_splits, resolve_split, scan_folder
+import timmdata.readers.folder as readers
+from timmdata.core.faults import ImageReadError
+from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.readers import extensions as img_extensions
+from timmdata.readers.class_map import build_class_map, load_class_map
+from timmdata.readers.factory import create_reader
+from timmdata.readers.folder import ReaderImageFolder, find_splits, resolve_split, scan_folder
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -18,20 +18,20 @@ from torchvision.transforms import functional as F
 
 from timmdata import (
     AugMixDataset,
-    EpochSampler,
     FastCollateMixup,
     ImageDataset,
     Mixup,
-    Policy,
-    RepeatAugSampler,
-    ThreeAugment,
-    create_batch_schedule,
     create_loader,
     get_recipe,
     list_recipes,
     show_replay,
 )
-from timmdata.host_stage import apply_color
+from timmdata.pipeline.sample_transform import apply_color
+from timmdata.samplers.batch_schedule import create_batch_schedule
+from timmdata.samplers.distributed import RepeatAugSampler
+from timmdata.samplers.epoch import EpochSampler
+from timmdata.transforms.auto_augment import ThreeAugment
+from timmdata.transforms.policy import Policy
 
 INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
 MIX = dict(mixup_alpha=0.8, cutmix_alpha=1., num_classes=10)
@@ -92,10 +92,10 @@ def test_pixels_are_the_record_applied_by_pillow(dataset, name):
     "Crop, resize, flip, the policy's steps, colours: what replay says was drawn gives the batch's pixels."
     settings = {**SETTINGS[name], 're_prob': 0.}
     loader = training(dataset, backend='pillow', interpolation='random', color_jitter_mode='exact', **settings, **INLINE)
-    replayed, policy = loader.replay(0, 1), loader.loader.maker.host_stage.augmentation.policy
-    assert sum(bool(host.ops) for host in replayed.host_choices) > 2
+    replayed, policy = loader.replay(0, 1), loader.loader.builder.sample_transform.augmentation.policy
+    assert sum(bool(host.ops) for host in replayed.sample_params) > 2
     mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in (loader.mean, loader.std))
-    for image, key, host, device in zip(replayed.batch[0], replayed.keys, replayed.host_choices, replayed.device_choices):
+    for image, key, host, device in zip(replayed.batch[0], replayed.keys, replayed.sample_params, replayed.appearance_params):
         top, left, height, width = host.crop
         photo = dataset[key.index][0].convert('RGB').crop((left, top, left + width, top + height))
         photo = photo.resize(host.size[::-1], {'bilinear': 2, 'bicubic': 3}[host.interpolation])
@@ -112,9 +112,9 @@ def test_views_share_crop_and_flip_and_the_first_is_clean(dataset):
         assert not torch.equal(images[8:16], images[16:]) and not torch.equal(images[:8], images[8:16])
     replayed = loader.replay(0, 0)
     for k in range(8):
-        assert len({replayed.host_choices[k + 8 * view].crop for view in range(3)}) == 1
-        assert len({replayed.device_choices[k + 8 * view].hflip for view in range(3)}) == 1
-        assert not replayed.host_choices[k].ops and replayed.host_choices[k + 8].ops != replayed.host_choices[k + 16].ops
+        assert len({replayed.sample_params[k + 8 * view].crop for view in range(3)}) == 1
+        assert len({replayed.appearance_params[k + 8 * view].hflip for view in range(3)}) == 1
+        assert not replayed.sample_params[k].ops and replayed.sample_params[k + 8].ops != replayed.sample_params[k + 16].ops
 
 
 def test_augmix_dataset_asks_for_views(dataset):
@@ -156,7 +156,7 @@ def test_mixing_is_that_of_the_plain_batch(dataset):
     mixup = Mixup(mode='elem', **MIX)
     mixed, plain = training(dataset, mixup=mixup, **INLINE), training(dataset, **INLINE)
     for k, ((images, targets), (own, classes)) in enumerate(zip(mixed, plain, strict=True)):
-        expected = mixup.apply(own, classes, mixed.replay(0, k).mix_choices)
+        expected = mixup.apply(own, classes, mixed.replay(0, k).mix_params)
         assert torch.equal(images, expected[0]) and torch.equal(targets, expected[1])
 
 
@@ -310,7 +310,7 @@ def test_wrong_types_are_told_before_the_first_batch(dataset, settings):
 @pytest.mark.parametrize('policy, is_jittered', [('3a', True), (ThreeAugment(), True), ('rand-m9', False), (Stripes(), False)])
 def test_a_policy_takes_the_place_of_colour_jitter_except_3_augment(dataset, policy, is_jittered):
     replayed = training(dataset, auto_augment=policy, color_jitter=0.4, **INLINE).replay(0, 0)
-    assert {bool(choices.color) for choices in replayed.device_choices} == {is_jittered}
+    assert {bool(choices.color) for choices in replayed.appearance_params} == {is_jittered}
 
 
 def test_repeats_by_a_sampler_of_this_library_differ_on_each_rank(dataset):
@@ -400,5 +400,5 @@ def test_replay_tells_the_mixing_of_workers(dataset):
     loader = training(dataset, mixup=Mixup(mode='half', **MIX), use_prefetcher=False, **INLINE)
     images, targets = next(iter(loader))
     replayed = loader.replay(0, 0)
-    assert torch.equal(replayed.batch[0], images) and len(replayed.mix_choices.lam) == len(images) == 4
+    assert torch.equal(replayed.batch[0], images) and len(replayed.mix_params.lam) == len(images) == 4
     assert len(show_replay(loader, 0, 0, num_images=8).axes) == 8   # four pairs

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from synthetic import BARE, ROOT
 
-from timmdata.sample_table import SampleTable
+from timmdata.readers.sample_table import SampleTable
 
 pytestmark = pytest.mark.timeout(120)
 
 MEASURE = '''
 import gc, json, os, pickle, sys
 import numpy, psutil
-from timmdata.sample_table import SampleTable
+from timmdata.readers.sample_table import SampleTable
 NUM = int(sys.argv[1])
 rss = lambda: psutil.Process().memory_info().rss
 def paths():

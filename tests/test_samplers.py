@@ -14,15 +14,20 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from timmdata.samplers import EpochSampler
-from timmdata.scheduled_sampler import (
+from timmdata.samplers.batch_schedule import (
     PlannedBatch,
     ScheduledBatchSampler,
     ScheduledTransformDataset,
     choice_probabilities,
     create_batch_schedule,
 )
-from timmdata.timm_samplers import OrderedDistributedSampler, RepeatAugSampler, num_selected, repeated_order
+from timmdata.samplers.distributed import (
+    OrderedDistributedSampler,
+    RepeatAugSampler,
+    num_selected,
+    repeated_order,
+)
+from timmdata.samplers.epoch import EpochSampler
 
 pytestmark = pytest.mark.timeout(120)
 QUICK = settings(max_examples=80, deadline=None)
@@ -186,7 +191,7 @@ SCHEDULES = {
 def test_plans_are_timms_for_the_same_numbers(schedule):
     for seed in range(5):
         for size in (9, 50, 83):
-            with patch('timmdata.scheduled_sampler.KeyedRandom', TimmRandom):
+            with patch('timmdata.samplers.batch_schedule.KeyedRandom', TimmRandom):
                 ours = ScheduledBatchSampler(range(size), [8, 4, 2], seed=seed, **SCHEDULES[schedule])
                 timms = timm_scheduled.ScheduledBatchSampler(range(size), [8, 4, 2], seed=seed, **SCHEDULES[schedule])
                 assert len(ours) == len(timms) and math.isclose(ours.average_batch_size, timms.average_batch_size)

@@ -15,7 +15,7 @@ import torchvision
 from PIL import Image, ImageOps, UnidentifiedImageError
 from synthetic import BARE, ROOT
 
-from timmdata import samples
+from timmdata.core import demo_data as samples
 
 FEW_VIEWS = 'samples.TRAIN_VIEWS, samples.VAL_VIEWS = range(2), range(32, 33)'   # a tenth of the work
 MODES = {'grey.jpg': 'L', 'cmyk.jpg': 'CMYK', 'palette.png': 'P', 'grey16.png': 'I;16', 'rgba.png': 'RGBA',

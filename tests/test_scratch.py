@@ -18,7 +18,7 @@ from loader_parts import children, is_alive, nothing_is_left, program, wait_unti
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset, default_collate
 
 from timmdata.scratch import Batches, CsvImages, NaiveDataLoader, RandomOrder, WorkerDataLoader, pad_collate
-from timmdata.shared_memory import WorkerTraceback
+from timmdata.workers.shared_memory import WorkerTraceback
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)

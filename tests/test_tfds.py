@@ -13,8 +13,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from timmdata import create_loader
-from timmdata.bad_samples import ImageReadError
-from timmdata.dataset_factory import create_dataset
+from timmdata.core.faults import ImageReadError
+from timmdata.datasets.factory import create_dataset
 
 tfds = pytest.importorskip('tensorflow_datasets')
 pytest.importorskip('tensorflow')
@@ -121,7 +121,7 @@ def test_workers_give_each_sample_once(root, num_workers):
 
 @pytest.mark.parametrize('world, num_workers, split, num', [(2, 1, 'train', NUM), (3, 2, 'train', NUM), (5, 2, 'test', TEST)])
 def test_ranks_give_each_sample_once(monkeypatch, root, world, num_workers, split, num):
-    import timmdata.stream_reader as stream_reader
+    import timmdata.readers.stream as stream_reader
     seen = []
     for rank in range(world):
         reader = read(root, split, target_key='filename').reader
@@ -205,7 +205,7 @@ def test_a_reader_can_be_copied_before_and_after_reading(root):
 PROGRAM = """
 import sys
 from torch.utils.data import DataLoader
-from timmdata.dataset_factory import create_dataset
+from timmdata.datasets.factory import create_dataset
 dataset = create_dataset('tfds/tiny_photos', sys.argv[1], 'train')
 assert len(dataset) == len(list(DataLoader(dataset, None, num_workers=2))) == {num}
 assert 'tensorflow' not in sys.modules, 'the parent has imported TensorFlow'

@@ -10,7 +10,14 @@ import torch
 from torch import distributed, nn
 from torch.nn import functional as F
 
-from timmdata import AugMixDataset, FastCollateMixup, Mixup, create_dataset, create_loader, resolve_data_config
+from timmdata import (
+    AugMixDataset,
+    FastCollateMixup,
+    Mixup,
+    create_dataset,
+    create_loader,
+    resolve_data_config,
+)
 
 parser = argparse.ArgumentParser()
 parser.add_argument('data_dir')

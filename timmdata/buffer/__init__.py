@@ -1,0 +1,1 @@
+"Batches that are made ahead, kept as files, and survive restarts."

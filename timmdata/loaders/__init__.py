@@ -1,0 +1,1 @@
+"What a training loop iterates over: batches in order, checkpoints, and the way to the device."

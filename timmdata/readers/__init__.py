@@ -1,0 +1,1 @@
+"Where samples lie: readers list them, and give the bytes and the target of one."
