@@ -1,13 +1,9 @@
 "What the tests share: the sample photographs, made once a session, and the data beside the checkout where it is at hand."
-import os
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from synthetic import ROOT
-
-DATA = ROOT.parent/'shared/data'
 
 
 @pytest.fixture(scope='session')
@@ -23,12 +19,6 @@ def samples(cache) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('TIMMDATA_CACHE', str(cache))
         return get_samples()
-
-
-def shared_data(name: str) -> Path:
-    "A folder of photographs beside the checkout; the test is skipped where it is absent."
-    if not (DATA/name).is_dir(): pytest.skip(f'no {os.path.relpath(DATA/name, ROOT)}')
-    return DATA/name
 
 
 @pytest.fixture(autouse=True)

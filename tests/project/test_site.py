@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-root = Path(__file__).resolve().parent.parent
+root = Path(__file__).resolve().parents[2]
 in_ci = os.environ.get('CI', '').lower() in ('1', 'true')
 flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
          '--disable-background-networking', '--disable-component-update', '--disable-sync']

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import timm.data as timm_data
 import torch
-from conftest import DATA, shared_data
 from PIL import Image
+from shared_data import DATA, shared_data
 from timm.data.loader import PrefetchLoader as TimmPrefetchLoader
 from timm.data.loader import fast_collate as timm_fast_collate
 from timm.data.random_erasing import RandomErasing as TimmRandomErasing

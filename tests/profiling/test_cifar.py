@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from conftest import shared_data
 from execute import execute
 from notebooks import read_notebook
 from PIL import Image
+from shared_data import shared_data
 from synthetic import ROOT
 
 GUIDE = ROOT/'nbs/guides/cifar10.ipynb'

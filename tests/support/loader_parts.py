@@ -232,9 +232,9 @@ def _note_end(pid: int, folder: Path):
 
 @cache
 def _server() -> subprocess.Popen:
-    tests = Path(__file__).parent
+    support = Path(__file__).resolve().parent
     server = subprocess.Popen([sys.executable, '-c', 'import loader_parts; loader_parts._serve_programs()'], text=True,
-                              env={**os.environ, 'PYTHONPATH': f'{tests.parent}:{tests}'}, stdin=subprocess.PIPE,
+                              env={**os.environ, 'PYTHONPATH': f'{support.parent.parent}:{support}'}, stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE)
     atexit.register(server.kill)
     assert server.stdout.readline() == 'ready\n'

@@ -11,8 +11,8 @@ import pytest
 import timm.data
 import torch
 import train_script
-from conftest import DATA
 from PIL import Image
+from shared_data import DATA
 from synthetic import ROOT
 from torchvision.transforms import functional as F
 
@@ -222,7 +222,7 @@ SCRIPT = {
 
 
 def run_script(*command) -> str:
-    "What tests/train_script.py, or tests/train_ranks.py under torchrun, prints in a process of its own."
+    "What tests/support/train_script.py, or tests/support/train_ranks.py under torchrun, prints in a process of its own."
     env = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'}
     done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -245,7 +245,7 @@ def expected_steps(root, words, ranks) -> int:
 def test_training_script(two_classes, name):
     root, classes = two_classes
     words = f'{SCRIPT[name]} --num-classes {classes}'
-    run = (json.loads(run_script(ROOT/'tests/train_script.py', root, *words.split())) if name == 'plain'
+    run = (json.loads(run_script(ROOT/'tests/support/train_script.py', root, *words.split())) if name == 'plain'
            else train_script.main([str(root), *words.split()]))
     assert sorted(run['evaluated']) == list(range(len(ImageDataset(root, split='val'))))
     assert run['steps'] == expected_steps(root, SCRIPT[name], 1) or name == 'sizes' and run['steps'] > 10
@@ -256,7 +256,8 @@ def two_ranks(two_classes, tmp_path_factory) -> dict[str, list[dict]]:
     "What each of two ranks says of each recipe; one torchrun for all."
     (root, classes), out = two_classes, tmp_path_factory.mktemp('ranks')
     settings = json.dumps([f'{words} --num-classes {classes}' for words in SCRIPT.values()])
-    run_script('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', ROOT/'tests/train_ranks.py', root, out, settings)
+    script = ROOT/'tests/support/train_ranks.py'
+    run_script('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script, root, out, settings)
     ranks = [json.loads((out/f'{rank}.json').read_text()) for rank in (0, 1)]
     return dict(zip(SCRIPT, zip(*ranks, strict=True), strict=True))
 

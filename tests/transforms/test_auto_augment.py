@@ -10,8 +10,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
-from conftest import shared_data
 from PIL import Image, ImageFilter, ImageOps
+from shared_data import shared_data
 from timm.data import auto_augment as timm_aa
 from timm.data.transforms_factory import transforms_imagenet_train as timm_transforms_imagenet_train
 from torchvision.transforms import InterpolationMode

@@ -270,6 +270,8 @@ def test_unstarted_iterator_has_no_process():
 # ---- programs of their own
 
 LOOP = """
+import sys
+sys.path.insert(0, "{folder}")
 from timmdata.scratch import WorkerDataLoader
 from test_scratch import Numbers
 iterator = iter(WorkerDataLoader(Numbers({num}, {slow}), 1, 2, multiprocessing_context='fork'))
@@ -279,7 +281,7 @@ print('looping', flush=True)
 
 
 def running(tail: str, num: int = 100, slow: str = '{}', first: str = ''):
-    program_ = program(LOOP.format(num=num, slow=slow) + tail, first)
+    program_ = program(LOOP.format(num=num, slow=slow, folder=Path(__file__).parent) + tail, first)
     program_.wait_for('looping')
     return program_, program_.process.children()
 

@@ -206,7 +206,7 @@ def test_abandoned_iterator_does_not_keep_the_program_alive(tmp_path):
     code = ('import sys; sys.path[:0] = [%r, %r]\nfrom test_prefetch import *\nstream = RecordingStream()\n'
             'batches = iterate_ahead(numbers(9), stage_of(stream), stream)\nnext(batches)\nprint("end")')
     here = Path(__file__).parent
-    done = subprocess.run([sys.executable, '-c', code % (str(here), str(here.parent))], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, '-c', code % (str(here), str(here.parent/'support'))], capture_output=True, text=True,
                           timeout=50)
     assert done.returncode == 0 and done.stdout == 'end\n', done.stderr
 

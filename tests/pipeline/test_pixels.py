@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import shared_data
 from PIL import Image, ImageEnhance, ImageFile, ImageOps
+from shared_data import shared_data
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
