@@ -147,11 +147,11 @@ class _StageRun:
         self.full = s = getattr(loader, 'batch_transform', inner.builder.batch_transform)
         self.device, self.builder.batch_transform = getattr(loader, 'device', torch.device('cpu')), None
         self.plain = s and BatchTransform(s.mean, s.std, s.img_dtype, None, None, s.seed, s.channels_last)
-        room = max(self.builder.batch_bytes(len(keys), keys[0].choice) for keys in self.batches)
+        room = max(self.builder.batch_bytes(len(keys), keys[0].bucket) for keys in self.batches)
         self.memory = torch.empty(room, dtype=torch.uint8)   # used again, as in the loader: new memory costs time
 
     def batch(self, keys: Sequence[SampleKey], clock: StageClock):
-        rows = self.builder.allocate(len(keys), self.memory, keys[0].choice)
+        rows = self.builder.allocate(len(keys), self.memory, keys[0].bucket)
         samples = [load_clocked(self.builder, key, None if rows is None else rows[place::len(keys)], clock)
                    for place, key in enumerate(keys)]
         with clock.stage('collate'): host = self.builder.collate(keys, samples, rows)
@@ -206,7 +206,7 @@ class KnownSamples(BatchBuilder):
         key: SampleKey,   # of the sample
     ) -> Any:
         "What is known of a sample: here, all of it."
-        return BatchBuilder.load(self, key, self.allocate(1, choice=key.choice))
+        return BatchBuilder.load(self, key, self.allocate(1, bucket=key.bucket))
 
     def load(self, key: SampleKey, rows: torch.Tensor | None = None, refuse: str = '') -> list[Any]:
         "Give what is known."
@@ -278,7 +278,7 @@ class LeaveOut(KnownSamples):
             settings = leaf.input_img_mode, leaf.exif_transpose, leaf.background, self.sample_transform.backend
             if self.until == 'read': return partial(Pixels, data, *settings)
             known = _KnownPixels(Pixels(data, *settings))
-            self.fill(key, self.allocate(1, choice=key.choice), known)
+            self.fill(key, self.allocate(1, bucket=key.bucket), known)
             return known
         return leaf.load(index, pixels)
 

@@ -225,11 +225,11 @@ def test_every_probability(weights, progress, spread, mix):
 
 def test_sizes_come_as_often_as_their_weights_say():
     sampler = ScheduledBatchSampler(range(10**5), [10, 10, 10], choice_weights=[1, 2, 1])
-    counts = Counter(batch.choice for batch in sampler.plan(0))
+    counts = Counter(batch.bucket for batch in sampler.plan(0))
     assert abs(counts[1] / len(sampler) - 0.5) < 0.02 and len(sampler) == 10**4
     growing = ScheduledBatchSampler(range(10**5), [20, 10], choice_schedule='progressive', schedule_epochs=5)
     for epoch in range(7):
-        share = Counter(batch.choice for batch in growing.plan(epoch))[0] / len(growing)
+        share = Counter(batch.bucket for batch in growing.plan(epoch))[0] / len(growing)
         assert abs(share - growing.choice_weights_for_epoch(epoch)[0]) < 0.03
     used = sum(batch.batch_size for epoch in range(5) for batch in growing.plan(epoch))
     assert abs(used / 5e5 - 1) < 0.02   # each sample once an epoch, on average
@@ -254,14 +254,14 @@ def test_every_plan(size, sizes, seed, kind, drop_last, epoch, num_replicas):
     made = [list(rank.batches(epoch)) for rank in ranks]
     for batches in made:
         assert [batch for batch, _ in batches] == plan
-        assert all(len(keys) == batch.batch_size and {key.choice for key in keys} == {batch.choice}
+        assert all(len(keys) == batch.batch_size and {key.bucket for key in keys} == {batch.bucket}
                    for batch, keys in batches)
-    assert all(batch.size == (8 * batch.choice, 9) for batch in plan)
+    assert all(batch.size == (8 * batch.bucket, 9) for batch in plan)
     used = sum(batch.batch_size for batch in plan)
     if kind == 'budget':
         assert used <= len(orders[0]) < used + (min(sizes) if drop_last else 1)
         assert Counter(plan) == Counter(ranks[0].plan(epoch + 1))   # the same batches, in another order
-    else: assert all(batch.batch_size == sizes[batch.choice] for batch in plan)
+    else: assert all(batch.batch_size == sizes[batch.bucket] for batch in plan)
     keys = [key for batches in made for _, batch in batches for key in batch]
     counts = Counter(key.index for key in keys)
     laps = used * num_replicas / size
@@ -281,7 +281,7 @@ def test_plans_are_functions_of_seed_and_epoch(schedule):
     assert one.epoch == 4
     for epoch in (3, 1, 0, 2):
         other.set_epoch(epoch)
-        assert other.schedule == tuple((batch.choice, batch.batch_size) for batch in one.plan(epoch))
+        assert other.schedule == tuple((batch.bucket, batch.batch_size) for batch in one.plan(epoch))
         assert list(other) == epochs[epoch]
     neighbour = ScheduledBatchSampler(EpochSampler(range(60), seed=3), [8, 4, 2], seed=1, **SCHEDULES[schedule])
     plans_of = [[sampler.plan(epoch) for epoch in range(4)] for sampler in (one, neighbour)]
@@ -322,7 +322,7 @@ def test_torchs_loader():
     loader = DataLoader(dataset, batch_sampler=sampler)
     assert len(loader) == len(sampler)
     for epoch in range(3):
-        expected = [(batch.batch_size, (2, 4)[batch.choice]) for batch in sampler.plan(epoch)]
+        expected = [(batch.batch_size, (2, 4)[batch.bucket]) for batch in sampler.plan(epoch)]
         batches = list(loader)
         assert [(len(images), images.shape[-1]) for images, *_ in batches] == expected
         for images, target, names in batches:

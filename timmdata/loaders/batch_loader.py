@@ -92,10 +92,10 @@ class _Batches(_Setup):
             return
         plan, used = self.schedule.plan(epoch), -(-start // self.sampler.num_replicas)   # samples of this rank
         ends = accumulate(planned.batch_size for planned in plan)
-        rest = [(planned.choice, min(planned.batch_size, end - used)) for planned, end in zip(plan, ends)
+        rest = [(planned.bucket, min(planned.batch_size, end - used)) for planned, end in zip(plan, ends)
                 if end - used >= (planned.batch_size if self.drop_last else 1)]
         keys = self.sampler.keys(epoch, start, share=sum(size for _, size in rest))
-        for choice, size in rest: yield [key._replace(choice=choice) for key in islice(keys, size)]
+        for bucket, size in rest: yield [key._replace(bucket=bucket) for key in islice(keys, size)]
 
     def __iter__(self) -> Iterator: return (host.batch for host in self.host_batches())
 
@@ -124,7 +124,7 @@ class _Workers(_Batches):
         if self.workers == 'processes':
             ahead = self.num_workers * self.prefetch_factor
             sizes = self.schedule.batch_sizes if self.schedule else [self.batch_size]
-            room = max(self.builder.batch_bytes(size, choice) for choice, size in enumerate(sizes))
+            room = max(self.builder.batch_bytes(size, bucket) for bucket, size in enumerate(sizes))
             return ProcessPool(self.builder, self.num_workers, room, ahead + 3, pin=self.pin, **self._process_settings)
         return ThreadPool(self.builder, self.num_workers, self.pin)
 
@@ -225,7 +225,7 @@ class BatchLoader(_State):
         if host is None: raise ValueError('every sample of this batch was skipped')
         if self.builder.sample_transform is None: return Replay(host.batch, host.keys, None, None)
         sample_params, choices = (list(map(f, host.keys)) for f in (self.builder.sample_params, self.builder.choices))
-        stage, size = self.builder.batch_transform, self.builder.sample_transforms[host.keys[0].choice].augmentation.size
+        stage, size = self.builder.batch_transform, self.builder.sample_transforms[host.keys[0].bucket].augmentation.size
         return Replay(host.batch, host.keys, sample_params, choices, stage and stage.mix_params(host.keys, size))
 
     def __repr__(self) -> str:

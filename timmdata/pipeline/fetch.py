@@ -105,19 +105,19 @@ class _Room(_MakerSettings):
     def allocate(self,
         num: int,   # samples
         memory: torch.Tensor | None = None,   # uint8 memory that is large enough; None: new
-        choice: int = 0,   # of an input size
+        bucket: int = 0,   # which of the input sizes
     ) -> torch.Tensor | None:   # uint8 (N, C, H, W), channels-last, N views first; None if rows are not used
         "Room for the images of a batch."
         if self.sample_transform is None: return None
-        size = self.sample_transforms[choice].augmentation.size
+        size = self.sample_transforms[bucket].augmentation.size
         return allocate_rows(num * self.num_splits, self.channels, size, memory)
 
     def batch_bytes(self,
         batch_size: int,   # samples
-        choice: int = 0,   # of an input size
+        bucket: int = 0,   # which of the input sizes
     ) -> int:
         "Room for the images of a batch in shared memory; 0 if their size is not known."
-        size = self.size if self.sample_transform is None else self.sample_transforms[choice].augmentation.size
+        size = self.size if self.sample_transform is None else self.sample_transforms[bucket].augmentation.size
         numbers = batch_size * self.num_splits * self.channels * math.prod(size)
         return numbers * (4 if self.sample_transform is None else 1 if self.batch_transform is None else 5)   # float32 is 4
 
@@ -176,7 +176,7 @@ class _RowFilling(_Room):
         pixels: Pixels,   # the photograph; decoded and cropped once
     ) -> torch.Tensor:   # the rows
         "Fill the rows of one sample."
-        stage, each_row, crop = self.sample_transforms[key.choice], rows.unbind(), None
+        stage, each_row, crop = self.sample_transforms[key.bucket], rows.unbind(), None
         for view, row in reversed([*zip(self.views([key]), each_row)]):   # the first row keeps the crop for the others
             with _global_numbers(self, view, view.view) if self.has_own_policy else nullcontext():
                 rngs = stage.augmentation.rngs(view, self.seed, HOST)
@@ -232,7 +232,7 @@ class _Redrawing(_SampleLoading):
         if gives_bytes(leaf):
             pixels, *_ = leaf.load(index, lambda data: Pixels(data, leaf.input_img_mode, leaf.exif_transpose))
         else: pixels = Pixels(self.photograph(key), mode=None)
-        augmentation = self.sample_transforms[key.choice].augmentation
+        augmentation = self.sample_transforms[key.bucket].augmentation
         return augmentation.sample_params(pixels.height, pixels.width, *augmentation.rngs(key, self.seed, HOST))
 
     def photograph(self,

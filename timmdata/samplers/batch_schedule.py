@@ -69,7 +69,7 @@ class PlannedBatch(NamedTuple):
     "What is known of a batch before it has samples."
     size: tuple[int, int] | None   # height, width of the images, pixels; None: sizes were not given
     batch_size: int   # samples
-    choice: int   # which of the choices it is
+    bucket: int   # which of the sizes it is
 
 
 class _Settings(Sampler):
@@ -183,16 +183,16 @@ class ScheduledBatchSampler(_Plan):
         used, share = (sum(batch.batch_size for batch in part) for part in (plan[:start], plan[start:]))
         keys = sampler.keys(epoch, used * sampler.num_replicas, share)   # begins again where it does not suffice
         for batch in plan[start:]:
-            yield batch, [key._replace(choice=batch.choice) for key in islice(keys, batch.batch_size)]
+            yield batch, [key._replace(bucket=batch.bucket) for key in islice(keys, batch.batch_size)]
 
     @property
     def schedule(self) -> tuple[tuple[int, int], ...]:
         "Choice and number of samples of each batch of the next epoch."
-        return tuple((batch.choice, batch.batch_size) for batch in self.plan(self.epoch))
+        return tuple((batch.bucket, batch.batch_size) for batch in self.plan(self.epoch))
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         epoch, self.epoch = self.epoch, self.epoch + 1
-        return ([(key.index, batch.choice) for key in keys] for batch, keys in self.batches(epoch))
+        return ([(key.index, batch.bucket) for key in keys] for batch, keys in self.batches(epoch))
 
     def __len__(self) -> int: return self.num_batches or len(self._composition)
 

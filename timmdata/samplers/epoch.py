@@ -21,7 +21,7 @@ class SampleKey(NamedTuple):
     index: int   # of the sample in its dataset
     epoch: int   # which pass over the data
     view: int = 0   # which of several versions of the sample
-    choice: int = 0   # which of several input sizes its batch has
+    bucket: int = 0   # which of several input sizes its batch has
 
     def rng(self,
         seed: int,   # of the run

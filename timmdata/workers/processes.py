@@ -57,7 +57,7 @@ def _serve(pipe: connection.Connection, builder: BatchBuilder, slots: Slots, sta
     while (task := inbox.get()) is not None:
         number, keys, slot, refused, is_careful = task
         memory = slots.view(slot)
-        rows = builder.allocate(len(keys), memory, keys[0].choice)
+        rows = builder.allocate(len(keys), memory, keys[0].bucket)
         job = Job(keys, rows, refused)
         if num_threads > 1 and not is_careful:
             for place in range(len(keys)): tasks.put((job, place, report))

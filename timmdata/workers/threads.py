@@ -148,12 +148,12 @@ class _RowPool:
     ) -> torch.Tensor | None:   # uint8 (N, C, H, W); None if the builder uses no rows
         "Rows for one batch."
         if self.builder.sample_transform is None: return None
-        num, choice = len(keys), keys[0].choice
-        height, width = self.builder.sample_transforms[choice].augmentation.size
+        num, bucket = len(keys), keys[0].bucket
+        height, width = self.builder.sample_transforms[bucket].augmentation.size
         size = num * self.builder.num_splits * self.builder.channels * height * width
         if size > self._size: self._size, self._pool = size, MemoryPool(
             lambda: torch.empty(size, dtype=torch.uint8, pin_memory=self.pin), self.max_free)
-        return self.builder.allocate(num, self._pool.acquire(), choice)
+        return self.builder.allocate(num, self._pool.acquire(), bucket)
 
 # %% ../../nbs/workers/10_threads.ipynb #b559a147
 def run_tasks(
