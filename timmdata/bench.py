@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import Dataset, Subset
 
-from .datasets.wrappers import sample_image
+from .core.sample import sample_image
 from .loaders.batch_loader import BatchLoader
 from .loader import create_loader
 from .machine import cpu_seconds, describe_machine, format_machine, memory_bytes

@@ -21,7 +21,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset
 
-from .datasets.wrappers import base_datasets, gives_bytes, sample_image, unwrap, with_image
+from .core.sample import sample_image, with_image
+from .datasets.wrappers import base_datasets, gives_bytes, unwrap
 from .loaders.batch_loader import BatchLoader
 from .workers.autotune import available_cores, choose_num_workers, choose_workers
 from .pipeline.fetch import HostBatch

@@ -17,7 +17,8 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 from torchvision.transforms import v2
 
 from . import loader_settings as checks
-from .datasets.wrappers import as_pil_image, describe
+from .core.sample import as_pil_image
+from .datasets.wrappers import describe
 from .transforms.augmix_dataset import without_splits
 from .pipeline.params import Augmentation, create_augmentation
 from .loaders.batch_loader import BatchLoader
@@ -37,7 +38,8 @@ from .samplers.epoch import EpochSampler
 from .samplers.batch_schedule import ScheduledBatchSampler, create_batch_schedule
 from .core.rng import seed_all
 from .loaders.stream_loader import CollatePresent, StreamLoader, create_stream_loader
-from .transforms.factory import create_transform, image_size
+from .core.sample import image_size
+from .transforms.factory import create_transform
 
 # %% ../nbs/20_loader.ipynb #87e8e705
 def _init_worker(worker_id: int, worker_seeding: Callable):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .datasets.wrappers import sample_image
+from .core.sample import sample_image
 from .pipeline.params import AppearanceParams, SampleParams
 from .loaders.batch_loader import BatchLoader
 from .pipeline.fetch import Replay

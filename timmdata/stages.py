@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from PIL import Image
 
-from timmdata.datasets.wrappers import (
-    apply_transform, as_pil_image, gives_bytes, sample_image, unwrap, with_image,
-)
+from .core.sample import apply_transform, as_pil_image, sample_image, with_image
+from .datasets.wrappers import gives_bytes, unwrap
 from .loaders.batch_loader import BatchLoader
 from .pipeline.fetch import BatchBuilder
 from .pipeline.batch_transform import BatchTransform

@@ -16,9 +16,8 @@ import numpy as np
 import torch
 from torchvision.transforms.v2 import functional as F
 
-from timmdata.datasets.wrappers import (
-    as_pil_image, base_datasets, gives_bytes, sample_image, unwrap, with_image,
-)
+from ..core.sample import as_pil_image, sample_image, with_image
+from ..datasets.wrappers import base_datasets, gives_bytes, unwrap
 from ..pipeline.params import Augmentation, SampleParams
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..pipeline.batch_transform import HOST, one_thread

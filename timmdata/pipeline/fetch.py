@@ -16,10 +16,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, get_worker_info
 
-from timmdata.datasets.wrappers import (
-    apply_transform, as_pil_image, base_datasets, gives_bytes, sample_image, sample_numbers, unwrap,
-    with_image,
-)
+from ..core.sample import apply_transform, as_pil_image, sample_image, with_image
+from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
 from .params import AppearanceParams, SampleParams
 from .collate import fast_collate
 from ..datasets.image_dataset import ImageDataset

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from ..core.constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN
 from ..transforms.policy import Policy
-from timmdata.transforms.factory import (
-    check_choice, check_probabilities, choose_policy, color_jitter_factors, image_size,
-)
+from ..core.sample import image_size
+from ..transforms.factory import check_choice, check_probabilities, choose_policy, color_jitter_factors
 from timmdata.transforms.geometry import (
     RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio, check_range, str_to_interp_mode,
 )

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, Sampler
 
 from .epoch import EpochSampler, SampleKey
 from ..core.rng import KeyedRandom
-from ..transforms.factory import image_size
+from ..core.sample import image_size
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #8e2a5433
 def choice_probabilities(

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from ..datasets.wrappers import sample_image, with_image
+from ..core.sample import sample_image, with_image
 
 # %% ../../nbs/transforms/90_augmix_dataset.ipynb #8267d497
 class AugMixDataset(Dataset):

@@ -14,7 +14,7 @@ from typing import Any
 from timmdata.core.constants import (
     DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD,
 )
-from .factory import image_size
+from ..core.sample import image_size
 
 # %% ../../nbs/transforms/80_model_config.ipynb #5fc7461f
 def as_settings(
