@@ -53,7 +53,8 @@ def test_wheel_holds_the_modules_and_nothing_else(wheel):
     version = read_settings()['version']
     assert wheel.filename.endswith(f'timmdata-{version}-py3-none-any.whl')
     held = {n for n in wheel.namelist() if not n.startswith(f'timmdata-{version}.dist-info/')}
-    assert held == {p.relative_to(ROOT).as_posix() for p in (ROOT/'timmdata').rglob('*.py')}
+    sources = [*(ROOT/'timmdata').rglob('*.py'), ROOT/'timmdata/py.typed']
+    assert held == {p.relative_to(ROOT).as_posix() for p in sources}
 
 
 def test_wheel_holds_the_licence_and_the_command(wheel):
@@ -75,7 +76,7 @@ def test_metadata_requires_only_what_runs(metadata):
 
 
 def test_extras_that_messages_name_are_offered(metadata):
-    texts = [path.read_text(encoding='utf-8') for path in [*(ROOT/'timmdata').glob('*.py'), ROOT/'README.md']]
+    texts = [path.read_text(encoding='utf-8') for path in [*(ROOT/'timmdata').rglob('*.py'), ROOT/'README.md']]
     named = {name for text in texts for name in re.findall(r'timmdata\[(\w+)\]', text)}
     assert {'demo', 'fast', 'tables', 'wds', 'hf', 'tfds'} <= named <= set(metadata.get_all('Provides-Extra'))
 

@@ -1,0 +1,91 @@
+"The type checker over the package and over a user's script, and linters over the workflows."
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic import ROOT
+
+SCRIPT = '''
+from typing import assert_type
+
+import torch
+
+from timmdata import ImageDataset, PrefetchLoader, create_loader, relabel
+from timmdata.loaders.batch_loader import BatchLoader
+from timmdata.loaders.stream_loader import StreamLoader
+
+dataset = ImageDataset('photos')
+train = create_loader(dataset, (3, 224, 224), 32, is_training=True, auto_augment='rand-m9-mstd0.5', seed=0)
+assert_type(train, PrefetchLoader)
+assert_type(create_loader(dataset, 224, 32, use_prefetcher=True), PrefetchLoader)
+assert_type(create_loader(dataset, 224, 32, use_prefetcher=False), BatchLoader | StreamLoader)
+for epoch in range(2):
+    train.set_epoch(epoch)
+    for images, targets in train:
+        loss = images.mean() + targets.sum()
+state = train.state_dict()
+train.load_state_dict(state)
+batch = train.replay(0, 3).batch
+train.close()
+'''
+
+
+def check(*paths: Path | str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    "Run the type checker with the settings of pyproject.toml."
+    command = [sys.executable, '-m', 'pyrefly', 'check', '--output-format=min-text', '--config', str(ROOT/'pyproject.toml')]
+    return subprocess.run([*command, *map(str, paths)], cwd=cwd, capture_output=True, text=True)
+
+
+def test_the_package_has_no_attribute_that_a_class_does_not_define():
+    done = check('timmdata')
+    if done.returncode: pytest.fail(done.stdout + done.stderr, pytrace=False)
+
+
+def test_a_users_script_has_the_types_that_it_says(tmp_path):
+    (tmp_path/'script.py').write_text(SCRIPT)
+    done = check(tmp_path/'script.py')
+    if done.returncode: pytest.fail(done.stdout + done.stderr, pytrace=False)
+
+
+@pytest.mark.parametrize('line, message', [
+    ('train.sate_dict()', 'sate_dict'),
+    ("create_loader(dataset, 224, 32, is_trainin=True)", 'is_trainin'),
+    ("create_loader(dataset, 224, 32, num_workers=None)", 'num_workers'),
+    ('assert_type(train, int)', 'assert_type'),
+])
+def test_mistakes_in_a_script_are_found(tmp_path, line, message):
+    (tmp_path/'script.py').write_text(f'{SCRIPT}{line}\n')
+    done = check(tmp_path/'script.py')
+    assert done.returncode and message in done.stdout, done.stdout + done.stderr
+
+
+def test_an_attribute_that_only_a_subclass_defines_is_found(tmp_path):
+    (tmp_path/'half.py').write_text('class Half:\n    def f(self): return self.x\n\n\nclass Whole(Half):\n'
+                                    '    def __init__(self): self.x = 1\n')
+    done = check(tmp_path/'half.py')
+    assert done.returncode and 'no attribute `x`' in done.stdout, done.stdout + done.stderr
+
+
+WORKFLOWS = sorted((ROOT/'.github/workflows').glob('*.yml'))
+
+
+def lint(*paths: Path) -> list[str]:
+    "What the linters of workflows find."
+    schema = [sys.executable, '-m', 'check_jsonschema', '--builtin-schema', 'vendor.github-workflows', *map(str, paths)]
+    audit = [str(Path(sys.executable).with_name('zizmor')), '--offline', '--no-progress', '--quiet',
+             '--config', str(ROOT/'.github/zizmor.yml'), *map(str, paths)]
+    runs = [subprocess.run(command, capture_output=True, text=True) for command in (schema, audit)]
+    return [done.stdout + done.stderr for done in runs if done.returncode]
+
+
+def test_workflows_are_valid():
+    assert [path.name for path in WORKFLOWS] == ['release.yml', 'site.yml', 'tests.yml']
+    assert not lint(*WORKFLOWS)
+
+
+def test_a_wrong_workflow_is_found(tmp_path):
+    text = WORKFLOWS[-1].read_text(encoding='utf-8')
+    (tmp_path/'wrong.yml').write_text(text.replace('runs-on', 'run-on'))
+    (tmp_path/'unsafe.yml').write_text(text.replace('permissions: {}\n', '').replace('bash .ci/run', 'echo ${{ github.head_ref }}'))
+    for name in ('wrong.yml', 'unsafe.yml'): assert lint(tmp_path/name), name
