@@ -39,8 +39,7 @@ from .loaders.prefetch import PrefetchLoader
 from .buffer.buffer import BatchBuffer
 from .loader import create_loader
 from .recipes import get_recipe, list_recipes
-from .visualize import show_batch, show_images, show_transform
-from .replay import show_replay
+from .visualize import show_batch, show_images, show_replay, show_transform
 
 __all__ = [
     'DEFAULT_CROP_MODE', 'DEFAULT_CROP_PCT', 'IMAGENET_DEFAULT_MEAN', 'IMAGENET_DEFAULT_STD',
@@ -72,6 +71,5 @@ __all__ = [
     'BatchBuffer',
     'create_loader',
     'get_recipe', 'list_recipes',
-    'show_batch', 'show_images', 'show_transform',
-    'show_replay',
+    'show_batch', 'show_images', 'show_replay', 'show_transform',
 ]
