@@ -6,7 +6,7 @@
 __all__ = ['denormalize', 'to_uint8_array', 'notebook_figure', 'show_images', 'show_image', 'show_batch', 'show_transform',
            'source_box', 'describe_params', 'show_replay']
 
-# %% ../nbs/40_visualize.ipynb #863ee806
+# %% ../nbs/40_visualize.ipynb #21d61e6c
 import io
 import math
 import textwrap
@@ -20,7 +20,7 @@ from PIL import Image
 
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .core.rng import sample_seed, seeded
-from .datasets.wrappers import sample_image
+from .core.sample import sample_image
 from .loaders.batch_loader import BatchLoader
 from .pipeline.fetch import Replay
 from .pipeline.params import AppearanceParams, SampleParams
