@@ -4,7 +4,7 @@ import io
 import re
 import textwrap
 import tokenize
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 _functions = ast.FunctionDef, ast.AsyncFunctionDef
@@ -194,9 +194,16 @@ class Package:
         return symbol if top in self.exported or symbol.module == module or name != symbol.name else None
 
     def methods(self, name: str, module: str) -> list[Symbol]:
-        "The public, documented methods and properties of a class."
-        return [o for n, o in self.modules[module].items() if n.startswith(name + '.') and o.doc
-                and not n.split('.')[-1].startswith('_')]
+        "The public, documented methods and properties of a class, with those that it has from other classes of the package."
+        own = {n.split('.')[-1]: o for n, o in self.modules[module].items() if n.startswith(name + '.') and o.doc
+               and not n.split('.')[-1].startswith('_')}
+        for base in self.modules[module][name].bases:
+            symbol = self.find(base, module)
+            if symbol is None or symbol.kind != 'class': continue
+            for method in self.methods(symbol.name, symbol.module):
+                short = method.name.split('.')[-1]
+                own.setdefault(short, replace(method, name=f'{name}.{short}', module=module))
+        return list(own.values())
 
 
 def read_package(path: Path) -> Package:

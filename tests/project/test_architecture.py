@@ -100,6 +100,53 @@ def test_import_problems_are_found(line, message):
     assert len(problems) == 1 and message in problems[0], problems
 
 
+def sawn(sources: dict[str, str]) -> list[str]:
+    "Private classes that are a base once: a class in two pieces; and namespaces in place of what a class could say."
+    classes, bases, problems = {}, [], []
+    for name, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] = name
+                bases += [ast.unparse(base) for base in node.bases]
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ('locals', 'SimpleNamespace', 'types.SimpleNamespace'):
+                problems.append(f'{name}: {ast.unparse(node.func)}()')
+    return problems + [f'{module}: {cls} is the base of one class: make one class of the two' for cls, module in classes.items()
+                       if cls.startswith('_') and bases.count(cls) == 1]
+
+
+def test_classes_are_whole():
+    assert not sawn(modules())
+
+
+def test_a_sawn_class_is_found():
+    assert len(sawn({'a': 'class _Half: pass\nclass Whole(_Half): pass\nx = locals()'})) == 2
+    assert not sawn({'a': 'class _Shared: pass\nclass A(_Shared): pass\nclass B(_Shared): pass'})
+
+
+def front_door_problems(sources: dict[str, str]) -> list[str]:
+    "A package says in one sentence what it is for, and lists what it offers."
+    problems = []
+    for package in PACKAGES:
+        tree = ast.parse(sources.get(package, ''))
+        if not ast.get_docstring(tree): problems.append(f'{package}/__init__.py has no docstring')
+        offered = [ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == '__all__']
+        named = [a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names]
+        if not offered: problems.append(f'{package}/__init__.py has no __all__')
+        elif sorted(offered[0]) != sorted(named): problems.append(f'{package}/__init__.py: __all__ is not what it imports')
+    return problems
+
+
+def test_packages_have_front_doors():
+    assert not front_door_problems(modules())
+
+
+def test_a_missing_front_door_is_found():
+    assert len(front_door_problems({})) == 2 * len(PACKAGES)
+    door = '"All."\nfrom .a import b\n__all__ = [{}]'
+    assert not front_door_problems(dict.fromkeys(PACKAGES, door.format("'b'")))
+    assert len(front_door_problems(dict.fromkeys(PACKAGES, door.format("'b', 'c'")))) == len(PACKAGES)
+
+
 def loaded_by(code: str) -> set[str]:
     "The top-level packages that a fresh interpreter has loaded after `code`."
     code = f'import sys\n{code}\nprint("\\n".join({{m.split(".")[0] for m in list(sys.modules)}}))'

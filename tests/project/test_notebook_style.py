@@ -197,13 +197,17 @@ def docstrings(nb: Notebook) -> list[str]:
 
 
 def docments(nb: Notebook) -> list[str]:
-    "Each parameter of a public function, or of a public class's `__init__`, has a line of its own with a comment."
+    "Each parameter of a public function or method, and each field of a record, has a line of its own with a comment."
     problems = []
     for i, node, text in nb.public_defs():
         comments = comment_lines(text)
         functions = [(node.name, node)]
         if isinstance(node, ast.ClassDef):
-            functions = [(f'{node.name}.__init__', n) for n in node.body if getattr(n, 'name', None) == '__init__']
+            functions = [(f'{node.name}.{n.name}', n) for n in node.body if isinstance(n, DEFS[:2])
+                         and not any('.setter' in ast.unparse(d) for d in n.decorator_list) and (n.name in ('__init__', '__call__') or not n.name.startswith('_'))]
+            problems += [f'cell {i}: {node.name}: no comment beside `{n.target.id}`' for n in node.body
+                         if isinstance(n, ast.AnnAssign) and not n.target.id.startswith('_')
+                         and not {n.lineno, n.end_lineno} & comments]
         for name, function in functions:
             args = function.args
             params = [*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg]
@@ -338,6 +342,8 @@ def png(num_bytes):
     (docments, exporting(code('#| export\ndef f(\n    x: int,\n): "F."')), 'no comment beside `x`'),
     (docments, exporting(code('#| export\ndef f(x, y):   # both\n    "F."')), 'one parameter a line'),
     (docments, exporting(code('#| export\nclass A:\n    "An a."\n    def __init__(self, x): pass')), 'beside `x`'),
+    (docments, exporting(code('#| export\nclass A:\n    "An a."\n    def f(self, x): "F."')), 'A.f: no comment beside `x`'),
+    (docments, exporting(code('#| export\nclass A(NamedTuple):\n    "An a."\n    x: int')), 'A: no comment beside `x`'),
     (docments, exporting(code('#| export\ndef f(\n    *args,\n    **kwargs,   # more\n): "F."')), 'beside `args`'),
     (used_later, exporting(code('double(1)'), code(GOOD)), 'double is used in no later'),
     (used_later, exporting(code(CLASS), code("'Box'"), code('#| export\nx = Box()')), 'Box is used in no later'),

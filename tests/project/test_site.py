@@ -2,7 +2,10 @@
 import ast
 import functools
 import http.server
+import importlib
+import inspect
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -12,6 +15,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+import timmdata
 
 root = Path(__file__).resolve().parents[2]
 in_ci = os.environ.get('CI', '').lower() in ('1', 'true')
@@ -246,6 +251,28 @@ def test_phone_width(crawl): assert not crawl.wide()
 def test_api_lists_every_public_name(crawl):
     anchors = {a for p, a in filter(None, map(crawl.local, crawl.pages['api.html']['links'])) if a}
     assert not {n for n in public_names() if not n.startswith('__')} - anchors
+
+
+def public_methods() -> dict[str, set[str]]:
+    "The public classes of every module, and their public methods and properties, inherited ones too."
+    found = {}
+    for info in pkgutil.walk_packages(timmdata.__path__, 'timmdata.'):
+        module = importlib.import_module(info.name)
+        for name in getattr(module, '__all__', []):
+            cls = getattr(module, name)
+            if not inspect.isclass(cls) or cls.__module__ != module.__name__: continue
+            if getattr(cls, '_is_protocol', False): continue
+            of_package = [c for c in cls.__mro__ if c.__module__.startswith('timmdata')]
+            found[name] = {n for c in of_package for n, value in vars(c).items() if not n.startswith('_')
+                           and (inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod)))}
+    return found
+
+
+def test_tables_list_every_public_method(crawl):
+    ids = {o for page in crawl.pages.values() for o in page['ids']}
+    assert {'state_dict', 'load_state_dict', 'set_epoch', 'replay', 'ack', 'close'} <= public_methods()['PrefetchLoader']
+    assert not [f'{name}.{method}' for name, methods in public_methods().items() for method in sorted(methods)
+                if f'{name}.{method}' not in ids]
 
 
 def test_every_page_links_to_its_notebook(crawl):
