@@ -129,7 +129,8 @@ def front_door_problems(sources: dict[str, str]) -> list[str]:
     for package in PACKAGES:
         tree = ast.parse(sources.get(package, ''))
         if not ast.get_docstring(tree): problems.append(f'{package}/__init__.py has no docstring')
-        offered = [ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == '__all__']
+        offered = [ast.literal_eval(n.value) for n in tree.body
+                   if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == '__all__']
         named = [a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names]
         if not offered: problems.append(f'{package}/__init__.py has no __all__')
         elif sorted(offered[0]) != sorted(named): problems.append(f'{package}/__init__.py: __all__ is not what it imports')

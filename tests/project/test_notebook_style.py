@@ -203,8 +203,10 @@ def docments(nb: Notebook) -> list[str]:
         comments = comment_lines(text)
         functions = [(node.name, node)]
         if isinstance(node, ast.ClassDef):
-            functions = [(f'{node.name}.{n.name}', n) for n in node.body if isinstance(n, DEFS[:2])
-                         and not any('.setter' in ast.unparse(d) for d in n.decorator_list) and (n.name in ('__init__', '__call__') or not n.name.startswith('_'))]
+            methods = [n for n in node.body if isinstance(n, DEFS[:2])
+                       and (n.name in ('__init__', '__call__') or not n.name.startswith('_'))]
+            functions = [(f'{node.name}.{n.name}', n) for n in methods
+                         if not any('.setter' in ast.unparse(d) for d in n.decorator_list)]
             problems += [f'cell {i}: {node.name}: no comment beside `{n.target.id}`' for n in node.body
                          if isinstance(n, ast.AnnAssign) and not n.target.id.startswith('_')
                          and not {n.lineno, n.end_lineno} & comments]
