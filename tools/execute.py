@@ -5,17 +5,18 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from notebooks import find_notebooks, root, split_cell
+from notebooks import find_notebooks, page_name, root, split_cell
 
 
 def notebooks(names: list[str] = ()) -> list[Path]:
-    "All notebooks in reading order, or those whose stem is, or ends with, one of `names`."
+    "All notebooks in reading order, or those that one of `names` says: `readers/tar`, `tar` or `40_tar`."
     found = find_notebooks()
     if not names: return found
-    chosen = {n: [p for p in found if p.stem == n or p.stem.endswith('_' + n)] for n in names}
+    pages = {path: page_name(path.relative_to(root/'nbs').as_posix()).removesuffix('.html') for path in found}
+    chosen = {n: [p for p in found if n in (p.stem, pages[p], pages[p].rpartition('/')[2])] for n in names}
     unknown = [n for n in names if not chosen[n]]
     if unknown:
-        raise SystemExit(f'no notebook named {", ".join(unknown)}; there are {", ".join(p.stem for p in found)}')
+        raise SystemExit(f'no notebook named {", ".join(unknown)}; there are {", ".join(pages.values())}')
     return [p for p in found if any(p in paths for paths in chosen.values())]
 
 
