@@ -22,7 +22,8 @@ from ..workers.processes import ProcessPool
 from ..samplers.epoch import EpochSampler, SampleKey
 from .side_stream import map_tensors
 from ..workers.autotune import available_cores, choose_num_workers, choose_workers
-from ..workers.threads import InlinePool, ThreadPool, check_threads
+from ..workers.base import InlinePool
+from ..workers.threads import ThreadPool, check_threads
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #6e1e8dc6
 class _Setup(MixingSwitch):

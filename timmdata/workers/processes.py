@@ -25,7 +25,8 @@ from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..core.memory_pool import end_with
 from ..samplers.epoch import SampleKey
 from .shared_memory import SharedMemory, Slots, pack, portable_error, raise_first, unpack
-from .threads import Job, run_tasks, start_threads, wait_for
+from .base import Task
+from .threads import run_tasks, start_threads
 
 # %% ../../nbs/workers/30_processes.ipynb #af70d101
 def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
@@ -58,15 +59,15 @@ def _serve(pipe: connection.Connection, builder: BatchBuilder, slots: Slots, sta
         number, keys, slot, refused, is_careful = task
         memory = slots.view(slot)
         rows = builder.allocate(len(keys), memory, keys[0].bucket)
-        job = Job(keys, rows, refused)
+        job = Task(keys, rows, refused, report)
         if num_threads > 1 and not is_careful:
-            for place in range(len(keys)): tasks.put((job, place, report))
-            job.done.wait()
+            for place in range(len(keys)): tasks.put((job, place))
         else:
-            for place in range(len(keys)): job.load(builder, place, report)
-        errors = {place: portable_error(error) for place, error in job.errors.items()}
+            for place in range(len(keys)): job.load(builder, place)
+        try: result, errors = job.take(), {}
+        except BaseException as error: result, errors = None, {0: portable_error(error)}
         used = rows.numel() if rows is not None and memory is not None else 0
-        try: answer = pack((job.result, errors), memory, used)
+        try: answer = pack((result, errors), memory, used)
         except Exception as error: answer = pack((None, {-1: portable_error(error)}))
         pipe.send_bytes(number.to_bytes(8, 'little') + answer)
 
@@ -94,16 +95,12 @@ class _Worker:
         self.pipe.close()
 
 
-class _Sent(Job):
+class _Sent(Task):
     "A batch that a worker process is making."
 
     def __init__(self, keys: Sequence[SampleKey], number: int, slot: int | None):
         super().__init__(keys)
-        self.number, self.slot, self.data, self.deaths, self.indexes = number, slot, None, 0, ()
-
-    def loading(self) -> list[int]:
-        indexes = {int(index) for index in self.indexes}
-        return [place for place, key in enumerate(self.keys) if key.index in indexes]
+        self.number, self.slot, self.deaths = number, slot, 0
 
 # %% ../../nbs/workers/30_processes.ipynb #2883100f
 class _Crew:
@@ -128,7 +125,7 @@ class _Crew:
 
     def send(self, worker: _Worker, job: _Sent):
         "Give a worker a job; if its pipe is broken, the listener sees to it."
-        worker.jobs[job.number], job.indexes = job, worker.current
+        worker.jobs[job.number], job.loading = job, worker.current.tolist
         refused = {key.index: self.refused[key.index] for key in job.keys if key.index in self.refused}
         try: worker.pipe.send((job.number, job.keys, job.slot, refused, job.deaths > 0))
         except OSError: pass
@@ -174,8 +171,7 @@ class _Listening(_Crew):
         if not worker.is_ready: worker.is_ready, self.stillborn[worker.number] = True, 0
         else:
             with self.lock: job = worker.jobs.pop(int.from_bytes(data[:8], 'little'))
-            job.data = data[8:]
-            job.done.set()
+            job.finish(data[8:])
             if job.cancelled: self.release(job)
         return True
 
@@ -210,7 +206,7 @@ class _Replacing(_Listening):
             for job in jobs:
                 job.deaths += 1
                 hopeless = any(self.deaths[index] > 2 for index in suspects) or not suspects and job.deaths > 3
-                if hopeless: job.end(RuntimeError(f'{death}, again and again with the same batch'))
+                if hopeless: job.finish(error=RuntimeError(f'{death}, again and again with the same batch'))
                 else: self.send(another, job)
 
 # %% ../../nbs/workers/30_processes.ipynb #b71b12e9
@@ -230,7 +226,7 @@ class _Ending(_Replacing):
         deadline = time.monotonic() + 1
         for worker in self.workers:
             for job in worker.jobs.values():
-                if not job.done.is_set(): job.end(RuntimeError(why))
+                job.finish(error=RuntimeError(why))
             worker.end(deadline)
         for end in (self.wake_up, self.woken): end.close()
 
@@ -257,25 +253,25 @@ class ProcessPool:
 
     def submit(self,
         keys: Sequence[SampleKey],   # of the samples
-    ) -> Job:
+    ) -> Task:
         "Begin a batch."
         return self._crew.submit(keys)
 
     def take(self,
-        job: Job,   # from `submit`
+        job: Task,   # from `submit`
         timeout: float = 0.,   # seconds; 0: for ever
     ) -> HostBatch | None:   # None: every sample was skipped
         "Wait for a batch and take it."
-        try: wait_for(job, self.builder, timeout)
+        try: data = job.take(self.builder.describe, timeout)
         finally:
             while self._crew.news: warnings.warn(self._crew.news.popleft(), RuntimeWarning, stacklevel=2)
         slot, job.slot = job.slot, None   # from here on it belongs to the batch
-        result, errors = unpack(job.data, self._slots.hand_out(slot))
+        result, errors = unpack(data, self._slots.hand_out(slot))
         if errors: raise_first(errors)
         return result
 
     def cancel(self,
-        job: Job,   # that is not wanted any more
+        job: Task,   # that is not wanted any more
     ):
         "Leave the rest of a batch undone."
         job.cancelled = True
