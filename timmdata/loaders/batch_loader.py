@@ -151,7 +151,7 @@ class _Loop(_Workers):
     def _loop(self, batches: Iterator[list[SampleKey]], epoch: int, position: int) -> Iterator[HostBatch]:
         workers, jobs, host = self._workers or self._start(), deque(), []
         if self.persistent_workers: self._workers = workers
-        ahead = self.prefetch_factor * (self.num_workers if workers.name == 'processes' else 1)
+        ahead = self.prefetch_factor * (self.num_workers if isinstance(workers, ProcessPool) else 1)
         self._progress = epoch, position
         try:
             while True:
