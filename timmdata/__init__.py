@@ -31,10 +31,11 @@ from .transforms.auto_augment import (
     AutoAugment, RandAugment, auto_augment_policy, auto_augment_transform, rand_augment_ops,
     rand_augment_transform,
 )
-from .transforms.mixup import FastCollateMixup, Mixup
+from .transforms.mixup import Mixup
+from .pipeline.collate import FastCollateMixup
 from .transforms.factory import create_transform
 from .transforms.model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
-from .transforms.augmix_dataset import AugMixDataset
+from .datasets.augmix import AugMixDataset
 from .loaders.prefetch import PrefetchLoader
 from .buffer.buffer import BatchBuffer
 from .loader import create_loader

@@ -19,19 +19,19 @@ from torchvision.transforms import v2
 from . import loader_settings as checks
 from .core.sample import as_pil_image
 from .datasets.wrappers import describe
-from .transforms.augmix_dataset import without_splits
+from .datasets.augmix import without_splits
 from .pipeline.params import Augmentation, create_augmentation
 from .loaders.batch_loader import BatchLoader
 from .pipeline.fetch import BatchBuilder
 from .buffer.buffer import BatchBuffer
 from .readers.class_map import check_class_map
-from .pipeline.collate import fast_collate
+from .pipeline.collate import FastCollateMixup, fast_collate
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .pipeline.batch_transform import BatchTransform
 from .pipeline.sample_transform import SampleTransform
 from .transforms.policy import Policy
 from .datasets.relabel import classes_of
-from .transforms.mixup import FastCollateMixup, Mixup
+from .transforms.mixup import Mixup
 from .loaders.prefetch import PrefetchLoader, resolve_device
 from .transforms.random_erasing import create_erasing
 from .samplers.epoch import EpochSampler

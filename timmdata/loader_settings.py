@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDataset, Subset
 
-from .transforms.augmix_dataset import AugMixDataset
+from .datasets.augmix import AugMixDataset
 from .loaders.batch_loader import BatchLoader
 from .transforms.mixup import Mixup
 from .loaders.prefetch import adapt_statistics

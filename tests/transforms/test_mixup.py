@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from timmdata.core.rng import KeyedRandom
+from timmdata.pipeline.collate import FastCollateMixup
 from timmdata.transforms.mix_parts import (
     check_target,
     cutmix_bbox_and_lam,
@@ -20,7 +21,7 @@ from timmdata.transforms.mix_parts import (
     rand_bbox,
     rand_bbox_minmax,
 )
-from timmdata.transforms.mixup import FastCollateMixup, MixParams, Mixup, _paste_masked, _paste_slices
+from timmdata.transforms.mixup import MixParams, Mixup, _paste_masked, _paste_slices
 
 pytestmark = pytest.mark.timeout(120)
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
