@@ -5,15 +5,17 @@
 Works on the sample photographs. Rounds are interleaved, one pass of each loader a round, after one that warms up; starting the
 worker processes is part of a pass. All numbers are images per second ÷ those of the rung that reads one photograph after the
 other, in the same round; medians are printed. Then one pass with a training step on one core is recorded, without and with
-workers: who loaded which batch from when to when, and when the steps were. Both come out as literals for the guide. Run it on an
-otherwise idle machine.
+workers: who loaded which batch from when to when, and when the steps were. Both go to results/ladder.json, which the guide plots. Run it
+on an otherwise idle machine.
 """
 import argparse
 import multiprocessing
+import sys
 import time
-from pprint import pformat
+from pathlib import Path
 
 import torch
+from results import write_results
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 from torchvision.transforms import v2
@@ -23,8 +25,10 @@ from timmdata.core.demo_data import get_samples
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.doctor import race
 from timmdata.loader import create_loader
-from timmdata.machine import describe_machine
-from timmdata.scratch import NaiveDataLoader, RandomOrder, WorkerDataLoader
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT/'tests/support'))
+from build_a_loader import NaiveDataLoader, RandomOrder, WorkerDataLoader  # noqa: E402
 
 SIZE, BATCH = 224, 32
 
@@ -122,18 +126,11 @@ def main():
                   WorkerDataLoader(images, BATCH, a.workers, collate_fn=stamped_collate)}
     for _ in range(2):   # the first warms up
         for name, loader in passes.items(): recorded[name] = record(loader, step)
-    machine = describe_machine()
-    keep = {name: machine[name] for name in ('date', 'machine', 'cores', 'python', 'torch')}
     speeds = {trial.name: round(trial.speedup, 2) for trial in trials}
-    print(f'machine = {keep!r}\nspeeds = {pformat(speeds, width=118, sort_dicts=False)}')
-    print('recorded = {')
-    for name, events in recorded.items():
-        print(f'    {name!r}: {{')
-        for kind, values in events.items():
-            print(f'        {kind!r}: {pformat(values, width=100, compact=True)},'.replace('\n', '\n           '))
-        print('    },')
-    print('}')
     assert speeds[trials[0].name] == 1   # what the others are compared with
+    settings = dict(num_images=a.images, num_workers=a.workers, batch_size=BATCH, size=SIZE, rounds=a.rounds)
+    write_results('ladder', settings, speeds=speeds, timeline=recorded)
+    for name, speed in speeds.items(): print(f'{name:40}{speed:8.2f}')
 
 
 if __name__ == '__main__': main()

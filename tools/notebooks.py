@@ -1,4 +1,5 @@
 "What the tools and tests know about the notebooks: where they are, their directives, their pages."
+import ast
 import json
 import re
 from configparser import ConfigParser
@@ -57,3 +58,12 @@ def site_url(base: Path = root) -> str:
     "Address of the documentation site, without a slash at its end."
     settings = read_settings(base)
     return settings['doc_host'].rstrip('/') + '/' + settings['doc_baseurl'].strip('/')
+
+
+def run_definitions(path: Path, namespace: dict):
+    "Run those cells of a notebook that only import or define, in `namespace`: its classes and functions without the rest."
+    for k, cell in enumerate(read_notebook(path)['cells']):
+        if cell['cell_type'] != 'code': continue
+        tree = ast.parse(split_cell(cell['source'])[1])
+        if all(isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)) for node in tree.body):
+            exec(compile(tree, f'{path.name}, cell {k}', 'exec'), namespace)

@@ -1,4 +1,4 @@
-"The loaders of `scratch` beside torch's, batch by batch; errors, deaths, and nothing left behind."
+"The loaders of the guide `build_a_loader` beside torch's, batch by batch; errors, deaths, and nothing left behind."
 import gc
 import glob
 import multiprocessing
@@ -14,11 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
+from build_a_loader import Batches, CsvImages, NaiveDataLoader, RandomOrder, WorkerDataLoader, WorkerTraceback, pad_collate
 from loader_parts import children, is_alive, nothing_is_left, program, wait_until
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset, default_collate
-
-from timmdata.scratch import Batches, CsvImages, NaiveDataLoader, RandomOrder, WorkerDataLoader, pad_collate
-from timmdata.workers.shared_memory import WorkerTraceback
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -193,7 +191,7 @@ def test_error_comes_in_its_turn_with_its_traceback(num_workers, start):
         for _, target in WorkerDataLoader(Failing(divide_by_zero), 4, num_workers, **start): seen += target.tolist()
     assert seen == list(range(8))
     cause = caught.value.__cause__
-    assert isinstance(cause, WorkerTraceback) and 'in divide_by_zero' in str(cause) and 'test_scratch.py' in str(cause)
+    assert isinstance(cause, WorkerTraceback) and 'in divide_by_zero' in str(cause) and 'test_build_a_loader.py' in str(cause)
 
 
 @pytest.mark.parametrize('loader, error, message', [
@@ -272,8 +270,8 @@ def test_unstarted_iterator_has_no_process():
 LOOP = """
 import sys
 sys.path.insert(0, "{folder}")
-from timmdata.scratch import WorkerDataLoader
-from test_scratch import Numbers
+from build_a_loader import WorkerDataLoader
+from test_build_a_loader import Numbers
 iterator = iter(WorkerDataLoader(Numbers({num}, {slow}), 1, 2, multiprocessing_context='fork'))
 next(iterator)
 print('looping', flush=True)

@@ -1,0 +1,25 @@
+"""What the benchmarks measured, as files: results/NAME.json has the machine with date and versions, the settings and the numbers.
+
+Pages and guides plot these files, so that every number on a page can be measured again by its script.
+"""
+import json
+from pathlib import Path
+from typing import Any
+
+from timmdata.machine import describe_machine
+
+RESULTS = Path(__file__).resolve().parent/'results'
+
+
+def write_results(
+    name: str,   # of the file, without .json
+    settings: dict[str, Any],   # with which it was measured
+    folder: Path | None = None,   # None: benchmarks/results
+    **numbers: Any,   # as JSON has them
+):
+    "Write what was measured, and on what machine."
+    folder = folder or RESULTS
+    folder.mkdir(exist_ok=True)
+    record = {'machine': describe_machine(), 'settings': settings, **numbers}
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    (folder/f'{name}.json').write_text(text + '\n', encoding='utf-8')
