@@ -32,7 +32,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def start(code: str, *args: Path) -> subprocess.Popen:
     "Run `code` in a process of its own."
-    lines = BARE, 'import os, sys, time', 'from pathlib import Path', 'from timmdata import samples', FEW_VIEWS, code
+    lines = BARE, 'import os, sys, time', 'from pathlib import Path', 'from timmdata.core import demo_data as samples', FEW_VIEWS, code
     env = {**os.environ, 'PYTHONPATH': str(ROOT)}
     return subprocess.Popen([sys.executable, '-c', '\n'.join(lines), *map(str, args)], env=env,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -252,7 +252,7 @@ def test_ledger_of_three_workers(tmp_path, context, quiet):
                            multiprocessing_context=context, collate_fn=is_there))
     assert [row is None for row in rows] == [k % 3 == 0 for k in range(30)]
     assert [s.index for s in dataset.bad_samples] == list(range(0, 30, 3))
-    path = dataset._ledger.path
+    path = dataset.faults.log.path
     assert os.path.exists(path)
     del dataset
     assert not os.path.exists(path)

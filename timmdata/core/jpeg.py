@@ -5,15 +5,17 @@
 # %% auto #0
 __all__ = ['BACKENDS', 'resolve_backend', 'JpegHeader', 'read_header', 'decode_header', 'cut_below', 'choose_factor', 'Pixels']
 
-# %% ../../nbs/core/50_jpeg.ipynb #71d61961
+# %% ../../nbs/core/50_jpeg.ipynb #0ef00ae5
 import io
+import math
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 
-from .decode import decode_image
+from .decode import decode_image, read_content
 
 # %% ../../nbs/core/50_jpeg.ipynb #23d4dfa8
 try: import simplejpeg
@@ -60,7 +62,7 @@ def read_header(
     too_large = Image.MAX_IMAGE_PIXELS is not None and height * width > Image.MAX_IMAGE_PIXELS
     return JpegHeader(height, width) if ordinary and not too_large else None
 
-# %% ../../nbs/core/50_jpeg.ipynb #649f9aa8
+# %% ../../nbs/core/50_jpeg.ipynb #a355e6be
 def decode_header(
     data: bytes,   # of the file whose header was read
     header: JpegHeader,   # from `read_header`
@@ -73,7 +75,7 @@ def decode_header(
     try:
         if backend == 'simplejpeg':
             least = {} if factor == 1 else dict(
-                min_height=-(-header.height // factor), min_width=-(-header.width // factor))
+                min_height=math.ceil(header.height / factor), min_width=math.ceil(header.width / factor))
             return simplejpeg.decode_jpeg(data, 'RGB', strict=not is_cut, **least)   # strict: a warning is an error
         if factor == 1:
             tensor = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), 'RGB')
@@ -83,31 +85,34 @@ def decode_header(
         return np.asarray(image.convert('RGB'))
     except (ValueError, RuntimeError, OSError, SyntaxError): return None
 
-# %% ../../nbs/core/50_jpeg.ipynb #9fe05dca
+# %% ../../nbs/core/50_jpeg.ipynb #e3332a58
 _FRAMES, _SCAN = frozenset((0xC0, 0xC1)), 0xDA   # markers: baseline and extended frame, not progressive; pixels
+_ODD_MARKER = re.compile(rb'\xff[\x01-\xcf\xd8-\xfe]')   # pixels hold FF 00 for FF, and restart markers FF D0..D7
 
 
 def cut_below(
     data: bytes,   # of a JPEG
     height: int,   # rows that are needed, of those in the header
-) -> bytes | None:   # None: its segments are not what they should be, or its end is missing
-    "The same JPEG with another height in its header: a decoder stops after that many rows. ITU-T T.81, B.2.2."
-    at, last = 2, len(data) - 2
-    if data[last:] != b'\xff\xd9': return None   # truncated: whoever decodes all of it will say so
-    while at + 9 < last and data[at] == 0xFF and data[at + 1] != _SCAN:
-        if data[at + 1] in _FRAMES: return b''.join((data[:at + 5], height.to_bytes(2, 'big'), data[at + 7:]))
+) -> bytes | None:   # None: it is damaged or has an unusual order, so all of it must be decoded
+    "Write another height in the header of a JPEG: a decoder stops after that many rows. ITU-T T.81, B.2.2."
+    at, last, frame = 2, len(data) - 2, None
+    if data[last:] != b'\xff\xd9': return None   # truncated
+    while at + 9 < last and data[at] == 0xFF:
+        if data[at + 1] in _FRAMES: frame = at
+        if data[at + 1] == _SCAN: break
         at += 2 + int.from_bytes(data[at + 2:at + 4], 'big')
-    return None
+    if frame is None or data[at:at + 2] != b'\xff\xda' or _ODD_MARKER.search(data, at + 2, last): return None
+    return b''.join((data[:frame + 5], height.to_bytes(2, 'big'), data[frame + 7:]))
 
-# %% ../../nbs/core/50_jpeg.ipynb #1147ac80
+# %% ../../nbs/core/50_jpeg.ipynb #5b232417
 def choose_factor(
     crop: tuple[int, int],   # height, width of the crop, pixels of the photograph
     size: tuple[int, int],   # height, width that it is resized to
 ) -> int:   # 1, 2, 4 or 8
-    "The largest factor that leaves the crop at least as large as the result."
+    "Choose the largest factor that leaves the crop at least as large as the result."
     return next((f for f in (8, 4, 2) if crop[0] >= size[0] * f and crop[1] >= size[1] * f), 1)
 
-# %% ../../nbs/core/50_jpeg.ipynb #1fca3070
+# %% ../../nbs/core/50_jpeg.ipynb #a1f2ab8a
 class Pixels:
     "An image whose size is known and whose pixels are decoded when they are asked for."
 
@@ -118,8 +123,9 @@ class Pixels:
         background: tuple[int, int, int] | None = None,   # RGB 0..255 under transparency
         backend: str = 'auto',   # as in `resolve_backend`
     ):
-        if hasattr(data, 'read'): data = data.read()
-        self.data, self._settings, self._backend, self._image = data, (mode, exif_transpose, background), backend, None
+        data = read_content(data)
+        self.data, self._backend, self._image = data, backend, None
+        self._settings = mode, exif_transpose, background
         is_plain = isinstance(data, bytes) and mode == 'RGB'
         if exif_transpose and is_plain: is_plain = b'Exif' not in data and b'Orientation' not in data   # nor in XMP
         self._header = read_header(data, backend) if is_plain and backend != 'pillow' else None
@@ -127,20 +133,20 @@ class Pixels:
 
     @property
     def image(self) -> Image.Image:
-        "The image, decoded in full by Pillow; a damaged file is an `ImageReadError` here."
+        "Decode the image in full with Pillow; a damaged file is an `ImageReadError` here."
         if self._image is None: self._image = decode_image(self.data, *self._settings)
         return self._image
 
     @property
     def has_alpha(self) -> bool:
-        "Whether the result has transparency: Pillow weighs colours by it when it resizes."
+        "Tell whether the result has transparency: Pillow weighs colors by it when it resizes."
         return self._header is None and self.image.mode in ('RGBA', 'LA')
 
     def read(self,
         factor: int = 1,   # 1, 2, 4 or 8, as in `decode_header`; a hint
         bottom: int | None = None,   # rows of the image that are needed; a hint, None: all
     ) -> np.ndarray:   # uint8 (H, W) or (H, W, C); all rows, or at least those that are needed
-        "The pixels; smaller by the factor, and without the rows below, if that is possible."
+        "Decode the pixels; smaller by the factor, and without the rows below, if that is possible."
         fast = None
         if self._header:
             height = self.height if bottom is None else bottom + 4 * factor   # smoothing looks two rows further

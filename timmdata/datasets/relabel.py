@@ -7,6 +7,7 @@ __all__ = ['targets_of', 'classes_of', 'LabelMap', 'LabelReport', 'label_report'
 
 # %% ../../nbs/datasets/20_relabel.ipynb #47d12454
 import copy
+import dataclasses
 import hashlib
 import json
 from collections import Counter
@@ -16,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
-from ..core.faults import BadSampleLog
 from ..readers.class_map import build_class_map, check_class_map, load_class_map
 from .image_dataset import ImageDataset
 from ..readers.folder import ReaderFiles
@@ -173,7 +173,7 @@ def _with_targets(dataset: Dataset, rows: np.ndarray, targets: np.ndarray, class
     copied = copy.copy(dataset)
     if targets.ndim == 2: targets = LabelLists.from_lists(map(np.flatnonzero, targets), targets.shape[1])
     copied.reader, copied.target_transform = dataset.reader.select(rows, targets, class_to_idx), None
-    copied._ledger = BadSampleLog()   # its indexes are others
+    copied.faults = dataclasses.replace(dataset.faults)   # its indexes are others, so the log is
     return copied
 
 # %% ../../nbs/datasets/20_relabel.ipynb #8413309f
