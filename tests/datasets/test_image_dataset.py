@@ -1,6 +1,5 @@
 "Files as they are found: every odd kind in every mode against Pillow, every kind of damage, and what is done about it."
 import errno
-import io
 import os
 import pickle
 import struct
@@ -10,13 +9,13 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from pictures import encoded
+from PIL import Image
 from torch.utils.data import DataLoader
 
 import timmdata.readers.folder
-from timmdata.core.decode import decode_image
 from timmdata.core.demo_data import ODDITIES
-from timmdata.core.faults import BadSample, BadSampleLog, ImageReadError
+from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 
 pytestmark = pytest.mark.timeout(60)
@@ -29,84 +28,6 @@ def quiet():
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
         yield
-
-
-def encoded(image, format, **options) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, format, **options)
-    return buffer.getvalue()
-
-
-def numbers(image) -> np.ndarray: return np.asarray(image)
-
-
-# ---- kinds of files
-
-@pytest.mark.parametrize('mode', ['RGB', 'L', 'RGBA', 'CMYK', 'HSV', None])
-@pytest.mark.parametrize('name', READABLE)
-def test_oddity_is_what_pillow_makes_of_it(samples, name, mode):
-    image = decode_image((samples/'oddities'/name).read_bytes(), mode)
-    with Image.open(samples/'oddities'/name) as oracle:
-        oracle.load()
-        if mode is None: pass
-        elif '16' in name:
-            grey = np.rint(np.asarray(oracle) / 257).astype(np.uint8)
-            assert np.array_equal(numbers(image), numbers(Image.fromarray(grey).convert(mode)))
-            return
-        elif oracle.mode == 'P' and mode != 'RGBA': oracle = oracle.convert('RGBA').convert(mode)
-        else: oracle = oracle.convert(mode)
-        assert image.mode == oracle.mode and image.size == oracle.size
-        assert np.array_equal(numbers(image), numbers(oracle))
-
-
-@pytest.mark.parametrize('format, dtype, byte_order',
-    [('png', np.uint16, '<'), ('tiff', np.uint16, '<'), ('tiff', np.int32, '<'), ('ppm', np.uint16, '<')])
-def test_16_bits_are_scaled(format, dtype, byte_order):
-    values = np.arange(0, 65536, 16, dtype=dtype).reshape(64, 64)
-    values[-1, -1] = 65535
-    image = decode_image(encoded(Image.fromarray(values), format), 'L')
-    assert np.array_equal(numbers(image), np.rint(values / 257).astype(np.uint8)) and numbers(image).max() == 255
-    assert numbers(decode_image(encoded(Image.fromarray(values), format), 'RGB')).shape == (64, 64, 3)
-
-
-@pytest.mark.parametrize('image',
-                         [Image.new('F', (3, 3), 0.5), Image.new('I', (3, 3), 70000),
-                          Image.new('I', (3, 3), -1)], ids=['float', 'too large', 'negative'])
-def test_numbers_without_a_white_are_refused(image):
-    with pytest.raises(ImageReadError, match='no fixed white'): decode_image(encoded(image, 'tiff'))
-    assert decode_image(encoded(image, 'tiff'), None).mode == image.mode
-
-
-def test_16_bits_of_a_decoded_image_are_scaled_too():
-    assert decode_image(Image.fromarray(np.full((4, 4), 30000, np.uint16)), 'L').getpixel((0, 0)) == 117
-
-
-def test_background_of_a_decoded_image_is_seen_too():
-    assert decode_image(Image.new('RGBA', (4, 4), (10, 10, 10, 0)),
-                        background=(255, 255, 255)).getpixel((0, 0)) == (255, 255, 255)
-
-
-@pytest.mark.parametrize('orientation', range(1, 9))
-def test_exif_orientation(orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    data = encoded(Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 9, 3), np.uint8)), 'png', exif=exif)
-    with Image.open(io.BytesIO(data)) as oracle:
-        assert np.array_equal(numbers(decode_image(data)), numbers(oracle))
-        assert np.array_equal(numbers(decode_image(data, exif_transpose=True)),
-                              numbers(ImageOps.exif_transpose(oracle)))
-
-
-@pytest.mark.parametrize('name, mode',
-                         [('rgba.png', 'RGB'), ('rgba.png', 'L'), ('palette.png', 'RGB'), ('grey.jpg', 'RGB')])
-def test_background_shines_through(samples, name, mode):
-    image = decode_image((samples/'oddities'/name).read_bytes(), mode, background=(255, 0, 128))
-    with Image.open(samples/'oddities'/name) as file: oracle = file.convert('RGBA')
-    rgba = numbers(oracle).astype(float)
-    alpha = rgba[..., 3:] / 255
-    blended = rgba[..., :3] * alpha + np.array([255, 0, 128]) * (1 - alpha)
-    expected = Image.fromarray(np.rint(blended).astype(np.uint8)).convert(mode)
-    assert np.abs(numbers(image).astype(int) - numbers(expected)).max() <= 1
 
 
 @pytest.mark.parametrize('background', [(0, 0), (0, 0, 256), (-1, 0, 0), (0, 0, 0, 0)])
@@ -130,7 +51,7 @@ def bomb(side=20000) -> bytes:
     return b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(b'')) + chunk(b'IEND', b'')
 
 
-def whole() -> bytes: return encoded(Image.effect_noise((64, 48), 80).convert('RGB'), 'jpeg', quality=95)
+def whole() -> bytes: return encoded(Image.effect_noise((64, 48), 80).convert('RGB'), quality=95)
 
 
 DAMAGE = {'empty': lambda: b'', 'text': lambda: b'no image at all', 'broken chunk': png_with_broken_chunk,
@@ -155,19 +76,6 @@ def test_damaged_file_is_one_kind_of_error_that_names_it(tmp_path, name, quiet):
     assert skipping.bad_samples[0].cause
     replacing = ImageDataset(tmp_path, on_error='replace')
     assert replacing[1][0].size == (64, 48) and replacing.bad_samples[0].replaced_by == 0
-
-
-def test_bytes_damaged_at_random_give_an_image_or_that_error(quiet):
-    rng = np.random.default_rng(0)
-    sources = [whole(), encoded(Image.effect_noise((20, 20), 50), 'png'),
-               encoded(Image.effect_noise((20, 20), 50), 'gif'), encoded(Image.effect_noise((9, 9), 5), 'tiff')]
-    outcomes = set()
-    for k in range(400):
-        data = bytearray(sources[k % 4])
-        for place in rng.integers(0, len(data), rng.integers(1, 6)): data[place] = rng.integers(0, 256)
-        try: outcomes.add(decode_image(bytes(data[:rng.integers(len(data) // 2, len(data) + 1)])).mode)
-        except ImageReadError: outcomes.add('error')
-    assert outcomes == {'RGB', 'error'}
 
 
 def test_decompression_bomb_by_pillows_limit(tmp_path, monkeypatch):
@@ -246,7 +154,7 @@ def test_target_and_transform_of_a_replacement_are_its_own(tmp_path, quiet):
 
 
 @pytest.mark.parametrize('context', ['fork', 'spawn'])
-def test_ledger_of_three_workers(tmp_path, context, quiet):
+def test_bad_sample_log_of_three_workers(tmp_path, context, quiet):
     dataset = ImageDataset(with_bad(tmp_path, 30, range(0, 30, 3)), on_error='skip')
     rows = list(DataLoader(dataset, batch_size=None, num_workers=3 if context == 'fork' else 1,
                            multiprocessing_context=context, collate_fn=is_there))
@@ -261,7 +169,7 @@ def test_ledger_of_three_workers(tmp_path, context, quiet):
 def is_there(sample): return None if sample is None else sample[1]
 
 
-def test_ledger_warns_once_a_file_and_survives_pickling(tmp_path):
+def test_bad_sample_log_warns_once_a_file_and_survives_pickling(tmp_path):
     dataset = ImageDataset(with_bad(tmp_path, 4, [1, 2]), on_error='skip')
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
@@ -271,36 +179,6 @@ def test_ledger_warns_once_a_file_and_survives_pickling(tmp_path):
         copy[1]
     assert len(caught) == 2 and all(issubclass(w.category, RuntimeWarning) for w in caught)
     assert '1.jpg (index 1) is skipped' in str(caught[0].message) and copy.bad_samples == dataset.bad_samples
-
-
-def test_half_a_line_that_another_process_writes_is_passed_over():
-    log = BadSampleLog()
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        log.append(BadSample(3, 'a.jpg', 'cause', None))
-        with open(log.path, 'ab') as file: file.write(b'[4, "b.j')
-        assert [sample.index for sample in log.records()] == [3]
-        with open(log.path, 'ab') as file: file.write(b'pg", "cause", null]\n')
-        log.append(BadSample(5, 'c.jpg', 'cause', None))
-    assert [sample.index for sample in log.records()] == [3, 4, 5]
-
-
-@pytest.mark.skipif(not hasattr(os, 'fork'), reason='needs fork')
-def test_ledger_keeps_whole_lines_when_many_write():
-    log, processes = BadSampleLog(), []
-    for worker in range(4):
-        pid = os.fork()
-        if not pid:
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter('ignore')
-                    for k in range(50):
-                        log.append(BadSample(worker * 50 + k, os.fsdecode(b'n\xff') * 300, 'cause', None))
-            finally: os._exit(0)
-        processes.append(pid)
-    for pid in processes: os.waitpid(pid, 0)
-    assert [s.index for s in log.records()] == list(range(200))
-    assert {s.path for s in log.records()} == {os.fsdecode(b'n\xff') * 300}
 
 
 # ---- the rest of a dataset

@@ -1,0 +1,107 @@
+"Every odd kind of file in every mode, against Pillow; and bytes damaged at random."
+import io
+
+import numpy as np
+import pytest
+from pictures import encoded
+from PIL import Image, ImageOps
+
+from timmdata.core.decode import decode_image
+from timmdata.core.demo_data import ODDITIES
+from timmdata.core.faults import ImageReadError
+
+pytestmark = pytest.mark.timeout(60)
+READABLE = [name for name in ODDITIES if name not in ('truncated.jpg', 'empty.jpg', 'text.jpg')]
+
+
+def numbers(image) -> np.ndarray: return np.asarray(image)
+
+
+def whole() -> bytes: return encoded(Image.effect_noise((64, 48), 80).convert('RGB'), quality=95)
+
+
+@pytest.mark.parametrize('mode', ['RGB', 'L', 'RGBA', 'CMYK', 'HSV', None])
+@pytest.mark.parametrize('name', READABLE)
+def test_oddity_is_what_pillow_makes_of_it(samples, name, mode):
+    image = decode_image((samples/'oddities'/name).read_bytes(), mode)
+    with Image.open(samples/'oddities'/name) as oracle:
+        oracle.load()
+        if mode is None: pass
+        elif '16' in name:
+            grey = np.rint(np.asarray(oracle) / 257).astype(np.uint8)
+            assert np.array_equal(numbers(image), numbers(Image.fromarray(grey).convert(mode)))
+            return
+        elif oracle.mode == 'P' and mode != 'RGBA': oracle = oracle.convert('RGBA').convert(mode)
+        else: oracle = oracle.convert(mode)
+        assert image.mode == oracle.mode and image.size == oracle.size
+        assert np.array_equal(numbers(image), numbers(oracle))
+
+
+@pytest.mark.parametrize('format, dtype, byte_order',
+    [('png', np.uint16, '<'), ('tiff', np.uint16, '<'), ('tiff', np.int32, '<'), ('ppm', np.uint16, '<')])
+def test_16_bits_are_scaled(format, dtype, byte_order):
+    values = np.arange(0, 65536, 16, dtype=dtype).reshape(64, 64)
+    values[-1, -1] = 65535
+    image = decode_image(encoded(Image.fromarray(values), format), 'L')
+    assert np.array_equal(numbers(image), np.rint(values / 257).astype(np.uint8)) and numbers(image).max() == 255
+    assert numbers(decode_image(encoded(Image.fromarray(values), format), 'RGB')).shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize('image',
+                         [Image.new('F', (3, 3), 0.5), Image.new('I', (3, 3), 70000),
+                          Image.new('I', (3, 3), -1)], ids=['float', 'too large', 'negative'])
+def test_numbers_without_a_white_are_refused(image):
+    with pytest.raises(ImageReadError, match='no fixed white'): decode_image(encoded(image, 'tiff'))
+    assert decode_image(encoded(image, 'tiff'), None).mode == image.mode
+
+
+def test_16_bits_of_a_decoded_image_are_scaled_too():
+    assert decode_image(Image.fromarray(np.full((4, 4), 30000, np.uint16)), 'L').getpixel((0, 0)) == 117
+
+
+def test_background_of_a_decoded_image_is_seen_too():
+    assert decode_image(Image.new('RGBA', (4, 4), (10, 10, 10, 0)),
+                        background=(255, 255, 255)).getpixel((0, 0)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize('orientation', range(1, 9))
+def test_exif_orientation(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = encoded(Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 9, 3), np.uint8)), 'png', exif=exif)
+    with Image.open(io.BytesIO(data)) as oracle:
+        assert np.array_equal(numbers(decode_image(data)), numbers(oracle))
+        assert np.array_equal(numbers(decode_image(data, exif_transpose=True)),
+                              numbers(ImageOps.exif_transpose(oracle)))
+
+
+@pytest.mark.parametrize('name, mode',
+                         [('rgba.png', 'RGB'), ('rgba.png', 'L'), ('palette.png', 'RGB'), ('grey.jpg', 'RGB')])
+def test_background_shines_through(samples, name, mode):
+    image = decode_image((samples/'oddities'/name).read_bytes(), mode, background=(255, 0, 128))
+    with Image.open(samples/'oddities'/name) as file: oracle = file.convert('RGBA')
+    rgba = numbers(oracle).astype(float)
+    alpha = rgba[..., 3:] / 255
+    blended = rgba[..., :3] * alpha + np.array([255, 0, 128]) * (1 - alpha)
+    expected = Image.fromarray(np.rint(blended).astype(np.uint8)).convert(mode)
+    assert np.abs(numbers(image).astype(int) - numbers(expected)).max() <= 1
+
+
+def test_bytes_damaged_at_random_give_an_image_or_that_error():
+    rng = np.random.default_rng(0)
+    sources = [whole(), encoded(Image.effect_noise((20, 20), 50), 'png'),
+               encoded(Image.effect_noise((20, 20), 50), 'gif'), encoded(Image.effect_noise((9, 9), 5), 'tiff')]
+    outcomes = set()
+    for k in range(400):
+        data = bytearray(sources[k % 4])
+        for place in rng.integers(0, len(data), rng.integers(1, 6)): data[place] = rng.integers(0, 256)
+        try: outcomes.add(decode_image(bytes(data[:rng.integers(len(data) // 2, len(data) + 1)])).mode)
+        except ImageReadError: outcomes.add('error')
+    assert outcomes == {'RGB', 'error'}
+
+
+@pytest.mark.parametrize('make', [io.BytesIO, lambda data: data, bytearray, memoryview], ids=['file', 'bytes', 'bytearray', 'view'])
+def test_content_may_come_in_any_form_and_a_file_is_closed(make):
+    content = make(whole())
+    assert decode_image(content).size == (64, 48)
+    assert not isinstance(content, io.BytesIO) or content.closed

@@ -1,0 +1,69 @@
+"The bad-sample log: whole lines, whoever writes at the same time, however many there are, and whatever a full disk leaves."
+import errno
+import os
+import time
+import warnings
+
+import pytest
+
+from timmdata.core import faults
+from timmdata.core.faults import BadSample, BadSampleLog
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings('ignore::RuntimeWarning')]
+
+
+def bad(index: int, path: str = 'a.jpg') -> BadSample: return BadSample(index, path, 'cause', None)
+
+
+def test_half_a_line_that_another_process_writes_is_passed_over():
+    log = BadSampleLog()
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        log.append(BadSample(3, 'a.jpg', 'cause', None))
+        with open(log.path, 'ab') as file: file.write(b'[4, "b.j')
+        assert [sample.index for sample in log.records()] == [3]
+        with open(log.path, 'ab') as file: file.write(b'pg", "cause", null]\n')
+        log.append(BadSample(5, 'c.jpg', 'cause', None))
+    assert [sample.index for sample in log.records()] == [3, 4, 5]
+
+
+@pytest.mark.skipif(not hasattr(os, 'fork'), reason='needs fork')
+def test_log_keeps_whole_lines_when_many_write():
+    log, processes = BadSampleLog(), []
+    for worker in range(4):
+        pid = os.fork()
+        if not pid:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter('ignore')
+                    for k in range(50):
+                        log.append(BadSample(worker * 50 + k, os.fsdecode(b'n\xff') * 300, 'cause', None))
+            finally: os._exit(0)
+        processes.append(pid)
+    for pid in processes: os.waitpid(pid, 0)
+    assert [s.index for s in log.records()] == list(range(200))
+    assert {s.path for s in log.records()} == {os.fsdecode(b'n\xff') * 300}
+
+
+def test_a_torn_line_costs_itself_and_no_neighbour(monkeypatch):
+    log, write = BadSampleLog(), os.write
+    log.append(bad(1))
+    monkeypatch.setattr(faults.os, 'write', lambda file, line: write(file, line[:len(line) // 2]))   # a full disk
+    with pytest.raises(OSError, match='bad-sample log.*index 2') as raised: log.append(bad(2))
+    assert raised.value.errno == errno.ENOSPC
+    monkeypatch.undo()
+    copy = BadSampleLog(log.path)
+    copy.append(bad(3))
+    log.append(bad(4))
+    assert [sample.index for sample in log.records()] == [sample.index for sample in copy.records()] == [1, 3, 4]
+    log.append(bad(2))   # again, now that there is space
+    assert [sample.index for sample in copy.records()] == [1, 2, 3, 4]
+
+
+def test_an_append_costs_the_same_however_long_the_log_is():
+    def seconds(num):
+        log, start = BadSampleLog(), time.process_time()
+        for k in range(num): log.append(bad(k, 'n' * 200))
+        assert len(log.records()) == num
+        return time.process_time() - start
+    assert seconds(4000) < 4 * 3 * seconds(1000)   # 16 times as much, where each append reads all

@@ -1,0 +1,244 @@
+"Quick decoding beside Pillow: the same pixels of every kind of JPEG, no more rows than are asked for, and no damage let through."
+import io
+import itertools
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from pictures import encoded, largest, photographs, rgb
+from PIL import Image, ImageFile, ImageOps
+
+from timmdata.core import jpeg
+from timmdata.core.decode import decode_image
+from timmdata.core.demo_data import ODDITIES
+from timmdata.core.faults import ImageReadError
+from timmdata.core.jpeg import Pixels, choose_factor, decode_header, read_header
+
+pytestmark = pytest.mark.timeout(120)
+simplejpeg = pytest.param('simplejpeg', marks=pytest.mark.skipif(jpeg.simplejpeg is None, reason='no simplejpeg'))
+DECODERS = [simplejpeg, 'torchvision']
+UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
+READABLE = [name for name in ODDITIES if name not in UNREADABLE]
+
+
+@pytest.mark.parametrize('source', ['samples', 'imagenet-200'])
+@pytest.mark.parametrize('decoder', DECODERS)
+def test_decoders_agree_with_pillow(samples, decoder, source):
+    for path in photographs(samples, source):
+        data = path.read_bytes()
+        header, image = read_header(data, decoder), rgb(data)
+        assert header == (image.height, image.width)
+        array = decode_header(data, header, 1, decoder)
+        assert array.dtype == np.uint8 and largest(array, np.asarray(image)) <= 1, path
+
+
+KINDS = {f'{subsampling}, quality {quality}, {"progressive" if progressive else "baseline"}': dict(
+             subsampling=subsampling, quality=quality, progressive=progressive)
+         for subsampling, quality, progressive in itertools.product(('4:4:4', '4:2:2', '4:2:0'), (20, 98), (False, True))}
+KINDS |= {'optimised': dict(optimize=True), 'restarts': dict(restart_marker_rows=1), 'adobe RGB': dict(keep_rgb=True),
+          'grey': dict(mode='L'), 'CMYK': dict(mode='CMYK'), 'YCbCr': dict(mode='YCbCr'), 'with a profile': dict(icc_profile=b'x' * 90000),
+          'comment': dict(comment=b'Exif' * 9), 'dpi': dict(dpi=(300, 300))}
+
+
+@pytest.mark.parametrize('decoder', DECODERS)
+@pytest.mark.parametrize('name', KINDS)
+def test_kinds_of_jpeg_agree_with_pillow(samples, name, decoder):
+    options = dict(KINDS[name])
+    image = rgb((samples/'val/cat/0003.jpg').read_bytes())
+    image = image.convert(options.pop('mode', 'RGB'))
+    for edges in (113, 87), (16, 16), (8, 1), (1, 1):
+        data = encoded(image.resize(edges), **options)
+        pixels = Pixels(data, backend=decoder)
+        array, expected = pixels.read(), np.asarray(decode_image(data))
+        assert (pixels.height, pixels.width) == expected.shape[:2] and largest(array, expected) <= 1
+        is_ordinary = name not in ('CMYK', 'adobe RGB') or (name == 'adobe RGB' and decoder == 'torchvision')
+        assert (read_header(data, decoder) is not None) == is_ordinary
+
+
+@pytest.mark.parametrize('decoder', DECODERS)
+@pytest.mark.parametrize('name', READABLE)
+def test_oddity_is_what_decode_image_makes_of_it(samples, name, decoder):
+    data = (samples/'oddities'/name).read_bytes()
+    for settings in dict(), dict(exif_transpose=True), dict(background=(9, 200, 90)), dict(mode='L'), dict(mode=None):
+        pixels, expected = Pixels(data, backend=decoder, **settings), np.asarray(decode_image(data, **{'mode': 'RGB', **settings}))
+        assert (pixels.height, pixels.width) == expected.shape[:2]
+        for factor in 1, 2: pixels.read(factor)
+        is_ordinary = name in ('grey.jpg', 'progressive.jpg', 'exif_rotated.jpg') and settings.get('mode', 'RGB') == 'RGB'
+        assert np.array_equal(pixels.read(), expected) if not is_ordinary else largest(pixels.read(), expected) <= 1
+        if name == 'exif_rotated.jpg':
+            with Image.open(io.BytesIO(data)) as file: turned = file.size == expected.shape[:2]
+            assert turned == ('exif_transpose' in settings)
+
+
+@pytest.mark.parametrize('where', ['Exif', 'Exif behind 130 kB', 'XMP', 'XMP element'])
+@pytest.mark.parametrize('decoder', DECODERS)
+def test_orientation_is_found_wherever_pillow_finds_it(where, decoder):
+    image, options = Image.effect_noise((60, 40), 80).convert('RGB'), {}
+    if 'Exif' in where:
+        options['exif'] = Image.Exif()
+        options['exif'][0x0112] = 6
+    else:
+        inside = b' tiff:Orientation="6"/>' if where == 'XMP' else b'><tiff:Orientation>6</tiff:Orientation></rdf:Description>'
+        options['xmp'] = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description' + inside + b'</x:xmpmeta>'
+    data = encoded(image, **options)
+    if 'behind' in where: data = data[:2] + (b'\xff\xfe' + (65000).to_bytes(2, 'big') + bytes(64998)) * 2 + data[2:]
+    with Image.open(io.BytesIO(data)) as file: expected = ImageOps.exif_transpose(file).convert('RGB')
+    pixels = Pixels(data, exif_transpose=True, backend=decoder)
+    assert expected.size == (40, 60) and np.array_equal(pixels.read(), np.asarray(expected))
+    assert (pixels.height, pixels.width) == (60, 40)
+    assert Pixels(data, backend=decoder).read().shape == (40, 60, 3)
+
+
+@pytest.mark.parametrize('decoder', [*DECODERS, 'pillow', 'auto'])
+@pytest.mark.parametrize('name', UNREADABLE)
+def test_unreadable_file_is_decode_images_error(samples, name, decoder):
+    data = (samples/'oddities'/name).read_bytes()
+    with pytest.raises(ImageReadError) as expected: decode_image(data)
+    with pytest.raises(ImageReadError) as raised: Pixels(data, backend=decoder).read()
+    assert str(raised.value).split(' at 0x')[0] == str(expected.value).split(' at 0x')[0]   # Pillow names an object in memory
+
+
+@pytest.mark.parametrize('decoder', DECODERS)
+def test_damaged_bytes_are_pillows_pixels_or_its_error(samples, decoder):
+    "Pillow decides what is an image. No decoder lets through what Pillow refuses, or gives other pixels."
+    rng, outcomes = np.random.default_rng(0), Counter()
+    whole = [encoded(rgb((samples/'val/coffee/0000.jpg').read_bytes()).resize((80, 60)), **options)
+             for options in (dict(), dict(progressive=True), dict(restart_marker_rows=1))]
+    for k in range(450):
+        data = bytearray(whole[k % 3])
+        for place in rng.integers(2, len(data), rng.integers(0, 4)): data[place] = rng.integers(0, 256)
+        data = bytes(data[:rng.integers(len(data) // 2, len(data) + 1)] if k % 5 == 0 else data) + bytes(int(k % 7 == 0))
+        try: expected = np.asarray(decode_image(data))
+        except ImageReadError:
+            with pytest.raises(ImageReadError): Pixels(data, backend=decoder).read()
+            outcomes['error'] += 1
+        else:
+            assert largest(Pixels(data, backend=decoder).read(), expected) <= 1, k
+            outcomes['image'] += 1
+    assert min(outcomes.values()) > 50, outcomes
+
+
+def test_large_pictures_are_left_to_pillows_limit(samples, monkeypatch):
+    data = encoded(Image.new('RGB', (100, 100)))
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 9_000)
+    with pytest.warns(Image.DecompressionBombWarning): assert Pixels(data).read().shape == (100, 100, 3)
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 4_000)
+    with pytest.raises(ImageReadError, match='DecompressionBombError'): Pixels(data)
+    monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', None)
+    assert Pixels(data).read().shape == (100, 100, 3)
+
+
+# ---- no more rows than the crop needs
+
+@pytest.mark.parametrize('decoder', DECODERS)
+@pytest.mark.parametrize('name', KINDS)
+def test_rows_that_are_needed_are_those_of_the_full_decode(samples, name, decoder):
+    options = dict(KINDS[name])
+    image = rgb((samples/'val/cat/0003.jpg').read_bytes()).convert(options.pop('mode', 'RGB'))
+    for edges in (113, 87), (64, 128), (40, 250):
+        data = encoded(image.resize(edges), **options)
+        for factor in 1, 2, 4, 8:
+            pixels = Pixels(data, backend=decoder)
+            full = pixels.read(factor)
+            for bottom in sorted({1, 2, 7, 8, 9, 16, 17, 33, 64, edges[1] - 1, edges[1]}):
+                part = pixels.read(factor, bottom=bottom)
+                rows = -(-bottom // factor) if full.shape[0] < edges[1] else bottom
+                assert part.shape[1:] == full.shape[1:] and rows <= len(part) <= len(full)
+                assert np.array_equal(part[:rows], full[:rows]), (edges, factor, bottom)
+
+
+@pytest.mark.parametrize('decoder', DECODERS)
+def test_fewer_rows_are_decoded_in_silence(samples, decoder, capfd):
+    "libjpeg writes its warnings to the standard error file: a user must see none for a file that is in order."
+    data = encoded(rgb((samples/'val/cat/0003.jpg').read_bytes()).resize((64, 256)))
+    num_rows = len(Pixels(data, backend=decoder).read(bottom=100))
+    assert num_rows < 120 if decoder == 'simplejpeg' else num_rows == 256
+    assert capfd.readouterr() == ('', '')
+
+
+@pytest.mark.parametrize('decoder', DECODERS)
+def test_needed_rows_of_photographs_are_those_of_the_full_decode(samples, decoder):
+    rng = random.Random(0)
+    for path in photographs(samples, 'imagenet-200')[::2]:
+        data = path.read_bytes()
+        pixels, image = Pixels(data, backend=decoder), np.asarray(rgb(data))
+        for bottom in rng.sample(range(1, pixels.height + 1), 2):
+            assert largest(pixels.read(bottom=bottom)[:bottom], image[:bottom]) <= 1, path
+
+
+@pytest.mark.parametrize('decoder', DECODERS)
+def test_needed_rows_of_damaged_files_are_pillows_or_its_error(samples, decoder, monkeypatch):
+    "Damage below the needed rows is not always seen; then these rows are what Pillow reads before it gives up."
+    rng, outcomes = np.random.default_rng(1), Counter()
+    whole = [encoded(rgb((samples/'val/coffee/0000.jpg').read_bytes()).resize((80, 160)), **options)
+             for options in (dict(), dict(progressive=True), dict(restart_marker_rows=1))]
+    for k in range(900):
+        data, bottom = bytearray(whole[k % 3]), int(rng.integers(1, 150))
+        for place in rng.integers(2, len(data), rng.integers(0, 4)): data[place] = rng.integers(0, 256)
+        data = bytes(data[:rng.integers(len(data) // 2, len(data) + 1)] if k % 5 == 0 else data)
+        try: expected = np.asarray(decode_image(data))
+        except ImageReadError:
+            outcomes['error'] += 1
+            try: rows = Pixels(data, backend=decoder).read(bottom=bottom)[:bottom]
+            except ImageReadError: continue
+            with monkeypatch.context() as patch:
+                patch.setattr(ImageFile, 'LOAD_TRUNCATED_IMAGES', True)
+                assert largest(rows, np.asarray(decode_image(data))[:bottom]) <= 1, k
+            outcomes['not seen'] += 1
+        else:
+            bottom = min(bottom, len(expected))
+            assert largest(Pixels(data, backend=decoder).read(bottom=bottom)[:bottom], expected[:bottom]) <= 1, k
+            outcomes['image'] += 1
+    assert min(outcomes['image'], outcomes['error']) > 100 and outcomes['not seen'] < 10, outcomes
+
+
+@pytest.mark.parametrize('options', [dict(), dict(restart_marker_rows=1), dict(subsampling='4:4:4', optimize=True)], ids=str)
+def test_no_damage_that_pillow_refuses_changes_a_pixel(samples, options):
+    "One byte is changed in each of 400 places: where Pillow refuses the whole file, so do we, or the crop is undamaged."
+    rng, outcomes = random.Random(0), Counter()
+    for name in 'cat', 'coffee':
+        whole = encoded(rgb((samples/f'val/{name}/0000.jpg').read_bytes()).resize((120, 160)), quality=90, **options)
+        expected = Pixels(whole).read()
+        for place in rng.sample(range(len(whole)), 400):
+            damaged = bytearray(whole)
+            damaged[place] ^= rng.choice([1 << rng.randrange(8), rng.randrange(1, 256)])
+            try: decode_image(bytes(damaged))
+            except ImageReadError: pass
+            else: continue   # Pillow sees no damage
+            for bottom in 20, 80, 120, 150:
+                try: rows = Pixels(bytes(damaged)).read(bottom=bottom)
+                except ImageReadError: outcomes['refused'] += 1
+                else:
+                    assert np.array_equal(rows[:bottom], expected[:bottom]), (name, place, bottom)
+                    outcomes['undamaged'] += 1
+    assert outcomes['refused'] > 20, outcomes
+
+
+# ---- smaller pictures
+
+@pytest.mark.parametrize('decoder', DECODERS)
+@pytest.mark.parametrize('factor', [1, 2, 4, 8])
+def test_factor_gives_a_part_of_height_and_width_rounded_up(factor, decoder):
+    rng = np.random.default_rng(0)
+    for height, width in [(8, 8), (9, 15), (15, 9), (16, 17), (33, 47), (64, 200), (199, 63), (8, 500)]:
+        data = encoded(Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)), quality=50)
+        small = decode_header(data, read_header(data, decoder), factor, decoder)
+        assert small.shape == (-(-height // factor), -(-width // factor), 3)
+
+
+@pytest.mark.skipif(jpeg.simplejpeg is None, reason='no simplejpeg')
+@pytest.mark.parametrize('factor', [2, 4, 8])
+def test_decoders_agree_on_smaller_pictures(samples, factor):
+    for name in 'cat', 'coffee', 'rocket':
+        data = (samples/f'val/{name}/0000.jpg').read_bytes()
+        pair = [decode_header(data, read_header(data), factor, decoder) for decoder in ('simplejpeg', 'torchvision')]
+        assert largest(*pair) <= 1
+
+
+def test_dct_scaling_covers_the_result():
+    for crop, size in itertools.product([(224, 224), (447, 600), (448, 448), (900, 899), (1792, 1791), (1792, 9999)],
+                                        [(224, 224), (112, 224), (1, 1)]):
+        factor = choose_factor(crop, size)
+        assert factor in (1, 2, 4, 8) and (factor == 1 or all(c >= factor * s for c, s in zip(crop, size)))
+        assert factor == 8 or any(c < 2 * factor * s for c, s in zip(crop, size))
