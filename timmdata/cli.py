@@ -5,52 +5,57 @@
 # %% auto #0
 __all__ = ['demo', 'show', 'bench', 'doctor', 'status', 'drop', 'main']
 
-# %% ../nbs/60_cli.ipynb #913e0d89
+# %% ../nbs/60_cli.ipynb #2ba03c6e
 import argparse
-import inspect
 import sys
 import time
 from collections.abc import Callable, Sequence
 from json import dumps
 from pathlib import Path
+from typing import Any, get_args
 
+from fastcore.docments import docments
+from fastcore.meta import delegates
+from fastcore.script import Param
 from tqdm import tqdm
 
 from .bench import bench_loader, format_result, plot_results
 from .buffer.status import buffer_status, drop_reader, format_status, plot_levels, remove_buffer
 from .buffer.store import BatchStore
+from .core.demo_data import get_samples
 from .datasets.image_dataset import ImageDataset
 from .doctor import diagnose, format_diagnosis
 from .loader import create_loader
-from .core.demo_data import get_samples
-from .visualize import show_batch, show_images
+from .machine import installed_version
+from .visualize import notebook_figure, show_batch, show_images
 
-# %% ../nbs/60_cli.ipynb #a0a58222
+# %% ../nbs/60_cli.ipynb #7529b378
 _PICTURES = ('.png', '.jpg', '.jpeg', '.pdf', '.svg')
 
 
-def _picture_path(out: str, option: str = '--out', endings: Sequence[str] = _PICTURES) -> Path:
-    "Where a file goes; checked before the work is done, not after."
-    path = Path(out)
+def _output_path(path: Path | str, option: str, endings: Sequence[str] = _PICTURES) -> Path:
+    "Check where a file goes."
+    path = Path(path)
     if path.suffix.lower() not in endings:
-        raise ValueError(f'{option} {out}: the name must end with {", ".join(endings)}')
-    if not path.absolute().parent.is_dir(): raise FileNotFoundError(f'{option} {out}: there is no folder {path.parent}')
+        raise ValueError(f'{option} {path}: the name must end with {", ".join(endings)}')
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f'{option} {path}: there is no folder {path.parent}')
     return path
 
 
 def demo(
-    data: str = '',   # folder of class folders, or with train/ and val/ in it; '' takes the sample photographs
-    split: str = 'train',   # as in `ImageDataset`
+    data: Path | None = None,   # folder of class folders, or with train/ and val/ in it; else sample photographs
+    split: str = 'train',   # 'train', 'val', 'test' or a folder's name
     input_size: int = 224,   # edge of the network's input, pixels
-    batch_size: int = 32,   # samples
-    workers: int = 1,   # processes; 0 loads in this one
-    out: str = 'batch.png',   # picture of the first batch
+    batch_size: int = 32,   # samples in a batch
+    num_workers: int = 1,   # worker processes, 0 for none
+    out: Path = Path('batch.png'),   # picture of the first batch
 ):
     "Load one epoch with the augmentation of training, count images per second, and draw the first batch."
-    path = _picture_path(out)
+    path = _output_path(out, '--out')
     dataset = ImageDataset(data or get_samples(), split=split)
     loader = create_loader(dataset, (3, input_size, input_size), batch_size, is_training=True, drop_last=False,
-                           num_workers=workers, re_prob=0.25, seed=0)
+                           num_workers=num_workers, re_prob=0.25, seed=0)
     name = data or 'sample photographs'
     print(f'{len(dataset):,} photographs in {len(dataset.class_to_idx)} classes: {name}, split {split}')
     first, count, start = None, 0, time.perf_counter()
@@ -62,19 +67,19 @@ def demo(
     seconds = time.perf_counter() - start
     what = f'{tuple(images.shape[1:])} {str(images.dtype).partition(".")[2]} on {images.device}'
     print(f'{len(loader)} batches of {what}: {count / seconds:,.0f} images/s, '
-          f'the start of {workers} worker{"s" * (workers != 1)} included')
+          f'the start of {num_workers} worker{"s" * (num_workers != 1)} included')
     show_batch(first, n=16, class_names=dataset.class_to_idx).savefig(path, dpi=100)
     print(f'first batch drawn to {out}')
 
-# %% ../nbs/60_cli.ipynb #bec9b2e4
+# %% ../nbs/60_cli.ipynb #283a903f
 def show(
-    data: str,   # folder of class folders, or with train/ and val/ in it
-    split: str = 'train',   # as in `ImageDataset`
+    data: Path,   # folder of class folders, or with train/ and val/ in it
+    split: str = 'train',   # 'train', 'val', 'test' or a folder's name
     number: int = 16,   # pictures
-    out: str = 'images.png',   # the sheet
+    out: Path = Path('images.png'),   # the sheet
 ):
     "Say what a folder holds, and draw photographs from all over it as they are on disk."
-    path = _picture_path(out)
+    path = _output_path(out, '--out')
     dataset = ImageDataset(data, split=split)
     if number < 1: raise ValueError(f'--number {number}: give 1 or more')
     names = {idx: name for name, idx in dataset.class_to_idx.items()}
@@ -86,174 +91,131 @@ def show(
     show_images([image for image, _ in samples], titles).savefig(path, dpi=100)
     print(f'{len(chosen)} photographs drawn to {out}')
 
-# %% ../nbs/60_cli.ipynb #7eab8532
-def _number(text: str) -> int | str:
-    "A whole number, or 'auto'."
-    return text if text == 'auto' else int(text)
-
-
+# %% ../nbs/60_cli.ipynb #4bec224b
 def _loader_settings(
-    mode: str, workers: str, num_workers: int | str, color_jitter: float, re_prob: float, interpolation: str,
-    backend: str,
-    device: str,
-) -> dict:
-    "What `create_loader` calls them."
-    if mode not in ('train', 'eval'): raise ValueError(f'--mode {mode}: allowed are train, eval')
-    training = dict(is_training=True, color_jitter=color_jitter, re_prob=re_prob) if mode == 'train' else {}
-    return dict(workers=workers, num_workers=num_workers, interpolation=interpolation, backend=backend,
-                device=device or None, **training)
-
-
-def bench(
-    data: str,   # folder of class folders, or with train/ and val/ in it
-    split: str = 'train',   # as in `ImageDataset`
     mode: str = 'train',   # 'train' or 'eval'
-    input_size: int = 224,   # edge of the network's input, pixels
-    batch_size: int = 64,   # samples
     workers: str = 'auto',   # 'threads', 'processes' or 'auto'
-    num_workers: int | str = 'auto',   # 0: none
+    num_workers: str | int = 'auto',   # how many, 0 for none
+    color_jitter: float = 0.4,   # strength, 0 for none; for training
+    re_prob: float = 0.,   # 0..1, probability of random erasing; for training
+    interpolation: str = 'bilinear',   # of the resizing
+    backend: str = 'auto',   # JPEG decoder
+    device: str | None = None,   # such as cpu; else the best there is
+) -> dict[str, Any]:   # arguments of `create_loader`
+    "Translate options."
+    if mode not in ('train', 'eval'): raise ValueError(f'--mode {mode}: allowed are train, eval')
+    if num_workers != 'auto':
+        try: num_workers = int(num_workers)
+        except ValueError: raise ValueError(f"--num-workers {num_workers}: give a whole number or 'auto'") from None
+    training = dict(is_training=True, color_jitter=color_jitter, re_prob=re_prob) if mode == 'train' else {}
+    return dict(workers=workers, num_workers=num_workers, interpolation=interpolation, backend=backend, device=device,
+                **training)
+
+
+@delegates(_loader_settings)
+def bench(
+    data: Path,   # folder of class folders, or with train/ and val/ in it
+    split: str = 'train',   # 'train', 'val', 'test' or a folder's name
+    input_size: int = 224,   # edge of the network's input, pixels
+    batch_size: int = 64,   # samples in a batch
     images: int = 512,   # of an epoch, from all over the data
     epochs: int = 3,   # of the whole loader
-    rounds: int = 5,   # of the stages
-    color_jitter: float = 0.4,   # strength, 0 for none; for training
-    re_prob: float = 0.,   # 0..1, of random erasing; for training
-    interpolation: str = 'bilinear',   # a name
-    backend: str = 'auto',   # decoder, as in `resolve_backend`
-    device: str = '',   # '': the best there is
-    json: str = '',   # file for the numbers
-    plot: str = '',   # file for a picture of them
+    rounds: int = 5,   # that the median is taken of
+    json: Path | None = None,   # file for the numbers
+    plot: Path | None = None,   # file for a picture of them
+    **kwargs,   # settings of the loader
 ):
     "Measure where the time of an image goes, stage by stage, and how fast the whole loader is."
-    settings = _loader_settings(mode, workers, num_workers, color_jitter, re_prob, interpolation, backend, device)
-    json_path, plot_path = json and _picture_path(json, '--json', ('.json',)), plot and _picture_path(plot, '--plot')
+    settings = _loader_settings(**kwargs)
+    json_path = json and _output_path(json, '--json', ('.json',))
+    plot_path = plot and _output_path(plot, '--plot')
     dataset = ImageDataset(data, split=split)
     result = bench_loader(dataset, input_size, batch_size, images, epochs, rounds, **settings)
     print(format_result(result))
     if json_path: json_path.write_text(result.to_json() + '\n', encoding='utf-8')
-    if plot_path: plot_results({mode: result}).savefig(plot_path, dpi=100)
+    if plot_path: plot_results({kwargs.get('mode', 'train'): result}).savefig(plot_path, dpi=100)
 
 
+@delegates(_loader_settings)
 def doctor(
-    data: str,   # as in `bench`, and so are the others
-    split: str = 'train',   # as in `ImageDataset`
-    mode: str = 'train',   # 'train' or 'eval'
+    data: Path,   # folder of class folders, or with train/ and val/ in it
+    split: str = 'train',   # 'train', 'val', 'test' or a folder's name
     input_size: int = 224,   # edge of the network's input, pixels
-    batch_size: int = 64,   # samples
-    workers: str = 'auto',   # 'threads', 'processes' or 'auto'
-    num_workers: int | str = 'auto',   # 0: none
+    batch_size: int = 64,   # samples in a batch
     images: int = 256,   # of an epoch, from all over the data; they are kept in memory
     rounds: int = 5,   # of all trials in turns
-    step_ms: float = 0.,   # that the consumer waits after each batch, as for a training step on another device
-    color_jitter: float = 0.4,   # strength, 0 for none; for training
-    re_prob: float = 0.,   # 0..1, of random erasing; for training
-    interpolation: str = 'bilinear',   # a name
-    backend: str = 'auto',   # decoder, as in `resolve_backend`
-    device: str = '',   # '': the best there is
-    json: str = '',   # file for the numbers
+    step_ms: float = 0.,   # that a training step on another device takes for a batch
+    json: Path | None = None,   # file for the numbers
+    **kwargs,   # settings of the loader
 ):
     "Find out what limits the loader on this machine, and what would help by how much."
-    settings = _loader_settings(mode, workers, num_workers, color_jitter, re_prob, interpolation, backend, device)
-    path = json and _picture_path(json, '--json', ('.json',))
+    settings = _loader_settings(**kwargs)
+    json_path = json and _output_path(json, '--json', ('.json',))
     diagnosis = diagnose(ImageDataset(data, split=split), input_size, batch_size, images, rounds, step_ms, **settings)
     print(format_diagnosis(diagnosis))
-    if path: path.write_text(diagnosis.to_json() + '\n', encoding='utf-8')
+    if json_path: json_path.write_text(diagnosis.to_json() + '\n', encoding='utf-8')
 
-# %% ../nbs/60_cli.ipynb #f1fdbec4
+# %% ../nbs/60_cli.ipynb #8b6771ad
 def status(
-    directory: str,   # of a `BatchBuffer`
+    directory: Path,   # of the buffer
     json: bool = False,   # all numbers as JSON, on one line
-    plot: str = '',   # file for a picture of how full it was
+    plot: Path | None = None,   # file for a picture of how full it was
 ):
     "Say how full a buffer is, how fast it fills, how long it would last, and where its readers are."
-    path, store = plot and _picture_path(plot, '--plot'), BatchStore(directory)
+    path = plot and _output_path(plot, '--plot')
+    store = BatchStore(directory)
     found = buffer_status(store)
     print(dumps(found) if json else format_status(found))
     if path:
-        from matplotlib.figure import Figure   # here, because importing timmdata must not import matplotlib
-        figure = Figure(figsize=(7, 2.4), layout='constrained')
+        figure = notebook_figure(7, 2.4)
         plot_levels(store, figure.subplots())
         figure.savefig(path, dpi=100)
 
 
 def drop(
-    directory: str,   # of a `BatchBuffer`
-    reader: str = '',   # give up the place of this one alone, whose program has ended
+    directory: Path,   # of the buffer
+    reader: str | None = None,   # give up the place of this one alone, whose program has ended
 ):
     "Remove a buffer that nobody uses, or a reader that will not come back."
     if reader: drop_reader(BatchStore(directory), reader)
     else: remove_buffer(directory)
     print(f'reader {reader!r} was dropped' if reader else f'the buffer in {directory} was removed')
 
-# %% ../nbs/60_cli.ipynb #452ce77d
-_MEASURING = (
-    ('--mode', str, 'NAME', "'train' or 'eval'"), ('--input-size', int, 'PIXELS', "edge of the network's input"),
-    ('--batch-size', int, 'N', 'samples in a batch'), ('--workers', str, 'KIND', "'threads', 'processes' or 'auto'"),
-    ('--num-workers', _number, 'N', "0 for none, or 'auto'"),
-    ('--images', int, 'N', 'of an epoch, from all over the data'),
-    ('--epochs', int, 'N', 'of the whole loader'), ('--rounds', int, 'N', 'that the median is taken of'),
-    ('--step-ms', float, 'MS', 'that a training step takes for a batch'),
-    ('--color-jitter', float, 'X', 'strength, 0 for none'), ('--re-prob', float, 'P', 'probability of random erasing'),
-    ('--interpolation', str, 'NAME', 'of the resizing'), ('--backend', str, 'NAME', 'JPEG decoder'),
-    ('--device', str, 'NAME', 'such as cpu (default: the best there is)'), ('--json', str, 'FILE', 'write the numbers'),
-    ('--plot', str, 'FILE', 'draw the stages'))
+# %% ../nbs/60_cli.ipynb #eb86c2ef
+def _expand(text: str) -> Path: return Path(text).expanduser()
 
-# %% ../nbs/60_cli.ipynb #23723353
+
+def _add_command(commands: Any, function: Callable):
+    "Add a function as a command."
+    parser = commands.add_parser(function.__name__, help=function.__doc__, description=function.__doc__)
+    parser.set_defaults(command=function)
+    for name, parameter in docments(function, full=True, returns=False).items():
+        kind = next(iter(get_args(parameter.anno)), parameter.anno)   # the first one of `Path | None`
+        param = Param(parameter.docment, _expand if kind is Path else kind)
+        param.set_default(parameter.default)
+        parser.add_argument(param.pre + name.replace('_', '-'), **param.kwargs)
+
+
 def _parser() -> argparse.ArgumentParser:
-    "The command line; its defaults are those of the functions."
+    "Make the command line of all commands."
     about = 'Image files to normalised batches on the device that trains.'
     parser = argparse.ArgumentParser('timmdata', description=about)
-    commands = parser.add_subparsers(dest='command', required=True)
-    folders = 'class folders, or train/ and val/ with class folders'
-
-    def command(function, commands=commands, has_data=True):
-        sub = commands.add_parser(function.__name__, help=function.__doc__, description=function.__doc__)
-        parameters = inspect.signature(function).parameters
-        def option(name, kind, metavar, text):
-            default = parameters[name[2:].replace('-', '_')].default
-            help = text if default == '' else f'{text} (default: {default})'
-            sub.add_argument(name, type=kind, default=default, metavar=metavar, help=help)
-        if has_data: option('--split', str, 'NAME', "'train', 'val', 'test' or a folder's name")
-        return sub, option
-
-    _, option = command(demo)
-    option('--data', str, 'DIR', f'{folders} (default: sample photographs)')
-    option('--input-size', int, 'PIXELS', "edge of the network's input")
-    option('--batch-size', int, 'N', 'samples in a batch')
-    option('--workers', int, 'N', 'worker processes, 0 for none')
-    option('--out', str, 'FILE', 'picture of the first batch')
-    sub, option = command(show)
-    sub.add_argument('data', metavar='DIR', help=folders)
-    option('--number', int, 'N', 'pictures')
-    option('--out', str, 'FILE', 'the sheet')
-    for function in (bench, doctor):
-        sub, option = command(function)
-        sub.add_argument('data', metavar='DIR', help=folders)
-        for name, kind, metavar, text in _MEASURING:
-            if name[2:].replace('-', '_') in inspect.signature(function).parameters: option(name, kind, metavar, text)
-    _add_buffer(commands, command)
+    parser.add_argument('--version', action='version', version=f'timmdata {installed_version("timmdata")}')
+    commands = parser.add_subparsers(required=True, metavar='COMMAND')
+    for function in (demo, show, bench, doctor): _add_command(commands, function)
+    about = 'Look at a buffer of preprocessed batches, or remove it.'
+    buffer = commands.add_parser('buffer', help=about, description=about)
+    buffer_commands = buffer.add_subparsers(required=True, metavar='COMMAND')
+    for function in (status, drop): _add_command(buffer_commands, function)
     return parser
 
-# %% ../nbs/60_cli.ipynb #ff5e9fa0
-def _add_buffer(commands: argparse._SubParsersAction, command: Callable):
-    "`timmdata buffer status DIR` and `timmdata buffer drop DIR`."
-    about = 'Look at a buffer of preprocessed batches, or remove it.'
-    parts = commands.add_parser('buffer', help=about, description=about).add_subparsers(dest='command', required=True)
-    for function in (status, drop):
-        sub, option = command(function, parts, has_data=False)
-        sub.add_argument('directory', metavar='DIR', help='of the buffer')
-        if function is drop: option('--reader', str, 'NAME', 'give up the place of this reader alone')
-        else:
-            sub.add_argument('--json', action='store_true', help='all numbers, for other programs')
-            option('--plot', str, 'FILE', 'draw how full it was at the last 512 events')
 
-# %% ../nbs/60_cli.ipynb #bbf5ff29
 def main(
     argv: Sequence[str] | None = None,   # None: the command line's
 ) -> int:   # exit code: 0, 2 for an error, 130 for an interrupt
     "Run a command; an error becomes one line that says what to do."
     arguments = vars(_parser().parse_args(argv))
-    commands = demo, show, bench, doctor, status, drop
-    command = {function.__name__: function for function in commands}[arguments.pop('command')]
+    command = arguments.pop('command')
     try: command(**arguments)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f'timmdata: error: {error}', file=sys.stderr)
