@@ -91,19 +91,18 @@ def leave_out(
     "Make loaders in which one stage more is left out than in another, '' for the loader as it is."
     loader = make()
     host, stage, found, before = host_loader(loader), getattr(loader, 'batch_transform', None), {}, ''
-    files = host.builder.sample_transform is not None and all(gives_bytes(leaf) for leaf in base_datasets(host.dataset))
+    files = host.builder.sample_loader.sample_transforms and all(gives_bytes(leaf) for leaf in base_datasets(host.dataset))
     steps = [('reading', 'read'), ('decoding', 'decode')] if files else [('the dataset', 'read')]
-    last = 'the transform' if host.builder.sample_transform is None else 'resizing'
+    last = 'resizing' if host.builder.sample_loader.sample_transforms else 'the transform'
     for name, until in [*steps, (last, 'load')]:
         part = make()
         host = host_loader(part)
         host.builder = KnownSamples(host.builder, keys) if until == 'load' else LeaveOut(host.builder, until, keys)
         found[name], before = (before, part), name
-    if stage is None or stage.mean is None: return found
-    if stage.augmentation or stage.erasing:
+    if stage is None or stage.settings.mean is None: return found
+    if stage.params or stage.erasing:
         part = make()
-        settings = stage.mean, stage.std, stage.img_dtype, None, None, stage.seed, stage.channels_last
-        part.batch_transform = BatchTransform(*settings)
+        part.batch_transform = BatchTransform(stage.settings)
         found['augmentation'] = '', part
     found['the device half'] = '', host_loader(make())
     alone, known = make(), host_loader(make()).host_batches()
@@ -132,19 +131,20 @@ def remedies(
 ) -> tuple[dict[str, Iterable], list[str]]:   # what is changed → loader; what could not be tried
     "Make loaders that may be faster."
     host, found, notes, fastest = host_loader(make()), {}, [], resolve_backend()
-    builder, stage, number = host.builder, host.builder.sample_transform, host.num_workers
+    builder, number = host.builder, host.num_workers
+    stage = next(iter(builder.sample_loader.sample_transforms), None)
     for more in sorted({number + 1, 2 * number or 1}): found[f'num_workers={more}'] = make(num_workers=more)
     kind = choose_workers(host.workers, builder, number)
     if number and kind == 'threads': found["workers='processes'"] = make(workers='processes')
     if number and kind == 'processes' and builder.is_thread_safe: found["workers='threads'"] = make(workers='threads')
     if is_random: found['no colour jitter, no erasing'] = make(color_jitter=None, re_prob=0.)
     if stage is None or not all(gives_bytes(leaf) for leaf in base_datasets(host.dataset)): return found, notes
-    if stage.backend != fastest: found[f'backend={fastest!r}'] = make(backend=fastest)
+    if stage.decode.backend != fastest: found[f'backend={fastest!r}'] = make(backend=fastest)
     if fastest != 'simplejpeg':
         notes.append("simplejpeg is not installed, so it could not be tried: pip install 'timmdata[fast]'")
-    if is_random and not stage.dct_scaling and stage.backend != 'pillow' and host.cache_device is None:
+    if is_random and not stage.decode.dct_scaling and stage.decode.backend != 'pillow' and host.cache_device is None:
         found['dct_scaling=True'] = make(dct_scaling=True)
-    edge, small = round(min(stage.augmentation.size) * (1.5 if is_random else 1 / 0.875)), make()
+    edge, small = round(min(stage.params.size) * (1.5 if is_random else 1 / 0.875)), make()
     inner = host_loader(small)
     inner.builder = LeaveOut(inner.builder, 'read', keys, partial(shrink, edge=edge))
     found[f'photographs of {edge} pixels, in memory'] = small

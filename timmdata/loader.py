@@ -20,15 +20,16 @@ from . import loader_settings as checks
 from .core.sample import as_pil_image
 from .datasets.wrappers import describe
 from .datasets.augmix import without_splits
-from .pipeline.params import Augmentation, create_augmentation
+from .pipeline.params import ParamSampler
+from .transforms.settings import AugmentSettings
 from .loaders.batch_loader import BatchLoader
-from .pipeline.fetch import BatchBuilder
+from .pipeline.fetch import BatchBuilder, SampleLoader
 from .buffer.buffer import BatchBuffer
 from .readers.class_map import check_class_map
 from .pipeline.collate import FastCollateMixup, fast_collate
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from .pipeline.batch_transform import BatchTransform
-from .pipeline.sample_transform import SampleTransform
+from .pipeline.batch_transform import BatchTransform, BatchTransformSettings
+from .pipeline.sample_transform import DecodeSettings, SampleTransform
 from .transforms.policy import Policy
 from .datasets.relabel import classes_of
 from .transforms.mixup import Mixup
@@ -153,22 +154,23 @@ def _make_schedule(asked: SimpleNamespace, order: EpochSampler) -> ScheduledBatc
                                  drop_last=asked.drop_last, **_some(asked, names))
 
 # %% ../nbs/20_loader.ipynb #ed245909
-def _make_batch_loader(asked: SimpleNamespace) -> tuple[BatchLoader, Augmentation | None]:
-    "The loader of a map-style dataset, and the augmentation that is left to the device."
-    order, pixels, hosts = _make_sampler(asked), _some(asked, _PIXELS), [None]
-    schedule, splits = _make_schedule(asked, order), max(1, asked.num_aug_splits)
+def _make_batch_loader(asked: SimpleNamespace) -> tuple[BatchLoader, ParamSampler | None]:
+    "The loader of a map-style dataset, and what draws the parameters that are left to the device."
+    order, pixels, hosts = _make_sampler(asked), _some(asked, _PIXELS), []
+    schedule, splits = _make_schedule(asked, order), asked.num_aug_splits
     if asked.transform is None: hosts = [
-        SampleTransform(create_augmentation(size, **pixels, num_splits=splits), asked.backend, asked.dct_scaling)
+        SampleTransform(ParamSampler(AugmentSettings(size, **pixels, num_aug_splits=splits)),
+                        DecodeSettings(asked.backend, asked.dct_scaling))
         for size in (schedule.input_sizes if schedule else [asked.size])]
-    host, all_here = hosts[0], asked.collate_fn is not None or asked.color_jitter_mode == 'exact'
-    on_device = host.augmentation if host and not all_here else None
+    host, all_here = hosts[0] if hosts else None, asked.collate_fn is not None or asked.color_jitter_mode == 'exact'
+    on_device = host.params if host and not all_here else None
     normalise = None if asked.use_prefetcher or host is None else BatchTransform(
-        asked.mean, asked.std, torch.float32, on_device, create_erasing(**asked.erasing), asked.seed,
-        asked.channels_last, asked.mixup)
-    builder = BatchBuilder(asked.dataset, asked.seed, host, asked.channels, asked.transform, asked.collate_fn, all_here,
-                       normalise, asked.size, hosts)
+        BatchTransformSettings(asked.mean, asked.std, torch.float32, asked.channels_last), on_device,
+        create_erasing(**asked.erasing), asked.mixup, asked.seed)
+    builder = BatchBuilder(SampleLoader(asked.dataset, hosts, asked.transform, asked.seed, asked.size, all_here),
+                           asked.collate_fn, normalise, asked.channels)
     same = ('size', 'std', 'dct_scaling', 'color_jitter_mode', 'mixup', 'num_aug_splits', 'num_aug_repeats')
-    must_agree = dict(**pixels, **asked.erasing, **_some(asked, same), backend=host and host.backend,
+    must_agree = dict(**pixels, **asked.erasing, **_some(asked, same), backend=host and host.decode.backend,
                       cached=asked.cache is not None, schedule=schedule)
     must_agree.update((name, describe(value)) for name, value in _some(asked, _OWN).items())
     return BatchLoader(

@@ -78,18 +78,18 @@ def load_clocked(
     leaf, index = unwrap(builder.dataset, key.index)
 
     def fill(pixels: Pixels) -> torch.Tensor:
-        with clock.stage('crop, resize'): return builder.fill(key, rows, _ClockedPixels(pixels, clock))
+        with clock.stage('crop, resize'): return builder.sample_loader.fill(key, rows, _ClockedPixels(pixels, clock))
 
     def decode(data: Any) -> torch.Tensor:
-        settings = leaf.input_img_mode, leaf.exif_transpose, leaf.background, builder.sample_transform.backend
+        settings = leaf.input_img_mode, leaf.exif_transpose, leaf.background, builder.sample_loader.sample_transforms[0].decode.backend
         if hasattr(data, 'read'): data = data.read()
         with clock.stage('decode'): pixels = Pixels(data, *settings)
         return fill(pixels)
 
-    if builder.sample_transform is None or not gives_bytes(leaf):
+    if not builder.sample_loader.sample_transforms or not gives_bytes(leaf):
         with clock.stage('dataset'): sample = builder.dataset[key.index]
-        if builder.sample_transform is None and sample is not None:
-            with clock.stage('transform'): return [apply_transform(builder.transform, sample)]
+        if not builder.sample_loader.sample_transforms and sample is not None:
+            with clock.stage('transform'): return [apply_transform(builder.sample_loader.transform, sample)]
         if sample is not None: fill(Pixels(as_pil_image(sample_image(sample)), mode=None))
     else:
         with clock.stage('read'): sample = leaf.load(index, decode)
@@ -145,7 +145,7 @@ class _StageRun:
         self.num_images = sum(map(len, self.batches)) * self.builder.num_splits
         self.full = s = getattr(loader, 'batch_transform', inner.builder.batch_transform)
         self.device, self.builder.batch_transform = getattr(loader, 'device', torch.device('cpu')), None
-        self.plain = s and BatchTransform(s.mean, s.std, s.img_dtype, None, None, s.seed, s.channels_last)
+        self.plain = s and BatchTransform(s.settings)
         room = max(self.builder.batch_bytes(len(keys), keys[0].bucket) for keys in self.batches)
         self.memory = torch.empty(room, dtype=torch.uint8)   # used again, as in the loader: new memory costs time
 
@@ -158,7 +158,7 @@ class _StageRun:
         batch, full = move_to_device(host.batch, self.device), self.full
         keys = keys_of_images(host.keys, len(sample_image(batch)))
         for name, stage in (('normalise', self.plain), ('augment', full)):
-            if name == 'augment' and not (full.augmentation or full.erasing or full.mixup): continue
+            if name == 'augment' and not (full.params or full.erasing or full.mixup): continue
             with clock.stage(name):
                 stage.on_batch(batch, keys)
                 synchronize(self.device)
@@ -268,16 +268,16 @@ class LeaveOut(KnownSamples):
     def remember(self, key: SampleKey) -> Any:
         "What is left for the loader to begin with."
         leaf, index = unwrap(self.dataset, key.index)
-        if self.sample_transform is None: return self.dataset[key.index]
+        if not self.sample_loader.sample_transforms: return self.dataset[key.index]
         if not gives_bytes(leaf):
             sample = self.dataset[key.index]
             return sample and with_image(sample, Pixels(as_pil_image(sample_image(sample)), mode=None))
         def pixels(data: Any) -> Any:
             data = self.change(data.read() if hasattr(data, 'read') else data)
-            settings = leaf.input_img_mode, leaf.exif_transpose, leaf.background, self.sample_transform.backend
+            settings = leaf.input_img_mode, leaf.exif_transpose, leaf.background, self.sample_loader.sample_transforms[0].decode.backend
             if self.until == 'read': return partial(Pixels, data, *settings)
             known = _KnownPixels(Pixels(data, *settings))
-            self.fill(key, self.allocate(1, bucket=key.bucket), known)
+            self.sample_loader.fill(key, self.allocate(1, bucket=key.bucket), known)
             return known
         return leaf.load(index, pixels)
 
@@ -286,7 +286,7 @@ class LeaveOut(KnownSamples):
         if key not in self.known: return BatchBuilder.load(self, key, rows, refuse)
         sample = self.known[key]
         if sample is None: return []
-        if self.sample_transform is None: return [apply_transform(self.transform, sample)]
+        if not self.sample_loader.sample_transforms: return [apply_transform(self.sample_loader.transform, sample)]
         pixels = sample_image(sample)
-        self.fill(key, rows, pixels() if isinstance(pixels, partial) else pixels)
+        self.sample_loader.fill(key, rows, pixels() if isinstance(pixels, partial) else pixels)
         return [with_image(sample, row) for row in rows]

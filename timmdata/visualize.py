@@ -213,7 +213,7 @@ def source_box(
     "Find the part of the photograph that the result shows; it reaches beyond the photograph where there is padding."
     top, left, height, width = params.crop
     scale_y, scale_x = height / params.size[0], width / params.size[1]
-    offset_y, offset_x = params.window
+    offset_y, offset_x = params.offset
     return left + offset_x * scale_x, top + offset_y * scale_y, size[1] * scale_x, size[0] * scale_y
 
 # %% ../nbs/40_visualize.ipynb #04e674b1
@@ -296,7 +296,7 @@ def show_replay(
     appearance_params = replay.appearance_params or [None] * count
     pictures, titles = [], []
     for k, key in enumerate(replay.keys[:count]):
-        photograph = inner.builder.photograph(key)
+        photograph = inner.builder.sample_loader.image(key)
         pictures += [photograph, results[k]]
         titles.append(f'sample {key.index}\n{photograph.width} × {photograph.height}')
         titles.append(describe_params(sample_params[k], appearance_params[k]) + _describe_mixing(replay, k))

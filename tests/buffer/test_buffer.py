@@ -30,7 +30,7 @@ from timmdata.buffer.status import drop_reader, remove_buffer
 from timmdata.buffer.store import BatchBufferError, BatchStore
 from timmdata.cli import main
 from timmdata.loaders.batch_loader import BatchLoader
-from timmdata.pipeline.fetch import BatchBuilder
+from timmdata.pipeline.fetch import BatchBuilder, SampleLoader
 from timmdata.samplers.epoch import EpochSampler
 
 pytestmark = pytest.mark.timeout(120)
@@ -39,7 +39,7 @@ MAKE = '''
 def make_loader(num=50, batch_size=4, **kwargs):
     from torchvision.transforms.v2.functional import pil_to_tensor
     dataset = Coded(num)
-    builder = BatchBuilder(dataset, 7, transform=Pixels(), size=(40, 40))
+    builder = BatchBuilder(SampleLoader(dataset, transform=Pixels(), seed=7, size=(40, 40)))
     return BatchLoader(builder, EpochSampler(dataset, seed=7), batch_size, num_workers=0, **kwargs)
 
 class Pixels:
@@ -245,7 +245,7 @@ def test_no_room(tmp_path, monkeypatch):
 def test_errors_of_samples_reach_the_loop(tmp_path):
     from loader_parts import Failing
     dataset = Failing(40, at=9)
-    loader = BatchLoader(BatchBuilder(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+    loader = BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
                          EpochSampler(dataset, shuffle=False), 4, num_workers=0)
     for producer in ('thread', 'process'):
         buffer = BatchBuffer(loader, batches=6, producer=producer)
@@ -260,7 +260,7 @@ def test_errors_of_samples_reach_the_loop(tmp_path):
 def test_a_producer_that_always_dies_is_an_error():
     from loader_parts import Deadly
     dataset = Deadly(40, at=9)
-    loader = BatchLoader(BatchBuilder(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+    loader = BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
                          EpochSampler(dataset, shuffle=False), 4, num_workers=0)
     buffer = BatchBuffer(loader, batches=6)
     with pytest.raises(BatchBufferError, match='ended 6 times while it made batch 2'): list(buffer)
@@ -459,7 +459,7 @@ def test_a_producer_thread_leaves_global_generators_alone(tmp_path):
     class Draws:
         def __call__(self, image): return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8)
     loader = make_loader()   # noqa: F821
-    loader.builder.transform = Draws()
+    loader.builder.sample_loader.transform = Draws()
     buffer = BatchBuffer(loader, directory=tmp_path/'buffer', batches=8, producer='thread')
     try:
         with pytest.raises(ValueError, match='global'): values(buffer, 1)
@@ -582,7 +582,7 @@ def test_a_reader_that_is_ahead_need_not_wait_for_the_mark(tmp_path):
 def test_a_slow_producer_is_named():
     from loader_parts import Slow
     dataset = Slow(40, 9, 1)
-    loader = BatchLoader(BatchBuilder(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+    loader = BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
                          EpochSampler(dataset, shuffle=False), 4, num_workers=0, timeout=0.2)
     buffer = BatchBuffer(loader, batches=6, producer='thread')
     with pytest.raises(BatchBufferError, match=rf'batch 2 waits for the producer \(process {os.getpid()}\)'): list(buffer)
@@ -594,7 +594,7 @@ def test_an_interrupted_wait_leaves_nothing_behind():
     from loader_parts import Slow
     dataset = Slow(60, 9, 0.4)
     def loader():
-        return BatchLoader(BatchBuilder(dataset, 0, transform=Pixels(), size=(80, 80)),   # noqa: F821
+        return BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
                            EpochSampler(dataset, shuffle=False), 4, num_workers=0)
     buffer, before = BatchBuffer(loader(), batches=4, producer='thread'), signal.getsignal(signal.SIGALRM)
     signal.signal(signal.SIGALRM, signal.default_int_handler)

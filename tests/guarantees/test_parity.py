@@ -25,11 +25,12 @@ from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.loaders.prefetch import PrefetchLoader
 from timmdata.pipeline.collate import fast_collate
-from timmdata.pipeline.params import create_augmentation
-from timmdata.pipeline.sample_transform import SampleTransform, allocate_rows
+from timmdata.pipeline.params import ParamSampler
+from timmdata.pipeline.sample_transform import DecodeSettings, SampleTransform, allocate_rows
 from timmdata.readers.folder import ReaderImageFolder
 from timmdata.transforms.factory import create_transform
 from timmdata.transforms.random_erasing import RandomErasing
+from timmdata.transforms.settings import AugmentSettings
 
 pytestmark = pytest.mark.timeout(120)
 UNREADABLE = {'truncated.jpg', 'empty.jpg', 'text.jpg'}
@@ -219,10 +220,18 @@ def test_batches_without_the_prefetcher_are_timms_but_for_the_last_bits(samples)
         assert torch.allclose(timms[0], images, rtol=1e-6, atol=1e-6) and torch.equal(timms[1], targets)
 
 
+class PythonsKey:
+    "A key whose numbers are Python's own, as timm draws them."
+    view = 0
+    def __init__(self, number): self.number = number
+    def rng(self, seed, sequence): return random.Random(self.number)
+
+
 def row_of(image, seed, size, **settings) -> torch.Tensor:
     "What the host stage makes of an image with the Pillow backend."
-    stage, row = SampleTransform(create_augmentation(size, **settings), 'pillow'), allocate_rows(1, 3, size[1:])[0]
-    stage(Pixels(image, backend='pillow'), row, random.Random(seed))
+    transform = SampleTransform(ParamSampler(AugmentSettings(size, **settings)), DecodeSettings('pillow'))
+    row = allocate_rows(1, 3, size[1:])[0]
+    transform(Pixels(image, backend='pillow'), row, PythonsKey(seed))
     return row
 
 

@@ -92,7 +92,7 @@ def test_pixels_are_the_record_applied_by_pillow(dataset, name):
     "Crop, resize, flip, the policy's steps, colours: what replay says was drawn gives the batch's pixels."
     settings = {**SETTINGS[name], 're_prob': 0.}
     loader = training(dataset, backend='pillow', interpolation='random', color_jitter_mode='exact', **settings, **INLINE)
-    replayed, policy = loader.replay(0, 1), loader.loader.builder.sample_transform.augmentation.policy
+    replayed, policy = loader.replay(0, 1), loader.loader.builder.sample_loader.params.policy
     assert sum(bool(host.ops) for host in replayed.sample_params) > 2
     mean, std = (torch.tensor(v).view(3, 1, 1) * 255 for v in (loader.mean, loader.std))
     for image, key, host, device in zip(replayed.batch[0], replayed.keys, replayed.sample_params, replayed.appearance_params):

@@ -75,7 +75,7 @@ def test_crops_are_torchvisions(pictures):
     replayed = loader.replay(0, batch=0)
     for image, target, choice in zip(*replayed.batch, replayed.sample_params):
         padded = F.pad(F.pil_to_tensor(pictures[int(target)][0]), [4])
-        top, left = (choice.crop[k] + choice.window[k] + 4 for k in (0, 1))
+        top, left = (choice.crop[k] + choice.offset[k] + 4 for k in (0, 1))
         assert torch.equal(image.byte(), F.crop(padded, top, left, 28, 28))
 
 

@@ -21,9 +21,10 @@ from timmdata.core.jpeg import Pixels, choose_factor, resolve_backend
 from timmdata.core.rng import KeyedRandom
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.pipeline.batch_transform import BatchTransform, change_batch, color_matrices
-from timmdata.pipeline.params import AppearanceParams, Augmentation, CenterGeometry, create_augmentation
+from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings, change_batch, color_matrices
+from timmdata.pipeline.params import AppearanceParams, CenterCrop, ParamSampler
 from timmdata.pipeline.sample_transform import (
+    DecodeSettings,
     SampleTransform,
     allocate_rows,
     apply_color,
@@ -32,6 +33,7 @@ from timmdata.pipeline.sample_transform import (
     crop_with_torch,
 )
 from timmdata.samplers.epoch import SampleKey
+from timmdata.transforms.settings import AugmentSettings
 
 pytestmark = pytest.mark.timeout(120)
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
@@ -45,6 +47,9 @@ MEAN, STD = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 @pytest.fixture(autouse=True)
 def one_thread():
     torch.set_num_threads(1)
+
+
+def sampler_of(size, **settings) -> ParamSampler: return ParamSampler(AugmentSettings(size, **settings))
 
 
 def encoded(image, format='jpeg', **options) -> bytes:
@@ -106,9 +111,9 @@ def test_default_pixels_are_pillows_within_one_grey_level(samples, interpolation
         fast, exact = (ReadOnce if kind == 'evaluation' else Pixels)(data), Pixels(data, backend='pillow')
         assert (fast.height, fast.width) == (exact.height, exact.width)
         for n, settings in enumerate(EVALUATION if kind == 'evaluation' else TRAINING):
-            augmentation = create_augmentation(SIZES[(k + n) % 3], interpolation=interpolation, **settings)
-            rows = [allocate_rows(1, 3, augmentation.size)[0] for _ in range(2)]
-            choices = [SampleTransform(augmentation, backend)(pixels, row, KeyedRandom(1, 2, k))
+            sampler = sampler_of(SIZES[(k + n) % 3], interpolation=interpolation, **settings)
+            rows = [allocate_rows(1, 3, sampler.size)[0] for _ in range(2)]
+            choices = [SampleTransform(sampler, DecodeSettings(backend))(pixels, row, SampleKey(k, 2), 1)
                        for backend, pixels, row in zip((None, 'pillow'), (fast, exact), rows)]
             assert choices[0] == choices[1]
             counts += differences(*rows)
@@ -120,10 +125,10 @@ def test_default_pixels_are_pillows_within_one_grey_level(samples, interpolation
 def test_other_interpolations_are_pillows(samples, name):
     data = (samples/'val/cat/0000.jpg').read_bytes()
     for settings in dict(), dict(crop_mode='border'), dict(is_training=True):
-        augmentation = create_augmentation((96, 64), interpolation=name, **settings)
+        sampler = sampler_of((96, 64), interpolation=name, **settings)
         rows = [allocate_rows(1, 3, (96, 64))[0] for _ in range(2)]
         for backend, row in zip((None, 'pillow'), rows):
-            SampleTransform(augmentation, backend)(Pixels(data, backend=backend or 'auto'), row, KeyedRandom(0, 0, 0))
+            SampleTransform(sampler, DecodeSettings(backend))(Pixels(data, backend=backend or 'auto'), row, SampleKey(0, 0))
         assert largest(*rows) <= 1   # of decoding
 
 
@@ -134,11 +139,11 @@ def test_odd_shapes_and_modes_are_pillows_within_one_grey_level(edges, mode):
     noise = np.random.default_rng(0).integers(0, 256, (*edges, channels), np.uint8)
     image = Image.fromarray(noise if channels > 1 else noise[..., 0])
     for settings in [*EVALUATION[:5], *TRAINING]:
-        augmentation = create_augmentation((64, 96), mean=(0.4,) * channels, **settings)
+        sampler = sampler_of((64, 96), mean=(0.4,) * channels, **settings)
         for seed in range(3):
             rows = [allocate_rows(1, channels, (64, 96))[0] for _ in range(2)]
             for backend, row in zip((None, 'pillow'), rows):
-                SampleTransform(augmentation, backend)(Pixels(image, mode=None), row, random.Random(seed))
+                SampleTransform(sampler, DecodeSettings(backend))(Pixels(image, mode=None), row, SampleKey(seed, 0))
             assert largest(*rows) <= 1, (settings, seed)
 
 
@@ -157,13 +162,13 @@ def test_batches_are_pillows_within_one_grey_level(samples, settings, use_prefet
 
 def test_blur_is_the_same_on_both_backends(samples):
     data = (samples/'val/cat/0001.jpg').read_bytes()
-    augmentation = create_augmentation((96, 96), is_training=True, gaussian_blur_prob=1.)
+    sampler = sampler_of((96, 96), is_training=True, gaussian_blur_prob=1.)
     rows = [allocate_rows(1, 3, (96, 96))[0] for _ in range(2)]
-    choices = [SampleTransform(augmentation, backend)(Pixels(data), row, KeyedRandom(0, 0, 5))
+    choices = [SampleTransform(sampler, DecodeSettings(backend))(Pixels(data), row, SampleKey(5, 0))
                for backend, row in zip((None, 'pillow'), rows)]
     assert choices[0] == choices[1] and 0.1 <= choices[0].blur <= 2 and largest(*rows) <= 1
     sharp = allocate_rows(1, 3, (96, 96))[0]
-    sharp = F.pil_to_tensor(crop_with_pillow(Pixels(data), choices[0], sharp, augmentation))
+    sharp = F.pil_to_tensor(crop_with_pillow(Pixels(data), choices[0], sharp, sampler))
     assert torch.equal(F.gaussian_blur(sharp, [23, 23], [choices[0].blur] * 2), rows[1])
 
 
@@ -172,7 +177,7 @@ def test_row_in_the_middle_of_a_batch_leaves_its_neighbours_alone(samples):
     for settings, backend in itertools.product([*EVALUATION, *TRAINING], (None, 'pillow')):
         memory = torch.full((3 * 3 * 40 * 56 + 9,), 7, dtype=torch.uint8)
         rows = allocate_rows(3, 3, (40, 56), memory)
-        SampleTransform(create_augmentation((40, 56), **settings), backend)(Pixels(data), rows[1], random.Random(0))
+        SampleTransform(sampler_of((40, 56), **settings), DecodeSettings(backend))(Pixels(data), rows[1], SampleKey(0, 0))
         assert (rows[0] == 7).all() and (rows[2] == 7).all() and (memory[-9:] == 7).all() and (rows[1] != 7).any()
         assert rows[1].permute(1, 2, 0).is_contiguous()
 
@@ -204,7 +209,7 @@ def test_everything_works_without_simplejpeg(samples, without_simplejpeg):
         assert largest(Pixels(path.read_bytes()).read(), np.asarray(rgb(path.read_bytes()))) <= 1
     loader = create_loader(ImageDataset(samples), (3, 32, 32), 40, is_training=True, device='cpu', num_workers=2)
     assert sum(len(images) for images, _ in loader) == len(loader) * 40
-    assert loader.loader.builder.sample_transform.backend == 'torchvision'
+    assert loader.loader.builder.sample_loader.sample_transforms[0].decode.backend == 'torchvision'
 
 
 # ---- DCT scaling
@@ -228,16 +233,16 @@ def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder)
     moves by half of one at most, which is less than half a pixel of the result."""
     factors = Counter()
     for data, size, seed in itertools.product(large_jpegs(samples), ((96, 96), (64, 120)), range(4)):
-        pixels, augmentation = ReadOnce(data, backend=decoder), create_augmentation(size, True, interpolation=interpolation)
-        choices = augmentation.sample_params(pixels.height, pixels.width, KeyedRandom(0, 0, seed))
+        pixels, sampler = ReadOnce(data, backend=decoder), sampler_of(size, is_training=True, interpolation=interpolation)
+        choices = sampler.sample_params(pixels.height, pixels.width, SampleKey(seed, 0))
         factor = choose_factor(choices.crop[2:], choices.size)
         factors[factor] += 1
         rounded = [factor * round(edge / factor) for edge in choices.crop]
         rounded[2:] = min(rounded[2], pixels.height - rounded[0]), min(rounded[3], pixels.width - rounded[1])
         assert np.abs(np.subtract(rounded, choices.crop)).max() <= factor
         rows = allocate_rows(2, 3, size)
-        crop_with_torch(pixels, choices._replace(crop=tuple(rounded)), rows[0], augmentation)
-        crop_with_torch(pixels, choices, rows[1], augmentation, dct_scaling=True)
+        crop_with_torch(pixels, choices._replace(crop=tuple(rounded)), rows[0], sampler)
+        crop_with_torch(pixels, choices, rows[1], sampler, dct_scaling=True)
         if factor == 1: assert torch.equal(*rows)
         else: assert psnr(*rows) > 37
     assert len(factors) == 4 and min(factors.values()) > 1, factors   # 1, 2, 4 and 8 are met
@@ -275,7 +280,7 @@ def window_of(image, crop) -> tuple[int, int]:
 @pytest.mark.parametrize('size, crop_pct', [((224, 224), None), ((224, 224), 1.), ((33, 33), 0.9), ((7, 7), 0.3)])
 @pytest.mark.parametrize('mode', ['center', 'squash'])
 def test_evaluation_is_resize_and_center_crop_of_torchvision(size, crop_pct, mode):
-    geometry = CenterGeometry(size, crop_pct, mode)
+    geometry = CenterCrop(AugmentSettings(size, crop_pct=crop_pct, crop_mode=mode))
     scaled = int(size[0] / (crop_pct or 0.875))
     for height, width in itertools.product(EDGES, EDGES):
         blank = torch.zeros(1, 1, 1).expand(1, height, width)
@@ -284,17 +289,17 @@ def test_evaluation_is_resize_and_center_crop_of_torchvision(size, crop_pct, mod
         assert choices.crop == (0, 0, height, width) and choices.size == tuple(resized.shape[1:]), (height, width)
         if max(resized.shape) > 4000: continue
         image = torch.arange(1., 1. + resized.numel(), dtype=torch.float64).view(resized.shape)
-        assert choices.window == window_of(image, F.center_crop(image, list(size))), (height, width)
+        assert choices.offset == window_of(image, F.center_crop(image, list(size))), (height, width)
 
 
 @pytest.mark.parametrize('size', [(3, 5), (4, 4), (30, 41), (41, 30), (64, 64)])
 def test_windows_of_any_crop_are_torchvisions(size):
     "Sizes with a ratio of their own: resizing keeps it, and the crop pads where the picture is smaller."
-    geometry = CenterGeometry(size, 0.9, 'border')
+    geometry = CenterCrop(AugmentSettings(size, crop_pct=0.9, crop_mode='border'))
     for height, width in itertools.product(EDGES, EDGES):
         resized = geometry(height, width).size
         image = torch.arange(1., 1. + resized[0] * resized[1], dtype=torch.float64).view(1, *resized)
-        assert geometry(height, width).window == window_of(image, F.center_crop(image, list(size))), (height, width)
+        assert geometry(height, width).offset == window_of(image, F.center_crop(image, list(size))), (height, width)
 
 
 # ---- the device stage
@@ -327,15 +332,11 @@ def random_colors(rng: random.Random) -> tuple:
     return tuple((name, rng.uniform(*RANGES[name])) for name in names)
 
 
-class Fixed(Augmentation):
-    "An augmentation whose choices are given, by sample."
-    def __init__(self, choices): self.all, self.changes_pixels, self.changes_color = choices, True, True
-    changes_pixels = changes_color = None
-    def appearance_params(self, rng): return self.all[rng.index]
-
-
-class FixedStage(BatchTransform):
-    def choices(self, keys): return [self.augmentation.all[key.index] for key in keys]
+class Fixed:
+    "Draws what is given, by sample; in place of a `ParamSampler`."
+    changes_on_device = changes_color = True
+    def __init__(self, params): self.params = params
+    def device_params(self, key, seed): return self.params[key.index]
 
 
 def uint8_batch(num, channels, height, width, seed=0, layout=torch.channels_last) -> torch.Tensor:
@@ -361,7 +362,7 @@ def test_fused_colors_are_the_composition_in_float64(shape):
     rng, num = random.Random(0), 40
     choices = [AppearanceParams(rng.random() < 0.5, rng.random() < 0.5, random_colors(rng)) for _ in range(num)]
     images, (mean, std) = uint8_batch(num, *shape), stats(shape[0])
-    out = FixedStage(mean, std, augmentation=Fixed(choices))(images, keys_of(num))
+    out = BatchTransform(BatchTransformSettings(mean, std), Fixed(choices))(images, keys_of(num))
     whole = change_batch(images, choices, mean, std)
     assert torch.allclose(out, whole, rtol=0, atol=1e-4)
     for image, choice, row in zip(images, choices, out):
@@ -393,10 +394,10 @@ def test_hue_turns_in_torchvisions_direction(factor):
 
 def test_fused_jitter_is_near_to_torchvisions():
     "They differ where torchvision rounds and clips between the steps."
-    augmentation, images = create_augmentation(64, True, color_jitter=0.4), uint8_batch(60, 3, 64, 64)
-    stage = BatchTransform((0.,) * 3, (1 / 255,) * 3, augmentation=augmentation)
+    sampler, images = sampler_of(64, is_training=True, color_jitter=0.4), uint8_batch(60, 3, 64, 64)
+    stage = BatchTransform(BatchTransformSettings((0.,) * 3, (1 / 255,) * 3), sampler)
     fused, differing = stage(images, keys_of(60)), []
-    for image, choice, row in zip(images, stage.choices(keys_of(60)), fused):
+    for image, choice, row in zip(images, stage.appearance_params(keys_of(60)), fused):
         exact = apply_color(image, choice.color)
         if choice.hflip: exact = exact.flip(2)
         differing.append((row - exact.float()).abs().mean().item())
@@ -405,9 +406,9 @@ def test_fused_jitter_is_near_to_torchvisions():
 
 def normal_stage(shape, seed=3, **settings) -> BatchTransform:
     mean, std = stats(shape[0])
-    augmentation = create_augmentation(shape[1:], True, vflip=0.3, color_jitter=(0.4, 0.4, 0.4, 0.1), color_jitter_prob=0.8,
-                                       grayscale_prob=0.2)
-    return BatchTransform(mean, std, augmentation=augmentation, seed=seed, **settings)
+    sampler = sampler_of(shape[1:], is_training=True, vflip=0.3, color_jitter=(0.4, 0.4, 0.4, 0.1), color_jitter_prob=0.8,
+                         grayscale_prob=0.2)
+    return BatchTransform(BatchTransformSettings(mean, std, **settings), sampler, seed=seed)
 
 
 @pytest.mark.parametrize('layout', [torch.channels_last, torch.contiguous_format], ids=str)
@@ -445,10 +446,10 @@ def test_bits_do_not_depend_on_what_other_threads_do():
 @pytest.mark.parametrize('axes', [(3,), (2,), (2, 3)])
 def test_flips_are_exact(shape, layout, axes):
     mean, std = stats(shape[0])
-    augmentation = create_augmentation(shape[1:], True, hflip=float(3 in axes), vflip=float(2 in axes), color_jitter=None)
+    sampler = sampler_of(shape[1:], is_training=True, hflip=float(3 in axes), vflip=float(2 in axes), color_jitter=None)
     images = uint8_batch(5, *shape, layout=layout)
-    flipped = BatchTransform(mean, std, augmentation=augmentation)(images, keys_of(5))
-    assert torch.equal(flipped, BatchTransform(mean, std)(images, keys_of(5)).flip(axes))
+    flipped = BatchTransform(BatchTransformSettings(mean, std), sampler)(images, keys_of(5))
+    assert torch.equal(flipped, BatchTransform(BatchTransformSettings(mean, std))(images, keys_of(5)).flip(axes))
 
 
 @pytest.mark.parametrize('layout', [torch.channels_last, torch.contiguous_format], ids=str)
@@ -476,11 +477,11 @@ def test_input_is_left_as_it_is_and_results_do_not_share_memory():
 
 def test_choices_are_those_of_the_key():
     stage = normal_stage((3, 8, 8), seed=9)
-    expected = [stage.augmentation.appearance_params(KeyedRandom(9, key.epoch, key.index, key.view, 1)) for key in keys_of(50, 4)]
-    assert stage.choices(keys_of(50, 4)) == expected and len(set(expected)) > 40
-    shares = [np.mean([getattr(c, name) for c in stage.choices(keys_of(4000))]) for name in ('hflip', 'vflip')]
+    expected = [stage.params.appearance_params(key, 9) for key in keys_of(50, 4)]
+    assert stage.appearance_params(keys_of(50, 4)) == expected and len(set(expected)) > 40
+    shares = [np.mean([getattr(c, name) for c in stage.appearance_params(keys_of(4000))]) for name in ('hflip', 'vflip')]
     assert shares == pytest.approx([0.5, 0.3], abs=0.04)
-    counts = Counter(name for c in stage.choices(keys_of(4000)) for name, _ in c.color)
+    counts = Counter(name for c in stage.appearance_params(keys_of(4000)) for name, _ in c.color)
     assert counts['hue'] == counts['contrast'] == pytest.approx(3200, abs=130)
     assert counts['grayscale'] == pytest.approx(800, abs=130)
 
@@ -506,10 +507,10 @@ TORCHVISION = {'brightness': F.adjust_brightness, 'contrast': F.adjust_contrast,
 def test_exact_colors_of_the_host_stage_are_torchvisions(samples, backend):
     rng, kinds = random.Random(0), Counter()
     for k, path in enumerate(photographs(samples, 'samples')[::3]):
-        data, augmentation = path.read_bytes(), create_augmentation((48, 64), True)
+        data, sampler = path.read_bytes(), sampler_of((48, 64), is_training=True)
         here, rows = AppearanceParams(bool(k & 1), bool(k & 2), random_colors(rng)), allocate_rows(2, 3, (48, 64))
         for row, done in zip(rows, (None, here)):
-            SampleTransform(augmentation, backend)(Pixels(data, backend=backend or 'auto'), row, KeyedRandom(0, 0, k), done)
+            SampleTransform(sampler, DecodeSettings(backend))(Pixels(data, backend=backend or 'auto'), row, SampleKey(k, 0), 0, done)
         image = rows[0] if backend is None else Image.fromarray(rows[0].permute(1, 2, 0).numpy())
         for name, factor in here.color:
             changed = TORCHVISION[name](image, factor)

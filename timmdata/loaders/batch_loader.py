@@ -224,10 +224,7 @@ class BatchLoader(_State):
         inline = InlinePool(self.builder) if self.cache_device is None else self._start()
         host = inline.take(inline.submit(keys))
         if host is None: raise ValueError('every sample of this batch was skipped')
-        if self.builder.sample_transform is None: return Replay(host.batch, host.keys, None, None)
-        sample_params, choices = (list(map(f, host.keys)) for f in (self.builder.sample_params, self.builder.choices))
-        stage, size = self.builder.batch_transform, self.builder.sample_transforms[host.keys[0].bucket].augmentation.size
-        return Replay(host.batch, host.keys, sample_params, choices, stage and stage.mix_params(host.keys, size))
+        return self.builder.replay(host)
 
     def __repr__(self) -> str:
         kind = f'{self.num_workers} {self.workers}' if self.num_workers else 'no workers'

@@ -16,12 +16,11 @@ import numpy as np
 import torch
 from torchvision.transforms.v2 import functional as F
 
-from ..core.sample import as_pil_image, sample_image, with_image
-from ..datasets.wrappers import base_datasets, gives_bytes, unwrap
-from ..pipeline.params import Augmentation, SampleParams
+from ..core.sample import sample_image, with_image
+from ..datasets.wrappers import base_datasets
+from ..core.torch_threads import one_thread
+from ..pipeline.params import ParamSampler, SampleParams
 from ..pipeline.fetch import BatchBuilder, HostBatch
-from ..pipeline.batch_transform import HOST, one_thread
-from ..core.jpeg import Pixels
 from ..pipeline.sample_transform import is_vertical_first
 from ..samplers.epoch import SampleKey
 
@@ -52,7 +51,7 @@ def resize_weights(
     edge: int,   # of the images, pixels
     size: int,   # of the result, pixels
     interpolation: str,   # a name, as in `str_to_interp_mode`
-    padding_mode: str = 'constant',   # as in `Augmentation`
+    padding_mode: str = 'constant',   # as in `AugmentSettings`
 ) -> tuple[torch.Tensor, torch.Tensor]:   # float32 (N, size, edge) and bool (N, size), False for constant padding
     "Make the matrices that crop, resize with antialiasing, and cut or pad along one axis."
     start, length, resized, window = (column[:, None] for column in numbers.unbind(1))
@@ -74,7 +73,7 @@ def resize_weights(
 # %% ../../nbs/loaders/00_device_cache.ipynb #c24a5551
 def _axis(choices: Sequence[SampleParams], axis: int, images: torch.Tensor, size: int, padding_mode: str) -> tuple:
     "Weights along one axis of all samples; of each interpolation that is there, its own."
-    numbers = torch.tensor([[c.crop[axis], c.crop[2 + axis], c.size[axis], c.window[axis]] for c in choices],
+    numbers = torch.tensor([[c.crop[axis], c.crop[2 + axis], c.size[axis], c.offset[axis]] for c in choices],
                            dtype=torch.float32).to(images.device, non_blocking=True)
     names = [choice.interpolation for choice in choices]
     made = {name: resize_weights(numbers, images.shape[2 + axis], size, name, padding_mode) for name in set(names)}
@@ -99,11 +98,11 @@ def _products(images: torch.Tensor, down: torch.Tensor, across: torch.Tensor, ve
     return _rounded(torch.bmm(down, rows)).view(num, -1, channels, across.shape[1]).transpose(1, 2)
 
 # %% ../../nbs/loaders/00_device_cache.ipynb #f12b73fe
-def _copied(images: torch.Tensor, choices: Sequence[SampleParams], augmentation: Augmentation) -> torch.Tensor:
+def _copied(images: torch.Tensor, choices: Sequence[SampleParams], sampler: ParamSampler) -> torch.Tensor:
     "Crops that are not resized, uint8 (N, C, height, width), channels-last."
-    device, padding_mode, at, shown = images.device, augmentation.padding_mode, [], []
-    numbers = torch.tensor([[*c.crop, *c.window] for c in choices]).to(device, non_blocking=True)
-    for axis, size in enumerate(augmentation.size):
+    device, padding_mode, at, shown = images.device, sampler.settings.padding_mode, [], []
+    numbers = torch.tensor([[*c.crop, *c.offset] for c in choices]).to(device, non_blocking=True)
+    for axis, size in enumerate(sampler.size):
         start, length, window = numbers[:, axis::2, None].unbind(1)
         place = torch.arange(size, device=device) + window
         shown.append((place >= 0) & (place < length))
@@ -111,7 +110,7 @@ def _copied(images: torch.Tensor, choices: Sequence[SampleParams], augmentation:
     n = torch.arange(len(images), device=device)[:, None, None]
     rows = images.permute(0, 2, 3, 1)[n, at[0][:, :, None], at[1][:, None, :]]
     if padding_mode == 'constant':
-        fill = torch.tensor(augmentation.fill, dtype=torch.uint8, device=device)
+        fill = torch.tensor(sampler.settings.fill, dtype=torch.uint8, device=device)
         rows = torch.where((shown[0][:, :, None] & shown[1][:, None, :])[..., None], rows, fill)
     return rows.permute(0, 3, 1, 2)
 
@@ -119,12 +118,12 @@ def _copied(images: torch.Tensor, choices: Sequence[SampleParams], augmentation:
 def crop_batch(
     images: torch.Tensor,   # uint8 (N, C, H, W)
     choices: Sequence[SampleParams],   # one for each
-    augmentation: Augmentation,   # whose size and padding are used
+    sampler: ParamSampler,   # whose size and padding are used
 ) -> torch.Tensor:   # uint8 (N, C, height, width), channels-last
     "Crop, resize, pad and blur all images of a batch, as `SampleTransform` does one by one."
     if all(c.crop[2:] == c.size and not c.blur for c in choices):
-        with one_thread(): return _copied(images, choices, augmentation)
-    (height, width), mode = augmentation.size, augmentation.padding_mode
+        with one_thread(): return _copied(images, choices, sampler)
+    (height, width), mode = sampler.size, sampler.settings.padding_mode
     (down, inside_h), (across, inside_w) = (_axis(choices, axis, images, size, mode)
                                             for axis, size in enumerate((height, width)))
     batch = torch.empty((len(images), images.shape[1], height, width), dtype=torch.uint8, device=images.device,
@@ -138,7 +137,7 @@ def crop_batch(
             at = torch.tensor(members, device=images.device)
             batch[at] = _products(images[at], down[at], across[at], vertical_first).to(torch.uint8)
     if not (inside_h.all() and inside_w.all()):
-        fill = torch.tensor(augmentation.fill, dtype=torch.uint8, device=images.device).view(1, -1, 1, 1)
+        fill = torch.tensor(sampler.settings.fill, dtype=torch.uint8, device=images.device).view(1, -1, 1, 1)
         batch = torch.where(inside_h[:, None, :, None] & inside_w[:, None, None, :], batch, fill)
     for row, choice in zip(batch, choices):
         if choice.blur: row.copy_(F.gaussian_blur(row, [23, 23], [choice.blur] * 2))   # 23 as in timm
@@ -153,15 +152,9 @@ def _room(device: torch.device) -> int:
 
 def _whole(builder: BatchBuilder, key: SampleKey) -> tuple[torch.Tensor, Any] | None:
     "A sample's image in full, uint8 (C, H, W), and the sample without it; None for a skipped one."
-    leaf, index = unwrap(builder.dataset, key.index)
-    if gives_bytes(leaf):
-        settings = leaf.input_img_mode, leaf.exif_transpose, leaf.background, builder.sample_transform.backend
-        sample = leaf.load(index, lambda data: Pixels(data, *settings).read())
-    else: sample = builder.dataset[key.index]
+    sample = builder.sample_loader.read(key, lambda pixels: np.array(pixels.read()))
     if sample is None: return None
-    image = sample_image(sample)
-    if not gives_bytes(leaf): image = np.asarray(as_pil_image(image))
-    tensor = torch.from_numpy(np.array(image, copy=True))
+    tensor = torch.from_numpy(sample_image(sample))
     return tensor.permute(2, 0, 1) if tensor.ndim == 3 else tensor[None], with_image(sample, None)
 
 # %% ../../nbs/loaders/00_device_cache.ipynb #f09aacea
@@ -229,14 +222,14 @@ class CachedPool:
         timeout: float = 0.,   # not used: nothing is waited for
     ) -> HostBatch | None:   # None: every sample was skipped
         "Make a batch."
-        builder, cache, augmentation = self.builder, self.cache, self.builder.sample_transform.augmentation
+        builder, cache, sampler = self.builder, self.cache, self.builder.sample_loader.params
         keys = [key for key in job.keys if cache.rows[key.index] >= 0]
         if not keys: return None
         height, width = cache.images.shape[2:]
-        choices = [augmentation.sample_params(height, width, key.rng(builder.seed, HOST)) for key in keys]
+        choices = [sampler.sample_params(height, width, key, builder.seed) for key in keys]
         at = [cache.rows[key.index] for key in keys]
         with one_thread(): images = cache.images[torch.tensor(at, device=cache.images.device)]
-        rows = crop_batch(images, choices, augmentation)
+        rows = crop_batch(images, choices, sampler)
         return builder.collate(keys, [[with_image(cache.samples[k], row)] for k, row in zip(at, rows)], rows)
 
     def cancel(self,

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from ..datasets.wrappers import TransformedIterableDataset
-from ..pipeline.params import Augmentation
+from ..pipeline.params import ParamSampler
 from ..pipeline.fetch import HostBatch, Replay
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from ..pipeline.batch_transform import BatchTransform
+from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..transforms.mixup import MixingSwitch, Mixup
 from ..transforms.random_erasing import create_erasing
 from ..samplers.epoch import EpochSampler, SampleKey, keys_of_images
@@ -205,7 +205,7 @@ class PrefetchLoader(_Resuming):
         re_count: int = 1,   # rectangles at most
         re_num_splits: int = 0,   # as in `RandomErasing`
         seed: int | None = None,   # of everything random; None: drawn from torch's global generator
-        augmentation: Augmentation | None = None,   # flips and colours; None: there are none
+        augmentation: ParamSampler | None = None,   # flips and colours; None: there are none
         channels_last: bool = True,   # False: images that came channels-last become contiguous as (N, C, H, W)
         mixup: Mixup | None = None,   # mixes images and targets; None: they are not mixed
     ):
@@ -215,8 +215,9 @@ class PrefetchLoader(_Resuming):
         self.img_dtype = torch.float16 if fp16 else img_dtype or torch.float32
         self.seed = int(torch.randint(2**62, ())) if seed is None else seed
         self.random_erasing = create_erasing(re_prob, re_mode, re_count, re_num_splits)
-        self.batch_transform = BatchTransform(self.mean, self.std, self.img_dtype, augmentation, self.random_erasing,
-                                        self.seed, channels_last, mixup)
+        self.batch_transform = BatchTransform(
+            BatchTransformSettings(self.mean, self.std, self.img_dtype, channels_last), augmentation,
+            self.random_erasing, mixup, self.seed)
         self._progress, self._stream = None, None   # the stream is made at the first batch: a GPU is not touched before
 
     def _staged(self, host: HostBatch) -> HostBatch:

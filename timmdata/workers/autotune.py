@@ -43,7 +43,7 @@ def choose_workers(
     "Choose the kind of workers."
     if workers != 'auto': return workers
     if not builder.is_thread_safe or num_workers > _MOST_THREADS: return 'processes'
-    has_policy = builder.sample_transform.augmentation.policy is not None   # 13 % faster in processes: benchmarks/README.md
+    has_policy = builder.sample_loader.params.policy is not None   # 13 % faster in processes: benchmarks/README.md
     return 'processes' if _is_fork() and (has_policy or 0 < _file_bytes(builder) < _SMALL) else 'threads'
 
 # %% ../../nbs/workers/40_autotune.ipynb #455e9341

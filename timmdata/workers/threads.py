@@ -119,8 +119,8 @@ def check_threads(
 ):
     "Refuse a dataset or transform that draws from global generators."
     if builder.is_thread_safe: return
-    if hasattr(builder.transform, 'set_random_seed'): raise ValueError(
-        f"the transform, a {type(builder.transform).__name__}, has a generator of its own, which threads would share: "
+    if hasattr(builder.sample_loader.transform, 'set_random_seed'): raise ValueError(
+        f"the transform, a {type(builder.sample_loader.transform).__name__}, has a generator of its own, which threads would share: "
         "use workers='processes' with threads_per_worker=1")
     builder = builder.for_threads()
     with seeded(0):
