@@ -18,7 +18,6 @@ from timmdata.core import jpeg as fast_decode
 from timmdata.core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timmdata.core.demo_data import ODDITIES
 from timmdata.core.jpeg import Pixels, choose_factor, resolve_backend
-from timmdata.core.rng import KeyedRandom
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings, change_batch, color_matrices
