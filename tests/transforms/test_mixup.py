@@ -14,14 +14,19 @@ from torch.utils.data import DataLoader
 
 from timmdata.core.rng import KeyedRandom
 from timmdata.pipeline.collate import FastCollateMixup
-from timmdata.transforms.mix_parts import (
+from timmdata.pipeline.collate import FastCollateMixup
+from timmdata.transforms.mixup import (
+    MixParams,
+    Mixup,
     check_target,
     cutmix_bbox_and_lam,
     mixup_target,
+    paste_masked,
+    paste_slices,
     rand_bbox,
     rand_bbox_minmax,
 )
-from timmdata.transforms.mixup import MixParams, Mixup, _paste_masked, _paste_slices
+
 
 pytestmark = pytest.mark.timeout(120)
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
@@ -49,16 +54,16 @@ def targets_of(n, seed=0):
     return torch.randint(0, NUM_CLASSES, (n,), generator=torch.Generator().manual_seed(seed))
 
 
-def timm_given(choices: MixParams, timm_class, x, *args, **kwargs):
+def timm_given(params: MixParams, timm_class, x, *args, **kwargs):
     "What timm makes of our draws: they take the place of what it draws."
     mixing = timm_class(num_classes=NUM_CLASSES, **kwargs)
-    rows = len(choices.lam) // 2 if kwargs['mode'] == 'pair' else len(choices.lam)
-    lam, pastes = np.array(choices.lam[:rows], np.float32), np.array([k == 'cutmix' for k in choices.kind[:rows]])
-    boxes = [(box, share) for k, box, share in zip(*choices[:1], choices.box, choices.lam) if k == 'cutmix']
+    rows = len(params.lam) // 2 if kwargs['mode'] == 'pair' else len(params.lam)
+    lam, pastes = np.array(params.lam[:rows], np.float32), np.array([k == 'cutmix' for k in params.kind[:rows]])
+    boxes = [(box, share) for k, box, share in zip(*params[:1], params.box, params.lam) if k == 'cutmix']
     if kwargs['mode'] != 'batch': boxes = [(box, share) for box, share in boxes if share != 1]   # timm draws no box then
     boxes = iter(boxes)
     mixing._params_per_elem = lambda size: (lam.copy(), pastes)
-    mixing._params_per_batch = lambda: (choices.lam[0], bool(pastes[0]))
+    mixing._params_per_batch = lambda: (params.lam[0], bool(pastes[0]))
     with patch.object(timm_mixup, 'cutmix_bbox_and_lam', lambda *_, **__: next(boxes)): return mixing(x, *args)
 
 
@@ -70,9 +75,9 @@ def test_mixup_is_timms(mode, mix):
     for seed in range(8):
         x, target = images_of(8, dtype=torch.float32, seed=seed), targets_of(8, seed)
         mixing = Mixup(mode=mode, num_classes=NUM_CLASSES, **MIXES[mix])
-        choices = mixing.draw(8, (16, 24), KeyedRandom(0, 0, seed))
-        ours, our_target = mixing.apply(x, target, choices)
-        timms, timm_target = timm_given(choices, timm_mixup.Mixup, x.clone(), target, mode=mode, **MIXES[mix])
+        params = mixing.draw(8, (16, 24), KeyedRandom(0, 0, seed))
+        ours, our_target = mixing.apply(x, target, params)
+        timms, timm_target = timm_given(params, timm_mixup.Mixup, x.clone(), target, mode=mode, **MIXES[mix])
         torch.testing.assert_close(ours, timms, rtol=0, atol=1e-6)
         torch.testing.assert_close(our_target, timm_target, rtol=0, atol=1e-6)
 
@@ -86,9 +91,9 @@ def test_collating_is_timms(mode, mix, as_arrays):
         def samples(images=images, target=target):   # of memory of their own: timm writes into them
             return [(image.numpy().copy() if as_arrays else image.clone(), t) for image, t in zip(images, target)]
         mixing = FastCollateMixup(mode=mode, num_classes=NUM_CLASSES, **MIXES[mix])
-        choices = mixing.draw(8, (16, 24), KeyedRandom(0, 0, seed))
-        with patch.object(mixing, 'draw', return_value=choices): ours, our_target = mixing(samples())
-        timms, timm_target = timm_given(choices, timm_mixup.FastCollateMixup, samples(), mode=mode, **MIXES[mix])
+        params = mixing.draw(8, (16, 24), KeyedRandom(0, 0, seed))
+        with patch.object(mixing, 'draw', return_value=params): ours, our_target = mixing(samples())
+        timms, timm_target = timm_given(params, timm_mixup.FastCollateMixup, samples(), mode=mode, **MIXES[mix])
         assert ours.dtype == torch.uint8 and torch.equal(ours, timms)
         torch.testing.assert_close(our_target, timm_target, rtol=0, atol=1e-6)
 
@@ -191,18 +196,18 @@ def test_every_batch(n, h, w, mode, partner, mix, seed, dtype, last):
     if last: x = x.contiguous(memory_format=torch.channels_last)
     kept, kept_target = x.clone(), target.clone()
     mixing = Mixup(mode=mode, partner=partner, num_classes=NUM_CLASSES, **MIXES[mix])
-    choices = mixing.draw(n, (h, w), KeyedRandom(seed, 0, 0))
-    mixed, soft = mixing.apply(x, target, choices)
+    params = mixing.draw(n, (h, w), KeyedRandom(seed, 0, 0))
+    mixed, soft = mixing.apply(x, target, params)
     assert torch.equal(x, kept) and torch.equal(target, kept_target)   # inputs are left as they are
     rows = -(-n // 2) if mode == 'half' else n
     assert mixed.shape == (rows, *x.shape[1:]) and mixed.dtype == dtype and soft.shape == (rows, NUM_CLASSES)
     if last: assert mixed.is_contiguous(memory_format=torch.channels_last)
     assert soft.dtype == torch.float32 and torch.allclose(soft.sum(1), torch.ones(rows), atol=1e-5)
-    used = sorted(choices.partner)
+    used = sorted(params.partner)
     if mode == 'half': assert used == list(range(n - rows, n))
     else: assert used == list(range(n))
-    if mode == 'pair': assert all(choices.partner[other] == k for k, other in enumerate(choices.partner))
-    for k, (kind, lam, box, other) in enumerate(zip(*choices)):
+    if mode == 'pair': assert all(params.partner[other] == k for k, other in enumerate(params.partner))
+    for k, (kind, lam, box, other) in enumerate(zip(*params)):
         assert 0 <= lam <= 1 and lam == float(np.float32(lam))
         own, its = x[k], x[other]
         if kind == 'none': assert lam == 1 and box is None and torch.equal(mixed[k], own)
@@ -221,7 +226,7 @@ def test_every_batch(n, h, w, mode, partner, mix, seed, dtype, last):
         smooth[target[k]] += 0.9 * lam
         smooth[target[other]] += 0.9 * (1 - lam)
         assert torch.allclose(soft[k], smooth, atol=1e-6)
-    over, _ = mixing.apply(x.clone(memory_format=torch.preserve_format), target, choices, overwrite=True)
+    over, _ = mixing.apply(x.clone(memory_format=torch.preserve_format), target, params, overwrite=True)
     assert torch.equal(over, mixed) and over.stride() == mixed.stride()
 
 
@@ -240,21 +245,21 @@ def test_slices_and_masks_agree(n, h, w, seed):
     boxes = [None if rng.random() < 0.2 else rand_bbox((h, w), rng.random(), rng=rng) for _ in range(n)]
     own, other = (images_of(n, h, w, seed=k).contiguous(memory_format=torch.channels_last) for k in range(2))
     kept = own.clone()
-    pasted, masked = _paste_slices(own, other, boxes, False), _paste_masked(own, other, boxes)
+    pasted, masked = paste_slices(own, other, boxes, False), paste_masked(own, other, boxes)
     assert torch.equal(own, kept) and torch.equal(pasted, masked) and pasted.stride() == masked.stride()
-    assert _paste_slices(own, other, boxes, True) is own and torch.equal(own, pasted)
+    assert paste_slices(own, other, boxes, True) is own and torch.equal(own, pasted)
 
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16, torch.float64])
 def test_other_types_are_blended_in_float32_or_better(dtype):
     x, target = images_of(4, dtype=dtype), targets_of(4)
     mixing = Mixup(num_classes=NUM_CLASSES)
-    choices = mixing.draw(4, (16, 24), KeyedRandom(0, 0, 0))
-    mixed, soft = mixing.apply(x, target, choices)
-    exact = x.double() * choices.lam[0] + x.flip(0).double() * (1 - choices.lam[0])
+    params = mixing.draw(4, (16, 24), KeyedRandom(0, 0, 0))
+    mixed, soft = mixing.apply(x, target, params)
+    exact = x.double() * params.lam[0] + x.flip(0).double() * (1 - params.lam[0])
     one_rounding = torch.finfo(dtype).eps / 2 + 1e-6 if dtype != torch.float64 else 1e-12
     assert mixed.dtype == dtype and ((mixed.double() - exact).abs() <= one_rounding * exact.abs() + 1e-6).all()
-    torch.testing.assert_close(soft, mixing.apply(x.float(), target, choices)[1], rtol=0, atol=0)
+    torch.testing.assert_close(soft, mixing.apply(x.float(), target, params)[1], rtol=0, atol=0)
 
 
 def test_gradients_flow_through():
@@ -288,10 +293,10 @@ def test_dense_targets():
 def test_multi_label_is_timms(smoothing):
     x, labels = images_of(6, dtype=torch.float32), torch.randint(0, 2, (6, NUM_CLASSES))
     mixing = Mixup(num_classes=NUM_CLASSES, multi_label=True, label_smoothing=smoothing)
-    choices = mixing.draw(6, (16, 24), KeyedRandom(0, 0, 0))
-    _, timms = timm_given(choices, timm_mixup.Mixup, x.clone(), labels, mode='batch', multi_label=True,
+    params = mixing.draw(6, (16, 24), KeyedRandom(0, 0, 0))
+    _, timms = timm_given(params, timm_mixup.Mixup, x.clone(), labels, mode='batch', multi_label=True,
                           label_smoothing=smoothing)
-    torch.testing.assert_close(mixing.apply(x, labels, choices)[1], timms)
+    torch.testing.assert_close(mixing.apply(x, labels, params)[1], timms)
 
 
 @pytest.mark.parametrize('target, message', [
@@ -376,7 +381,7 @@ def test_collating_keeps_samples_and_other_fields():
 
 def test_wrong_batches_are_errors():
     mixing, x = Mixup(num_classes=NUM_CLASSES), images_of(4)
-    with pytest.raises(ValueError, match='8 choices for 4 images'):
+    with pytest.raises(ValueError, match='of 8 rows for 4 images'):
         mixing.apply(x, targets_of(4), mixing.draw(8, (16, 24)))
     with pytest.raises(ValueError, match='nothing to mix'): mixing.draw(0, (16, 24))
     for wrong in (x[0], x.int()):
@@ -393,8 +398,8 @@ def test_cuda_agrees(mode, mix):
     for dtype in (torch.uint8, torch.float32, torch.bfloat16):
         x, target = images_of(9, dtype=dtype).contiguous(memory_format=torch.channels_last), targets_of(9)
         mixing = Mixup(mode=mode, num_classes=NUM_CLASSES, partner='random', **MIXES[mix])
-        choices = mixing.draw(9, (16, 24), KeyedRandom(0, 0, 0))
-        here, there = mixing.apply(x, target, choices), mixing.apply(x.cuda(), target.cuda(), choices)
+        params = mixing.draw(9, (16, 24), KeyedRandom(0, 0, 0))
+        here, there = mixing.apply(x, target, params), mixing.apply(x.cuda(), target.cuda(), params)
         assert there[0].is_contiguous(memory_format=torch.channels_last)
         torch.testing.assert_close(there[0].cpu(), here[0], rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(there[1].cpu(), here[1], rtol=1e-6, atol=1e-6)
@@ -404,8 +409,8 @@ def test_cuda_agrees(mode, mix):
 def test_cuda_does_not_wait_and_shows_a_wrong_index():
     x, target = images_of(4, dtype=torch.float32).cuda(), torch.tensor([0, 1, 2, NUM_CLASSES]).cuda()
     mixing = Mixup(num_classes=NUM_CLASSES, mode='elem', cutmix_alpha=1.)
-    choices = mixing.draw(4, (16, 24), KeyedRandom(0, 0, 0))
+    params = mixing.draw(4, (16, 24), KeyedRandom(0, 0, 0))
     torch.cuda.set_sync_debug_mode('error')
-    try: _, soft = mixing.apply(x, target, choices)
+    try: _, soft = mixing.apply(x, target, params)
     finally: torch.cuda.set_sync_debug_mode('default')
     assert soft[3].isnan().all() and soft[0].isnan().all() and not soft[1:3].isnan().any()
