@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader
 
 from timmdata.core.rng import KeyedRandom
 from timmdata.pipeline.collate import FastCollateMixup
-from timmdata.pipeline.collate import FastCollateMixup
 from timmdata.transforms.mixup import (
     MixParams,
     Mixup,
@@ -26,7 +25,6 @@ from timmdata.transforms.mixup import (
     rand_bbox,
     rand_bbox_minmax,
 )
-
 
 pytestmark = pytest.mark.timeout(120)
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
