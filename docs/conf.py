@@ -16,7 +16,9 @@ version = release = _settings['version']
 language = 'en'
 smartquotes = False   # 'bicubic' in a sentence is a string
 
-extensions = ['myst_nb']
+extensions = ['myst_nb', 'sphinx_copybutton']
+copybutton_selector = 'div.cell_input pre, details.source pre, div.highlight-sh pre, div.highlight-python:not(.signature *) pre'
+nb_code_prompt_show, nb_code_prompt_hide = 'Imports', 'Imports'   # the only cells that are folded
 nb_execution_mode = 'off'
 nb_ipywidgets_js = {}   # they would come from another host
 nb_merge_streams = True
@@ -32,6 +34,7 @@ html_theme = 'furo'
 html_title = _settings['title']
 html_static_path = [str(prep.root/'docs/_static')]
 html_css_files = ['site.css']
+html_js_files = ['site.js']
 html_favicon = str(prep.root/'docs/_static/favicon.svg')
 html_copy_source = False
 html_show_sourcelink = False

@@ -17,7 +17,7 @@ root = Path(__file__).resolve().parent.parent
 _definitions = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 _pictures = '.png', '.jpg', '.jpeg', '.svg', '.gif', '.webp'
 
-OPEN_LINES = 45   # code of at most so many lines is shown, longer code is folded
+OPEN_LINES = 60   # public code of at most so many lines is shown; longer code, and what is private, is folded
 
 
 class Filter(FilterDefaults):
@@ -241,10 +241,9 @@ class Writer:
         if not names: return [f'{anchors}\n\n{fenced}' if anchors else fenced]
         line = package().find(names[0], self.page.module)
         where = self.repository(module_path(self.page.module)) + (f'#L{line.line}' if line else '')
-        label = 'Source' if any(not n.startswith('_') for n in names) else 'Source of ' + ', '.join(
-            f'<code>{n}</code>' for n in names)
-        # the code is part of the story; what would fill more than a screen is folded
-        shown = ' open' if len(fenced.split('\n')) <= OPEN_LINES else ''
+        is_private = all(n.startswith('_') for n in names)
+        label = 'Source of ' + ', '.join(f'<code>{n}</code>' for n in names) if is_private else 'Source'
+        shown = '' if is_private or len(fenced.split('\n')) > OPEN_LINES else ' open'
         return [f'{anchors}\n\n<details class="source"{shown}>\n<summary>{label}</summary>', fenced,
                 f'<p class="source-link"><a href="{where}">on GitHub</a></p>\n</details>']
 
@@ -257,7 +256,15 @@ class Writer:
         links = [f'[Open in Colab]({colab})', f'[Notebook]({self.repository(path)})']
         if self.page.module: links.append(f'[Module]({self.repository(module_path(self.page.module))})')
         subtitle = '{.subtitle}\n' + self.inline(front['description']) + '\n\n' if front.get('description') else ''
-        return f"# {front.get('title') or self.page.title}\n\n{subtitle}{{.page-links}}\n" + ' '.join(links)
+        parts = [f"# {front.get('title') or self.page.title}", f'{subtitle}{{.page-links}}\n' + ' '.join(links), self.reference()]
+        return '\n\n'.join(filter(None, parts))
+
+    def reference(self) -> str:
+        "A table of what the page's module offers to users."
+        offered = [o for o in package().modules.get(self.page.module, {}).values() if '.' not in o.name and o.public
+                   and o.kind != 'constant' and o.name in package().offered]
+        rows = [f'| {self.to_symbol(o, o.name)} | {self.inline(o.summary)} |'.replace('\n', ' ') for o in offered]
+        return '\n'.join(['{.api}', '| Name | |', '|---|---|', *rows]) if rows else ''
 
     def code(self, cell: dict) -> dict | None:
         "A code cell without directives; what they asked for becomes tags."
@@ -268,6 +275,7 @@ class Writer:
         if options.get('include') == 'false' or not text: return None
         parts = dict(echo='remove-input', output='remove-output')
         tags = [tag for key, tag in parts.items() if options.get(key) == 'false']
+        if all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in _statements(text)): tags.append('hide-input')
         outputs = [dict(o) for o in cell.get('outputs', [])]
         for o in outputs:
             if o['output_type'] == 'execute_result': o.setdefault('execution_count', None)
@@ -304,6 +312,12 @@ class Writer:
         meta = dict(kernelspec=dict(display_name='Python 3', language='python', name='python3'),
                     language_info=dict(name='python', pygments_lexer='ipython3'))
         return dict(cells=cells, metadata=meta, nbformat=4, nbformat_minor=5)
+
+
+def _statements(code: str) -> list[ast.stmt]:
+    "The statements of a cell; one that holds a shell command or a magic counts as an expression."
+    try: return ast.parse(code).body
+    except SyntaxError: return [ast.Expr(ast.Constant(0))]
 
 
 shown: set[str] = set()   # module:Class.method of every method that has a show_doc cell, and so a heading

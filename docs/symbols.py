@@ -173,9 +173,10 @@ def read_module(path: Path, module: str, classes: dict | None = None) -> dict[st
 
 @dataclass
 class Package:
-    "The definitions of every module, and the names that the package itself exports."
+    "The definitions of every module, the names of the top level, and these with those of the packages' front doors."
     modules: dict[str, dict[str, Symbol]]
     exported: list[str]
+    offered: set[str]
 
     def find(self, name: str, module: str | None = None) -> Symbol | None:
         "The symbol called `name` (optionally qualified by module) as seen from `module`; public ones first."
@@ -213,9 +214,10 @@ def read_package(path: Path) -> Package:
     classes = {}
     for _ in range(2):   # twice: a base class may be in a file that is read later
         modules = {name: read_module(p, name, classes) for name, p in files.items()}
-    exported = _names(ast.parse((path/'__init__.py').read_text(encoding='utf-8')))
+    doors = {p: _names(ast.parse(p.read_text(encoding='utf-8'))) for p in path.rglob('__init__.py')}
     public = [n for o in modules.values() for n, s in o.items() if s.public and '.' not in n]
-    return Package(modules, exported or public)
+    alone = [n for name, o in modules.items() if '.' not in name for n, s in o.items() if s.public]
+    return Package(modules, doors[path/'__init__.py'] or public, {*alone, *(n for names in doors.values() for n in names)})
 
 
 def parameter_table(symbol: Symbol, text) -> str:

@@ -123,6 +123,20 @@ _wide = r"""() => {
   return found.slice(0, 5);
 }"""
 
+_clipped = r"""() => {
+  for (const o of document.querySelectorAll('details')) o.open = true;
+  return [...document.querySelectorAll('article pre')].filter(o => o.scrollWidth > o.clientWidth + 1)
+    .map(o => o.textContent.slice(0, 80)).slice(0, 5);
+}"""
+_position = r"""() => {
+  const here = document.querySelector('.sidebar-tree .current-page'), frame = document.querySelector('.sidebar-scroll');
+  if (!here) return 'no page is marked';
+  const at = here.getBoundingClientRect(), seen = frame.getBoundingClientRect();
+  return at.top < seen.top || at.bottom > Math.min(seen.bottom, innerHeight) ? `at ${at.top}` : '';
+}"""
+_folds = "() => [...document.querySelectorAll('details')].map(o => [o.open, o.innerText, o.className])"
+_buttons = "() => [document.querySelectorAll('div.cell_input pre').length, document.querySelectorAll('button.copybtn').length]"
+
 _colours = "() => ['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
 
 
@@ -138,12 +152,15 @@ class Crawl:
             name = todo.pop(0)
             if name in self.pages: continue
             tab.goto(self.base + name, wait_until='load')
+            position, folds, buttons = tab.evaluate(_position), tab.evaluate(_folds), tab.evaluate(_buttons)
             self.pages[name] = page = tab.evaluate(_look)
+            page.update(position=position, folds=folds, buttons=buttons, clipped=tab.evaluate(_clipped))
             for scheme in ('dark', 'light'):
                 tab.emulate_media(color_scheme=scheme)
                 page[scheme] = tab.evaluate(_colours)
             tab.set_viewport_size(dict(width=390, height=844))
             page['wide'] = tab.evaluate(_wide)
+            page['clipped'] += tab.evaluate(_clipped)
             tab.set_viewport_size(dict(width=1280, height=844))
             for link in page['links']:
                 target = self.local(link)
@@ -248,6 +265,24 @@ def test_no_leaks(crawl): assert not crawl.leaks()
 def test_phone_width(crawl): assert not crawl.wide()
 
 
+def test_code_is_not_cut_off(crawl):
+    assert not [f'{name}: {text}' for name, page in crawl.pages.items() for text in page['clipped']]
+
+
+def test_the_sidebar_shows_where_you_are(crawl):
+    assert not {name: page['position'] for name, page in crawl.pages.items() if page['position'] and name not in ('index.html', 'search.html')}
+
+
+def test_private_code_and_imports_are_folded(crawl):
+    folds = [(name, *fold) for name, page in crawl.pages.items() for fold in page['folds']]
+    assert not [name for name, is_open, text, kind in folds if is_open and (text.startswith('Source of _') or 'hide' in kind)]
+    assert any(is_open for _, is_open, *_ in folds), 'public code is part of the story'
+
+
+def test_code_can_be_copied(crawl):
+    assert not {name: page['buttons'] for name, page in crawl.pages.items() if page['buttons'][1] < page['buttons'][0]}
+
+
 def test_api_lists_every_public_name(crawl):
     anchors = {a for p, a in filter(None, map(crawl.local, crawl.pages['api.html']['links'])) if a}
     assert not {n for n in public_names() if not n.startswith('__')} - anchors
@@ -312,12 +347,15 @@ def test_no_other_host(crawl): assert not crawl.foreign
 def test_the_checks_can_fail(browser, tmp_path):
     (tmp_path/'index.html').write_text("""<!doctype html><title>x</title><link rel="icon" href="data:,">
         <p>#| export</p><p>{.note} ```</p><img src="gone.png" alt="x"><a href="#gone">a</a><a href="gone.html">b</a>
-        <main style="overflow-x: auto"><article><div style="width: 900px">wide</div></article></main>
+        <main style="overflow-x: auto"><article><div style="width: 900px">wide</div>
+        <pre style="width: 90px; overflow: auto">a long line of code that is cut off</pre></article></main>
         <script src="http://elsewhere.invalid/x.js"></script>
         <script>undefined_name()</script>""")
     crawl = Crawl(browser, tmp_path)
     found = [crawl.bad_headings(), crawl.bad_images(), crawl.leaks(), crawl.wide(), crawl.too_bright(), crawl.foreign]
     assert [len(o) > 0 for o in found] == [True] * len(found)
     assert len(crawl.bad_links()) == 2
+    page = crawl.pages['index.html']
+    assert page['position'] == 'no page is marked' and page['clipped']
     assert any('undefined_name' in o for o in crawl.errors) and any('gone.png' in o for o in crawl.errors)
     crawl.server.shutdown()
