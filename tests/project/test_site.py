@@ -270,7 +270,8 @@ def test_code_is_not_cut_off(crawl):
 
 
 def test_the_sidebar_shows_where_you_are(crawl):
-    assert not {name: page['position'] for name, page in crawl.pages.items() if page['position'] and name not in ('index.html', 'search.html')}
+    assert not {name: page['position'] for name, page in crawl.pages.items()
+                if page['position'] and name not in ('index.html', 'search.html')}
 
 
 def test_private_code_and_imports_are_folded(crawl):
