@@ -19,7 +19,7 @@ from .datasets.augmix import AugMixDataset
 from .loaders.batch_loader import BatchLoader
 from .transforms.mixup import Mixup
 from .loaders.prefetch import adapt_statistics
-from .transforms.factory import check_choice
+from .transforms.settings import check_choice
 
 # %% ../nbs/10_loader_settings.ipynb #9fc44e2e
 def parts_of(
