@@ -148,7 +148,7 @@ def test_a_path_in_two_splits_is_found(photos, frame):
 @pytest.mark.parametrize('wrong, message', [
     (dict(input_key='file'), "no column 'file'.*input_key="), (dict(target_key='label'), "no column 'label'.*target_key="),
     (dict(split_key='fold'), "no column 'fold'.*split_key="), (dict(fields=['colour']), "no column 'colour'.*fields="),
-    (dict(weight_key='w'), "no column 'w'.*weight_key="), (dict(split='test'), "no split 'test'; there is: train, val"),
+    (dict(weight_key='w'), "no column 'w'.*weight_key="), (dict(split='test'), "no split 'test' in .*; there is: train, val"),
     (dict(on_problem='skip'), 'allowed are raise, drop'), (dict(class_map={}), 'at least one class name')])
 def test_wrong_settings(photos, frame, wrong, message):
     with pytest.raises(ValueError, match=message): ReaderTable(frame, photos, **wrong)

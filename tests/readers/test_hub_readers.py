@@ -35,7 +35,7 @@ def collected(loader) -> list[int]: return [int(target) for _, targets in loader
 
 class Numbers(StreamReader):
     "Numbers from 0 on."
-    def _read(self, place, count, seed): return ((k, k) for k in range(place, self.num_samples, count))
+    def read_shard(self, shard_index, num_shards, seed): return ((k, k) for k in range(shard_index, self.num_samples, num_shards))
 
 
 @pytest.mark.parametrize('world', [1, 2, 3])
@@ -70,7 +70,7 @@ def test_evaluation_gives_each_sample_once_over_all_ranks(monkeypatch, world, nu
 def test_the_epoch_reaches_living_workers():
     class Epochs(StreamReader):
         "The epoch."
-        def _read(self, place, count, seed): return ((int(self._epoch), 0) for _ in range(3))
+        def read_shard(self, shard_index, num_shards, seed): return ((int(self._epoch), 0) for _ in range(3))
     reader = Epochs(4, is_training=True)
     loader = DataLoader(IterableImageDataset(reader=reader, load_bytes=True), 2, num_workers=2, persistent_workers=True)
     for epoch in (3, 5):

@@ -14,7 +14,8 @@ from torch.utils.data import Dataset
 from torchvision import datasets as torchvision_datasets
 
 from .image_dataset import ImageDataset, IterableImageDataset
-from ..readers.folder import resolve_split, split_group
+from ..readers.base import split_group
+from ..readers.folder import resolve_split
 
 # %% ../../nbs/datasets/60_factory.ipynb #eed14f1b
 _BASIC = {'train': {'train': True}, 'test': {'train': False}}

@@ -19,7 +19,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from ..readers.class_map import build_class_map, check_class_map, load_class_map
 from .image_dataset import ImageDataset
-from ..readers.folder import ReaderFiles
+from ..readers.base import ReaderFiles
 from ..readers.sample_table import LabelLists
 
 # %% ../../nbs/datasets/20_relabel.ipynb #28d7c3df

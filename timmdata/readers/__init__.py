@@ -1,1 +1,20 @@
-"Where samples lie: readers list them, and give the bytes and the target of one."
+"Find samples wherever they lie, and give the bytes and the target of one."
+from .base import Reader, ReaderFiles
+from .class_map import ClassMapError, build_class_map, check_class_map, load_class_map
+from .factory import create_reader
+from .folder import ReaderImageFolder, find_splits, resolve_split
+from .huggingface import ReaderHfds, ReaderHfids
+from .sample_table import LabelLists, SampleTable
+from .stream import StreamReader
+from .table import ReaderTable, TableError
+from .tar import ReaderImageTar
+from .target_fields import MultiLabelTarget
+from .tfds import ReaderTfds
+from .webdataset import ReaderWds
+
+__all__ = [
+    'Reader', 'ReaderFiles', 'StreamReader', 'create_reader',
+    'ReaderImageFolder', 'ReaderImageTar', 'ReaderTable', 'ReaderHfds', 'ReaderHfids', 'ReaderTfds', 'ReaderWds',
+    'SampleTable', 'LabelLists', 'MultiLabelTarget', 'TableError', 'find_splits', 'resolve_split',
+    'ClassMapError', 'build_class_map', 'check_class_map', 'load_class_map',
+]

@@ -16,13 +16,21 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
 
-# %% ../../nbs/readers/10_class_map.ipynb #52524016
+# %% ../../nbs/readers/10_class_map.ipynb #ae905ed7
+_NUMBER = re.compile(r'\d+')
+
+
+def _number(found: re.Match) -> str:
+    "A number as text that sorts by value: how many digits it has, then the digits."
+    digits = str(int(found[0]))
+    return f'\0{chr(len(digits))}{digits}'   # no name holds a 0, so a number comes before any text
+
+
 def natural_key(
-    text: str,   # a file or folder name
-) -> list:   # text, number, text, number, …
-    "A sort key that compares runs of digits as numbers and ignores case. Order of timm 1.0.31, `timm/utils/misc.py`."
-    parts = re.split(r'(\d+)', text.lower())
-    return [int(part) if k % 2 else part for k, part in enumerate(parts)]
+    text: str,   # a path, or the name of a file or folder
+) -> str:
+    "Make a sort key that compares runs of digits as numbers and ignores case. Order of timm 1.0.31, `timm/utils/misc.py`."
+    return _NUMBER.sub(_number, text.lower())
 
 # %% ../../nbs/readers/10_class_map.ipynb #c5ae8cf3
 def build_class_map(

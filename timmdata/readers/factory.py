@@ -5,13 +5,15 @@
 # %% auto #0
 __all__ = ['holds_tars', 'create_reader']
 
-# %% ../../nbs/readers/90_factory.ipynb #b5f2cd2b
+# %% ../../nbs/readers/90_factory.ipynb #d84eb2c5
 import os
 from typing import Any
 
-from .huggingface import ReaderHfds, ReaderHfids
+from .base import Reader
 from .extensions import is_img_extension
-from .folder import Reader, ReaderImageFolder, find_splits
+from .folder import ReaderImageFolder, find_splits
+from .huggingface import ReaderHfds, ReaderHfids
+from .stream import StreamReader
 from .table import TABLE_TYPES, ReaderTable
 from .tar import ReaderImageTar
 from .tfds import ReaderTfds
@@ -36,25 +38,25 @@ def holds_tars(
     if not os.path.isdir(root): return root.lower().endswith(_TARS)
     return all(_is_folder_of_tars(os.path.join(root, name)) for name in find_splits(root) or [''])
 
-# %% ../../nbs/readers/90_factory.ipynb #b5f15097
+# %% ../../nbs/readers/90_factory.ipynb #47bea999
 _PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'tfds': ReaderTfds, 'wds': ReaderWds}
 
 
-def _create_named(prefix: str, name: str, root: Any, split: str | None, settings: dict) -> Reader:
+def _create_named(prefix: str, name: str, root: Any, split: str | None, settings: dict) -> Reader | StreamReader:
     "A reader of another library's data set."
     if prefix == 'wds': settings.pop('download', None)   # shards are read where they are
     if not split: raise ValueError(f'{prefix}/{name} is read by split: give one')
     settings = {key: value for key, value in settings.items() if value is not None}
     return _PREFIXES[prefix](root=root, name=name, split=split, **settings)
 
-# %% ../../nbs/readers/90_factory.ipynb #3a11e405
+# %% ../../nbs/readers/90_factory.ipynb #67eb5b98
 def create_reader(
     name: str = '',   # '' by what there is, 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'
     root: str | os.PathLike | None = None,   # a folder, a tar, or a file that lists samples
     split: str | None = 'train',   # as in `resolve_split` and `ReaderTable`
     table: Any = None,   # a file or a frame that lists samples; their paths are relative to the root
     **kwargs,   # for the reader
-) -> Reader:
+) -> Reader | StreamReader:
     "Make a reader by name, with timm's names, or by what there is."
     if root is not None and not isinstance(root, (str, os.PathLike)): raise TypeError(
         f'root is a {type(root).__name__}: give the folder as root, and a frame as table=')

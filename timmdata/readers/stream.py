@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['StreamReader']
 
-# %% ../../nbs/readers/55_stream.ipynb #6e34a972
+# %% ../../nbs/readers/55_stream.ipynb #f2785337
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,9 +17,9 @@ from torch.utils.data import get_worker_info
 
 from ..core.rng import sample_seed
 
-# %% ../../nbs/readers/55_stream.ipynb #309fac3c
-class _Epochs:
-    "How long an epoch is, and which one it is."
+# %% ../../nbs/readers/55_stream.ipynb #65a2af70
+class StreamReader:
+    "Divide a stream among ranks and workers; a reader defines `read_shard(shard_index, num_shards, seed)`."
 
     def __init__(self,
         num_samples: int | None,   # in the split; None: unknown, which training cannot work with
@@ -36,16 +37,28 @@ class _Epochs:
         # this rank, and how many there are: asked for when the reader is made
         self.world = (distributed.get_rank(), distributed.get_world_size()) if is_divided else (0, 1)
 
-    def set_epoch(self, count: int):
+    def read_shard(self,
+        shard_index: int,   # of the share, from 0
+        num_shards: int,   # shares, of all workers of all ranks
+        seed: int,   # of the order, in training
+    ) -> Iterator[tuple[Any, Any]]:   # (bytes, target)
+        "Pass once over a share of the samples."
+        raise NotImplementedError
+
+    def set_epoch(self,
+        count: int,   # of the epoch, from 0
+    ):
         "Set the epoch, in workers that are running as well."
         self._epoch.fill_(count)
 
-    def set_loader_cfg(self, num_workers: int | None = None):
-        "Set the number of workers, so that the length is known before they start; 0 is one."
+    def set_loader_cfg(self,
+        num_workers: int | None = None,   # of this rank; 0 is one, None changes nothing
+    ):
+        "Set the number of workers, so that the length is known before they start."
         if num_workers is not None: self.num_workers = max(1, num_workers)
 
     def samples_per_worker(self) -> int:
-        "How many samples each worker gives in an epoch of training."
+        "Count the samples that each worker gives in an epoch of training."
         share = max(1, self.repeats) * self.num_samples / (self.world[1] * self.num_workers)
         return math.ceil(math.ceil(share) / self.batch_size) * self.batch_size
 
@@ -54,25 +67,19 @@ class _Epochs:
         if self.is_training: return self.samples_per_worker() * self.num_workers
         return math.ceil(self.num_samples / self.world[1])
 
-# %% ../../nbs/readers/55_stream.ipynb #00378583
-class StreamReader(_Epochs):
-    "What stream readers share. Subclasses have `_read(place, count, seed)`."
-
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        worker, (rank, size) = get_worker_info(), self.world
+        worker, (rank, world_size) = get_worker_info(), self.world
         if worker is not None: self.num_workers = worker.num_workers
-        place, count = rank * self.num_workers + (worker.id if worker else 0), size * self.num_workers
-        if not self.is_training: return (yield from self._read(place, count, 0))
+        shard_index = rank * self.num_workers + (worker.id if worker else 0)
+        num_shards = world_size * self.num_workers
+        if not self.is_training: return (yield from self.read_shard(shard_index, num_shards, 0))
         left, turn = self.samples_per_worker(), 0
         while left:
             before = left
-            for sample in self._read(place, count, sample_seed(self.seed, int(self._epoch), turn)):
-                yield sample
+            seed = sample_seed(self.seed, int(self._epoch), turn)
+            for sample in islice(self.read_shard(shard_index, num_shards, seed), left):
                 left -= 1
-                if not left: return
-            if left == before: raise ValueError(f'worker {place} of {count} has no samples: use fewer workers')
+                yield sample
+            if left == before:
+                raise ValueError(f'worker {shard_index} of {num_shards} has no samples: use fewer workers')
             turn += 1
-
-    def _read(self, place: int, count: int, seed: int) -> Iterator[tuple[Any, Any]]:
-        "One pass over share `place` of `count`, in an order that depends on the seed."
-        raise NotImplementedError

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['TABLE_TYPES', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems', 'ReaderTable']
 
-# %% ../../nbs/readers/50_table.ipynb #8e08935b
+# %% ../../nbs/readers/50_table.ipynb #ab15ed4b
 import math
 import os
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from numbers import Number
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .class_map import build_class_map, load_class_map
-from .folder import ReaderFiles, matching_splits, split_group
+from .base import ReaderFiles, choose_split, matching_splits, split_group
 from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
@@ -45,7 +45,7 @@ def read_table(
         return csv.read_csv(path, parse_options=delimiter, convert_options=types)
     except ValueError as error: raise ValueError(f'{path} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
 
-# %% ../../nbs/readers/50_table.ipynb #94ce0e0b
+# %% ../../nbs/readers/50_table.ipynb #c19960c8
 _WHOLE = r'-?(0|[1-9]\d*)'
 
 
@@ -57,35 +57,48 @@ def _plain_numbers(texts: list[str]) -> list:
 
 
 def _check_numbers(values: Sequence[float | None]) -> list[float | None]:
-    "Values to be predicted; whole ones with gaps are classes that a frame has made numbers of, because of the gaps."
-    if None in values and all(v is None or float(v).is_integer() for v in values): raise ValueError(
+    "Values to be predicted. Whole ones with gaps, or beyond what a float can count, are classes that became floats."
+    whole = all(v is None or float(v).is_integer() for v in values)
+    if whole and None in values: raise ValueError(
         "the targets are whole numbers as floats, with gaps: give classes as integers, such as pandas' Int64")
+    if whole and any(abs(v) >= 2 ** 53 for v in values): raise ValueError(
+        'the targets are whole numbers that are too great for a float: give classes as texts')
     return [v if v is None else float(v) for v in values]
 
-# %% ../../nbs/readers/50_table.ipynb #19a74b55
+
+def _flat(values: Iterable[Any]) -> list:
+    "All labels, one after the other; a value may be one, a list of them, or None."
+    return [label for value in values if value is not None for label in (value if isinstance(value, list) else [value])]
+
+
+def _map_labels(values: Iterable[Any], change: Callable[[Any], Any]) -> list:
+    "Change each label; lists stay lists, and None stays None."
+    return [[change(label) for label in value] if isinstance(value, list) else
+            value if value is None else change(value) for value in values]
+
+# %% ../../nbs/readers/50_table.ipynb #fb97a344
 def number_targets(
     values: Sequence[Any],   # names, whole numbers, numbers, or lists of names or whole numbers; None: there is none
     class_map: Mapping[str, int] | str | os.PathLike | None = None,   # name → index, or its file; None: of the values
     root: str | os.PathLike = '',   # where a relative class map is looked for too
 ) -> tuple[list, dict[str, int]]:   # indexes, numbers or lists, None for an unknown name; and class_to_idx
     "Turn a column of labels into class indexes, or leave numbers as they are."
-    is_lists, flat = any(isinstance(v, list) for v in values), []
-    for value in values: flat += value if isinstance(value, list) else [] if value is None else [value]
+    is_lists, flat = any(isinstance(v, list) for v in values), _flat(values)
     if all(isinstance(v, str) for v in flat) and class_map is None:
-        flat = _plain_numbers(flat)
-        numbers = iter(flat)
-        values = [[next(numbers) for _ in v] if isinstance(v, list) else v if v is None else next(numbers)
-                  for v in values]
+        numbers = iter(_plain_numbers(flat))
+        values = _map_labels(values, lambda label: next(numbers))
+        flat = _flat(values)
     kinds = {str if isinstance(v, str) else float if isinstance(v, float) else int for v in flat}
-    if len(kinds - {float if is_lists else None}) > 1 and kinds != {int, float} or is_lists and float in kinds:
+    if str in kinds and len(kinds) > 1 or is_lists and float in kinds:
         raise ValueError(f'targets are of several kinds, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
     if class_map is not None: class_to_idx = load_class_map(class_map, root)
     elif float in kinds: return _check_numbers(values), {}
     elif kinds == {int}: class_to_idx = {str(idx): int(idx) for idx in sorted({int(v) for v in flat}) if idx >= 0}
     else: class_to_idx = build_class_map(flat)
-    def number(name): return class_to_idx.get(name if isinstance(name, str) else str(int(name)))
-    numbered = [[number(v) for v in value] if isinstance(value, list) else value if value is None else number(value)
-                for value in values]
+    greatest = max(class_to_idx.values(), default=0)
+    if greatest >= 2 ** 31: raise ValueError(f'the class index {greatest} has more than 31 bits: give names as classes')
+    def number(label): return class_to_idx.get(label if isinstance(label, str) else str(int(label)))
+    numbered = _map_labels(values, number)
     return [None if isinstance(v, list) and None in v else v for v in numbered], class_to_idx
 
 # %% ../../nbs/readers/50_table.ipynb #f95e1464
@@ -130,7 +143,7 @@ def find_problems(
                 if not there: problems[row]['missing file'] = paths[row]
     return {row: list(problems[row].items()) for row in sorted(problems)}
 
-# %% ../../nbs/readers/50_table.ipynb #99f17ebb
+# %% ../../nbs/readers/50_table.ipynb #9704ccdb
 def describe_problems(
     problems: Mapping[int, list[tuple[str, str]]],   # from `find_problems`
     num_rows: int,   # of the table
@@ -144,61 +157,44 @@ def describe_problems(
     head = f'{len(problems)} of {num_rows} rows cannot be used (counted from 1, without the header line):'
     return '\n'.join([head, *lines])
 
-
-def _raise_or_warn(problems: dict, message: str, on_problem: str):
-    if on_problem == 'raise': raise TableError(f"{message}\nMend them, or give on_problem='drop'", problems)
-    warnings.warn(f'{message}\nThey are left out', stacklevel=3)
-
-# %% ../../nbs/readers/50_table.ipynb #f07705c7
+# %% ../../nbs/readers/50_table.ipynb #7355085c
 class _Columns:
-    "The columns that a reader needs."
+    "Find columns by name; `what` is the table, for messages."
 
-    def __init__(self, table: Any, what: str, input_key: str, target_key: str | None, split_key: str | None,
-                 weight_key: str | None, fields: Sequence[str], separator: str | None):
-        table = read_table(table, [key for key in (input_key, target_key, split_key or 'split') if key])
-        names = table.column_names
+    def __init__(self, table: Any, what: str): self.table, self.what = table, what
 
-        def column(key: str, argument: str) -> Any:
-            if names.count(key) > 1: raise ValueError(
-                f'{what} has {names.count(key)} columns {key!r}: rename all but one')
-            if key in names: return table[key]
-            there = ', '.join(names)
-            raise ValueError(f'{what} has no column {key!r}, it has: {there}. Say which one with {argument}=')
+    def column(self, key: str, argument: str) -> Any:
+        "The column that `argument` asks for."
+        names = self.table.column_names
+        if names.count(key) == 1: return self.table[key]
+        if key in names: raise ValueError(f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
+        raise ValueError(f'{self.what} has no column {key!r}, it has: {", ".join(names)}. Say which one with {argument}=')
 
-        def texts(key: str, argument: str) -> list[str | None]:
-            values = column(key, argument).to_pylist()
-            strange = next((v for v in values if not isinstance(v, str | None)), '')
-            if strange == '': return values
-            raise TypeError(f'column {key!r} of {what} has a {type(strange).__name__}: {argument} asks for texts')
+    def texts(self, key: str, argument: str) -> list[str | None]:
+        "A column of texts, with gaps."
+        values = self.column(key, argument).to_pylist()
+        strange = next((v for v in values if not isinstance(v, str | None)), None)
+        if strange is None: return values
+        raise TypeError(f'column {key!r} of {self.what} has a {type(strange).__name__}: {argument} asks for texts')
 
-        self.paths = texts(input_key, 'input_key')
-        self.targets = column(target_key, 'target_key').to_pylist() if target_key and not separator else None
-        if target_key and separator: self.targets = [
-            v and [label.strip() for label in v.split(separator)] for v in texts(target_key, 'target_separator')]
-        self.splits = column(split_key or 'split', 'split_key').to_pylist() if split_key or 'split' in names else None
-        self.weights = column(weight_key, 'weight_key').to_pylist() if weight_key else None
-        self.fields = [column(key, 'fields') for key in fields]
+    def labels(self, key: str, separator: str | None) -> list:
+        "The column of targets; texts of several labels become lists."
+        if not separator: return self.column(key, 'target_key').to_pylist()
+        return [text and [label.strip() for label in text.split(separator)]
+                for text in self.texts(key, 'target_separator')]
 
-    def rows_of_split(self, split: str | None, what: str) -> Iterable[int]:
-        "Rows of one split, by its name or another word for it."
-        if not split or self.splits is None and 'train' in split_group(split): return range(len(self.paths))
-        names = {name for name in self.splits or () if name}
-        wanted = set(matching_splits(names, split))
-        if wanted: return (row for row, name in enumerate(self.splits) if name in wanted)
-        there = f'there is: {", ".join(sorted(names))}' if names else 'no column tells splits, see split_key='
-        raise ValueError(f'{what} has no split {split!r}; {there}. split=None reads all rows')
 
-# %% ../../nbs/readers/50_table.ipynb #593dedce
-def _with_targets(paths: list[str], targets: list, class_to_idx: dict) -> tuple:
-    "What `ReaderFiles` needs for class indexes, for lists of them, or for numbers."
-    if isinstance(targets[0], int): return SampleTable.from_samples(paths, targets), class_to_idx
-    samples, is_lists = SampleTable.from_samples(paths, [-1] * len(paths)), isinstance(targets[0], list)
-    num_classes = max(class_to_idx.values(), default=-1) + 1
-    return samples, class_to_idx, LabelLists.from_lists(targets, num_classes) if is_lists else np.array(targets)
+def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | None, what: str) -> Iterable[int]:
+    "Rows of one split, by its name or another word for it; `splits` has the name of each row."
+    if not split or splits is None and 'train' in split_group(split): return range(num_rows)
+    names = sorted({name for name in splits or () if name})
+    wanted = matching_splits(names, split)   # several words for one split may stand in a table
+    if not wanted: choose_split(names, split, what, 'split=None reads all rows', ['no column of splits, see split_key='])
+    return (row for row, name in enumerate(splits) if name in wanted)
 
-# %% ../../nbs/readers/50_table.ipynb #dc93d369
+# %% ../../nbs/readers/50_table.ipynb #f2eda106
 class ReaderTable(ReaderFiles):
-    "Files that a table lists; `reader[index]` is `(bytes, target, …)`, then the weight and the fields asked for."
+    "Read files that a table lists; `reader[index]` is `(bytes, target, …)`, then the weight and the fields asked for."
 
     def __init__(self,
         table: Any,   # a file or a frame, as in `read_table`
@@ -219,34 +215,52 @@ class ReaderTable(ReaderFiles):
         if root is None and not is_file: raise ValueError('root is missing: the folder that the paths are relative to')
         if on_problem not in ('raise', 'drop'): raise ValueError(f'on_problem={on_problem!r}: allowed are raise, drop')
         root, what = os.path.dirname(table) if root is None else root, os.fspath(table) if is_file else 'the table'
-        columns = _Columns(table, what, input_key, target_key, split_key, weight_key, fields, target_separator)
-        if target_key is None: columns.targets, numbered, class_to_idx = *[[-1] * len(columns.paths)] * 2, {}
-        else: numbered, class_to_idx = number_targets(columns.targets, class_map, root)
-        folder = root if check_files else None
-        problems = find_problems(columns.paths, columns.targets, numbered, columns.weights, folder)
-        if problems: _raise_or_warn(problems, f'{what}: {describe_problems(problems, len(numbered))}', on_problem)
-        rows = np.array([row for row in columns.rows_of_split(split, what) if row not in problems], np.int64)
-        if not len(rows): raise ValueError(f'{what} has no row that can be used' + f' in split {split!r}' * bool(split))
-        self.split, self.problems = split, problems
-        self.weights = columns.weights and np.array([columns.weights[row] for row in rows], float)
-        self._fields, self._rows = columns.fields, rows
-        paths, targets = [columns.paths[row] for row in rows], [numbered[row] for row in rows]
-        super().__init__(root, *_with_targets(paths, targets, class_to_idx))
+        texts = [key for key in (input_key, target_key, split_key or 'split') if key]
+        columns = _Columns(read_table(table, texts), what)
+        paths, num_rows = columns.texts(input_key, 'input_key'), columns.table.num_rows
+        if target_key is None: labels, targets, class_to_idx = [-1] * num_rows, [-1] * num_rows, {}
+        else:
+            labels = columns.labels(target_key, target_separator)
+            targets, class_to_idx = number_targets(labels, class_map, root)
+        splits = weights = None
+        if split_key or 'split' in columns.table.column_names:
+            splits = columns.column(split_key or 'split', 'split_key').to_pylist()
+        if weight_key: weights = columns.column(weight_key, 'weight_key').to_pylist()
+        self._columns, self.split = [columns.column(key, 'fields') for key in fields], split
+        self.problems = find_problems(paths, labels, targets, weights, root if check_files else None)
+        message = f'{what}: {describe_problems(self.problems, num_rows)}'
+        if self.problems and on_problem == 'raise':
+            raise TableError(f"{message}\nMend them, or give on_problem='drop'", self.problems)
+        if self.problems: warnings.warn(f'{message}\nThey are left out', stacklevel=2)
+        rows = [row for row in _rows_of_split(splits, num_rows, split, what) if row not in self.problems]
+        if not rows: raise ValueError(f'{what} has no row that can be used' + (f' in split {split!r}' if split else ''))
+        self._rows, self.weights = np.array(rows), weights and np.array([weights[row] for row in rows], float)
+        self._set_targets(root, [paths[row] for row in rows], [targets[row] for row in rows], class_to_idx)
+
+    def _set_targets(self, root: Any, paths: list[str], targets: list, class_to_idx: dict[str, int]):
+        "Put class indexes into the sample table, and lists of them or numbers beside it."
+        if isinstance(targets[0], int): return super().__init__(root, SampleTable.from_samples(paths, targets), class_to_idx)
+        num_classes = 1 + max(class_to_idx.values(), default=-1)
+        is_lists = isinstance(targets[0], list)
+        beside = LabelLists.from_lists(targets, num_classes) if is_lists else np.array(targets)
+        super().__init__(root, SampleTable.from_samples(paths, [-1] * len(paths)), class_to_idx, beside)
 
     def select(self,
         rows: np.ndarray,   # int64, sample indexes, in any order
         targets: np.ndarray | LabelLists,   # one for each of them
         class_to_idx: Mapping[str, int],   # that the targets belong to
     ) -> 'ReaderTable':
-        "As in `ReaderFiles`; weights and fields go with their samples."
+        "Make a reader of some of the samples, with other targets; weights and fields go with their samples."
         selected = super().select(rows, targets, class_to_idx)
         if self.weights is not None: selected.weights = self.weights[rows]
         selected._rows = self._rows[rows]
         return selected
 
     def __getitem__(self, index: int) -> tuple:
+        data, target = super().__getitem__(index)
         weight = () if self.weights is None else (float(self.weights[index]),)
-        return *super().__getitem__(index), *weight, *(field[int(self._rows[index])].as_py() for field in self._fields)
+        row = int(self._rows[index])
+        return data, target, *weight, *(column[row].as_py() for column in self._columns)
 
     def __repr__(self) -> str:
         return f'ReaderTable({self.split or "all rows"}, {len(self):,} samples, {len(self.class_to_idx)} classes)'

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ShardSplit', 'load_info', 'find_shards', 'ReaderWds']
 
-# %% ../../nbs/readers/60_webdataset.ipynb #bf4127a1
+# %% ../../nbs/readers/60_webdataset.ipynb #e3decbfa
 import json
 import os
 import random
@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ..core.faults import ImageReadError, is_system_error
-from .folder import matching_splits
+from .base import choose_split
 from .stream import StreamReader
 from .target_fields import TargetFields
 
@@ -26,9 +26,9 @@ def _webdataset() -> Any:
     except ImportError: raise ImportError("shards are read with webdataset: pip install 'timmdata[wds]'") from None
     return webdataset
 
-# %% ../../nbs/readers/60_webdataset.ipynb #82adfdd9
+# %% ../../nbs/readers/60_webdataset.ipynb #8310ef7d
 class ShardSplit(NamedTuple):
-    "A split of a WebDataset."
+    "Name the shards of one split."
     name: str   # '' for a pattern
     filenames: tuple[str, ...]   # of the shards, relative to the root
     num_samples: int | None   # None: unknown
@@ -61,23 +61,20 @@ def find_shards(
         known = {name: num for one in splits.values() for name, num in zip(one['filenames'], one['shard_lengths'])}
         if not num and all(name in known for name in filenames): num = sum(known[name] for name in filenames)
         return ShardSplit('', filenames, int(num) if num else None)
-    found = matching_splits(splits, split)
-    if len(found) == 1:
-        one = splits[found[0]]
-        num, label_key = one.get('num_samples') or None, one.get('alt_label') or ''
-        return ShardSplit(found[0], tuple(one['filenames']), num, label_key)
-    there = f'there is: {", ".join(splits)}' if splits else 'there is no _info.json'
-    raise ValueError(f"there is no split {split!r} in {root}; {there}. "
-                     "A pattern with the number of samples will do: 'train-{0000..0099}.tar|100000'")
+    hint = "A pattern with the number of samples will do: 'train-{0000..0099}.tar|100000'"
+    name = choose_split(splits, split, root, hint, ['no _info.json'])
+    found = splits[name]
+    num, label_key = found.get('num_samples') or None, found.get('alt_label') or ''
+    return ShardSplit(name, tuple(found['filenames']), num, label_key)
 
-# %% ../../nbs/readers/60_webdataset.ipynb #6a8afb7d
-def _groups(root: str, shards: Sequence[str], place: int, count: int) -> Iterator[dict]:
+# %% ../../nbs/readers/60_webdataset.ipynb #82651194
+def _groups(root: str, shards: Sequence[str], shard_index: int, num_shards: int) -> Iterator[dict]:
     "The groups of files of one share."
-    by_shard = len(shards) >= count
-    urls = ({'url': os.path.join(root, shard)} for shard in (shards[place::count] if by_shard else shards))
+    by_shard = len(shards) >= num_shards
+    urls = ({'url': os.path.join(root, shard)} for shard in (shards[shard_index::num_shards] if by_shard else shards))
     try:
         groups = _webdataset().tarfile_to_samples()(urls)
-        yield from groups if by_shard else islice(groups, place, None, count)
+        yield from groups if by_shard else islice(groups, shard_index, None, num_shards)
     except (OSError, EOFError, tarfile.TarError, ValueError) as error:
         if is_system_error(error): raise
         raise ImageReadError(f'cannot read a shard of {root}: {error}') from error
@@ -100,9 +97,9 @@ def _target_of(group: Mapping[str, Any], fields: TargetFields, what: str) -> Any
     target = fields(json.loads(group['json']))
     return target if isinstance(target, list) or int(target) >= 0 else None
 
-# %% ../../nbs/readers/60_webdataset.ipynb #8f773576
+# %% ../../nbs/readers/60_webdataset.ipynb #fe2383db
 class ReaderWds(StreamReader):
-    "Samples of WebDataset shards; yields `(bytes, target)`."
+    "Stream samples of WebDataset shards; yields `(bytes, target)`."
 
     def __init__(self,
         root: str | os.PathLike,   # folder or address of the shards and of `_info.json`
@@ -130,18 +127,26 @@ class ReaderWds(StreamReader):
         self._fields = TargetFields(json_key or 'cls', (), class_map, target_format)
         self.class_to_idx, self._shuffle = self._fields.class_to_idx, (sample_shuffle_size, sample_initial_size)
 
-    def _read(self, place: int, count: int, seed: int) -> Iterator[tuple[bytes, Any]]:
+    def read_shard(self,
+        shard_index: int,   # as in `StreamReader`
+        num_shards: int,   # as in `StreamReader`
+        seed: int,   # of the order, in training
+    ) -> Iterator[tuple[bytes, Any]]:
+        "Pass once over a share of the samples."
         shards, (size, initial) = list(self.split_info.filenames), self._shuffle
         if self.is_training: random.Random(seed).shuffle(shards)   # all workers in the same way
-        groups = _groups(self.root, shards, place, count)
+        groups = _groups(self.root, shards, shard_index, num_shards)
         if self.is_training and size > 1:
-            groups = _webdataset().shuffle(size, initial=initial, rng=random.Random(seed + place))(groups)
+            groups = _webdataset().shuffle(size, initial=initial, rng=random.Random(seed + shard_index))(groups)
         for group in groups:
             target = _target_of(group, self._fields, self._what)
             if target is not None: yield _image_of(group, self._input_keys), target
 
-    def filenames(self, basename: bool = False, absolute: bool = False) -> list[str]:
-        "Keys of all samples, with the ending of the image; reads all shards."
+    def filenames(self,
+        basename: bool = False,   # only the last parts
+        absolute: bool = False,   # no difference: a stream knows no folder
+    ) -> list[str]:
+        "List the keys of all samples, with the ending of the image; reads all shards."
         names = [f'{group["__key__"]}.{next(key for key in self._input_keys if key in group)}'
                  for group in _groups(self.root, self.split_info.filenames, 0, 1)]
         return [os.path.basename(name) for name in names] if basename else names
