@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ImageDataset', 'IterableImageDataset']
 
-# %% ../../nbs/datasets/00_image_dataset.ipynb #75259108
+# %% ../../nbs/datasets/00_image_dataset.ipynb #25ac6e8b
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -13,101 +13,22 @@ from typing import Any
 
 import torch
 
-from ..core.faults import BadSample, BadSampleLog, ImageReadError, is_system_error
-from ..core.decode import decode_image
+from ..core.decode import check_background, decode_image, read_content
+from ..core.faults import BadSample, FaultPolicy, ImageReadError, is_system_error, name_fault
+from ..core.jpeg import Pixels
 from ..readers.factory import create_reader
 from ..readers.base import Reader
-from ..core.rng import sample_seed
 
-# %% ../../nbs/datasets/00_image_dataset.ipynb #6e19dda8
-_ON_ERROR = ('raise', 'skip', 'replace')
+# %% ../../nbs/datasets/00_image_dataset.ipynb #d50d6469
+def _reader_of(reader: Any, root: Any, split: str | None, settings: dict) -> Any:
+    "Make the reader that a name stands for; an object is taken as it is."
+    if reader is None or isinstance(reader, str): return create_reader(reader or '', root, split, **settings)
+    settings = [name for name, value in settings.items() if value is not None]
+    if settings: raise TypeError(f'{", ".join(settings)} cannot be given together with a reader object')
+    return reader
 
-
-class _ImageLoading:
-    "What map-style and stream datasets share: turning what a reader gives into an image and a target."
-
-    def _check(self, on_error: str, background: Any):
-        if on_error not in _ON_ERROR: raise ValueError(f'on_error={on_error!r}: allowed are {", ".join(_ON_ERROR)}')
-        if background is not None and (len(background) != 3 or not all(0 <= v <= 255 for v in background)):
-            raise ValueError(f'background={background!r}: give three values 0..255, red, green, blue')
-
-    def _image(self, data: Any):
-        "Decode what the reader gave: bytes, an open file (closed afterwards), or an image."
-        try:
-            if self.load_bytes: return data.read() if hasattr(data, 'read') else data
-            return decode_image(data, self.input_img_mode, self.exif_transpose, self.background)
-        finally:
-            if hasattr(data, 'read') and hasattr(data, 'close'): data.close()
-
-    def _target(self, target: Any):
-        if target is None: return -1   # as timm: a sample without a label
-        return target if self.target_transform is None else self.target_transform(target)
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        "Class name → index; empty if the reader has no classes."
-        return getattr(self.reader, 'class_to_idx', {})
-
-    @property
-    def bad_samples(self) -> list[BadSample]:
-        "All samples that were skipped or replaced so far, in any worker; in a stream, by position."
-        return self._ledger.records()
-
-    def filenames(self, basename: bool = False, absolute: bool = False) -> list[str]:
-        "The files of all samples, in order, if the reader knows them."
-        return self.reader.filenames(basename, absolute)
-
-# %% ../../nbs/datasets/00_image_dataset.ipynb #5286d38d
-def _named(error: Exception, what: str) -> ImageReadError:
-    "The error with the sample's name in front; the cause alone is kept for the log."
-    cause = str(error) if isinstance(error, ImageReadError) else f'{type(error).__name__}: {error}'
-    named = ImageReadError(f'cannot read {what}: {cause}')
-    named.cause = cause
-    return named
-
-# %% ../../nbs/datasets/00_image_dataset.ipynb #78813454
-class _FaultHandling(_ImageLoading):
-    "Reading by index: any fault of a file is an `ImageReadError`, which is raised, or answered as `on_error` says."
-
-    def filename(self, index: int, basename: bool = False, absolute: bool = False) -> str:
-        "The file of one sample, relative to the root."
-        try: return self.reader.filename(index, basename, absolute)
-        except AttributeError: return f'sample {index}'   # a reader that knows no names
-
-    def _read(self, index: int, decode: Callable, refuse: str = '') -> tuple:
-        "One sample before transforms; any fault of the file becomes an error with its name."
-        try:
-            if refuse: raise ImageReadError(refuse)
-            data, target, *others = self.reader[index]
-            return decode(data), target, *others
-        except (OSError, EOFError) as error:
-            if is_system_error(error): raise
-            raise _named(error, f'{self.filename(index)} (index {index})') from error
-
-    def _read_or_replace(self, index: int, decode: Callable, refuse: str) -> tuple | None:
-        "Apply `on_error`: None for a skipped sample, else a sample that can be read."
-        try: return self._read(index, decode, refuse)
-        except ImageReadError as error:
-            if self.on_error == 'raise': raise
-            first = error
-        other, sample = None, None
-        if self.on_error == 'replace':
-            other, sample = self._replacement(index, decode)
-            if sample is None:
-                raise ImageReadError(f'{first}; {self.max_retries} replacements could not be read either') from first
-        self._ledger.append(BadSample(index, self.filename(index), first.cause, other))
-        return sample
-
-    def _replacement(self, index: int, decode: Callable) -> tuple[int | None, tuple | None]:
-        "The first readable one of `max_retries` seeded choices: its index and sample."
-        for attempt in range(self.max_retries):
-            other = sample_seed(self.replace_seed, 0, index, attempt) % len(self)
-            try: return other, self._read(other, decode)
-            except ImageReadError: continue
-        return None, None
-
-# %% ../../nbs/datasets/00_image_dataset.ipynb #59178021
-class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
+# %% ../../nbs/datasets/00_image_dataset.ipynb #d74907ff
+class ImageDataset(torch.utils.data.Dataset):
     "Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given."
 
     def __init__(self,
@@ -126,15 +47,12 @@ class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
         max_retries: int = 10,   # replacements tried for one sample before it is an error
         **kwargs,   # for the reader: extensions, index_file; or table, input_key, target_key, …
     ):
-        self._check(on_error, background)
-        if reader is None or isinstance(reader, str):
-            reader = create_reader(reader or '', root, split, class_map=class_map, **kwargs)
-        elif kwargs: raise TypeError(f'{", ".join(kwargs)} cannot be given together with a reader object')
-        self.root, self.split, self.reader = root, split, reader
-        self.load_bytes, self.input_img_mode = load_bytes, input_img_mode
-        self.transform, self.target_transform = transform, target_transform
-        self.exif_transpose, self.background, self._ledger = exif_transpose, background, BadSampleLog()
-        self.on_error, self.replace_seed, self.max_retries = on_error, replace_seed, max_retries
+        check_background(background)
+        self.faults = FaultPolicy(on_error, replace_seed, max_retries)
+        self.reader = _reader_of(reader, root, split, dict(class_map=class_map, **kwargs))
+        self.root, self.split = root, split
+        self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
+        self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform
 
     def load(self,
         index: int,   # of the sample
@@ -144,24 +62,71 @@ class ImageDataset(_FaultHandling, torch.utils.data.Dataset):
         "Read one sample with a decoder of the caller's; its faults are answered as `on_error` says."
         index, size = operator.index(index), len(self)   # a TypeError for 0.7, which int() would cut off
         if not -size <= index < size: raise IndexError(f'index {index} is out of range for {size} samples')
-        sample = self._read_or_replace(index % size, decode, refuse)
-        return sample and (sample[0], self._target(sample[1]), *sample[2:])
+        index %= size
+        try: return self._read(index, decode, refuse)
+        except ImageReadError as fault:
+            return self.faults.resolve(fault, index, self.filename(index), size, lambda other: self._read(other, decode))
+
+    def _read(self, index: int, decode: Callable, refuse: str = '') -> tuple:
+        "Read one sample; any fault of its file becomes an `ImageReadError` with its name."
+        try:
+            if refuse: raise ImageReadError(refuse)
+            data, target, *others = self.reader[index]
+            image = decode(data)
+        except (OSError, EOFError) as error:
+            if is_system_error(error): raise
+            raise name_fault(error, f'{self.filename(index)} (index {index})') from error
+        if target is None: target = -1   # as timm: a sample without a label
+        elif self.target_transform is not None: target = self.target_transform(target)
+        return image, target, *others
+
+    def pixels(self,
+        data: Any,   # what the reader gave
+        backend: str = 'auto',   # decoder of JPEGs, as in `resolve_backend`
+    ) -> Pixels:
+        "Prepare an image for decoding as this dataset decodes; its size is known at once."
+        return Pixels(data, self.input_img_mode, self.exif_transpose, self.background, backend)
 
     def __getitem__(self, index: int) -> tuple | None:
-        sample = self.load(index, self._image)
+        sample = self.load(index, read_content if self.load_bytes else lambda data: self.pixels(data, 'pillow').image)
         if sample is None or self.transform is None: return sample
         return self.transform(sample[0]), *sample[1:]
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        "Give class name → index; empty if the reader has no classes."
+        return getattr(self.reader, 'class_to_idx', {})
+
+    @property
+    def bad_samples(self) -> list[BadSample]:
+        "List all samples that were skipped or replaced so far, in any worker."
+        return self.faults.log.records()
+
+    def filename(self,
+        index: int,   # of the sample
+        basename: bool = False,   # without folders
+        absolute: bool = False,   # with the root
+    ) -> str:
+        "Name the file of one sample, relative to the root."
+        if not hasattr(self.reader, 'filename'): return f'sample {index}'   # a user's own reader
+        return self.reader.filename(index, basename, absolute)
+
+    def filenames(self,
+        basename: bool = False,   # without folders
+        absolute: bool = False,   # with the root
+    ) -> list[str]:
+        "Name the files of all samples, in order, if the reader knows them."
+        return self.reader.filenames(basename, absolute)
 
     def __len__(self) -> int: return len(self.reader)
 
     def __repr__(self) -> str:
-        lines = [f'root: {self.root}', f'split: {self.split}', f'samples: {len(self):,}']
-        lines.append(f'classes: {len(self.class_to_idx)}')
-        if self.on_error != 'raise': lines.append(f'on_error: {self.on_error}')
+        lines = [f'root: {self.root}', f'split: {self.split}', f'samples: {len(self):,}', f'classes: {len(self.class_to_idx)}']
+        if self.faults.on_error != 'raise': lines.append(f'on_error: {self.faults.on_error}')
         return '\n    '.join([f'{type(self).__name__}', *lines])
 
-# %% ../../nbs/datasets/00_image_dataset.ipynb #f5fcba10
-class IterableImageDataset(_ImageLoading, torch.utils.data.IterableDataset):
+# %% ../../nbs/datasets/00_image_dataset.ipynb #0594c543
+class IterableImageDataset(torch.utils.data.IterableDataset):
     "Images from a stream reader; yields `(PIL.Image, target)`, transformed if transforms are given."
 
     def __init__(self,
@@ -177,38 +142,65 @@ class IterableImageDataset(_ImageLoading, torch.utils.data.IterableDataset):
         on_error: str = 'raise',   # unreadable sample: 'raise' or 'skip'
         **kwargs,   # for a named reader: class_map, is_training, batch_size, num_samples, seed, repeats, target_key, …
     ):
-        self._check(on_error, background)
         if on_error == 'replace':
             raise ValueError("on_error='replace' needs samples with an index: use 'raise' or 'skip' with a stream")
         if reader is None: raise TypeError('reader is missing: an iterable of (bytes, target)')
-        if isinstance(reader, str): reader = create_reader(reader, root, split, **kwargs)
-        elif kwargs: raise TypeError(f'{", ".join(kwargs)} cannot be given together with a reader object')
-        self.root, self.split, self.reader, self.on_error = root, split, reader, on_error
-        self.load_bytes, self.input_img_mode = load_bytes, input_img_mode
-        self.transform, self.target_transform, self.background = transform, target_transform, background
-        self.exif_transpose, self._ledger = exif_transpose, BadSampleLog()
+        check_background(background)
+        self.faults = FaultPolicy(on_error)
+        self.reader = _reader_of(reader, root, split, kwargs)
+        self.root, self.split = root, split
+        self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
+        self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform
 
     def __iter__(self) -> Iterator[tuple]:
         worker = torch.utils.data.get_worker_info()
-        divided = worker is None or hasattr(self.reader, 'set_loader_cfg')
+        is_divided = worker is None or hasattr(self.reader, 'set_loader_cfg')
         for position, (data, target, *others) in enumerate(self.reader):
-            if not divided and position % worker.num_workers != worker.id: continue
-            try: image = self._image(data)
+            if not is_divided and position % worker.num_workers != worker.id: continue
+            try: image = self._decode(data)
             except (OSError, EOFError) as error:
                 if is_system_error(error): raise
-                named = _named(error, f'sample {position} of the stream')
-                if self.on_error == 'raise': raise named from error
-                self._ledger.append(BadSample(position, f'sample {position}', named.cause, None))
+                fault = name_fault(error, f'sample {position} of the stream')
+                self.faults.resolve(fault, position, f'sample {position}')
                 continue
-            yield image if self.transform is None else self.transform(image), self._target(target), *others
+            if self.transform is not None: image = self.transform(image)
+            if target is None: target = -1   # as timm: a sample without a label
+            elif self.target_transform is not None: target = self.target_transform(target)
+            yield image, target, *others
+
+    def _decode(self, data: Any) -> Any:
+        "Make an image, or bytes, of what the reader gave."
+        if self.load_bytes: return read_content(data)
+        return decode_image(data, self.input_img_mode, self.exif_transpose, self.background)
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        "Give class name → index; empty if the reader has no classes."
+        return getattr(self.reader, 'class_to_idx', {})
+
+    @property
+    def bad_samples(self) -> list[BadSample]:
+        "List all samples that were skipped so far, in any worker, by position."
+        return self.faults.log.records()
+
+    def filenames(self,
+        basename: bool = False,   # without folders
+        absolute: bool = False,   # with the root
+    ) -> list[str]:
+        "Name the files of all samples, in order, if the reader knows them."
+        return self.reader.filenames(basename, absolute)
 
     def __len__(self) -> int:
         return len(self.reader)   # a TypeError for a reader without a length, as Python has it
 
-    def set_epoch(self, count: int):
+    def set_epoch(self,
+        count: int,   # of the next pass, from 0
+    ):
         "Tell the reader the epoch, if it wants to know."
         if hasattr(self.reader, 'set_epoch'): self.reader.set_epoch(count)
 
-    def set_loader_cfg(self, num_workers: int | None = None):
+    def set_loader_cfg(self,
+        num_workers: int | None = None,   # that share the stream
+    ):
         "Tell the reader the number of workers, if it wants to know."
         if hasattr(self.reader, 'set_loader_cfg'): self.reader.set_loader_cfg(num_workers=num_workers)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
 
-# %% ../../nbs/readers/10_class_map.ipynb #ae905ed7
+# %% ../../nbs/readers/10_class_map.ipynb #663b1574
 _NUMBER = re.compile(r'\d+')
 
 
@@ -29,7 +29,7 @@ def _number(found: re.Match) -> str:
 def natural_key(
     text: str,   # a path, or the name of a file or folder
 ) -> str:
-    "Make a sort key that compares runs of digits as numbers and ignores case. Order of timm 1.0.31, `timm/utils/misc.py`."
+    "Make a sort key that compares runs of digits as numbers and ignores case, as timm 1.0.31 does (`utils/misc.py`)."
     return _NUMBER.sub(_number, text.lower())
 
 # %% ../../nbs/readers/10_class_map.ipynb #c5ae8cf3

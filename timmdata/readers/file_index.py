@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['LINKS', 'FileIndex', 'stamp', 'keep_index', 'label_samples']
 
-# %% ../../nbs/readers/27_file_index.ipynb #75fbc9b2
+# %% ../../nbs/readers/27_file_index.ipynb #815de9b2
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -19,7 +19,10 @@ from .class_map import build_class_map, load_class_map
 from .extensions import check_extensions, get_img_extensions
 from .sample_table import SampleTable
 
-# %% ../../nbs/readers/27_file_index.ipynb #ebbb4a35
+# %% ../../nbs/readers/27_file_index.ipynb #cd3603a2
+_NO_SPANS = np.empty((0, 3), np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class FileIndex:
     "All images below a root, in natural order, and where they were found."
@@ -28,7 +31,7 @@ class FileIndex:
     sources: tuple[str, ...]   # folders or archives that were listed, relative to the root; '' is the root itself
     stamps: np.ndarray   # int64 (number of sources, 2): their sizes and times, as `stamp` gives them
     left_out: Mapping[str, int]   # extension, or another reason → image files that were not taken
-    spans: np.ndarray = field(default_factory=lambda: np.empty((0, 3), np.int64))   # archive, offset, size of each image
+    spans: np.ndarray = _NO_SPANS   # int64 (N, 3): archive, offset and size of each image; empty for folders
 
 
 def stamp(

@@ -157,7 +157,7 @@ def describe_problems(
     head = f'{len(problems)} of {num_rows} rows cannot be used (counted from 1, without the header line):'
     return '\n'.join([head, *lines])
 
-# %% ../../nbs/readers/50_table.ipynb #7355085c
+# %% ../../nbs/readers/50_table.ipynb #29ce6e30
 class _Columns:
     "Find columns by name; `what` is the table, for messages."
 
@@ -168,7 +168,8 @@ class _Columns:
         names = self.table.column_names
         if names.count(key) == 1: return self.table[key]
         if key in names: raise ValueError(f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
-        raise ValueError(f'{self.what} has no column {key!r}, it has: {", ".join(names)}. Say which one with {argument}=')
+        there = ', '.join(names)
+        raise ValueError(f'{self.what} has no column {key!r}, it has: {there}. Say which one with {argument}=')
 
     def texts(self, key: str, argument: str) -> list[str | None]:
         "A column of texts, with gaps."
@@ -189,10 +190,11 @@ def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | 
     if not split or splits is None and 'train' in split_group(split): return range(num_rows)
     names = sorted({name for name in splits or () if name})
     wanted = matching_splits(names, split)   # several words for one split may stand in a table
-    if not wanted: choose_split(names, split, what, 'split=None reads all rows', ['no column of splits, see split_key='])
+    if not wanted:   # an error that tells what there is
+        choose_split(names, split, what, 'split=None reads all rows', ['no column of splits, see split_key='])
     return (row for row, name in enumerate(splits) if name in wanted)
 
-# %% ../../nbs/readers/50_table.ipynb #f2eda106
+# %% ../../nbs/readers/50_table.ipynb #5aa786bf
 class ReaderTable(ReaderFiles):
     "Read files that a table lists; `reader[index]` is `(bytes, target, …)`, then the weight and the fields asked for."
 
@@ -239,7 +241,8 @@ class ReaderTable(ReaderFiles):
 
     def _set_targets(self, root: Any, paths: list[str], targets: list, class_to_idx: dict[str, int]):
         "Put class indexes into the sample table, and lists of them or numbers beside it."
-        if isinstance(targets[0], int): return super().__init__(root, SampleTable.from_samples(paths, targets), class_to_idx)
+        if isinstance(targets[0], int):
+            return super().__init__(root, SampleTable.from_samples(paths, targets), class_to_idx)
         num_classes = 1 + max(class_to_idx.values(), default=-1)
         is_lists = isinstance(targets[0], list)
         beside = LabelLists.from_lists(targets, num_classes) if is_lists else np.array(targets)

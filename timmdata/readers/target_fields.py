@@ -14,7 +14,7 @@ import torch
 
 from .class_map import load_class_map
 
-# %% ../../nbs/readers/45_target_fields.ipynb #1df20b0c
+# %% ../../nbs/readers/45_target_fields.ipynb #9d8ea2ba
 def get_field(
     record: Any,   # a dict, dicts and lists in it; or the features of a data set
     path: str,   # 'label', or 'objects/category'
@@ -33,7 +33,7 @@ def get_field(
 
 
 def _item_feature(feature: Any) -> Any:
-    "What the items of a list are, for features of `datasets` and `tensorflow_datasets`; a feature itself if it is none."
+    "What a list holds, for features of `datasets` and `tensorflow_datasets`; another feature is given as it is."
     while hasattr(feature, 'feature'): feature = feature.feature
     return feature
 

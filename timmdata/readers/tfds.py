@@ -91,7 +91,7 @@ def _read_config(seed: int | None, threads: int) -> Any:
     config.options.threading.private_threadpool_size = max(1, threads)
     return config
 
-# %% ../../nbs/readers/80_tfds.ipynb #2793bcdd
+# %% ../../nbs/readers/80_tfds.ipynb #5dbba134
 class ReaderTfds(StreamReader):
     "Stream samples of a prepared data set; yields `(bytes, target)`."
 
@@ -122,7 +122,7 @@ class ReaderTfds(StreamReader):
         self.class_to_idx, self.input_key = self._fields.class_to_idx, input_key
         self._sizes = prefetch_size, shuffle_size, max_threadpool_size
 
-    def _records(self, keys: Sequence[str], shard_index: int, num_shards: int, seed: int | None) -> Iterator[Mapping[str, Any]]:
+    def _records(self, keys: Sequence[str], shard_index: int, num_shards: int, seed: int | None) -> Iterator[Mapping]:
         "The image, as bytes, and these fields of the samples of one share. No seed: in the order of the files."
         if shard_index >= self.num_samples: return   # fewer samples than workers
         failure, (ahead, among, threads) = _tensorflow().errors.OpError, self._sizes
