@@ -19,10 +19,7 @@ from .class_map import build_class_map, load_class_map
 from .extensions import check_extensions, get_img_extensions
 from .sample_table import SampleTable
 
-# %% ../../nbs/readers/27_file_index.ipynb #cd3603a2
-_NO_SPANS = np.empty((0, 3), np.int64)
-
-
+# %% ../../nbs/readers/27_file_index.ipynb #cedcb034
 @dataclass(frozen=True, eq=False)
 class FileIndex:
     "All images below a root, in natural order, and where they were found."
@@ -31,7 +28,7 @@ class FileIndex:
     sources: tuple[str, ...]   # folders or archives that were listed, relative to the root; '' is the root itself
     stamps: np.ndarray   # int64 (number of sources, 2): their sizes and times, as `stamp` gives them
     left_out: Mapping[str, int]   # extension, or another reason → image files that were not taken
-    spans: np.ndarray = _NO_SPANS   # int64 (N, 3): archive, offset and size of each image; empty for folders
+    spans: np.ndarray | None = None   # int64 (N, 3): archive, offset and size of each image; None for folders
 
 
 def stamp(
@@ -42,16 +39,16 @@ def stamp(
     stat = os.stat(os.path.join(root, source) if source else root)
     return stat.st_size, stat.st_mtime_ns
 
-# %% ../../nbs/readers/27_file_index.ipynb #dea52397
+# %% ../../nbs/readers/27_file_index.ipynb #afa7bb73
 def _save(path: Path, index: FileIndex, key: str):
     "Write an index in one piece: to a temporary file, which is then renamed."
     temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
-    table, left_out = index.table, index.left_out
+    table, left_out, spans = index.table, index.left_out, {} if index.spans is None else {'spans': index.spans}
     with temporary.open('wb') as file:
         np.savez(file, key=np.array(key), paths=table.paths, ends=table.ends, targets=table.targets,
                  folders=np.array(index.folders, str), sources=np.array(index.sources, str), stamps=index.stamps,
                  types=np.array(list(left_out), str), counts=np.array(list(left_out.values()), np.int64),
-                 spans=index.spans)
+                 **spans)
     os.replace(temporary, path)
 
 
@@ -79,7 +76,7 @@ def _load(path: Path, root: str, key: str) -> FileIndex | None:
             table = SampleTable(arrays['paths'], arrays['ends'], arrays['targets'])
             left_out = dict(zip(arrays['types'].tolist(), arrays['counts'].tolist()))
             folders, sources = tuple(arrays['folders'].tolist()), tuple(arrays['sources'].tolist())
-            index = FileIndex(table, folders, sources, arrays['stamps'], left_out, arrays['spans'])
+            index = FileIndex(table, folders, sources, arrays['stamps'], left_out, arrays.get('spans'))
         _check_names(index)
         with ThreadPoolExecutor(16) as pool: now = list(pool.map(lambda source: stamp(root, source), sources))
         return index if np.array_equal(now, index.stamps) else None
