@@ -5,17 +5,16 @@
 # %% auto #0
 __all__ = ['VOC_CLASSES', 'OBJECTS', 'VOCObject', 'read_voc_objects', 'choose_names', 'ReaderVOC', 'VOCClassification']
 
-# %% ../../nbs/datasets/30_voc.ipynb #c22e5917
+# %% ../../nbs/datasets/30_voc.ipynb #1e320497
 import os
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..readers.class_map import build_class_map, load_class_map
+from ..readers.class_map import build_class_map
 from .image_dataset import ImageDataset
-from .relabel import LabelMap, LabelReport
+from .relabel import LabelMap, number_classes, relabel
 from ..readers.base import ReaderFiles
 from ..readers.sample_table import LabelLists, SampleTable
 
@@ -79,63 +78,35 @@ def _voc_names(folder: Path, image_set: str) -> list[str]:
     there = sorted(other.stem for other in path.parent.glob('*.txt') if '_' not in other.stem)
     raise ValueError(f'{folder.name} has no image set {image_set!r}; there is: {", ".join(there) or "none"}')
 
-# %% ../../nbs/datasets/30_voc.ipynb #9686824c
-def _label_map(mapping: LabelMap | Mapping[str, str | None] | None) -> LabelMap:
-    "The map that was given; None keeps VOC's classes."
-    if isinstance(mapping, LabelMap): return mapping
-    return LabelMap({name: name for name in VOC_CLASSES} if mapping is None else mapping)
-
-
-def _new_classes(label_map: LabelMap, chosen: list[list[str]], class_map: Any) -> dict[str, int]:
-    "The classes after mapping; a class map must have all of them."
-    names = {label_map(old) for old in {*label_map.mapping, *(old for olds in chosen for old in olds)}} - {None}
-    class_to_idx = build_class_map(names) if class_map is None else load_class_map(class_map)
-    missing = sorted(names - set(class_to_idx))
-    if missing: raise ValueError(f'the class map has no index for {", ".join(missing)}')
-    return class_to_idx
-
-
-def _report(label_map: LabelMap, scenes: list, chosen: list, num_kept: int) -> LabelReport:
-    "What the map does to the names that the rule has chosen."
-    counts, there = Counter(old for olds in chosen for old in olds), {one.name for scene in scenes for one in scene}
-    rows = [(old, label_map(old), counts[old]) for old in sorted(there)]
-    unused = [old for old in label_map.mapping if old not in there]
-    return LabelReport(sorted(rows, key=lambda row: (row[1] is None, row[1] or '')), unused, len(scenes), num_kept)
-
-# %% ../../nbs/datasets/30_voc.ipynb #591b3cde
+# %% ../../nbs/datasets/30_voc.ipynb #457f9edf
 class ReaderVOC(ReaderFiles):
-    "Images of VOC with class indexes, or with several labels; `label_report` says what was dropped."
+    "Images of VOC with the classes that a rule chooses: one index each, -1 for none, or several labels."
 
     def __init__(self,
         root: str | os.PathLike,   # folder that holds VOCdevkit
         year: str = '2012',   # '2007' to '2012'
         image_set: str = 'train',   # 'train', 'val', 'trainval' or 'test'
-        class_mapping: LabelMap | Mapping[str, str | None] | None = None,   # VOC's name → new name; None: all 20
         objects: str = 'single',   # 'single', 'largest' or 'any', as in `choose_names`
-        class_map: Mapping[str, int] | str | None = None,   # new name → index, such as training's; None: natural order
         use_difficult: bool = True,   # count objects that are marked as difficult
     ):
         if objects not in OBJECTS: raise ValueError(f'objects={objects!r}: allowed are {", ".join(OBJECTS)}')
-        folder, label_map = _voc_folder(root, str(year)), _label_map(class_mapping)
-        names, self.image_set, self.label_map = _voc_names(folder, image_set), image_set, label_map
+        folder, self.image_set = _voc_folder(root, str(year)), image_set
+        names = _voc_names(folder, image_set)
         scenes = [read_voc_objects(folder/'Annotations'/f'{name}.xml') for name in names]
         if not use_difficult: scenes = [[one for one in scene if not one.is_difficult] for scene in scenes]
-        chosen = [choose_names(scene, objects) for scene in scenes]
-        class_to_idx = _new_classes(label_map, chosen, class_map)
-        mapped = [{label_map(old) for old in olds} - {None} for olds in chosen]
-        labels = [sorted({class_to_idx[name] for name in new_names}) for new_names in mapped]
-        kept = [k for k, indexes in enumerate(labels) if indexes]
-        self.label_report = _report(label_map, scenes, chosen, len(kept))
-        if not kept: raise ValueError(f'no image of {folder.name} {image_set} is left:\n{self.label_report}')
-        several, paths = objects == 'any', [f'JPEGImages/{names[k]}.jpg' for k in kept]
-        samples = SampleTable.from_samples(paths, [-1 if several else labels[k][0] for k in kept])
-        lists = LabelLists.from_lists([labels[k] for k in kept], max(class_to_idx.values()) + 1) if several else None
+        class_to_idx = build_class_map({one.name for scene in scenes for one in scene})
+        if not class_to_idx: raise ValueError(f'no image of {folder.name} {image_set} is left: none has an object')
+        labels = [[class_to_idx[name] for name in choose_names(scene, objects)] for scene in scenes]
+        has_several = objects == 'any'
+        targets = [-1 if has_several or not indexes else indexes[0] for indexes in labels]
+        samples = SampleTable.from_samples([f'JPEGImages/{name}.jpg' for name in names], targets)
+        lists = LabelLists.from_lists(labels, len(class_to_idx)) if has_several else None
         super().__init__(folder, samples, class_to_idx, lists)
 
     def __repr__(self) -> str:
         return f'ReaderVOC({self.image_set}, {len(self):,} samples, {len(self.class_to_idx)} classes)'
 
-# %% ../../nbs/datasets/30_voc.ipynb #1b731a69
+# %% ../../nbs/datasets/30_voc.ipynb #9631e62f
 class VOCClassification(ImageDataset):
     "VOC's images with one label each, or with several (`objects='any'`: float32 (num_classes,) of zeros and ones)."
 
@@ -149,6 +120,10 @@ class VOCClassification(ImageDataset):
         use_difficult: bool = True,   # count objects that are marked as difficult
         **kwargs: Any,   # as in `ImageDataset`: transform, on_error, …
     ):
-        reader = ReaderVOC(root, year, image_set, class_mapping, objects, class_map, use_difficult)
-        super().__init__(root, reader, image_set, **kwargs)
-        self.label_map, self.label_report = reader.label_map, reader.label_report
+        if class_mapping is None: class_mapping = {name: name for name in VOC_CLASSES}
+        label_map = class_mapping if isinstance(class_mapping, LabelMap) else LabelMap(class_mapping)
+        scenes = ImageDataset(root, ReaderVOC(root, year, image_set, objects, use_difficult))
+        class_to_idx = number_classes(label_map, [*label_map.mapping, *scenes.class_to_idx], class_map)
+        relabeled = relabel(scenes, label_map, class_to_idx)
+        super().__init__(root, relabeled.reader, image_set, **kwargs)
+        self.label_map, self.label_report = label_map, relabeled.label_report
