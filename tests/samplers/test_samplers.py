@@ -25,7 +25,6 @@ from timmdata.samplers.distributed import (
     OrderedDistributedSampler,
     RepeatAugSampler,
     num_selected,
-    repeated_order,
 )
 from timmdata.samplers.epoch import EpochSampler
 
@@ -68,6 +67,11 @@ def test_an_empty_dataset_has_empty_shares():
 
 # repeated augmentation
 
+def repeated_order(size, num_repeats, seed, epoch, num_replicas, **rounding):
+    "Indexes and views of all ranks."
+    return RepeatAugSampler(range(size), num_replicas, 0, num_repeats=num_repeats, seed=seed, **rounding).order(epoch)
+
+
 repeats = dict(size=st.integers(1, 60), num_repeats=st.sampled_from([1, 1.5, 2, 2.5, 3, 3.3, 5]), epoch=st.integers(0, 9),
                num_replicas=st.integers(1, 9), rounding=st.sampled_from([0, 8, 256]), ratio=st.sampled_from([0, 1, 2, 3.5]))
 
@@ -82,7 +86,7 @@ def test_every_repeated_order(size, num_repeats, epoch, num_replicas, rounding, 
     assert torch.equal(indexes, again[0]) and torch.equal(views, again[1])
     keys = list(zip(indexes.tolist(), views.tolist()))
     assert len(keys) == len(set(keys)) == num_replicas * num_selected(size, num_replicas, num_repeats, **rounds)
-    plain = EpochSampler(range(size), seed=seed).order(epoch).tolist()
+    plain = EpochSampler(range(size), seed=seed).order(epoch)[0].tolist()
     assert list(dict.fromkeys(indexes.tolist())) == plain[:len(set(indexes.tolist()))]   # in the order of a plain epoch
     for index, count in Counter(indexes.tolist()).items():
         assert {view for other, view in keys if other == index} >= set(range(min(count, math.floor(num_repeats))))
@@ -103,7 +107,7 @@ def test_every_share_of_repeats(size, num_repeats, epoch, num_replicas, rounding
     assert {len(share) for share in shares} == {len(sampler) for sampler in ranks} == {len(shares[0])}
     assert {key.epoch for share in shares for key in share} == {epoch}
     dealt = list(chain(*zip(*shares)))
-    order = list(zip(*(part.tolist() for part in ranks[0].places(epoch))))
+    order = list(zip(*(part.tolist() for part in ranks[0].order(epoch))))
     assert [(key.index, key.view) for key in dealt] == order
     for rank, share in zip(ranks, shares):
         assert list(rank.keys(epoch, start * num_replicas)) == share[start:]
@@ -268,8 +272,6 @@ def test_every_plan(size, sizes, seed, kind, drop_last, epoch, num_replicas):
     assert max(counts.values()) <= math.ceil(laps) and min(counts[k] for k in range(size)) >= math.floor(laps)
     assert len(keys) == len(set(keys))   # a sample that comes again is another view
     for start in (0, 1, len(plan) // 2, len(plan)):   # a run goes on where it was
-        position = sum(batch.batch_size for batch in plan[:start])
-        assert ranks[0].place(epoch, position) == start
         assert list(ranks[-1].batches(epoch, start)) == made[-1][start:]
 
 
@@ -329,7 +331,7 @@ def test_torchs_loader():
             assert images[:, 0, 0, 0].tolist() == target.tolist() == [int(name[:-4]) for name in names]
     other = pickle.loads(pickle.dumps(dataset))
     assert other.filename(3) == '3.jpg' and other.class_to_idx == Numbers.class_to_idx and len(other) == 30
-    with pytest.raises(IndexError, match='choices are 0..1'): dataset[0, 2]
+    with pytest.raises(IndexError, match='buckets are 0..1'): dataset[0, 2]
     with pytest.raises(TypeError, match='sample 1 is a int'): ScheduledTransformDataset([1, 2], [str])[1, 0]
     assert ScheduledTransformDataset([[3, 'a']], [str])[0, 0] == ['3', 'a']
     assert not hasattr(dataset, 'nothing')

@@ -1,1 +1,12 @@
 "From a key to its row of the batch: parameters are drawn, pixels decoded, cropped, changed and collected."
+from .batch_transform import BatchTransform, BatchTransformSettings
+from .collate import FastCollateMixup, fast_collate
+from .fetch import BatchBuilder, HostBatch, Replay, SampleLoader
+from .params import AppearanceParams, ParamSampler, SampleParams
+from .sample_transform import DecodeSettings, SampleTransform, allocate_rows
+
+__all__ = [
+    'AppearanceParams', 'BatchBuilder', 'BatchTransform', 'BatchTransformSettings', 'DecodeSettings',
+    'FastCollateMixup', 'HostBatch', 'ParamSampler', 'Replay', 'SampleLoader', 'SampleParams', 'SampleTransform',
+    'allocate_rows', 'fast_collate',
+]

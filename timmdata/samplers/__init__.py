@@ -1,1 +1,9 @@
 "Which samples come when: an order that the seed and the epoch decide, and the plan of batches."
+from .batch_schedule import PlannedBatch, ScheduledBatchSampler, ScheduledTransformDataset, create_batch_schedule
+from .distributed import OrderedDistributedSampler, RepeatAugSampler
+from .epoch import EpochSampler, SampleKey, keys_of_images, view_keys
+
+__all__ = [
+    'EpochSampler', 'OrderedDistributedSampler', 'PlannedBatch', 'RepeatAugSampler', 'SampleKey',
+    'ScheduledBatchSampler', 'ScheduledTransformDataset', 'create_batch_schedule', 'keys_of_images', 'view_keys',
+]
