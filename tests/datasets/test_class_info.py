@@ -1,0 +1,62 @@
+"Names and descriptions of classes are timm's."
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import timm.data as timm_data
+import torch
+
+from timmdata.datasets.class_info import (
+    CustomDatasetInfo,
+    DatasetInfoLabelMapper,
+    infer_imagenet_subset,
+    load_class_info,
+)
+
+pytestmark = pytest.mark.timeout(60)
+
+
+NAMES = ['n3', 'n1', 'n2']
+WORDS = {'n1': 'one', 'n2': 'two', 'n3': 'three'}
+
+
+@pytest.mark.parametrize('names', [NAMES, tuple(NAMES), {0: 'n3', '5': 'n1'}, {2: 'n2'}])
+@pytest.mark.parametrize('words', [None, WORDS])
+def test_class_info_is_timms(names, words):
+    ours, oracle = CustomDatasetInfo(names, words), timm_data.CustomDatasetInfo(names, words)
+    assert ours.num_classes() == oracle.num_classes() and ours.label_indices() == oracle.label_indices()
+    for idx in oracle.label_indices():
+        assert ours.index_to_description(idx) == oracle.index_to_description(idx)
+        assert ours.index_to_label_name(torch.tensor(idx)) == oracle.index_to_label_name(idx)
+    assert [ours.has_label(k) for k in range(-1, 7)] == [oracle.has_label(k) for k in range(-1, 7)]
+    for label_type, fallback in itertools.product(('name', 'description', 'detail'), ('<unmapped:{index}>', 'class {index}')):
+        mappers = (ours_is(ours, label_type, fallback) for ours_is, ours in (
+            (DatasetInfoLabelMapper, ours), (timm_data.DatasetInfoLabelMapper, oracle)))
+        first, second = mappers
+        assert [first(k) for k in range(8)] == [second(k) for k in range(8)]
+        assert all(first.coverage(n) == second.coverage(n) for n in range(8))
+
+
+@pytest.mark.parametrize('names, words', [([], None), ('abc', None), (3, None), ({'x': 'a'}, None), ({-1: 'a'}, None),
+                                          ({1: 'a', '1': 'b'}, None), ([1], None), (['a'], {'b': 'x'}), ({1.5: 'a'}, None)])
+def test_wrong_class_info_is_refused_as_by_timm(names, words):
+    for kind in (CustomDatasetInfo, timm_data.CustomDatasetInfo):
+        with pytest.raises((ValueError, TypeError)): kind(names, words)
+
+
+def test_imagenets_own_words_from_files(tmp_path):
+    oracle = timm_data.ImageNetInfo()
+    lines = [f'{name}\t{oracle.label_name_to_description(name)}\t{oracle._definitions[name]}' for name in oracle.label_names()]
+    (tmp_path/'words.tsv').write_text('\n'.join(lines))
+    ours = load_class_info(tmp_path/'words.tsv')
+    assert ours.num_classes() == 1000 and ours.label_names() == oracle.label_names()
+    for detailed, as_dict in itertools.product((False, True), repeat=2):
+        assert ours.label_descriptions(detailed, as_dict) == oracle.label_descriptions(detailed, as_dict)
+    assert ours.index_to_description(1, detailed=True) == oracle.index_to_description(1, detailed=True)
+
+
+@pytest.mark.parametrize('num_classes', [1000, 11221, 11821, 21841, 21842, 21843, 10, 0, None])
+def test_subset_is_guessed_as_by_timm(num_classes):
+    for given in ({'num_classes': num_classes}, SimpleNamespace(num_classes=num_classes), {},
+                  SimpleNamespace(pretrained_cfg={'num_classes': num_classes})):
+        assert infer_imagenet_subset(given) == timm_data.infer_imagenet_subset(given)

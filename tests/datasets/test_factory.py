@@ -1,0 +1,113 @@
+"create_dataset: the same data sets as timm's, by the same words."
+import tarfile
+
+import pytest
+import timm.data as timm_data
+import timm.data.dataset_factory as timm_factory
+from torchvision import datasets as torchvision_datasets
+
+import timmdata.datasets.factory as dataset_factory
+from timmdata.datasets.factory import create_dataset
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    "torchvision's classes, replaced by ones that write down how they were called; in timm as well."
+    made = []
+
+    def recorder(name):
+        def make(root, **settings):
+            made.append((name, str(root), settings))
+            return name
+        return make
+
+    for name in ('CIFAR10', 'CIFAR100', 'MNIST', 'KMNIST', 'FashionMNIST', 'QMNIST', 'ImageNet', 'Places365',
+                 'INaturalist', 'ImageFolder'):
+        monkeypatch.setattr(torchvision_datasets, name, recorder(name))
+        monkeypatch.setattr(timm_factory, name, recorder(name))
+    basic = dict(cifar10='CIFAR10', cifar100='CIFAR100', mnist='MNIST', kmnist='KMNIST', fashion_mnist='FashionMNIST')
+    monkeypatch.setattr(timm_factory, '_TORCH_BASIC_DS', {k: recorder(v) for k, v in basic.items()})
+    return made
+
+
+SETS = ['cifar10', 'CIFAR100', 'mnist', 'kmnist', 'fashion_mnist', 'qmnist', 'places365', 'inaturalist', 'inat']
+
+
+@pytest.mark.parametrize('name', SETS)
+@pytest.mark.parametrize('split', ['train', 'training', 'val', 'validation', 'eval'])
+@pytest.mark.parametrize('settings', [{}, {'download': True, 'transform': 'a transform', 'target_transform': None}])
+def test_torchvision_is_called_as_by_timm(calls, name, split, settings):
+    for create in (create_dataset, timm_data.create_dataset): create(f'torch/{name}', 'data', split=split, **settings)
+    ours, timms = calls
+    assert ours == timms
+
+
+@pytest.mark.parametrize('name, split', [
+    ('cifar10', 'test'), ('places365', 'train-challenge'), ('inat', '2017'), ('inat', 'kingdom/2018'),
+    ('inat', 'family_genus/validation'), ('inat', 'full/train'), ('Torch/imagenet', 'validation'),
+    ('TORCH/ImageNet', 'train')])
+def test_own_splits_are_passed_as_by_timm(calls, name, split):
+    name = name if '/' in name else f'torch/{name}'
+    for create in (create_dataset, timm_data.create_dataset): create(name, 'data', split=split)
+    ours, timms = calls
+    assert ours == timms
+
+
+@pytest.mark.parametrize('name, split, there', [
+    ('cifar10', 'tset', 'train, test'), ('imagenet', 'test', 'train, val'), ('places365', 'test', 'train-standard'),
+    ('inat', '2016', '2021_train'), ('mnist', '', 'train, test')])
+def test_wrong_split_of_torchvision_is_an_error(calls, name, split, there):
+    with pytest.raises(ValueError, match=f'no split {split!r} in torch/{name}; there is: {there}'):
+        create_dataset(f'torch/{name}', 'data', split=split)
+    assert not calls
+
+
+def test_image_folder_of_torchvision(samples):
+    ours = create_dataset('torch/image_folder', samples, 'validation')
+    oracle = timm_data.create_dataset('torch/folder', str(samples), 'val')
+    assert [tuple(map(str, s)) for s in ours.samples] == [tuple(map(str, s)) for s in oracle.samples] and len(ours) == 80
+    with pytest.raises(ValueError, match='no split'): create_dataset('torch/folder', samples, 'test')
+    assert len(create_dataset('torch/folder', samples/'val', 'test', search_split=False)) == 80
+
+
+# ---- create_dataset: files
+
+@pytest.mark.parametrize('split', ['train', 'training', 'val', 'valid', 'validation', 'eval'])
+def test_folders_are_as_timms(samples, split, tmp_path):
+    folder = {'train': 'train', 'training': 'train'}.get(split, 'val')
+    ours, oracle = create_dataset('', samples, split), timm_data.create_dataset('', str(samples), split)
+    assert ours.filenames() == [f'{folder}/{name}' for name in oracle.filenames()]
+    assert [ours.reader[k][1] for k in range(len(ours))] == [oracle.reader[k][1] for k in range(len(oracle))]
+
+
+def test_words_of_training_scripts_pass_through(samples):
+    words = dict(is_training=True, batch_size=32, seed=7, repeats=3, download=False, num_samples=None, class_map='',
+                 trust_remote_code=False, transform=None)
+    ours = create_dataset('', root=samples, split='train', **words)
+    assert len(ours) == len(timm_data.create_dataset('', root=str(samples), split='train', **words))
+    grey = create_dataset('folder', samples, 'val', input_img_mode='L', load_bytes=False)
+    assert grey[0][0].mode == 'L' and create_dataset('', samples, 'val', load_bytes=True)[0][0][:2] == b'\xff\xd8'
+    mapped = create_dataset('', samples, 'val', class_map={name: 3 for name in ours.class_to_idx})
+    assert mapped[0][1] == 3
+
+
+def test_case_of_paths_is_kept(samples, tmp_path):
+    root = tmp_path/'Data'
+    (root/'val').mkdir(parents=True)
+    with tarfile.open(root/'val/Photos.tar', 'w') as tar: tar.add(samples/'val', '.')
+    assert len(create_dataset('', root, 'validation')) == 80
+    assert len(create_dataset('', root/'val/Photos.tar', None)) == 80
+    with pytest.raises(ValueError, match="no split 'validation'"): create_dataset('', root/'val/Photos.tar')
+
+
+@pytest.mark.parametrize('name, error, message', [
+    ('cifar10', ValueError, 'is not known'), ('hfd/x', ValueError, "'hfd/x' is not known"),
+    ('torch/voc', ValueError, 'there are image_folder'), ('tfd/cifar10', ValueError, "'tfd/cifar10' is not known")])
+def test_unknown_names_are_errors(samples, name, error, message):
+    with pytest.raises(error, match=message): create_dataset(name, samples, 'val')
+
+
+def test_every_name_of_timm_is_known():
+    assert set(timm_factory._TORCH_BASIC_DS) <= set(dataset_factory._TORCH)

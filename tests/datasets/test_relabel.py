@@ -1,0 +1,116 @@
+"Labels of any data set: found without decoding, renamed, merged and dropped."
+import json
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tables import CLASSES, label_frame, write_photos
+from torch.utils.data import ConcatDataset, DataLoader, Subset
+from torchvision.datasets.vision import VisionDataset
+
+from timmdata import ImageDataset, LabelMap, create_loader, relabel
+from timmdata.datasets.relabel import classes_of, targets_of
+from timmdata.datasets.wrappers import fingerprint
+from timmdata.readers.class_map import ClassMapError, check_class_map
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope='module')
+def photos(tmp_path_factory): return write_photos(tmp_path_factory.mktemp('photos'))
+
+
+@pytest.fixture
+def frame(): return label_frame()
+
+
+class Listed(VisionDataset):
+    "As torchvision's data sets are: images in memory, `targets`, `classes`."
+    def __init__(self, targets, classes, name='targets'):
+        super().__init__('.')
+        setattr(self, name, targets)
+        self.classes, self.read = classes, 0
+
+    def __len__(self): return 6
+
+    def __getitem__(self, index):
+        self.read += 1
+        return Image.new('RGB', (8, 8), (index, 0, 0)), [0, 1, 2, 0, 1, 2][index]
+
+
+@pytest.mark.parametrize('targets, name', [([0, 1, 2, 0, 1, 2], 'targets'), (torch.tensor([0, 1, 2, 0, 1, 2]), 'targets'),
+                                           (np.array([0, 1, 2, 0, 1, 2]), 'labels'), ([0, 1, 2, 0, 1, 2], '_labels')])
+def test_torchvisions_data_sets(targets, name):
+    source = Listed(targets, ['aeroplane', 'car', 'train'], name)
+    made = relabel(source, {'aeroplane': 'airplane', 'car': 'automobile', 'frog': 'frog'}, {'automobile': 1, 'airplane': 0, 'frog': 6})
+    assert not source.read and made.label_report.unused == ['frog'] and made.label_report.num_kept == 4
+    seen = [(image.getpixel((0, 0))[0], target) for image, target in (made[k] for k in range(len(made)))]
+    assert seen == [(0, 0), (1, 1), (3, 0), (4, 1)]
+    assert torch.cat([targets for _, targets in create_loader(made, 8, 2, device='cpu')]).tolist() == [0, 1, 0, 1]
+    assert [target for _, target in DataLoader(made, None)] == [0, 1, 0, 1]
+
+
+def test_relabelling_composes(photos, frame):
+    "Twice, of a subset, of a concatenation: as by hand."
+    dataset = ImageDataset(photos, split=None, table=frame, fields=['age'])
+    once = relabel(dataset, LabelMap({'ant': 'insect', 'bee': 'insect'}, other='keep'))
+    twice = relabel(Subset(once, range(2, 20)), {'insect': 'animal', 'cat': 'animal'})
+    joined = relabel(ConcatDataset([once, Subset(once, [0, 2])]), {'insect': 'i', 'class 10': None, 'cat': 'c'})
+    assert [age for _, _, age in twice] == [k for k in range(2, 20) if k % 5 < 3] and set(targets_of(twice)) == {0}
+    assert type(twice) is ImageDataset and dataset.class_to_idx == {name: k for k, name in enumerate(CLASSES)}
+    assert [joined[k][2] for k in range(len(joined))] == [k for k in range(20) if k % 5 < 3] + [0, 2]
+    assert classes_of(joined) == {'c': 0, 'i': 1} and len({fingerprint(d) for d in (dataset, once, twice, joined)}) == 4
+
+
+def test_the_map_is_part_of_a_checkpoint(photos, frame):
+    "A state of a loader with other classes is refused."
+    def loader(label_map):
+        return create_loader(relabel(ImageDataset(photos, split=None, table=frame), label_map), 8, 4, seed=0, device='cpu')
+    state = loader({'ant': 'insect', 'cat': 'pet'}).state_dict()
+    loader({'ant': 'insect', 'cat': 'pet'}).load_state_dict(state)
+    with pytest.raises(ValueError, match='dataset was'): loader({'ant': 'insect', 'cat': 'animal'}).load_state_dict(state)
+
+
+def test_evaluation_with_other_classes_is_refused(photos, frame):
+    train = ImageDataset(photos, table=frame)
+    val = ImageDataset(photos, split='val', table=frame[frame.target != 'bee'])   # numbered without bee
+    with pytest.raises(ClassMapError, match=r'3 another index \(cat: 1, was 2, .*; 1 missing \(bee\)'):
+        create_loader(val, 8, 4, class_to_idx=train.class_to_idx)
+    right = ImageDataset(photos, split='val', table=frame[frame.target != 'bee'], class_map=train.class_to_idx)
+    assert len(create_loader(right, 8, 4, class_to_idx=train.class_to_idx)) == 1
+    with pytest.raises(ClassMapError): classes_of(ConcatDataset([train, val]))
+    check_class_map(right.class_to_idx, json.loads(json.dumps(train.class_to_idx)))
+
+
+def test_nothing_is_decoded(photos, frame):
+    with patch.object(Image, 'open', side_effect=AssertionError('an image is opened')):
+        dataset = ImageDataset(photos, split=None, table=frame)
+        assert len(relabel(Subset(dataset, range(15)), {'ant': 'x'})) == 3
+
+
+class Plain(torch.utils.data.Dataset):
+    "A data set that says its classes and targets, as torchvision's do."
+    def __init__(self, targets, classes=('cat', 'dog', 'truck'), target_transform=None):
+        self.targets, self.classes, self.target_transform = targets, classes, target_transform
+    def __len__(self): return len(self.targets)
+    def __getitem__(self, index): return None, self.targets[index]
+
+
+def test_samples_without_a_label_are_dropped():
+    "As in torchvision's STL10('train+unlabeled')."
+    made = relabel(Plain(np.array([0, 1, 2, -1, -1])), {'cat': 'cat', 'truck': 'lorry'})
+    assert [made[k][1] for k in range(len(made))] == [0, 1] and made.label_report.num_kept == len(made) == 2
+    assert ('(no label)', None, 2) in made.label_report.rows
+
+
+def test_targets_that_have_several_columns():
+    several = np.array([[1, 0, 1], [0, 1, 0]])
+    for targets in (several, several.astype(bool), torch.tensor(several)):
+        made = relabel(Plain(targets), {'cat': 'cat', 'dog': 'dog', 'truck': 'lorry'})
+        assert [made[k][1].tolist() for k in range(2)] == [[1, 0, 1], [0, 1, 0]]
+    details = torch.tensor([[2, 70, 5], [0, 71, 9]])   # as torchvision's QMNIST, whose target_transform takes the first
+    assert targets_of(Plain(details, target_transform=lambda target: int(target[0]))).tolist() == [2, 0]
+    with pytest.raises(ValueError, match='give class indexes'): targets_of(Plain(details))
+    with pytest.raises(ValueError, match='no class has the index 3 of 1 samples'): relabel(Plain([0, 3]), {'cat': 'cat'})

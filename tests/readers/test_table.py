@@ -1,0 +1,161 @@
+"Tables of labels, against pandas and pyarrow; faults that people make."
+import pickle
+import warnings
+
+import pandas
+import polars
+import pyarrow
+import pytest
+import torch
+from tables import CLASSES, label_frame, write_photos
+
+from timmdata import ImageDataset, create_loader
+from timmdata.readers.sample_table import LabelLists
+from timmdata.readers.table import ReaderTable, TableError
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope='module')
+def photos(tmp_path_factory): return write_photos(tmp_path_factory.mktemp('photos'))
+
+
+@pytest.fixture
+def frame(): return label_frame()
+
+
+def number(sample): return sample[0].getpixel((0, 0))[0] // 10
+
+
+@pytest.mark.parametrize('kind', ['csv', 'tsv', 'jsonl', 'ndjson', 'parquet', 'pandas', 'polars', 'pyarrow', 'categorical'])
+def test_every_kind_of_table_gives_the_same_samples(photos, frame, kind, tmp_path):
+    frame = frame.drop(columns='box')
+    source = tmp_path/f'labels.{kind}'
+    if kind in ('csv', 'tsv'): frame.to_csv(source, index=False, sep='\t' if kind == 'tsv' else ',')
+    elif kind in ('jsonl', 'ndjson'): frame.to_json(source, orient='records', lines=True)
+    elif kind == 'parquet': frame.to_parquet(source)
+    elif kind == 'categorical': source = frame.astype({'target': 'category', 'split': 'category'})
+    else: source = dict(pandas=frame, polars=polars.DataFrame(frame.to_dict('records')), pyarrow=pyarrow.table(frame))[kind]
+    dataset = ImageDataset(photos, table=source, weight_key='weight', fields=['age', 'note'])
+    expected = frame[frame.split == 'train']
+    assert dataset.class_to_idx == {name: k for k, name in enumerate(CLASSES)} and len(dataset) == len(expected)
+    for sample, row in zip(dataset, expected.itertuples(), strict=True):
+        assert sample[1:] == (CLASSES.index(row.target), row.weight, row.age, row.note) and number(sample) == row.age
+    assert len(ImageDataset(photos, split='validation', table=source)) == 5
+    assert len(ImageDataset(photos, split=None, table=source)) == 20
+
+
+def test_table_beside_its_photographs(photos, frame, tmp_path):
+    "A file's paths are relative to its folder; absolute paths are taken as they are."
+    frame.drop(columns='box').to_csv(photos/'labels.csv', index=False)
+    assert number(ImageDataset(photos/'labels.csv')[4]) == 5
+    frame.assign(path=[str(photos/path) for path in frame.path]).drop(columns='box').to_csv(tmp_path/'away.csv', index=False)
+    away = ImageDataset(tmp_path/'away.csv', split='val')
+    assert number(away[0]) == 3 and away.filename(0, absolute=True) == str(photos/'3.png')
+
+
+@pytest.mark.parametrize('workers', ['threads', 'processes'])
+def test_fields_reach_the_batch(photos, frame, workers):
+    dataset = ImageDataset(photos, table=frame, split=None, weight_key='weight', fields=['age', 'note', 'box'])
+    loader = create_loader(dataset, 8, 6, num_workers=2, workers=workers, device='cpu')
+    batches = list(loader)
+    assert torch.cat([batch[1] for batch in batches]).tolist() == [k % 5 for k in range(20)]
+    assert torch.cat([batch[2] for batch in batches]).tolist() == [k / 4 for k in range(20)]
+    assert torch.cat([batch[3] for batch in batches]).tolist() == list(range(20))
+    assert batches[0][4] == [f'note {k}' for k in range(6)] and batches[0][5].tolist() == [[k, 1.5] for k in range(6)]
+    assert workers in repr(loader)
+
+
+def test_tables_travel_to_spawned_workers(photos, frame):
+    dataset = ImageDataset(photos, table=frame, fields=['box'])
+    loader = create_loader(dataset, 8, 5, num_workers=1, workers='processes', multiprocessing_context='spawn', device='cpu')
+    assert torch.cat([boxes for *_, boxes in loader])[:, 0].tolist() == [k for k in range(20) if k % 4 != 3]
+    assert pickle.loads(pickle.dumps(dataset))[0][1:] == dataset[0][1:]
+
+
+def test_targets_of_all_kinds(photos, frame):
+    def of(**columns): return ImageDataset(photos, split=None, table=frame.assign(**columns))
+    assert [t for _, t in of(target=range(20))] == list(range(20))
+    numbers = of(target=[k / 2 for k in range(20)])
+    assert [t for _, t in numbers] == [k / 2 for k in range(20)] and numbers.class_to_idx == {}
+    assert next(iter(create_loader(numbers, 8, 4, device='cpu')))[1].dtype == torch.float32
+    several = of(target=[['bee', 'ant'] if k % 2 else [] for k in range(20)])
+    images, targets = next(iter(create_loader(several, 8, 4, device='cpu')))
+    assert targets.tolist() == [[0, 0], [1, 1]] * 2 and targets.dtype == torch.float32
+    unlabelled = ImageDataset(photos, split=None, table=frame[['path']], target_key=None)
+    assert {t for _, t in unlabelled} == {-1} and unlabelled.class_to_idx == {}
+
+
+@pytest.mark.parametrize('texts, expected', [
+    (['007', '7'], {'007': 0, '7': 1}), (['1e', '2'], {'1e': 0, '2': 1}), (['nan', '1'], {'1': 0, 'nan': 1}),
+    (['NA', 'null'], {'NA': 0, 'null': 1}), (['3', '5'], {'3': 3, '5': 5}), (['-1', '0'], {'0': 0}),
+    (['True', 'False'], {'False': 0, 'True': 1}),
+    (['0.5', '1'], {}), (['"a, b"', 'c'], {'a, b': 0, 'c': 1})])
+def test_names_in_a_csv_stay_names(photos, texts, expected, tmp_path):
+    "pandas reads 007 as 7 and NA as nothing; a class name is text unless all of them are numbers in plain form."
+    (tmp_path/'labels.csv').write_text('path,target\n' + ''.join(f'{k}.png,{text}\n' for k, text in enumerate(texts)))
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        assert ReaderTable(tmp_path/'labels.csv', photos, on_problem='drop').class_to_idx == expected
+
+
+def test_all_faults_are_told_together(photos, frame):
+    "One error with the count and the first examples of each kind; all rows in `problems`."
+    bad = pandas.concat([frame, frame.iloc[[0]], frame.iloc[[1]].assign(target='cat'), frame.iloc[[2]].assign(path='gone.png'),
+                         frame.iloc[[2]].assign(path='away.png', target='frog'), frame.iloc[[2]].assign(path=None)], ignore_index=True)
+    class_map = {name: k for k, name in enumerate(CLASSES)}
+    with pytest.raises(TableError) as caught: ReaderTable(bad, photos, class_map=class_map)
+    text = str(caught.value)
+    for part in ('6 of 25 rows', '2 × missing file: row 23 (gone.png), row 24 (away.png)', '1 × path that was there before: row 21 (0.png)',
+                 "2 × path with several targets: row 2 (1.png), row 22 (1.png)", "row 24 ('frog')", 'no path: row 25', "on_problem='drop'"):
+        assert part in text
+    assert sorted(caught.value.problems) == [1, 20, 21, 22, 23, 24]
+    assert pickle.loads(pickle.dumps(caught.value)).problems == caught.value.problems
+    with pytest.warns(UserWarning, match='left out'): reader = ReaderTable(bad, photos, None, class_map, on_problem='drop')
+    assert reader.samples.path(0) == '0.png' and '1.png' not in reader.filenames() and len(reader) == 19
+
+
+def test_weights_that_are_no_numbers_are_told(photos, frame):
+    wrong = frame.assign(w=['x', *['1'] * (len(frame) - 1)])
+    with pytest.raises(TableError, match='20 × weight that is no number of 0 or more: row 1 .x.'):
+        ReaderTable(wrong, photos, weight_key='w')
+
+
+def test_a_path_in_two_splits_is_found(photos, frame):
+    "The photograph would be validated on that was trained on."
+    leaking = pandas.concat([frame, frame.iloc[[0]].assign(split='val')], ignore_index=True)
+    with pytest.raises(TableError, match='1 × path that was there before: row 21'): ReaderTable(leaking, photos)
+
+
+@pytest.mark.parametrize('wrong, message', [
+    (dict(input_key='file'), "no column 'file'.*input_key="), (dict(target_key='label'), "no column 'label'.*target_key="),
+    (dict(split_key='fold'), "no column 'fold'.*split_key="), (dict(fields=['colour']), "no column 'colour'.*fields="),
+    (dict(weight_key='w'), "no column 'w'.*weight_key="), (dict(split='test'), "no split 'test' in .*; there is: train, val"),
+    (dict(on_problem='skip'), 'allowed are raise, drop'), (dict(class_map={}), 'at least one class name')])
+def test_wrong_settings(photos, frame, wrong, message):
+    with pytest.raises(ValueError, match=message): ReaderTable(frame, photos, **wrong)
+
+
+def test_empty_and_damaged_tables(photos, tmp_path):
+    (tmp_path/'only.csv').write_text('path,target\n')
+    with pytest.raises(ValueError, match='no row that can be used'): ReaderTable(tmp_path/'only.csv', photos)
+    for name in ('nothing.csv', 'nothing.parquet', 'nothing.jsonl'):
+        (tmp_path/name).write_bytes(b'')
+        with pytest.raises(ValueError): ReaderTable(tmp_path/name, photos)
+    (tmp_path/'text.parquet').write_bytes(b'this is no table')
+    with pytest.raises(ValueError): ReaderTable(tmp_path/'text.parquet', photos)
+    with pytest.raises(FileNotFoundError, match='there is no table'): ImageDataset(tmp_path/'missing.csv')
+
+
+def test_a_large_table_is_read_without_looking_at_every_file(photos):
+    "100,000 rows, files not checked: arrays, not objects."
+    table = pyarrow.table({'path': [f'n{k % 1000}/{k}.jpg' for k in range(100_000)], 'target': [k % 1000 for k in range(100_000)]})
+    reader = ReaderTable(table, photos, check_files=False)
+    assert len(reader.class_to_idx) == 1000 and reader.samples.nbytes < 4_000_000 and reader.samples[99_999] == ('n999/99999.jpg', 999)
+
+
+def test_label_lists_behave_like_a_list():
+    lists = LabelLists.from_lists([[1], [], [0, 2]], 3)
+    assert len(lists) == 3 and lists[-1].tolist() == [1, 0, 1] and lists[1].tolist() == [0, 0, 0]
+    with pytest.raises(IndexError): lists[3]
+    assert pickle.loads(pickle.dumps(lists))[0].tolist() == [0, 1, 0]
