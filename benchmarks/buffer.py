@@ -11,21 +11,20 @@ steady    steps of half a batch's time, and no pauses: preprocessing is too slow
 hand-over the time that the loop itself spends for a batch that waits already, with uint8 batches of 64 images.
 
 Idle is the time in which the trainer waits for a batch, from the times at which it asked and got it, without the first cycle. Rounds are
-interleaved, medians are printed: tables for the README, and literals for the guide `buffer`. Run it on an otherwise idle machine.
+interleaved, medians are printed as tables for the README, and go to results/buffer.json for the guide `buffer`. Run it on an otherwise idle machine.
 """
 import argparse
 import statistics
 import time
-from pprint import pformat
 
 import torch
+from results import write_results
 
-from timmdata.bench import spread
 from timmdata.buffer.status import fill_levels
 from timmdata.core.demo_data import get_samples
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.machine import describe_machine, format_machine
+from timmdata.profile import describe_machine, format_machine, spread
 
 BATCH, STEP, SPARE = 8, 0.6, 1.1   # images; a step and, with its share of the pauses, a step ÷ the time of making a batch
 EXPENSIVE = dict(backend='pillow', interpolation='bicubic', color_jitter_mode='exact', gaussian_blur_prob=0.5)
@@ -145,21 +144,18 @@ def hand_over(rounds: int, num: int = 24, size: int = 64) -> tuple[dict, float]:
 def ms(pairs: list) -> list: return [(round(1000 * a), round(1000 * b)) for a, b in pairs]
 
 
-def literals(machine: dict, made_s: float, burst: dict, kinds: dict, handed: dict, a: argparse.Namespace) -> str:
-    "What the guide reads. Times in ms; of the recorded runs, three bursts."
-    recorded = {'machine': machine, 'made_ms': round(1000 * made_s, 1), 'step_ms': round(1000 * burst['step_s'], 1),
-                'pause_ms': round(1000 * burst['pause_s']), 'burst': a.burst,
-                'idle': {capacity: round(share, 3) for capacity, share in burst['idle'].items()},
-                'steady': {kind: tuple(round(v, 2) for v in values) for kind, values in kinds.items()},
-                'hand_over_ms': {kind: round(value, 2) for kind, value in handed.items()}}
-    text = f'recorded = {pformat(recorded, width=100, sort_dicts=False, compact=True)}\n'
-    for is_buffered, (events, levels) in sorted(burst['runs'].items()):
-        name, last = ('with_buffer' if is_buffered else 'without_buffer'), events[:3 * a.burst][-1][1]
-        text += f'{name} = {pformat(ms(events[:3 * a.burst]), width=100, compact=True)}\n'
-        if levels:
-            shown = [(round(1000 * t), n) for t, n in levels if t <= last + burst['pause_s']]
-            text += f'fill = {pformat(shown[::3], width=100, compact=True)}\n'
-    return text
+def write(made_s: float, burst: dict, kinds: dict, handed: dict, a: argparse.Namespace):
+    "Write what the guide reads. Times in ms; of the recorded runs, three bursts."
+    runs = {}
+    for is_buffered, (events, levels) in burst['runs'].items():
+        runs['with_buffer' if is_buffered else 'without_buffer'] = ms(events[:3 * a.burst])
+        last = events[:3 * a.burst][-1][1] + burst['pause_s']
+        if levels: runs['fill'] = [(round(1000 * t), n) for t, n in levels if t <= last][::3]
+    settings = dict(num_workers=a.workers, batch_size=BATCH, rounds=a.rounds, burst=a.burst)
+    write_results('buffer', settings, made_ms=round(1000 * made_s, 1), step_ms=round(1000 * burst['step_s'], 1),
+                  pause_ms=round(1000 * burst['pause_s']), idle={str(n): round(share, 3) for n, share in burst['idle'].items()},
+                  steady={kind: dict(idle=round(idle, 2), speed=round(speed, 2)) for kind, (idle, speed) in kinds.items()},
+                  hand_over_ms={kind: round(value, 2) for kind, value in handed.items()}, **runs)
 
 
 def tables(machine: dict, made_s: float, burst: dict, kinds: dict, handed: dict, megabytes: float, a: argparse.Namespace) -> str:
@@ -192,10 +188,8 @@ def main():
     burst = bursts(dataset, a.workers, capacities, a.rounds, a.cycles, a.burst, made_s)
     kinds = steady(dataset, a.workers, a.rounds, a.steady, made_s)
     handed, megabytes = hand_over(a.rounds)
-    found = describe_machine()
-    machine = {name: found[name] for name in ('date', 'machine', 'cores', 'python', 'torch', 'timmdata')}
-    print(literals(machine, made_s, burst, kinds, handed, a))
-    print(tables(machine, made_s, burst, kinds, handed, megabytes, a))
+    write(made_s, burst, kinds, handed, a)
+    print(tables(describe_machine(), made_s, burst, kinds, handed, megabytes, a))
 
 
 if __name__ == '__main__': main()

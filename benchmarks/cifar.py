@@ -5,24 +5,26 @@
 DIR holds class folders of images of 32 × 32 pixels, such as CIFAR-10's, or train/ with them. All loaders do the same: a crop of 32
 after padding by 4, flip, normalise, to the device. Those of images in memory hold them as torchvision's CIFAR10 does, as one uint8
 array. Rounds are interleaved, after one that starts the workers and fills the cache; a turn is as many epochs as fill `--seconds`. The
-speed of a loader is divided by that of the first one in the same round; medians are printed, as a literal for the page `cifar10`. CPU
-time is that of the whole process tree. Run it on an otherwise idle machine.
+speed of a loader is divided by that of the first one in the same round; medians go to results/cifar.json,
+which the guide `cifar10` plots. CPU time is that of the whole process tree. Run it on an otherwise idle machine.
 """
 import argparse
 import statistics
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
+from results import write_results
 from side_by_side import take_turns
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms import v2
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.machine import cpu_seconds, describe_machine
+from timmdata.profile import cpu_seconds
 from timmdata.readers.folder import find_splits
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)   # of CIFAR-10's training pixels
@@ -91,6 +93,7 @@ def main():
     parser.add_argument('--batch-size', type=int, default=128)
     parser.add_argument('--device', default='cpu')
     parser.add_argument('--seconds', type=float, default=1., help='of each loader in each round')
+    parser.add_argument('--out', type=Path, help='folder of cifar.json, in place of benchmarks/results')
     a = parser.parse_args()
     device = torch.device(a.device)
     loaders = make_loaders(a.data, device, a.batch_size, a.workers)
@@ -98,13 +101,10 @@ def main():
     first, found = next(iter(turns.values())), {}
     for name, column in turns.items():
         ratio = statistics.median(turn[0] / base[0] for turn, base in zip(column, first))
-        found[name] = round(ratio, 2), round(statistics.median(turn[1] for turn in column), 3)
-    machine = describe_machine()
-    keep = {name: machine[name] for name in ('date', 'machine', 'cores', 'gpu', 'python', 'torch', 'torchvision') if name in machine}
-    print(f'machine = {keep!r}\nspeeds = {{   # images/s ÷ those of the first, CPU-ms an image; {device.type}, {a.workers} workers, '
-          f'batches of {a.batch_size}')
-    for name, numbers in found.items(): print(f'    {name!r}: {numbers!r},')
-    print('}')
+        found[name] = dict(speed=round(ratio, 2), cpu_ms=round(statistics.median(turn[1] for turn in column), 3))
+    settings = dict(device=device.type, num_workers=a.workers, batch_size=a.batch_size, rounds=a.rounds)
+    write_results('cifar', settings, a.out, results=found)
+    for name, numbers in found.items(): print(name, numbers)
     for loader in list(loaders.values())[2:]: loader.loader.close()
 
 

@@ -12,6 +12,7 @@ import argparse
 import multiprocessing
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,11 +21,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 from torchvision.transforms import v2
 
-from timmdata.bench import spread
 from timmdata.core.demo_data import get_samples
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.doctor import race
 from timmdata.loader import create_loader
+from timmdata.profile import compare_speeds, run_pass, spread
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT/'tests/support'))
@@ -117,7 +117,7 @@ def main():
     parser.add_argument('--step-size', type=int, default=96, help='edge of the images that the step sees, in pixels')
     a = parser.parse_args()
     loaders = rungs(a.images, a.workers)
-    trials = race({name: (loader, 0.) for name, loader in loaders.items()}, a.rounds)
+    trials = compare_speeds({name: partial(run_pass, loader) for name, loader in loaders.items()}, a.rounds)
     images = Stamped(spread(ImageDataset(get_samples(), transform=crop_to(SIZE)), BATCH * a.batches))
     torch.set_num_threads(1)   # the other cores are the workers'
     step, recorded = trainer(a.step_size), {}

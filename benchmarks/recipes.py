@@ -1,4 +1,5 @@
 """Published recipes through this library beside timm 1.0.31: images a second and CPU time an image, interleaved.
+The medians go to results/recipes.json, which the guide `recipes` plots.
 
     python benchmarks/recipes.py DIR [--rounds 5] [--workers 2] [--batch-size 64] [--only NAME …]
 
@@ -10,6 +11,7 @@ from functools import partial
 
 import timm.data
 import torch
+from results import write_results
 from side_by_side import epoch, print_head, print_row, versions
 from timm.data import auto_augment as timm_policies
 from timm.data.mixup import FastCollateMixup as TimmCollate
@@ -70,12 +72,15 @@ def main():
     print(versions('timmdata', 'timm', 'torch', 'torchvision', 'pillow'))
     print_head(f'recipe ({a.workers} workers, batches of {a.batch_size})')
     common = dict(batch_size=a.batch_size, num_workers=a.workers, device=torch.device('cpu'))
+    found = {}
     for name in a.only:
         views = max(1, settings_of(name)[0].get('num_aug_splits', 1))
         epochs = [partial(epoch, loader, len(loader) * a.batch_size * views)
                   for loader in make_loaders(name, a.data, a.repeats, common)]
-        print_row(f'{name}: {MORE[name][0]}' if name in MORE else name, *epochs, a.rounds)
+        speed, cpu_ms, timm_cpu_ms = print_row(f'{name}: {MORE[name][0]}' if name in MORE else name, *epochs, a.rounds)
+        found[name] = dict(speed=round(speed, 2), cpu_ms=round(cpu_ms, 2), timm_cpu_ms=round(timm_cpu_ms, 2))
         del epochs   # their workers end
+    write_results('recipes', dict(num_workers=a.workers, batch_size=a.batch_size, rounds=a.rounds), results=found)
 
 
 if __name__ == '__main__': main()

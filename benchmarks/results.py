@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from timmdata.machine import describe_machine
+from timmdata.profile import describe_machine
 
 RESULTS = Path(__file__).resolve().parent/'results'
 
@@ -23,3 +23,12 @@ def write_results(
     record = {'machine': describe_machine(), 'settings': settings, **numbers}
     text = json.dumps(record, indent=1, ensure_ascii=False)
     (folder/f'{name}.json').write_text(text + '\n', encoding='utf-8')
+
+
+def rounded(
+    value: Any,   # a number, or lists and dicts of them
+) -> Any:
+    "Round to four significant digits; more of them are noise."
+    if isinstance(value, float): return float(f'{value:.4g}')
+    if isinstance(value, dict): return {name: rounded(v) for name, v in value.items()}
+    return [rounded(v) for v in value] if isinstance(value, (list, tuple)) else value

@@ -3,19 +3,18 @@
     python benchmarks/workers.py DIR [--rounds 7] [--workers 1,2,4] [--images 418]
 
 DIR holds class folders. Rounds are interleaved, one epoch of each loader a round, after one that starts the workers. All numbers are
-images per second ÷ those of one thread with the same pipeline in the same round; medians are printed, as a literal for the page
-`workers`. Run it on an otherwise idle machine.
+images per second ÷ those of one thread with the same pipeline in the same round; medians go to results/workers.json,
+which the page `workers/threads` plots. Run it on an otherwise idle machine.
 """
 import argparse
-import statistics
+from functools import partial
 
 import torch
+from results import write_results
 
-from timmdata.bench import spread
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.doctor import race
 from timmdata.loader import create_loader
-from timmdata.machine import describe_machine
+from timmdata.profile import compare_speeds, run_pass, spread
 
 
 class PurePython:
@@ -41,19 +40,16 @@ def main():
     pipelines = {'the pipeline of this library': dict(is_training=True, color_jitter=None, seed=0),
                  'a transform in Python': dict(transform=PurePython(), seed=0)}
     for pipeline, settings in pipelines.items():
-        entries = {(kind, number): (create_loader(samples, 224, 32, num_workers=number, workers=kind, device='cpu', **settings), 0.)
-                   for number in numbers for kind in ('threads', 'processes')}
-        trials = {trial.name: trial for trial in race(entries, a.rounds)}
+        loaders = {(kind, number): create_loader(samples, 224, 32, num_workers=number, workers=kind, device='cpu', **settings)
+                   for number in numbers for kind in ('threads', 'processes')}   # the first is what the others are compared with
+        runs = {name: partial(run_pass, loader) for name, loader in loaders.items()}
+        trials = {trial.name: trial for trial in compare_speeds(runs, a.rounds)}
         found[pipeline] = {kind: [round(trials[kind, number].speedup, 2) for number in numbers]
                            for kind in ('threads', 'processes')}
-        for loader, _ in entries.values(): loader.loader.close()
-    machine = describe_machine()
-    keep = {name: machine[name] for name in ('date', 'machine', 'cores', 'python', 'torch')}
-    print(f'numbers = {numbers}\nmachine = {keep!r}')
-    print('speedups = {')
-    for pipeline, kinds in found.items(): print(f'    {pipeline!r}: {kinds!r},')
-    print('}')
-    assert statistics.median(trials['threads', numbers[0]][1:4]) == 1   # the loader that others are compared with
+        for loader in loaders.values(): loader.loader.close()
+    settings = dict(num_images=a.images, batch_size=32, input_size=224, rounds=a.rounds)
+    write_results('workers', settings, numbers=numbers, speedups=found)
+    for pipeline, kinds in found.items(): print(pipeline, kinds)
 
 
 if __name__ == '__main__': main()

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['demo', 'show', 'bench', 'doctor', 'status', 'drop', 'main']
 
-# %% ../nbs/60_cli.ipynb #2ba03c6e
+# %% ../nbs/60_cli.ipynb #68c371e0
 import argparse
 import sys
 import time
@@ -19,14 +19,14 @@ from fastcore.meta import delegates
 from fastcore.script import Param
 from tqdm import tqdm
 
-from .bench import bench_loader, format_result, plot_results
 from .buffer.status import buffer_status, drop_reader, format_status, plot_levels, remove_buffer
 from .buffer.store import BatchStore
 from .core.demo_data import get_samples
 from .datasets.image_dataset import ImageDataset
-from .doctor import diagnose, format_diagnosis
 from .loader import create_loader
-from .machine import installed_version
+from timmdata.profile import (
+    bench_loader, diagnose, format_diagnosis, format_result, installed_version, plot_results,
+)
 from .visualize import notebook_figure, show_batch, show_images
 
 # %% ../nbs/60_cli.ipynb #7529b378

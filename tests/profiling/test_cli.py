@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from timmdata.cli import main
-from timmdata.machine import installed_version
+from timmdata.profile import installed_version
 
 
 @pytest.mark.parametrize('words', [['--help'], ['bench', '--help'], ['doctor', '--help'], ['buffer', 'status', '--help']])

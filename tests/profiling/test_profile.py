@@ -3,17 +3,27 @@ import json
 import subprocess
 import sys
 import time
-from functools import partial
 
 import pytest
 import torch
 
-from timmdata.bench import BenchResult, bench_loader
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.doctor import Diagnosis, Trial, diagnose, find_limit
-from timmdata.machine import cpu_seconds, memory_bytes, process_tree
-from timmdata.stages import StageClock
+from timmdata.loader import create_loader
+from timmdata.profile import (
+    BenchResult,
+    Diagnosis,
+    Trial,
+    bench_loader,
+    cpu_seconds,
+    diagnose,
+    find_bottleneck,
+    leave_out,
+    measure_stages,
+    memory_bytes,
+    process_tree,
+)
+from timmdata.samplers.epoch import SampleKey
 
 TINY = '--input-size 64 --batch-size 16 --images 32 --rounds 1 --device cpu'.split()
 pytestmark = pytest.mark.timeout(60)
@@ -29,7 +39,7 @@ def test_bench_writes_json_and_a_plot(samples, tmp_path, capsys, options):
     result = BenchResult.from_json(numbers.read_text(encoding='utf-8'))
     assert json.loads(result.to_json()) == json.loads(numbers.read_text(encoding='utf-8'))
     names = [stage.name for stage in result.stages]
-    assert {'read', 'decode', 'crop, resize', 'collate', 'normalise'} <= set(names)
+    assert {'read', 'decode', 'crop, resize', 'collate', 'normalize'} <= set(names)
     assert ('augment' in names) == ('eval' not in options)   # without jitter, flips are left
     assert ('hand over' in names) == (process_tree() is not None)
     assert sum(result.shares().values()) == pytest.approx(1) and result.loader.images_per_s > 0
@@ -45,9 +55,9 @@ def test_doctor_writes_json(samples, tmp_path, capsys):
     record = json.loads(numbers.read_text(encoding='utf-8'))
     said = capsys.readouterr().out
     assert said.splitlines()[0] == record['verdict']
-    assert {'reading', 'decoding', 'resizing', 'the device half'} <= set(record['shares'])
-    assert record['noise'] > 0 and record['limit'] in ('', *record['shares'])
-    assert any(trial['name'] == "workers='processes'" for trial in record['changed'])
+    assert {'read', 'decode', 'crop, resize', 'batch transform'} <= set(record['shares'])
+    assert record['noise'] > 0 and record['bottleneck'] in ('', *record['shares'])
+    assert any(trial['name'] == "workers='processes'" for trial in record['suggestions'])
 
 
 @pytest.mark.parametrize('command', ['bench', 'doctor'])
@@ -87,7 +97,7 @@ def test_cpu_of_ended_children_is_kept():
 
 
 def test_without_proc_numbers_are_missing(samples, monkeypatch, capsys):
-    for module in ('machine', 'stages'): monkeypatch.setattr(f'timmdata.{module}.process_tree', lambda: None)
+    monkeypatch.setattr('timmdata.profile.process_tree', lambda: None)
     assert main(['bench', str(samples), *TINY, '--num-workers', '0', '--epochs', '1']) == 0
     said = capsys.readouterr().out
     assert 'CPU time not known on this system' in said and 'memory not known' in said and 'hand over' not in said
@@ -105,21 +115,40 @@ def test_a_slow_transform_is_found(samples):
     stages = {s.name: s for s in bench_loader(ImageDataset(samples), 64, 16, epochs=1, rounds=1, **tiny).stages}
     assert stages['transform'].wall_ms > 3 > stages['transform'].cpu_ms
     found = diagnose(ImageDataset(samples), 64, 16, rounds=1, **tiny)
-    assert isinstance(found, Diagnosis) and found.limit == 'the transform'
-    assert list(found.shares)[:2] == ['the dataset', 'the transform']
+    assert isinstance(found, Diagnosis) and found.bottleneck == 'transform'
+    assert list(found.shares)[:2] == ['dataset', 'transform']
 
 
-def test_stage_times_are_exclusive(monkeypatch):
-    now = iter(range(100))
-    monkeypatch.setattr(time, 'thread_time', partial(next, now))
-    monkeypatch.setattr(time, 'perf_counter', lambda: 0.)
-    clock = StageClock()
-    with clock.stage('a'), clock.stage('b'): pass
-    with clock.stage('b'): pass
-    assert clock.cpu == {'a': 2, 'b': 2}   # a: 0–1 and 2–3; b: 1–2 and 4–5
+SETTINGS = [dict(color_jitter=None), dict(auto_augment='rand-m9-mstd0.5'), dict(backend='pillow'), dict(num_aug_splits=2),
+            dict(train_crop_mode='rkrr'), dict(dct_scaling=True)]
+
+
+@pytest.mark.parametrize('settings', SETTINGS, ids=lambda settings: ','.join(settings))
+def test_what_is_left_out_does_not_change_pixels(samples, settings):
+    loader = create_loader(ImageDataset(samples), 64, 8, is_training=True, seed=1, num_workers=0, device='cpu', **settings)
+    builder, key = loader.loader.builder, SampleKey(7, 0)
+    expected = builder.allocate(1)
+    builder.load(key, expected)
+    for until in ('read', 'decode'):
+        row = builder.allocate(1).zero_()
+        builder_without = leave_out(builder, until, [key])
+        for _ in range(2): builder_without.load(key, row)
+        assert torch.equal(row, expected)
+    assert [stage.name for stage in measure_stages(loader, 8, 1)][:4] == ['read', 'decode', 'crop, resize', 'collate']
+
+
+@pytest.mark.parametrize('workers', ['threads', 'processes'])
+def test_workers_take_what_is_left_out(samples, workers):
+    loader = create_loader(ImageDataset(samples), 64, 8, seed=1, num_workers=2, workers=workers, device='cpu').loader
+    expected = [host.batch[0].clone() for host in loader.host_batches()]
+    loader.close()
+    loader.builder = leave_out(loader.builder, 'decode', list(loader.sampler.keys(0)))
+    loader.set_epoch(0)
+    assert all(torch.equal(a, host.batch[0]) for a, host in zip(expected, loader.host_batches(), strict=True))
+    loader.close()
 
 
 @pytest.mark.parametrize('low, noise, limit', [(1.8, 0.1, 'x'), (0.9, 0.1, ''), (1.8, 2., '')])
 def test_a_limit_is_above_the_noise_in_every_round(low, noise, limit):
     trials = {'x': Trial('x', 2., low, 2.2, 100.), 'y': Trial('y', 0.5, 0.4, 0.6, 100.)}
-    assert find_limit(trials, {'x': '', 'y': 'x'}, noise) == (limit, {'x': 0.5, 'y': 0.})
+    assert find_bottleneck(trials, {'x': '', 'y': 'x'}, noise) == (limit, {'x': 0.5, 'y': 0.})
