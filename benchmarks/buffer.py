@@ -10,8 +10,9 @@ bursts    `--burst` steps of 0.6 of a batch's time, then a pause, such as an eva
 steady    steps of half a batch's time, and no pauses: preprocessing is too slow; once with `repeats=2`, which is echo.
 hand-over the time that the loop itself spends for a batch that waits already, with uint8 batches of 64 images.
 
-Idle is the time in which the trainer waits for a batch, from the times at which it asked and got it, without the first cycle. Rounds are
-interleaved, medians are printed as tables for the README, and go to results/buffer.json for the guide `buffer`. Run it on an otherwise idle machine.
+Idle is the time in which the trainer waits for a batch, from the times at which it asked and got it, without the first cycle. Rounds
+are interleaved; medians are printed as tables for the README, and go to results/buffer.json for the guide `buffer`. Run it on an
+otherwise idle machine.
 """
 import argparse
 import statistics
