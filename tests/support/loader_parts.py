@@ -152,9 +152,14 @@ def run_rank(rank: int, init_file: str, out: str, cases: list):
 
 def children() -> list:
     "Live child processes, without those that serve all: Python's resource tracker and fork server, `program`'s, a browser."
-    found = [p for p in psutil.Process().children(recursive=True) if is_alive(p)]
     servers = ('resource_tracker', 'forkserver', 'import loader_parts', 'chrom', 'playwright')
-    return [p for p in found if not any(word in ' '.join(p.cmdline()) for word in servers)]
+    return [p for p in psutil.Process().children(recursive=True) if is_alive(p) and not any(word in command(p) for word in servers)]
+
+
+def command(process: psutil.Process) -> str:
+    "The command line of a process; nothing if it has ended meanwhile."
+    try: return ' '.join(process.cmdline())
+    except psutil.NoSuchProcess: return ''
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -58,7 +58,7 @@ no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 @pytest.fixture(autouse=True)
 def small_batches_use_the_slots(monkeypatch):
     "Batches below 64 kB are pickled as they are; those of the tests are small, and shall go through shared memory."
-    monkeypatch.setattr(shared_memory, '_LARGE', 256)
+    monkeypatch.setattr(shared_memory, 'LARGE', 256)
 
 
 NUM, BATCH = 22, 4   # samples and batch size of `training`: five full batches, and two samples that are dropped
@@ -559,7 +559,7 @@ def test_worker_that_cannot_be_replaced_is_an_error(monkeypatch):
     with pytest.raises(RuntimeError, match='could not be replaced: OSError: no more processes'):
         for k, _ in enumerate(loader):
             if k == 1:
-                monkeypatch.setattr(processes, '_Worker', fail)
+                monkeypatch.setattr(processes, 'WorkerProcess', fail)
                 children()[0].kill()
     with pytest.raises(OSError, match='no more processes'): next(iter(loader))
 
@@ -707,11 +707,11 @@ def test_slots_come_back(dataset):
     loader = training(dataset, use_prefetcher=False, device=None, **PROCESSES)
     next(iter(loader))
     slots = loader._workers._slots
-    wait_until(lambda: len(slots._free) == 7, 'not all slots are free', 3)   # 2 workers, 2 batches ahead of each, 3 more
+    wait_until(lambda: slots.num_free == 7, 'not all slots are free', 3)   # 2 workers, 2 batches ahead of each, 3 more
     for _ in range(4): next(iter(loader))
     kept = list(loader)
     del kept
-    wait_until(lambda: len(slots._free) == 7, 'slots are lost', 3)
+    wait_until(lambda: slots.num_free == 7, 'slots are lost', 3)
 
 
 @BOTH
@@ -724,8 +724,10 @@ def test_files_and_shared_memory_are_stable_over_many_loaders(settings):
             assert sum(len(targets) for _, targets in loader) == 8
             if k % 3: next(iter(loader))
             del loader
-        if k == 1: before = process.num_fds(), shared(), process.num_threads()
-    assert (process.num_fds(), shared()) == before[:2]
+        if k == 1:
+            wait_until(lambda: not workers(), 'workers are left')
+            before = process.num_fds(), shared(), process.num_threads()
+    wait_until(lambda: (process.num_fds(), shared()) == before[:2], 'files or memory are left')   # the last ones end by themselves
     wait_until(lambda: process.num_threads() <= before[2], 'threads are left')   # a thread that was joined ends a moment later
 
 

@@ -27,7 +27,7 @@ from .source import batches_from, copy_loader, numbering_of, start_producer, wai
 from .store import BatchBufferError, BatchStore, DamagedBatch, check_unused, join, positions
 from ..core.memory_pool import end_with, watch
 from ..samplers.epoch import Numbering
-from ..workers.shared_memory import pack, raise_first
+from ..workers.shared_memory import pack, raise_portable
 from ..loaders.side_stream import map_tensors
 
 # %% ../../nbs/buffer/30_client.ipynb #64735948
@@ -237,7 +237,7 @@ class _Asking(_Waiting):
                 slot = self.store.numbers().get(number)
                 if slot is not None: return slot, -1
                 continue
-            if what == 'error': raise_first({number: value})
+            if what == 'error': raise_portable(value)
             if what == 'end': raise BatchBufferError(
                 f'epoch {self.numbering.place(number)[0]} is wanted, but the producer of the buffer in '
                 f'{self.directory} was asked for num_epochs={self.numbering.place(value)[0]}')

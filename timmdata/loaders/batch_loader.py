@@ -22,7 +22,7 @@ from ..workers.processes import ProcessPool
 from ..samplers.epoch import EpochSampler, SampleKey
 from .side_stream import map_tensors
 from ..workers.autotune import available_cores, choose_num_workers, choose_workers
-from ..workers.base import InlinePool
+from ..workers.base import InlinePool, WorkerSettings
 from ..workers.threads import ThreadPool, check_threads
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #6e1e8dc6
@@ -53,8 +53,8 @@ class _Setup(MixingSwitch):
         self.num_workers, self.workers, self.why = num_workers, workers, ''
         self.prefetch_factor, self.persistent_workers, self.timeout = prefetch_factor or 2, persistent_workers, timeout
         self.pin, self.pin_batches = pin, pin_batches
-        self._process_settings = dict(num_threads=threads_per_worker, multiprocessing_context=multiprocessing_context,
-                                      init=init)
+        self._process_settings = dict(threads_per_worker=threads_per_worker, worker_init_fn=init,
+                                      multiprocessing_context=multiprocessing_context)
         self.settings, self.adopts_seed, self.schedule = settings or {}, adopts_seed, schedule
         self.cache_device, self._cache = cache_device, None
         self._workers, self._progress, self._fingerprint = None, None, None
@@ -120,13 +120,14 @@ class _Workers(_Batches):
         if self.num_workers == 'auto': self.num_workers, self.why = choose_num_workers(self.builder, keys, self.workers)
         if not self.num_workers: return InlinePool(self.builder)
         self.workers = choose_workers(self.workers, self.builder, self.num_workers)
-        is_shared = self.workers == 'threads' or self._process_settings['num_threads'] > 1
+        is_shared = self.workers == 'threads' or self._process_settings['threads_per_worker'] > 1
         if is_shared and keys: check_threads(self.builder, keys[0])
         if self.workers == 'processes':
-            ahead = self.num_workers * self.prefetch_factor
             sizes = self.schedule.batch_sizes if self.schedule else [self.batch_size]
             room = max(self.builder.batch_bytes(size, bucket) for bucket, size in enumerate(sizes))
-            return ProcessPool(self.builder, self.num_workers, room, ahead + 3, pin=self.pin, **self._process_settings)
+            return ProcessPool(self.builder, WorkerSettings(
+                self.num_workers, 'processes', prefetch_factor=self.prefetch_factor, pin_memory=self.pin,
+                **self._process_settings), room)
         return ThreadPool(self.builder, self.num_workers, self.pin)
 
     def close(self):

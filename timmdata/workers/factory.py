@@ -15,7 +15,7 @@ from .base import InlinePool, WorkerPool, WorkerSettings
 from .processes import ProcessPool
 from .threads import ThreadPool, check_threads
 
-# %% ../../nbs/workers/50_factory.ipynb #a7d243f2
+# %% ../../nbs/workers/50_factory.ipynb #c126658a
 def create_pool(
     builder: BatchBuilder,   # makes the batches
     settings: WorkerSettings,   # who does the work
@@ -28,6 +28,4 @@ def create_pool(
     if keys and (settings.workers == 'threads' or settings.threads_per_worker > 1): check_threads(builder, keys[0])
     if settings.workers == 'threads': return ThreadPool(builder, settings.num_workers, settings.pin_memory)
     slot_bytes = max((builder.batch_bytes(size, bucket) for bucket, size in enumerate(batch_sizes)), default=0)
-    return ProcessPool(builder, settings.num_workers, slot_bytes, settings.num_ahead + 3, pin=settings.pin_memory,
-                       num_threads=settings.threads_per_worker, multiprocessing_context=settings.context,
-                       init=settings.worker_init_fn)
+    return ProcessPool(builder, settings, slot_bytes)
