@@ -107,7 +107,7 @@ class Task:
             return self._result
         finally: self._result = self._error = None   # an error's traceback holds this frame, which holds the task
 
-# %% ../../nbs/workers/00_base.ipynb #833ce5a3
+# %% ../../nbs/workers/00_base.ipynb #634489d7
 class RowMemory:
     "Allocates the rows of batches, in memory that is used again when the consumer has dropped the batch."
 
@@ -116,7 +116,6 @@ class RowMemory:
         pin_memory: bool = False,   # page-locked, for a CUDA device
     ):
         self.builder, self.pin_memory = builder, pin_memory
-        self._sizes = {}   # number of samples and size bucket → bytes
         self._pool, self._pool_bytes = None, 0
 
     def allocate(self,
@@ -124,12 +123,9 @@ class RowMemory:
     ) -> torch.Tensor | None:   # uint8 (N, C, H, W), all views; None if the builder uses no rows
         "Allocate the rows of one batch."
         num, bucket = len(keys), keys[0].bucket
-        if (num, bucket) not in self._sizes:
-            rows = self.builder.allocate(num, None, bucket)
-            self._sizes[num, bucket] = 0 if rows is None else rows.numel()
-        size = self._sizes[num, bucket]
-        if not size: return None
-        if size > self._pool_bytes: self._grow(size)
+        num_bytes = self.builder.row_bytes(num, bucket)
+        if not num_bytes: return None
+        if num_bytes > self._pool_bytes: self._grow(num_bytes)
         return self.builder.allocate(num, self._pool.acquire(), bucket)
 
     def _grow(self, num_bytes: int):
@@ -243,7 +239,7 @@ class Lifetime:
         _join(self.threads, seconds)
         _threads.difference_update(self.threads)   # waited for long enough
 
-# %% ../../nbs/workers/00_base.ipynb #7c905c6e
+# %% ../../nbs/workers/00_base.ipynb #4a8b91bc
 def _check_whole(name: str, value: Any, least: int):
     if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
         raise ValueError(f'{name}={value!r}: give a whole number, {least} or more')
@@ -273,7 +269,8 @@ class WorkerSettings:
         names = multiprocessing.get_all_start_methods()
         if not (self.multiprocessing_context is None or self.multiprocessing_context in names
                 or isinstance(self.multiprocessing_context, BaseContext)):
-            raise ValueError(f'multiprocessing_context={self.multiprocessing_context!r}: allowed are {", ".join(names)}')
+            allowed = ', '.join(names)
+            raise ValueError(f'multiprocessing_context={self.multiprocessing_context!r}: allowed are {allowed}')
         if self.worker_init_fn is not None and not callable(self.worker_init_fn):
             raise TypeError(f'worker_init_fn={self.worker_init_fn!r}: give a function of the number of a worker')
 

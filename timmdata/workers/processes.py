@@ -31,7 +31,7 @@ from .base import InlinePool, Lifetime, Task, WorkerSettings
 from .shared_memory import SharedMemory, SlotPool, pack, portable_error, raise_portable, unpack
 from .threads import ThreadPool
 
-# %% ../../nbs/workers/30_processes.ipynb #5fcb0998
+# %% ../../nbs/workers/30_processes.ipynb #9499912f
 @dataclass
 class WorkerSpec:
     "What all worker processes of a pool are given."
@@ -40,7 +40,7 @@ class WorkerSpec:
     num_workers: int = 1   # processes
     num_threads: int = 1   # in each process
     worker_init_fn: Callable[[int], None] | None = None   # called with the worker's number in each process
-    status: SharedMemory = field(init=False)   # of each thread of each process: index of the sample that it loads, or -1
+    status: SharedMemory = field(init=False)   # for each thread of each process: the index that it loads, or -1
 
     def __post_init__(self): self.status = SharedMemory(8 * self.num_workers * (self.num_threads + 1))
 
@@ -118,7 +118,7 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
         answer = _make(order, spec, inline if order.is_careful else threads, report)
         pipe.send_bytes(order.number.to_bytes(8, 'little') + answer)
 
-# %% ../../nbs/workers/30_processes.ipynb #5dcd744a
+# %% ../../nbs/workers/30_processes.ipynb #d31e220f
 @dataclass
 class Assignment:
     "A task in the hands of a worker process, and what its workers have died of."
@@ -147,7 +147,8 @@ class WorkerProcess:
         self.tasks: dict[int, Assignment] = {}
         self._indexes = spec.indexes(number).fill_(-1)
         self.pipe, there = context.Pipe()
-        self.process = context.Process(target=_serve, args=(there, spec, number), name=f'timmdata-worker-{number}', daemon=True)
+        name, arguments = f'timmdata-worker-{number}', (there, spec, number)
+        self.process = context.Process(target=_serve, args=arguments, name=name, daemon=True)
         _processes.add(self.process)
         self.process.start()
         there.close()
@@ -202,7 +203,7 @@ def _forget_processes():
 
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget_processes)
 
-# %% ../../nbs/workers/30_processes.ipynb #739b6d28
+# %% ../../nbs/workers/30_processes.ipynb #e60aaaff
 class Supervisor:
     "Starts worker processes, gives them tasks, listens to them, replaces those that die, and ends them."
 
@@ -292,8 +293,9 @@ class Supervisor:
             for assignment in worker.tasks.values(): another.send(assignment, self._refused)
 
     def _no_start(self, worker: WorkerProcess) -> str:
-        advice = ": with spawned workers, the dataset and functions must be importable, and the script needs if __name__ == '__main__'"
-        return f'{worker.death} before it was ready' + (advice if self.context.get_start_method() != 'fork' else '')
+        advice = (": with spawned workers, the dataset and functions must be importable, and the script needs "
+                  "if __name__ == '__main__'")
+        return f'{worker.death} before it was ready' + ('' if self.context.get_start_method() == 'fork' else advice)
 
     def _blame(self, worker: WorkerProcess) -> str:
         "Note what a worker died of, and tell it."
@@ -302,7 +304,7 @@ class Supervisor:
         made = next(iter(worker.tasks.values()), None)
         if made is None: return 'while it had no task'
         guilty = suspects & made.suspects
-        self._refused.update({index: f'{worker.death} while loading this sample, for the second time' for index in guilty})
+        for index in guilty: self._refused[index] = f'{worker.death} while loading this sample, for the second time'
         made.suspects, made.is_careful = suspects, True
         made.deaths = 0 if guilty else made.deaths + 1
         if made.deaths > 3: self._give_up(worker, made)
@@ -323,7 +325,7 @@ class Supervisor:
         for worker in self._workers: worker.end(deadline)
         for end in (self._wake, self._woken): end.close()
 
-# %% ../../nbs/workers/30_processes.ipynb #b0767ad5
+# %% ../../nbs/workers/30_processes.ipynb #0adb2155
 class ProcessPool:
     "Makes batches in processes; for many cores, and for transforms that hold Python's lock or draw globally."
 
@@ -337,7 +339,8 @@ class ProcessPool:
             "a daemonic process cannot start worker processes: give workers='threads' or num_workers=0")
         settings = replace(settings, workers='processes')
         self.builder, self._slots = builder, SlotPool(settings.num_ahead + 3, slot_bytes, max_lent)
-        spec = WorkerSpec(builder, self._slots, settings.num_workers, settings.threads_per_worker, settings.worker_init_fn)
+        spec = WorkerSpec(
+            builder, self._slots, settings.num_workers, settings.threads_per_worker, settings.worker_init_fn)
         self._supervisor = Supervisor(spec, settings.context)
         self._lifetime = Lifetime(self, self._supervisor.stop, [self._supervisor.thread])
         if settings.pin_memory: self._slots.pin()

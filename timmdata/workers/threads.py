@@ -53,9 +53,9 @@ def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: weakref.WeakSet):
         task.finish(error=RuntimeError('the workers are closed'))
     for _ in range(num_threads): todo.put(None)
 
-# %% ../../nbs/workers/10_threads.ipynb #a169e068
+# %% ../../nbs/workers/10_threads.ipynb #7ae76e3e
 class ThreadPool:
-    "Makes batches in threads of this process; for transforms that release Python's lock and draw from no global generator."
+    "Makes batches in threads of this process; for transforms that release Python's lock and draw nothing globally."
 
     def __init__(self,
         builder: BatchBuilder,   # does the work; its datasets and functions are called by several threads
@@ -101,7 +101,7 @@ class ThreadPool:
         "End the threads."
         self._lifetime.close(2)
 
-# %% ../../nbs/workers/10_threads.ipynb #7982ae8a
+# %% ../../nbs/workers/10_threads.ipynb #341861cf
 def _global_states() -> dict[str, Any]:
     "Copies of the states of the global generators, comparable."
     name, *numpy = np.random.get_state()
