@@ -203,7 +203,7 @@ def _forget_processes():
 
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget_processes)
 
-# %% ../../nbs/workers/30_processes.ipynb #e60aaaff
+# %% ../../nbs/workers/30_processes.ipynb #8e76fcb5
 class Supervisor:
     "Starts worker processes, gives them tasks, listens to them, replaces those that die, and ends them."
 
@@ -284,7 +284,9 @@ class Supervisor:
         while worker.pipe.poll() and self._receive(worker): pass
         worker.process.join(5)
         failed_starts = 0 if worker.is_ready else worker.failed_starts + 1
-        if failed_starts > 3 or failed_starts and worker.process.exitcode >= 0: return self.stop(self._no_start(worker))
+        if failed_starts > 3 or failed_starts and worker.process.exitcode >= 0:
+            self.stop(self._no_start(worker))
+            return
         self.warnings.append(f'{worker.death} {self._blame(worker)}; another takes its place')
         another = WorkerProcess(self.spec, self.context, worker.number, failed_starts)
         with self.lock:
