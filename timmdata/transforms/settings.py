@@ -5,14 +5,13 @@
 # %% auto #0
 __all__ = ['check_choice', 'AugmentSettings']
 
-# %% ../../nbs/transforms/65_settings.ipynb #4dabdf6d
+# %% ../../nbs/transforms/65_settings.ipynb #ef7a99a0
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ..core.constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN
-from .augmix import create_augmix
 from .auto_augment import ThreeAugment, create_policy
 from .geometry import check_range, str_to_interp_mode
 from .policy import Policy
@@ -44,7 +43,7 @@ def _color_jitter_factors(factors: float | Sequence[float] | None) -> tuple[floa
         raise ValueError(f'color_jitter: the hue shift is {factors[3]}, at most 0.5 is allowed')
     return factors
 
-# %% ../../nbs/transforms/65_settings.ipynb #810ba10c
+# %% ../../nbs/transforms/65_settings.ipynb #34677359
 # train_crop_mode → scale and ratio where none are given: timm 1.0.31, timm/data/transforms_factory.py
 _TRAIN_CROPS = {'rrc': ((0.08, 1.), (3 / 4, 4 / 3)), 'rkrc': ((0.8, 1.), (0.9, 1 / 0.9)),
                 'rkrr': ((0.8, 1.), (0.9, 1 / 0.9)), 'rc': ((1., 1.), (1., 1.))}
@@ -149,5 +148,4 @@ class AugmentSettings:
         if not isinstance(self.auto_augment, str): raise TypeError(
             f'auto_augment is a {type(self.auto_augment).__name__}: give a string such as "rand-m9-mstd0.5", or a '
             '`Policy`; transforms of other libraries go to transform=')
-        create = create_augmix if self.auto_augment.startswith('augmix') else create_policy
-        return create(self.auto_augment, self.input_size, self.mean, self.interpolation)
+        return create_policy(self.auto_augment, self.input_size, self.mean, self.interpolation)

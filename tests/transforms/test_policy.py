@@ -1,0 +1,198 @@
+"Operations and their chance beside timm 1.0.31 and Pillow: the same pixels and the same draws."
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFilter, ImageOps
+from shared_data import shared_data
+from timm.data import auto_augment as timm_aa
+from timm_policies import FILL, HPARAMS, NAMES, Recorder, assert_same, timm_apply, timm_args
+
+from timmdata.core.rng import KeyedRandom
+from timmdata.transforms.policy import OPERATIONS, AugmentOp, DrawnOp, Policy, apply_ops
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_table_has_timms_operations():
+    assert sorted(OPERATIONS) == NAMES
+
+
+@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('sign', [1, -1])
+def test_values_and_pixels_are_timms(photos, monkeypatch, name, sign):
+    monkeypatch.setattr(timm_aa, '_randomly_negate', lambda value: sign * value)
+    for magnitude in (*range(11), 0.37, 4.51, 8.99):
+        args = timm_args(name, magnitude, dict(HPARAMS))
+        drawn = AugmentOp(name, 1., magnitude, HPARAMS).at(magnitude, sign)
+        expected = (max(1, args[0]),) if 'Posterize' in name else args
+        if name == 'GaussianBlurRand': expected = args = [2. * args[0]]   # of which timm draws the radius
+        assert (() if drawn.value is None else (drawn.value,)) == tuple(expected)
+        for photo in photos: assert_same(apply_ops(photo, [drawn]), timm_apply(name, photo, args), (drawn, photo.size))
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_bilinear_pixels_are_timms(photos, name):
+    how = Image.Resampling.BILINEAR
+    for magnitude, sign in itertools.product((1, 5, 9.3), (1, -1)):
+        drawn = AugmentOp(name, 1., hparams=HPARAMS | dict(interpolation='bilinear')).at(magnitude, sign)
+        args = [] if drawn.value is None else [drawn.value]
+        assert_same(apply_ops(photos[1], [drawn]), timm_apply(name, photos[1], args, interpolation=how), drawn)
+
+
+def test_timm_cannot_keep_0_bits(photos):
+    for name, magnitude in (('Posterize', 2), ('PosterizeIncreasing', 10)):
+        op = timm_aa.AugmentOp(name, prob=1., magnitude=magnitude, hparams=dict(HPARAMS))
+        with pytest.raises(ValueError, match='bits must be'): op(photos[0])
+        ours = AugmentOp(name, 1., magnitude).draw()
+        assert ours.value == 1
+        assert_same(apply_ops(photos[0], [ours]), ImageOps.posterize(photos[0], 1))
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_photographs_of_imagenet(name):
+    paths = sorted(shared_data('imagenet-200').rglob('*.JPEG'))[::40]
+    for k, path in enumerate(paths):
+        with Image.open(path) as image: photo = image.convert('RGB').resize((224, 224 - 13 * k))
+        for magnitude in (3, 9):
+            drawn = AugmentOp(name, 1., hparams=HPARAMS).at(magnitude, (-1) ** k)
+            args = [] if drawn.value is None else [drawn.value]
+            assert_same(apply_ops(photo, [drawn]), timm_apply(name, photo, args), (path.name, drawn))
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_grey_images(photos, name):
+    grey = photos[1].convert('L')
+    for magnitude in (0, 4, 10):
+        drawn = AugmentOp(name, 1., hparams=HPARAMS | dict(img_mean=(116,))).at(magnitude)
+        args = [] if drawn.value is None else [drawn.value]
+        assert_same(apply_ops(grey, [drawn]), timm_apply(name, grey, args, fill=(116,)), drawn)
+
+
+def test_fill_fits_the_mode(photos):
+    colour = DrawnOp('TranslateX', 500., 'bilinear', (30, 60, 90))   # nothing of the image is left
+    assert apply_ops(photos[0].convert('L'), [colour]).getextrema() == (60, 60)
+    assert apply_ops(photos[0], [colour._replace(fill=(7,))]).getextrema() == ((7, 7),) * 3
+
+
+def test_other_modes_are_refused(photos):
+    for mode in ('RGBA', 'CMYK', 'P', '1', 'F'):
+        with pytest.raises(ValueError, match=f'got {mode}'): apply_ops(photos[0].convert(mode), [DrawnOp('Invert')])
+        assert apply_ops(photos[0].convert(mode), []).mode == mode
+
+
+def test_images_are_not_modified(photos):
+    for name in NAMES:
+        photo = photos[0].copy()
+        AugmentOp(name, 1., 8)(photo)
+        assert photo.tobytes() == photos[0].tobytes(), name
+
+
+SIZES = [(1, 1), (1, 9), (9, 1), (2, 3), (3, 2), (7, 5), (64, 65), (129, 33), (2000, 12), (12, 2000)]
+
+
+@pytest.mark.parametrize('size', SIZES, ids=str)
+@pytest.mark.parametrize('interpolation', ['nearest', 'bilinear', 'bicubic'])
+def test_moved_pixels_are_pillows(size, interpolation):
+    rng = random.Random(str(size))
+    noise = Image.frombytes('RGB', size, np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8).tobytes())
+    resample = Image.Resampling[interpolation.upper()]
+    moves = [0., 0.5, -0.5, 1., -1., 0.72, 1e-17, -1e-17, 1 - 1e-16, 3., 2.25, 1e6, -1e6, math.pi, *size]
+    moves += [rng.uniform(-1.2, 1.2) * size[0] for _ in range(10)]
+    slopes = [0., 0.3, -0.3, 0.27, 1., -1., 0.5, 1 / 3, 2 / 7, *(rng.uniform(-1, 1) for _ in range(10))]
+    values = [(name, v) for name in ('TranslateX', 'TranslateY') for v in moves]
+    values += [(name, v) for name in ('ShearX', 'ShearY') for v in slopes]
+    for name, value in values:
+        matrix = dict(TranslateX=(1, 0, value, 0, 1, 0), TranslateY=(1, 0, 0, 0, 1, value),
+                      ShearX=(1, value, 0, 0, 1, 0), ShearY=(1, 0, 0, value, 1, 0))[name]
+        for image, fill in ((noise, FILL), (noise.convert('L'), (99,))):
+            expected = image.transform(size, Image.Transform.AFFINE, matrix, resample, fillcolor=fill)
+            assert_same(apply_ops(image, [DrawnOp(name, value, interpolation, fill)]), expected, (name, value))
+
+
+def test_rows_are_moved_here_and_not_by_pillow(photos, monkeypatch):
+    "The short cut is taken, and left to Pillow where the shift of a row is not one whole number."
+    calls = []
+    pillows = Image.Image.transform
+    monkeypatch.setattr(Image.Image, 'transform', lambda *args, **how: calls.append(args) or pillows(*args, **how))
+    def is_moved_here(name, value):
+        calls.clear()
+        apply_ops(photos[0], [DrawnOp(name, value, 'bicubic', FILL)])
+        return not calls
+    for name, value in (('ShearX', 0.17), ('ShearY', -0.3), ('TranslateX', 30.7), ('TranslateY', -12.)):
+        assert is_moved_here(name, value)
+    assert not is_moved_here('TranslateX', 1e6) and not is_moved_here('Rotate', 5.)
+
+
+@pytest.mark.parametrize('size', [*SIZES[:8], (200, 150)], ids=str)
+def test_smoothing_and_levels_are_pillows(size):
+    rng = np.random.default_rng(1)
+    for low, high in ((0, 256), (17, 201), (255, 256), (0, 1), (100, 102)):
+        rgb = Image.frombytes('RGB', size, rng.integers(low, high, (*size, 3), np.uint8).tobytes())
+        for image in (rgb, rgb.convert('L')):
+            smooth = Image.blend(image.filter(ImageFilter.SMOOTH), image, 0.)
+            assert_same(apply_ops(image, [DrawnOp('Sharpness', 0.)]), smooth)
+            for name, pillows in (('AutoContrast', ImageOps.autocontrast), ('Equalize', ImageOps.equalize)):
+                assert_same(apply_ops(image, [DrawnOp(name)]), pillows(image), (low, high))
+            for factor in (0., 0.1, 0.7, 1., 1.9):
+                assert_same(apply_ops(image, [DrawnOp('Contrast', factor)]), timm_aa.contrast(image, factor), factor)
+
+
+@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('settings', [
+    dict(), dict(magnitude_std=0.5), dict(magnitude_std=float('inf')), dict(magnitude_std=3., magnitude_max=20),
+    dict(interpolation=Image.Resampling.BILINEAR),
+], ids=str)
+def test_python_generator_gives_timms_draws(name, settings):
+    hparams = dict(translate_const=57, img_mean=FILL) | settings
+    for prob, magnitude in ((1., 9), (0.5, 3)):
+        recorder = Recorder()
+        timms = recorder.watch(timm_aa.AugmentOp(name, prob, magnitude, dict(hparams)))
+        ours = AugmentOp(name, prob, magnitude, hparams)
+        for seed in range(15):
+            random.seed(seed)
+            recorder.drawn.clear()
+            timms(None)
+            state = random.getstate()
+            random.seed(seed)
+            drawn = ours.draw()
+            assert recorder.drawn == ([] if drawn is None else [drawn])
+            assert random.getstate() == state   # as many numbers were taken
+
+
+def test_every_operation_survives_any_magnitude(photos):
+    "mmax lets magnitudes grow beyond 10."
+    for name in NAMES:
+        for magnitude in (11, 15, 20, 30, 100):
+            for sign in (1, -1):
+                image = apply_ops(photos[0], [AugmentOp(name, hparams=HPARAMS).at(magnitude, sign)])
+                assert image.size == photos[0].size
+
+
+# policies of the user's
+
+class Half(Policy):
+    def draw(self, rng=random): return tuple(DrawnOp('Invert') for _ in range(rng.randrange(2)))
+
+
+class Free:
+    "Has the two verbs, and no base."
+    def draw(self, rng=random): return rng.random()
+    def apply(self, image, drawn): return Image.blend(image, Image.new(image.mode, image.size), drawn)
+    def __call__(self, image): return self.apply(image, self.draw())
+
+
+def test_policies_of_the_user(photos):
+    for policy in (Half(), Free()):
+        assert isinstance(policy, Policy)
+        drawn = [policy.draw(KeyedRandom(0, 0, k)) for k in range(20)]
+        assert len(set(drawn)) > 1 and policy.apply(photos[0], drawn[0]).size == policy(photos[0]).size
+    assert repr(Half()) == 'Half()'
+    for other in (photos[0], len, AugmentOp('Invert'), 'rand-m9'): assert not isinstance(other, Policy)
+
+
+def test_a_policy_without_draw_is_refused():
+    class Empty(Policy): pass
+    with pytest.raises(TypeError, match='draw'): Empty()
