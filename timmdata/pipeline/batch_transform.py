@@ -23,7 +23,7 @@ from ..samplers.epoch import SampleKey
 from ..transforms.mixup import MixParams, Mixup
 from ..transforms.random_erasing import RandomErasing
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #17c4a060
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #df2eec86
 _GRAY = np.array([0.299, 0.587, 0.114])   # of red, green, blue: ITU-R 601-2, as Pillow and torchvision
 _YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])   # NTSC
 _RGB = np.linalg.inv(_YIQ)
@@ -39,8 +39,8 @@ def _rotation(angle: float) -> np.ndarray:
 def color_matrices(
     color: Sequence[tuple[str, float]],   # (operation, factor), in order
     channels: int = 3,   # 1 or 3
-) -> tuple[np.ndarray, np.ndarray]:   # M and K (C, C), float64: the result is M·x + K·m for a pixel x and mean color m
-    "Compose color operations to one."
+) -> tuple[np.ndarray, np.ndarray]:   # M and K (C, C), float64
+    "Compose color operations to one: M·x + K·m for a pixel x and the image's mean color m."
     a, b, q = 1., 0., 0.   # factors of R and G in M, of G in K
     angle = 0.
     for name, factor in color:
@@ -75,7 +75,7 @@ def change_batch(
         x = y.clamp_(0, 255)
     return x.sub_(pair[0].view(-1, 1, 1)).div_(pair[1].view(-1, 1, 1))
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #2695a386
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #09d723ae
 class ImageKernel:
     "Normalize, and change the colors of, one image in channels-last memory, seen as lines (H, W·C)."
 
@@ -110,9 +110,9 @@ class ImageKernel:
             return
         m, k = color_matrices(color, self.channels)
         total = x.sum(0).double().view(-1, self.channels).sum(0).numpy()   # exact: whole numbers
-        bias = (k @ total) * (self.scale * self.channels / x.numel()) + self.offset
+        bias = torch.from_numpy((k @ total) * (self.scale * self.channels / x.numel()) + self.offset)
         self.diagonal.copy_(torch.from_numpy((self.scale[:, None] * m).T)[..., None])
-        torch.addmm(torch.from_numpy(bias).float().repeat(self.block), self.x_blocks, self.weight, out=self.y_blocks)
+        torch.addmm(bias.float().repeat(self.block), self.x_blocks, self.weight, out=self.y_blocks)
         torch.clamp(self.y, self.low, self.high, out=out)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7

@@ -18,7 +18,7 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from ..transforms.mixup import Mixup
 
-# %% ../../nbs/pipeline/20_collate.ipynb #d3c64218
+# %% ../../nbs/pipeline/20_collate.ipynb #3cdb29fe
 def _image_tensor(image: Any, position: int) -> torch.Tensor:
     "One image as a tensor (C, H, W), uint8 or floating."
     if isinstance(image, Image.Image): image = pil_to_tensor(image)
@@ -31,19 +31,25 @@ def _image_tensor(image: Any, position: int) -> torch.Tensor:
     return image
 
 
-def _stack(images: Sequence[torch.Tensor]) -> torch.Tensor:
-    "Images of one shape and dtype, each copied once into its row of the batch."
-    first = images[0]
-    for k, image in enumerate(images):
+def _stack_images(images: Sequence[Any]) -> tuple[torch.Tensor, int]:
+    "All images, and the number of views of each."
+    views = len(images[0]) if isinstance(images[0], (tuple, list)) else 1
+    if isinstance(images[0], (tuple, list)):
+        if any(not isinstance(image, (tuple, list)) or len(image) != views for image in images):
+            raise ValueError(f'sample 0 of the batch has {views} views of its image, others have not')
+        images = [image[view] for view in range(views) for image in images]
+    tensors = [_image_tensor(image, k) for k, image in enumerate(images)]
+    first = tensors[0]
+    for k, image in enumerate(tensors):
         if image.shape != first.shape or image.dtype != first.dtype:
             raise ValueError(f'image {k} of the batch is {image.dtype} {tuple(image.shape)}, '
                              f'image 0 is {first.dtype} {tuple(first.shape)}: a batch needs one shape and type; '
                              'resize them, or use a transform with a fixed size')
-    batch = torch.empty((len(images), *first.shape), dtype=first.dtype)   # contiguous, whatever the images' strides
-    for row, image in zip(batch, images): row.copy_(image)
-    return batch
+    batch = torch.empty((len(tensors), *first.shape), dtype=first.dtype)   # contiguous, whatever the strides
+    for row, image in zip(batch, tensors): row.copy_(image)
+    return batch, views
 
-# %% ../../nbs/pipeline/20_collate.ipynb #e15db5b5
+
 def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
     "Whole numbers to int64, numbers to float32, equal tensors to a stack; else the list itself."
     if all(isinstance(v, (Number, np.generic)) and np.ndim(v) == 0 for v in values):
@@ -60,55 +66,46 @@ def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
     if stacked.dtype == torch.float64: return stacked.float()
     return stacked.long() if stacked.ndim == 1 and not stacked.is_floating_point() else stacked
 
-# %% ../../nbs/pipeline/20_collate.ipynb #2ea6e40f
-def fast_collate(
-    batch: Sequence[Any],   # samples: (image, target, …) or dicts with 'image'; None for a skipped one
-    images: torch.Tensor | None = None,   # (N, C, H, W) that holds the present samples' images already
-) -> tuple | dict | None:   # (images, targets, …) or a dict of them; None if every sample was skipped
-    "Make a batch: images (N, C, H, W), uint8 or float as they come, class indexes int64. An image may be many views."
-    samples = [sample for sample in batch if sample is not None]
-    if not samples: return None
-    if all(isinstance(sample, Mapping) for sample in samples): return _collate_dicts(samples, images)
-    if not all(isinstance(sample, (tuple, list)) and len(sample) == len(samples[0]) > 1 for sample in samples):
-        raise TypeError('a sample must be (image, target, …) or a dict, the same for the whole batch; '
-                        f'got {", ".join(sorted({type(sample).__name__ for sample in samples}))}')
-    given, *fields = zip(*samples)
-    images, views = _collate_images(given) if images is None else (images, 1)
-    return images, *(_repeat(_stack_field(field), views) for field in fields)
-
-
-def _collate_dicts(samples: Sequence[Mapping], images: torch.Tensor | None) -> dict:
-    "A dict of the images' tensor and the other fields."
-    names = samples[0].keys()
-    if any(sample.keys() != names for sample in samples):
-        raise ValueError('the samples of a batch have different fields')
-    if 'image' not in names:
-        raise KeyError(f"a sample that is a dict needs the field 'image'; it has {', '.join(map(str, names))}")
-    fields = {name: [sample[name] for sample in samples] for name in names}
-    if images is None: images = _collate_images(fields['image'])[0]
-    return {name: images if name == 'image' else _stack_field(values) for name, values in fields.items()}
-
-
-def _collate_images(images: Sequence[Any]) -> tuple[torch.Tensor, int]:
-    "All images, and the number of views of each: first views first, so that `torch.split(batch, N)` takes them apart."
-    if not isinstance(images[0], (tuple, list)):
-        return _stack([_image_tensor(image, k) for k, image in enumerate(images)]), 1
-    views = len(images[0])
-    if any(not isinstance(image, (tuple, list)) or len(image) != views for image in images):
-        raise ValueError(f'sample 0 of the batch has {views} views of its image, others have not')
-    return _stack([_image_tensor(image[j], k) for j in range(views) for k, image in enumerate(images)]), views
-
 
 def _repeat(field: torch.Tensor | list, views: int) -> torch.Tensor | list:
     if views == 1: return field
     return field * views if isinstance(field, list) else field.repeat(views, *[1] * (field.ndim - 1))
 
-# %% ../../nbs/pipeline/20_collate.ipynb #48ea8e53
+
+def _columns(samples: Sequence[Any]) -> dict[Any, Sequence[Any]]:
+    "The values of each field, by its name or its place in the sample."
+    first = samples[0]
+    if all(isinstance(sample, Mapping) for sample in samples):
+        if any(sample.keys() != first.keys() for sample in samples):
+            raise ValueError('the samples of a batch have different fields')
+        if 'image' not in first:
+            raise KeyError(f"a sample that is a dict needs the field 'image'; it has {', '.join(map(str, first))}")
+        return {name: [sample[name] for sample in samples] for name in first}
+    if not all(isinstance(sample, (tuple, list)) and len(sample) == len(first) > 1 for sample in samples):
+        raise TypeError('a sample must be (image, target, …) or a dict, the same for the whole batch; '
+                        f'got {", ".join(sorted({type(sample).__name__ for sample in samples}))}')
+    return dict(enumerate(zip(*samples)))
+
+
+def fast_collate(
+    batch: Sequence[Any],   # samples: (image, target, …) or dicts with 'image'; None for a skipped one
+    images: torch.Tensor | None = None,   # (N, C, H, W) that holds the present samples' images already
+) -> tuple | dict | None:   # (images, targets, …) or a dict of them; None if every sample was skipped
+    "Make a batch: images (N, C, H, W), uint8 or float as they come; class indexes int64."
+    samples = [sample for sample in batch if sample is not None]
+    if not samples: return None
+    columns, is_dict = _columns(samples), isinstance(samples[0], Mapping)
+    given, views = columns.pop('image' if is_dict else 0), 1
+    if images is None: images, views = _stack_images(given)
+    fields = {name: _repeat(_stack_field(values), views) for name, values in columns.items()}
+    return {'image': images, **fields} if is_dict else (images, *fields.values())
+
+# %% ../../nbs/pipeline/20_collate.ipynb #8ed87a64
 class FastCollateMixup(Mixup):
     "Collate samples and mix them: uint8 images are rounded as timm does; samples are left as they are."
 
     def __call__(self,
-        batch: Sequence[Any],   # samples: (image, target, …) or dicts with 'image' and 'target'; None for a skipped one
+        batch: Sequence[Any],   # samples: (image, target, …) or dicts with 'image' and 'target'; None: skipped
         rng: random.Random | None = None,   # None: Python's global generator
     ) -> tuple | dict | None:   # as of `fast_collate`, with mixed images and soft targets
         "Collate, draw and apply."

@@ -30,14 +30,14 @@ from .sample_transform import SampleTransform, allocate_rows
 from ..samplers.epoch import SampleKey, view_keys
 from ..transforms.mixup import MixParams
 
-# %% ../../nbs/pipeline/40_fetch.ipynb #38e35663
+# %% ../../nbs/pipeline/40_fetch.ipynb #4866f550
 def _check_device(sample: Any):
     "Refuse tensors on another device in a worker process: no GPU can be used there, and none of its memory sent."
-    fields = sample.values() if isinstance(sample, dict) else sample if isinstance(sample, (tuple, list)) else (sample,)
-    for field in fields:
+    if isinstance(sample, dict): sample = list(sample.values())
+    for field in sample if isinstance(sample, (tuple, list)) else [sample]:
         if isinstance(field, torch.Tensor) and field.device.type != 'cpu': raise RuntimeError(
-            f'the dataset gave a tensor on {field.device} in a worker process: give CPU tensors, images or numbers; '
-            'the loader moves whole batches to the device')
+            f'the dataset gave a tensor on {field.device} in a worker process: give CPU tensors, images or '
+            'numbers; the loader moves whole batches to the device')
 
 
 def _explain(error: Exception, what: str):
@@ -53,11 +53,11 @@ def _explain(error: Exception, what: str):
 class SampleLoader:
     "Load one sample by its key: read, decode and crop it, into its rows of a batch."
     dataset: Dataset   # map-style
-    sample_transforms: Sequence[SampleTransform] = ()   # fill rows, one for each size bucket; none: `transform` makes the image
+    sample_transforms: Sequence[SampleTransform] = ()   # fill rows, one for each size bucket; none: `transform` works
     transform: Callable | None = None   # without sample transforms: called on the image; None: it stays as it is
     seed: int = 0   # of the run
     size: tuple[int, int] = (0, 0)   # without sample transforms: height, width that images are expected to have
-    finishes: bool = False   # flips and colors are done here as well, not left to the batch transform
+    applies_appearance: bool = False   # flips and colors are done here as well, not left to the batch transform
     keys_globals: bool = True   # the user's code draws from global generators, which are keyed to the sample
 
     @property
@@ -108,7 +108,8 @@ class SampleLoader:
         "Read one sample, with sample transforms; the dataset says what becomes of an unreadable file."
         base, index = unwrap(self.dataset, key.index)
         if gives_bytes(base):
-            settings = base.input_img_mode, base.exif_transpose, base.background, self.sample_transforms[0].decode.backend
+            backend = self.sample_transforms[0].decode.backend
+            settings = base.input_img_mode, base.exif_transpose, base.background, backend
             return base.load(index, lambda data: make(Pixels(data, *settings)), refuse)
         if refuse: raise RuntimeError(refuse)
         with self.global_numbers(key): sample = self.dataset[key.index]
@@ -131,12 +132,12 @@ class SampleLoader:
 
     def _here(self, key: SampleKey) -> AppearanceParams | None:
         "Flips and colors that are not left to the batch transform: a policy's steps come after the flips."
-        if self.finishes: return self.params.appearance_params(key, self.seed)
+        if self.applies_appearance: return self.params.appearance_params(key, self.seed)
         return self.params.appearance_params(key, self.seed)._replace(color=()) if self.params.policy else None
 
     def load(self,
         key: SampleKey,   # of the sample
-        rows: torch.Tensor | None = None,   # uint8 (V, C, H, W) to be filled, with sample transforms: one for each view
+        rows: torch.Tensor | None = None,   # uint8 (V, C, H, W) to be filled by sample transforms: one for each view
         refuse: str = '',   # as in `read`
     ) -> list[Any]:   # (row or image, target, …) or a dict for each view; none for a skipped sample
         "Load one sample; an error gets a note with its index and file."
@@ -166,7 +167,7 @@ class SampleLoader:
         "Give the image that the sample's pixels are made of, in full."
         with self.global_numbers(key): return as_pil_image(sample_image(self.dataset[key.index]))
 
-# %% ../../nbs/pipeline/40_fetch.ipynb #248b0610
+# %% ../../nbs/pipeline/40_fetch.ipynb #116d20c3
 class HostBatch(NamedTuple):
     "Hold what a worker made."
     batch: Any   # (images, target, …) or a dict
@@ -244,7 +245,8 @@ class BatchBuilder:
     ) -> int:
         "Count the bytes of memory that `allocate` takes; 0 if rows are not used."
         transforms = self.sample_loader.sample_transforms
-        return num * self.num_splits * self.channels * math.prod(transforms[bucket].params.size) if transforms else 0
+        if not transforms: return 0
+        return num * self.num_splits * self.channels * math.prod(transforms[bucket].params.size)
 
     def batch_bytes(self,
         batch_size: int,   # samples

@@ -15,7 +15,7 @@ from ..samplers.epoch import SampleKey
 from ..transforms.geometry import RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio
 from ..transforms.settings import AugmentSettings
 
-# %% ../../nbs/pipeline/00_params.ipynb #cc050d8d
+# %% ../../nbs/pipeline/00_params.ipynb #2188a194
 class SampleParams(NamedTuple):
     "Say what a worker does to one image."
     crop: tuple[int, int, int, int]   # top, left, height, width; pixels of the image
@@ -27,7 +27,7 @@ class SampleParams(NamedTuple):
 
 
 class AppearanceParams(NamedTuple):
-    "Say what is done to the result, on the device. (With a policy, the worker flips: a policy's steps come after it.)"
+    "Say what is done to the result, on the device. (With a policy, the worker flips: its steps come after.)"
     hflip: bool = False   # left becomes right
     vflip: bool = False   # top becomes bottom
     color: tuple[tuple[str, float], ...] = ()   # (operation, factor), in order
@@ -90,7 +90,7 @@ class RandomCrop:
         seen = max(top, 0), max(left, 0), bottom - max(top, 0), right - max(left, 0)
         return seen, (min(top, 0), min(left, 0))
 
-# %% ../../nbs/pipeline/00_params.ipynb #1788b4a1
+# %% ../../nbs/pipeline/00_params.ipynb #e59b524d
 def _shorter_edge(height: int, width: int, edge: int) -> tuple[int, int]:
     "The size whose shorter edge is `edge`; the longer one is cut off as in torchvision's Resize."
     short, long = sorted((height, width))
@@ -117,13 +117,14 @@ class CenterCrop:
         if min(height, width) <= 2 * border:
             raise ValueError(f'a border of {border} pixels leaves nothing of a {width}×{height} image')
         height, width = height - 2 * border, width - 2 * border
+        is_square = self._scaled[0] == self._scaled[1]
         if mode == 'squash': size = self._scaled
-        elif mode == 'center' and self._scaled[0] == self._scaled[1]: size = _shorter_edge(height, width, self._scaled[0])
+        elif mode == 'center' and is_square: size = _shorter_edge(height, width, self._scaled[0])
         else: size = tuple(self._keep_ratio.get_params(_Size((width, height))))
         offset = _center(size, self.settings.input_size)
         return SampleParams((border, border, height, width), size, offset, self.settings.interpolation)
 
-# %% ../../nbs/pipeline/00_params.ipynb #396b601a
+# %% ../../nbs/pipeline/00_params.ipynb #642e5d49
 CROP = 0   # the sequence of a sample's random numbers for its crop and the policy's steps
 APPEARANCE = 1   # the sequence for flips and colors
 ERASING = 2   # the sequence for erasing
@@ -163,7 +164,7 @@ class ParamSampler:
         if is_clean or not (self.policy or blur_prob): return drawn
         ops = self.policy.draw(own) if self.policy else ()
         is_blurred = blur_prob and own.random() < blur_prob
-        return drawn._replace(ops=ops, blur=own.uniform(0.1, 2.) if is_blurred else 0.)   # torchvision's GaussianBlur
+        return drawn._replace(ops=ops, blur=own.uniform(0.1, 2.) if is_blurred else 0.)   # as GaussianBlur
 
     def appearance_params(self,
         key: SampleKey,   # of the sample, or of a view of it

@@ -65,11 +65,11 @@ def resize_into(
         image = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).contiguous().numpy())
         out.copy_(F.pil_to_tensor(image.resize(size[::-1], str_to_pil_interp(interpolation))))
 
-# %% ../../nbs/pipeline/10_sample_transform.ipynb #f1d6a714
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #3cd545d6
 def _check_channels(channels: int, row: torch.Tensor, kind: str):
-    if channels != row.shape[0]:
-        raise ValueError(f'the images have {channels} channels ({kind}), the batch has {row.shape[0]}: give input_size='
-                         f'({channels}, H, W) and a mean of that many values, or another input_img_mode')
+    if channels == row.shape[0]: return
+    raise ValueError(f'the images have {channels} channels ({kind}), the batch has {row.shape[0]}: give '
+                     f'input_size=({channels}, H, W) and a mean of that many values, or another input_img_mode')
 
 
 def _fit(image: Any, params: SampleParams, row: torch.Tensor, sampler: ParamSampler) -> Any:

@@ -6,9 +6,9 @@
 __all__ = ['choice_probabilities', 'ScheduleSettings', 'PlannedBatch', 'ScheduledBatchSampler', 'create_batch_schedule',
            'ScheduledTransformDataset']
 
-# %% ../../nbs/samplers/20_batch_schedule.ipynb #3539779e
+# %% ../../nbs/samplers/20_batch_schedule.ipynb #faf8a4f4
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
@@ -41,7 +41,7 @@ def choice_probabilities(
     shares = {bucket: (1 - random_mix) * bell.get(bucket, 0.) / total + uniform for bucket in active}
     return tuple(shares.get(bucket, 0.) for bucket in range(len(weights)))
 
-# %% ../../nbs/samplers/20_batch_schedule.ipynb #0f90e01c
+# %% ../../nbs/samplers/20_batch_schedule.ipynb #49247a3b
 def _is_count(value: Any) -> bool: return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
 
 
@@ -64,9 +64,10 @@ class ScheduleSettings:
         sizes = tuple(self.batch_sizes)
         if not sizes or not all(map(_is_count, sizes)):
             raise ValueError(f'batch_sizes={list(sizes)!r}: give one or more whole numbers above 0')
-        weights = [1.] * len(sizes) if self.choice_weights is None else [float(weight) for weight in self.choice_weights]
+        weights = [1.] * len(sizes) if self.choice_weights is None else list(map(float, self.choice_weights))
         if len(weights) != len(sizes) or not all(0 <= w < math.inf for w in weights) or not sum(weights) > 0:
-            raise ValueError(f'choice_weights={weights!r}: give {len(sizes)} numbers of 0 or more, one at least above 0')
+            raise ValueError(f'choice_weights={weights!r}: give {len(sizes)} numbers of 0 or more, '
+                             'one at least above 0')
         if self.num_batches is not None and not _is_count(self.num_batches):
             raise ValueError(f'num_batches={self.num_batches!r}: give a whole number above 0')
         if self.choice_schedule not in ('constant', 'progressive'):
@@ -76,7 +77,8 @@ class ScheduleSettings:
                              f'{self.schedule_random_mix!r}: give 0 or more, and 0..1')
         if self.is_progressive and (len(sizes) < 2 or not _is_count(self.schedule_epochs)):
             raise ValueError(f'a progressive schedule of {len(sizes)} choices over schedule_epochs='
-                             f'{self.schedule_epochs!r}: give two choices or more, and a whole number of epochs above 0')
+                             f'{self.schedule_epochs!r}: give two choices or more, and a whole number of epochs '
+                             'above 0')
         if self.input_sizes is not None and len(self.input_sizes) != len(sizes):
             raise ValueError(f'{len(self.input_sizes)} input_sizes for {len(sizes)} batch_sizes: give one for each')
         object.__setattr__(self, 'batch_sizes', sizes)   # only while it is made
@@ -96,7 +98,7 @@ class ScheduleSettings:
         progress = min(max(epoch / last, 0.), 1.) if last else 1.
         return choice_probabilities(self.choice_weights, progress, self.schedule_spread, self.schedule_random_mix)
 
-# %% ../../nbs/samplers/20_batch_schedule.ipynb #cb2bd783
+# %% ../../nbs/samplers/20_batch_schedule.ipynb #ba7bf2a7
 class PlannedBatch(NamedTuple):
     "Say what is known of a batch before it has samples."
     size: tuple[int, int] | None   # height, width of the images, pixels; None: sizes were not given
@@ -105,7 +107,7 @@ class PlannedBatch(NamedTuple):
 
 
 class ScheduledBatchSampler(Sampler):
-    "Yield batches whose image size and number of samples change: lists of (index, bucket), for torch's `DataLoader`."
+    "Yield batches whose image size and number of samples change: lists of (index, bucket), for a `DataLoader`."
 
     def __init__(self,
         sampler: Sampler,   # of indexes, or an `EpochSampler`; this rank's share
@@ -121,14 +123,15 @@ class ScheduledBatchSampler(Sampler):
         schedule_random_mix: float = 0.1,   # progressive: share of uniform draws, 0..1
         input_sizes: Sequence[tuple[int, int]] | None = None,   # height, width for each bucket, for the plan
     ):
-        if not hasattr(sampler, '__len__'): raise TypeError(f'a {type(sampler).__name__} has no length: give a sampler')
+        if not isinstance(sampler, Sized): raise TypeError(f'a {type(sampler).__name__} has no length: give a sampler')
         if len(sampler) < 1: raise ValueError('the sampler is empty: there is nothing to put in batches')
         self.settings = ScheduleSettings(
             batch_sizes, choice_weights, seed, drop_last, shuffle_schedule, num_batches, choice_schedule,
             schedule_epochs, schedule_spread, schedule_random_mix, input_sizes)
         self.sampler, self.epoch, self.num_batches = sampler, 0, num_batches
         self.batch_sizes, self.input_sizes = self.settings.batch_sizes, input_sizes
-        self._order = sampler if isinstance(sampler, EpochSampler) else EpochSampler(sampler, seed=seed, sampler=sampler)
+        is_ours = isinstance(sampler, EpochSampler)
+        self._order = sampler if is_ours else EpochSampler(sampler, seed=seed, sampler=sampler)
         epochs = range(schedule_epochs if self.settings.is_progressive else 1)
         self.average_batch_size = sum(map(self._expected_size, epochs)) / len(epochs)
         if self.settings.is_progressive and num_batches is None: self.num_batches = self._count_batches()
@@ -152,8 +155,8 @@ class ScheduledBatchSampler(Sampler):
             bucket, = rng.choices(valid, [weights[b] for b in valid])
             composition.append((bucket, self.batch_sizes[bucket]))
             rest -= self.batch_sizes[bucket]
-        if rest and not self.settings.drop_last: composition.append((*rng.choices(range(len(weights)), weights), rest))
-        return composition
+        if not rest or self.settings.drop_last: return composition
+        return [*composition, (*rng.choices(range(len(weights)), weights), rest)]
 
     def choice_weights_for_epoch(self,
         epoch: int,   # from 0
@@ -188,7 +191,7 @@ class ScheduledBatchSampler(Sampler):
         "Yield planned batches with their samples."
         plan = self.plan(epoch)
         used, share = (sum(batch.batch_size for batch in part) for part in (plan[:start], plan[start:]))
-        keys = self._order.keys(epoch, used * self._order.num_replicas, share)   # begins again where it does not suffice
+        keys = self._order.keys(epoch, used * self._order.num_replicas, share)
         for batch in plan[start:]:
             yield batch, [key._replace(bucket=batch.bucket) for key in islice(keys, batch.batch_size)]
 
@@ -205,11 +208,11 @@ class ScheduledBatchSampler(Sampler):
 
     def __repr__(self) -> str: return f'{type(self).__name__}({self.settings})'   # the same on all ranks
 
-# %% ../../nbs/samplers/20_batch_schedule.ipynb #f4b7eebb
+# %% ../../nbs/samplers/20_batch_schedule.ipynb #446ed99a
 def create_batch_schedule(
     sampler: Sampler,   # as in `ScheduledBatchSampler`
     batch_size: int,   # of all sizes, without batch_size_choices
-    input_size_choices: Sequence[int | Sequence[int]],   # edge, (height, width) or (channels, height, width); pixels
+    input_size_choices: Sequence[int | Sequence[int]],   # edge, (height, width) or (channels, height, width), pixels
     batch_size_choices: Sequence[int] | None = None,   # samples in a batch, for each size
     batch_choice_weights: Sequence[float] | None = None,   # None: all alike
     batch_choice_seed: int = 0,   # of the plans

@@ -32,7 +32,7 @@ class SampleKey(NamedTuple):
         "Make the generator of the sample's random numbers."
         return KeyedRandom(seed, self.epoch, self.index, self.view, sequence)
 
-# %% ../../nbs/samplers/00_epoch.ipynb #3f707f9f
+# %% ../../nbs/samplers/00_epoch.ipynb #d535492e
 @runtime_checkable
 class EpochAware(Protocol):
     "A sampler that wants to know the epoch, such as torch's `DistributedSampler`."
@@ -47,7 +47,7 @@ def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torc
     "Each sample several times in a row, with its views; after the last sample it goes round, and views count on."
     lap = min(length, math.ceil(len(order) * num_repeats))
     sample = (torch.arange(lap, dtype=torch.float64) / num_repeats).long().clamp_(max=len(order) - 1)
-    views = torch.arange(lap) - torch.searchsorted(sample, sample)   # how many came after the first of the same sample
+    views = torch.arange(lap) - torch.searchsorted(sample, sample)   # how far from the sample's first
     positions, laps = torch.arange(length) % max(lap, 1), torch.arange(length) // max(lap, 1)
     return torch.as_tensor(order)[sample][positions], views[positions] + laps * math.ceil(num_repeats)
 
@@ -92,7 +92,8 @@ class EpochSampler(Sampler):
         "Samples of an epoch, of all ranks. With repeats, as many as without: others are left out, in turn."
         if self.sampler is not None: return len(self.sampler)
         size = len(self.data_source)
-        return size // 256 * 256 if self.num_repeats > 1 and size >= 256 else size   # timm/data/distributed_sampler.py
+        if self.num_repeats <= 1 or size < 256: return size
+        return size // 256 * 256   # as timm/data/distributed_sampler.py
 
     def order(self,
         epoch: int,   # which pass over the data
@@ -103,7 +104,7 @@ class EpochSampler(Sampler):
             return [key.index for key in keys], [key.view for key in keys]
         if self.sampler is not None:
             if isinstance(self.sampler, EpochAware): self.sampler.set_epoch(epoch)
-            with seeded(sample_seed(self.seed, epoch, -2)):   # what it draws from global generators is keyed to the epoch
+            with seeded(sample_seed(self.seed, epoch, -2)):   # it may draw from global generators
                 indexes = [int(index) for index in islice(self.sampler, len(self.sampler))]
             return indexes, _count_views(indexes)
         order, number = range(len(self.data_source)), sample_seed(self.seed, epoch, -1)   # -1: no sample's index
@@ -115,7 +116,7 @@ class EpochSampler(Sampler):
         start: int = 0,   # samples of all ranks that were used before
         share: int | None = None,   # samples of this rank, a next lap with the next view; None: to the epoch's end
     ) -> Iterator[SampleKey]:
-        "Yield this rank's share of an epoch, every n-th; it begins again where it does not suffice or come out even."
+        "Yield this rank's share of an epoch, every n-th; begin again where samples do not suffice or come out even."
         indexes, views = self.order(epoch)
         num_views = 1 if views is None or not len(views) else int(torch.as_tensor(views).max()) + 1
         is_padded = share is None
@@ -133,7 +134,7 @@ class EpochSampler(Sampler):
     def __len__(self) -> int:
         return math.ceil(self.length / self.num_replicas)
 
-# %% ../../nbs/samplers/00_epoch.ipynb #1cda9693
+# %% ../../nbs/samplers/00_epoch.ipynb #57d3e58d
 def view_keys(
     keys: Sequence[SampleKey],   # of the samples
     num_views: int,   # of each
@@ -147,7 +148,7 @@ def keys_of_images(
     keys: Sequence[SampleKey],   # of the samples
     num_images: int,   # that a collate function made of them
 ) -> list[SampleKey]:
-    "Make one key for each image, also where the collate function made several views of each sample, first views first."
+    "Make one key for each image, also where a collate function made several views of each sample."
     num_views, rest = divmod(num_images, len(keys))
     if rest: return [keys[0]._replace(view=k) for k in range(num_images)]   # its own way to put images together
     return view_keys(keys, num_views)
