@@ -4,13 +4,14 @@
 
 DIR holds class folders. Each loader lives in a process of its own and is stopped (SIGSTOP) while others run, so that none works
 ahead between its epochs; an epoch has as many batches for each worker. Rounds are interleaved, one epoch of each loader a round, after
-a first that warms up; medians are compared.
+a first that warms up; medians are compared, and go to results/peers.json; `python benchmarks/results.py` prints the table of the README.
 First batch and memory are measured before that, with no other loader alive: seconds from the imported library to the first batch,
 and the greatest PSS of the process tree in the second epoch. CPU time is that of the process tree, ended processes included.
 Run it on an otherwise idle machine; peers/requirements.txt says what to install.
 """
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from multiprocessing import Pipe
 from pathlib import Path
 
 import psutil
+from results import rounded, write_results
 from side_by_side import cpu_seconds, process_tree, versions
 
 PEERS = Path(__file__).parent/'peers'
@@ -105,7 +107,7 @@ def jpegs(data: Path) -> list[Path]:
 def linked(data: Path, repeats: int, unit: int, folder: Path) -> Path:
     "A folder of links to `repeats` times the photographs, and more up to a multiple of `unit`; names in order."
     paths = jpegs(data)
-    count = -(-len(paths) * repeats // unit) * unit
+    count = math.ceil(len(paths) * repeats / unit) * unit
     for k in range(count):
         path = paths[k % len(paths)]
         link = folder/path.parent.name/f'{k:06}.jpg'
@@ -177,8 +179,8 @@ def label(peer: tuple, about: dict) -> str:
     return f'{about["name"]} {about["version"].partition("+")[0]}' + (f' `{peer[1]}`' if peer[1] != '{}' else '')
 
 
-def compare(work: str, peers: list, a, settings: dict, log: Path):
-    "Measure one work and print its table."
+def compare(work: str, peers: list, a, settings: dict, log: Path) -> dict[str, dict[str, float]]:
+    "Measure one work, and print its table."
     found, failed = alone(peers, a, settings, log)
     results = rounds(list(found), a, settings, log) if found else {}
     reference = next((peer for peer in found if peer[0] == 'timm_pillow'), next(iter(found), None))
@@ -186,17 +188,16 @@ def compare(work: str, peers: list, a, settings: dict, log: Path):
     print(f'\n**{WORKS[work]}** ({settings["workers"]} workers, batches of {settings["batch_size"]}, {a.rounds} rounds)\n')
     if found:
         print(f'| loader | images/s ÷ {found[reference]["name"]} | CPU-ms an image | PSS MB | first batch s |\n|---|---|---|---|---|')
+    numbers = {}
     for peer, about in found.items():
-        cpu = statistics.median(result['cpu_ms'] for result in results[peer])
-        print(f'| {label(peer, about)} | {rates[peer] / rates[reference]:.2f} | {cpu:.2f} | {about["pss"]:.0f} | {about["first"]:.2f} |')
+        cpu, speed = statistics.median(result['cpu_ms'] for result in results[peer]), rates[peer] / rates[reference]
+        print(f'| {label(peer, about)} | {speed:.2f} | {cpu:.2f} | {about["pss"]:.0f} | {about["first"]:.2f} |')
+        numbers[label(peer, about)] = rounded(dict(speed=speed, cpu_ms=cpu, pss_mb=about['pss'], first_batch_s=about['first']))
     for about in found.values():
         if about['note']: print(f'\n{about["name"]}: {about["note"]}.')
     for (module, _), reason in failed.items(): print(f'\nNot measured: {module}: {reason}')
     sys.stdout.flush()
-    if a.json:
-        with open(a.json, 'a') as file:
-            for peer, about in found.items():
-                print(json.dumps(dict(work=work, peer=peer[0], options=peer[1], **about, rounds=results[peer])), file=file)
+    return numbers
 
 
 def check(work: str, peers: list, a, settings: dict, log: Path):
@@ -234,7 +235,6 @@ def arguments():
     parser.add_argument('--ours', action='append', help="JSON of further arguments of timmdata's create_loader; again for another row")
     parser.add_argument('--options', action='append', default=[], metavar='PEER=JSON', help="a peer's own options")
     parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='the interpreter of a peer')
-    parser.add_argument('--json', help='append all rounds to this file, one line a loader and work')
     parser.add_argument('--check', action='store_true', help='look at a batch of each peer instead of measuring')
     a = parser.parse_args()
     a.python, a.options = (dict(pair.split('=', 1) for pair in pairs) for pairs in (a.python, a.options))
@@ -248,7 +248,7 @@ def main():
              for options in (a.ours if module == 'timmdata_' else [a.options.get(module, '{}')])]
     print(versions('torch'))
     with tempfile.TemporaryDirectory(prefix='peers-') as scratch:
-        scratch, began = Path(scratch), time.time()
+        scratch, began, measured = Path(scratch), time.time(), {}
         photographs = linked(a.data, a.repeats, a.batch_size * a.workers, scratch/'photographs')   # as many batches for each worker
         for work in a.works.split(','):
             data, batch_size = photographs, a.batch_size
@@ -257,8 +257,12 @@ def main():
                 data = linked(large, a.repeats, batch_size * a.workers, scratch/'phone')
             settings = dict(data_dir=str(data), work=work, workers=a.workers, batch_size=batch_size, scratch=str(scratch))
             log = Path(tempfile.gettempdir())/'beside_peers.log'
-            (check if a.check else compare)(work, peers, a, settings, log)
+            if a.check: check(work, peers, a, settings, log)
+            else: measured[work] = compare(work, peers, a, settings, log)
         print(f'\n{(time.time() - began) / 60:.0f} minutes.')
+    if not a.check:
+        settings = dict(num_workers=a.workers, batch_size=a.batch_size, rounds=a.rounds, phone_batch_size=8)
+        write_results('peers', settings, results=measured)
 
 
 if __name__ == '__main__': main()

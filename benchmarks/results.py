@@ -32,3 +32,30 @@ def rounded(
     if isinstance(value, float): return float(f'{value:.4g}')
     if isinstance(value, dict): return {name: rounded(v) for name, v in value.items()}
     return [rounded(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+WORKS = {'train': 'crop, flip', 'jitter': '… and color jitter', 'eval': 'evaluation', 'phone': '12 megapixels'}
+
+
+def read_results(
+    name: str,   # of the file, without .json
+) -> dict[str, Any]:
+    "Read what was measured."
+    return json.loads((RESULTS/f'{name}.json').read_text(encoding='utf-8'))
+
+
+def peers_table(
+    results: dict[str, dict[str, dict[str, float]]],   # work → loader → numbers
+) -> str:
+    "Write the table of the README: speed ÷ timm's, and CPU-ms an image, for each work."
+    first = results[next(iter(results))]
+    lines = [f'| loader | {" | ".join(WORKS[work] for work in results)} | MB | first batch |', '|---' * (len(results) + 3) + '|']
+    for name, numbers in first.items():
+        shown = f'**{name}**' if name.startswith('timmdata') else name
+        found = [loaders.get(name) for loaders in results.values()]
+        cells = [f'{one["speed"]:.2f} · {one["cpu_ms"]:.1f} ms' if one else '' for one in found]
+        lines.append(f'| {shown} | {" | ".join(cells)} | {numbers["pss_mb"]:.0f} | {numbers["first_batch_s"]:.2f} s |')
+    return '\n'.join(lines)
+
+
+if __name__ == '__main__': print(peers_table(read_results('peers')['results']))

@@ -1,0 +1,34 @@
+"What the benchmarks wrote, and that their scripts find what they import."
+import importlib
+import json
+
+import pytest
+from synthetic import ROOT
+
+FOLDER = ROOT/'benchmarks'
+SCRIPTS = sorted(path.stem for path in FOLDER.glob('*.py'))
+RESULTS = sorted((FOLDER/'results').glob('*.json'))
+
+
+@pytest.mark.parametrize('name', SCRIPTS)
+def test_scripts_can_be_imported(name, monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    module = importlib.import_module(name)
+    assert module.__doc__ and (hasattr(module, 'main') or name in ('results', 'side_by_side'))
+
+
+@pytest.mark.parametrize('path', RESULTS, ids=lambda path: path.stem)
+def test_results_say_where_they_come_from(path):
+    record = json.loads(path.read_text(encoding='utf-8'))
+    assert {'date', 'machine', 'cores', 'python', 'torch'} <= set(record['machine']) and record['settings']
+    assert f"'{path.stem}'" in ''.join(script.read_text(encoding='utf-8') for script in FOLDER.glob('*.py'))   # one that writes it
+
+
+def test_readme_has_the_table_of_the_peers(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    results = importlib.import_module('results')
+    text = (FOLDER/'README.md').read_text(encoding='utf-8')
+    assert results.peers_table(results.read_results('peers')['results']) in text
+    for name, found in results.read_results('recipes')['results'].items():
+        [line] = [line for line in text.splitlines() if line.startswith((f'| {name} |', f'| {name}:'))]
+        assert line.endswith(f'| {found["speed"]:.2f} | {found["cpu_ms"]:.2f} | {found["timm_cpu_ms"]:.2f} |')
