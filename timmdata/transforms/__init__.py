@@ -1,1 +1,33 @@
-"timm's transforms of one image: crops, policies, erasing, mixing, by timm's names."
+"Change the content of one image, or of a batch: timm's crops, policies, erasing and mixing, and their settings."
+from .auto_augment import (
+    AugMixAugment, AutoAugment, RandAugment, ThreeAugment, TrivialAugmentWide, augment_and_mix_transform,
+    auto_augment_policy, auto_augment_transform, create_policy, rand_augment_ops, rand_augment_transform,
+)
+from .factory import (
+    compose_transform, create_transform, transforms_imagenet_eval, transforms_imagenet_train, transforms_noaug_train,
+)
+from .geometry import (
+    CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomPad, RandomResizedCropAndInterpolation,
+    ResizeKeepRatio, ToNumpy, ToTensor, TrimBorder, center_crop_or_pad, crop_or_pad, interp_mode_to_str,
+    str_to_interp_mode, str_to_pil_interp,
+)
+from .mixup import Mixup, MixParams, mixup_target
+from .model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
+from .policy import OPERATIONS, AugmentOp, DrawnOp, Operation, Policy, apply_ops, draw_all
+from .random_erasing import ErasingSettings, RandomErasing
+from .settings import AugmentSettings
+
+__all__ = [
+    'AugmentSettings', 'ErasingSettings',
+    'compose_transform', 'create_transform', 'transforms_imagenet_eval', 'transforms_imagenet_train',
+    'transforms_noaug_train',
+    'CenterCropOrPad', 'MaybePILToTensor', 'MaybeToTensor', 'RandomCropOrPad', 'RandomPad',
+    'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'ToNumpy', 'ToTensor', 'TrimBorder', 'center_crop_or_pad',
+    'crop_or_pad', 'interp_mode_to_str', 'str_to_interp_mode', 'str_to_pil_interp',
+    'OPERATIONS', 'Operation', 'DrawnOp', 'AugmentOp', 'Policy', 'apply_ops', 'draw_all',
+    'RandAugment', 'AutoAugment', 'ThreeAugment', 'TrivialAugmentWide', 'AugMixAugment', 'create_policy',
+    'rand_augment_ops', 'rand_augment_transform', 'auto_augment_policy', 'auto_augment_transform',
+    'augment_and_mix_transform',
+    'RandomErasing', 'Mixup', 'MixParams', 'mixup_target',
+    'resolve_data_config', 'resolve_input_data_config', 'resolve_model_data_config',
+]

@@ -21,9 +21,9 @@ from PIL import Image
 from ..core.constants import IMAGENET_DEFAULT_MEAN
 from .policy import AugmentOp, DrawnOp, Policy, apply_ops, draw_all
 
-# %% ../../nbs/transforms/40_auto_augment.ipynb #6bc6642e
+# %% ../../nbs/transforms/40_auto_augment.ipynb #97d1e166
 def _number(part: str, text: str, whole: bool, smallest: float) -> float | int:
-    "The number in a part."
+    "Read the number in a part."
     try: value = int(text) if whole else float(text)
     except ValueError as error:
         raise ValueError(f'{part!r} needs a {"whole number" if whole else "number"}, got {text!r}') from error
@@ -268,7 +268,7 @@ class TrivialAugmentWide(Policy):
         modes = '|'.join(self.hparams['interpolation'])
         return f'{type(self).__name__}(bins={self.num_magnitude_bins}, interpolation={modes})'
 
-# %% ../../nbs/transforms/40_auto_augment.ipynb #8f7600cc
+# %% ../../nbs/transforms/40_auto_augment.ipynb #0339c3e7
 class AugMixParams(NamedTuple):
     "Everything that is drawn for one image."
     chains: tuple[tuple[DrawnOp, ...], ...]   # operations of each chain, in order
@@ -276,8 +276,8 @@ class AugMixParams(NamedTuple):
     share: float   # 0..1, of the mixture in the result
 
 
-_AUGMIX = ('AutoContrast', 'ColorIncreasing', 'ContrastIncreasing', 'BrightnessIncreasing',
-           'SharpnessIncreasing', 'Equalize', 'Rotate', 'PosterizeIncreasing', 'SolarizeIncreasing', 'ShearX', 'ShearY', 'TranslateXRel',
+_AUGMIX = ('AutoContrast', 'ColorIncreasing', 'ContrastIncreasing', 'BrightnessIncreasing', 'SharpnessIncreasing',
+           'Equalize', 'Rotate', 'PosterizeIncreasing', 'SolarizeIncreasing', 'ShearX', 'ShearY', 'TranslateXRel',
            'TranslateYRel')   # four color operations more than in the paper, as in timm/data/auto_augment.py
 
 
@@ -289,24 +289,24 @@ def augmix_ops(
     "List the operations that chains are made of; each always happens."
     return [AugmentOp(name, 1., magnitude, hparams) for name in transforms or _AUGMIX]
 
-# %% ../../nbs/transforms/40_auto_augment.ipynb #0c5851c3
-def _mix_sum(image: Image.Image, chains: Sequence[Image.Image], weights: Sequence[float], share: float) -> Image.Image:
+# %% ../../nbs/transforms/40_auto_augment.ipynb #5001ac8e
+def _mix_sum(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixParams) -> Image.Image:
     "Sum the chains by weight, then blend with the image."
     mixed = np.zeros_like(np.asarray(image), np.float32)
-    for chain, weight in zip(chains, np.float32(weights)): mixed += weight * np.asarray(chain, np.float32)
-    return Image.blend(image, Image.fromarray(np.clip(mixed, 0, 255, out=mixed).astype(np.uint8)), share)
+    for chain, weight in zip(chains, np.float32(drawn.weights)): mixed += weight * np.asarray(chain, np.float32)
+    return Image.blend(image, Image.fromarray(np.clip(mixed, 0, 255, out=mixed).astype(np.uint8)), drawn.share)
 
 
-def _mix_in_turn(image: Image.Image, chains: Sequence[Image.Image], weights: Sequence[float], share: float) -> Image.Image:
+def _mix_in_turn(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixParams) -> Image.Image:
     "Blend the chains into the image one by one; a later one dims those before it, so theirs is raised first."
     alphas, left = [], 1.
-    for weight in (np.float32(weights) * np.float32(share))[::-1]:
+    for weight in (np.float32(drawn.weights) * np.float32(drawn.share))[::-1]:
         alphas.append(weight / left)
         left *= 1 - alphas[-1]
     for chain, alpha in zip(chains, reversed(alphas)): image = Image.blend(image, chain, float(alpha))
     return image
 
-# %% ../../nbs/transforms/40_auto_augment.ipynb #ca18f638
+# %% ../../nbs/transforms/40_auto_augment.ipynb #eb8d5aa0
 class AugMixAugment(Policy):
     "Draw chains of operations, and mix their results by random weights."
 
@@ -340,7 +340,7 @@ class AugMixAugment(Policy):
         "Compute the chains and mix them."
         chains = [apply_ops(image, chain) for chain in drawn.chains]
         mix = _mix_in_turn if self.blended else _mix_sum
-        return mix(image, chains, drawn.weights, drawn.share)
+        return mix(image, chains, drawn)
 
     def __repr__(self) -> str:
         op, names = self.ops[0], ', '.join(op.name for op in self.ops)

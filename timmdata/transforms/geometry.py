@@ -19,7 +19,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
-# %% ../../nbs/transforms/00_geometry.ipynb #888c20e3
+# %% ../../nbs/transforms/00_geometry.ipynb #4a95b8fb
 _NAMES = ('nearest', 'bilinear', 'bicubic', 'box', 'hamming', 'lanczos')
 _INTERPOLATIONS = {name: InterpolationMode(name) for name in _NAMES}
 _RANDOM_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
@@ -28,7 +28,7 @@ _RANDOM_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
 def str_to_interp_mode(
     mode_str: str,   # 'nearest', 'bilinear', 'bicubic', 'box', 'hamming' or 'lanczos'
 ) -> InterpolationMode:
-    "The torchvision interpolation of a name."
+    "Give the torchvision interpolation of a name."
     if mode_str not in _INTERPOLATIONS:
         raise ValueError(f'interpolation {mode_str!r}: allowed are {", ".join(_INTERPOLATIONS)}')
     return _INTERPOLATIONS[mode_str]
@@ -37,29 +37,29 @@ def str_to_interp_mode(
 def str_to_pil_interp(
     mode_str: str,   # as in `str_to_interp_mode`
 ) -> Image.Resampling:
-    "The Pillow interpolation of a name."
+    "Give the Pillow interpolation of a name."
     return Image.Resampling[str_to_interp_mode(mode_str).name]
 
 
 def interp_mode_to_str(
     mode: InterpolationMode,   # of torchvision
 ) -> str:
-    "The name of a torchvision interpolation."
+    "Give the name of a torchvision interpolation."
     return mode.value
 
 
 def _interpolations(name: str) -> tuple[InterpolationMode, ...]:
-    "The choices of a transform: one, or two for 'random'."
+    "List the interpolations of a transform: one, or two for 'random'."
     return _RANDOM_INTERPOLATION if name == 'random' else (str_to_interp_mode(name),)
 
 
 def _choose(interpolations: tuple[InterpolationMode, ...], rng: Any = random) -> InterpolationMode:
-    "One of them; nothing is drawn where there is no choice, as in timm."
+    "Choose one of them; nothing is drawn where there is no choice, as in timm."
     return rng.choice(interpolations) if len(interpolations) > 1 else interpolations[0]
 
-# %% ../../nbs/transforms/00_geometry.ipynb #fb00a631
+# %% ../../nbs/transforms/00_geometry.ipynb #a824fd66
 def _pair(size: int | Sequence[int], what: str = 'size') -> tuple[int, int]:
-    "Height and width from one number or two."
+    "Give height and width from one number or two."
     pair = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) == 1: pair *= 2
     if len(pair) != 2 or not all(isinstance(edge, int) and edge > 0 for edge in pair):
@@ -71,13 +71,13 @@ def check_range(
     name: str,   # of the setting, for the message
     values: Sequence[float],   # (low, high)
 ) -> tuple[float, float]:
-    "Two positive numbers in order; anything else is an error."
+    "Refuse anything but two positive numbers in order."
     pair = tuple(values) if isinstance(values, (tuple, list)) else ()
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
         raise ValueError(f'{name}={values!r}: give (low, high) with 0 < low <= high')
     return pair
 
-# %% ../../nbs/transforms/00_geometry.ipynb #5149bf09
+# %% ../../nbs/transforms/00_geometry.ipynb #9a4edc8f
 class RandomResizedCropAndInterpolation:
     "Crop a random area with a random aspect ratio and resize it to `size`."
 
@@ -97,7 +97,7 @@ class RandomResizedCropAndInterpolation:
         ratio: tuple[float, float],   # as in the constructor
         rng: Any = random,   # a `random.Random`, or the module
     ) -> tuple[int, int, int, int]:   # top, left, height, width
-        "Draw a crop; after ten that do not fit, the largest centred one of an allowed ratio. timm/data/transforms.py."
+        "Draw a crop; after ten that do not fit, the largest centered one of an allowed ratio. timm/data/transforms.py."
         img_w, img_h = img.size
         log_ratio = math.log(ratio[0]), math.log(ratio[1])
         for _ in range(10):
@@ -110,7 +110,10 @@ class RandomResizedCropAndInterpolation:
         h = img_h if in_ratio >= ratio[0] else round(img_w / ratio[0])
         return (img_h - h) // 2, (img_w - w) // 2, h, w
 
-    def __call__(self, img: Image.Image) -> Image.Image:
+    def __call__(self,
+        img: Image.Image,   # of any size
+    ) -> Image.Image:   # of `size`
+        "Draw and apply."
         top, left, height, width = self.get_params(img, self.scale, self.ratio)
         return F.resized_crop(img, top, left, max(1, height), max(1, width), self.size, _choose(self.interpolation))
 
@@ -119,7 +122,7 @@ class RandomResizedCropAndInterpolation:
         modes = '|'.join(mode.value for mode in self.interpolation)
         return f'{type(self).__name__}(size={self.size}, scale={self.scale}, ratio={ratio}, interpolation={modes})'
 
-# %% ../../nbs/transforms/00_geometry.ipynb #a9571b8e
+# %% ../../nbs/transforms/00_geometry.ipynb #8e8a8092
 class ResizeKeepRatio:
     "Resize so that the image barely covers `size` (longest=0) or barely fits in it (longest=1), varied if wanted."
 
@@ -156,24 +159,27 @@ class ResizeKeepRatio:
         factors = scale / aspect, scale * aspect
         return [max(1, round(edge * factor / ratio)) for edge, factor in zip(img_size, factors)]
 
-    def __call__(self, img: Image.Image) -> Image.Image:
+    def __call__(self,
+        img: Image.Image,   # of any size
+    ) -> Image.Image:   # that covers `size`, or fits in it
+        "Draw and apply."
         return F.resize(img, self.get_params(img), _choose(self.interpolation))
 
     def __repr__(self) -> str:
         modes = '|'.join(mode.value for mode in self.interpolation)
         return f'{type(self).__name__}(size={self.size}, longest={self.longest}, interpolation={modes})'
 
-# %% ../../nbs/transforms/00_geometry.ipynb #c49fe235
+# %% ../../nbs/transforms/00_geometry.ipynb #25a2699f
 def crop_or_pad(
     img: Any,   # PIL image or tensor (..., C, H, W)
-    top: int,   # of the window; negative reaches beyond the image
+    top: int,   # offset of the crop; negative reaches beyond the image
     left: int,   # likewise
-    height: int,   # of the window
-    width: int,   # of the window
-    fill: Any = 0,   # colour of the padding, 0..255, one or one per channel
+    height: int,   # of the crop
+    width: int,   # of the crop
+    fill: Any = 0,   # color of the padding, 0..255, one or one per channel
     padding_mode: str = 'constant',   # 'constant', 'edge', 'reflect' or 'symmetric'
-) -> Any:   # PIL image or tensor of the window's size
-    "Cut a window out of an image, padding where the window reaches beyond it."
+) -> Any:   # PIL image or tensor of that size
+    "Crop an image, padding where the crop reaches beyond it."
     _, img_h, img_w = F.get_dimensions(img)
     right, bottom = left + width, top + height
     padding = [max(-left + min(0, right), 0), max(-top + min(0, bottom), 0),
@@ -188,7 +194,7 @@ def center_crop_or_pad(
     fill: Any = 0,   # as in `crop_or_pad`
     padding_mode: str = 'constant',   # as in `crop_or_pad`
 ) -> Any:   # PIL image or tensor of that size
-    "Cut the centre, or pad around it."
+    "Cut the center, or pad around it."
     height, width = _pair(output_size, 'output_size')
     _, img_h, img_w = F.get_dimensions(img)
     more_h, more_w = max(height - img_h, 0), max(width - img_w, 0)
@@ -197,23 +203,28 @@ def center_crop_or_pad(
         img = F.pad(img, padding, fill=fill, padding_mode=padding_mode)
     return F.crop(img, round((img_h + more_h - height) / 2), round((img_w + more_w - width) / 2), height, width)
 
-# %% ../../nbs/transforms/00_geometry.ipynb #9262d7ec
+# %% ../../nbs/transforms/00_geometry.ipynb #b0a9760e
 class CenterCropOrPad:
-    "Cut the centre of an image, or pad around it, to exactly `size`."
+    "Cut the center of an image, or pad around it, to exactly `size`."
 
     def __init__(self,
         size: int | Sequence[int],   # of the result, pixels; (height, width)
-        fill: Any = 0,   # colour of the padding, 0..255, one or one per channel
+        fill: Any = 0,   # color of the padding, 0..255, one or one per channel
         padding_mode: str = 'constant',   # 'constant', 'edge', 'reflect' or 'symmetric'
     ):
         self.size, self.fill, self.padding_mode = _pair(size), fill, padding_mode
 
-    def __call__(self, img: Any) -> Any: return center_crop_or_pad(img, self.size, self.fill, self.padding_mode)
+    def __call__(self,
+        img: Any,   # PIL image or tensor (..., C, H, W)
+    ) -> Any:   # PIL image or tensor of `size`
+        "Cut or pad."
+        return center_crop_or_pad(img, self.size, self.fill, self.padding_mode)
+
     def __repr__(self) -> str: return f'{type(self).__name__}(size={self.size}, padding_mode={self.padding_mode})'
 
 
 class RandomCropOrPad(CenterCropOrPad):
-    "Cut a random window of exactly `size`; along an edge that is too short, pad by random amounts on both sides."
+    "Cut exactly `size` at a random place; along an edge that is too short, pad by random amounts on both sides."
 
     @staticmethod
     def get_params(
@@ -221,22 +232,25 @@ class RandomCropOrPad(CenterCropOrPad):
         size: tuple[int, int],   # (height, width)
         rng: Any = random,   # a `random.Random`, or the module
     ) -> tuple[int, int]:   # top and left; negative where there is padding
-        "Draw the corner of the window."
+        "Draw the offset of the crop."
         img_h, img_w = img if isinstance(img, tuple) else F.get_dimensions(img)[1:]
         deltas = img_h - size[0], img_w - size[1]
         return tuple(int(math.copysign(rng.randint(0, abs(delta)), delta)) for delta in deltas)
 
-    def __call__(self, img: Any) -> Any:
+    def __call__(self,
+        img: Any,   # PIL image or tensor (..., C, H, W)
+    ) -> Any:   # PIL image or tensor of `size`
+        "Draw and apply."
         top, left = self.get_params(img, self.size)
         return crop_or_pad(img, top, left, *self.size, fill=self.fill, padding_mode=self.padding_mode)
 
-# %% ../../nbs/transforms/00_geometry.ipynb #29075d22
+# %% ../../nbs/transforms/00_geometry.ipynb #0d40e698
 class RandomPad:
     "Pad an image that is smaller than `input_size` to it, by random amounts on both sides."
 
     def __init__(self,
         input_size: tuple[int, int],   # (height, width), pixels
-        fill: Any = 0,   # colour of the padding, 0..255
+        fill: Any = 0,   # color of the padding, 0..255
     ):
         self.input_size, self.fill = _pair(input_size, 'input_size'), fill
 
@@ -251,7 +265,11 @@ class RandomPad:
         left, top = random.randint(0, more_w), random.randint(0, more_h)
         return left, top, more_w - left, more_h - top
 
-    def __call__(self, img: Any) -> Any: return F.pad(img, list(self.get_params(img, self.input_size)), self.fill)
+    def __call__(self,
+        img: Any,   # PIL image or tensor (..., C, H, W)
+    ) -> Any:   # PIL image or tensor of at least `input_size`
+        "Draw and apply."
+        return F.pad(img, list(self.get_params(img, self.input_size)), self.fill)
 
 
 class TrimBorder:
@@ -263,41 +281,62 @@ class TrimBorder:
         if border_size < 0: raise ValueError(f'border_size={border_size}: give 0 or more pixels')
         self.border_size = border_size
 
-    def __call__(self, img: Any) -> Any:
+    def __call__(self,
+        img: Any,   # PIL image or tensor (..., C, H, W)
+    ) -> Any:   # PIL image or tensor, smaller by two borders
+        "Cut."
         width, height = F.get_image_size(img)
         border = self.border_size
         if 2 * border >= min(width, height):
             raise ValueError(f'a border of {border} pixels leaves nothing of a {width}×{height} image')
         return F.crop(img, border, border, height - 2 * border, width - 2 * border)
 
-# %% ../../nbs/transforms/00_geometry.ipynb #63a03685
+# %% ../../nbs/transforms/00_geometry.ipynb #a8256d2e
 class ToNumpy:
-    "PIL image to a uint8 array (C, H, W)."
+    "Turn PIL images into uint8 arrays (C, H, W)."
 
-    def __call__(self, pil_img: Image.Image) -> np.ndarray:
+    def __call__(self,
+        pil_img: Image.Image,   # of any mode with 8 bits a channel
+    ) -> np.ndarray:   # uint8 (C, H, W)
+        "Turn one image."
         array = np.array(pil_img, dtype=np.uint8)
         return np.moveaxis(array if array.ndim == 3 else array[..., None], 2, 0)
 
 
 class ToTensor:
-    "PIL image to a tensor (C, H, W) of `dtype`, values 0..255 as they are."
+    "Turn PIL images into tensors (C, H, W) of `dtype`, values 0..255 as they are."
 
     def __init__(self,
         dtype: torch.dtype = torch.float32,   # of the result
-    ): self.dtype = dtype
+    ):
+        self.dtype = dtype
 
-    def __call__(self, pil_img: Image.Image) -> torch.Tensor: return F.pil_to_tensor(pil_img).to(self.dtype)
+    def __call__(self,
+        pil_img: Image.Image,   # of any mode with 8 bits a channel
+    ) -> torch.Tensor:   # (C, H, W)
+        "Turn one image."
+        return F.pil_to_tensor(pil_img).to(self.dtype)
 
 
 class MaybeToTensor:
-    "PIL image or array to a float32 tensor (C, H, W) in 0..1; a tensor stays as it is."
+    "Turn PIL images and arrays into float32 tensors (C, H, W) in 0..1; a tensor stays as it is."
 
-    def __call__(self, pic: Any) -> torch.Tensor: return pic if isinstance(pic, torch.Tensor) else F.to_tensor(pic)
+    def __call__(self,
+        pic: Any,   # PIL image, array (H, W, C) or tensor
+    ) -> torch.Tensor:   # (C, H, W)
+        "Turn one image."
+        return pic if isinstance(pic, torch.Tensor) else F.to_tensor(pic)
+
     def __repr__(self) -> str: return 'MaybeToTensor()'
 
 
 class MaybePILToTensor:
-    "PIL image to a uint8 tensor (C, H, W); a tensor stays as it is."
+    "Turn PIL images into uint8 tensors (C, H, W); a tensor stays as it is."
 
-    def __call__(self, pic: Any) -> torch.Tensor: return pic if isinstance(pic, torch.Tensor) else F.pil_to_tensor(pic)
+    def __call__(self,
+        pic: Any,   # PIL image or tensor
+    ) -> torch.Tensor:   # (C, H, W)
+        "Turn one image."
+        return pic if isinstance(pic, torch.Tensor) else F.pil_to_tensor(pic)
+
     def __repr__(self) -> str: return 'MaybePILToTensor()'

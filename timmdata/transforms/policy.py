@@ -19,7 +19,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 
 from .geometry import interp_mode_to_str
 
-# %% ../../nbs/transforms/10_policy.ipynb #a2abdbda
+# %% ../../nbs/transforms/10_policy.ipynb #a37ae5e9
 def _auto_contrast(image: Image.Image) -> Image.Image:
     "Stretch each channel to 0..255. Pillow's ImageOps.autocontrast, with NumPy."
     used = [np.flatnonzero(counts)[[0, -1]] for counts in np.reshape(image.histogram(), (-1, 256))]
@@ -44,9 +44,9 @@ def _equalize(image: Image.Image) -> Image.Image:
 
 
 def _contrast(image: Image.Image, factor: float) -> Image.Image:
-    "Blend with the mean grey."
-    grey = image.convert('L')
-    mean = int(np.dot(grey.histogram(), range(256)) / (grey.width * grey.height) + 0.5)
+    "Blend with the mean gray."
+    gray = image.convert('L')
+    mean = int(np.dot(gray.histogram(), range(256)) / (gray.width * gray.height) + 0.5)
     return Image.blend(Image.new(image.mode, image.size, (mean,) * len(image.getbands())), image, factor)
 
 
@@ -124,9 +124,9 @@ def _padded(image: Image.Image, low: int, high: int) -> np.ndarray:
         padded[:, k, :low], padded[:, k, low + image.width:] = band[:, :1], band[:, -1:]
     return padded
 
-# %% ../../nbs/transforms/10_policy.ipynb #703ba3c8
+# %% ../../nbs/transforms/10_policy.ipynb #7721ad77
 def _move_rows(image: Image.Image, slope: float, offset: float, is_cubic: bool, fill: tuple) -> Image.Image | None:
-    "Pixel (x, y) comes from (x + slope·y + offset, y), centres of pixels; None where rounding needs Pillow's own code."
+    "Pixel (x, y) comes from (x + slope·y + offset, y), centers of pixels; None where rounding needs Pillow's own code."
     width, height = image.size
     x, y = np.arange(width), slope * (np.arange(height) + 0.5)[:, None]
     starts = np.floor(0.5 + y[:, 0] + offset - 0.5).clip(-width, width).astype(np.intp)   # whole pixels, of each row
@@ -201,7 +201,7 @@ def _moving(function: Callable, span: float | str) -> Operation:
 
 def _bits(start: int, span: int) -> Operation: return Operation(_posterize, start, span, False, 1, 8, True)
 
-# %% ../../nbs/transforms/10_policy.ipynb #d83023d0
+# %% ../../nbs/transforms/10_policy.ipynb #8922ad5d
 OPERATIONS = {
     'AutoContrast': Operation(_auto_contrast),
     'Equalize': Operation(_equalize),
@@ -219,7 +219,7 @@ OPERATIONS = {
     'TranslateY': _moving(_translate_y, 'translate_const'),
     'TranslateXRel': _moving(_translate_x_rel, 'translate_pct'),   # share of the width
     'TranslateYRel': _moving(_translate_y_rel, 'translate_pct'),
-    'Desaturate': Operation(_desaturate, 0.5, 0.5, False, 0.5, 1.),   # 1: grey
+    'Desaturate': Operation(_desaturate, 0.5, 0.5, False, 0.5, 1.),   # 1: gray
     'GaussianBlur': Operation(_blur, 0.1, 1.9, False, 0.1, 2.),   # radius, pixels
     'GaussianBlurRand': Operation(_blur, 0., 2., False, 0., 2.),   # the largest radius; the radius is drawn
 }
