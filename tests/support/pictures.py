@@ -1,5 +1,6 @@
 "Photographs as bytes and as numbers, and how far two of them are apart."
 import io
+import random
 from pathlib import Path
 
 import numpy as np
@@ -30,3 +31,23 @@ def largest(a, b) -> int:
     a, b = (np.asarray(x).astype(np.int16) for x in (a, b))
     assert a.shape == b.shape
     return int(np.abs(a - b).max())
+
+
+def differences(a, b) -> np.ndarray:
+    "How many values differ by 0, 1, 2, …"
+    a, b = (np.asarray(x).astype(np.int16) for x in (a, b))
+    assert a.shape == b.shape
+    return np.bincount(np.abs(a - b).ravel(), minlength=256)
+
+
+def psnr(a, b) -> float:
+    error = ((a.double() - b.double())**2).mean().item()
+    return 10 * np.log10(255**2 / error) if error else 99.
+
+
+RANGES = {'brightness': (0.6, 1.4), 'contrast': (0.6, 1.4), 'saturation': (0.6, 1.4), 'hue': (-0.5, 0.5), 'grayscale': (0, 0)}
+
+
+def random_colors(rng: random.Random) -> tuple:
+    names = rng.sample(list(RANGES), rng.randint(0, 5))
+    return tuple((name, rng.uniform(*RANGES[name])) for name in names)

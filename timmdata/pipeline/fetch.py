@@ -30,7 +30,7 @@ from .sample_transform import SampleTransform, allocate_rows
 from ..samplers.epoch import SampleKey, view_keys
 from ..transforms.mixup import MixParams
 
-# %% ../../nbs/pipeline/40_fetch.ipynb #4866f550
+# %% ../../nbs/pipeline/40_fetch.ipynb #37a591c4
 def _check_device(sample: Any):
     "Refuse tensors on another device in a worker process: no GPU can be used there, and none of its memory sent."
     if isinstance(sample, dict): sample = list(sample.values())
@@ -122,18 +122,17 @@ class SampleLoader:
     ) -> torch.Tensor:   # the rows
         "Fill the rows of one sample."
         transform, each_row, crop = self.sample_transforms[key.bucket], rows.unbind(), None
-        views = view_keys([key], self.num_splits)
+        sampler, is_own = transform.params, self.has_own_policy
+        views = view_keys([key], sampler.num_splits)
         for view, row in reversed([*zip(views, each_row)]):   # the first row keeps the crop for the others
-            with self.global_numbers(view, view.view) if self.has_own_policy else nullcontext():
-                params = transform.params.sample_params(pixels.height, pixels.width, view, self.seed)
+            with self.global_numbers(view, view.view) if is_own else nullcontext():
+                params = sampler.sample_params(pixels.height, pixels.width, view, self.seed)
                 if crop is None: crop = transform.crop(pixels, params, each_row[0])
-                transform.finish(crop, row, params, self._here(view))
+                here = None   # flips and colors that are not left to the batch transform
+                if self.applies_appearance: here = sampler.appearance_params(view, self.seed)
+                elif sampler.policy: here = sampler.appearance_params(view, self.seed)._replace(color=())
+                transform.finish(crop, row, params, here)   # the policy's steps come after the flips
         return rows
-
-    def _here(self, key: SampleKey) -> AppearanceParams | None:
-        "Flips and colors that are not left to the batch transform: a policy's steps come after the flips."
-        if self.applies_appearance: return self.params.appearance_params(key, self.seed)
-        return self.params.appearance_params(key, self.seed)._replace(color=()) if self.params.policy else None
 
     def load(self,
         key: SampleKey,   # of the sample

@@ -1,0 +1,214 @@
+"Flips, colors and normalizing beside oracles that are not ours: NumPy in float64, and torchvision."
+import itertools
+import random
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from pictures import random_colors
+from torchvision.transforms import functional as F
+
+from timmdata.core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings, change_batch, color_matrices
+from timmdata.pipeline.params import AppearanceParams, ParamSampler
+from timmdata.pipeline.sample_transform import apply_color
+from timmdata.samplers.epoch import SampleKey
+from timmdata.transforms.settings import AugmentSettings
+
+pytestmark = pytest.mark.timeout(120)
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
+MEAN, STD = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def sampler_of(size, **settings) -> ParamSampler: return ParamSampler(AugmentSettings(size, **settings))
+
+
+def numpy_colors(image: np.ndarray, color) -> np.ndarray:
+    "One operation after the other on float64 (H, W, C), without clipping in between."
+    x = image.astype(np.float64)
+    for name, factor in color:
+        is_rgb = x.shape[2] == 3
+        grey = 0.299 * x[..., 0] + 0.587 * x[..., 1] + 0.114 * x[..., 2] if is_rgb else x[..., 0]
+        if name == 'brightness': x = x * factor
+        elif name == 'contrast': x = (x - grey.mean()) * factor + grey.mean()
+        elif name == 'saturation': x = (x - grey[..., None]) * factor + grey[..., None]
+        elif name == 'grayscale': x = np.repeat(grey[..., None], x.shape[2], 2)
+        elif is_rgb:   # hue: the chrominance (I, Q) is turned
+            i = 0.596 * x[..., 0] - 0.274 * x[..., 1] - 0.322 * x[..., 2]
+            q = 0.211 * x[..., 0] - 0.523 * x[..., 1] + 0.312 * x[..., 2]
+            turned = (i + 1j * q) * np.exp(-2j * np.pi * factor)
+            yiq = np.stack([grey, turned.real, turned.imag], -1)
+            matrix = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+            x = np.linalg.solve(matrix, yiq.reshape(-1, 3).T).T.reshape(x.shape)
+    return np.clip(x, 0, 255)
+
+
+class Fixed:
+    "Draws what is given, by sample; in place of a `ParamSampler`."
+    changes_on_device = changes_color = True
+    def __init__(self, params): self.params = params
+    def device_params(self, key, seed): return self.params[key.index]
+
+
+def uint8_batch(num, channels, height, width, seed=0, layout=torch.channels_last) -> torch.Tensor:
+    "Blobs of colour with some noise: neither flat nor clipped everywhere."
+    rng = np.random.default_rng(seed)
+    coarse = torch.from_numpy(rng.uniform(20, 235, (num, channels, 3, 3)).astype(np.float32))
+    smooth = torch.nn.functional.interpolate(coarse, (height, width), mode='bilinear')
+    noisy = smooth + torch.from_numpy(rng.normal(0, 20, smooth.shape).astype(np.float32))
+    return noisy.clamp(0, 255).to(torch.uint8).contiguous(memory_format=layout)
+
+
+def keys_of(num, epoch=0) -> list[SampleKey]: return [SampleKey(k, epoch) for k in range(num)]
+
+
+def stats(channels): return (MEAN, STD) if channels == 3 else ((0.4,) * channels, (0.3,) * channels)
+
+
+SHAPES = [(3, 33, 47), (3, 224, 224), (3, 30, 2), (3, 1, 1), (1, 33, 47), (1, 16, 16), (3, 5, 4)]
+
+
+@pytest.mark.parametrize('shape', SHAPES, ids=str)
+def test_fused_colors_are_the_composition_in_float64(shape):
+    rng, num = random.Random(0), 40
+    choices = [AppearanceParams(rng.random() < 0.5, rng.random() < 0.5, random_colors(rng)) for _ in range(num)]
+    images, (mean, std) = uint8_batch(num, *shape), stats(shape[0])
+    out = BatchTransform(BatchTransformSettings(mean, std), Fixed(choices))(images, keys_of(num))
+    whole = change_batch(images, choices, mean, std)
+    assert torch.allclose(out, whole, rtol=0, atol=1e-4)
+    for image, choice, row in zip(images, choices, out):
+        array = image.permute(1, 2, 0).numpy()
+        if choice.hflip: array = array[:, ::-1]
+        if choice.vflip: array = array[::-1]
+        expected = (numpy_colors(array, choice.color) - 255 * np.array(mean)) / (255 * np.array(std))
+        assert np.abs(row.permute(1, 2, 0).numpy() - expected).max() < 1e-4, choice
+
+
+def test_matrices_are_the_identity_without_operations_and_keep_grey_grey():
+    for channels in 1, 3:
+        m, k = color_matrices((), channels)
+        assert np.array_equal(m, np.eye(channels)) and not k.any()
+    rng = random.Random(1)
+    for _ in range(50):
+        m, k = color_matrices([(name, f) for name, f in random_colors(rng) if name in ('saturation', 'hue', 'grayscale')])
+        assert np.allclose(m.sum(1), 1) and not k.any()
+
+
+@pytest.mark.parametrize('factor', [-0.4, -0.2, 0.1, 0.3])
+def test_hue_turns_in_torchvisions_direction(factor):
+    image = uint8_batch(1, 3, 40, 40)
+    theirs = F.adjust_hue(image[0], factor).float()
+    ours, other = (torch.from_numpy(numpy_colors(image[0].permute(1, 2, 0).numpy(), [('hue', f)])).permute(2, 0, 1)
+                   for f in (factor, -factor))
+    assert (ours - theirs).abs().mean() < 0.6 * (other - theirs).abs().mean()
+
+
+def test_fused_jitter_is_near_to_torchvisions():
+    "They differ where torchvision rounds and clips between the steps."
+    sampler, images = sampler_of(64, is_training=True, color_jitter=0.4), uint8_batch(60, 3, 64, 64)
+    stage = BatchTransform(BatchTransformSettings((0.,) * 3, (1 / 255,) * 3), sampler)
+    fused, differing = stage(images, keys_of(60)), []
+    for image, choice, row in zip(images, stage.appearance_params(keys_of(60)), fused):
+        exact = apply_color(image, choice.color)
+        if choice.hflip: exact = exact.flip(2)
+        differing.append((row - exact.float()).abs().mean().item())
+    assert max(differing) < 8 and np.median(differing) < 2, differing
+
+
+def normal_stage(shape, seed=3, **settings) -> BatchTransform:
+    mean, std = stats(shape[0])
+    sampler = sampler_of(shape[1:], is_training=True, vflip=0.3, color_jitter=(0.4, 0.4, 0.4, 0.1), color_jitter_prob=0.8,
+                         grayscale_prob=0.2)
+    return BatchTransform(BatchTransformSettings(mean, std, **settings), sampler, seed=seed)
+
+
+@pytest.mark.parametrize('layout', [torch.channels_last, torch.contiguous_format], ids=str)
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize('shape', [(3, 33, 47), (3, 64, 64), (3, 96, 72), (1, 33, 47), (3, 2, 1)], ids=str)
+def test_bits_do_not_depend_on_the_batch_or_the_threads(shape, dtype, layout):
+    images, keys = uint8_batch(13, *shape, layout=layout), keys_of(13)
+    stage = normal_stage(shape, img_dtype=dtype)
+    whole = stage(images, keys)
+    for threads, step in itertools.product((1, 2, 3), (1, 4)):
+        torch.set_num_threads(threads)
+        for k in range(0, 13, step):
+            part = images[k:k + step].contiguous(memory_format=layout)
+            assert torch.equal(stage(part, keys[k:k + step]), whole[k:k + step]), (threads, k)
+        assert torch.get_num_threads() == threads
+    order = torch.randperm(13, generator=torch.Generator().manual_seed(0))
+    shuffled = stage(images[order].contiguous(memory_format=layout), [keys[k] for k in order])
+    assert torch.equal(shuffled, whole[order])
+
+
+def test_bits_do_not_depend_on_what_other_threads_do():
+    images, stage = uint8_batch(16, 3, 48, 40), normal_stage((3, 48, 40))
+    expected, found = stage(images, keys_of(16)), []
+    torch.set_num_threads(2)
+    def work():
+        for _ in range(10): found.append(torch.equal(stage(images, keys_of(16)), expected))
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert len(found) == 40 and all(found)
+
+
+@pytest.mark.parametrize('shape', [(3, 33, 47), (1, 33, 47), (3, 64, 64), (4, 8, 8)], ids=str)
+@pytest.mark.parametrize('layout', [torch.channels_last, torch.contiguous_format], ids=str)
+@pytest.mark.parametrize('axes', [(3,), (2,), (2, 3)])
+def test_flips_are_exact(shape, layout, axes):
+    mean, std = stats(shape[0])
+    sampler = sampler_of(shape[1:], is_training=True, hflip=float(3 in axes), vflip=float(2 in axes), color_jitter=None)
+    images = uint8_batch(5, *shape, layout=layout)
+    flipped = BatchTransform(BatchTransformSettings(mean, std), sampler)(images, keys_of(5))
+    assert torch.equal(flipped, BatchTransform(BatchTransformSettings(mean, std))(images, keys_of(5)).flip(axes))
+
+
+@pytest.mark.parametrize('layout', [torch.channels_last, torch.contiguous_format], ids=str)
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float64])
+def test_other_types_are_float32_rounded_once(dtype, layout):
+    images = uint8_batch(6, 3, 33, 47, layout=layout)
+    exact, rounded = (normal_stage((3, 33, 47), img_dtype=t)(images, keys_of(6)) for t in (torch.float32, dtype))
+    assert rounded.dtype == dtype and torch.equal(rounded, exact.to(dtype))
+
+
+def test_layout_of_the_result():
+    images, stage = uint8_batch(6, 3, 33, 47), normal_stage((3, 33, 47))
+    last, first = stage(images, keys_of(6)), normal_stage((3, 33, 47), channels_last=False)(images, keys_of(6))
+    assert last.is_contiguous(memory_format=torch.channels_last) and first.is_contiguous() and torch.equal(last, first)
+
+
+def test_input_is_left_as_it_is_and_results_do_not_share_memory():
+    images, stage = uint8_batch(6, 3, 32, 32), normal_stage((3, 32, 32))
+    before, results = images.clone(), [stage(images, keys_of(6, epoch)) for epoch in range(8)]
+    copies = [result.clone() for result in results]
+    for epoch in range(8, 12): stage(images, keys_of(6, epoch))   # uses memory again where it may
+    assert torch.equal(images, before) and all(map(torch.equal, results, copies))
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(results, 2))
+
+
+def test_choices_are_those_of_the_key():
+    stage = normal_stage((3, 8, 8), seed=9)
+    expected = [stage.params.appearance_params(key, 9) for key in keys_of(50, 4)]
+    assert stage.appearance_params(keys_of(50, 4)) == expected and len(set(expected)) > 40
+    shares = [np.mean([getattr(c, name) for c in stage.appearance_params(keys_of(4000))]) for name in ('hflip', 'vflip')]
+    assert shares == pytest.approx([0.5, 0.3], abs=0.04)
+    counts = Counter(name for c in stage.appearance_params(keys_of(4000)) for name, _ in c.color)
+    assert counts['hue'] == counts['contrast'] == pytest.approx(3200, abs=130)
+    assert counts['grayscale'] == pytest.approx(800, abs=130)
+
+
+@cuda
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float16])
+def test_gpu_gives_the_numbers_of_the_cpu(dtype):
+    for shape in SHAPES:
+        images, stage = uint8_batch(16, *shape), normal_stage(shape, img_dtype=dtype)
+        there = stage(images.cuda(), keys_of(16))
+        bound = 1e-4 if dtype == torch.float32 else 5e-3
+        assert there.is_cuda and torch.allclose(there.cpu().float(), stage(images, keys_of(16)).float(), rtol=0, atol=bound)

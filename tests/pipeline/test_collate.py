@@ -1,0 +1,51 @@
+"Batches beside torch's own collate function, and what is refused."
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import default_collate
+
+from timmdata.pipeline.collate import fast_collate
+
+
+def images_of(num, size=(5, 4)) -> list[Image.Image]:
+    rng = np.random.default_rng(0)
+    return [Image.fromarray(rng.integers(0, 256, (*size, 3), np.uint8)) for _ in range(num)]
+
+
+@pytest.mark.parametrize('kind', ['pil', 'array', 'tensor', 'float'])
+@pytest.mark.parametrize('target', [3, 0.5, torch.tensor([1, 2]), np.float32(0.25), [1., 2.]], ids=str)
+def test_images_and_targets_are_torchs(kind, target):
+    tensors = [torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1) for image in images_of(3)]
+    images = dict(pil=images_of(3), tensor=tensors, float=[t / 255 for t in tensors], array=[t.numpy() for t in tensors])[kind]
+    batch, targets = fast_collate([(image, target) for image in images])
+    expected = torch.stack(tensors) / 255 if kind == 'float' else torch.stack(tensors)
+    assert torch.equal(batch, expected) and batch.dtype == expected.dtype and batch.is_contiguous()
+    theirs = torch.as_tensor(np.asarray([target] * 3)) if isinstance(target, list) else default_collate([target] * 3)
+    assert torch.equal(targets, theirs.to(targets.dtype)) and targets.dtype in (torch.int64, torch.float32)
+
+
+@pytest.mark.parametrize('as_dict', [False, True])
+@pytest.mark.parametrize('num_views', [1, 2, 3])
+def test_first_views_come_first_and_fields_follow_them(num_views, as_dict):
+    pictures = images_of(3 * num_views)
+    samples = [(tuple(pictures[k::3]), k, f'{k}.jpg') for k in range(3)]
+    if as_dict: samples = [dict(zip(('image', 'target', 'name'), sample)) for sample in samples]
+    batch = fast_collate(samples)
+    images, targets, names = batch.values() if as_dict else batch
+    assert torch.equal(images, fast_collate([(picture, 0) for picture in pictures])[0])
+    assert targets.tolist() == [0, 1, 2] * num_views and names == ['0.jpg', '1.jpg', '2.jpg'] * num_views
+
+
+@pytest.mark.parametrize('error, message, samples', [
+    (ValueError, '2 views of its image, others have not', [((1, 2), 0), ((1,), 0)]),
+    (ValueError, 'different fields', [dict(image=1, a=2), dict(image=1, b=2)]),
+    (KeyError, "needs the field 'image'", [dict(img=1)]), (TypeError, 'got int, tuple', [(1, 2), 3]),
+    (TypeError, 'image 0 of the batch is a int', [(1, 2)])], ids=str)
+def test_what_does_not_fit_together_is_refused(error, message, samples):
+    with pytest.raises(error, match=message): fast_collate(samples)
+
+
+def test_skipped_samples_are_left_out():
+    a, b = images_of(2)
+    assert fast_collate([None, (a, 1), None, (b, 2)])[1].tolist() == [1, 2] and fast_collate([None]) is None

@@ -1,0 +1,89 @@
+"What a batch builder promises to workers: a row is a function of its key, and memory is the caller's."
+import pickle
+import sys
+
+import pytest
+import torch
+from loader_parts import Coded, Failing
+
+from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings
+from timmdata.pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
+from timmdata.pipeline.params import ParamSampler
+from timmdata.pipeline.sample_transform import SampleTransform
+from timmdata.samplers.epoch import SampleKey
+from timmdata.transforms.settings import AugmentSettings
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def transforms_of(*sizes, **settings) -> list[SampleTransform]:
+    return [SampleTransform(ParamSampler(AugmentSettings(size, is_training=True, **settings))) for size in sizes]
+
+
+def make(builder, keys, memory=None, order=None) -> HostBatch | None:
+    rows, samples = builder.allocate(len(keys), memory, keys[0].bucket), [None] * len(keys)
+    for k in order or range(len(keys)): samples[k] = builder.load(keys[k], None if rows is None else rows[k::len(keys)])
+    return builder.collate(keys, samples, rows)
+
+
+@pytest.mark.parametrize('settings', [dict(), dict(auto_augment='rand-m9', num_aug_splits=2)], ids=str)
+@pytest.mark.parametrize('copy', [lambda b: b, lambda b: b.for_threads(), lambda b: pickle.loads(pickle.dumps(b)),
+                                  lambda b: b.with_seed(8).with_seed(3)])
+def test_rows_do_not_depend_on_the_order_the_batch_or_the_copy(samples, settings, copy):
+    builder = BatchBuilder(SampleLoader(ImageDataset(samples), transforms_of(40, **settings), seed=3))
+    keys = [SampleKey(index, 1) for index in (5, 99, 200, 301)]
+    whole, other = make(builder, keys), make(copy(builder), keys, order=[2, 0, 3, 1])
+    assert torch.equal(whole.batch[0], other.batch[0]) and whole.keys == other.keys == builder.views(keys)
+    for k, key in enumerate(keys): assert torch.equal(make(builder, [key]).batch[0], whole.batch[0][k::4])
+    assert not torch.equal(make(builder.with_seed(4), keys).batch[0], whole.batch[0])
+
+
+def test_memory_is_the_callers_and_large_enough(samples):
+    builder = BatchBuilder(SampleLoader(ImageDataset(samples), transforms_of(32, (40, 24), num_aug_splits=2), seed=3))
+    for bucket, numbers in ((0, 32 * 32), (1, 40 * 24)):
+        assert builder.row_bytes(3, bucket) == builder.batch_bytes(3, bucket) == 3 * 2 * 3 * numbers
+        memory = torch.full((builder.row_bytes(3, bucket) + 5,), 7, dtype=torch.uint8)
+        made = make(builder, [SampleKey(k, 0, bucket=bucket) for k in range(3)], memory)
+        assert made.batch[0].data_ptr() == memory.data_ptr() and (memory[-5:] == 7).all()
+    own = BatchBuilder(SampleLoader(Coded(4), transform=lambda image: torch.zeros(3, 8, 8), size=(8, 8)))
+    assert own.allocate(3) is None and own.row_bytes(3) == 0 and own.batch_bytes(3) == 4 * 3 * 3 * 8 * 8
+
+
+@pytest.mark.parametrize('normalizes', [False, True])
+@pytest.mark.parametrize('collates', [False, True])
+def test_skipped_samples_leave_no_gap(samples, normalizes, collates):
+    odd, sampler = ImageDataset(samples/'oddities', on_error='skip'), transforms_of(32, hflip=1., num_aug_splits=2)
+    finish = BatchTransform(BatchTransformSettings((0.5,) * 3, (0.25,) * 3), sampler[0].params, seed=3) if normalizes else None
+    stack = (lambda views: (torch.stack([image for image, _ in views]), [target for _, target in views])) if collates else None
+    builder = BatchBuilder(SampleLoader(odd, sampler, seed=3), stack, finish)
+    with pytest.warns(RuntimeWarning, match='skipped'): made = make(builder, [SampleKey(k, 0) for k in range(len(odd))])
+    present = [key for key in made.keys[:len(made.keys) // 2]]
+    assert made.keys == builder.views(present) and len(present) == len(odd) - len(odd.bad_samples)
+    assert torch.equal(made.batch[0], make(builder, present).batch[0])
+
+
+def test_a_replay_says_what_was_drawn(samples):
+    builder = BatchBuilder(SampleLoader(ImageDataset(samples), transforms_of(32, 48), seed=3))
+    made = make(builder, [SampleKey(k, 2, bucket=1) for k in range(4)])
+    replayed = builder.replay(made)
+    assert replayed.batch is made.batch and replayed.mix_params is None
+    assert [params.size for params in replayed.sample_params] == [(48, 48)] * 4 and len(replayed.appearance_params) == 4
+    own = BatchBuilder(SampleLoader(Coded(4), transform=lambda image: torch.zeros(3, 8, 8)))
+    assert own.replay(make(own, [SampleKey(0, 0)])).sample_params is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason='errors have no notes')
+def test_errors_name_the_sample():
+    loader = SampleLoader(Failing(40, at=9), transforms_of(8))
+    with pytest.raises(Exception) as caught: loader.load(SampleKey(9, 4), torch.empty(1, 3, 8, 8, dtype=torch.uint8))
+    assert any('index 9 of the dataset (Failing), epoch 4' in note for note in caught.value.__notes__)
+
+
+def test_threads_are_refused_where_users_code_runs(samples):
+    files, ours = ImageDataset(samples), transforms_of(8)
+    assert BatchBuilder(SampleLoader(files, ours)).is_thread_safe
+    others = [BatchBuilder(SampleLoader(files, ours), collate_fn=list), BatchBuilder(SampleLoader(files, transform=abs)),
+              BatchBuilder(SampleLoader(Coded(4), ours)),
+              BatchBuilder(SampleLoader(ImageDataset(samples, target_transform=abs), ours))]
+    assert not any(builder.is_thread_safe for builder in others)

@@ -1,0 +1,76 @@
+"The order of an epoch: a function of seed and epoch, shared by any number of ranks, of any sampler."
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import RandomSampler, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+from timmdata.samplers.epoch import EpochSampler, Numbering, SampleKey, keys_of_images, view_keys
+
+pytestmark = pytest.mark.timeout(120)
+QUICK = settings(max_examples=80, deadline=None)
+
+
+@QUICK
+@given(size=st.integers(1, 60), num_replicas=st.integers(1, 6), seed=st.integers(-2**40, 2**40), epoch=st.integers(0, 9),
+       repeats=st.sampled_from([0, 1, 1.5, 2, 3.3]))
+def test_every_share_of_an_epoch(size, num_replicas, seed, epoch, repeats):
+    ranks = [EpochSampler(range(size), True, seed, None, num_replicas, rank, repeats) for rank in range(num_replicas)]
+    shares = [list(rank.keys(epoch)) for rank in ranks]
+    assert {len(share) for share in shares} == {len(rank) for rank in ranks} == {math.ceil(size / num_replicas)}
+    for rank, share in zip(ranks, shares):
+        rank.set_epoch(epoch)
+        assert list(rank) == share and rank.epoch == epoch + 1
+    keys = [key for together in zip(*shares) for key in together][:size]
+    assert len(set(keys)) == size   # a sample that comes again is another view
+    if repeats <= 1: assert sorted(key.index for key in keys) == list(range(size))
+    counts = Counter(key.index for key in keys)
+    assert max(counts.values()) <= max(1, math.ceil(repeats))
+
+
+@QUICK
+@given(size=st.integers(1, 60), before=st.integers(1, 5), after=st.integers(1, 5), used=st.integers(0, 9))
+def test_the_rest_of_an_epoch_goes_to_any_number_of_ranks(size, before, after, used):
+    begun = [key for rank in range(before)
+             for key in list(EpochSampler(range(size), num_replicas=before, rank=rank).keys(0))[:used]]
+    start = before * min(used, math.ceil(size / before))
+    shares = [list(EpochSampler(range(size), num_replicas=after, rank=rank).keys(0, start)) for rank in range(after)]
+    rest = [key for together in zip(*shares) for key in together][:max(0, size - start)]
+    assert sorted({key.index for key in [*begun, *rest]}) == list(range(size))
+    if start <= size: assert len(begun) + len(rest) == size
+
+
+@pytest.mark.parametrize('make', [
+    lambda: RandomSampler(range(20)), lambda: WeightedRandomSampler([1.] * 9 + [9.], 30),
+    lambda: DistributedSampler(range(20), 2, 1), lambda: [3, 1, 3, 3, 0]])
+def test_any_sampler_has_an_order_that_repeats(make):
+    runs = []
+    for junk in (0, 5):
+        torch.rand(junk)   # the global generator is elsewhere
+        sampler = EpochSampler(range(20), seed=7, sampler=make())
+        runs.append([list(sampler.keys(epoch)) for epoch in (0, 1)])
+        assert len(sampler) == len(make()) == len(set(runs[-1][0]))
+    assert runs[0] == runs[1]
+    if not isinstance(make(), list): assert [key.index for key in runs[0][0]] != [key.index for key in runs[0][1]]
+
+
+def test_views_of_images():
+    keys = [SampleKey(4, 1, 1), SampleKey(2, 1)]
+    assert [key.view for key in view_keys(keys, 3)] == [3, 0, 4, 1, 5, 2] and view_keys(keys, 1) == keys
+    assert keys_of_images(keys, 6) == view_keys(keys, 3) and len(set(keys_of_images(keys, 5))) == 5
+
+
+@QUICK
+@given(epoch=st.integers(0, 3), start=st.integers(0, 30), length=st.integers(31, 90), batch_size=st.integers(1, 9),
+       num_replicas=st.integers(1, 3), drop_last=st.booleans(), repeats=st.integers(1, 3), window=st.integers(1, 4))
+def test_no_batch_is_given_up_before_its_last_delivery(epoch, start, length, batch_size, num_replicas, drop_last, repeats, window):
+    numbering = Numbering(epoch, start, length, batch_size, num_replicas, drop_last, repeats, window)
+    if not (numbering.batches(epoch) and numbering.batches(epoch + 1)): return
+    deliveries = [numbering.delivery(count) for count in range(120)]
+    for count in range(60): assert min(number for number, _ in deliveries[count:]) == numbering.first_wanted(count)
+    assert len(set(deliveries)) == len(deliveries)
+    for count in range(60): assert numbering.count(*numbering.standing(count)) == count
