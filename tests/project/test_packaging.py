@@ -14,7 +14,8 @@ from synthetic import ROOT
 
 pytestmark = pytest.mark.timeout(180)
 SOURCES = ['timmdata', 'tools', 'tests', 'docs', 'benchmarks', 'nbs', 'setup.py', 'settings.ini', 'MANIFEST.in',
-           'pyproject.toml', 'README.md', 'LICENSE', 'CHANGELOG.md']
+           'pyproject.toml', 'README.md', 'LICENSE', 'CHANGELOG.md',
+           'SECURITY.md']
 
 
 @pytest.fixture(scope='module')
@@ -90,7 +91,7 @@ def test_description_shows_its_pictures_anywhere(metadata):
 def test_sdist_holds_what_the_build_needs(built):
     path, = built.glob('*.tar.gz')
     with tarfile.open(path) as archive: held = {n.partition('/')[2] for n in archive.getnames()}
-    assert {'setup.py', 'settings.ini', 'pyproject.toml', 'README.md', 'LICENSE', 'CHANGELOG.md'} <= held
+    assert {'setup.py', 'settings.ini', 'pyproject.toml', 'README.md', 'LICENSE', 'CHANGELOG.md', 'SECURITY.md'} <= held
     assert not [n for n in held if n.split('/')[0] in ('nbs', 'tests', 'tools', 'docs', 'benchmarks')]
 
 
