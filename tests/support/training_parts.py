@@ -1,0 +1,59 @@
+"What the tests of workers and of loaders share: a loader that draws everything, kinds of workers, comparisons."
+import threading
+
+import pytest
+import torch
+from loader_parts import Coded, Noise, children
+from torch.utils.data import Subset
+
+from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.loader import create_loader
+from timmdata.workers import shared_memory
+
+INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
+BOTH = pytest.mark.parametrize('settings', [THREADS, PROCESSES], ids=['threads', 'processes'])
+ALL = pytest.mark.parametrize('settings', [INLINE, THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
+NUM, BATCH = 22, 4   # samples and batch size of `training`: five full batches, and two samples that are dropped
+
+
+def large_tensors_begin_small(monkeypatch):
+    "For a fixture: batches below 64 kB are pickled as they are; those of the tests are small, and shall go through shared memory."
+    monkeypatch.setattr(shared_memory, 'LARGE', 256)
+
+
+def few_images(samples) -> Subset:
+    "A few photographs; a Subset, so that indexes are translated."
+    return Subset(ImageDataset(samples), range(3, 3 + 14 * NUM, 14))
+
+
+def training(dataset, **settings):
+    "A loader that draws crops, flips, colours, blurs and erased noise."
+    return create_loader(dataset, **{**dict(input_size=24, batch_size=BATCH, is_training=True, seed=3, re_prob=0.5,
+        re_mode='pixel', re_count=2, gaussian_blur_prob=0.3, grayscale_prob=0.2, device='cpu'), **settings})
+
+
+def copied(batch): return [part.clone() for part in batch]
+
+
+def collected(loader) -> list: return [copied(batch) for batch in loader]
+
+
+def assert_equal(a: list, b: list):
+    assert len(a) == len(b)
+    for x, y in zip(a, b, strict=True):
+        assert len(x) == len(y) and all(torch.equal(p, q) for p, q in zip(x, y, strict=True))
+
+
+def notes(error: Exception) -> str:
+    "What was added to an error; Python 3.10 has no notes."
+    if not hasattr(error, 'add_note'): pytest.skip('errors have notes from Python 3.11 on')
+    return '\n'.join(error.__notes__)
+
+
+def workers() -> list:
+    return [*children(), *(t for t in threading.enumerate() if t.name.startswith('timmdata'))]
+
+
+def noise(**settings):
+    return torch.cat([images.clone() for images, _ in create_loader(Coded(16), 4, 4, transform=Noise(), seed=1,
+                                                                    use_prefetcher=False, **settings)])

@@ -1,0 +1,75 @@
+"A task, what is said about workers, and the life of a pool."
+import multiprocessing
+
+import pytest
+
+from timmdata.workers.base import Task, WorkerSettings
+
+
+class Builder:
+    "Loads what it is told to: a sample for each key, an error where the key says so."
+    def load(self, key, rows=None, refuse=''):
+        if isinstance(key.index, Exception): raise key.index
+        return [key.index]
+
+    def collate(self, keys, samples, rows=None): return samples
+
+
+class Key:
+    def __init__(self, index): self.index = index
+
+
+def made(*indexes, order=None):
+    task = Task([Key(index) for index in indexes])
+    for position in order or range(len(indexes)): task.load(Builder(), position)
+    return task
+
+
+def test_a_task_is_made_by_whoever_ends_last_and_taken_once():
+    task = made(5, 6, 7, order=[2, 0, 1])
+    assert task.done.is_set() and task.take() == [[5], [6], [7]] and task.take() is None
+
+
+def test_the_error_of_the_first_sample_in_order_is_raised():
+    "Those of samples that had begun; the others are passed over."
+    task = Task([Key(0), Key(KeyError('a')), Key(ValueError('b'))])
+    for position in (2, 1, 0): task.load(Builder(), position)
+    with pytest.raises(ValueError, match='b'): task.take()
+
+
+def test_the_first_end_of_a_task_counts():
+    task = made(1)
+    task.finish(error=RuntimeError('late'))
+    assert task.take() == [[1]]
+    task = Task([Key(1)])
+    task.finish(error=RuntimeError('closed'))
+    task.load(Builder(), 0)   # by a thread that was stuck
+    with pytest.raises(RuntimeError, match='closed'): task.take()
+
+
+def test_a_cancelled_task_loads_nothing():
+    task = Task([Key(ValueError('is not loaded'))])
+    task.cancelled = True
+    task.load(Builder(), 0)
+    with pytest.raises(RuntimeError, match='the workers are closed'): task.take()
+
+
+@pytest.mark.parametrize('settings, message', [
+    (dict(num_workers=True), 'num_workers=True: give a whole number, 0 or more'),
+    (dict(num_workers=1.5), 'num_workers=1.5'), (dict(num_workers='many'), "num_workers='many'"),
+    (dict(workers='thread'), "workers='thread': allowed are threads, processes, auto"),
+    (dict(threads_per_worker=0), 'threads_per_worker=0: give a whole number, 1 or more'),
+    (dict(prefetch_factor=0), 'prefetch_factor=0'), (dict(timeout='1'), "timeout='1': give seconds"),
+    (dict(timeout=float('nan')), 'timeout=nan'), (dict(multiprocessing_context='thread'), 'allowed are'),
+    (dict(worker_init_fn='all'), "worker_init_fn='all': give a function")])
+def test_wrong_settings_are_refused_by_name(settings, message):
+    with pytest.raises((ValueError, TypeError), match=message): WorkerSettings(**settings)
+
+
+def test_settings_accept_what_torch_accepts():
+    for context in (None, 'spawn', multiprocessing.get_context('spawn')):
+        settings = WorkerSettings(2, 'processes', multiprocessing_context=context)
+        assert settings.context.get_start_method() in ('fork', 'spawn', 'forkserver')
+    assert settings.context.get_start_method() == 'spawn'
+    assert WorkerSettings(0, 'processes').num_ahead == WorkerSettings(3, 'threads').num_ahead == 2
+    assert WorkerSettings(3, 'processes', prefetch_factor=4).num_ahead == 12

@@ -1,0 +1,195 @@
+"What all kinds of workers promise: errors that name the sample, time limits, and nothing left behind."
+import gc
+import os
+import signal
+import time
+import traceback
+
+import psutil
+import pytest
+from loader_parts import Coded, Failing, Slow, is_alive, nothing_is_left, program, wait_until
+from training_parts import BOTH, large_tensors_begin_small, notes, workers
+
+from timmdata.core.faults import ImageReadError
+from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.loader import create_loader
+
+pytestmark = pytest.mark.timeout(60)
+no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
+small_batches_use_the_slots = pytest.fixture(autouse=True)(large_tensors_begin_small)
+
+
+@BOTH
+def test_error_in_a_sample_names_it_and_keeps_the_traceback(settings):
+    with pytest.raises(ZeroDivisionError) as raised: list(create_loader(Failing(12, 9), 8, 4, device='cpu', **settings))
+    assert notes(raised.value) == 'while loading index 9 of the dataset (Failing), epoch 0'
+    text = ''.join(traceback.format_exception(raised.value))
+    assert "raise ZeroDivisionError('one sample is bad')" in text and 'loader_parts.py' in text
+
+
+@BOTH
+def test_unreadable_file_names_index_and_file(samples, settings):
+    with pytest.raises(ImageReadError, match=r'cannot read (empty|text|truncated)\.jpg \(index \d+\)') as raised:
+        list(create_loader(ImageDataset(samples/'oddities'), 8, 2, device='cpu', **settings))
+    assert 'of the dataset (' in notes(raised.value)
+
+
+@BOTH
+def test_first_error_in_order_is_raised(settings):
+    "Sample 9 fails at once, sample 8 of the same batch after a while; batches before them arrive."
+    seen = []
+    with pytest.raises(ZeroDivisionError) as raised:
+        for _, targets in create_loader(Failing(12, 9), 8, 2, device='cpu', prefetch_factor=5, **settings): seen += targets.tolist()
+    assert seen == list(range(8)) and 'index 9' in notes(raised.value)
+
+
+@BOTH
+def test_timeout_names_what_it_waits_for_and_the_loader_lives(settings):
+    dataset = Slow(16, 6, 1)
+    loader = create_loader(dataset, 8, 4, device='cpu', timeout=0.3, **settings)
+    with pytest.raises(RuntimeError, match=r'timeout=0.3 s; it waits for index 6 of the dataset \(Slow\), epoch 0'): list(loader)
+    dataset.seconds = 0
+    assert len(list(loader)) == 4
+
+
+@BOTH
+@pytest.mark.parametrize('how', ['break', 'iterator', 'close'])
+def test_workers_end_without_the_garbage_collector(settings, how):
+    gc.disable()
+    try:
+        loader = create_loader(Coded(64), 8, 4, device='cpu', **settings)
+        iterator = iter(loader)
+        next(iterator)
+        assert workers()
+        if how == 'close': loader.loader.close()
+        if how == 'break': del iterator
+        if how != 'close': del loader
+        if how == 'iterator': del iterator
+        wait_until(lambda: not workers(), 'workers are left', 3)
+    finally: gc.enable()
+
+
+@BOTH
+def test_files_and_shared_memory_are_stable_over_many_loaders(settings):
+    process = psutil.Process()
+    def shared(): return sum('timmdata' in line for line in open('/proc/self/maps')) + len(os.listdir('/dev/shm'))
+    for k in range(12):
+        for persistent in (True, False):
+            loader = create_loader(Coded(8), 8, 4, device='cpu', persistent_workers=persistent, **settings)
+            assert sum(len(targets) for _, targets in loader) == 8
+            if k % 3: next(iter(loader))
+            del loader
+        if k == 1:
+            wait_until(lambda: not workers(), 'workers are left')
+            before = process.num_fds(), shared(), process.num_threads()
+    wait_until(lambda: (process.num_fds(), shared()) == before[:2], 'files or memory are left')   # the last ones end by themselves
+    wait_until(lambda: process.num_threads() <= before[2], 'threads are left')   # a thread that was joined ends a moment later
+
+
+@BOTH
+def test_a_forked_copy_of_the_program_does_not_end_the_loader(settings):
+    "(Python's multiprocessing ends all daemons as the copy ends; they are replaced.)"
+    code, out, errors = program(f"""
+import os, sys
+loader = create_loader(Coded(64), 8, 4, device='cpu', **{settings})
+batches = iter(loader)
+next(batches)
+pid = os.fork()
+if pid == 0: sys.exit()   # an ordinary end, with everything that Python does then
+assert os.waitpid(pid, 0)[1] == 0
+print(sum(len(targets) for _, targets in batches))
+""").end(50)
+    assert code == 0 and out.strip() == '60', errors
+
+
+def test_interpreter_exit_without_closing():
+    "Finished, left early and half-used loaders, of threads and of processes, when the program ends."
+    run = program('''
+kept = []
+for workers in ('threads', 'processes'):
+    for prefetcher in (True, False):
+        loader = create_loader(Coded(64), 8, 4, num_workers=2, workers=workers, use_prefetcher=prefetcher)
+        iterator = iter(loader)
+        next(iterator)
+        kept += [loader, iterator]
+for process in psutil.Process().children(): print(process.pid, flush=True)
+print('end', flush=True)
+''')
+    code, out, errors = run.end()
+    assert code == 0 and out.endswith('end\n') and errors == ''
+    assert len(out.split()) == 5
+    wait_until(lambda: not any(psutil.pid_exists(int(pid)) for pid in out.split()[:-1]), 'workers are left', 8)
+
+
+INTERRUPTED = '''
+loader = create_loader({dataset}, 8, 4, num_workers=2, workers={workers!r}, device='cpu')
+try:
+    for k, _ in enumerate(loader):
+        print('batch', k, flush=True)
+        time.sleep({sleep})
+except KeyboardInterrupt:
+    print('interrupted', flush=True)
+    raise SystemExit(7)
+'''
+
+
+@pytest.mark.parametrize('workers, where', [
+    ('threads', 'in the loop'), ('threads', 'stuck'), ('processes', 'stuck'), ('processes', 'supervisor')])
+def test_interrupt_ends_the_program_and_its_workers(workers, where):
+    "SIGINT to the process group, as a terminal does, or to the process alone: in the loop's body, or in wait of a stuck worker."
+    stuck = where == 'stuck'
+    run = program(INTERRUPTED.format(dataset='Slow(400, 8, 60)' if stuck else 'Coded(4000)', workers=workers,
+                                     sleep=0 if stuck else 0.05))
+    try:
+        run.wait_for('batch 1')
+        inside, start = run.process.children(recursive=True), time.monotonic()
+        time.sleep(0.2)
+        if where == 'supervisor': run.process.send_signal(signal.SIGINT)
+        else: os.killpg(run.process.pid, signal.SIGINT)
+        code, out, errors = run.end()
+        assert code == 7 and 'interrupted' in out and errors == ''
+        assert time.monotonic() - start < 8 and len(inside) == (2 if workers == 'processes' else 0)
+        wait_until(lambda: not any(map(is_alive, inside)), 'orphans are left', 5)
+    finally: run.kill()
+
+
+USED_IN_A_COPY = """
+import os, sys
+warnings.simplefilter('error')
+loader = create_loader(Coded(64), 8, 4, device='cpu', **{settings})
+batches = iter(loader)
+next(batches)
+pid = os.fork()
+if pid == 0:
+    for use in (lambda: next(batches), lambda: next(iter(loader))):
+        try: use()
+        except RuntimeError as error: print(error, flush=True)
+    sys.exit()
+assert os.waitpid(pid, 0)[1] == 0
+targets = [target for _, targets in batches for target in targets.tolist()]
+print('rest', targets == list(range(4, 64)), flush=True)
+"""
+
+
+@BOTH
+def test_workers_of_another_process_are_refused_by_name_and_undisturbed(settings):
+    "A forked copy of the program that goes on with the loader: an error there, and no other batch, death or warning here."
+    code, out, errors = program(USED_IN_A_COPY.format(settings=settings), first='import warnings').end(30)
+    assert code == 0 and errors == '', errors
+    assert out.startswith('the workers belong to process ') and 'make the loader in the process that uses it' in out
+    assert out.endswith('rest True\n')
+
+
+@BOTH
+def test_collecting_a_dropped_loader_waits_for_nothing(settings):
+    "The collector runs in any thread, also in one that a worker waits for: it asks the workers to end, and goes on."
+    loader = create_loader(Slow(16, 9, 3), 8, 4, device='cpu', **settings)
+    iterator = iter(loader)
+    next(iterator)
+    circle = [loader, iterator]
+    circle.append(circle)
+    del loader, iterator, circle
+    start = time.monotonic()
+    gc.collect()
+    assert time.monotonic() - start < 0.9
+    wait_until(lambda: not workers(), 'workers are left')

@@ -1,0 +1,297 @@
+"Worker processes that die, hang, are stopped or cannot start."
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+import warnings
+
+import psutil
+import pytest
+from loader_parts import Coded, Deadly, DeadlyReader, children, is_alive, nothing_is_left, program, wait_until
+from training_parts import INLINE, PROCESSES, assert_equal, collected, few_images, large_tensors_begin_small, training
+
+from timmdata.core.faults import ImageReadError
+from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.loader import create_loader
+from timmdata.pipeline.fetch import HostBatch
+from timmdata.workers import processes
+
+pytestmark = pytest.mark.timeout(60)
+no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
+small_batches_use_the_slots = pytest.fixture(autouse=True)(large_tensors_begin_small)
+
+
+@pytest.fixture(scope='module')
+def dataset(samples): return few_images(samples)
+
+
+@pytest.mark.parametrize('threads_per_worker', [1, 2])
+def test_killed_worker_is_replaced_and_nothing_differs(tmp_path, samples, threads_per_worker):
+    reader = DeadlyReader(samples, 'train')
+    expected = collected(training(ImageDataset(samples, reader), sampler=range(0, 160, 8), **INLINE))
+    reader.at, reader.once = 32, tmp_path/'dead'
+    loader = training(ImageDataset(samples, reader), sampler=range(0, 160, 8), threads_per_worker=threads_per_worker, **PROCESSES)
+    with pytest.warns(RuntimeWarning, match=r'worker process \d died \(exit code -9, killed.*loading .*index 32 .*another takes its place'):
+        found = collected(loader)
+    assert_equal(found, expected)
+
+
+def test_worker_killed_from_outside_is_replaced():
+    loader = create_loader(Coded(64), 8, 4, device='cpu', **PROCESSES)
+    with pytest.warns(RuntimeWarning, match='died'):
+        for k, (_, targets) in enumerate(loader):
+            assert targets.tolist() == list(range(4 * k, 4 * k + 4))
+            if k in (1, 6): children()[0].kill()
+            if k == 1: wait_until(lambda: len(children()) == 2, 'no other worker')
+    assert k == 15 and len(children()) == 2
+
+
+@pytest.mark.parametrize('on_error', ['raise', 'skip', 'replace'])
+def test_sample_that_kills_twice_is_answered_as_on_error_says(samples, on_error):
+    reader = DeadlyReader(samples, 'train')
+    reader.at = 5
+    dataset = ImageDataset(samples, reader, on_error=on_error)
+    loader = create_loader(dataset, 16, 4, is_training=on_error == 'replace', shuffle=False, sampler=range(12), device='cpu',
+                           num_workers=1, workers='processes', seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', RuntimeWarning)
+        if on_error == 'raise':
+            with pytest.raises(ImageReadError, match=r'index 5\): .*died.* while loading this sample, for the second time'): list(loader)
+            return
+        sizes = [len(targets) for _, targets in loader]
+    assert sizes == ([4, 3, 4] if on_error == 'skip' else [4, 4, 4])
+    [bad] = dataset.bad_samples
+    assert bad.index == 5 and 'for the second time' in bad.cause and (bad.replaced_by is None) == (on_error == 'skip')
+
+
+def test_sample_of_a_users_dataset_that_kills_twice_is_an_error():
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', RuntimeWarning)
+        with pytest.raises(RuntimeError, match='while loading this sample, for the second time'):
+            list(create_loader(Deadly(16, 9), 8, 4, device='cpu', **PROCESSES))
+
+
+def test_worker_that_cannot_be_replaced_is_an_error(monkeypatch):
+    loader = create_loader(Coded(400), 8, 4, device='cpu', **PROCESSES)
+    def fail(*_): raise OSError('no more processes')
+    with pytest.raises(RuntimeError, match='could not be replaced: OSError: no more processes'):
+        for k, _ in enumerate(loader):
+            if k == 1:
+                monkeypatch.setattr(processes, 'WorkerProcess', fail)
+                children()[0].kill()
+    with pytest.raises(OSError, match='no more processes'): next(iter(loader))
+
+
+def dies_before_it_is_ready(folder, times):
+    "A worker's start, for `worker_seeding`: killed, so many times in all."
+    def start(number):
+        file = folder/f'{len(list(folder.iterdir()))}-{os.getpid()}'
+        if len(list(folder.iterdir())) < times:
+            file.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+    return start
+
+
+@pytest.mark.parametrize('times', [2, 100])
+def test_worker_killed_before_it_is_ready(tmp_path, times):
+    settings = dict(num_workers=1, workers='processes', worker_seeding=dies_before_it_is_ready(tmp_path, times), device='cpu')
+    loader = create_loader(Coded(16), 8, 4, **settings)
+    if times > 4:
+        with pytest.raises(RuntimeError, match=r'died \(exit code -9.*before it was ready$'), warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            list(loader)
+    else:
+        with pytest.warns(RuntimeWarning, match='before it was ready; another takes its place'):
+            assert sum(len(targets) for _, targets in loader) == 16
+
+
+def test_many_keys_and_large_batches_do_not_block_each_other():
+    "Keys of several batches exceed the room in a pipe while the worker sends a large batch."
+    loader = create_loader(Coded(256), 8, 1000, num_workers=1, workers='processes', prefetch_factor=32, use_prefetcher=False,
+                           sampler=range(2**60, 2**60 + 32_000))
+    loader.builder.load, loader.builder.collate = no_image, large_batch
+    assert sum(1 for _ in loader) == 32
+
+
+def no_image(key, row, refuse): return 0
+
+
+def large_batch(keys, samples, rows):
+    time.sleep(0.05)
+    return HostBatch(b'0' * 3_000_000, keys)
+
+
+def test_slots_come_back(dataset):
+    "After early breaks, and when batches were kept for a while, all slots of shared memory are free again."
+    loader = training(dataset, use_prefetcher=False, device=None, **PROCESSES)
+    next(iter(loader))
+    slots = loader._workers._slots
+    wait_until(lambda: slots.num_free == 7, 'not all slots are free', 3)   # 2 workers, 2 batches ahead of each, 3 more
+    for _ in range(4): next(iter(loader))
+    kept = list(loader)
+    del kept
+    wait_until(lambda: slots.num_free == 7, 'slots are lost', 3)
+
+
+def test_files_are_stable_over_many_epochs():
+    process = psutil.Process()
+    loader = create_loader(Coded(8), 8, 4, device='cpu', num_workers=1, workers='processes')
+    for epoch in range(30):
+        for _ in loader: pass
+        if epoch == 2: before = process.num_fds(), process.num_threads()
+    assert process.num_fds() == before[0]
+    wait_until(lambda: process.num_threads() <= before[1], 'threads are left')
+
+
+@pytest.mark.parametrize('state', ['idle', 'stuck', 'blocked'])
+def test_killed_parent_leaves_no_worker(state):
+    "Idle workers, one that loads a sample for ever, and ones whose answers nobody takes any more."
+    dataset = 'Slow(400, 9, 60)' if state == 'stuck' else 'Coded(400)'
+    big = '''
+    def collate(samples): return torch.zeros(len(samples), 3, 8, 8, dtype=torch.uint8), b'0' * 10_000_000'''
+    run = program(f'''
+if True:{big}
+    loader = create_loader({dataset}, 8, 4, num_workers=2, workers='processes', device='cpu', prefetch_factor=4,
+                           collate_fn=collate if {state == 'blocked'} else None)
+    iterator = iter(loader)
+    next(iterator)
+    print('batch', flush=True)
+    if {state == 'blocked'}:
+        import signal
+        os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(60)
+''')
+    inside = []
+    try:
+        run.wait_for('batch')
+        inside = run.process.children(recursive=True)
+        assert len(inside) == 2
+        time.sleep(0.5)
+        run.process.kill()
+        assert run.end()[0] == -signal.SIGKILL
+        wait_until(lambda: not any(map(is_alive, inside)), 'workers outlive their parent', 8)
+    finally:
+        for process in inside:
+            if is_alive(process): process.kill()
+        run.kill()
+
+
+def test_unguarded_spawn_script_is_a_clear_error():
+    "A spawned process runs the script again; if that starts processes as well, Python ends it, and we say why."
+    code, out, _ = program("""
+try: list(create_loader(Coded(8), 8, 4, num_workers=1, workers='processes', multiprocessing_context='spawn', device='cpu'))
+except RuntimeError as error: print(error)
+""", first="if __name__ != '__main__': import multiprocessing as m; m.get_context('spawn').Process(target=print).start()").end(50)
+    assert code == 0 and 'died (exit code 1) before it was ready' in out and "if __name__ == '__main__'" in out
+
+
+def test_dataset_that_cannot_be_pickled_is_a_clear_error():
+    class Local(Coded): pass
+    files = psutil.Process().num_fds()
+    with pytest.raises((AttributeError, pickle.PicklingError), match="[Cc]an't pickle.*Local|Can't get local object.*Local"):
+        list(create_loader(Local(8), 8, 4, multiprocessing_context='spawn', device='cpu', **PROCESSES))
+    gc.collect()
+    assert psutil.Process().num_fds() <= files + 1 and not children()
+
+
+# ---- signals
+
+def test_a_program_whose_handler_only_sets_a_flag_ends():
+    "Also with workers that are stuck: when they are closed, and when they are left to the end of Python."
+    run = program("""
+import signal
+signal.signal(signal.SIGTERM, lambda *_: None)
+def stuck(**settings): return create_loader(Slow(64, 9, 60), 8, 4, num_workers=2, workers='processes', device='cpu', **settings)
+start = time.monotonic()
+try: list(stuck(timeout=1))
+except RuntimeError as error: print(error, flush=True)
+print('seconds', time.monotonic() - start < 5, flush=True)
+iterator = iter(stuck())
+next(iterator)
+""")
+    try:
+        code, out, errors = run.end(30)
+        assert code == 0 and errors == '', errors
+        assert 'it waits for index 9' in out and 'seconds True' in out
+    finally: run.kill()
+
+
+def test_a_worker_that_is_told_to_end_ends_whatever_the_programs_handler_does():
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        batches = iter(create_loader(Coded(64), 8, 4, device='cpu', **PROCESSES))
+        next(batches)
+        children()[0].terminate()
+        with pytest.warns(RuntimeWarning, match='exit code -15'): assert sum(len(targets) for _, targets in batches) == 60
+    finally: signal.signal(signal.SIGTERM, before)
+
+
+# ---- who is to blame
+
+class Marking(Coded):
+    "Loads index 2 slowly, and tells that it does."
+    def __init__(self, num, mark): super().__init__(num); self.mark = mark
+
+    def __getitem__(self, index):
+        if index == 2:
+            self.mark.touch()
+            time.sleep(0.5)
+        return super().__getitem__(index)
+
+
+def test_deaths_at_a_distance_are_not_the_samples_fault(tmp_path):
+    "Each epoch, the worker is killed from outside while it loads the same sample; it loads when it is tried again."
+    mark = tmp_path/'loading'
+    loader = create_loader(Marking(8, mark), 8, 4, num_workers=1, workers='processes', device='cpu', persistent_workers=True)
+
+    def kill():
+        wait_until(mark.exists, 'the sample is not loaded')
+        mark.unlink()
+        children()[0].kill()
+    for _ in range(3):
+        mark.unlink(missing_ok=True)
+        killer = threading.Thread(target=kill)
+        killer.start()
+        with pytest.warns(RuntimeWarning, match='while loading index 2 .*another takes its place'):
+            assert [target for _, targets in loader for target in targets.tolist()] == list(range(8))
+        killer.join()
+
+
+def test_a_worker_that_dies_without_a_task_blames_nobody():
+    loader = create_loader(Coded(16), 8, 4, device='cpu', **PROCESSES)
+    for _ in range(5):
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', RuntimeWarning)
+            assert len(list(loader)) == 4
+        for child in children(): child.kill()
+
+
+def test_batch_of_which_every_worker_dies_is_an_error(tmp_path):
+    "While it is put together: no sample is to blame."
+    loader = create_loader(Coded(16), 8, 4, device='cpu', num_workers=1, workers='processes', collate_fn=die)
+    with pytest.raises(RuntimeError, match='again and again with the same batch'), warnings.catch_warnings():
+        warnings.simplefilter('ignore', RuntimeWarning)
+        list(loader)
+
+
+def die(samples): os.kill(os.getpid(), signal.SIGKILL)
+
+
+# ---- other processes
+
+def make_loader_in_daemon(pipe):
+    try: list(create_loader(Coded(8), 8, 4, device='cpu', **PROCESSES))
+    except RuntimeError as error: pipe.send(str(error))
+
+
+def test_a_daemonic_process_is_told_what_to_do():
+    context = multiprocessing.get_context('fork')
+    here, there = context.Pipe()
+    child = context.Process(target=make_loader_in_daemon, args=(there,), daemon=True)
+    child.start()
+    assert here.poll(20) and 'a daemonic process cannot start worker processes' in here.recv()
+    child.join()
