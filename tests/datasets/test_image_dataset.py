@@ -13,7 +13,7 @@ from pictures import encoded
 from PIL import Image
 from torch.utils.data import DataLoader
 
-import timmdata.readers.folder
+import timmdata.readers.base
 from timmdata.core.demo_data import ODDITIES
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
@@ -103,7 +103,7 @@ def test_file_without_permission(tmp_path):
 def test_fault_of_the_machine_is_never_skipped(samples, monkeypatch, on_error, code):
     dataset = ImageDataset(samples, on_error=on_error)
     def no_open(*args, **kwargs): raise OSError(code, os.strerror(code))
-    monkeypatch.setattr(timmdata.readers.folder, 'open', no_open, raising=False)
+    monkeypatch.setattr(timmdata.readers.base, 'open', no_open, raising=False)
     with pytest.raises(OSError) as raised: dataset[0]
     assert raised.value.errno == code and not isinstance(raised.value, ImageReadError) and dataset.bad_samples == []
 
@@ -139,7 +139,7 @@ def test_replacement_is_seeded_and_the_same_again(tmp_path, quiet):
 
 def test_replacement_ends(tmp_path, monkeypatch, quiet):
     dataset, reads = ImageDataset(with_bad(tmp_path, 5, range(5)), on_error='replace', max_retries=4), []
-    monkeypatch.setattr(timmdata.readers.folder, 'open', lambda *args, **kw: reads.append(args) or open(*args, **kw), raising=False)
+    monkeypatch.setattr(timmdata.readers.base, 'open', lambda *args, **kw: reads.append(args) or open(*args, **kw), raising=False)
     with pytest.raises(ImageReadError, match=r'2\.jpg \(index 2\).*4 replacements'): dataset[2]
     assert len(reads) == 5 and dataset.bad_samples == []
 

@@ -1,1 +1,16 @@
-"What every step uses: keyed random numbers, the image of a sample, decoding, faults, memory, demo data."
+"What every step uses: keyed random numbers, the image of a sample, bytes to pixels, faults, memory, photographs to try."
+from .decode import decode_image
+from .demo_data import cache_dir, get_imagenette, get_samples
+from .faults import BadSample, BadSampleLog, FaultPolicy, ImageReadError
+from .jpeg import Pixels, resolve_backend
+from .memory_pool import MemoryPool
+from .rng import KeyedRandom, sample_seed, seed_all, seeded
+from .sample import apply_transform, as_pil_image, image_size, sample_image, with_image
+
+__all__ = [
+    'KeyedRandom', 'sample_seed', 'seed_all', 'seeded',
+    'apply_transform', 'as_pil_image', 'image_size', 'sample_image', 'with_image',
+    'BadSample', 'BadSampleLog', 'FaultPolicy', 'ImageReadError',
+    'decode_image', 'Pixels', 'resolve_backend', 'MemoryPool',
+    'cache_dir', 'get_imagenette', 'get_samples',
+]

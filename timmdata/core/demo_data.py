@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-# %% ../../nbs/core/70_demo_data.ipynb #81d5fa9b
+# %% ../../nbs/core/70_demo_data.ipynb #39f7e180
 def cache_dir() -> Path:
-    "The folder for data that can be made again: `TIMMDATA_CACHE`, else the platform's cache folder."
+    "Find the folder for data that can be made again: `TIMMDATA_CACHE`, else the platform's cache folder."
     override = os.environ.get('TIMMDATA_CACHE')
     if override: return Path(override).expanduser()
     if sys.platform == 'darwin': base = Path.home()/'Library/Caches'
@@ -33,7 +33,7 @@ def cache_dir() -> Path:
     else: base = Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')
     return base/'timmdata'
 
-# %% ../../nbs/core/70_demo_data.ipynb #2e97861f
+# %% ../../nbs/core/70_demo_data.ipynb #d1dc4455
 PHOTOGRAPHS = {   # class → file in skimage/data; source; licence
     'astronaut': 'astronaut.png',   # NASA Great Images; public domain
     'brick': 'brick.png',   # CC0Textures Bricks25; CC0
@@ -49,7 +49,7 @@ PHOTOGRAPHS = {   # class → file in skimage/data; source; licence
 
 
 def _photograph(name: str) -> Image.Image:
-    "One of the photographs, at most 640 pixels on the shorter side, greyscale or RGB."
+    "Open one of the photographs, at most 640 pixels on the shorter side, greyscale or RGB."
     skimage = find_spec('skimage')   # found, not imported: only its files are needed
     if skimage is None: raise ImportError("the sample photographs come with scikit-image: pip install 'timmdata[demo]'")
     path = Path(skimage.submodule_search_locations[0], 'data', PHOTOGRAPHS[name])
@@ -59,9 +59,9 @@ def _photograph(name: str) -> Image.Image:
     scale = min(1, 640 / min(image.size))
     return image.resize([round(edge * scale) for edge in image.size], Image.Resampling.LANCZOS)
 
-# %% ../../nbs/core/70_demo_data.ipynb #2723e4b2
+# %% ../../nbs/core/70_demo_data.ipynb #a762408c
 def _mirrored(image: Image.Image) -> Image.Image:
-    "The image with half of its size mirrored around it."
+    "Mirror half of an image's size around it."
     array = np.asarray(image)
     pad = [(array.shape[0] // 2,) * 2, (array.shape[1] // 2,) * 2] + [(0, 0)] * (array.ndim - 2)
     return Image.fromarray(np.pad(array, pad, mode='symmetric'))
@@ -90,7 +90,7 @@ def make_view(
     image.point(table * len(image.getbands())).save(buffer, 'jpeg', quality=rng.randint(80, 95))
     return buffer.getvalue()
 
-# %% ../../nbs/core/70_demo_data.ipynb #5c979d41
+# %% ../../nbs/core/70_demo_data.ipynb #d224f251
 ODDITIES = {   # file → what it is; the last three cannot be read
     'grey.jpg': 'greyscale, mode L',
     'cmyk.jpg': 'CMYK, as print shops deliver',
@@ -107,14 +107,14 @@ ODDITIES = {   # file → what it is; the last three cannot be read
 
 
 def _encode(image: Image.Image, format: str, **options) -> bytes:
-    "The bytes of a file."
+    "Encode an image as a file."
     buffer = io.BytesIO()
     image.save(buffer, format, **options)
     return buffer.getvalue()
 
 
 def _make_oddities() -> dict[str, bytes]:
-    "The files of `ODDITIES`, from one view of the cat."
+    "Make the files of `ODDITIES`, from one view of the cat."
     cat = Image.open(io.BytesIO(make_view('cat', 1000))).convert('RGB').resize((160, 120))
     grey, jpeg = cat.convert('L'), _encode(cat, 'jpeg', quality=90)
     deep = np.asarray(grey).astype(np.uint16) * 240 + np.arange(160, dtype=np.uint16)   # up to 61359, beyond 8 bits
@@ -123,15 +123,24 @@ def _make_oddities() -> dict[str, bytes]:
     exif = Image.Exif()
     exif[0x0112] = 6   # orientation: turn by 90 degrees clockwise to view
     lying = cat.transpose(Image.Transpose.ROTATE_90)
-    files = [_encode(grey, 'jpeg'), _encode(cat.convert('CMYK'), 'jpeg'),
-             _encode(cat.quantize(64), 'png', transparency=0), _encode(Image.fromarray(deep), 'png'),
-             _encode(fading, 'png'), _encode(lying, 'jpeg', exif=exif), _encode(cat, 'jpeg', progressive=True),
-             _encode(cat, 'png', save_all=True, append_images=[grey.convert('RGB')]),
-             jpeg[:len(jpeg) * 6 // 10], b'', b'This is a text file with the extension of a photograph.\n']
-    return dict(zip(ODDITIES, files, strict=True))
+    return {
+        'grey.jpg': _encode(grey, 'jpeg'),
+        'cmyk.jpg': _encode(cat.convert('CMYK'), 'jpeg'),
+        'palette.png': _encode(cat.quantize(64), 'png', transparency=0),
+        'grey16.png': _encode(Image.fromarray(deep), 'png'),
+        'rgba.png': _encode(fading, 'png'),
+        'exif_rotated.jpg': _encode(lying, 'jpeg', exif=exif),
+        'progressive.jpg': _encode(cat, 'jpeg', progressive=True),
+        'animated.png': _encode(cat, 'png', save_all=True, append_images=[grey.convert('RGB')]),
+        'truncated.jpg': jpeg[:len(jpeg) * 6 // 10],
+        'empty.jpg': b'',
+        'text.jpg': b'This is a text file with the extension of a photograph.\n',
+    }
 
-# %% ../../nbs/core/70_demo_data.ipynb #a1ceb5d4
-def _is_complete(folder: Path) -> bool: return (folder/'train').is_dir() and (folder/'val').is_dir()
+# %% ../../nbs/core/70_demo_data.ipynb #46048ba6
+def _is_complete(folder: Path) -> bool:
+    "Tell whether a data set is there."
+    return (folder/'train').is_dir() and (folder/'val').is_dir()
 
 
 @contextmanager

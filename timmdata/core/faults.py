@@ -43,7 +43,7 @@ def is_system_error(
     "Tell whether the machine is at fault: no memory, too many open files, a failing disk."
     return isinstance(error, MemoryError) or isinstance(error, OSError) and error.errno in _SYSTEM_ERRNOS
 
-# %% ../../nbs/core/30_faults.ipynb #d82b3f6d
+# %% ../../nbs/core/30_faults.ipynb #2da26501
 class BadSample(NamedTuple):
     "One line of the log."
     index: int   # of the sample that could not be read
@@ -87,9 +87,10 @@ class BadSampleLog:
         try: num_written = os.write(file, line)
         finally: os.close(file)
         if num_written < len(line): raise OSError(
-            errno.ENOSPC, f'no space for the bad-sample log; {sample.path} (index {sample.index}) is not in it', self.path)
+            errno.ENOSPC, f'no space in the bad-sample log for {sample.path} (index {sample.index})', self.path)
         action = 'skipped' if sample.replaced_by is None else f'replaced by index {sample.replaced_by}'
-        warnings.warn(f'{sample.path} (index {sample.index}) is {action}: {sample.cause}', RuntimeWarning, stacklevel=2)
+        message = f'{sample.path} (index {sample.index}) is {action}: {sample.cause}'
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def records(self) -> list[BadSample]:
         "List all bad samples so far, by index."
@@ -106,18 +107,19 @@ class BadSampleLog:
         for sample in filter(None, map(_parse, lines.split(b'\n'))): self._known[sample.index] = sample
         self._num_read = start + len(lines) + len(end)
 
-# %% ../../nbs/core/30_faults.ipynb #d8125822
+# %% ../../nbs/core/30_faults.ipynb #d660230e
 @dataclass
 class FaultPolicy:
     "Decides what becomes of a sample that cannot be read, and writes it down."
     on_error: str = 'raise'   # 'raise', 'skip' or 'replace' (by a seeded choice)
     replace_seed: int = 0   # of the choice that 'replace' makes
     max_retries: int = 10   # replacements tried for one sample before it is an error
-    log: BadSampleLog = field(default_factory=BadSampleLog, init=False, repr=False)   # of the samples that were not raised
+    log: BadSampleLog = field(default_factory=BadSampleLog, init=False, repr=False)   # of what was not raised
 
     def __post_init__(self):
         allowed = ('raise', 'skip', 'replace')
-        if self.on_error not in allowed: raise ValueError(f'on_error={self.on_error!r}: allowed are {", ".join(allowed)}')
+        if self.on_error not in allowed:
+            raise ValueError(f'on_error={self.on_error!r}: allowed are {", ".join(allowed)}')
 
     def resolve(self,
         fault: ImageReadError,   # from `name_fault`

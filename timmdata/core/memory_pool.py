@@ -24,7 +24,7 @@ def watch(
     weakref.finalize(array, when_dropped, buffer).atexit = False
     with torch.inference_mode(False): return torch.from_numpy(array)   # for all, whoever asks for it first
 
-# %% ../../nbs/core/60_memory_pool.ipynb #47acb71a
+# %% ../../nbs/core/60_memory_pool.ipynb #ffac114e
 def end_with(
     owner: Any,   # with whose end, or Python's, the function is called
     function: Callable,   # that ends something; it must not hold the owner
@@ -35,25 +35,26 @@ def end_with(
 
 
 def _if_original(pid: int, function: Callable, args: tuple):
+    "Call a function in the process that asked for it."
     if os.getpid() == pid: function(*args)
 
-# %% ../../nbs/core/60_memory_pool.ipynb #280288d2
+# %% ../../nbs/core/60_memory_pool.ipynb #02559956
 class MemoryPool:
-    "Lends memory; each loan ends when the last tensor that uses it is gone."
+    "Memory that is acquired, and released by itself when the last tensor that uses it is gone."
 
     def __init__(self,
         make: Callable[[], torch.Tensor],   # new memory: a contiguous uint8 CPU tensor, always of one size
-        max_free: int = 8,   # buffers kept for later; more than that are given back to the system
+        max_free: int = 8,   # buffers kept for later; more than that are released to the system
     ):
         self._make, self._free = make, deque(maxlen=max_free)
 
     def acquire(self) -> torch.Tensor:   # uint8, one dimension; the content is arbitrary
-        "Borrow a buffer, a free one if there is one."
-        try: buffer = self._free.pop()
+        "Take a buffer, a free one if there is one."
+        try: buffer = self._free.pop()   # the last one that came back: it is in the cache
         except IndexError: buffer = self._make()
         return watch(buffer, self._free.append)
 
     @property
     def num_free(self) -> int:
-        "Buffers that wait for a borrower."
+        "Count the buffers that are free."
         return len(self._free)

@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['sample_seed', 'KeyedRandom', 'seed_all', 'seeded']
 
-# %% ../../nbs/core/10_rng.ipynb #a5cdf305
+# %% ../../nbs/core/10_rng.ipynb #12aa65d7
 import hashlib
 import random
 import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ def sample_seed(
     except struct.error as error: raise _wrong_key(seed, epoch, index, view) from error
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), 'little') >> 1
 
-# %% ../../nbs/core/10_rng.ipynb #160097b1
+# %% ../../nbs/core/10_rng.ipynb #c2420eac
 _MASK, _PACK = 2**64 - 1, struct.Struct('<5q').pack   # Philox counts in unsigned 64-bit words
 
 
@@ -45,7 +46,7 @@ class _Philox(threading.local):
         self.key, self.counter = self.state['state']['key'], self.state['state']['counter']
 
     def words(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int]:
-        "Sixteen numbers of 64 bits: those of the counter and the three after it."
+        "Compute sixteen numbers of 64 bits: those of the counter and of the three after it."
         self.key[:], self.counter[:] = key, counter
         self.philox.state = self.state
         return self.philox.random_raw(16).tolist()
@@ -53,7 +54,7 @@ class _Philox(threading.local):
 
 _PHILOX = _Philox()
 
-# %% ../../nbs/core/10_rng.ipynb #388301dd
+# %% ../../nbs/core/10_rng.ipynb #bb2bd74c
 class KeyedRandom(random.Random):
     "Python's `random.Random` over Philox 4x64-10, keyed by (seed, epoch), counting from (sequence, index, view)."
 
@@ -72,33 +73,38 @@ class KeyedRandom(random.Random):
         self._words, self._block, self.gauss_next = iter(()), 0, None
 
     def _word(self) -> int:
-        "The next 64 random bits."
-        for word in self._words: return word
+        "Give the next 64 random bits."
+        word = next(self._words, None)
+        if word is not None: return word
         self._words = iter(_PHILOX.words(self._key, (self._block, *self._counter)))
-        self._block += 4
+        self._block += 4   # a block is four words, and sixteen are made at once
         return next(self._words)
 
     def random(self) -> float:
-        "A number of [0, 1) with 53 random bits, as NumPy makes it."
+        "Draw a number of [0, 1) with 53 random bits, as NumPy makes it."
         return (self._word() >> 11) * 2.**-53
 
     def getrandbits(self,
         k: int,   # bits
     ) -> int:   # 0 .. 2**k - 1
-        "A whole number with `k` random bits."
+        "Draw a whole number with `k` random bits."
         if k <= 64: return self._word() >> (64 - k)
         return self.getrandbits(64) << (k - 64) | self.getrandbits(k - 64)
 
-    def seed(self, *key):
-        "Refused: the key is the seed."
+    def seed(self,
+        *key: Any,   # not taken
+    ):
+        "Refuse: the key is the seed."
         raise TypeError('a KeyedRandom is made from its key: it cannot be seeded again')
 
     def getstate(self):
-        "Refused: nothing needs to be kept."
+        "Refuse: nothing needs to be kept."
         raise TypeError('a KeyedRandom has no state to keep: make it again from its key')
 
-    def setstate(self, state):
-        "Refused: there is no state."
+    def setstate(self,
+        state: Any,   # not taken
+    ):
+        "Refuse: there is no state."
         raise TypeError('a KeyedRandom has no state to set: make it from its key')
 
 # %% ../../nbs/core/10_rng.ipynb #fa3dc891

@@ -1,1 +1,17 @@
-"What a sample is: the image and the target of an index; labels changed, classes told, other data sets wrapped."
+"What a sample is: the image and the target of an index; labels changed, classes named, other data sets taken as they are."
+from .augmix import AugMixDataset
+from .class_info import DatasetInfo, DatasetInfoLabelMapper, LabelMappingCoverage, infer_imagenet_subset, load_class_info
+from .factory import create_dataset
+from .image_dataset import ImageDataset, IterableImageDataset
+from .real_labels import RealLabelsImagenet
+from .relabel import LabelMap, LabelReport, classes_of, relabel, targets_of
+from .voc import ReaderVOC, VOCClassification
+from .wrappers import TransformedIterableDataset, base_datasets, describe, fingerprint, unwrap
+
+__all__ = [
+    'ImageDataset', 'IterableImageDataset', 'create_dataset',
+    'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'ReaderVOC', 'VOCClassification',
+    'DatasetInfo', 'DatasetInfoLabelMapper', 'LabelMappingCoverage', 'infer_imagenet_subset', 'load_class_info',
+    'RealLabelsImagenet', 'AugMixDataset',
+    'TransformedIterableDataset', 'base_datasets', 'describe', 'fingerprint', 'unwrap',
+]

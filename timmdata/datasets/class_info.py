@@ -16,7 +16,7 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# %% ../../nbs/datasets/40_class_info.ipynb #83cbcefe
+# %% ../../nbs/datasets/40_class_info.ipynb #40a3ad12
 class DatasetInfo:
     "Names, descriptions and details of classes. timm/data/dataset_info.py."
 
@@ -31,14 +31,17 @@ class DatasetInfo:
         for index, name in label_names.items() if isinstance(label_names, Mapping) else enumerate(label_names):
             self._add_name(index, name)
         names = self._names.values()
-        self._descriptions = {name: name for name in names} if label_descriptions is None else dict(label_descriptions)
+        self._descriptions = {name: name for name in names}
+        if label_descriptions is not None: self._descriptions = dict(label_descriptions)
         missing = [name for name in names if name not in self._descriptions]
         if missing: raise ValueError(f'{len(missing)} label names have no description, such as {missing[:3]}')
 
     def _add_name(self, index: Any, name: Any):
         is_whole = isinstance(index, Integral) or isinstance(index, str) and index.isdecimal()
-        if not is_whole or int(index) < 0: raise ValueError(f'the label index {index!r}: it must be a whole number, 0 or more')
-        if not isinstance(name, str): raise TypeError(f'the label name {name!r} is a {type(name).__name__}: names are text')
+        if not is_whole or int(index) < 0:
+            raise ValueError(f'the label index {index!r}: it must be a whole number, 0 or more')
+        if not isinstance(name, str):
+            raise TypeError(f'the label name {name!r} is a {type(name).__name__}: names are text')
         if int(index) in self._names: raise ValueError('an index comes twice in label_names, as number and as text')
         self._names[int(index)] = name
 

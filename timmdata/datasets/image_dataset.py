@@ -27,7 +27,7 @@ def _reader_of(reader: Any, root: Any, split: str | None, settings: dict) -> Any
     if settings: raise TypeError(f'{", ".join(settings)} cannot be given together with a reader object')
     return reader
 
-# %% ../../nbs/datasets/00_image_dataset.ipynb #d74907ff
+# %% ../../nbs/datasets/00_image_dataset.ipynb #7f27bba4
 class ImageDataset(torch.utils.data.Dataset):
     "Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given."
 
@@ -65,7 +65,8 @@ class ImageDataset(torch.utils.data.Dataset):
         index %= size
         try: return self._read(index, decode, refuse)
         except ImageReadError as fault:
-            return self.faults.resolve(fault, index, self.filename(index), size, lambda other: self._read(other, decode))
+            def read(other): return self._read(other, decode)
+            return self.faults.resolve(fault, index, self.filename(index), size, read)
 
     def _read(self, index: int, decode: Callable, refuse: str = '') -> tuple:
         "Read one sample; any fault of its file becomes an `ImageReadError` with its name."
@@ -121,7 +122,8 @@ class ImageDataset(torch.utils.data.Dataset):
     def __len__(self) -> int: return len(self.reader)
 
     def __repr__(self) -> str:
-        lines = [f'root: {self.root}', f'split: {self.split}', f'samples: {len(self):,}', f'classes: {len(self.class_to_idx)}']
+        lines = [f'root: {self.root}', f'split: {self.split}', f'samples: {len(self):,}',
+                 f'classes: {len(self.class_to_idx)}']
         if self.faults.on_error != 'raise': lines.append(f'on_error: {self.faults.on_error}')
         return '\n    '.join([f'{type(self).__name__}', *lines])
 

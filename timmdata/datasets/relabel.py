@@ -32,16 +32,14 @@ def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:
     raise ValueError(f'the targets are {targets.dtype} {targets.shape}: give class indexes (N,), '
                      'or 0 and 1 (N, num_classes) for several labels a sample')
 
-# %% ../../nbs/datasets/20_relabel.ipynb #3d9c5243
+# %% ../../nbs/datasets/20_relabel.ipynb #c1745813
 def targets_of(
     dataset: Dataset,   # an `ImageDataset`, one of torchvision's, a Subset or ConcatDataset of them
 ) -> np.ndarray:   # int64 (N,), below 0 for no label; or bool (N, num_classes) for several labels a sample
     "Find the labels of all samples; nothing is decoded."
     if isinstance(dataset, Subset): return targets_of(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
     if isinstance(dataset, ConcatDataset): return np.concatenate([targets_of(part) for part in dataset.datasets])
-    reader = getattr(dataset, 'reader', None)
-    found = getattr(reader, 'targets', None)
-    if found is None: found = getattr(getattr(reader, 'samples', None), 'targets', None)
+    found = getattr(getattr(dataset, 'reader', None), 'targets', None)   # a user's own reader may have none
     for name in ('targets', 'labels', '_labels', 'y'):   # torchvision's names
         if found is None: found = getattr(dataset, name, None)
     if found is None: raise TypeError(
@@ -145,7 +143,7 @@ def label_report(
     unused = [old for old in label_map.mapping if old not in class_to_idx]
     return LabelReport(sorted(rows, key=lambda row: (row[1] is None, row[1] or '')), unused, len(targets), num_kept)
 
-# %% ../../nbs/datasets/20_relabel.ipynb #30e31eb1
+# %% ../../nbs/datasets/20_relabel.ipynb #92734e0c
 class RelabeledDataset(Dataset):
     "Some samples of a data set, with other targets."
 
@@ -170,7 +168,8 @@ def _select(dataset: Dataset, rows: np.ndarray, targets: np.ndarray, class_to_id
     if isinstance(dataset, Subset):
         return _select(dataset.dataset, np.asarray(dataset.indices, np.int64)[rows], targets, class_to_idx)
     if not isinstance(dataset, ImageDataset) or not isinstance(dataset.reader, ReaderFiles):
-        return RelabeledDataset(dataset, rows, targets.astype(np.float32 if targets.ndim == 2 else np.int64), class_to_idx)
+        targets = targets.astype(np.float32 if targets.ndim == 2 else np.int64)
+        return RelabeledDataset(dataset, rows, targets, class_to_idx)
     selected = copy.copy(dataset)
     if targets.ndim == 2: targets = LabelLists.from_lists(map(np.flatnonzero, targets), targets.shape[1])
     selected.reader, selected.target_transform = dataset.reader.select(rows, targets, class_to_idx), None
