@@ -5,181 +5,177 @@
 # %% auto #0
 __all__ = ['create_loader']
 
-# %% ../nbs/20_loader.ipynb #62e0d1f6
+# %% ../nbs/20_loader.ipynb #4945affe
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, Literal, ParamSpec, Protocol, overload
 
 import torch
-from torch import distributed
-from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+from torch import distributed as ranks
+from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDataset, Sampler, Subset, get_worker_info
 from torchvision.transforms import v2
 
-from . import loader_settings as checks
-from .core.sample import as_pil_image
-from .datasets.wrappers import describe
-from .datasets.augmix import without_splits
-from .pipeline.params import ParamSampler
-from .transforms.settings import AugmentSettings
-from .loaders.batch_loader import BatchLoader
-from .pipeline.fetch import BatchBuilder, SampleLoader
 from .buffer.buffer import BatchBuffer
-from .readers.class_map import check_class_map
-from .pipeline.collate import FastCollateMixup, fast_collate
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from .pipeline.batch_transform import BatchTransform, BatchTransformSettings
-from .pipeline.sample_transform import DecodeSettings, SampleTransform
-from .transforms.policy import Policy
-from .datasets.relabel import classes_of
-from .transforms.mixup import Mixup
-from .loaders.prefetch import PrefetchLoader, resolve_device
-from .transforms.random_erasing import create_erasing
-from .samplers.epoch import EpochSampler
-from .samplers.batch_schedule import ScheduledBatchSampler, create_batch_schedule
 from .core.rng import seed_all
-from .loaders.stream_loader import CollatePresent, StreamLoader, create_stream_loader
-from .core.sample import image_size
-from .transforms.factory import create_transform
+from .core.sample import as_pil_image, image_size
+from .datasets.augmix import AugMixDataset, without_splits
+from .datasets.relabel import classes_of
+from .loaders.batch_loader import BatchLoader, BatchSettings
+from .loaders.device_cache import DeviceCache
+from .loaders.prefetch import PrefetchLoader, adapt_statistics, resolve_device
+from .loaders.stream_loader import StreamLoader, create_stream_loader
+from .pipeline.batch_transform import BatchTransform, BatchTransformSettings
+from .pipeline.collate import FastCollateMixup, fast_collate
+from .pipeline.fetch import BatchBuilder, SampleLoader
+from .pipeline.params import ParamSampler
+from .pipeline.sample_transform import DecodeSettings, SampleTransform
+from .readers.class_map import check_class_map
+from .samplers.batch_schedule import create_batch_schedule
+from .samplers.epoch import EpochSampler
+from .transforms.factory import compose_transform
+from .transforms.mixup import Mixup
+from .transforms.policy import Policy
+from .transforms.random_erasing import ErasingSettings
+from .transforms.settings import AugmentSettings, check_choice
+from .workers.autotune import available_cores
+from .workers.base import WorkerSettings
 
-# %% ../nbs/20_loader.ipynb #87e8e705
+# %% ../nbs/20_loader.ipynb #d2065d26
+def _refuse(name: str, why: str, **others: Any):
+    "Refuse settings that cannot be had together."
+    given = [other for other, value in others.items() if value is not None and value is not False and value != 0]
+    if given: raise ValueError(f'{name} and {", ".join(given)} cannot be had together: {why}')
+
+
+def _check_together(
+    dataset: Any, is_training: bool, *, no_aug: bool, use_prefetcher: bool, cache: str | None, transform: Any,
+    collate_fn: Any, mixup: Any, auto_augment: Any, dct_scaling: Any, color_jitter_mode: str, num_aug_repeats: float,
+    num_aug_splits: int, input_size_choices: Any, re_split: bool,
+):
+    "Refuse settings that exclude each other."
+    training = dict(dct_scaling=dct_scaling, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
+                    input_size_choices=input_size_choices, mixup=mixup)
+    given = [f'{name}={value!r}' for name, value in training.items() if value and not is_training]
+    if given: raise ValueError(f'{", ".join(given)}: for training only, evaluation takes every sample once, as it is')
+    is_stream = isinstance(dataset, IterableDataset)
+    if is_stream: _refuse('a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
+                          num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
+    if cache is not None:
+        check_choice('cache', cache, ('device',))
+        _refuse('cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
+                collate_fn=collate_fn, auto_augment=auto_augment, color_jitter_mode=color_jitter_mode == 'exact',
+                dct_scaling=dct_scaling, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
+    if input_size_choices: _refuse('input_size_choices', 'each size needs its own pipeline', transform=transform,
+                                   num_aug_splits=num_aug_splits)
+    if num_aug_splits:
+        _refuse('num_aug_splits', 'the loader makes and augments the views', transform=transform, no_aug=no_aug)
+        _refuse('num_aug_splits', 'clean views must not be mixed', mixup=mixup)
+    if transform is not None:
+        _refuse('transform', 'a transform of yours takes the place of the policy', auto_augment=auto_augment)
+    if not use_prefetcher and (is_stream or transform is not None or collate_fn is not None): _refuse(
+        'use_prefetcher=False', 'without the prefetcher, it needs samples with an index, no transform and no collate_fn '
+        'of yours', mixup=mixup, re_split=re_split)
+
+# %% ../nbs/20_loader.ipynb #d20ed994
+def _check_words(
+    mixup: Any, num_aug_repeats: Any, num_aug_splits: Any, input_size_choices: Any, batch_size_choices: Any,
+    seed: Any, worker_seeding: Any, color_jitter_mode: str, **schedule: Any,   # of no effect without several sizes
+):
+    "Refuse values that would be an error late, or never."
+    if mixup is not None and not isinstance(mixup, Mixup):
+        raise TypeError(f'mixup is a {type(mixup).__name__} of {type(mixup).__module__}: give a timmdata.Mixup')
+    is_number = isinstance(num_aug_repeats, Real) and not isinstance(num_aug_repeats, bool)
+    if not is_number or num_aug_repeats and not 1 <= num_aug_repeats < math.inf:
+        raise ValueError(f'num_aug_repeats={num_aug_repeats!r}: give 0, or a number of 1 or more')
+    if not isinstance(num_aug_splits, Integral) or num_aug_splits < 0 or num_aug_splits == 1:
+        raise ValueError(f'num_aug_splits={num_aug_splits!r}: give 0, or 2 views or more, the first one is clean')
+    for name, value in (('input_size_choices', input_size_choices), ('batch_size_choices', batch_size_choices)):
+        if value is not None and not isinstance(value, (list, tuple)):
+            raise TypeError(f'{name} is a {type(value).__name__}: give a list, one for each choice')
+    schedule['batch_size_choices'] = batch_size_choices
+    given = [name for name, value in schedule.items() if value not in (None, 'constant')]
+    if given and input_size_choices is None:
+        raise ValueError(f'{", ".join(given)}: of no effect without input_size_choices, give the sizes as well')
+    if seed is not None and not (isinstance(seed, Integral) and -2**63 <= seed < 2**63):
+        raise ValueError(f'seed={seed!r}: give a whole number of at most 64 bits')
+    if not (callable(worker_seeding) or worker_seeding in ('all', 'part')):
+        raise ValueError(f"worker_seeding={worker_seeding!r}: allowed are 'all', 'part' or a function "
+                         "of the worker's info")
+    check_choice('color_jitter_mode', color_jitter_mode, ('fused', 'exact'))
+
+
+def _parts_of(dataset: Any) -> list[Any]:
+    "The dataset and those inside it, such as in torch's Subset and ConcatDataset."
+    inside = [dataset.dataset] if isinstance(dataset, Subset) else []
+    if isinstance(dataset, (ConcatDataset, ChainDataset)): inside = list(dataset.datasets)
+    return [dataset, *(part for one in inside for part in _parts_of(one))]
+
+
+def _check_dataset(dataset: Any, is_training: bool):
+    is_map_style = hasattr(dataset, '__getitem__') and hasattr(dataset, '__len__')
+    if not is_map_style and not isinstance(dataset, IterableDataset):
+        raise TypeError(f'dataset is a {type(dataset).__name__}: '
+                        'give a Dataset with __len__ and __getitem__, or an IterableDataset')
+    parts = _parts_of(dataset)
+    if any(isinstance(part, AugMixDataset) for part in parts):
+        raise ValueError('an AugMixDataset inside another dataset: wrap it around the outermost one, or give '
+                         'num_aug_splits in place of it')
+    policies = [getattr(part, 'faults', part) for part in parts]   # a dataset of yours may say on_error itself
+    if not is_training and any(getattr(policy, 'on_error', None) == 'replace' for policy in policies):
+        raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
+
+# %% ../nbs/20_loader.ipynb #ae199d86
+def _num_channels(input_size: int | Sequence[int], mean: float | Sequence[float] | None) -> int:
+    if isinstance(input_size, (tuple, list)) and len(input_size) == 3: return input_size[0]
+    return len(mean) if isinstance(mean, Sequence) else 3
+
+
+def _create_order(
+    dataset: Dataset, shuffle: bool, seed: int, sampler: Sampler | None, is_distributed: bool, num_repeats: float,
+) -> EpochSampler:
+    if sampler is not None and (shuffle or is_distributed):
+        raise ValueError(f'a sampler decides the order: leave out {"shuffle" if shuffle else "distributed"}')
+    num_ranks, rank = (ranks.get_world_size(), ranks.get_rank()) if is_distributed else (1, 0)
+    return EpochSampler(dataset, shuffle, seed, sampler, num_ranks, rank, num_repeats)
+
+
 def _init_worker(worker_id: int, worker_seeding: Callable):
-    "timm's hook: the user's function seeds a worker, for readers that draw numbers; every sample is seeded by itself."
-    seed_all(worker_seeding(get_worker_info()))
+    seed_all(worker_seeding(get_worker_info()))   # timm's hook; every sample is seeded by itself
 
 
-def _worker_hook(worker_seeding: str | Callable) -> Callable | None:
-    return partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None
+def _create_buffer(loader: BatchLoader | StreamLoader, buffer: str | Mapping[str, Any]) -> BatchBuffer:
+    if not isinstance(loader, BatchLoader): raise ValueError('a buffer needs samples with an index, not a stream')
+    _refuse('buffer', 'the images are on the device already', cache=loader.cache)
+    _refuse('buffer', 'it keeps batches of one size', input_size_choices=loader.batches.schedule)
+    transform = loader.builder.batch_transform
+    if transform is not None: _refuse('buffer', 'use the prefetcher, which mixes after it', mixup=transform.mixup)
+    return BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
+
+# %% ../nbs/20_loader.ipynb #dbdb19b9
+_Settings = ParamSpec('_Settings')
 
 
-def _buffered(loader: BatchLoader | StreamLoader, buffer: str | Mapping[str, Any]) -> tuple[BatchBuffer, int]:
-    "The loader with a buffer before it, and the seed, which may be that of a buffer that is there already."
-    checks.check_loader(loader)
-    made = BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
-    return made, made.seed
+class _ByPrefetcher(Protocol[_Settings]):
+    "The types of `create_loader`, for type checkers."
+    @overload
+    def __call__(self, dataset: Any, input_size: Any, batch_size: int, is_training: bool = ..., *,
+                 use_prefetcher: Literal[False], buffer: None = ..., **settings: Any) -> BatchLoader | StreamLoader: ...
+    @overload
+    def __call__(self, dataset: Any, input_size: Any, batch_size: int, is_training: bool = ..., *,
+                 use_prefetcher: Literal[False], buffer: str | Mapping, **settings: Any) -> BatchBuffer: ...
+    @overload
+    def __call__(self, *args: _Settings.args, **kwargs: _Settings.kwargs) -> PrefetchLoader: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
-def _given(value: bool | None, default: bool) -> bool: return default if value is None else value
+def _by_prefetcher(create: Callable[_Settings, Any]) -> _ByPrefetcher[_Settings]: return create
 
-# %% ../nbs/20_loader.ipynb #fe99e37c
-_PIXELS = ('is_training', 'no_aug', 'train_crop_mode', 'scale', 'ratio', 'hflip', 'vflip', 'color_jitter',
-           'color_jitter_prob', 'grayscale_prob', 'gaussian_blur_prob', 'auto_augment', 'interpolation', 'crop_pct',
-           'crop_mode', 'crop_border_pixels', 'mean', 'crop_padding', 'padding_mode')   # what transforms are made of
-_COMMON = ('batch_size', 'drop_last', 'num_workers', 'timeout', 'prefetch_factor', 'multiprocessing_context',
-           'persistent_workers')   # what both kinds of loaders are made of
-_RECIPE = ('mixup', 'num_aug_repeats', 'num_aug_splits', 'input_size_choices', 'batch_size_choices', 'num_batches',
-           'batch_choice_weights', 'batch_choice_schedule', 'batch_schedule_epochs')   # whose types are checked
-_OWN = ('transform', 'collate_fn', 'sampler', 'auto_augment')   # of the user's: described, not named
-_TRAINING = ('dct_scaling', 'num_aug_repeats', 'num_aug_splits', 'input_size_choices', 'mixup')   # not for evaluation
-
-
-def _some(asked: SimpleNamespace, names: Sequence[str]) -> dict: return {name: getattr(asked, name) for name in names}
-
-# %% ../nbs/20_loader.ipynb #3efdf9f3
-def _check(asked: SimpleNamespace):
-    "Refuse wrong settings; views and mixing that were asked for in timm's way are asked for in this library's way."
-    checks.check_recipe(**_some(asked, _RECIPE))
-    asked.dataset, asked.num_aug_splits = without_splits(asked.dataset, asked.num_aug_splits)
-    is_stream, in_workers = isinstance(asked.dataset, IterableDataset), not asked.use_prefetcher
-    mixes_there = in_workers and (is_stream or asked.transform is not None)   # then it stays a collate function
-    if type(asked.collate_fn) is FastCollateMixup:
-        checks.refuse_together('a FastCollateMixup as collate_fn', 'give one of them', mixup=asked.mixup)
-        if not mixes_there: asked.collate_fn, asked.mixup = None, asked.collate_fn
-    for_training = _some(asked, _TRAINING)
-    checks.check_batching(**_some(asked, ('dataset', 'batch_size', 'num_workers', 'is_training', 'worker_seeding')))
-    checks.check_values(**_some(asked, ('seed', 'use_prefetcher', 'img_dtype', 'fp16', 'color_jitter_mode')),
-                        for_training={} if asked.is_training else for_training)
-    checks.refuse_later(tf_preprocessing=asked.tf_preprocessing)
-    checks.check_together(
-        asked.dataset, asked.cache, **for_training, **_some(asked, ('transform', 'collate_fn', 'auto_augment')),
-        color_jitter_mode=asked.color_jitter_mode == 'exact', no_aug=asked.num_aug_splits and asked.no_aug)
-    if in_workers and (mixes_there or asked.collate_fn is not None):
-        here = 'without the prefetcher, it needs samples with an index, no transform and no collate_fn of yours'
-        spared = asked.re_split and asked.re_prob
-        checks.refuse_together('use_prefetcher=False', here, mixup=asked.mixup, re_split=spared)
-    if asked.class_to_idx is not None: check_class_map(classes_of(asked.dataset), asked.class_to_idx)
-
-# %% ../nbs/20_loader.ipynb #ea550815
-def _resolve(asked: SimpleNamespace):
-    "Add what follows from the settings."
-    asked.size, asked.channels = image_size(asked.input_size), checks.num_channels(asked.input_size, asked.mean)
-    asked.mean, asked.std = checks.statistics_of(asked.mean, asked.std, asked.channels, asked.transform)
-    asked.device = resolve_device(asked.device) if asked.use_prefetcher else torch.device('cpu')
-    asked.draws_seed, is_random = asked.seed is None, asked.is_training and not asked.no_aug
-    if asked.draws_seed:   # all ranks must agree
-        asked.seed = 0 if asked.distributed else int(torch.randint(2**62, (), generator=asked.generator))
-    in_order = asked.sampler is not None or isinstance(asked.dataset, IterableDataset)
-    asked.shuffle = _given(asked.shuffle, asked.is_training and not in_order)
-    asked.dct_scaling = _given(asked.dct_scaling, is_random and asked.cache is None)
-    asked.drop_last = _given(asked.drop_last, asked.is_training)
-    asked.pin = _given(asked.pin_memory, asked.device.type == 'cuda')
-    asked.init, asked.batch_size = _worker_hook(asked.worker_seeding), int(asked.batch_size)
-    asked.persistent_workers = asked.persistent_workers or asked.use_multi_epochs_loader
-    asked.erasing = dict(re_prob=asked.re_prob if is_random else 0., re_mode=asked.re_mode, re_count=asked.re_count,
-                         re_num_splits=(asked.num_aug_splits or 2) if asked.re_split else 0)
-
-# %% ../nbs/20_loader.ipynb #ae00a421
-def _make_stream_loader(asked: SimpleNamespace) -> StreamLoader:
-    "The loader of a stream."
-    transform = asked.transform
-    if transform is None: transform = v2.Compose([as_pil_image, create_transform(
-        asked.size, std=asked.std, use_prefetcher=asked.use_prefetcher, **_some(asked, _PIXELS), **asked.erasing)])
-    collate, generator = CollatePresent(asked.collate_fn or fast_collate), torch.Generator().manual_seed(asked.seed)
-    order = asked.shuffle, asked.sampler, asked.distributed   # which a stream cannot have, or has by itself
-    loader = create_stream_loader(asked.dataset, transform, asked.seed, *order, dict(
-        **_some(asked, _COMMON), collate_fn=collate, pin_memory=asked.pin, worker_init_fn=asked.init,
-        generator=generator))
-    asked.seed = loader.dataset.seed   # of this rank, for the device half too
-    return loader
-
-# %% ../nbs/20_loader.ipynb #4cb5991b
-def _make_sampler(asked: SimpleNamespace) -> EpochSampler:
-    "The order of the samples: the user's, this rank's share, or all."
-    if asked.sampler is not None and (asked.shuffle or asked.distributed):
-        raise ValueError(f'a sampler decides the order: leave out {"shuffle" if asked.shuffle else "distributed"}')
-    world = (distributed.get_world_size(), distributed.get_rank()) if asked.distributed else (1, 0)
-    order = EpochSampler(asked.dataset, asked.shuffle, asked.seed, asked.sampler, *world, asked.num_aug_repeats)
-    if asked.input_size_choices is None and asked.drop_last and 0 < len(order) < asked.batch_size:
-        raise ValueError(f'{len(order)} samples do not fill one batch of {asked.batch_size}, '
-                         'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
-    return order
-
-
-def _make_schedule(asked: SimpleNamespace, order: EpochSampler) -> ScheduledBatchSampler | None:
-    "The plan of batches of several sizes."
-    if asked.input_size_choices is None: return None
-    words = 'batch_choice_', 'batch_schedule_', 'batch_size', 'num_batches'
-    names = [name for name in vars(asked) if name.startswith(words)]
-    return create_batch_schedule(order, input_size_choices=asked.input_size_choices, channels=asked.channels,
-                                 drop_last=asked.drop_last, **_some(asked, names))
-
-# %% ../nbs/20_loader.ipynb #ed245909
-def _make_batch_loader(asked: SimpleNamespace) -> tuple[BatchLoader, ParamSampler | None]:
-    "The loader of a map-style dataset, and what draws the parameters that are left to the device."
-    order, pixels, hosts = _make_sampler(asked), _some(asked, _PIXELS), []
-    schedule, splits = _make_schedule(asked, order), asked.num_aug_splits
-    if asked.transform is None: hosts = [
-        SampleTransform(ParamSampler(AugmentSettings(size, **pixels, num_aug_splits=splits)),
-                        DecodeSettings(asked.backend, asked.dct_scaling))
-        for size in (schedule.input_sizes if schedule else [asked.size])]
-    host, all_here = hosts[0] if hosts else None, asked.collate_fn is not None or asked.color_jitter_mode == 'exact'
-    on_device = host.params if host and not all_here else None
-    normalise = None if asked.use_prefetcher or host is None else BatchTransform(
-        BatchTransformSettings(asked.mean, asked.std, torch.float32, asked.channels_last), on_device,
-        create_erasing(**asked.erasing), asked.mixup, asked.seed)
-    builder = BatchBuilder(SampleLoader(asked.dataset, hosts, asked.transform, asked.seed, asked.size, all_here),
-                           asked.collate_fn, normalise, asked.channels)
-    same = ('size', 'std', 'dct_scaling', 'color_jitter_mode', 'mixup', 'num_aug_splits', 'num_aug_repeats')
-    must_agree = dict(**pixels, **asked.erasing, **_some(asked, same), backend=host and host.decode.backend,
-                      cached=asked.cache is not None, schedule=schedule)
-    must_agree.update((name, describe(value)) for name, value in _some(asked, _OWN).items())
-    return BatchLoader(
-        builder, order, init=asked.init, pin=asked.pin and asked.use_prefetcher, workers=asked.workers,
-        pin_batches=asked.pin and not asked.use_prefetcher, threads_per_worker=asked.threads_per_worker,
-        adopts_seed=asked.draws_seed, cache_device=asked.device if asked.cache else None, schedule=schedule,
-        settings={name: str(value) for name, value in must_agree.items()}, **_some(asked, _COMMON)), on_device
-
-# %% ../nbs/20_loader.ipynb #b69e9cbe
+# %% ../nbs/20_loader.ipynb #6828c136
+@_by_prefetcher
 def create_loader(
     dataset: Dataset,   # gives (image, target, …) or dicts with 'image'; map-style or a stream
     input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
@@ -198,7 +194,7 @@ def create_loader(
     vflip: float = 0.,   # 0..1, of a vertical flip
     color_jitter: float | Sequence[float] | None = 0.4,   # brightness, contrast, saturation (and hue)
     color_jitter_prob: float | None = None,   # 0..1, of the jitter; None: always
-    grayscale_prob: float = 0.,   # 0..1, of a conversion to grey
+    grayscale_prob: float = 0.,   # 0..1, of a conversion to gray
     gaussian_blur_prob: float = 0.,   # 0..1, of a blur
     auto_augment: str | Policy | None = None,   # such as 'rand-m9-mstd0.5'; color_jitter then is for 3-Augment only
     num_aug_repeats: float = 0,   # times that a sample comes in a row, with other pixels; an epoch stays as long
@@ -242,7 +238,7 @@ def create_loader(
     workers: str = 'auto',   # 'threads', 'processes'; 'auto': threads where only this library's code runs in them
     threads_per_worker: int = 1,   # in each process
     backend: str | None = None,   # JPEG decoder, as in `resolve_backend`; 'pillow' gives timm's exact pixels
-    dct_scaling: bool | None = None,   # decode large photographs to a smaller size; None: in training
+    dct_scaling: bool | None = None,   # decode large images to a smaller size; None: in training
     color_jitter_mode: str = 'fused',   # 'fused': one matrix on the device; 'exact': one by one, as torchvision
     channels_last: bool = True,   # False: images are contiguous as (N, C, H, W)
     crop_padding: int = 0,   # with train_crop_mode='rc': pixels that the crop may reach beyond the image
@@ -251,14 +247,87 @@ def create_loader(
     class_to_idx: Mapping[str, int] | None = None,   # classes that the dataset must have, such as training's
     buffer: str | Mapping[str, Any] | None = None,   # a capacity such as '30GB', or arguments of `BatchBuffer`
     mixup: Mixup | None = None,   # mixes images and targets on the device; `FastCollateMixup` as collate_fn does, too
-) -> PrefetchLoader | BatchLoader | StreamLoader:   # of images (N, C, H, W) in img_dtype on the device, and targets
-    "Make a loader of normalised batches. For samples with an index, the seed alone decides them, not the workers."
-    asked = SimpleNamespace(**locals())
-    _check(asked)
-    _resolve(asked)
-    if isinstance(dataset, IterableDataset): loader, on_device = _make_stream_loader(asked), None
-    else: loader, on_device = _make_batch_loader(asked)
-    if buffer is not None: loader, asked.seed = _buffered(loader, buffer)
+) -> PrefetchLoader | BatchLoader | StreamLoader | BatchBuffer:   # of images (N, C, H, W) in img_dtype on the device, and targets
+    "Make a loader of normalized batches. For samples with an index, the seed alone decides them, not the workers."
+    if tf_preprocessing: raise NotImplementedError(f'{tf_preprocessing=} is not offered yet: leave it out')
+    _check_words(mixup, num_aug_repeats, num_aug_splits, input_size_choices, batch_size_choices, seed, worker_seeding,
+                 color_jitter_mode, batch_choice_weights=batch_choice_weights, num_batches=num_batches,
+                 batch_choice_schedule=batch_choice_schedule, batch_schedule_epochs=batch_schedule_epochs)
+    dataset, num_aug_splits = without_splits(dataset, num_aug_splits)   # timm's other way to ask for views
+    is_stream = isinstance(dataset, IterableDataset)
+    if type(collate_fn) is FastCollateMixup:   # timm's other way to ask for mixing
+        _refuse('a FastCollateMixup as collate_fn', 'give one of them', mixup=mixup)
+        if use_prefetcher or not (is_stream or transform is not None): collate_fn, mixup = None, collate_fn
+    _check_dataset(dataset, is_training)
+    _check_together(
+        dataset, is_training, no_aug=no_aug, use_prefetcher=use_prefetcher, cache=cache, transform=transform,
+        collate_fn=collate_fn, mixup=mixup, auto_augment=auto_augment, dct_scaling=dct_scaling,
+        color_jitter_mode=color_jitter_mode, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
+        input_size_choices=input_size_choices, re_split=bool(re_split and re_prob))
+    if class_to_idx is not None: check_class_map(classes_of(dataset), class_to_idx)
+
+    # settings
+    is_random, adopts_seed = is_training and not no_aug, seed is None
+    if seed is None: seed = 0 if distributed else int(torch.randint(2**62, (), generator=generator))   # ranks must agree
+    if shuffle is None: shuffle = is_training and not is_stream and sampler is None
+    if drop_last is None: drop_last = is_training
+    if dct_scaling is None: dct_scaling = is_random and cache is None
+    if fp16: img_dtype = torch.float16
+    if not use_prefetcher and img_dtype != torch.float32:
+        raise ValueError(f'{img_dtype} images need the prefetcher: without it, they are float32')
+    if mean is None and transform is None: raise ValueError('mean=None is for a transform of yours that normalizes')
+    size, channels = image_size(input_size), _num_channels(input_size, mean)
+    mean, std = adapt_statistics(mean, std, channels)
+    device = resolve_device(device) if use_prefetcher else torch.device('cpu')
+    if pin_memory is None: pin_memory = device.type == 'cuda'
+    batches = BatchSettings(batch_size, drop_last)
+    workers = WorkerSettings(
+        num_workers, workers, threads_per_worker, prefetch_factor, persistent_workers or use_multi_epochs_loader, timeout,
+        multiprocessing_context, partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None,
+        pin_memory)
+    erasing = ErasingSettings(re_prob if is_random else 0., re_mode, re_count, (num_aug_splits or 2) if re_split else 0)
+    decode = DecodeSettings(backend, dct_scaling)
+    normalize = BatchTransformSettings(mean, std, img_dtype, channels_last)
+    augment = None if transform is not None else AugmentSettings(
+        size, is_training, no_aug, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
+        grayscale_prob, gaussian_blur_prob, auto_augment, interpolation, crop_pct, crop_mode, crop_border_pixels, mean,
+        crop_padding, padding_mode, num_aug_splits)
+
+    # parts
+    finishes = collate_fn is not None or color_jitter_mode == 'exact'   # then flips and colors are not left to the device
+    on_device = None if augment is None or is_stream or finishes else ParamSampler(augment)
+    batch_transform = BatchTransform(normalize, on_device, erasing.create(), mixup, seed)
+    if is_stream:
+        if shuffle or sampler is not None:
+            raise ValueError('a stream decides its own order: leave out shuffle and sampler')
+        if augment is not None: transform = v2.Compose(
+            [as_pil_image, compose_transform(augment, std, erasing.create(), use_prefetcher)])
+        loader = create_stream_loader(dataset, transform, batch_size, drop_last, workers, collate_fn or fast_collate, seed,
+                                      distributed)
+    else:
+        order = _create_order(dataset, shuffle, seed, sampler, distributed, num_aug_repeats)
+        if input_size_choices is not None: batches = replace(batches, schedule=create_batch_schedule(
+            order, batch_size, input_size_choices, batch_size_choices, batch_choice_weights, batch_choice_seed,
+            batch_choice_schedule, batch_schedule_epochs, batch_schedule_spread, batch_schedule_random_mix, num_batches,
+            channels=channels, drop_last=drop_last))
+        elif drop_last and 0 < len(order) < batch_size: raise ValueError(
+            f'{len(order)} samples do not fill one batch of {batch_size}, '
+            'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
+        sizes = batches.schedule.input_sizes if batches.schedule else [size]
+        sample_transforms = [] if augment is None else [
+            SampleTransform(ParamSampler(replace(augment, input_size=edges)), decode) for edges in sizes]
+        sample_loader = SampleLoader(dataset, sample_transforms, transform, seed, size, finishes)
+        in_workers = batch_transform if sample_transforms and not use_prefetcher else None
+        builder = BatchBuilder(sample_loader, collate_fn, in_workers, channels)
+        own = dict(std=std, color_jitter_mode=color_jitter_mode, num_aug_repeats=num_aug_repeats, mixup=mixup,
+                   transform=transform, collate_fn=collate_fn, sampler=sampler)
+        loader = BatchLoader(
+            builder, order, batches, replace(workers, pin_memory=pin_memory and use_prefetcher),
+            cache=DeviceCache(builder, device, available_cores()) if cache else None,
+            pin_batches=pin_memory and not use_prefetcher, adopts_seed=adopts_seed,
+            settings=[*([] if augment is None else [augment, decode]), erasing, own])
+
+    # together
+    if buffer is not None: loader = _create_buffer(loader, buffer)
     if not use_prefetcher: return loader
-    return PrefetchLoader(loader, asked.mean, asked.std, asked.channels, asked.device, img_dtype, fp16, **asked.erasing,
-                          seed=asked.seed, augmentation=on_device, channels_last=channels_last, mixup=asked.mixup)
+    return PrefetchLoader(loader, device=device, batch_transform=batch_transform.with_seed(loader.seed))

@@ -29,18 +29,23 @@ from timmdata.buffer.producer import socket_path
 from timmdata.buffer.status import drop_reader, remove_buffer
 from timmdata.buffer.store import BatchBufferError, BatchStore
 from timmdata.cli import main
-from timmdata.loaders.batch_loader import BatchLoader
+from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
 from timmdata.pipeline.fetch import BatchBuilder, SampleLoader
 from timmdata.samplers.epoch import EpochSampler
+from timmdata.workers.base import WorkerSettings
 
 pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 MAKE = '''
-def make_loader(num=50, batch_size=4, **kwargs):
+from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
+from timmdata.workers.base import WorkerSettings
+
+def make_loader(num=50, batch_size=4, timeout=0.):
     from torchvision.transforms.v2.functional import pil_to_tensor
     dataset = Coded(num)
     builder = BatchBuilder(SampleLoader(dataset, transform=Pixels(), seed=7, size=(40, 40)))
-    return BatchLoader(builder, EpochSampler(dataset, seed=7), batch_size, num_workers=0, **kwargs)
+    return BatchLoader(builder, EpochSampler(dataset, seed=7), BatchSettings(batch_size),
+                       WorkerSettings(num_workers=0, timeout=timeout))
 
 class Pixels:
     "Noise that follows from the sample, large enough for a slot; no global generator, which a producer thread would share."
@@ -246,7 +251,7 @@ def test_errors_of_samples_reach_the_loop(tmp_path):
     from loader_parts import Failing
     dataset = Failing(40, at=9)
     loader = BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
-                         EpochSampler(dataset, shuffle=False), 4, num_workers=0)
+                         EpochSampler(dataset, shuffle=False), BatchSettings(4))
     for producer in ('thread', 'process'):
         buffer = BatchBuffer(loader, batches=6, producer=producer)
         buffer.set_epoch(0)
@@ -261,7 +266,7 @@ def test_a_producer_that_always_dies_is_an_error():
     from loader_parts import Deadly
     dataset = Deadly(40, at=9)
     loader = BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
-                         EpochSampler(dataset, shuffle=False), 4, num_workers=0)
+                         EpochSampler(dataset, shuffle=False), BatchSettings(4))
     buffer = BatchBuffer(loader, batches=6)
     with pytest.raises(BatchBufferError, match='ended 6 times while it made batch 2'): list(buffer)
     buffer.close()
@@ -573,7 +578,7 @@ def test_a_reader_that_holds_others_up_is_named(ended, tmp_path, monkeypatch):
 def test_a_reader_that_is_ahead_need_not_wait_for_the_mark(tmp_path):
     "It asks for a batch that there is room for, while enough wait for the other one."
     fast, slow = (buffered(tmp_path, low=1, reader=name) for name in 'ab')
-    fast.loader.timeout = 5
+    fast.loader.workers = WorkerSettings(num_workers=0, timeout=5)
     assert values(slow, 2) == undisturbed(2)   # one is used
     assert values(fast, 9) == undisturbed(9)   # the store had room for eight, and the ninth is in the place of that one
     for one in (fast, slow): one.close()
@@ -583,7 +588,7 @@ def test_a_slow_producer_is_named():
     from loader_parts import Slow
     dataset = Slow(40, 9, 1)
     loader = BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
-                         EpochSampler(dataset, shuffle=False), 4, num_workers=0, timeout=0.2)
+                         EpochSampler(dataset, shuffle=False), BatchSettings(4), WorkerSettings(num_workers=0, timeout=0.2))
     buffer = BatchBuffer(loader, batches=6, producer='thread')
     with pytest.raises(BatchBufferError, match=rf'batch 2 waits for the producer \(process {os.getpid()}\)'): list(buffer)
     buffer.close()
@@ -595,7 +600,7 @@ def test_an_interrupted_wait_leaves_nothing_behind():
     dataset = Slow(60, 9, 0.4)
     def loader():
         return BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
-                           EpochSampler(dataset, shuffle=False), 4, num_workers=0)
+                           EpochSampler(dataset, shuffle=False), BatchSettings(4))
     buffer, before = BatchBuffer(loader(), batches=4, producer='thread'), signal.getsignal(signal.SIGALRM)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:

@@ -37,7 +37,7 @@ from training_parts import (
 from timmdata.core.memory_pool import MemoryPool
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.loaders.batch_loader import BatchLoader
+from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
 from timmdata.samplers.epoch import EpochSampler
 from timmdata.transforms.policy import Policy
 
@@ -326,7 +326,7 @@ def test_another_number_of_ranks_goes_on_without_loss(before, after, steps):
     for k in range(after):
         loader = rank(after, k)
         loader.load_state_dict(states[0])
-        loader.drop_last = False
+        loader.batches = BatchSettings(4)
         seen += [target for _, targets in loader for target in targets.tolist()]
     repeated = -(num - before * steps * 4) % after   # so that the ranks have equally many
     assert len(seen) == num + repeated and set(seen) == set(range(num))

@@ -11,7 +11,7 @@ from synthetic import ROOT
 
 # a package imports only from packages before it; the modules beside the packages come after all of them, in this order
 PACKAGES = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer']
-TOP_MODULES = ['loader_settings', 'loader', 'recipes', 'visualize', 'profile', 'cli']
+TOP_MODULES = ['loader', 'recipes', 'visualize', 'profile', 'cli']
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
          'webdataset', 'datasets', 'tensorflow',

@@ -129,7 +129,7 @@ def test_slots_come_back(dataset):
     "After early breaks, and when batches were kept for a while, all slots of shared memory are free again."
     loader = training(dataset, use_prefetcher=False, device=None, **PROCESSES)
     next(iter(loader))
-    slots = loader._workers._slots
+    slots = loader._pool._slots
     wait_until(lambda: slots.num_free == 7, 'not all slots are free', 3)   # 2 workers, 2 batches ahead of each, 3 more
     for _ in range(4): next(iter(loader))
     kept = list(loader)

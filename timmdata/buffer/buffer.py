@@ -65,6 +65,16 @@ class _Setup(BufferReader):
         return self.loader.dataset
 
     @property
+    def device(self) -> torch.device:
+        "Where its batches lie."
+        return self.loader.device
+
+    @property
+    def mixing(self) -> None:
+        "What mixes its batches: nothing, that is done after it."
+        return None
+
+    @property
     def seed(self) -> int:
         "The seed of the batches."
         return self.loader.builder.seed
@@ -161,7 +171,7 @@ class _Delivering(_Resuming):
             keys, other = host.keys, repeat * (self.loader.builder.num_splits << 32)   # beyond the views of samplers
             if repeat: keys = [key._replace(view=key.view + other) for key in keys]
             host = [host._replace(keys=keys, position=position)]
-            if self.loader.pin: host = [host[0]._replace(batch=map_tensors(torch.Tensor.pin_memory, host[0].batch))]
+            if self.loader.workers.pin_memory: host = [host[0]._replace(batch=map_tensors(torch.Tensor.pin_memory, host[0].batch))]
             yield host.pop()   # the consumer alone holds it
 
     def _end_of(self, count: int) -> int:

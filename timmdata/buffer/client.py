@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from ..loaders.batch_loader import BatchLoader
+from ..workers.base import WorkerSettings
 from ..pipeline.fetch import HostBatch
 from .producer import Producer, connect
 from .settings import check_buffer_settings, parse_size
@@ -69,7 +70,7 @@ class _Making(_Setup):
     def _identity(self) -> dict[str, Any]:
         order, window = self.loader.sampler, self.repeat_window
         own = dict(ranks=order.num_replicas, rank=order.rank, repeats=self.repeats, repeat_window=window)
-        settings = {'seed': str(self.loader.builder.seed), **self.loader._settings(),
+        settings = {'seed': str(self.loader.builder.seed), **self.loader.identity(),
                     **{name: str(value) for name, value in own.items()}}
         return {'settings': settings, 'numbering': list(numbering_of(self.loader, self.repeats, window)),
                 'began': [order.epoch, order.start]}
@@ -88,7 +89,7 @@ class _Making(_Setup):
     def _create(self) -> BatchStore:
         "Make the first batch, for its size, and the store."
         own, numbering = copy_loader(self.loader), numbering_of(self.loader)
-        own.num_workers, own.persistent_workers = 0, False
+        own.workers = WorkerSettings(num_workers=0, persistent_workers=False)
         host = next(batches_from(own, numbering, numbering.count(own.sampler.epoch, own.sampler.start)))[1]
         tensors, texts = [], len(pack(host))
         map_tensors(lambda tensor: tensors.append(tensor) or tensor, host.batch)
@@ -187,7 +188,7 @@ class _Waiting(_Connecting):
 
     def _wait(self, number: int) -> tuple[str, Any]:
         "The producer's answer; within the loader's timeout, if it has one."
-        timeout, began = self.loader.timeout, time.monotonic()
+        timeout, began = self.loader.workers.timeout, time.monotonic()
         while True:
             left = timeout - (time.monotonic() - began) if timeout else _PATIENCE
             if self._connection.poll(max(0., min(left, _PATIENCE))): return self._connection.recv()

@@ -11,6 +11,7 @@ import multiprocessing
 import shlex
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -56,7 +57,7 @@ def copy_loader(
 ) -> Any:
     "The same loader, for another thread or process."
     copied = copy.copy(loader)
-    copied.sampler, copied._workers, copied._progress, copied.pin = copy.copy(loader.sampler), None, None, False
+    copied.workers = replace(loader.workers, pin_memory=False)
     if in_thread and not loader.num_workers:   # other workers are checked when they start
         copied.builder, _ = loader.builder.for_threads(), check_threads(loader.builder, next(loader.sampler.keys(0)))
     return copied
@@ -96,7 +97,7 @@ def start_producer(
         producer = _make_producer(store, *settings)
         if producer is not None: producer.start()
         return producer
-    context = multiprocessing.get_context(loader._process_settings['multiprocessing_context'])
+    context = loader.workers.context
     here, there = context.Pipe()
     process = context.Process(target=_run_producer, args=(str(store.directory), there, *settings), daemon=True)
     process.start()

@@ -6,31 +6,35 @@
 __all__ = ['SideStream', 'map_tensors', 'move_to_device', 'iterate_ahead']
 
 # %% ../../nbs/loaders/30_side_stream.ipynb #08a75c75
+import atexit
 import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 # %% ../../nbs/loaders/30_side_stream.ipynb #fa2945a4
 class SideStream:
-    "A second queue of work on a device, with the two orderings that handing over a batch needs."
+    "Queue work on a device beside the consumer's, with the two orderings that handing over a batch needs."
 
     def __init__(self,
-        device: torch.device,   # cuda, xpu or another type whose torch module has streams
+        device: torch.device,   # cuda, xpu or another type whose torch module has streams; without a number: this thread's
     ):
-        self.device, self.module = device, torch.get_device_module(device)
+        self.module = torch.get_device_module(device)
+        if device.index is None: device = torch.device(device.type, self.module.current_device())
+        self.device = device
         self.stream = self.module.Stream(device=device)
 
-    def work(self) -> AbstractContextManager:
-        "A block whose device work goes to this stream."
-        return self.module.stream(self.stream)
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        "Open a block whose device work goes to this stream, in any thread: a new thread begins on device 0."
+        with self.module.device(self.device), self.module.stream(self.stream): yield
 
     def ready(self) -> Any:
-        "An event that happens when all work given to this stream so far is done."
+        "Make an event that happens when all work given to this stream so far is done."
         event = self.module.Event()
         event.record(self.stream)
         return event
@@ -38,7 +42,7 @@ class SideStream:
     def is_done(self,
         event: Any,   # from `ready`
     ) -> bool:
-        "Whether the work before the event is done."
+        "Tell whether the work before the event is done."
         return event.query()
 
     def wait(self,
@@ -87,23 +91,28 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
     return [tensor for value in values for tensor in _tensors(value)]
 
 # %% ../../nbs/loaders/30_side_stream.ipynb #b909c57a
+_PATIENCE = 5.   # seconds that leaving a loop waits for its thread, which ends by itself when its batch has come
+
+
 def iterate_ahead(
     batches: Iterator,   # of the loader
     stage: Callable,   # of one batch: moves it to the device, and gives it back
     stream: SideStream,   # or anything with its methods
 ) -> Iterator:
-    "Stage batches in a thread, on the stream, one ahead of the consumer. Closing it waits for the thread to end."
-    ready, room, stop = queue.SimpleQueue(), threading.Semaphore(1), threading.Event()
-    copying = deque()   # batches whose memory the device may still be reading
+    "Stage batches in a thread, on the stream, one ahead of the consumer. Closing it ends the thread."
+    ready, turn, stop = queue.SimpleQueue(), threading.Semaphore(1), threading.Event()
 
-    def produce():
+    def produce(batches: Iterator):
+        copying = deque()   # batches whose memory the device may still be reading
         try:
             for batch in batches:
-                room.acquire()   # until the consumer has taken the batch before this one
+                turn.acquire()   # until the consumer has taken the batch before this one
                 if stop.is_set(): return
-                with stream.work(): staged = stage(batch)
-                event = stream.ready()
-                copying.append((event, batch))
+                try:
+                    with stream.work(): staged = stage(batch)
+                finally:
+                    event = stream.ready()
+                    copying.append((event, batch))
                 while len(copying) > 1 and stream.is_done(copying[0][0]): copying.popleft()
                 ready.put((staged, event))
                 del batch, staged
@@ -113,7 +122,14 @@ def iterate_ahead(
             for event, _ in copying: stream.wait(event)
             copying.clear()
 
-    thread = threading.Thread(target=produce, name='timmdata-prefetch', daemon=True)
+    def leave():
+        stop.set()
+        turn.release()
+        if not threading.current_thread().name.startswith('timmdata-'): thread.join(_PATIENCE)
+
+    thread = threading.Thread(target=produce, args=(batches,), name='timmdata-prefetch', daemon=True)
+    del batches   # the thread alone has them, so their loop ends there
+    atexit.register(leave)   # a thread that uses a device must not outlive Python
     thread.start()
     try:
         while True:
@@ -121,10 +137,9 @@ def iterate_ahead(
             if staged is _END: return
             if isinstance(staged, BaseException): raise staged
             stream.hand_over(_tensors(staged), event)
-            room.release()   # the next batch is staged while the consumer works on this one
+            turn.release()   # the next batch is staged while the consumer works on this one
             yield staged
             del staged
     finally:
-        stop.set()
-        room.release()
-        thread.join()   # ends when the batch that it is waiting for arrives
+        atexit.unregister(leave)
+        leave()
