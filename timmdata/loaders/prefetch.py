@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader']
 
-# %% ../../nbs/loaders/40_prefetch.ipynb #14ec54d9
+# %% ../../nbs/loaders/40_prefetch.ipynb #7073076d
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
 from .base import BufferedLoader, HostLoader, MixingSwitch, as_host_loader, find_mixing
-from .side_stream import SideStream, iterate_ahead, move_to_device
+from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.epoch import keys_of_images
@@ -68,7 +68,7 @@ def adapt_statistics(
     if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
     return mean, std
 
-# %% ../../nbs/loaders/40_prefetch.ipynb #5453f376
+# %% ../../nbs/loaders/40_prefetch.ipynb #679bc871
 class PrefetchLoader(MixingSwitch):
     "Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams."
 
@@ -143,7 +143,7 @@ class PrefetchLoader(MixingSwitch):
     # one pass
 
     def __iter__(self) -> Iterator:
-        if self._stream is None: self._stream = _create_stream(self.device, self.loader.device)
+        if self._stream is None: self._stream = create_stream(self.device, self.loader.device)
         if self._stream is None: hosts = map(self._on_device, self.loader.host_batches())
         else: hosts = iterate_ahead(self.loader.host_batches(), self._on_device, self._stream)
         acks = isinstance(self.loader, BufferedLoader) and self.loader.auto_ack
@@ -218,9 +218,3 @@ class PrefetchLoader(MixingSwitch):
 
 
 def _images(batch: Any) -> torch.Tensor: return batch['image' if isinstance(batch, Mapping) else 0]
-
-
-def _create_stream(device: torch.device, source: torch.device) -> SideStream | None:
-    "Make a side stream where the device has them, and where batches have to be copied to it."
-    has_streams, is_there = device.type in ('cuda', 'xpu', 'npu'), source.type == device.type
-    return SideStream(device) if has_streams and not is_there else None
