@@ -250,7 +250,7 @@ def _drawable_images(loader: Any, replay: Replay) -> torch.Tensor:
         raise TypeError(f'the collate function made {what} of {len(replay.keys)} images: '
                         'only (N, C, H, W) can be drawn')
     transform = getattr(loader, 'batch_transform', None) or loader.builder.batch_transform
-    mean, std = (transform.mean, transform.std) if transform else (None, None)
+    mean, std = (transform.settings.mean, transform.settings.std) if transform else (None, None)
     if mean is None and images.min() < 0:   # normalised by the user's transform
         mean, std = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
     return images if mean is None or not images.is_floating_point() else denormalize(images, mean, std)
