@@ -6,64 +6,46 @@
 __all__ = ['rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target', 'mixup_target', 'paste_slices', 'paste_masked',
            'MixParams', 'Mixup', 'MixingSwitch']
 
-# %% ../../nbs/transforms/60_mixup.ipynb #62ca507e
+# %% ../../nbs/transforms/60_mixup.ipynb #674822e3
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-# %% ../../nbs/transforms/60_mixup.ipynb #162af46f
-def _many(draw: Callable[[], tuple], count: int | None) -> tuple:
-    "One box, or four arrays with the edges of `count` boxes."
-    if count is None: return draw()
-    return tuple(np.array(edges) for edges in zip(*(draw() for _ in range(count))))
-
-
+# %% ../../nbs/transforms/60_mixup.ipynb #06aa412a
 def rand_bbox(
     img_shape: Sequence[int],   # (…, height, width), pixels
     lam: float,   # share of the image that is kept, 0..1
     margin: float = 0.,   # how far the center stays from the border, share of the box's edge; 0.5: never cut
-    count: int | None = None,   # boxes; None: one, as plain numbers
     rng: random.Random | None = None,   # None: Python's global generator
-) -> tuple:   # top, bottom, left, right
+) -> tuple[int, int, int, int]:   # top, bottom, left, right
     "Draw a box of the image's shape that covers 1 − lam of it, cut at the border."
-    rng, ratio = rng or random, math.sqrt(1 - lam)
+    rng, box = rng or random, []
+    for edge in img_shape[-2:]:
+        cut = int(edge * math.sqrt(1 - lam))
+        low = min(int(margin * cut), edge // 2)
+        center = rng.randrange(low, max(edge - low, low + 1))
+        box += [max(center - cut // 2, 0), min(center + (cut + 1) // 2, edge)]
+    return tuple(box)
 
-    def draw():
-        box = []
-        for edge in img_shape[-2:]:
-            cut = int(edge * ratio)
-            low = min(int(margin * cut), edge // 2)
-            center = rng.randrange(low, max(edge - low, low + 1))
-            box += [max(center - cut // 2, 0), min(center + (cut + 1) // 2, edge)]
-        return tuple(box)
-
-    return _many(draw, count)
-
-# %% ../../nbs/transforms/60_mixup.ipynb #a0fd9f10
+# %% ../../nbs/transforms/60_mixup.ipynb #7784ba9f
 def rand_bbox_minmax(
     img_shape: Sequence[int],   # (…, height, width), pixels
     minmax: Sequence[float],   # least and greatest edge of the box, share of the image's
-    count: int | None = None,   # boxes; None: one, as plain numbers
     rng: random.Random | None = None,   # None: Python's global generator
-) -> tuple:   # top, bottom, left, right
+) -> tuple[int, int, int, int]:   # top, bottom, left, right
     "Draw a box inside the image whose edges are drawn one by one."
-    rng, edges = rng or random, img_shape[-2:]
-
-    def draw():
-        cuts = []
-        for edge in edges:
-            least, most = (int(edge * share) for share in minmax)
-            # the greatest is left out, as in timm; equal ends are a box of one size, where timm raises
-            cuts.append(rng.randrange(least, max(most, least + 1)))
-        top, left = (rng.randrange(edge - cut + 1) for edge, cut in zip(edges, cuts))
-        return top, top + cuts[0], left, left + cuts[1]
-
-    return _many(draw, count)
+    rng, edges, cuts = rng or random, img_shape[-2:], []
+    for edge in edges:
+        least, most = (int(edge * share) for share in minmax)
+        # the greatest is left out, as in timm; equal ends are a box of one size, where timm raises
+        cuts.append(rng.randrange(least, max(most, least + 1)))
+    top, left = (rng.randrange(edge - cut + 1) for edge, cut in zip(edges, cuts))
+    return top, top + cuts[0], left, left + cuts[1]
 
 
 def cutmix_bbox_and_lam(
@@ -71,12 +53,11 @@ def cutmix_bbox_and_lam(
     lam: float,   # share of the image that is kept, as it was drawn, 0..1
     ratio_minmax: Sequence[float] | None = None,   # draw the box from these in place of lam
     correct_lam: bool = True,   # the share that the box really leaves, where the border has cut it
-    count: int | None = None,   # boxes; None: one, as plain numbers
     rng: random.Random | None = None,   # None: Python's global generator
 ) -> tuple[tuple, float]:   # (top, bottom, left, right), lam
     "Draw a box, and the share of the image that it leaves."
-    if ratio_minmax is None: box = rand_bbox(img_shape, lam, count=count, rng=rng)
-    else: box = rand_bbox_minmax(img_shape, ratio_minmax, count, rng)
+    if ratio_minmax is None: box = rand_bbox(img_shape, lam, rng=rng)
+    else: box = rand_bbox_minmax(img_shape, ratio_minmax, rng)
     if correct_lam or ratio_minmax is not None:
         top, bottom, left, right = box
         lam = 1. - (bottom - top) * (right - left) / (img_shape[-2] * img_shape[-1])

@@ -1,0 +1,119 @@
+"AugmentSettings: timm's words and defaults, resolved and checked when they are made."
+import copy
+import inspect
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+import timm.data as timm_data
+import torch
+from torchvision.transforms import v2
+
+from timmdata import create_loader, create_transform
+from timmdata.transforms.auto_augment import RandAugment, ThreeAugment, create_policy
+from timmdata.transforms.factory import compose_transform
+from timmdata.transforms.random_erasing import ErasingSettings, RandomErasing
+from timmdata.transforms.settings import AugmentSettings
+
+OWN = {'force_color_jitter', 'num_aug_splits', 'crop_padding', 'padding_mode'}   # create_transform of timm has not
+
+
+def defaults(function):
+    return {p.name: p.default for p in inspect.signature(function).parameters.values()}
+
+
+def test_words_and_defaults_are_timms():
+    timms, ours = defaults(timm_data.create_transform), {field.name: field.default for field in fields(AugmentSettings)}
+    for name, value in ours.items():
+        if name in OWN | {'input_size'}: continue
+        assert timms[name] == value, name
+
+
+def test_words_of_loader_and_factory_are_those_of_the_settings():
+    for function, missing in ((create_loader, {'force_color_jitter'}), (create_transform, {'num_aug_splits'})):
+        theirs = defaults(function)
+        for field in fields(AugmentSettings):
+            if field.name in missing: continue
+            assert field.name == 'input_size' or theirs[field.name] == field.default, (function.__name__, field.name)
+
+
+def test_what_is_not_given_is_resolved():
+    for mode, scale, ratio, padding in (('rrc', (0.08, 1.), (3 / 4, 4 / 3), 'reflect'), ('rc', (1., 1.), (1., 1.), 'constant'),
+                                        ('rkrc', (0.8, 1.), (0.9, 1 / 0.9), 'reflect'),
+                                        ('rkrr', (0.8, 1.), (0.9, 1 / 0.9), 'reflect')):
+        settings = AugmentSettings(64, True, train_crop_mode=mode)
+        assert (settings.scale, settings.ratio, settings.padding_mode) == (scale, ratio, padding)
+    evaluation = AugmentSettings((3, 32, 48))
+    assert (evaluation.input_size, evaluation.crop_pct, evaluation.crop_mode) == ((32, 48), 0.875, 'center')
+    assert (evaluation.crop_border_pixels, evaluation.fill, evaluation.padding_mode) == (0, (0,), 'constant')
+
+
+def test_nothing_is_random_without_augmentation():
+    words = dict(hflip=1., vflip=1., grayscale_prob=1., gaussian_blur_prob=1., auto_augment='rand-m9', num_aug_splits=3)
+    for settings in (AugmentSettings(64, **words), AugmentSettings(64, True, no_aug=True, **words)):
+        assert not settings.is_random and settings.policy is None and settings.color_jitter is None
+        assert settings == AugmentSettings(64, settings.is_training, settings.no_aug)
+
+
+def test_no_aug_means_nothing_in_evaluation():
+    assert replace(AugmentSettings(64, crop_pct=0.5, no_aug=True), no_aug=False) == AugmentSettings(64, crop_pct=0.5)
+    assert AugmentSettings(64, True, no_aug=True, crop_pct=0.5).crop_pct == 1
+
+
+@pytest.mark.parametrize('auto_augment, kind, keeps_jitter', [
+    ('rand-m9-mstd0.5', RandAugment, False), ('3a', ThreeAugment, True), ('rand-t3a', RandAugment, True),
+    (ThreeAugment(), ThreeAugment, True), (create_policy('rand-m9'), RandAugment, False),
+])
+def test_a_policy_takes_the_place_of_color_jitter(auto_augment, kind, keeps_jitter):
+    settings = AugmentSettings(64, True, auto_augment=auto_augment)
+    assert type(settings.policy) is kind and settings.color_jitter == ((0.4,) * 3 if keeps_jitter else None)
+    forced = AugmentSettings(64, True, auto_augment=auto_augment, force_color_jitter=True)
+    assert forced.color_jitter == (0.4,) * 3
+
+
+def test_settings_are_records():
+    settings = AugmentSettings(64, True, auto_augment='augmix-m3', color_jitter=[0.1, 0.2, 0.3])
+    for other in (pickle.loads(pickle.dumps(settings)), copy.deepcopy(settings), replace(settings)):
+        assert other == settings and repr(other) == repr(settings) and repr(other.policy) == repr(settings.policy)
+    with pytest.raises(FrozenInstanceError): settings.hflip = 1.
+    assert 'policy' not in repr(settings) and "auto_augment='augmix-m3'" in repr(settings)
+    assert replace(settings, input_size=(3, 96, 96)).input_size == (96, 96)
+
+
+@pytest.mark.parametrize('words, message', [
+    (dict(input_size=0), 'whole numbers above 0'), (dict(train_crop_mode='rnd'), 'allowed are rrc, rkrc, rkrr, rc'),
+    (dict(scale=(1., 0.5)), '0 < low <= high'), (dict(ratio=0.5), 'ratio=0.5'), (dict(hflip=-1), 'hflip=-1'),
+    (dict(vflip=2), 'vflip=2'), (dict(color_jitter_prob=3), 'color_jitter_prob=3'), (dict(grayscale_prob=2), 'grayscale_prob'),
+    (dict(gaussian_blur_prob=2), 'gaussian_blur_prob'), (dict(color_jitter=(0.1,)), 'give one factor'),
+    (dict(color_jitter=-0.4), '0 or more'), (dict(color_jitter=(0.1, 0.1, 0.1, 0.6)), 'at most 0.5'),
+    (dict(interpolation='cubic'), 'allowed are nearest'), (dict(crop_pct=0), 'above 0'), (dict(crop_pct=-1), 'above 0'),
+    (dict(crop_mode='centre'), 'allowed are center'), (dict(crop_border_pixels=-1), '0 or more pixels'),
+    (dict(crop_padding=4), "with train_crop_mode='rc'"), (dict(crop_padding=-1, train_crop_mode='rc'), '0 or more'),
+    (dict(padding_mode='mirror'), 'allowed are constant'),
+])
+def test_wrong_settings_are_errors(words, message):
+    for is_training in (True, False):
+        with pytest.raises(ValueError, match=message): AugmentSettings(**dict(input_size=64, is_training=is_training) | words)
+
+
+def test_wrong_policies_are_errors():
+    with pytest.raises(ValueError, match='allowed are rand'): AugmentSettings(64, True, auto_augment='ra-m9')
+    with pytest.raises(TypeError, match='transform='): AugmentSettings(64, True, auto_augment=v2.RandAugment())
+    with pytest.raises(ValueError, match='evaluation'): AugmentSettings(64, interpolation='random')
+    with pytest.raises(TypeError, match='colour_jitter'): create_transform(64, colour_jitter=0.1)
+
+
+def test_composed_pipelines_are_those_of_create_transform():
+    words = dict(is_training=True, vflip=0.3, auto_augment='rand-m9', interpolation='bicubic')
+    assert repr(compose_transform(AugmentSettings(64, **words))) == repr(create_transform(64, **words))
+    with pytest.raises(ValueError, match='one view'): compose_transform(AugmentSettings(64, True, num_aug_splits=2))
+
+
+def test_erasing_settings():
+    assert ErasingSettings().create() is None and ErasingSettings(0.5) == ErasingSettings(0.5, 'const', 1, 0)
+    erasing = ErasingSettings(0.5, 'pixel', 3, 2).create()
+    assert repr(erasing) == repr(RandomErasing(0.5, mode='pixel', max_count=3)) and erasing.num_splits == 2
+    assert erasing(torch.ones(4, 3, 8, 8)).shape == (4, 3, 8, 8)
+    for words, message in ((dict(re_prob=2), 're_prob=2'), (dict(re_mode='noise'), 'allowed are const, rand, pixel'),
+                           (dict(re_count=-1), 're_count'), (dict(re_count=1.5), 're_count')):
+        with pytest.raises(ValueError, match=message): ErasingSettings(**words)
