@@ -2,6 +2,7 @@
 import json
 import os
 import pickle
+import random
 import shutil
 import time
 import warnings
@@ -10,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from timm.data.readers.reader_image_folder import ReaderImageFolder as TimmReaderImageFolder
 
 import timmdata.readers.folder as readers
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.readers import extensions as img_extensions
-from timmdata.readers.class_map import build_class_map, load_class_map
+from timmdata.readers.class_map import build_class_map, load_class_map, natural_key
 from timmdata.readers.factory import create_reader
 from timmdata.readers.folder import ReaderImageFolder, find_splits, resolve_split, scan_folder
 
@@ -69,6 +71,53 @@ def test_links_that_loop_together_are_not_followed(tree):
     os.symlink('../b', root/'a/to_b')
     os.symlink('../a', root/'b/to_a')
     assert ReaderImageFolder(root).filenames() == ['a/1.jpg', 'a/to_b/2.jpg', 'b/2.jpg', 'b/to_a/1.jpg']
+
+
+@pytest.mark.parametrize('target', ['/', '/usr/..', '../..', '../../..'])
+def test_link_to_a_folder_above_the_root_is_not_followed(tree, target):
+    root = tree('a/1.jpg')
+    os.symlink(target, root/'a/everything')
+    assert ReaderImageFolder(root).filenames() == ['a/1.jpg']
+
+
+def test_folders_that_are_linked_to_each_other_do_not_multiply(tree):
+    names = 'abcdef'
+    root = tree(*[f'{name}/{name}.jpg' for name in names])
+    for name in names:
+        for other in names:
+            if other != name: os.symlink(f'../{other}', root/name/f'to_{other}')
+    found = ReaderImageFolder(root).filenames()
+    assert len(found) == len(set(found)) == 6 + 30 * 5 and {f'{name}/{name}.jpg' for name in names} <= set(found)   # not 1,956
+
+
+def test_two_splits_may_link_to_the_same_folders(tree, tmp_path):
+    tree('set/cat/1.jpg', 'set/dog/2.jpg', root='elsewhere')
+    root = tree('x/')
+    (root/'x').rmdir()
+    for split in ('train', 'val'): os.symlink(tmp_path/'elsewhere/set', root/split)
+    os.symlink(tmp_path/'elsewhere/set/cat', tmp_path/'elsewhere/set/pet')
+    for split in ('train', 'val'):
+        assert ReaderImageFolder(root, split).filenames(basename=True) == ['1.jpg', '2.jpg', '1.jpg']
+
+
+def test_a_fifo_is_no_image_and_is_told(tree):
+    root = tree('a/1.jpg')
+    os.mkfifo(root/'a/2.jpg')
+    with pytest.warns(UserWarning, match=r'1 \.jpg'): assert ReaderImageFolder(root).filenames() == ['a/1.jpg']
+
+
+def test_order_is_timms_in_any_tree(tree):
+    rng, pieces = random.Random(0), ['a', 'A', 'b', '1', '01', '10', '9', ' ', '-', 'é', '_']
+    names = set()
+    for _ in range(400):
+        parts = [''.join(rng.choices(pieces, k=rng.randint(1, 3))).strip() or 'x' for _ in range(rng.randint(1, 4))]
+        names.add('/'.join(parts) + '.jpg')
+    root = tree(*names, 'stray.jpg')
+    oracle = [os.path.relpath(path, root) for path, _ in TimmReaderImageFolder(str(root)).samples]
+    found = [path for path, _ in scan_folder(root).table]
+    assert sorted(found) == sorted(oracle)
+    assert [natural_key(path) for path in found] == [natural_key(path) for path in oracle]   # equal keys: in the order of names
+    assert found == sorted(sorted(oracle), key=natural_key)
 
 
 @pytest.mark.parametrize('name', ['loop', 'loop.jpg'])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import BARE, ROOT
 
-from timmdata.readers.sample_table import SampleTable
+from timmdata.readers.sample_table import LabelLists, SampleTable
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -88,6 +88,18 @@ def test_random_tables_and_selections():
         expected = [(n, t * 10) for n, t, k in zip(names, targets, keep, strict=True) if k]
         assert list(table.select(keep, np.array([0, 10, 20, 30]))) == expected
         assert [n for n, _ in table.select(keep)] == [n for n, _ in expected]
+
+
+def test_tables_are_joined():
+    rng = np.random.default_rng(1)
+    parts = [([f'{k}/' + 'é' * int(rng.integers(5)) for k in range(int(rng.integers(4)))]) for _ in range(9)]
+    tables = [SampleTable.from_samples(paths, [number] * len(paths)) for number, paths in enumerate(parts)]
+    assert list(SampleTable.concatenate(tables)) == [row for table in tables for row in table]
+
+
+def test_a_row_of_a_billion_classes_is_refused():
+    with pytest.raises(ValueError, match='a row of them takes 4.0 GB'): LabelLists.from_lists([[10**9]], 10**9 + 1)
+    assert LabelLists.from_lists([[9]], 10)[0].tolist() == [0] * 9 + [1]
 
 
 def test_lengths_must_agree():

@@ -39,7 +39,7 @@ def stamp(
     stat = os.stat(os.path.join(root, source) if source else root)
     return stat.st_size, stat.st_mtime_ns
 
-# %% ../../nbs/readers/27_file_index.ipynb #afa7bb73
+# %% ../../nbs/readers/27_file_index.ipynb #a73eef24
 def _save(path: Path, index: FileIndex, key: str):
     "Write an index in one piece: to a temporary file, which is then renamed."
     temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
@@ -61,8 +61,8 @@ def _check_names(index: FileIndex):
     "Refuse an index that names files outside its root. Paths are looked at one by one only if there is a reason to."
     table = index.table
     begins = table.ends[:-1][np.diff(table.ends) > 0]
-    firsts = {*table.paths[begins].tolist(), *table.paths[:1].tolist()}
-    is_strange = b'..' in table.paths.tobytes() or bool(firsts & {ord('/'), ord('\\')})
+    firsts = bytes(table.paths[:1]) + np.unique(table.paths[begins]).tobytes()   # letters that a path begins with
+    is_strange = b'..' in table.paths.tobytes() or b'/' in firsts or b'\\' in firsts
     names = [*index.folders, *index.sources, *(path for path, _ in table if is_strange)]
     outside = next((name for name in names if not _is_inside(name)), None)
     if outside is not None: raise ValueError(f'{outside!r} is not below the root')

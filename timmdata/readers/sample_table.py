@@ -23,7 +23,7 @@ def _row(index: int, n: int) -> int:
     if not -n <= index < n: raise IndexError(f'index {index} is out of range for {n} samples')
     return index % n
 
-# %% ../../nbs/readers/20_sample_table.ipynb #7ca004f3
+# %% ../../nbs/readers/20_sample_table.ipynb #58b12dac
 class SampleTable:
     "An immutable sequence of (path, target): one byte array of all paths, their ends, and the targets."
 
@@ -57,9 +57,10 @@ class SampleTable:
         tables: Sequence['SampleTable'],   # at least one
     ) -> 'SampleTable':
         "Join tables: the rows of the first, then those of the second, …"
-        lengths = np.concatenate([np.diff(table.ends, prepend=0) for table in tables])
+        ends = np.concatenate([np.diff(table.ends, prepend=0) for table in tables])
+        np.cumsum(ends, out=ends)   # in place: the tables may be large
         targets = np.concatenate([table.targets for table in tables])
-        return cls(np.concatenate([table.paths for table in tables]), np.cumsum(lengths), targets)
+        return cls(np.concatenate([table.paths for table in tables]), ends, targets)
 
     def select(self,
         keep: np.ndarray,   # bool (N,), which rows

@@ -1,0 +1,113 @@
+"""How long it takes to find the files of ImageNet, and how much memory the list takes, beside torchvision and timm.
+
+    python benchmarks/listing.py [--files 1281167] [--folders 1000] [--rounds 3] [--keep DIR]
+
+Makes a tree of empty files with ImageNet's names, in a temporary folder or in DIR, which stays. Each listing runs in a program of its
+own, after one that warms the disk's cache; rounds are interleaved, medians are printed. Seconds are those of the clock and of the CPU,
+which other programs on the machine disturb less. Memory is what the program has grown by when the list is made, and at most meanwhile.
+All goes to results/listing.json.
+"""
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from results import write_results
+
+
+def make_tree(root: Path, num_files: int, num_folders: int):
+    "Folders of empty files, named as in ImageNet; what is there already stays."
+    for k in range(num_folders):
+        name = f'n{1440764 + 137 * k:08}'
+        (root/name).mkdir(parents=True, exist_ok=True)
+        for n in range(k, num_files, num_folders): (root/name/f'{name}_{7919 * n % 50_000_017}.JPEG').touch()
+
+
+def list_with_timmdata(root: str, index_file: str | None = None) -> Any:
+    "Our reader of folders."
+    from timmdata.readers.folder import ReaderImageFolder
+    return ReaderImageFolder(root, index_file=index_file)
+
+
+def list_with_timm(root: str) -> Any:
+    "timm's."
+    from timm.data.readers.reader_image_folder import ReaderImageFolder
+    return ReaderImageFolder(root)
+
+
+def list_with_torchvision(root: str) -> Any:
+    "torchvision's."
+    from torchvision.datasets import ImageFolder
+    return ImageFolder(root)
+
+
+LISTINGS = {'timmdata': list_with_timmdata, 'torchvision': list_with_torchvision, 'timm': list_with_timm}
+
+
+def measure(name: str, root: str, index_file: str | None):
+    "List in this program, and print what it took."
+    import timm.data  # noqa: F401  imports are no part of the listing
+    import torchvision.datasets  # noqa: F401
+
+    import timmdata.readers.folder  # noqa: F401
+    settings = {'index_file': index_file} if index_file else {}
+    process = psutil.Process()
+    before, clock, cpu = process.memory_info().rss, time.perf_counter(), time.process_time()
+    found = LISTINGS[name](root, **settings)
+    seconds, cpu_seconds = time.perf_counter() - clock, time.process_time() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024   # Linux counts in KiB
+    print(json.dumps(dict(files=len(found), seconds=seconds, cpu_seconds=cpu_seconds, megabytes=(process.memory_info().rss - before) / 1e6,
+                          peak_megabytes=(peak - before) / 1e6)))
+
+
+def run(name: str, root: str, index_file: str | None = None) -> dict:
+    "List in a program of its own."
+    arguments = [sys.executable, __file__, '--measure', name, '--keep', root, *(['--index-file', index_file] if index_file else [])]
+    return json.loads(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+
+
+def medians(runs: list[dict]) -> dict:
+    "Medians of several runs."
+    return {key: round(statistics.median(one[key] for one in runs), 2) for key in runs[0]}
+
+
+def compare(root: str, num_rounds: int) -> dict[str, dict]:
+    "Interleaved rounds of all listings, and of ours from an index file."
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        index_file = str(Path(folder, 'index.npz'))
+        run('timmdata', root, index_file)
+        for _ in range(num_rounds):
+            for name in LISTINGS: found.setdefault(name, []).append(run(name, root))
+            found.setdefault('timmdata, from its index file', []).append(run('timmdata', root, index_file))
+    return {name: medians(runs) for name, runs in found.items()}
+
+
+if __name__ == '__main__':
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--files', type=int, default=1_281_167)
+    parser.add_argument('--folders', type=int, default=1000)
+    parser.add_argument('--rounds', type=int, default=3)
+    parser.add_argument('--keep', help='folder of the tree, which is made there if it is absent')
+    parser.add_argument('--measure', choices=LISTINGS, help=argparse.SUPPRESS)
+    parser.add_argument('--index-file', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure: measure(args.measure, args.keep, args.index_file)
+    else:
+        with tempfile.TemporaryDirectory() as temporary:
+            root = args.keep or temporary
+            if not args.keep or not Path(root).is_dir(): make_tree(Path(root), args.files, args.folders)
+            listings = compare(root, args.rounds)
+        versions = {name: version(name) for name in ('timm', 'torchvision', 'numpy')}
+        write_results('listing', dict(files=args.files, folders=args.folders, rounds=args.rounds), versions=versions, listings=listings)
+        for name, numbers in listings.items():
+            print(f'{name:30} {numbers["seconds"]:6.2f} s ({numbers["cpu_seconds"]:.2f} of CPU), '
+                  f'{numbers["megabytes"]:4.0f} MB, {numbers["peak_megabytes"]:4.0f} at most')

@@ -1,0 +1,148 @@
+"Hugging Face data sets, made by their own library; timm's readers as oracle; no network."
+import pickle
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+from loader_targets import collect_targets
+
+from timmdata import LabelMap, create_loader, relabel
+from timmdata.datasets.factory import create_dataset
+from timmdata.datasets.image_dataset import ImageDataset
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings('ignore:This DataLoader will create')]
+NUM, SHARDS = 40, 4
+
+
+@pytest.fixture(scope='module')
+def hf(photos, tmp_path_factory):
+    "A folder as on the hub, the table it is made of, and a folder for the package's own files."
+    datasets = pytest.importorskip('datasets')
+    datasets.disable_progress_bars()
+    root = tmp_path_factory.mktemp('hf')
+    names = sorted({name for *_, name in photos})
+    rows = {'image': [{'bytes': data, 'path': f'{k}.jpg'} for k, (data, *_) in enumerate(photos)],
+            'label': [target for _, target, _ in photos], 'word': [word for *_, word in photos],
+            'tags': [[target, 0] for _, target, _ in photos], 'x': [k % 2 for k in range(NUM)], 'y': [1] * NUM}
+    features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=names), word=datasets.Value('string'),
+                                 tags=datasets.Sequence(datasets.ClassLabel(names=names)), x=datasets.Value('int64'),
+                                 y=datasets.Value('int64'))
+    table = datasets.Dataset.from_dict(rows, features)
+    for k in range(SHARDS): table.shard(SHARDS, k).to_parquet(root/f'Set/data/validation-0000{k}-of-0000{SHARDS}.parquet')
+    table.select(range(0, NUM, 2)).to_parquet(root/'Set/data/train-00000-of-00001.parquet')
+    return str(root/'Set'), table, root/'kept'
+
+
+@pytest.mark.parametrize('settings', [
+    {}, dict(target_key='tags'), dict(target_key='x,y'), dict(class_map={'cat': 1, 'rocket': 0, **dict.fromkeys(
+        ('astronaut', 'brick', 'coffee', 'galaxies', 'gravel', 'motorcycle', 'retina', 'tissue'), 2)}),
+    dict(class_map={k: 9 - k for k in range(10)}), dict(target_key='tags', class_map={k: 9 - k for k in range(10)})])
+def test_tables_are_read_as_by_timm(hf, settings):
+    from timm.data import create_dataset as timm_create_dataset
+    name, _, kept = hf
+    ours = create_dataset(f'hfds/{name}', kept, 'validation', **settings)
+    timms = timm_create_dataset(f'hfds/{name}', str(kept), 'validation', **settings)
+    assert len(ours) == len(timms) == NUM and ours.class_to_idx == timms.reader.class_to_idx
+    for k in range(0, NUM, 7):
+        assert ours[k][1] == timms[k][1] and ours[k][0].tobytes() == timms[k][0].tobytes()
+        assert ours.filename(k) == timms.filename(k)
+    assert ours.filenames() == timms.filenames()
+
+
+def test_additional_features_come_after_the_target(hf):
+    from timm.data import ImageDataset as TimmImageDataset
+    name, _, kept = hf
+    for extra in ('word', ['word', 'x']):
+        ours, timms = (kind(str(kept), f'hfds/{name}', 'validation', additional_features=extra)
+                       for kind in (ImageDataset, TimmImageDataset))
+        assert ours[5][1:] == timms[5][1:] and len(ours[5]) == (3 if extra == 'word' else 4)
+
+
+@pytest.mark.parametrize('workers', ['threads', 'processes'])
+def test_tables_take_the_fast_way(hf, photos, workers):
+    name, _, kept = hf
+    dataset = create_dataset(f'hfds/{name}', kept, 'val')
+    assert isinstance(dataset.reader[0][0], bytes) and dataset.reader.is_thread_safe
+    loader = create_loader(dataset, 16, 8, num_workers=2, workers=workers, use_prefetcher=False)
+    assert sorted(collect_targets(loader)) == sorted(target for _, target, _ in photos)
+
+
+def test_tables_in_threads_and_copies(hf):
+    reader = create_dataset(f'hfds/{hf[0]}', hf[2], 'val').reader
+    wanted, wrong = [reader[k] for k in range(NUM)], []
+    def read(seed):
+        for k in np.random.default_rng(seed).permutation(NUM):
+            if reader[k] != wanted[k]: wrong.append(k)
+    threads = [threading.Thread(target=read, args=[seed]) for seed in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    copied = pickle.loads(pickle.dumps(reader))
+    assert not wrong and [copied[k] for k in range(NUM)] == wanted
+
+
+def test_tables_can_be_relabelled(hf):
+    dataset = create_dataset(f'hfds/{hf[0]}', hf[2], 'val')
+    assert dataset.reader.targets.tolist() == [dataset[k][1] for k in range(NUM)]
+    some = relabel(dataset, LabelMap({'cat': 'pet', 'rocket': 'vehicle'}))
+    assert len(some) == 8 and {some[k][1] for k in range(8)} == {0, 1}
+
+
+@pytest.mark.parametrize('split, num', [('train', NUM // 2), ('training', NUM // 2), ('val', NUM), ('val[:25%]', NUM // 4),
+                                        ('train+validation', NUM + NUM // 2), ('train[:5]+val[:5]', 10)])
+def test_splits_of_tables(hf, split, num):
+    assert len(create_dataset(f'hfds/{hf[0]}', hf[2], split)) == num
+
+
+@pytest.mark.parametrize('kind', ['hfds', 'hfids'])
+def test_wrong_words_for_tables_are_errors(hf, kind):
+    name, _, kept = hf
+    def create(split='val', **settings): return create_dataset(f'{kind}/{name}', kept, split, num_samples=NUM, **settings)
+    if kind == 'hfds': create = lambda split='val', **settings: create_dataset(f'hfds/{name}', kept, split, **settings)  # noqa: E731
+    for split in ('test', 'vall', 'test[:3]'):
+        with pytest.raises(ValueError, match='no split'): create(split)
+    for settings, message in ((dict(input_key='img'), "no column 'img'"), (dict(target_key='klass'), "no field 'klass'"),
+                              (dict(trust_remote_code=True), 'leave it out')):
+        with pytest.raises(ValueError, match=message): create(**settings)
+    with pytest.raises(ValueError, match="'x' has no images"): create(input_key='x')
+    with pytest.raises(OSError, match='astronaut'): next(iter(create(input_key='word')))   # taken for paths
+
+
+def test_nothing_is_downloaded_unasked(tmp_path):
+    datasets = pytest.importorskip('datasets')
+    before = datasets.config.HF_HUB_OFFLINE
+    with pytest.raises(FileNotFoundError, match='download=True fetches it'): create_dataset('hfds/Somebody/Nothing', tmp_path, 'val')
+    assert before == datasets.config.HF_HUB_OFFLINE
+
+
+@pytest.mark.parametrize('num_workers, download', [(0, False), (0, True), (3, False), (2, True)])
+def test_stream_gives_each_sample_once(hf, photos, num_workers, download):
+    name, _, kept = hf
+    dataset = create_dataset(f'hfids/{name}', kept, 'val', num_samples=NUM, download=download)
+    loader = create_loader(dataset, 16, 7, num_workers=num_workers, persistent_workers=False, device='cpu')
+    assert Counter(collect_targets(loader)) == Counter(target for _, target, _ in photos) and len(dataset) == NUM
+
+
+def test_stream_is_timms(hf):
+    from timm.data import create_dataset as timm_create_dataset
+    name, _, kept = hf
+    for settings in ({}, dict(target_key='tags'), dict(class_map={k: 9 - k for k in range(10)})):
+        ours, timms = (create(f'hfids/{name}', str(kept), 'validation', num_samples=NUM, **settings)
+                       for create in (create_dataset, timm_create_dataset))
+        assert [(image.tobytes(), target) for image, target in ours] == [(image.tobytes(), target) for image, target in timms]
+        assert ours.class_to_idx == timms.reader.class_to_idx and len(ours) == len(timms)
+
+
+def test_training_with_a_stream(hf):
+    name, _, kept = hf
+    def create(**settings): return create_dataset(f'hfids/{name}', kept, 'val', is_training=True, num_samples=NUM, batch_size=8, **settings)
+    for num_workers in (0, 2):
+        loader = create_loader(create(), 16, 8, is_training=True, num_workers=num_workers, persistent_workers=False, device='cpu')
+        sizes = [len(targets) for _, targets in loader]
+        assert sizes == [8] * len(sizes) and sum(sizes) >= NUM
+    first, second = create(), create()
+    assert [k for _, k in first] == [k for _, k in second]
+    second.set_epoch(1)
+    assert [k for _, k in first] != [k for _, k in second]
+    with pytest.raises(ValueError, match='4 files for 5 workers'):
+        list(create_loader(create(), 16, 8, is_training=True, num_workers=5, persistent_workers=False, device='cpu'))

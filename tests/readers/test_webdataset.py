@@ -1,0 +1,102 @@
+"WebDataset shards, made by its own library; timm's reader as oracle."
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from loader_targets import collect_targets
+from torch.utils.data import DataLoader
+
+from timmdata import create_loader
+from timmdata.core.faults import ImageReadError
+from timmdata.datasets.factory import create_dataset
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings('ignore:This DataLoader will create')]
+NUM, SHARDS = 40, 4
+
+
+@pytest.fixture(scope='module')
+def shards(photos, tmp_path_factory) -> Path:
+    wds = pytest.importorskip('webdataset')
+    root = tmp_path_factory.mktemp('shards')
+    names = [f'imgs-val-{k:02}.tar' for k in range(SHARDS)]
+    for k, name in enumerate(names):
+        with wds.TarWriter(str(root/name)) as writer:
+            for n in range(k, NUM, SHARDS):
+                data, target, word = photos[n]
+                writer.write({'__key__': f'{n:04}', 'jpg': data, 'cls': target,
+                              'json': {'label': target, 'word': word, 'tags': [target, 1], 'x': n % 2, 'y': 1,
+                                       'some': target if n % 2 else -1}})
+    split = dict(name='val', filenames=names, shard_lengths=[NUM // SHARDS] * SHARDS, num_samples=NUM)
+    (root/'_info.json').write_text(json.dumps({'splits': {'val': split, 'some': {**split, 'alt_label': 'some', 'name': 'some'}}}))
+    return root
+
+
+def timm_wds(root, split, **settings):
+    module = pytest.importorskip('timm.data.readers.reader_wds')
+    try: return module.ReaderWds(str(root), split=split, **settings)
+    except Exception as error: pytest.skip(f'timm cannot read shards with this webdataset: {error}')
+
+
+@pytest.mark.parametrize('split, settings', [
+    ('val', {}), ('val', dict(target_key='label')), ('val', dict(target_key='tags')), ('val', dict(target_key='x, y')),
+    ('val', dict(target_key='label', class_map={k: 9 - k for k in range(10)})), ('val', dict(class_map={k: 1 for k in range(10)})),
+    ('some', {}), ('imgs-val-{00..02}.tar', {}), ('imgs-val-{01..02}.tar|20', {}), ('imgs-val-03.tar|7', {})])
+def test_shards_are_read_as_by_timm(shards, split, settings):
+    timms, ours = timm_wds(shards, split, **settings), create_dataset('wds/x', shards, split, **settings)
+    oracle = [(image.tobytes(), target) for image, target in timms]
+    assert [(image.tobytes(), target) for image, target in ours] == oracle and ours.class_to_idx == timms.class_to_idx
+    # timm takes the length of a pattern from the info file if the split's name is its last part but one
+    assert len(ours) == (len(timms) or 30)
+
+
+@pytest.mark.parametrize('num_workers', [0, 3, 6])
+def test_shards_in_workers_give_each_sample_once(shards, photos, num_workers):
+    dataset = create_dataset('WDS/', shards, 'validation')
+    loader = create_loader(dataset, 16, 7, num_workers=num_workers, persistent_workers=False, device='cpu')
+    assert Counter(collect_targets(loader)) == Counter(target for _, target, _ in photos) and len(dataset) == NUM
+
+
+@pytest.mark.parametrize('num_workers', [0, 5])
+def test_training_gives_whole_batches(shards, num_workers):
+    dataset = create_dataset('wds/', shards, 'val', is_training=True, batch_size=8, seed=1)
+    loader = create_loader(dataset, 16, 8, is_training=True, num_workers=num_workers, persistent_workers=False, device='cpu')
+    sizes = [len(targets) for _, targets in loader]
+    assert sizes == [8] * len(sizes) and sum(sizes) == len(dataset) >= NUM
+
+
+def test_more_workers_than_shards_shorten_timms_epoch_not_ours(shards):
+    timms = timm_wds(shards, 'imgs-val-00.tar|10', is_training=True)
+    timms._lazy_init()
+    timms.global_num_workers, timms.global_worker_id = 2, 1
+    assert not list(timms)
+    ours = create_dataset('wds/', shards, 'imgs-val-00.tar', is_training=True)
+    assert len([target for _, target in DataLoader(ours, None, num_workers=2)]) == len(ours) == NUM // SHARDS
+
+
+def test_order_of_training_is_a_function_of_seed_and_epoch(shards):
+    def order(seed, epoch, num_workers=0):
+        dataset = create_dataset('wds/', shards, 'val', is_training=True, seed=seed)
+        dataset.set_epoch(epoch)
+        return [int(k) for _, k in DataLoader(dataset, None, num_workers=num_workers)]
+    first = order(1, 0)
+    assert first == order(1, 0) and first != order(1, 1) and first != order(2, 0)
+    assert order(1, 0, 2) == order(1, 0, 2) and sorted(order(1, 0)) == sorted(k % 10 for k in range(NUM))
+
+
+@pytest.mark.parametrize('split, message', [
+    ('train', "no split 'train' in .*; there is: val, some"), ('', 'read by split')])
+def test_split_of_shards(shards, split, message):
+    with pytest.raises(ValueError, match=message): create_dataset('wds/', shards, split)
+    assert len(create_dataset('wds/', shards, 'imgs-val-00.tar', is_training=True)) == NUM // SHARDS   # from the info file
+
+
+def test_faulty_shards_are_errors(shards, tmp_path):
+    whole = (shards/'imgs-val-00.tar').read_bytes()
+    (tmp_path/'a.tar').write_bytes(whole[:len(whole) // 2])
+    with pytest.raises(ImageReadError, match=r'a\.tar'): list(create_dataset('wds/', tmp_path, 'a.tar|9'))
+    with pytest.raises(ImageReadError, match=r'no\.tar'): list(create_dataset('wds/', tmp_path, 'no.tar|9'))
+    with pytest.raises(ValueError, match='give num_samples'): create_dataset('wds/', tmp_path, 'a.tar', is_training=True)
+    (tmp_path/'_info.json').write_text('{')
+    with pytest.raises(ValueError, match='is no JSON'): create_dataset('wds/', tmp_path, 'val')
+    with pytest.raises(ValueError, match='made for WebDataset'): create_dataset('', shards, None)
