@@ -6,7 +6,7 @@
 __all__ = ['denormalize', 'to_uint8_array', 'notebook_figure', 'show_images', 'show_image', 'show_batch', 'show_transform',
            'source_box', 'describe_params', 'show_replay']
 
-# %% ../nbs/40_visualize.ipynb #21d61e6c
+# %% ../nbs/40_visualize.ipynb #0d591217
 import io
 import math
 import textwrap
@@ -22,6 +22,7 @@ from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .core.rng import sample_seed, seeded
 from .core.sample import sample_image
 from .loaders.batch_loader import BatchLoader
+from .loaders.prefetch import PrefetchLoader
 from .pipeline.fetch import Replay
 from .pipeline.params import AppearanceParams, SampleParams
 from .transforms.policy import DrawnOp
@@ -138,7 +139,7 @@ def show_image(
     if title is not None: ax.set_title(str(title))
     return ax
 
-# %% ../nbs/40_visualize.ipynb #a0da336b
+# %% ../nbs/40_visualize.ipynb #235f3b42
 def _class_names(names: Any, dataset: Any) -> dict[int, str]:
     "Map index to name, from a list, a `class_to_idx` mapping or the dataset's own."
     if names is None: names = getattr(dataset, 'class_to_idx', None) or getattr(dataset, 'classes', None) or {}
@@ -155,6 +156,15 @@ def _title(target: Any, names: dict[int, str]) -> str:
         return f'{names.get(largest, largest)} {float(value[largest]):.2f}'
     if value.numel() == 1 and not value.is_floating_point(): return names.get(int(value), str(int(value)))
     return f'{float(value):.3g}' if value.numel() == 1 else str(value.tolist())[:24]
+
+
+def _normalization(loader: Any) -> tuple[Sequence[float], Sequence[float]] | None:
+    "Look up what a loader of this library subtracts and divides by; None: nothing."
+    transform = None
+    if isinstance(loader, PrefetchLoader): transform = loader.batch_transform
+    elif isinstance(loader, BatchLoader): transform = loader.builder.batch_transform   # run by its workers
+    if transform is None or transform.settings.mean is None: return None
+    return transform.settings.mean, transform.settings.std
 
 
 def show_batch(
@@ -175,8 +185,8 @@ def show_batch(
     else: images, targets = batch[0], batch[1] if len(batch) > 1 else None
     images = images[:n]
     if images.is_floating_point():
-        mean = mean or getattr(loader, 'mean', None) or IMAGENET_DEFAULT_MEAN
-        std = std or getattr(loader, 'std', None) or IMAGENET_DEFAULT_STD
+        known = _normalization(loader) or (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
+        mean, std = mean or known[0], std or known[1]
         if len(mean) != images.shape[1]: mean, std = [sum(mean) / len(mean)], [sum(std) / len(std)]
         images = denormalize(images, mean, std)
     names = _class_names(class_names, getattr(loader, 'dataset', None))
@@ -240,7 +250,7 @@ def describe_params(
     unbroken = (word.replace(' ', '\N{NO-BREAK SPACE}') for word in words)
     return '\n'.join(textwrap.wrap(', '.join(unbroken), 28)) or 'no flip, colours as they are'
 
-# %% ../nbs/40_visualize.ipynb #10522bdc
+# %% ../nbs/40_visualize.ipynb #3243122a
 def _drawable_images(loader: Any, replay: Replay) -> torch.Tensor:
     "Undo the normalisation of a replayed batch; where there are several views, the first of each sample comes first."
     images = sample_image(replay.batch)
@@ -249,11 +259,18 @@ def _drawable_images(loader: Any, replay: Replay) -> torch.Tensor:
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
         raise TypeError(f'the collate function made {what} of {len(replay.keys)} images: '
                         'only (N, C, H, W) can be drawn')
+<<<<<<< HEAD
     transform = getattr(loader, 'batch_transform', None) or loader.builder.batch_transform
     mean, std = (transform.settings.mean, transform.settings.std) if transform else (None, None)
     if mean is None and images.min() < 0:   # normalised by the user's transform
         mean, std = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
     return images if mean is None or not images.is_floating_point() else denormalize(images, mean, std)
+=======
+    known = _normalization(loader)
+    if known is None and images.min() < 0:   # normalized by the user's transform
+        known = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+    return images if known is None or not images.is_floating_point() else denormalize(images, *known)
+>>>>>>> ddaf634 (Guides: parts of a run are a dict; the glossary's words; pictures of a batch ask the batch transform for its settings)
 
 
 def _draw_box(axes: Any, box: tuple[float, float, float, float]):
@@ -274,7 +291,7 @@ def _describe_mixing(replay: Replay, k: int) -> str:
     kind, lam, _, partner = (field[k] for field in replay.mix_params)
     return f'\n{kind}, {1 - lam:.2f} of sample {replay.keys[partner].index}'
 
-# %% ../nbs/40_visualize.ipynb #3eed908d
+# %% ../nbs/40_visualize.ipynb #0304b4c0
 def show_replay(
     loader: Any,   # from `create_loader`, with the settings of the run
     epoch: int,   # which pass over the data, from 0
@@ -284,9 +301,9 @@ def show_replay(
     size: float = 1.7,   # of one picture, inches
 ):
     "Draw photographs with their crop beside what training saw. Returns a matplotlib `Figure`."
-    inner = loader if isinstance(loader, BatchLoader) else getattr(loader, 'loader', None)
+    inner = loader.loader if isinstance(loader, PrefetchLoader) else loader
     if not isinstance(inner, BatchLoader):
-        raise TypeError(f'a {type(inner or loader).__name__} cannot be replayed: its samples have no numbers. '
+        raise TypeError(f'a {type(inner).__name__} cannot be replayed: its samples have no numbers. '
                         'Give a loader that create_loader makes of a dataset with an index')
     if num_images < 1: raise ValueError(f'num_images={num_images}: give 1 or more')
     replay = loader.replay(epoch, batch, index)
