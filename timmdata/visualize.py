@@ -259,18 +259,10 @@ def _drawable_images(loader: Any, replay: Replay) -> torch.Tensor:
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
         raise TypeError(f'the collate function made {what} of {len(replay.keys)} images: '
                         'only (N, C, H, W) can be drawn')
-<<<<<<< HEAD
-    transform = getattr(loader, 'batch_transform', None) or loader.builder.batch_transform
-    mean, std = (transform.settings.mean, transform.settings.std) if transform else (None, None)
-    if mean is None and images.min() < 0:   # normalised by the user's transform
-        mean, std = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-    return images if mean is None or not images.is_floating_point() else denormalize(images, mean, std)
-=======
     known = _normalization(loader)
     if known is None and images.min() < 0:   # normalized by the user's transform
         known = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
     return images if known is None or not images.is_floating_point() else denormalize(images, *known)
->>>>>>> ddaf634 (Guides: parts of a run are a dict; the glossary's words; pictures of a batch ask the batch transform for its settings)
 
 
 def _draw_box(axes: Any, box: tuple[float, float, float, float]):
