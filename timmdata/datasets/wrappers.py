@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ def base_datasets(
 # %% ../../nbs/datasets/10_wrappers.ipynb #fea19b44
 def gives_bytes(
     dataset: Dataset,   # a base dataset
-) -> bool:
+) -> TypeGuard[ImageDataset]:
     "Tell whether a dataset is an `ImageDataset` whose images the sample transform may decode."
     return (isinstance(dataset, ImageDataset) and type(dataset).__getitem__ is ImageDataset.__getitem__
             and dataset.transform is None and not dataset.load_bytes)

@@ -172,7 +172,7 @@ class ImageByImage:
             self._pools[num_bytes] = MemoryPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
         return self._pools[num_bytes].acquire().view(self.settings.img_dtype)
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #80153eec
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #2ea51cfe
 def _check_images(images: Any, channels: int | None):
     "Errors that name what a batch is and what is expected."
     if not isinstance(images, torch.Tensor) or images.ndim != 4:
@@ -199,7 +199,7 @@ class BatchTransform:
     ):
         self.settings, self.erasing, self.mixup, self.seed = settings, erasing, mixup, seed
         self.params = params if params is not None and params.changes_on_device else None
-        if self.params is not None and params.changes_color and len(settings.mean) not in (1, 3):
+        if self.params is not None and self.params.changes_color and len(settings.mean) not in (1, 3):
             raise ValueError(f'colors of {len(settings.mean)} channels cannot be changed: give color_jitter=None')
         self._by_image = ImageByImage(settings)
 

@@ -166,7 +166,7 @@ class SampleLoader:
         "Give the image that the sample's pixels are made of, in full."
         with self.global_numbers(key): return as_pil_image(sample_image(self.dataset[key.index]))
 
-# %% ../../nbs/pipeline/40_fetch.ipynb #116d20c3
+# %% ../../nbs/pipeline/40_fetch.ipynb #4edf4b3c
 class HostBatch(NamedTuple):
     "Hold what a worker made."
     batch: Any   # (images, target, …) or a dict
@@ -306,7 +306,7 @@ class BatchBuilder:
         "Draw again what was drawn for a batch."
         loader, keys = self.sample_loader, host.keys
         if not loader.sample_transforms: return Replay(host.batch, keys, None, None)
-        appearance = [loader.params.appearance_params(key, loader.seed) for key in keys]
-        size = loader.sample_transforms[keys[0].bucket].params.size
-        mixing = self.batch_transform and self.batch_transform.mix_params(keys, size)
+        params = loader.sample_transforms[keys[0].bucket].params
+        appearance = [params.appearance_params(key, loader.seed) for key in keys]
+        mixing = self.batch_transform and self.batch_transform.mix_params(keys, params.size)
         return Replay(host.batch, keys, [loader.sample_params(key) for key in keys], appearance, mixing)

@@ -6,11 +6,12 @@
 __all__ = ['CROP', 'APPEARANCE', 'ERASING', 'MIXING', 'SampleParams', 'AppearanceParams', 'RandomCrop', 'CenterCrop',
            'ParamSampler']
 
-# %% ../../nbs/pipeline/00_params.ipynb #d3575610
+# %% ../../nbs/pipeline/00_params.ipynb #36a46b5f
 import math
 import random
 from typing import NamedTuple
 
+from ..core.sample import image_size
 from ..samplers.epoch import SampleKey
 from ..transforms.geometry import RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio
 from ..transforms.settings import AugmentSettings
@@ -124,7 +125,7 @@ class CenterCrop:
         offset = _center(size, self.settings.input_size)
         return SampleParams((border, border, height, width), size, offset, self.settings.interpolation)
 
-# %% ../../nbs/pipeline/00_params.ipynb #642e5d49
+# %% ../../nbs/pipeline/00_params.ipynb #d894296f
 CROP = 0   # the sequence of a sample's random numbers for its crop and the policy's steps
 APPEARANCE = 1   # the sequence for flips and colors
 ERASING = 2   # the sequence for erasing
@@ -137,7 +138,7 @@ class ParamSampler:
     def __init__(self,
         settings: AugmentSettings,   # of training or evaluation
     ):
-        self.settings, self.size, self.policy = settings, settings.input_size, settings.policy
+        self.settings, self.size, self.policy = settings, image_size(settings.input_size), settings.policy
         self.num_splits = max(1, settings.num_aug_splits)
         self._crop = RandomCrop(settings) if settings.is_random else CenterCrop(settings)
         jitter = list(zip(('brightness', 'contrast', 'saturation'), settings.color_jitter or ()))
@@ -173,14 +174,15 @@ class ParamSampler:
         "Draw flips and colors."
         shared, own, is_clean = self._rngs(key, seed, APPEARANCE)
         settings, color = self.settings, []
-        flips = [bool(prob) and shared.random() < prob for prob in (settings.hflip, settings.vflip)]
-        if is_clean: return AppearanceParams(*flips)
+        hflip = bool(settings.hflip) and shared.random() < settings.hflip
+        vflip = bool(settings.vflip) and shared.random() < settings.vflip
+        if is_clean: return AppearanceParams(hflip, vflip)
         prob = 1. if settings.color_jitter_prob is None else settings.color_jitter_prob
         if self._jitter and (prob == 1 or own.random() < prob):
             color = [(name, own.uniform(low, high)) for name, low, high in self._jitter]
             own.shuffle(color)
         if settings.grayscale_prob and own.random() < settings.grayscale_prob: color.append(('grayscale', 0.))
-        return AppearanceParams(*flips, tuple(color))
+        return AppearanceParams(hflip, vflip, tuple(color))
 
     def device_params(self,
         key: SampleKey,   # of the sample, or of a view of it

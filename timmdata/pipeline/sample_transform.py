@@ -6,7 +6,7 @@
 __all__ = ['allocate_rows', 'is_vertical_first', 'resize_into', 'crop_with_pillow', 'crop_with_torch', 'apply_color',
            'apply_flips', 'apply_policy', 'DecodeSettings', 'SampleTransform']
 
-# %% ../../nbs/pipeline/10_sample_transform.ipynb #aca6395e
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #869ea090
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from ..core.jpeg import Pixels, choose_factor, resolve_backend
 from .params import AppearanceParams, ParamSampler, SampleParams
 from ..samplers.epoch import SampleKey
 from ..transforms.geometry import crop_or_pad, str_to_pil_interp
+from ..transforms.policy import Policy
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #09a2c7df
 def allocate_rows(
@@ -65,7 +66,7 @@ def resize_into(
         image = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).contiguous().numpy())
         out.copy_(F.pil_to_tensor(image.resize(size[::-1], str_to_pil_interp(interpolation))))
 
-# %% ../../nbs/pipeline/10_sample_transform.ipynb #3cd545d6
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #7b7ea13b
 def _check_channels(channels: int, row: torch.Tensor, kind: str):
     if channels == row.shape[0]: return
     raise ValueError(f'the images have {channels} channels ({kind}), the batch has {row.shape[0]}: give '
@@ -76,7 +77,8 @@ def _fit(image: Any, params: SampleParams, row: torch.Tensor, sampler: ParamSamp
     "Cut or pad the resized crop to the result."
     fill = sampler.settings.fill
     if len(fill) != len(row): fill = fill * len(row)
-    return crop_or_pad(image, *params.offset, *row.shape[1:], fill if len(fill) > 1 else fill[0],
+    (top, left), (height, width) = params.offset, row.shape[1:]
+    return crop_or_pad(image, top, left, height, width, fill if len(fill) > 1 else fill[0],
                        sampler.settings.padding_mode)
 
 
@@ -133,7 +135,7 @@ def crop_with_torch(
             row.copy_(F.pil_to_tensor(_fit(F.to_pil_image(resized), params, row, sampler)))
     return row
 
-# %% ../../nbs/pipeline/10_sample_transform.ipynb #59fa02e1
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #4a80ced3
 _COLOR = {'brightness': F.adjust_brightness, 'contrast': F.adjust_contrast, 'saturation': F.adjust_saturation,
           'hue': F.adjust_hue}
 
@@ -160,7 +162,7 @@ def apply_flips(
 
 def apply_policy(
     row: torch.Tensor,   # uint8 (C, H, W), changed in place
-    policy: Any,   # that the steps were drawn by, such as `RandAugment`
+    policy: Policy,   # that the steps were drawn by, such as `RandAugment`
     ops: Any,   # the steps
     color: Sequence[tuple[str, float]] = (),   # changed after it
 ):
