@@ -19,7 +19,7 @@ from .side_stream import SideStream, create_stream, iterate_ahead, move_to_devic
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.epoch import keys_of_images
-from ..transforms.random_erasing import RandomErasing, create_erasing
+from ..transforms.random_erasing import ErasingSettings, RandomErasing
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
 def resolve_device(
@@ -91,7 +91,7 @@ class PrefetchLoader(MixingSwitch):
         self.loader, self.device = as_host_loader(loader), resolve_device(device)
         if batch_transform is None:
             mean, std = adapt_statistics(mean, std, channels)
-            erasing = create_erasing(re_prob, re_mode, re_count, re_num_splits)
+            erasing = ErasingSettings(re_prob, re_mode, re_count, re_num_splits).create()
             img_dtype = torch.float16 if fp16 else img_dtype or torch.float32
             seed = int(torch.randint(2**62, ())) if seed is None else seed
             settings = BatchTransformSettings(mean, std, img_dtype)

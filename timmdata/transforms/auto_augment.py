@@ -21,14 +21,14 @@ from PIL import Image
 from ..core.constants import IMAGENET_DEFAULT_MEAN
 from .policy import AugmentOp, DrawnOp, Policy, apply_ops, draw_all
 
-# %% ../../nbs/transforms/40_auto_augment.ipynb #97d1e166
+# %% ../../nbs/transforms/40_auto_augment.ipynb #b64e85b2
 def _number(part: str, text: str, whole: bool, smallest: float) -> float | int:
     "Read the number in a part."
-    try: value = int(text) if whole else float(text)
+    try: value = int(text) if whole or text.isdigit() else float(text)
     except ValueError as error:
         raise ValueError(f'{part!r} needs a {"whole number" if whole else "number"}, got {text!r}') from error
     if not value >= smallest: raise ValueError(f'{part!r}: give {smallest} or more')
-    return int(value) if value == value // 1 and not math.isinf(value) and not whole and 'mstd' not in part else value
+    return value
 
 
 def parse_config(

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target', 'mixup_target', 'paste_slices', 'paste_masked',
-           'MixParams', 'Mixup', 'MixingSwitch']
+           'MixParams', 'Mixup']
 
 # %% ../../nbs/transforms/60_mixup.ipynb #674822e3
 import math
@@ -317,19 +317,3 @@ class Mixup:
     ) -> tuple[torch.Tensor, torch.Tensor]:   # as of `apply`
         "Draw and apply."
         return self.apply(x, target, self.draw(len(x), x.shape[-2:], rng))
-
-# %% ../../nbs/transforms/60_mixup.ipynb #0bc685b6
-class MixingSwitch:
-    "A loader with timm's switch. Subclasses have `_mixing()`: what mixes, or anything without a switch."
-
-    @property
-    def mixup_enabled(self) -> bool:
-        "Whether samples are mixed; False takes effect with the next batch that is made."
-        return getattr(self._mixing(), 'mixup_enabled', False)
-
-    @mixup_enabled.setter
-    def mixup_enabled(self, enabled: bool):
-        "Switch the mixing on or off."
-        mixing = self._mixing()
-        if hasattr(mixing, 'mixup_enabled'): mixing.mixup_enabled = enabled
-        elif enabled: raise AttributeError('this loader does not mix samples: give mixup= to create_loader')
