@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import URLError
 
@@ -13,11 +14,11 @@ import numpy as np
 import pytest
 import torchvision
 from PIL import Image, ImageOps, UnidentifiedImageError
-from synthetic import BARE, ROOT
+from synthetic import ROOT
 
 from timmdata.core import demo_data as samples
 
-FEW_VIEWS = 'samples.TRAIN_VIEWS, samples.VAL_VIEWS = range(2), range(32, 33)'   # a tenth of the work
+FOLDER = 'samples-v1'   # in the cache
 MODES = {'grey.jpg': 'L', 'cmyk.jpg': 'CMYK', 'palette.png': 'P', 'grey16.png': 'I;16', 'rgba.png': 'RGBA',
          'exif_rotated.jpg': 'RGB', 'progressive.jpg': 'RGB', 'animated.png': 'RGB'}
 UNREADABLE = {'truncated.jpg': OSError, 'empty.jpg': UnidentifiedImageError, 'text.jpg': UnidentifiedImageError}
@@ -30,11 +31,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob('*')) if p.is_file()}
 
 
-def start(code: str, *args: Path) -> subprocess.Popen:
-    "Run `code` in a process of its own."
-    lines = BARE, 'import os, sys, time', 'from pathlib import Path', 'from timmdata.core import demo_data as samples', FEW_VIEWS, code
-    env = {**os.environ, 'PYTHONPATH': str(ROOT)}
-    return subprocess.Popen([sys.executable, '-c', '\n'.join(lines), *map(str, args)], env=env,
+def start(how: str, *args: Path) -> subprocess.Popen:
+    "Run `build_samples` in a process of its own."
+    command = [sys.executable, ROOT/'tests/support/build_samples.py', how, *args]
+    return subprocess.Popen(list(map(str, command)), env={**os.environ, 'PYTHONPATH': str(ROOT)},
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -78,7 +78,9 @@ def test_no_file_is_there_twice(built):
 
 @pytest.mark.parametrize('name', samples.PHOTOGRAPHS)
 def test_turned_views_have_no_black_corners(name):
-    white = samples._mirrored(Image.new('L', samples._photograph(name).size, 255))
+    with Image.open(Path(find_spec('skimage').submodule_search_locations[0], 'data', samples.PHOTOGRAPHS[name])) as photograph:
+        scale = 2 * min(1, 640 / min(photograph.size))   # mirrored, it has twice the size
+        white = Image.new('L', [round(edge * scale) for edge in photograph.size], 255)
     for view in [*samples.TRAIN_VIEWS, *samples.VAL_VIEWS]:
         with Image.open(io.BytesIO(samples.make_view(name, view, white))) as image:
             low, high = image.getextrema()
@@ -99,22 +101,15 @@ def test_two_full_builds_are_identical(built, tmp_path):
 
 
 def test_complete_set_is_reused(built, monkeypatch):
-    monkeypatch.setattr(samples, '_write_samples', lambda folder: pytest.fail('built again'))
+    monkeypatch.setattr(samples, 'make_view', lambda *args: pytest.fail('built again'))
     assert samples.get_samples(built.parent) == built
 
 
 def test_killed_build_is_not_taken_for_complete(few_views, tmp_path):
-    code = '''
-make_view, made = samples.make_view, []
-def die_midway(*args):
-    made.append(args)
-    if len(made) == 15: os.kill(os.getpid(), 9)
-    return make_view(*args)
-samples.make_view = die_midway
-samples.get_samples(sys.argv[1])'''
     if not hasattr(signal, 'SIGKILL'): pytest.skip('this platform cannot kill -9')
-    process = start(code, tmp_path)
-    assert process.wait(60) == -signal.SIGKILL
+    process = start('kill', tmp_path)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
     left, = tmp_path.iterdir()
     assert contents(left)   # it had begun to write
     root = samples.get_samples(tmp_path)
@@ -122,22 +117,15 @@ samples.get_samples(sys.argv[1])'''
 
 
 def test_failed_build_leaves_nothing(few_views, monkeypatch, tmp_path):
-    monkeypatch.setattr(samples, '_make_oddities', lambda: 1 / 0)
+    make_view = samples.make_view
+    monkeypatch.setattr(samples, 'make_view', lambda name, view, *args: make_view(name, view, *args) if view < 1000 else 1 / 0)
     with pytest.raises(ZeroDivisionError): samples.get_samples(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_processes_that_build_at_once_agree(tmp_path):
-    code = '''
-write = samples._write_samples
-def wait_for_all(folder):   # so that all of them build, and one of them is late
-    write(folder)
-    Path(sys.argv[1], f'ready{os.getpid()}').touch()
-    while len(list(Path(sys.argv[1]).glob('ready*'))) < 3: time.sleep(0.01)
-samples._write_samples = wait_for_all
-print(samples.get_samples(sys.argv[2]))'''
     (tmp_path/'cache').mkdir()
-    processes = [start(code, tmp_path, tmp_path/'cache') for _ in range(3)]
+    processes = [start('wait', tmp_path/'cache', tmp_path) for _ in range(3)]
     results = [p.communicate(timeout=60) for p in processes]
     assert [p.returncode for p in processes] == [0, 0, 0], results
     root, = {Path(out.strip()) for out, _ in results}
@@ -154,7 +142,7 @@ def leave(root: Path, days: float) -> Path:
 
 
 def test_old_leftovers_are_removed_and_young_ones_are_not(few_views, tmp_path):
-    root = tmp_path/samples._VERSION
+    root = tmp_path/FOLDER
     old, young = leave(root, 3), leave(root, 0)
     assert samples.get_samples(tmp_path) == root
     assert not old.exists() and young.exists()
@@ -168,7 +156,7 @@ def test_old_leftovers_beside_a_complete_set_are_removed(few_views, tmp_path):
 
 
 def test_empty_folder_is_not_taken_for_complete(few_views, tmp_path):
-    (tmp_path/samples._VERSION).mkdir()
+    (tmp_path/FOLDER).mkdir()
     assert (samples.get_samples(tmp_path)/'train/cat/0000.jpg').is_file()
 
 
@@ -202,8 +190,8 @@ def test_unwritable_root(tmp_path):
 
 
 def test_full_disk(monkeypatch, tmp_path):
-    def write(folder): raise OSError(28, 'No space left on device')
-    monkeypatch.setattr(samples, '_write_samples', write)
+    def make_view(*args): raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(samples, 'make_view', make_view)
     with pytest.raises(OSError, match='No space left.*Set TIMMDATA_CACHE'): samples.get_samples(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -219,10 +207,10 @@ def test_scikit_image_without_a_photograph(monkeypatch, tmp_path):
     with pytest.raises(ImportError, match='no data/not_in_this_version.png: pip'): samples.get_samples(tmp_path)
 
 
-def test_making_does_not_import_scikit_image():
-    process = start('samples.make_view("cat", 0)\nprint("skimage" in sys.modules)')
+def test_making_does_not_import_scikit_image(tmp_path):
+    process = start('plain', tmp_path)
     out, err = process.communicate(timeout=60)
-    assert out.strip() == 'False', err
+    assert process.returncode == 0 and out.strip() == str(tmp_path/FOLDER), err
 
 
 @pytest.mark.parametrize('name', MODES)
