@@ -31,7 +31,7 @@ from .base import InlinePool, Lifetime, Task, WorkerSettings
 from .shared_memory import SharedMemory, SlotPool, pack, portable_error, raise_portable, unpack
 from .threads import ThreadPool
 
-# %% ../../nbs/workers/30_processes.ipynb #9499912f
+# %% ../../nbs/workers/30_processes.ipynb #6ff1b468
 @dataclass
 class WorkerSpec:
     "What all worker processes of a pool are given."
@@ -85,13 +85,13 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
 
 
 def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
-    "A function with which each thread writes down what it loads, in its own place."
-    places, numbers = {}, itertools.count()
+    "A function with which each thread writes down what it loads, in an element of its own."
+    elements, numbers = {}, itertools.count()   # thread → its element
 
     def report(index: int):
         thread = threading.get_ident()
-        if thread not in places: places[thread] = next(numbers)
-        indexes[places[thread]] = index
+        if thread not in elements: elements[thread] = next(numbers)
+        indexes[elements[thread]] = index
     return report
 
 
@@ -118,7 +118,7 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
         answer = _make(order, spec, inline if order.is_careful else threads, report)
         pipe.send_bytes(order.number.to_bytes(8, 'little') + answer)
 
-# %% ../../nbs/workers/30_processes.ipynb #d31e220f
+# %% ../../nbs/workers/30_processes.ipynb #92617654
 @dataclass
 class Assignment:
     "A task in the hands of a worker process, and what its workers have died of."
@@ -127,9 +127,18 @@ class Assignment:
     slot: int | None = None   # of shared memory; None: the batch is pickled
     suspects: frozenset[int] = frozenset()   # indexes that were being loaded when the last worker died
     deaths: int = 0   # of workers in a row for which no sample could be blamed
-    is_careful: bool = False   # a worker has died of it
+    is_careful: bool = False   # a worker has died of it: its samples are loaded one by one
 
+    def blame(self,
+        suspects: frozenset[int],   # indexes that were being loaded when a worker died of it
+    ) -> frozenset[int]:   # those that were being loaded at the last death, too
+        "Note a death, and tell which samples are to blame."
+        guilty = suspects & self.suspects
+        self.suspects, self.is_careful = suspects, True
+        self.deaths = 0 if guilty else self.deaths + 1
+        return guilty
 
+# %% ../../nbs/workers/30_processes.ipynb #60dc1a52
 _CAUSES = {-9: ', killed, perhaps for lack of memory', -11: ', a crash in native code'}   # of exit codes
 
 
@@ -203,7 +212,7 @@ def _forget_processes():
 
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget_processes)
 
-# %% ../../nbs/workers/30_processes.ipynb #8e76fcb5
+# %% ../../nbs/workers/30_processes.ipynb #ebea02ec
 class Supervisor:
     "Starts worker processes, gives them tasks, listens to them, replaces those that die, and ends them."
 
@@ -211,11 +220,14 @@ class Supervisor:
         spec: WorkerSpec,   # what the workers need
         context: BaseContext,   # how processes are started
     ):
-        self.spec, self.context, self.closed = spec, context, ''
-        self.lock, self.warnings = threading.RLock(), deque()   # the collector may call `stop` where the lock is held
-        self.slots_of, self._refused = {}, {}   # index → why this sample must not be tried
+        self.spec, self.context = spec, context
+        self.closed = ''   # or why
+        self.lock = threading.RLock()   # the collector may call `stop` in a thread that holds it
+        self.slots_of: dict[Task, int | None] = {}
+        self.warnings = deque()
+        self._refused = {}   # index → why this sample must not be tried
         self._numbers = itertools.count(1)   # of tasks
-        self._wake, self._woken = context.Pipe()   # something was sent: look at `closed`
+        self._wake, self._woken = context.Pipe()   # something arrives: look at `closed`
         self._workers = []
         try:
             for number in range(spec.num_workers): self._workers.append(WorkerProcess(spec, context, number))
@@ -305,10 +317,8 @@ class Supervisor:
         suspects = frozenset(worker.loading())
         made = next(iter(worker.tasks.values()), None)
         if made is None: return 'while it had no task'
-        guilty = suspects & made.suspects
-        for index in guilty: self._refused[index] = f'{worker.death} while loading this sample, for the second time'
-        made.suspects, made.is_careful = suspects, True
-        made.deaths = 0 if guilty else made.deaths + 1
+        for index in made.blame(suspects):
+            self._refused[index] = f'{worker.death} while loading this sample, for the second time'
         if made.deaths > 3: self._give_up(worker, made)
         names = [self.spec.builder.describe(key) for key in made.task.keys if key.index in suspects]
         return f'while loading {", ".join(names)}' if names else 'while making a batch'
