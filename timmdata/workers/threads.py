@@ -101,7 +101,7 @@ class ThreadPool:
         "End the threads."
         self._lifetime.close(2)
 
-# %% ../../nbs/workers/10_threads.ipynb #341861cf
+# %% ../../nbs/workers/10_threads.ipynb #9f46e9cb
 def _global_states() -> dict[str, Any]:
     "Copies of the states of the global generators, comparable."
     name, *numpy = np.random.get_state()
@@ -115,8 +115,9 @@ def check_threads(
 ):
     "Refuse a dataset or transform that draws from global generators."
     if builder.is_thread_safe: return
-    if hasattr(builder.sample_loader.transform, 'set_random_seed'): raise ValueError(
-        f"the transform, a {type(builder.sample_loader.transform).__name__}, has a generator of its own, which threads would share: "
+    transform = builder.sample_loader.transform
+    if hasattr(transform, 'set_random_seed'): raise ValueError(   # of Albumentations
+        f"the transform, a {type(transform).__name__}, has a generator of its own, which threads would share: "
         "use workers='processes' with threads_per_worker=1")
     builder = builder.for_threads()
     with seeded(0):
