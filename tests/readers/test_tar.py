@@ -237,6 +237,14 @@ def test_damaged_header_is_an_error(tmp_path):
     with pytest.raises(ValueError, match='no end mark at byte 5,120'): list_tar(path)
 
 
+@pytest.mark.parametrize('size', [600, 2**40, 2**62, 2**70])
+def test_a_size_that_no_file_has_is_an_error_with_a_name(tmp_path, size):
+    info = tarfile.TarInfo('a/huge.jpg')
+    info.size = size
+    (tmp_path/'a.tar').write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(512))
+    with pytest.raises(ValueError, match=r'a\.tar is damaged.*a/huge\.jpg would end behind it'): list_tar(tmp_path/'a.tar')
+
+
 def test_empty_and_useless_tars(tmp_path):
     with pytest.raises(ValueError, match='found no image'): ReaderImageTar(write_tar(tmp_path/'a.tar', ['a/b.txt']))
     with pytest.raises(ValueError, match='found no image'): ReaderImageTar(write_tar(tmp_path/'b.tar', []))

@@ -5,9 +5,10 @@
 # %% auto #0
 __all__ = ['LINKS', 'FileIndex', 'stamp', 'keep_index', 'label_samples']
 
-# %% ../../nbs/readers/27_file_index.ipynb #815de9b2
+# %% ../../nbs/readers/27_file_index.ipynb #a06719dd
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def keep_index(
         _save(Path(path), index, key)
     return index
 
-# %% ../../nbs/readers/27_file_index.ipynb #41363601
+# %% ../../nbs/readers/27_file_index.ipynb #5a823d09
 def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
     "The class of each folder; '' for a folder that is none."
     counts = np.bincount(index.table.targets, minlength=len(index.folders))
@@ -112,7 +113,17 @@ def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
 def _counted(what: Mapping[str, int]) -> str:
     return ', '.join(f'{count} {name}' for name, count in sorted(what.items()))
 
-# %% ../../nbs/readers/27_file_index.ipynb #31b3d034
+
+def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, int]):
+    "Warn of files that are not read, and of folders with images but without a class index."
+    if left_out: warnings.warn(
+        f'{where}: image files that are not read: {_counted(left_out)}. Add types with extensions=, '
+        'and put files in place of links', stacklevel=4)
+    if lost: warnings.warn(
+        f'{where}: {sum(lost.values())} images are left out, their folders have no class index: '
+        f'{", ".join(sorted(lost)[:5])}', stacklevel=4)
+
+# %% ../../nbs/readers/27_file_index.ipynb #176505e1
 LINKS = 'links'   # the reason for which archives leave out files
 
 
@@ -133,17 +144,14 @@ def label_samples(
     is_labelled = any(name and here for name, here in zip(names, inside))   # else all targets are -1
     keep = inside & ((targets >= 0) | (not is_labelled))
     rows = keep[index.table.targets]
-    lost = np.bincount(index.table.targets, minlength=len(names)) * (inside & ~keep)
+    lost = Counter()   # class name → images in folders of the split that are left out
+    for number, count in enumerate(np.bincount(index.table.targets[~rows])):
+        if count and inside[number]: lost[names[number] or 'directly in the root'] += int(count)
     if not rows.any():
         why = [f'found no image in {where}: read are {", ".join(check_extensions(extensions or get_img_extensions()))}']
         if index.left_out: why.append(f'left out: {_counted(index.left_out)} (see extensions=)')
-        if lost.any(): why.append(f'none of the folders is in the class map ({", ".join(list(class_to_idx)[:5])}, …)')
+        if lost: why.append(f'none of the folders is in the class map ({", ".join(list(class_to_idx)[:5])}, …)')
         raise ValueError('; '.join(why))
     told = {what: count for what, count in index.left_out.items() if extensions is None or what == LINKS}
-    if told: warnings.warn(f'{where}: image files that are not read: {_counted(told)}. Add types with extensions=, '
-                           'and put files in place of links', stacklevel=3)
-    if lost.any():
-        missing = sorted({names[k] or 'directly in the root' for k in np.flatnonzero(lost)})
-        warnings.warn(f'{where}: {lost.sum()} images are left out, their folders have no class index: '
-                      f'{", ".join(missing[:5])}', stacklevel=3)
+    _warn_left_out(where, told, lost)
     return rows, index.table.select(rows, targets), class_to_idx

@@ -27,13 +27,16 @@ from .file_index import LINKS, FileIndex, keep_index, label_samples, stamp
 from .folder import list_folders
 from .sample_table import LabelLists, SampleTable
 
-# %% ../../nbs/readers/40_tar.ipynb #62484816
+# %% ../../nbs/readers/40_tar.ipynb #23ee45a5
 def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str, int, int]]:
     "Name, offset and size of each file in an archive, and in those inside it. Offset -1: it has no bytes of its own."
+    num_bytes = file.seek(0, os.SEEK_END)
+    file.seek(0)
     with tarfile.open(fileobj=file, mode='r:') as tar:
         while (member := tar.next()) is not None:
             tar.members.clear()   # tarfile keeps them all
             path = posixpath.join(name, posixpath.normpath(member.name).lstrip('/'))
+            if member.offset_data + member.size > num_bytes: raise tarfile.ReadError(f'{path} would end behind it')
             if member.islnk() or member.issym() or member.issparse(): yield path, -1, 0
             elif member.isreg() and path.lower().endswith('.tar'):
                 yield from _walk(tar.extractfile(member), path, start + member.offset_data)

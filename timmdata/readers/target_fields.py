@@ -46,7 +46,7 @@ def class_names(
     first, *_ = [get_field(features, key.strip()) for key in target_key.split(',')]
     return getattr(_item_feature(first), 'names', None) or ()
 
-# %% ../../nbs/readers/45_target_fields.ipynb #c57fc953
+# %% ../../nbs/readers/45_target_fields.ipynb #aca497f6
 class TargetFields:
     "Find the target of a record, as `target_key` says; `class_to_idx` has the classes."
 
@@ -70,7 +70,9 @@ class TargetFields:
         if self.is_dense and self.is_mapped and not all(isinstance(key, Integral) for key in self.class_to_idx):
             raise ValueError("a class map for 'multihot' targets goes from the data set's own index to the new one")
 
-    def __call__(self, record: Mapping[str, Any]) -> Any:
+    def __call__(self,
+        record: Mapping[str, Any],   # names of fields → values
+    ) -> Any:   # an index, a list of them, or a vector
         if len(self.keys) == 1: target = get_field(record, self.keys[0])
         else: target = [idx for idx, key in enumerate(self.keys) if get_field(record, key) > 0]
         if not self.is_mapped: return target
@@ -92,7 +94,7 @@ class TargetFields:
         for own, idx in self.class_to_idx.items(): moved[idx] = float(values[own])
         return moved
 
-# %% ../../nbs/readers/45_target_fields.ipynb #f558010e
+# %% ../../nbs/readers/45_target_fields.ipynb #6b95eb6b
 class MultiLabelTarget:
     "Make of several labels a float32 tensor (num_classes,): 1 for each label a sample has."
 
@@ -103,7 +105,9 @@ class MultiLabelTarget:
         if num_classes < 1: raise ValueError(f'num_classes={num_classes}: give 1 or more')
         self.num_classes, self.dense = num_classes, dense
 
-    def __call__(self, target: Sequence[int]) -> torch.Tensor:
+    def __call__(self,
+        target: Sequence[int],   # class indexes, or a vector if dense
+    ) -> torch.Tensor:
         values = torch.as_tensor(target)
         if values.ndim != 1: raise ValueError(f'the target {target!r} is no list: give indexes, or a vector')
         if self.dense: return self._checked(values)
