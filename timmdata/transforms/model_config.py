@@ -5,54 +5,66 @@
 # %% auto #0
 __all__ = ['as_settings', 'resolve_data_config', 'resolve_model_data_config', 'resolve_input_data_config']
 
-# %% ../../nbs/transforms/80_model_config.ipynb #60ea81fb
+# %% ../../nbs/transforms/80_model_config.ipynb #7241203f
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from timmdata.core.constants import (
     DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD,
 )
 from ..core.sample import image_size
 
-# %% ../../nbs/transforms/80_model_config.ipynb #5fc7461f
+# %% ../../nbs/transforms/80_model_config.ipynb #fc34c345
+@runtime_checkable
+class _Config(Protocol):
+    "What timm's own configs can do."
+    def to_dict(self) -> dict[str, Any]: ...
+
+
 def as_settings(
     given: Any,   # a dict, None, or an object such as argparse's Namespace or a dataclass
 ) -> dict[str, Any]:
-    "The settings of a dict or an object, without those that are None."
+    "Read the settings of a dict or an object, without those that are None."
     if given is None: return {}
-    if not isinstance(given, Mapping): given = given.to_dict() if hasattr(given, 'to_dict') else vars(given)
+    if not isinstance(given, Mapping): given = given.to_dict() if isinstance(given, _Config) else vars(given)
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _pretrained(pretrained_cfg: Any, model: Any) -> dict[str, Any]:
-    "The config that was given, else the model's; `default_cfg` is timm's older name."
+    "Read the config that was given, else the model's; `default_cfg` is timm's older name."
     own = getattr(model, 'pretrained_cfg', None) or getattr(model, 'default_cfg', None)
     return as_settings(pretrained_cfg or own)
 
-# %% ../../nbs/transforms/80_model_config.ipynb #217b882a
+# %% ../../nbs/transforms/80_model_config.ipynb #17ae9788
 def _channels(args: Mapping[str, Any]) -> int:
-    "Channels that were asked for."
+    "Count the channels that were asked for."
     if 'input_size' in args: return args['input_size'][0]
     return args.get('in_chans', args.get('chans', 3))
 
 
 def _size(args: Mapping[str, Any], cfg: Mapping[str, Any], use_test_size: bool) -> tuple[int, int, int]:
-    "Channels, height and width."
+    "Choose channels, height and width."
     if 'input_size' in args: return tuple(args['input_size'])
     if 'img_size' in args: return _channels(args), *image_size(args['img_size'])
     test_size = cfg.get('test_input_size') if use_test_size else None
     return tuple(test_size or cfg.get('input_size') or (_channels(args), 224, 224))
 
 
-def _statistics(args: Mapping[str, Any], cfg: Mapping[str, Any], name: str, default: tuple) -> tuple[float, ...]:
-    "Mean or std; one number stands for all channels."
-    if name not in args: return tuple(cfg.get(name) or default)
-    values, channels = args[name], _channels(args)
+def _per_channel(name: str, values: Any, channels: int, whose: str) -> tuple[float, ...]:
+    "Refuse what is not one value, or one for each channel."
     values = tuple(values) if isinstance(values, Sequence) else (values,)
-    if len(values) not in (1, channels): raise ValueError(
-        f'{name} has {len(values)} values, the input has {channels} channels: give one value, or {channels}')
+    if len(values) in (1, channels): return values
+    raise ValueError(
+        f'{name} has {len(values)} values, the {whose} has {channels} channels: give one value, or {channels}')
+
+
+def _statistics(args: Mapping[str, Any], cfg: Mapping[str, Any], name: str, default: tuple) -> tuple[float, ...]:
+    "Choose mean or std; one number stands for all channels."
+    if name not in args: return tuple(cfg.get(name) or default)
+    channels = _channels(args)
+    values = _per_channel(name, args[name], channels, 'input')
     return values if len(values) == channels else values * channels
 
 # %% ../../nbs/transforms/80_model_config.ipynb #d179bb77
@@ -82,7 +94,7 @@ def resolve_data_config(
     if verbose: logging.getLogger(__name__).info('data config: %s', config)
     return config
 
-# %% ../../nbs/transforms/80_model_config.ipynb #b35f7df8
+# %% ../../nbs/transforms/80_model_config.ipynb #afd9bc96
 def resolve_model_data_config(
     model: Any,   # with `pretrained_cfg`
     args: Any = None,   # as in `resolve_data_config`
@@ -90,19 +102,19 @@ def resolve_model_data_config(
     use_test_size: bool = False,   # as in `resolve_data_config`
     verbose: bool = False,   # log the result
 ) -> dict[str, Any]:
-    "`resolve_data_config` with the model first."
+    "Find the settings with the model as the first argument, else as `resolve_data_config`."
     return resolve_data_config(args, pretrained_cfg, model, use_test_size, verbose)
 
-# %% ../../nbs/transforms/80_model_config.ipynb #3d7f4468
+# %% ../../nbs/transforms/80_model_config.ipynb #d0fa34f1
 def _agreed(what: str, asked: Mapping[str, Any]) -> Any:
-    "The one value that all who ask for something ask for; None if nobody does."
+    "Give the one value that all who ask for something ask for; None if nobody does."
     asked = {name: value for name, value in asked.items() if value is not None}
     if len(set(asked.values())) > 1: raise ValueError(f'{what} is asked for in several ways: {asked}. Give one')
     return next(iter(asked.values()), None)
 
 
 def _requested(args: Mapping[str, Any], made_with: Mapping[str, Any]) -> tuple[int | None, tuple[int, int] | None]:
-    "Channels and size that are asked for, by timm's several names, or in what the model is to be made with."
+    "Read channels and size that are asked for, by timm's several names, or in what the model is to be made with."
     size = args.get('input_size')
     if size is not None and len(size) != 3: raise ValueError(f'input_size={size!r}: give (channels, height, width)')
     edges = {'input_size': size, 'img_size': args.get('img_size'), 'model_kwargs': made_with.get('img_size')}
@@ -113,18 +125,19 @@ def _requested(args: Mapping[str, Any], made_with: Mapping[str, Any]) -> tuple[i
 
 
 def _accepted(model: Any, cfg: Mapping[str, Any]) -> tuple[int, tuple[int, int], bool]:
-    "Channels and size that a timm model was made with, and whether it takes no other size."
+    "Read channels and size that a timm model was made with, and whether it takes no other size."
     traits, (channels, *size) = getattr(model, '_traits', {}), cfg.get('input_size') or (3, 224, 224)
     is_fixed = traits.get('fixed_input_size', cfg.get('fixed_input_size', False))
     return getattr(model, 'in_chans', traits.get('in_chans', channels)), tuple(traits.get('img_size') or size), is_fixed
 
-# %% ../../nbs/transforms/80_model_config.ipynb #e92442cb
-def _fitted(values: Any, channels: int, name: str, is_asked_for: bool) -> tuple[float, ...]:
-    "One value, or one for each channel; those of the weights are averaged where they do not fit."
-    values = tuple(values) if isinstance(values, Sequence) else (values,)
+# %% ../../nbs/transforms/80_model_config.ipynb #4b1214f9
+def _fit_statistics(
+    args: Mapping[str, Any], cfg: Mapping[str, Any], name: str, default: tuple, channels: int,
+) -> tuple[float, ...]:
+    "Choose mean or std for the model's channels; those of the weights are averaged where they do not fit."
+    if name in args: return _per_channel(name, args[name], channels, 'model')
+    values = tuple(cfg.get(name, default))
     if len(values) in (1, channels): return values
-    if is_asked_for: raise ValueError(
-        f'{name} has {len(values)} values, the model has {channels} channels: give one value, or {channels}')
     warnings.warn(f'{name} of the pretrained weights has {len(values)} values, the model has {channels} channels: '
                   'their average is used', stacklevel=3)
     return (sum(values) / len(values),)
@@ -137,7 +150,7 @@ def resolve_input_data_config(
     use_test_size: bool = False,   # as in `resolve_data_config`
     verbose: bool = False,   # log the result
 ) -> dict[str, Any]:   # as in `resolve_data_config`
-    "As `resolve_data_config`, for the channels and the size that this model accepts; others are refused."
+    "Find the settings for the channels and the size that this model accepts; others are refused."
     args = as_settings(args)
     cfg = as_settings(getattr(model, 'pretrained_cfg', None) if pretrained_cfg is None else pretrained_cfg)
     channels, size, is_fixed = _accepted(model, as_settings(getattr(model, 'pretrained_cfg', None)))
@@ -151,7 +164,7 @@ def resolve_input_data_config(
     if not is_fixed:
         test_size = cfg.get('test_input_size') if use_test_size else None
         size = asked_size or tuple((test_size or cfg.get('input_size') or size)[-2:])
-    mean = _fitted(args.get('mean', cfg.get('mean', IMAGENET_DEFAULT_MEAN)), channels, 'mean', 'mean' in args)
-    std = _fitted(args.get('std', cfg.get('std', IMAGENET_DEFAULT_STD)), channels, 'std', 'std' in args)
+    mean = _fit_statistics(args, cfg, 'mean', IMAGENET_DEFAULT_MEAN, channels)
+    std = _fit_statistics(args, cfg, 'std', IMAGENET_DEFAULT_STD, channels)
     args = {**args, 'input_size': (channels, *size), 'mean': mean, 'std': std}
     return resolve_data_config(args, cfg, model, use_test_size, verbose)
