@@ -41,9 +41,9 @@ def torch_split(
     if 'val' in group: return list(splits.values())[-1]
     raise ValueError(f'there is no split {split!r} in torch/{name}; there is: {", ".join(splits)}')
 
-# %% ../../nbs/datasets/60_factory.ipynb #971f534c
+# %% ../../nbs/datasets/60_factory.ipynb #b7bd7f8f
 def _create_torch(name: str, root: Any, split: str, search_split: bool, download: bool, settings: dict) -> Dataset:
-    "One of torchvision's data sets."
+    "Make one of torchvision's data sets."
     if name in ('image_folder', 'folder'):
         folder = resolve_split(root, split) if search_split else ''
         return torchvision_datasets.ImageFolder(os.path.join(root, folder) if folder else root, **settings)
@@ -58,25 +58,20 @@ def _create_torch(name: str, root: Any, split: str, search_split: bool, download
     if name != 'imagenet': settings = {'download': download, **settings}
     return getattr(torchvision_datasets, _TORCH[name][0])(root, **torch_split(name, split), **settings)
 
-# %% ../../nbs/datasets/60_factory.ipynb #a5b114a0
-_STREAMS = 'hfids', 'tfds', 'wds'
+# %% ../../nbs/datasets/60_factory.ipynb #d8ea12cd
+_KINDS = ('', 'tar', 'torch', 'hfds', 'hfids', 'tfds', 'wds')
 _NAMES = "'' (folder, tar, folder of tars or table), folder, tar, torch/…, hfds/…, hfids/…, tfds/…, wds/…"
 
 
-def _kind(name: str) -> tuple[str, str]:
-    "What is before the first slash, in lower case, and what is after it, as it is."
-    prefix, slash, rest = name.partition('/')
-    if slash: return prefix.lower(), rest
-    return ('', '') if name.lower() in ('', 'folder', 'image_folder') else (name.lower(), '')
+def _split_name(name: str) -> tuple[str, str]:
+    "Divide a name into the kind of data set, in lower case, and what follows the first slash, as it is."
+    kind, _, rest = name.partition('/')
+    kind = kind.lower()
+    if kind in ('folder', 'image_folder') and not rest: kind = ''
+    if kind not in _KINDS: raise ValueError(f'data set name {name!r} is not known: there are {_NAMES}')
+    return kind, rest
 
 
-def _check_kind(kind: str, rest: str, class_map: Any):
-    if kind not in ('', 'tar', 'torch', 'hfds', *_STREAMS):
-        raise ValueError(f'data set name {kind + "/" * bool(rest) + rest!r} is not known: there are {_NAMES}')
-    if kind == 'torch' and class_map: raise ValueError(
-        'class_map has no effect on torch/ data sets: rename and renumber classes with relabel()')
-
-# %% ../../nbs/datasets/60_factory.ipynb #7b9829ac
 def create_dataset(
     name: str = '',   # '' for what is at the root, or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case
     root: str | os.PathLike | None = None,   # folder, tar or table; where torchvision or a hub keep their files
@@ -95,10 +90,12 @@ def create_dataset(
     **kwargs: Any,   # for the data set and its reader; None counts as not given
 ) -> Dataset:
     "Make a data set by its name, with timm's names."
-    kind, rest = _kind(name)
-    _check_kind(kind, rest, class_map)
+    kind, rest = _split_name(name)
     settings = {key: value for key, value in kwargs.items() if value is not None}
-    if kind == 'torch': return _create_torch(rest.lower(), root, split or '', search_split, download, settings)
+    if kind == 'torch':
+        if class_map: raise ValueError(
+            'class_map has no effect on torch/ data sets: rename and renumber classes with relabel()')
+        return _create_torch(rest.lower(), root, split or '', search_split, download, settings)
     settings.update(split=split, class_map=class_map or None, input_img_mode=input_img_mode)
     if kind in ('', 'tar'):
         if not search_split: settings['split'] = None

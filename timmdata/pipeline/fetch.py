@@ -30,7 +30,7 @@ from .sample_transform import SampleTransform, allocate_rows
 from ..samplers.epoch import SampleKey, view_keys
 from ..transforms.mixup import MixParams
 
-# %% ../../nbs/pipeline/40_fetch.ipynb #37a591c4
+# %% ../../nbs/pipeline/40_fetch.ipynb #9773b738
 def _check_device(sample: Any):
     "Refuse tensors on another device in a worker process: no GPU can be used there, and none of its memory sent."
     if isinstance(sample, dict): sample = list(sample.values())
@@ -109,8 +109,7 @@ class SampleLoader:
         base, index = unwrap(self.dataset, key.index)
         if gives_bytes(base):
             backend = self.sample_transforms[0].decode.backend
-            settings = base.input_img_mode, base.exif_transpose, base.background, backend
-            return base.load(index, lambda data: make(Pixels(data, *settings)), refuse)
+            return base.load(index, lambda data: make(base.pixels(data, backend)), refuse)
         if refuse: raise RuntimeError(refuse)
         with self.global_numbers(key): sample = self.dataset[key.index]
         return sample and with_image(sample, make(Pixels(as_pil_image(sample_image(sample)), mode=None)))
