@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['create_loader']
 
-# %% ../nbs/20_loader.ipynb #4945affe
+# %% ../nbs/20_loader.ipynb #b7ea34b1
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,7 @@ from .datasets.relabel import classes_of
 from .loaders.batch_loader import BatchLoader, BatchSettings
 from .loaders.device_cache import DeviceCache
 from .loaders.prefetch import PrefetchLoader, adapt_statistics, resolve_device
-from .loaders.stream_loader import StreamLoader, create_stream_loader
+from .loaders.stream_loader import StreamLoader, check_ranks
 from .pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from .pipeline.collate import FastCollateMixup, fast_collate
 from .pipeline.fetch import BatchBuilder, SampleLoader
@@ -44,46 +44,17 @@ from .transforms.settings import AugmentSettings, check_choice
 from .workers.autotune import available_cores
 from .workers.base import WorkerSettings
 
-# %% ../nbs/20_loader.ipynb #d2065d26
+# %% ../nbs/20_loader.ipynb #005b7e2b
 def _refuse(name: str, why: str, **others: Any):
     "Refuse settings that cannot be had together."
     given = [other for other, value in others.items() if value is not None and value is not False and value != 0]
     if given: raise ValueError(f'{name} and {", ".join(given)} cannot be had together: {why}')
 
-
-def _check_together(
-    dataset: Any, is_training: bool, *, no_aug: bool, use_prefetcher: bool, cache: str | None, transform: Any,
-    collate_fn: Any, mixup: Any, auto_augment: Any, dct_scaling: Any, color_jitter_mode: str, num_aug_repeats: float,
-    num_aug_splits: int, input_size_choices: Any, re_split: bool,
-):
-    "Refuse settings that exclude each other."
-    training = dict(dct_scaling=dct_scaling, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
-                    input_size_choices=input_size_choices, mixup=mixup)
-    given = [f'{name}={value!r}' for name, value in training.items() if value and not is_training]
-    if given: raise ValueError(f'{", ".join(given)}: for training only, evaluation takes every sample once, as it is')
-    is_stream = isinstance(dataset, IterableDataset)
-    if is_stream: _refuse('a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
-                          num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
-    if cache is not None:
-        check_choice('cache', cache, ('device',))
-        _refuse('cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
-                collate_fn=collate_fn, auto_augment=auto_augment, color_jitter_mode=color_jitter_mode == 'exact',
-                dct_scaling=dct_scaling, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
-    if input_size_choices: _refuse('input_size_choices', 'each size needs its own pipeline', transform=transform,
-                                   num_aug_splits=num_aug_splits)
-    if num_aug_splits:
-        _refuse('num_aug_splits', 'the loader makes and augments the views', transform=transform, no_aug=no_aug)
-        _refuse('num_aug_splits', 'clean views must not be mixed', mixup=mixup)
-    if transform is not None:
-        _refuse('transform', 'a transform of yours takes the place of the policy', auto_augment=auto_augment)
-    if not use_prefetcher and (is_stream or transform is not None or collate_fn is not None): _refuse(
-        'use_prefetcher=False', 'without the prefetcher, it needs samples with an index, no transform and no collate_fn '
-        'of yours', mixup=mixup, re_split=re_split)
-
-# %% ../nbs/20_loader.ipynb #d20ed994
+# %% ../nbs/20_loader.ipynb #4033eee8
 def _check_words(
     mixup: Any, num_aug_repeats: Any, num_aug_splits: Any, input_size_choices: Any, batch_size_choices: Any,
-    seed: Any, worker_seeding: Any, color_jitter_mode: str, **schedule: Any,   # of no effect without several sizes
+    seed: Any, worker_seeding: Any, color_jitter_mode: str, cache: str | None,
+    **schedule: Any,   # of no effect without several sizes
 ):
     "Refuse values that would be an error late, or never."
     if mixup is not None and not isinstance(mixup, Mixup):
@@ -106,6 +77,7 @@ def _check_words(
         raise ValueError(f"worker_seeding={worker_seeding!r}: allowed are 'all', 'part' or a function "
                          "of the worker's info")
     check_choice('color_jitter_mode', color_jitter_mode, ('fused', 'exact'))
+    if cache is not None: check_choice('cache', cache, ('device',))
 
 
 def _parts_of(dataset: Any) -> list[Any]:
@@ -174,7 +146,7 @@ class _ByPrefetcher(Protocol[_Settings]):
 
 def _by_prefetcher(create: Callable[_Settings, Any]) -> _ByPrefetcher[_Settings]: return create
 
-# %% ../nbs/20_loader.ipynb #6828c136
+# %% ../nbs/20_loader.ipynb #39742a33
 @_by_prefetcher
 def create_loader(
     dataset: Dataset,   # gives (image, target, …) or dicts with 'image'; map-style or a stream
@@ -247,11 +219,11 @@ def create_loader(
     class_to_idx: Mapping[str, int] | None = None,   # classes that the dataset must have, such as training's
     buffer: str | Mapping[str, Any] | None = None,   # a capacity such as '30GB', or arguments of `BatchBuffer`
     mixup: Mixup | None = None,   # mixes images and targets on the device; `FastCollateMixup` as collate_fn does, too
-) -> PrefetchLoader | BatchLoader | StreamLoader | BatchBuffer:   # of images (N, C, H, W) in img_dtype on the device, and targets
+) -> PrefetchLoader | BatchLoader | StreamLoader | BatchBuffer:   # of images (N, C, H, W) and targets
     "Make a loader of normalized batches. For samples with an index, the seed alone decides them, not the workers."
     if tf_preprocessing: raise NotImplementedError(f'{tf_preprocessing=} is not offered yet: leave it out')
     _check_words(mixup, num_aug_repeats, num_aug_splits, input_size_choices, batch_size_choices, seed, worker_seeding,
-                 color_jitter_mode, batch_choice_weights=batch_choice_weights, num_batches=num_batches,
+                 color_jitter_mode, cache, batch_choice_weights=batch_choice_weights, num_batches=num_batches,
                  batch_choice_schedule=batch_choice_schedule, batch_schedule_epochs=batch_schedule_epochs)
     dataset, num_aug_splits = without_splits(dataset, num_aug_splits)   # timm's other way to ask for views
     is_stream = isinstance(dataset, IterableDataset)
@@ -259,16 +231,35 @@ def create_loader(
         _refuse('a FastCollateMixup as collate_fn', 'give one of them', mixup=mixup)
         if use_prefetcher or not (is_stream or transform is not None): collate_fn, mixup = None, collate_fn
     _check_dataset(dataset, is_training)
-    _check_together(
-        dataset, is_training, no_aug=no_aug, use_prefetcher=use_prefetcher, cache=cache, transform=transform,
-        collate_fn=collate_fn, mixup=mixup, auto_augment=auto_augment, dct_scaling=dct_scaling,
-        color_jitter_mode=color_jitter_mode, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
-        input_size_choices=input_size_choices, re_split=bool(re_split and re_prob))
     if class_to_idx is not None: check_class_map(classes_of(dataset), class_to_idx)
+
+    # what cannot be had together
+    if not is_training: _refuse(
+        'is_training=False', 'evaluation takes every sample once, as it is; these are for training only', mixup=mixup,
+        dct_scaling=dct_scaling, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
+        input_size_choices=input_size_choices)
+    if is_stream: _refuse(
+        'a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
+        num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
+    if cache is not None: _refuse(
+        'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
+        collate_fn=collate_fn, auto_augment=auto_augment, color_jitter_mode=color_jitter_mode == 'exact',
+        dct_scaling=dct_scaling, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
+    if input_size_choices: _refuse(
+        'input_size_choices', 'each size needs its own pipeline', transform=transform, num_aug_splits=num_aug_splits)
+    if num_aug_splits:
+        _refuse('num_aug_splits', 'the loader makes and augments the views', transform=transform, no_aug=no_aug)
+        _refuse('num_aug_splits', 'clean views must not be mixed', mixup=mixup)
+    if transform is not None: _refuse(
+        'transform', 'a transform of yours takes the place of the policy', auto_augment=auto_augment)
+    if not use_prefetcher and (is_stream or transform is not None or collate_fn is not None): _refuse(
+        'use_prefetcher=False', 'without the prefetcher, it needs samples with an index, no transform and '
+        'no collate_fn of yours', mixup=mixup, re_split=re_split and re_prob)
 
     # settings
     is_random, adopts_seed = is_training and not no_aug, seed is None
-    if seed is None: seed = 0 if distributed else int(torch.randint(2**62, (), generator=generator))   # ranks must agree
+    if seed is None:   # all ranks must agree
+        seed = 0 if distributed else int(torch.randint(2**62, (), generator=generator))
     if shuffle is None: shuffle = is_training and not is_stream and sampler is None
     if drop_last is None: drop_last = is_training
     if dct_scaling is None: dct_scaling = is_random and cache is None
@@ -281,10 +272,10 @@ def create_loader(
     device = resolve_device(device) if use_prefetcher else torch.device('cpu')
     if pin_memory is None: pin_memory = device.type == 'cuda'
     batches = BatchSettings(batch_size, drop_last)
+    worker_init_fn = partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None
     workers = WorkerSettings(
-        num_workers, workers, threads_per_worker, prefetch_factor, persistent_workers or use_multi_epochs_loader, timeout,
-        multiprocessing_context, partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None,
-        pin_memory)
+        num_workers, workers, threads_per_worker, prefetch_factor, persistent_workers or use_multi_epochs_loader,
+        timeout, multiprocessing_context, worker_init_fn, pin_memory)
     erasing = ErasingSettings(re_prob if is_random else 0., re_mode, re_count, (num_aug_splits or 2) if re_split else 0)
     decode = DecodeSettings(backend, dct_scaling)
     normalize = BatchTransformSettings(mean, std, img_dtype, channels_last)
@@ -294,16 +285,16 @@ def create_loader(
         crop_padding, padding_mode, num_aug_splits)
 
     # parts
-    finishes = collate_fn is not None or color_jitter_mode == 'exact'   # then flips and colors are not left to the device
+    finishes = collate_fn is not None or color_jitter_mode == 'exact'   # flips and colors are not left to the device
     on_device = None if augment is None or is_stream or finishes else ParamSampler(augment)
     batch_transform = BatchTransform(normalize, on_device, erasing.create(), mixup, seed)
     if is_stream:
         if shuffle or sampler is not None:
             raise ValueError('a stream decides its own order: leave out shuffle and sampler')
+        if distributed: check_ranks(dataset, num_workers)
         if augment is not None: transform = v2.Compose(
             [as_pil_image, compose_transform(augment, std, erasing.create(), use_prefetcher)])
-        loader = create_stream_loader(dataset, transform, batch_size, drop_last, workers, collate_fn or fast_collate, seed,
-                                      distributed)
+        loader = StreamLoader(dataset, transform, batch_size, drop_last, workers, collate_fn or fast_collate, seed)
     else:
         order = _create_order(dataset, shuffle, seed, sampler, distributed, num_aug_repeats)
         if input_size_choices is not None: batches = replace(batches, schedule=create_batch_schedule(

@@ -385,7 +385,7 @@ def test_a_policy_of_the_users(dataset):
     resumed = training(dataset, auto_augment=Stripes(), num_workers=1)   # processes: threads share its generator
     resumed.load_state_dict(loader.state_dict())
     assert_same(epochs(resumed, 1)[0], whole[1:])
-    assert resumed.loader.workers == 'processes'
+    assert resumed.loader.workers.workers == 'processes'
     with pytest.raises(ValueError, match='auto_augment was Stripes'): training(
         dataset, auto_augment=Stripes(3), **INLINE).load_state_dict(loader.state_dict())
     assert show_replay(loader, 0, 0, num_images=2).axes

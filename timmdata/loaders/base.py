@@ -80,7 +80,7 @@ class BufferedLoader(HostLoader, Protocol):
     ) -> None:
         "Note that all batches up to a position were used."
 
-# %% ../../nbs/loaders/00_base.ipynb #d08b48b5
+# %% ../../nbs/loaders/00_base.ipynb #b42cfde9
 @runtime_checkable
 class _Switchable(Protocol):
     mixup_enabled: bool
@@ -108,6 +108,7 @@ class MixingSwitch:
 
     @mixup_enabled.setter
     def mixup_enabled(self, enabled: bool):
+        "Switch the mixing on or off."
         if self.mixing is not None: self.mixing.mixup_enabled = enabled
         elif enabled: raise AttributeError('this loader does not mix samples: give mixup= to create_loader')
 

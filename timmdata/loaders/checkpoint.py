@@ -12,14 +12,15 @@ from typing import Any
 
 from ..datasets.wrappers import describe
 
-# %% ../../nbs/loaders/05_checkpoint.ipynb #61dd1c86
+# %% ../../nbs/loaders/05_checkpoint.ipynb #9a5f04fa
 def describe_settings(
     *settings: Any,   # frozen dataclasses, and mappings of names to values; a later name replaces an earlier one
 ) -> dict[str, str]:   # name → text, alike in each run
     "Write settings down as texts, to be saved and compared."
     named = {}
     for part in settings:
-        named.update(part if isinstance(part, Mapping) else {field.name: getattr(part, field.name) for field in fields(part)})
+        if isinstance(part, Mapping): named.update(part)
+        else: named.update({field.name: getattr(part, field.name) for field in fields(part)})
     return {name: value if isinstance(value, str) else describe(value) for name, value in named.items()}
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #b2ef8287

@@ -131,7 +131,8 @@ def crop_batch(
                         memory_format=torch.channels_last)
     is_vertical = [p.interpolation != 'bilinear' and is_vertical_first(p.crop[2:], p.size) for p in params]
     for vertical_first in set(is_vertical):
-        at = torch.tensor([k for k, vertical in enumerate(is_vertical) if vertical == vertical_first], device=images.device)
+        members = [k for k, vertical in enumerate(is_vertical) if vertical == vertical_first]
+        at = torch.tensor(members, device=images.device)
         if len(at) == len(params): batch.copy_(_products(images, down, across, vertical_first))
         else: batch[at] = _products(images[at], down[at], across[at], vertical_first).to(torch.uint8)
     if not (inside_h.all() and inside_w.all()):

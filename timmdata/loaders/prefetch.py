@@ -68,7 +68,7 @@ def adapt_statistics(
     if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
     return mean, std
 
-# %% ../../nbs/loaders/40_prefetch.ipynb #679bc871
+# %% ../../nbs/loaders/40_prefetch.ipynb #cf187285
 class PrefetchLoader(MixingSwitch):
     "Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams."
 
@@ -148,7 +148,8 @@ class PrefetchLoader(MixingSwitch):
         else: hosts = iterate_ahead(self.loader.host_batches(), self._on_device, self._stream)
         acks = isinstance(self.loader, BufferedLoader) and self.loader.auto_ack
         for host in hosts:
-            self._progress, batch = (host.keys[0].epoch, host.position), host.batch
+            self._progress = host.keys[0].epoch, host.position
+            batch = host.batch
             del host   # the consumer alone holds the batch
             yield batch
             del batch
@@ -162,7 +163,8 @@ class PrefetchLoader(MixingSwitch):
             raise TypeError(f'a batch is (images, target, …) or a dict, got {type(batch).__name__}')
         keys = keys_of_images(host.keys, len(_images(batch)))
         done = self.batch_transform.on_batch(move_to_device(batch, self.device), keys)
-        return host._replace(batch=type(batch)(*done) if hasattr(batch, '_fields') else done)   # a named tuple stays one
+        if hasattr(batch, '_fields'): done = type(batch)(*done)   # a named tuple stays one
+        return host._replace(batch=done)
 
     # where the consumer is
 
@@ -214,7 +216,8 @@ class PrefetchLoader(MixingSwitch):
 
     def __repr__(self) -> str:
         erasing = f', {self.random_erasing}' if self.random_erasing else ''
-        return f'PrefetchLoader(device={str(self.device)!r}, img_dtype={self.img_dtype}{erasing}, loader={self.loader!r})'
+        device = str(self.device)
+        return f'PrefetchLoader(device={device!r}, img_dtype={self.img_dtype}{erasing}, loader={self.loader!r})'
 
 
 def _images(batch: Any) -> torch.Tensor: return batch['image' if isinstance(batch, Mapping) else 0]

@@ -21,7 +21,7 @@ class SideStream:
     "Queue work on a device beside the consumer's, with the two orderings that handing over a batch needs."
 
     def __init__(self,
-        device: torch.device,   # cuda, xpu or another type whose torch module has streams; without a number: this thread's
+        device: torch.device,   # of a type that has streams, such as cuda; without a number: that of this thread
     ):
         self.module = torch.get_device_module(device)
         if device.index is None: device = torch.device(device.type, self.module.current_device())
