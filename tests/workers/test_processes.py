@@ -11,13 +11,16 @@ import warnings
 import psutil
 import pytest
 from loader_parts import Coded, Deadly, DeadlyReader, children, is_alive, nothing_is_left, program, wait_until
-from training_parts import INLINE, PROCESSES, assert_equal, collected, few_images, large_tensors_begin_small, training
+from training_parts import BATCH, INLINE, PROCESSES, assert_equal, collected, few_images, large_tensors_begin_small, training
 
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.pipeline.fetch import HostBatch
+from timmdata.samplers.epoch import SampleKey
 from timmdata.workers import processes
+from timmdata.workers.base import WorkerSettings
+from timmdata.workers.processes import ProcessPool
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -126,15 +129,25 @@ def large_batch(keys, samples, rows):
 
 
 def test_slots_come_back(dataset):
-    "After early breaks, and when batches were kept for a while, all slots of shared memory are free again."
-    loader = training(dataset, use_prefetcher=False, device=None, **PROCESSES)
-    next(iter(loader))
-    slots = loader._pool._slots
-    wait_until(lambda: slots.num_free == 7, 'not all slots are free', 3)   # 2 workers, 2 batches ahead of each, 3 more
-    for _ in range(4): next(iter(loader))
-    kept = list(loader)
+    "Of tasks that are taken, cancelled before or after they are made, and kept for a while."
+    builder = training(dataset, use_prefetcher=False, device=None, **INLINE).builder
+    pool = ProcessPool(builder, WorkerSettings(2, 'processes'), builder.batch_bytes(BATCH))
+    plan = [[SampleKey(BATCH * k + i, 0) for i in range(BATCH)] for k in range(5)]
+    all_free = pool.slots.num_free
+    assert all_free == 7   # 2 workers, 2 batches ahead of each, 3 more
+    for _ in range(4):
+        first, *others = map(pool.submit, plan)
+        pool.take(first)
+        for task in others: pool.cancel(task)
+    wait_until(lambda: pool.slots.num_free == all_free, 'slots of cancelled tasks are lost', 5)
+    done = pool.submit(plan[0])
+    assert done.done.wait(10)
+    pool.cancel(done)
+    kept = [pool.take(pool.submit(keys)) for keys in plan]
+    assert pool.slots.num_free == all_free - 2   # the consumer holds two; the others are copies
     del kept
-    wait_until(lambda: slots.num_free == 7, 'slots are lost', 3)
+    wait_until(lambda: pool.slots.num_free == all_free, 'slots are lost', 5)
+    pool.close()
 
 
 def test_files_are_stable_over_many_epochs():

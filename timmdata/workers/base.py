@@ -24,7 +24,7 @@ from ..core.memory_pool import MemoryPool, end_with
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 
-# %% ../../nbs/workers/00_base.ipynb #6ed9c2e9
+# %% ../../nbs/workers/00_base.ipynb #404bbc34
 class Task:
     "A batch on its way: threads load its samples in any order, the last one makes the batch, the consumer takes it."
 
@@ -45,7 +45,8 @@ class Task:
         self._samples = {}   # position in the batch → what was loaded
         self._errors = {}   # position → error
         self._num_left = len(self.keys)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()   # the collector may call `finish` in a thread that holds it
+        self._is_finished = False
         self._result = None
         self._error = None
 
@@ -73,11 +74,10 @@ class Task:
             del self._indexes[thread]
 
     def _collate(self, builder: BatchBuilder):
-        try:
-            if self.cancelled: raise RuntimeError('the workers are closed')
-            if self._errors: raise self._errors[min(self._errors)]
-            samples = [self._samples[position] for position in range(len(self.keys))]
-            result = builder.collate(self.keys, samples, self.rows)
+        if self.cancelled: return self.finish(error=RuntimeError('the workers are closed'))
+        if self._errors: return self.finish(error=self._errors[min(self._errors)])
+        samples = [self._samples[position] for position in range(len(self.keys))]
+        try: result = builder.collate(self.keys, samples, self.rows)
         except BaseException as error: self.finish(error=error)
         else: self.finish(result)
 
@@ -87,10 +87,11 @@ class Task:
     ):
         "Let the consumer have the batch or the error; the first call counts."
         with self._lock:
-            if self.done.is_set(): return
-            self._result, self._error = result, error
-            self._samples, self._errors, self.rows = {}, {}, None
-            self.done.set()
+            if self._is_finished: return
+            self._is_finished = True
+        self._result, self._error = result, error
+        self._samples, self._errors, self.rows = {}, {}, None
+        self.done.set()
 
     def take(self,
         describe: Callable[[SampleKey], str] = str,   # names a sample

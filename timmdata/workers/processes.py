@@ -337,7 +337,7 @@ class Supervisor:
         for worker in self._workers: worker.end(deadline)
         for end in (self._wake, self._woken): end.close()
 
-# %% ../../nbs/workers/30_processes.ipynb #0adb2155
+# %% ../../nbs/workers/30_processes.ipynb #45398a3b
 class ProcessPool:
     "Makes batches in processes; for many cores, and for transforms that hold Python's lock or draw globally."
 
@@ -350,12 +350,12 @@ class ProcessPool:
         if multiprocessing.current_process().daemon: raise RuntimeError(
             "a daemonic process cannot start worker processes: give workers='threads' or num_workers=0")
         settings = replace(settings, workers='processes')
-        self.builder, self._slots = builder, SlotPool(settings.num_ahead + 3, slot_bytes, max_lent)
+        self.builder, self.slots = builder, SlotPool(settings.num_ahead + 3, slot_bytes, max_lent)
         spec = WorkerSpec(
-            builder, self._slots, settings.num_workers, settings.threads_per_worker, settings.worker_init_fn)
+            builder, self.slots, settings.num_workers, settings.threads_per_worker, settings.worker_init_fn)
         self._supervisor = Supervisor(spec, settings.context)
         self._lifetime = Lifetime(self, self._supervisor.stop, [self._supervisor.thread])
-        if settings.pin_memory: self._slots.pin()
+        if settings.pin_memory: self.slots.pin()
 
     def submit(self,
         keys: Sequence[SampleKey],   # of the samples
@@ -375,7 +375,7 @@ class ProcessPool:
             while self._supervisor.warnings:
                 warnings.warn(self._supervisor.warnings.popleft(), RuntimeWarning, stacklevel=2)
         slot = self._supervisor.slots_of.pop(task, None)   # from here on it belongs to the batch
-        result, error = unpack(data, self._slots.lend(slot))
+        result, error = unpack(data, self.slots.lend(slot))
         if error: raise_portable(error)
         return result
 
