@@ -19,6 +19,62 @@ from PIL import Image, ImageEnhance, ImageFilter
 
 from .geometry import interp_mode_to_str
 
+# %% ../../nbs/transforms/10_policy.ipynb #2feeae09
+class Operation(NamedTuple):
+    "How a magnitude becomes a value, and the function that takes it."
+    function: Callable   # of an image, the value (if any), then interpolation and fill (if it moves pixels)
+    start: float | None = None   # the value at magnitude 0; None: the operation takes none
+    span: float | str = 0.   # what magnitude 10 adds; a name: the setting that says so
+    is_signed: bool = False   # added or subtracted, by chance
+    lowest: float = -math.inf   # the value is kept in this range
+    highest: float = math.inf   # likewise
+    is_whole: bool = False   # the added part is cut to a whole number
+    moves_pixels: bool = False   # takes an interpolation and a fill
+
+    def value(self,
+        magnitude: float,   # 0..10
+        sign: int = 1,   # or -1, of operations that go both ways
+        **settings: Any,   # by name, where the span is a name
+    ) -> float | int | None:   # None: the operation takes none
+        "Compute the value at a magnitude."
+        if self.start is None: return None
+        change = (magnitude / 10) * (settings[self.span] if isinstance(self.span, str) else self.span)
+        if self.is_signed: change *= sign
+        return min(max(self.start + (int(change) if self.is_whole else change), self.lowest), self.highest)
+
+
+OPERATIONS: dict[str, Operation] = {}   # name → operation; colors and moves are entered below
+
+# %% ../../nbs/transforms/10_policy.ipynb #50389135
+class DrawnOp(NamedTuple):
+    "One operation with everything that was drawn for it."
+    name: str   # in `OPERATIONS`
+    value: float | int | None = None   # degrees, bits, pixels, a share or a factor; None: the operation takes none
+    interpolation: str | None = None   # 'nearest', 'bilinear' or 'bicubic'; None: no pixel moves
+    fill: tuple[int, ...] | None = None   # color of what comes in from outside, 0..255
+
+
+def _fit_fill(fill: tuple[int, ...], num_bands: int) -> tuple[int, ...]:
+    "Give a color to each channel: a gray is repeated, a color on a gray image averaged."
+    if len(fill) == num_bands: return fill
+    return (round(sum(fill) / len(fill)),) * num_bands
+
+
+def apply_ops(
+    image: Image.Image,   # RGB or L
+    ops: Iterable[DrawnOp],   # in order
+) -> Image.Image:   # of the same size and mode
+    "Carry out drawn operations."
+    for op in ops:
+        if image.mode not in ('L', 'RGB'):
+            raise ValueError(f"operations take images of mode RGB or L, got {image.mode}: use image.convert('RGB')")
+        operation, args = OPERATIONS[op.name], [] if op.value is None else [op.value]
+        if operation.moves_pixels:
+            fill = _fit_fill(op.fill or (0,), len(image.getbands()))
+            args += [Image.Resampling[(op.interpolation or 'nearest').upper()], fill]
+        image = operation.function(image, *args)
+    return image
+
 # %% ../../nbs/transforms/10_policy.ipynb #a37ae5e9
 def _auto_contrast(image: Image.Image) -> Image.Image:
     "Stretch each channel to 0..255. Pillow's ImageOps.autocontrast, with NumPy."
@@ -54,7 +110,7 @@ def _color(image: Image.Image, factor: float) -> Image.Image: return ImageEnhanc
 def _brightness(image: Image.Image, factor: float) -> Image.Image: return ImageEnhance.Brightness(image).enhance(factor)
 def _desaturate(image: Image.Image, share: float) -> Image.Image: return _color(image, min(1., max(0., 1. - share)))
 
-# %% ../../nbs/transforms/10_policy.ipynb #c907be09
+# %% ../../nbs/transforms/10_policy.ipynb #8e6ee014
 @cache
 def _table(kind: str, value: float, num_bands: int) -> list[int]:
     "The new level of each of 256 levels, for each channel."
@@ -95,7 +151,29 @@ def _smooth(image: Image.Image) -> Image.Image:
 def _sharpness(image: Image.Image, factor: float) -> Image.Image: return Image.blend(_smooth(image), image, factor)
 def _blur(image: Image.Image, radius: float) -> Image.Image: return image.filter(ImageFilter.GaussianBlur(radius))
 
-# %% ../../nbs/transforms/10_policy.ipynb #e3b227ae
+
+def _bits(start: int, span: int) -> Operation: return Operation(_posterize, start, span, False, 1, 8, True)
+
+
+OPERATIONS.update({
+    'AutoContrast': Operation(_auto_contrast),
+    'Equalize': Operation(_equalize),
+    'Invert': Operation(_invert),
+    'Posterize': _bits(0, 4),   # bits that are kept; timm keeps none at low magnitudes, which Pillow 13 refuses
+    'PosterizeIncreasing': _bits(4, -4),
+    'PosterizeOriginal': _bits(4, 4),
+    'Solarize': Operation(_solarize, 0, 256, False, 0, 256, True),   # levels from here on are inverted
+    'SolarizeIncreasing': Operation(_solarize, 256, -256, False, 0, 256, True),
+    'SolarizeAdd': Operation(_solarize_add, 0, 110, False, 0, 128, True),   # added to levels below 128
+    'Desaturate': Operation(_desaturate, 0.5, 0.5, False, 0.5, 1.),   # 1: gray
+    'GaussianBlur': Operation(_blur, 0.1, 1.9, False, 0.1, 2.),   # radius, pixels
+    'GaussianBlurRand': Operation(_blur, 0., 2., False, 0., 2.),   # the largest radius; the radius is drawn
+})
+for _name, _function in dict(Color=_color, Contrast=_contrast, Brightness=_brightness, Sharpness=_sharpness).items():
+    OPERATIONS[_name] = Operation(_function, 0.1, 1.8)   # 1: as it is
+    OPERATIONS[_name + 'Increasing'] = Operation(_function, 1., 0.9, is_signed=True, lowest=0.1)
+
+# %% ../../nbs/transforms/10_policy.ipynb #f69a0a14
 def _interpolate(taps: np.ndarray, d: np.ndarray, is_cubic: bool) -> np.ndarray:
     "Between the second and the third of four neighbours; int16 `taps` (…, width + 3). As Pillow's Geometry.c."
     width = taps.shape[-1] - 3
@@ -124,7 +202,7 @@ def _padded(image: Image.Image, low: int, high: int) -> np.ndarray:
         padded[:, k, :low], padded[:, k, low + image.width:] = band[:, :1], band[:, -1:]
     return padded
 
-# %% ../../nbs/transforms/10_policy.ipynb #7721ad77
+
 def _move_rows(image: Image.Image, slope: float, offset: float, is_cubic: bool, fill: tuple) -> Image.Image | None:
     "Pixel (x, y) comes from (x + slope·y + offset, y), centers of pixels; None where rounding needs Pillow's own code."
     width, height = image.size
@@ -147,7 +225,7 @@ def _move_rows(image: Image.Image, slope: float, offset: float, is_cubic: bool, 
         np.copyto(out[rows], np.array(fill, np.uint8)[:, None], where=((source < 0) | (source >= width))[:, None])
     return Image.merge(image.mode, [Image.fromarray(out[:, k]) for k in range(len(fill))])
 
-# %% ../../nbs/transforms/10_policy.ipynb #9fe7b9ad
+# %% ../../nbs/transforms/10_policy.ipynb #d96b67e7
 _TRANSPOSE, _SMOOTHING = Image.Transpose.TRANSPOSE, (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
 
 
@@ -171,91 +249,20 @@ def _translate_y(image, pixels, *how): return _affine(image, (1, 0, 0, 0, 1, pix
 def _translate_x_rel(image, share, *how): return _translate_x(image, share * image.width, *how)
 def _translate_y_rel(image, share, *how): return _translate_y(image, share * image.height, *how)
 
-# %% ../../nbs/transforms/10_policy.ipynb #15e16f1b
-class Operation(NamedTuple):
-    "How a magnitude becomes a value, and the function that takes it."
-    function: Callable   # of an image, the value (if any), then interpolation and fill (if it moves pixels)
-    start: float | None = None   # the value at magnitude 0; None: the operation takes none
-    span: float | str = 0.   # what magnitude 10 adds; a name: the setting that says so
-    is_signed: bool = False   # added or subtracted, by chance
-    lowest: float = -math.inf   # the value is kept in this range
-    highest: float = math.inf   # likewise
-    is_whole: bool = False   # the added part is cut to a whole number
-    moves_pixels: bool = False   # takes an interpolation and a fill
-
-    def value(self,
-        magnitude: float,   # 0..10
-        sign: int = 1,   # or -1, of operations that go both ways
-        **settings: Any,   # by name, where the span is a name
-    ) -> float | int | None:   # None: the operation takes none
-        "Compute the value at a magnitude."
-        if self.start is None: return None
-        change = (magnitude / 10) * (settings[self.span] if isinstance(self.span, str) else self.span)
-        if self.is_signed: change *= sign
-        return min(max(self.start + (int(change) if self.is_whole else change), self.lowest), self.highest)
-
 
 def _moving(function: Callable, span: float | str) -> Operation:
     return Operation(function, 0., span, is_signed=True, moves_pixels=True)
 
 
-def _bits(start: int, span: int) -> Operation: return Operation(_posterize, start, span, False, 1, 8, True)
-
-# %% ../../nbs/transforms/10_policy.ipynb #8922ad5d
-OPERATIONS = {
-    'AutoContrast': Operation(_auto_contrast),
-    'Equalize': Operation(_equalize),
-    'Invert': Operation(_invert),
+OPERATIONS.update({
     'Rotate': _moving(_rotate, 30.),   # degrees
-    'Posterize': _bits(0, 4),   # bits that are kept; timm keeps none at low magnitudes, which Pillow 13 refuses
-    'PosterizeIncreasing': _bits(4, -4),
-    'PosterizeOriginal': _bits(4, 4),
-    'Solarize': Operation(_solarize, 0, 256, False, 0, 256, True),   # levels from here on are inverted
-    'SolarizeIncreasing': Operation(_solarize, 256, -256, False, 0, 256, True),
-    'SolarizeAdd': Operation(_solarize_add, 0, 110, False, 0, 128, True),   # added to levels below 128
     'ShearX': _moving(_shear_x, 0.3),   # pixels for each pixel of height
     'ShearY': _moving(_shear_y, 0.3),
     'TranslateX': _moving(_translate_x, 'translate_const'),   # pixels
     'TranslateY': _moving(_translate_y, 'translate_const'),
     'TranslateXRel': _moving(_translate_x_rel, 'translate_pct'),   # share of the width
     'TranslateYRel': _moving(_translate_y_rel, 'translate_pct'),
-    'Desaturate': Operation(_desaturate, 0.5, 0.5, False, 0.5, 1.),   # 1: gray
-    'GaussianBlur': Operation(_blur, 0.1, 1.9, False, 0.1, 2.),   # radius, pixels
-    'GaussianBlurRand': Operation(_blur, 0., 2., False, 0., 2.),   # the largest radius; the radius is drawn
-}
-for _name, _function in dict(Color=_color, Contrast=_contrast, Brightness=_brightness, Sharpness=_sharpness).items():
-    OPERATIONS[_name] = Operation(_function, 0.1, 1.8)   # 1: as it is
-    OPERATIONS[_name + 'Increasing'] = Operation(_function, 1., 0.9, is_signed=True, lowest=0.1)
-
-# %% ../../nbs/transforms/10_policy.ipynb #50389135
-class DrawnOp(NamedTuple):
-    "One operation with everything that was drawn for it."
-    name: str   # in `OPERATIONS`
-    value: float | int | None = None   # degrees, bits, pixels, a share or a factor; None: the operation takes none
-    interpolation: str | None = None   # 'nearest', 'bilinear' or 'bicubic'; None: no pixel moves
-    fill: tuple[int, ...] | None = None   # color of what comes in from outside, 0..255
-
-
-def _fit_fill(fill: tuple[int, ...], num_bands: int) -> tuple[int, ...]:
-    "Give a color to each channel: a gray is repeated, a color on a gray image averaged."
-    if len(fill) == num_bands: return fill
-    return (round(sum(fill) / len(fill)),) * num_bands
-
-
-def apply_ops(
-    image: Image.Image,   # RGB or L
-    ops: Iterable[DrawnOp],   # in order
-) -> Image.Image:   # of the same size and mode
-    "Carry out drawn operations."
-    for op in ops:
-        if image.mode not in ('L', 'RGB'):
-            raise ValueError(f"operations take images of mode RGB or L, got {image.mode}: use image.convert('RGB')")
-        operation, args = OPERATIONS[op.name], [] if op.value is None else [op.value]
-        if operation.moves_pixels:
-            fill = _fit_fill(op.fill or (0,), len(image.getbands()))
-            args += [Image.Resampling[(op.interpolation or 'nearest').upper()], fill]
-        image = operation.function(image, *args)
-    return image
+})
 
 # %% ../../nbs/transforms/10_policy.ipynb #83cf0e72
 def _interpolation_names(given: Any) -> tuple[str, ...]:
