@@ -7,45 +7,17 @@ import sys
 
 import numpy as np
 import pytest
-from synthetic import BARE, ROOT
+from synthetic import ROOT
 
 from timmdata.readers.sample_table import LabelLists, SampleTable
 
 pytestmark = pytest.mark.timeout(120)
 
-MEASURE = '''
-import gc, json, os, pickle, sys
-import numpy, psutil
-from timmdata.readers.sample_table import SampleTable
-NUM = int(sys.argv[1])
-rss = lambda: psutil.Process().memory_info().rss
-def paths():
-    for k in range(NUM): yield f'train/n{k % 1000:08}/n{k % 1000:08}_{k % 50000}.JPEG'
-as_list = len(sys.argv) > 2
-before = rss()
-table = SampleTable.from_samples(paths(), (k % 1000 for k in range(NUM)))
-gc.collect()
-found = dict(rss=rss() - before, nbytes=table.nbytes, pickled=len(pickle.dumps(table)))
-assert len(table) == NUM
-rows = list(zip(paths(), range(NUM))) if as_list else table
-gc.collect()
-read, write = os.pipe()
-if not os.fork():
-    uss = lambda: psutil.Process().memory_full_info().uss
-    before = uss()
-    total = 0
-    for path, target in rows: total += len(path)
-    os.write(write, str(uss() - before).encode())
-    os._exit(0)
-os.wait()
-found['worker'] = int(os.read(read, 99))
-print(json.dumps(found))
-'''
+PROGRAM = ROOT/'tests/support/measure_table.py'
 
 
 def measure(*args) -> dict:
-    done = subprocess.run([sys.executable, '-c', f'{BARE}\n{MEASURE}', *args], env={**os.environ, 'PYTHONPATH': str(ROOT)},
-                          capture_output=True, text=True)
+    done = subprocess.run([sys.executable, PROGRAM, *args], env={**os.environ, 'PYTHONPATH': str(ROOT)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

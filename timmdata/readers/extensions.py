@@ -9,14 +9,14 @@ __all__ = ['IMG_EXTENSIONS', 'get_img_extensions', 'set_img_extensions', 'check_
 # %% ../../nbs/readers/00_extensions.ipynb #6f947de0
 from collections.abc import Iterable
 
-# %% ../../nbs/readers/00_extensions.ipynb #1d59d846
+# %% ../../nbs/readers/00_extensions.ipynb #36f54a4e
 IMG_EXTENSIONS = ('.png', '.jpg', '.jpeg')   # timm 1.0.31, timm/data/readers/img_extensions.py
 
 
 def get_img_extensions(
     as_set: bool = False,   # a set in place of a tuple
 ) -> tuple[str, ...] | set[str]:
-    "The extensions that a reader takes for images."
+    "List the extensions that a reader takes for images."
     return set(IMG_EXTENSIONS) if as_set else IMG_EXTENSIONS
 
 
@@ -37,7 +37,7 @@ def check_extensions(
     if bad or not given: raise ValueError(f'extensions must be like .jpg, at least one; got {given!r}')
     return tuple(dict.fromkeys(e.lower() for e in given))
 
-# %% ../../nbs/readers/00_extensions.ipynb #3a797ccf
+# %% ../../nbs/readers/00_extensions.ipynb #434e318c
 def add_img_extensions(
     extensions: Iterable[str] | str,   # one or several
 ):
@@ -56,5 +56,5 @@ def del_img_extensions(
 def is_img_extension(
     extension: str,   # such as '.JPG'
 ) -> bool:
-    "Whether files with this extension are read."
+    "Tell whether files with this extension are read."
     return extension.lower() in IMG_EXTENSIONS

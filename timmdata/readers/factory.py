@@ -19,7 +19,7 @@ from .tar import ReaderImageTar
 from .tfds import ReaderTfds
 from .webdataset import ReaderWds
 
-# %% ../../nbs/readers/90_factory.ipynb #c79071b7
+# %% ../../nbs/readers/90_factory.ipynb #7dfa8fad
 _TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')   # the compressed ones for a clear error
 
 
@@ -33,7 +33,7 @@ def _is_folder_of_tars(folder: str) -> bool:
 def holds_tars(
     root: str | os.PathLike,   # a file or a folder
 ) -> bool:
-    "Whether a root is a tar, a folder of tars, or has split folders of tars."
+    "Tell whether a root is a tar, a folder of tars, or has split folders of tars."
     root = os.fspath(root)
     if not os.path.isdir(root): return root.lower().endswith(_TARS)
     return all(_is_folder_of_tars(os.path.join(root, name)) for name in find_splits(root) or [''])
