@@ -9,7 +9,7 @@ __all__ = ['process_tree', 'cpu_seconds', 'memory_bytes', 'installed_version', '
            'bench_loader', 'format_result', 'plot_results', 'find_bottleneck', 'Diagnosis', 'diagnose',
            'format_diagnosis']
 
-# %% ../nbs/50_profile.ipynb #c1c3b9a7
+# %% ../nbs/50_profile.ipynb #8c0c1c4f
 import io
 import json
 import os
@@ -34,6 +34,7 @@ from .core.decode import read_content
 from .core.jpeg import Pixels, resolve_backend
 from .core.rng import seeded
 from .core.sample import apply_transform, as_pil_image, sample_image, with_image
+from .datasets.image_dataset import ImageDataset
 from .datasets.wrappers import base_datasets, gives_bytes, unwrap
 from .loader import create_loader
 from .loaders.batch_loader import BatchLoader
@@ -106,7 +107,7 @@ def format_machine(
     words = {'date': '{}', 'machine': '{}', 'cores': '{} cores', 'gpu': '{}'}
     return ', '.join(words.get(name, f'{name} {{}}').format(value) for name, value in machine.items())
 
-# %% ../nbs/50_profile.ipynb #a1e7eb5d
+# %% ../nbs/50_profile.ipynb #7991ef9a
 def synchronize(
     device: torch.device,   # that computes
 ):
@@ -140,7 +141,16 @@ def run_pass(
         if step_s: time.sleep(step_s)
     synchronize(device)
     seconds = time.perf_counter() - start
-    return Pass(num_images, seconds, None if cpu is None else cpu_seconds() - cpu)
+    end = cpu_seconds()
+    return Pass(num_images, seconds, None if cpu is None or end is None else end - cpu)
+
+
+def _run_passes(loader: Iterable, seconds: float, step_s: float = 0.) -> Pass:
+    "Run passes until they took so long, and add them up."
+    passes = [run_pass(loader, step_s)]
+    while sum(one.seconds for one in passes) < seconds: passes.append(run_pass(loader, step_s))
+    used = [one.cpu_seconds for one in passes if one.cpu_seconds is not None]
+    return Pass(sum(one.num_images for one in passes), sum(one.seconds for one in passes), sum(used) if used else None)
 
 # %% ../nbs/50_profile.ipynb #96f39288
 class Trial(NamedTuple):
@@ -166,7 +176,7 @@ def compare_speeds(
         trials.append(Trial(name, statistics.median(ratios), min(ratios), max(ratios), statistics.median(column[1:])))
     return trials
 
-# %% ../nbs/50_profile.ipynb #1933e8b2
+# %% ../nbs/50_profile.ipynb #cb11ad62
 class _DecodedPixels(Pixels):
     "Decode pixels once, for the first who reads them."
     array: np.ndarray | None = None
@@ -194,7 +204,7 @@ class KnownSamples(SampleLoader):
         else:
             with self.global_numbers(key): self.known[key] = self.dataset[key.index]
 
-    def _start(self, base: Dataset, content: Any) -> Any:
+    def _start(self, base: ImageDataset, content: Any) -> Any:
         "What a sample begins with: content, or pixels that will be decoded once."
         if self.until == 'read': return self.change(content)
         settings = base.input_img_mode, base.exif_transpose, base.background
@@ -208,10 +218,10 @@ class KnownSamples(SampleLoader):
         "Begin with what is known."
         sample = self.known.get(key)
         if sample is None: return super().read(key, make, refuse)
-        image = sample_image(sample)
-        if isinstance(image, bytes):
-            pixels = unwrap(self.dataset, key.index)[0].pixels(image, self.sample_transforms[0].decode.backend)
-        else: pixels = image if isinstance(image, Pixels) else Pixels(as_pil_image(image), mode=None)
+        image, (base, _) = sample_image(sample), unwrap(self.dataset, key.index)
+        if isinstance(image, Pixels): pixels = image
+        elif gives_bytes(base): pixels = base.pixels(image, self.sample_transforms[0].decode.backend)
+        else: pixels = Pixels(as_pil_image(image), mode=None)
         return with_image(sample, make(pixels))
 
     def load(self,
@@ -273,7 +283,7 @@ class _Stopwatch:
         self.times[name] += 1000 * (np.array([time.thread_time(), time.perf_counter()]) - start)
         return result
 
-# %% ../nbs/50_profile.ipynb #75ad6206
+# %% ../nbs/50_profile.ipynb #b14a40cc
 def _host_loader(loader: PrefetchLoader | BatchLoader) -> BatchLoader:
     "The part of a loader that makes host batches."
     host = loader.loader if isinstance(loader, PrefetchLoader) else loader
@@ -285,7 +295,7 @@ def _host_loader(loader: PrefetchLoader | BatchLoader) -> BatchLoader:
 def _first_batches(host: BatchLoader, num_samples: int) -> list[list[SampleKey]]:
     "The samples of the first batches of the first epoch, so many in all."
     batches, left = [], num_samples
-    for keys in host.batches(0):
+    for keys in host.batches.cut(host.sampler, 0):
         batches.append(keys[:left])
         left -= len(batches[-1])
         if not left: break
@@ -361,7 +371,7 @@ def measure_stages(
     finally: torch.set_num_threads(num_threads)
     return [_stage_time(name, np.array(column[1:])) for name, column in columns.items()]
 
-# %% ../nbs/50_profile.ipynb #1f504752
+# %% ../nbs/50_profile.ipynb #c1563919
 def measure_hand_over(
     loader: PrefetchLoader | BatchLoader,   # from `create_loader`, used for nothing else
     collate_ms: float,   # CPU time of the collate function for one image
@@ -374,10 +384,9 @@ def measure_hand_over(
     keys = [key for batch in _first_batches(host, len(host.dataset)) for key in batch]
     host.builder = leave_out(replace(host.builder, batch_transform=None), 'load', keys)
     for _ in range(rounds + 1):
-        passes = [run_pass(host)]
-        while sum(one.seconds for one in passes) < seconds: passes.append(run_pass(host))
-        num_images, wall, cpu = map(sum, zip(*passes))
-        columns.append([max(0., 1000 * cpu / num_images - collate_ms), 1000 * wall / num_images])
+        total = _run_passes(host, seconds)
+        cpu_ms = 1000 * (total.cpu_seconds or 0.) / total.num_images
+        columns.append([max(0., cpu_ms - collate_ms), 1000 * total.seconds / total.num_images])
     host.close()
     return _stage_time('hand over', np.array(columns[1:]))
 
@@ -453,7 +462,7 @@ class BenchResult:
         stages = [StageTime(**stage) for stage in record['stages']]
         return BenchResult(record['machine'], record['settings'], stages, LoaderSpeed(**record['loader']))
 
-# %% ../nbs/50_profile.ipynb #a1522716
+# %% ../nbs/50_profile.ipynb #931ac64d
 def bench_loader(
     dataset: Dataset,   # map-style
     input_size: int = 224,   # edge of the network's input, pixels
@@ -473,7 +482,7 @@ def bench_loader(
     hand_over = measure_hand_over(loader, collate_ms, rounds)
     if hand_over is not None: stages.append(hand_over)
     host = _host_loader(loader)
-    workers = dict(num_workers=host.num_workers, workers=host.workers if host.num_workers else 'none')
+    workers = dict(num_workers=host.num_workers, workers=host.workers.workers if host.num_workers else 'none')
     shown = dict(samples=len(dataset), input_size=input_size, batch_size=batch_size)
     return BenchResult(describe_machine(), {**shown, **settings, **workers}, stages, speed)
 
@@ -524,17 +533,7 @@ def plot_results(
     figure.legend(loc='outside upper center', ncols=5, frameon=False)
     return figure
 
-# %% ../nbs/50_profile.ipynb #9c1f82d6
-class _KeptBatches:
-    "A host loader whose batches were made before."
-
-    def __init__(self, batches: list[HostBatch]): self.batches = batches
-    def __len__(self) -> int: return len(self.batches)
-    def host_batches(self) -> Iterator[HostBatch]: return iter(self.batches)
-    def set_epoch(self, epoch: int): pass
-    def close(self): pass
-
-
+# %% ../nbs/50_profile.ipynb #e23b6a40
 def _without_stages(
     make: Callable[..., PrefetchLoader | BatchLoader],   # a new loader, always of the same samples
     keys: Sequence[SampleKey],   # of its first epoch
@@ -549,25 +548,20 @@ def _without_stages(
     if not isinstance(loader, PrefetchLoader) or loader.batch_transform.settings.mean is None: return found
     transform = loader.batch_transform
     if transform.params or transform.erasing:
-        part = make()
-        part.batch_transform = BatchTransform(transform.settings)
-        found['augment'] = '', part
+        plain = BatchTransform(transform.settings)
+        found['augment'] = '', PrefetchLoader(_host_loader(make()), device=loader.device, batch_transform=plain)
     found['batch transform'] = '', _host_loader(make())
     return found
 
 
 def _only_batch_transform(loader: PrefetchLoader) -> PrefetchLoader:
-    "Make host batches beforehand, and keep them."
+    "Make host batches beforehand, as copies: the memory of a batch is used again."
     host = _host_loader(loader)
-    def keep(made: HostBatch) -> HostBatch:   # a copy: the memory is used again
-        return made._replace(batch=with_image(made.batch, sample_image(made.batch).clone()))
-
-    batches = [keep(made) for made in host.host_batches()]
+    kept = [with_image(made.batch, sample_image(made.batch).clone()) for made in host.host_batches()]
     host.close()
-    loader.loader = _KeptBatches(batches)
-    return loader
+    return PrefetchLoader(kept, device=loader.device, batch_transform=loader.batch_transform)
 
-# %% ../nbs/50_profile.ipynb #084dfeba
+# %% ../nbs/50_profile.ipynb #b1ad3ecb
 def find_bottleneck(
     trials: Mapping[str, Trial],   # stage → trial without it and those before it
     before: Mapping[str, str],   # stage → the one before it, '' for none
@@ -577,9 +571,9 @@ def find_bottleneck(
     times = {'': 1., **{name: min(1., 1 / trial.speedup) for name, trial in trials.items()}}
     shares = {name: max(0., times[before[name]] - times[name]) for name in trials}
     sure = [name for name in trials if trials[name].low > 1 and shares[name] > noise / (1 + noise)]   # in every round
-    return max(sure, key=shares.get, default=''), shares
+    return max(sure, key=lambda name: shares[name], default=''), shares
 
-# %% ../nbs/50_profile.ipynb #ae733072
+# %% ../nbs/50_profile.ipynb #2583dcb2
 def _shrink(content: bytes, edge: int) -> bytes:
     "Make a photograph smaller: its shorter edge, in pixels; as a JPEG of quality 92. A smaller one stays as it is."
     image = Image.open(io.BytesIO(content))
@@ -605,19 +599,20 @@ def _suggestions(
     is_random = settings.get('is_training', False) and not settings.get('no_aug')   # for evaluation, pixels stay exact
     if is_random: found['no color jitter, no erasing'] = make(color_jitter=None, re_prob=0.)
     if 'decode' not in _stages(builder): return found, notes
-    fastest, decode = resolve_backend(), builder.sample_loader.sample_transforms[0].decode
+    transform, fastest = builder.sample_loader.sample_transforms[0], resolve_backend()
+    decode = transform.decode
     if decode.backend != fastest: found[f'backend={fastest!r}'] = make(backend=fastest)
     if fastest != 'simplejpeg':
         notes.append("simplejpeg is not installed, so it could not be tried: pip install 'timmdata[fast]'")
     if is_random and not decode.dct_scaling and decode.backend != 'pillow' and not settings.get('cache'):
         found['dct_scaling=True'] = make(dct_scaling=True)
-    edge, small = round(min(builder.sample_loader.params.size) * (1.5 if is_random else 1 / 0.875)), make()
+    edge, small = round(min(transform.params.size) * (1.5 if is_random else 1 / 0.875)), make()
     host = _host_loader(small)
     host.builder = leave_out(host.builder, 'read', keys, partial(_shrink, edge=edge))
     found[f'photographs of {edge} pixels, in memory'] = small
     return found, notes
 
-# %% ../nbs/50_profile.ipynb #de0a084d
+# %% ../nbs/50_profile.ipynb #764b7dd4
 @dataclass
 class Diagnosis:
     "What `diagnose` found."
@@ -645,14 +640,6 @@ class Diagnosis:
         return f'{trial.speedup:.2f} times as fast'
 
 
-def _busy_cores(loader: Iterable, step_s: float) -> float | None:
-    "How many cores passes of half a second keep busy."
-    passes = [run_pass(loader, step_s)]
-    if passes[0].cpu_seconds is None: return None
-    while sum(one.seconds for one in passes) < 0.5: passes.append(run_pass(loader, step_s))
-    return sum(one.cpu_seconds for one in passes) / sum(one.seconds for one in passes)
-
-
 def _verdict(bottleneck: str, shares: Mapping[str, float], noise: float, busy: float | None) -> str:
     if not bottleneck: said = f'no bottleneck: no stage makes a difference above the noise of {noise:.0%}'
     else: said = (f'the bottleneck is {bottleneck}: {shares[bottleneck]:.0%} of the time of an image goes to it; '
@@ -674,7 +661,7 @@ def _read_uncached_ms(dataset: Dataset, most: int = 32) -> float | None:
             times.append(1000 * (time.perf_counter() - start))
     return statistics.median(times) if times else None
 
-# %% ../nbs/50_profile.ipynb #8a02585c
+# %% ../nbs/50_profile.ipynb #78888e65
 def diagnose(
     dataset: Dataset,   # map-style
     input_size: int = 224,   # edge of the network's input, pixels
@@ -687,13 +674,15 @@ def diagnose(
     "Find out what limits a loader, and what would help."
     _check_least(1, num_images=num_images, rounds=rounds)
     _check_least(0, step_ms=step_ms)
-    sample, settings = spread(dataset, num_images), {'seed': 0, 'num_workers': 'auto', **settings}
-    host = _host_loader(create_loader(sample, input_size, batch_size, **settings))
+    settings = {'seed': 0, 'num_workers': 'auto', **settings}
+    sample = spread(dataset, num_images)
+    make: Callable[..., Any] = partial(create_loader, sample, input_size, batch_size)
+    host = _host_loader(make(**settings))
     keys = [key for batch in _first_batches(host, num_images) for key in batch]
     asked = WorkerSettings(settings['num_workers'], settings.get('workers', 'auto'))
     workers, _ = resolve_workers(host.builder, asked, keys[:32])
     settings['num_workers'] = workers.num_workers   # the same for all
-    make, step_s = partial(create_loader, sample, input_size, batch_size, **settings), step_ms / 1000
+    make, step_s = partial(make, **settings), step_ms / 1000
     base, stages = make(), _without_stages(make, keys)
     suggested, notes = _suggestions(make, keys, workers, settings)
     others = {'as it is': base, 'the same again': make(), **{name: part for name, (_, part) in stages.items()}}
@@ -704,9 +693,10 @@ def diagnose(
     trials = {trial.name: trial for trial in compare_speeds(runs, rounds)}
     noise = max(0.02, *(abs(edge - 1) for edge in trials['the same again'][1:4]))
     bottleneck, shares = find_bottleneck({name: trials[name] for name in before}, before, noise)
-    busy, uncached = _busy_cores(base, step_s), _read_uncached_ms(sample)
+    total, uncached = _run_passes(base, 0.5, step_s), _read_uncached_ms(sample)
+    busy = None if total.cpu_seconds is None else total.cpu_seconds / total.seconds
     if uncached is not None: notes.append(f'a file that is not in memory is read in {uncached:.2f} ms')
-    for loader in (*others.values(), *suggested.values()): getattr(loader, 'loader', loader).close()
+    for loader in (*others.values(), *suggested.values()): loader.close()
     shown = dict(samples=len(dataset), input_size=input_size, batch_size=batch_size, step_ms=step_ms, **settings)
     left_out = [trials[name] for name in (*others, *(['step'] if step_s else []))]
     return Diagnosis(_verdict(bottleneck, shares, noise, busy), bottleneck, shares, noise, left_out,

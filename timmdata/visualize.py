@@ -139,7 +139,7 @@ def show_image(
     if title is not None: ax.set_title(str(title))
     return ax
 
-# %% ../nbs/40_visualize.ipynb #235f3b42
+# %% ../nbs/40_visualize.ipynb #ce79de85
 def _class_names(names: Any, dataset: Any) -> dict[int, str]:
     "Map index to name, from a list, a `class_to_idx` mapping or the dataset's own."
     if names is None: names = getattr(dataset, 'class_to_idx', None) or getattr(dataset, 'classes', None) or {}
@@ -176,9 +176,9 @@ def show_batch(
     ncols: int | None = None,   # pictures in a row; None: at most 4
 ):
     "Draw the first images of a batch with their class names. Returns a matplotlib `Figure`."
-    is_batch = isinstance(loader_or_batch, (tuple, list, Mapping, torch.Tensor))
-    loader = None if is_batch else loader_or_batch
-    batch = loader_or_batch if is_batch else next(iter(loader), None)
+    loader, batch = None, loader_or_batch
+    if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)):
+        loader, batch = loader_or_batch, next(iter(loader_or_batch), None)
     if batch is None: raise ValueError('the loader has no batch to show')
     if isinstance(batch, Mapping): images, targets = batch['image'], batch.get('target')
     elif isinstance(batch, torch.Tensor): images, targets = batch, None
