@@ -1,10 +1,12 @@
 "The buffer: kills at any moment, damage, several readers, echo; always the batches of an undisturbed run."
 import contextlib
-import fcntl
+import gc
 import json
+import multiprocessing
 import os
 import random
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -15,79 +17,26 @@ import zlib
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
 import torch
-from loader_parts import Coded, children, nothing_is_left, program, wait_until
+from buffer_parts import FOREVER, buffered, forever, loader_of, make_loader, mark, undisturbed, values
+from loader_parts import Coded, Deadly, Failing, Slow, children, nothing_is_left, program, wait_until
 
 from timmdata import BatchBuffer, create_loader
-from timmdata.buffer import status as buffer_status
-from timmdata.buffer.producer import socket_path
-from timmdata.buffer.status import drop_reader, remove_buffer
-from timmdata.buffer.store import BatchBufferError, BatchStore
+from timmdata.buffer import BatchBufferError, buffer_status, drop_reader, remove_buffer
+from timmdata.buffer.buffer import default_directory
 from timmdata.cli import main
-from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
-from timmdata.pipeline.fetch import BatchBuilder, SampleLoader
-from timmdata.samplers.epoch import EpochSampler
-from timmdata.workers.base import WorkerSettings
 
 pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
-MAKE = '''
-from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
-from timmdata.workers.base import WorkerSettings
-
-def make_loader(num=50, batch_size=4, timeout=0.):
-    from torchvision.transforms.v2.functional import pil_to_tensor
-    dataset = Coded(num)
-    builder = BatchBuilder(SampleLoader(dataset, transform=Pixels(), seed=7, size=(40, 40)))
-    return BatchLoader(builder, EpochSampler(dataset, seed=7), BatchSettings(batch_size),
-                       WorkerSettings(num_workers=0, timeout=timeout))
-
-class Pixels:
-    "Noise that follows from the sample, large enough for a slot; no global generator, which a producer thread would share."
-    def __call__(self, image):
-        generator = torch.Generator().manual_seed(zlib.crc32(image.tobytes()))
-        return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8, generator=generator)
-
-def mark(host): return f"{zlib.crc32(host.batch[0].numpy().tobytes())} {host.batch[1].tolist()}".replace(' ', '')
-'''
-exec(MAKE)
-
-
-def undisturbed(num: int) -> list[str]:
-    "What the loader gives without a buffer."
-    loader, seen = make_loader(), []   # noqa: F821
-    while len(seen) < num: seen += [mark(host) for host in loader.host_batches()]   # noqa: F821
-    return seen[:num]
-
-
-TRAIN = """
-buffer = BatchBuffer(make_loader(), batches=12, low=8, directory=directory, producer=producer, auto_ack=False)
-log = open(log, 'a')
-count = int(buffer.stats()['readers']['main']['used'])
-print('ready', flush=True)
-while count < stop:
-    epoch = buffer.sampler.epoch
-    for host in buffer.host_batches():
-        log.write(f'{count} {mark(host)}\\n')
-        log.flush()
-        buffer.acknowledge(epoch, host.position)
-        count += 1
-        time.sleep(0.002)
-        if count == stop: break
-buffer.close()
-print('end', flush=True)
-"""
 
 
 def training(folder: Path, producer: str, stop: int) -> str:
     "A program that logs each batch, then acknowledges it."
-    values = dict(directory=str(folder/'buffer'), producer=producer, log=str(folder/'log'), stop=stop)
-    return f'import zlib\n{MAKE}\nglobals().update({values!r})\n{TRAIN}'
+    return f'from pathlib import Path\nfrom buffer_parts import train\ntrain(Path({str(folder)!r}), {producer!r}, {stop})'
 
 
 def kill_children(run) -> int:
@@ -107,9 +56,6 @@ def acknowledged(log: Path) -> list[str]:
         assert int(number) in (len(seen), len(seen) - 1), f'batch {number} after {len(seen)}: lost, or far back'
         assert seen.setdefault(int(number), line) == line
     return list(seen.values())
-
-
-FOREVER = 10**9
 
 
 def finish(folder: Path, producer: str):
@@ -166,92 +112,107 @@ def test_kills_of_both(tmp_path):
     finish(tmp_path, 'process')
 
 
-def forever(buffer):
-    "Batches of all epochs; one is acknowledged when the next is asked for."
-    while True:
-        epoch = buffer.sampler.epoch
-        for host in buffer.host_batches():
-            found, position = mark(host), host.position   # noqa: F821
-            del host
-            yield found
-            buffer.acknowledge(epoch, position)
+def flip(path: Path, at: int):
+    "Change a bit of a file, as a disk may."
+    with open(path, 'r+b') as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 16]))
 
 
-def values(buffer, num=26): return list(islice(forever(buffer), num))
-
-
-def buffered(tmp_path=None, **kwargs):
-    kwargs = dict(batches=8, producer='thread') | kwargs
-    return BatchBuffer(make_loader(), directory=tmp_path and tmp_path/'buffer', **kwargs)   # noqa: F821
+def batch_file(directory: Path, number: int) -> Path: return directory/f'{number:012}.batch'
 
 
 def test_flipped_bits_are_made_again(tmp_path):
-    "In pixels, targets and entries of the control file, while it runs and while it does not."
-    expected, rng = undisturbed(60), np.random.default_rng(0)
+    "In header, names, pixels and targets, while it runs and while it does not; also in a file that is cut short."
+    expected, rng, directory = undisturbed(81), np.random.default_rng(0), tmp_path/'buffer'
     buffer = buffered(tmp_path, low=8)
     batches = forever(buffer)
     seen = list(islice(batches, 20))
     with pytest.warns(RuntimeWarning, match='damaged, and is made again'):
         for k in range(10):
             wait_until(lambda: buffer.stats()['waiting'] >= 7, 'it is not filled')
-            store = buffer.store
-            slot = store.numbers()[buffer.stats()['readers']['main']['used'] + 1 + k % 2]
-            at = [int(rng.integers(store.slot_bytes)), store.slot_bytes + 3, store.slot_bytes + 40][k % 3]
-            store.memory(slot)[at] ^= 1 << int(rng.integers(8))
-            seen += islice(batches, 2)
+            used = buffer.stats()['readers']['main']['used']   # it was delivered, and the next one is checked already
+            damaged = batch_file(directory, used + 2 + k % 2)
+            size = damaged.stat().st_size
+            if k < 9: flip(damaged, [3, 9, 40, size - 1, *rng.integers(24, size, 5).tolist()][k])
+            else: os.truncate(damaged, size // 2)
+            seen += islice(batches, 4)
     rebuilt = buffer.stats()['rebuilt']
     buffer.close()
-    with open(tmp_path/'buffer'/'slots', 'r+b') as file:
-        file.seek(store.slot_bytes * 2 + 77)
-        byte = file.read(1)
-        file.seek(-1, os.SEEK_CUR)
-        file.write(bytes([byte[0] ^ 16]))
+    used = buffer.stats()['readers']['main']['used']
+    flip(batch_file(directory, used + 1), 77)
+    batch_file(directory, used + 2).unlink()   # as if it had never been there
+    batch_file(directory, used + 3).rename(batch_file(directory, used + 2))   # the wrong one
     again = buffered(tmp_path)
-    again.store.slots['entry'][3] ^= 1 << 20   # as if it had never been there
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')
-        seen += values(again, 21)[1:]   # the one that was not acknowledged comes again
+        seen += values(again, 22)[1:]   # the one that was not acknowledged comes again
     again.close()
     assert seen == expected and rebuilt == 10
+
+
+def test_batches_of_another_store_are_no_batches(tmp_path):
+    first, second = buffered(tmp_path/'a'), buffered(tmp_path/'b', repeats=2)
+    for buffer in (first, second): assert values(buffer, 3)[0] == undisturbed(1)[0]
+    wait_until(lambda: min(first.stats()['waiting'], second.stats()['waiting']) >= 4, 'they are not filled')
+    second.close()
+    shutil.copy(batch_file(first.store.directory, 3), batch_file(second.store.directory, 3))
+    with pytest.raises(BatchBufferError, match='batch 3 of store .* is damaged'): second.store.read(3)
+    first.close()
 
 
 def test_damaged_position_is_an_error(tmp_path):
     buffer = buffered(tmp_path)
     values(buffer, 5)
     buffer.close()
-    buffer.store.readers['acked'][0] ^= 1 << 18
-    with pytest.raises(BatchBufferError, match='control file of the buffer is damaged'): buffered(tmp_path)
+    flip(tmp_path/'buffer'/'main.reader', 20)
+    with pytest.raises(BatchBufferError, match='main.reader is damaged: discard the buffer'): buffered(tmp_path)
 
 
-@pytest.mark.parametrize('what', ['truncated', 'removed', 'directory removed'])
+@pytest.mark.parametrize('what', ['identity', 'all', 'directory'])
 def test_files_that_go_are_an_error(tmp_path, what):
     buffer = buffered(tmp_path, low=8)
     values(buffer, 3)
     wait_until(lambda: buffer.stats()['waiting'] >= 8, 'it is not filled')   # then nobody writes
-    if what == 'truncated': os.truncate(tmp_path/'buffer/slots', 100)
-    elif what == 'removed': (tmp_path/'buffer/slots').unlink()
+    if what == 'identity': (tmp_path/'buffer/identity').unlink()
+    elif what == 'all':
+        for path in (tmp_path/'buffer').iterdir(): path.unlink()
     else: shutil.rmtree(tmp_path/'buffer')
-    with pytest.raises(BatchBufferError, match='was cut short' if what == 'truncated' else 'was removed'): values(buffer, 30)
+    with pytest.raises(BatchBufferError, match='was removed'): values(buffer, 30)
     buffer.close()
-    if what != 'directory removed':
-        with pytest.raises((BatchBufferError, FileNotFoundError)): buffered(tmp_path)
 
 
-def test_no_room(tmp_path, monkeypatch):
-    "Refused before anything is written, with what would fit; a disk that fills up at this moment, too."
+def test_no_room(tmp_path):
+    "Refused before anything is written, with what would fit."
     with pytest.raises(BatchBufferError, match=r'do not fit in .* batches of 0.1 MB would'): buffered(tmp_path, batches=10**9)
-    assert not list((tmp_path/'buffer').glob('slots'))
-    def full(*args): raise OSError(28, 'No space left on device')
-    monkeypatch.setattr(os, 'posix_fallocate', full)
-    with pytest.raises(BatchBufferError, match='No space left on device'): buffered(tmp_path)
-    assert not list((tmp_path/'buffer').glob('slots'))
+    assert [path.name for path in (tmp_path/'buffer').iterdir()] == ['setup.lock']
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path):
+    "A short write: files may have 50 kB for a while, a batch has 77."
+    expected, buffer = undisturbed(30), buffered(tmp_path, low=8)
+    batches = forever(buffer)
+    seen = list(islice(batches, 5))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(BatchBufferError, match=r'\.batch cannot be written to .*: File too large'):
+            for batch in batches: seen.append(batch)
+    finally: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert 5 <= len(seen) < 20 and seen == expected[:len(seen)]
+    assert not list((tmp_path/'buffer').glob('*.new'))
+    del batches
+    buffer.close()
+    again = buffered(tmp_path)
+    assert [*seen, *values(again, 30 - len(seen))] == expected
+    again.close()
 
 
 def test_errors_of_samples_reach_the_loop(tmp_path):
-    from loader_parts import Failing
     dataset = Failing(40, at=9)
-    loader = BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
-                         EpochSampler(dataset, shuffle=False), BatchSettings(4))
+    loader = loader_of(dataset)
     for producer in ('thread', 'process'):
         buffer = BatchBuffer(loader, batches=6, producer=producer)
         buffer.set_epoch(0)
@@ -263,35 +224,16 @@ def test_errors_of_samples_reach_the_loop(tmp_path):
 
 
 def test_a_producer_that_always_dies_is_an_error():
-    from loader_parts import Deadly
     dataset = Deadly(40, at=9)
-    loader = BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
-                         EpochSampler(dataset, shuffle=False), BatchSettings(4))
+    loader = loader_of(dataset)
     buffer = BatchBuffer(loader, batches=6)
-    with pytest.raises(BatchBufferError, match='ended 6 times while it made batch 2'): list(buffer)
+    with pytest.raises(BatchBufferError, match=r'ended \d+ times while it made batch 2'): list(buffer)
     buffer.close()
-
-
-READ = """
-buffer = BatchBuffer(make_loader(), batches=8, directory=directory, reader=reader, auto_ack=False)
-count = 0
-print('ready', flush=True)
-while count < stop:
-    epoch = buffer.sampler.epoch
-    for host in buffer.host_batches():
-        print(mark(host), flush=True)
-        buffer.acknowledge(epoch, host.position)
-        count += 1
-        time.sleep(sleep)
-        if count == stop: break
-buffer.close()
-"""
 
 
 def reading(folder: Path, reader: str, stop: int, sleep: float) -> str:
     "A program that prints what it reads."
-    values = dict(directory=str(folder/'buffer'), reader=reader, stop=stop, sleep=sleep)
-    return f'import zlib\n{MAKE}\nglobals().update({values!r})\n{READ}'
+    return f'from pathlib import Path\nfrom buffer_parts import read\nread(Path({str(folder)!r}), {reader!r}, {stop}, {sleep})'
 
 
 def test_two_readers_share_one_producer_and_one_is_killed(tmp_path):
@@ -314,7 +256,7 @@ def test_two_readers_share_one_producer_and_one_is_killed(tmp_path):
     before = len(fast.read('out').split())
     time.sleep(0.3)
     assert len(fast.read('out').split()) == before and not fast.read('code')   # it waits, and status says for whom
-    drop_reader(BatchStore(directory), 'a')
+    drop_reader(directory, 'a')
     wait_until(lambda: len(fast.read('out').split()) > before + 50, 'it does not go on')
     fast.kill()
     wait_until(lambda: fast.read('code'), 'it is killed')
@@ -350,7 +292,7 @@ def test_through_create_loader(workers, tmp_path):
     next(iter(drawn))
     drawn.loader.close()
     again = create_loader(Coded(40), 8, 4, buffer=dict(batches=6, directory=tmp_path/'other'), **settings)
-    assert again.seed == drawn.seed == again.loader.seed
+    assert again.loader.seed == drawn.loader.seed == again.batch_transform.seed
     again.loader.close()
 
 
@@ -384,16 +326,48 @@ def test_echo_draws_the_device_half_anew(tmp_path):
 
 def test_early_break_and_collection_leave_nothing():
     "Like a loader without a buffer: the next pass is the next epoch; processes, threads and files go."
-    from timmdata.buffer.buffer import _base
-    before = set(_base().glob('*'))
-    buffer = BatchBuffer(make_loader(), batches=8)   # noqa: F821
+    before = set(default_directory().glob('run-*'))
+    buffer = BatchBuffer(make_loader(), batches=8)
     for _ in buffer: break
     assert values(buffer, 13) == undisturbed(26)[13:] and len(children()) == 1
-    listens_at = Path(socket_path(buffer.directory))
-    assert listens_at.exists()
+    assert buffer.store.directory.exists()
     buffer.close()
     del buffer
-    wait_until(lambda: set(_base().glob('*')) <= before and not listens_at.exists(), 'files are left')
+    wait_until(lambda: set(default_directory().glob('run-*')) <= before, 'files are left')
+
+
+@pytest.mark.parametrize('producer', ['process', 'thread'])
+def test_twenty_loaders_that_are_dropped_leave_nothing(producer):
+    "Read twice each, and never closed: no process, no thread, no memory, no open file."
+    process, before = psutil.Process(), set(default_directory().glob('run-*'))
+    def read_two():
+        loader = create_loader(Coded(64), 32, 8, is_training=True, num_workers=0, device='cpu',
+                               buffer=dict(batches=6, producer=producer))
+        for _, batch in zip(range(2), loader): del batch
+    read_two()
+    files = process.num_fds()
+    for _ in range(20): read_two()
+    wait_until(lambda: not gc.collect() and not children(), 'producers live')
+    wait_until(lambda: set(default_directory().glob('run-*')) <= before, 'memory is held')
+    # Python lets go of ended children when it lists them
+    wait_until(lambda: not multiprocessing.active_children() and process.num_fds() <= files, 'files are open')
+
+
+@pytest.mark.parametrize('end', ['sys.exit(3)', '1 / 0', 'os._exit(1)', 'os.kill(os.getpid(), signal.SIGKILL)', 'os.abort()'])
+def test_a_program_that_ends_takes_its_buffer_along(end):
+    "However it ends, though a handler for SIGTERM only sets a flag."
+    run = program(f"""import os, signal, sys
+from buffer_parts import make_loader
+signal.signal(signal.SIGTERM, lambda *_: None)
+buffer = BatchBuffer(make_loader(), batches=8)
+next(iter(buffer))
+print(buffer.store.directory, *[child.pid for child in psutil.Process().children()], flush=True)
+{end}
+""")
+    wait_until(lambda: run.read('code'), 'it does not end')
+    directory, producer = run.read('out').split()
+    wait_until(lambda: not psutil.pid_exists(int(producer)), 'its producer lives')
+    wait_until(lambda: not Path(directory).exists(), 'its memory is held')
 
 
 def said(capsys, *arguments):
@@ -434,15 +408,13 @@ def test_commands_while_programs_run(tmp_path, capsys):
     assert status == 2 and 'there is no buffer in' in errors
 
 
-@pytest.mark.parametrize('harm', ['slots', 'control', 'identity', 'readers'])
+@pytest.mark.parametrize('harm', ['identity', 'readers'])
 def test_damaged_buffers_are_told_and_removed(tmp_path, capsys, harm):
     buffer, directory = buffered(tmp_path), tmp_path/'buffer'
     values(buffer, 3)
     buffer.close()
-    if harm == 'slots': os.truncate(directory/'slots', 100)
-    elif harm == 'control': (directory/'control').unlink()
-    elif harm == 'identity': (directory/'identity.json').write_text('{"store": 3}')
-    else: buffer.store.readers['acked'][0] ^= 1 << 18
+    if harm == 'identity': (directory/'identity').write_text('{"store": 3}')
+    else: flip(directory/'main.reader', 20)
     out, errors, status = said(capsys, 'status', directory)
     assert (out, status) == ('', 2) and errors.startswith('timmdata: error: ') and errors.count('\n') == 1
     assert said(capsys, 'drop', directory)[2] == 0 and not directory.exists()
@@ -463,7 +435,7 @@ def test_a_temporary_directory_of_ones_own_changes_nothing(tmp_path, monkeypatch
 def test_a_producer_thread_leaves_global_generators_alone(tmp_path):
     class Draws:
         def __call__(self, image): return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8)
-    loader = make_loader()   # noqa: F821
+    loader = make_loader()
     loader.builder.sample_loader.transform = Draws()
     buffer = BatchBuffer(loader, directory=tmp_path/'buffer', batches=8, producer='thread')
     try:
@@ -471,23 +443,26 @@ def test_a_producer_thread_leaves_global_generators_alone(tmp_path):
     finally: buffer.close()
 
 
-def test_a_producer_that_cannot_be_reached_is_an_error(tmp_path, monkeypatch):
-    "Somebody holds its lock, and does not listen."
-    buffer = buffered(tmp_path)
-    seconds = iter(range(0, 1000, 10))
-    monkeypatch.setattr('timmdata.buffer.client.time', SimpleNamespace(monotonic=partial(next, seconds), sleep=time.sleep))
-    with open(tmp_path/'buffer'/'producer.lock', 'w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(BatchBufferError, match='cannot be reached'): values(buffer, 1)
+def test_a_producer_that_does_nothing_is_an_error_with_a_timeout(tmp_path):
+    "Somebody holds its lock, and makes nothing."
+    buffer = BatchBuffer(make_loader(timeout=0.3), batches=8, directory=tmp_path/'buffer')
+    lock = buffer.store.files.lock('producer.lock')
+    with pytest.raises(BatchBufferError, match='no batch within timeout=0.3 s: batch 0 waits for the producer'): values(buffer, 1)
+    lock.release()
+    buffer.set_epoch(0)
+    assert values(buffer, 1) == undisturbed(1)
+    buffer.close()
 
 
 def test_a_dropped_reader_is_told(tmp_path):
     buffer = buffered(tmp_path, low=8)
     batches = forever(buffer)
     next(batches)
+    with pytest.raises(BatchBufferError, match='which is alive: end it first, or close its buffer'): drop_reader(buffer.store, 'main')
+    with pytest.raises(BatchBufferError, match='or close the buffer'): remove_buffer(tmp_path/'buffer')
+    buffer.close()
     drop_reader(buffer.store, 'main')
     with pytest.raises(BatchBufferError, match="reader 'main' was dropped"): next(batches)
-    with pytest.raises(BatchBufferError, match='or close the buffer'): remove_buffer(tmp_path/'buffer')
     buffer.close()
     remove_buffer(tmp_path/'buffer')
 
@@ -497,7 +472,7 @@ def test_what_is_in_use_is_not_discarded(tmp_path):
     first = buffered(tmp_path, reader='a')
     values(first, 3)
     other = partial(buffered, tmp_path, repeats=2, reader='b', on_mismatch='discard')
-    with pytest.raises(BatchBufferError, match=r'is used by its producer \(process'): other()
+    with pytest.raises(BatchBufferError, match=r"is used by reader 'a' \(process \d+\), its producer \(process"): other()
     run = program(reading(tmp_path, 'c', 10**6, 0.01))
     run.wait_for('ready')
     first.close()
@@ -515,10 +490,11 @@ def test_a_producer_of_another_store_is_not_joined(tmp_path):
     first = buffered(tmp_path)
     assert values(first, 3) == undisturbed(3)
     (tmp_path/'buffer').rename(tmp_path/'moved')
-    loader = make_loader(batch_size=5)   # noqa: F821
-    plain = [mark(host) for host in make_loader(batch_size=5).host_batches()]   # noqa: F821
+    loader = make_loader(batch_size=5)
+    plain = [mark(host) for host in make_loader(batch_size=5).host_batches()]
     second = BatchBuffer(loader, batches=8, directory=tmp_path/'buffer', producer='thread')
     assert values(second, 10) == plain
+    assert values(first, 3) == undisturbed(16)[13:]   # it goes on, where its directory is now
     for one in (second, first): one.close()
 
 
@@ -538,7 +514,7 @@ def test_going_back_before_the_first_epoch():
     buffer.set_epoch(1)
     assert values(buffer, 15) == undisturbed(28)[13:]
     buffer.close()
-    loader = make_loader()   # noqa: F821
+    loader = make_loader()
     loader.set_epoch(1)
     loader.sampler.start = 6   # of other ranks: between two batches
     buffer = BatchBuffer(loader, batches=8, producer='thread')
@@ -557,7 +533,7 @@ def test_a_reader_that_holds_others_up_is_named(ended, tmp_path, monkeypatch):
     if ended:
         slow.kill()
         wait_until(lambda: slow.read('code'), 'it is killed')
-    loader = make_loader(timeout=0.5)   # noqa: F821
+    loader = make_loader(timeout=0.5)
     buffer = BatchBuffer(loader, batches=8, directory=tmp_path/'buffer', reader='a', producer='thread')
     state = 'its program has ended' if ended else f'process {slow.process.pid}'
     who = rf"reader \"b's\" \({state}\), which is [78] batches behind"
@@ -577,18 +553,16 @@ def test_a_reader_that_holds_others_up_is_named(ended, tmp_path, monkeypatch):
 
 def test_a_reader_that_is_ahead_need_not_wait_for_the_mark(tmp_path):
     "It asks for a batch that there is room for, while enough wait for the other one."
-    fast, slow = (buffered(tmp_path, low=1, reader=name) for name in 'ab')
-    fast.loader.workers = WorkerSettings(num_workers=0, timeout=5)
+    fast, slow = (BatchBuffer(make_loader(timeout=5), batches=8, directory=tmp_path/'buffer', producer='thread', low=1,
+                              reader=name) for name in 'ab')
     assert values(slow, 2) == undisturbed(2)   # one is used
     assert values(fast, 9) == undisturbed(9)   # the store had room for eight, and the ninth is in the place of that one
     for one in (fast, slow): one.close()
 
 
 def test_a_slow_producer_is_named():
-    from loader_parts import Slow
     dataset = Slow(40, 9, 1)
-    loader = BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
-                         EpochSampler(dataset, shuffle=False), BatchSettings(4), WorkerSettings(num_workers=0, timeout=0.2))
+    loader = loader_of(dataset, timeout=0.2)
     buffer = BatchBuffer(loader, batches=6, producer='thread')
     with pytest.raises(BatchBufferError, match=rf'batch 2 waits for the producer \(process {os.getpid()}\)'): list(buffer)
     buffer.close()
@@ -596,12 +570,8 @@ def test_a_slow_producer_is_named():
 
 def test_an_interrupted_wait_leaves_nothing_behind():
     "The answer that nobody took is not the next one's, and no slot stays held for it."
-    from loader_parts import Slow
     dataset = Slow(60, 9, 0.4)
-    def loader():
-        return BatchLoader(BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80))),   # noqa: F821
-                           EpochSampler(dataset, shuffle=False), BatchSettings(4))
-    buffer, before = BatchBuffer(loader(), batches=4, producer='thread'), signal.getsignal(signal.SIGALRM)
+    buffer, before = BatchBuffer(loader_of(dataset), batches=4, producer='thread'), signal.getsignal(signal.SIGALRM)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         batches = buffer.host_batches()
@@ -612,16 +582,16 @@ def test_an_interrupted_wait_leaves_nothing_behind():
     wait_until(lambda: 2 in buffer.store.numbers(), 'it is not made')
     with warnings.catch_warnings():
         warnings.simplefilter('error')
-        seen, plain = values(buffer, 15), [mark(host) for host in loader().host_batches()]   # noqa: F821
+        seen, plain = values(buffer, 15), [mark(host) for host in loader_of(dataset).host_batches()]
     assert len(plain) == 15 and seen == plain and buffer.stats()['rebuilt'] == 0
-    wait_until(lambda: not buffer._mine['held'].any(), 'a slot stays held')
+    assert len(buffer.store.mapped) <= 2   # the next one, and the one in the traceback
     buffer.close()
 
 
 @pytest.mark.parametrize('producer', ['process', 'thread'])
 def test_the_end_of_a_forked_child_changes_nothing(producer):
-    run = program(f"""import gc, os, zlib
-{MAKE}
+    run = program(f"""import gc, os
+from buffer_parts import make_loader, mark
 buffer = BatchBuffer(make_loader(), batches=8, producer={producer!r})
 hosts = buffer.host_batches()
 held = next(hosts)
@@ -633,7 +603,6 @@ if not child:
     if {producer == 'thread'}: raise SystemExit
     os._exit(0)   # else Python's own multiprocessing ends the parent's processes
 assert os.waitpid(child, 0)[1] == 0
-assert buffer._mine['held'].any()   # still
 for host in hosts:
     marks.append(mark(host))
     buffer.acknowledge(0, host.position)
@@ -652,7 +621,7 @@ def test_wrong_settings_are_named(tmp_path):
                   dict(directory=''), dict(directory=tmp_path/'file'/'inside')):
         (name, value), = wrong.items()
         with pytest.raises(ValueError, match=re.escape(f'{name}={str(value)!r}' if name == 'directory' else f'{name}={value!r}')):
-            BatchBuffer(make_loader(), **wrong)   # noqa: F821
+            BatchBuffer(make_loader(), **wrong)
     buffer = buffered()
     with pytest.raises(BatchBufferError, match='none was yet'): buffer.ack()
     assert repr(buffer) == f'BatchBuffer(8 batches of this program, {buffer.loader!r})'
@@ -665,7 +634,7 @@ def test_memory_and_files_stay_flat():
     files, threads, memory = counts()
     values(buffer, 600)
     after = counts()
-    assert after[:2] == (files, threads) and after[2] < memory + 20e6
+    assert abs(after[0] - files) <= 4 and after[1] == threads and after[2] < memory + 20e6   # batches in use are open
     buffer.close()
 
 

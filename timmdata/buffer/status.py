@@ -5,60 +5,62 @@
 # %% auto #0
 __all__ = ['buffer_status', 'format_status', 'fill_levels', 'plot_levels', 'remove_buffer', 'drop_reader']
 
-# %% ../../nbs/buffer/40_status.ipynb #e20a3e0a
-import contextlib
-import fcntl
+# %% ../../nbs/buffer/40_status.ipynb #8d5fc81b
 import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .producer import connect, socket_path
-from .store import BatchBufferError, BatchStore, check_unused, is_running, leave, positions
+from .files import BatchBufferError, PrivateDirectory
+from .producer import History
+from .store import BatchStore, Readers, check_unused, remove_directory
 from ..samplers.epoch import Numbering
 
-# %% ../../nbs/buffer/40_status.ipynb #778d275b
-def _rate(times: Any, count: int, now: float) -> float:
-    "Events a second, of those of the last minute."
-    recent = sorted(t for t in times[:count] if t > now - 60)
-    return float((len(recent) - 1) / (recent[-1] - recent[0])) if len(recent) > 1 and recent[-1] > recent[0] else 0.
+# %% ../../nbs/buffer/40_status.ipynb #85b62d1f
+def _rate(events: np.ndarray, column: int) -> float:
+    "Changes of a count a second, from its first change to its last."
+    changes = events[1:][np.diff(events[:, column]) > 0]
+    if len(changes) < 2: return 0.
+    seconds, counts = changes[-1, 0] - changes[0, 0], changes[-1, column] - changes[0, column]
+    return float(counts / seconds) if seconds > 0 else 0.
 
 
 def buffer_status(
     store: BatchStore | str | os.PathLike,   # or its directory
 ) -> dict[str, Any]:   # numbers and texts
-    "Where readers and producer stand; looked up in the store's files, whoever runs."
+    "Look up in the store's files how far readers and producer have come, whoever runs."
     if not isinstance(store, BatchStore): store = BatchStore(store)
-    control, numbering = store.control[0], Numbering(*store.identity['numbering'])
-    there, used, readers, now = store.numbers(), positions(store), {}, time.time()
-    for entry in store.readers[store.readers['name'] != b'']:
-        name = entry['name'].decode()
-        (epoch, _), count = numbering.standing(used[name]), used[name]
+    numbering, there, now = Numbering(*store.identity['numbering']), store.numbers(), time.time()
+    readers, records, events = {}, Readers(store.files).records(), History(store.files).events()
+    farthest = max((record.used for record in records.values()), default=0)
+    for name, record in records.items():
+        epoch, _ = numbering.standing(record.used)
         readers[name] = dict(
-            epoch=epoch, batch=count - numbering.repeats * numbering.first(epoch), used=count,
-            behind=max(used.values()) - count, process=int(entry['owner'][0]), is_alive=is_running(entry['owner']),
-            seconds_ago=round(now - float(entry['seen']), 1))
-    start = waiting = min(map(numbering.first_wanted, used.values()), default=0)
-    while waiting in there: waiting += 1
-    owner, consumed = control['owner'].tolist(), _rate(control['events'][1], control['counts'][1], now)
+            epoch=epoch, batch=record.used - numbering.repeats * numbering.first(epoch), used=record.used,
+            behind=farthest - record.used, process=record.process, is_alive=Readers(store.files).is_alive(name),
+            seconds_ago=round(now - record.seen, 1))
+    start = stop = min((numbering.first_wanted(record.used) for record in records.values()), default=0)
+    while stop in there: stop += 1
+    recent = events[events[:, 0] > now - 60]
+    used_per_s = _rate(recent, 2)
     return dict(
-        directory=str(store.directory), capacity=store.num_slots, waiting=waiting - start, readers=readers,
-        batch_bytes=store.slot_bytes + store.meta_bytes, produced=int(control['produced']),
-        rebuilt=int(control['rebuilt']), producer=owner[0],
-        producer_is_alive=is_running(owner),
-        produced_per_s=round(_rate(control['events'][0], control['counts'][0], now), 2), used_per_s=round(consumed, 2),
-        lasts_s=round((waiting - start) / consumed, 1) if consumed else None)
+        directory=str(store.directory), capacity=store.capacity, waiting=stop - start, readers=readers,
+        batch_bytes=store.batch_bytes, produced=int(events[-1:, 1].sum()),
+        rebuilt=sum(record.damaged for record in records.values()),
+        producer=(store.files.load('producer') or {}).get('process', 0),
+        producer_is_alive=store.files.is_locked('producer.lock'),
+        produced_per_s=round(_rate(recent, 1), 2), used_per_s=round(used_per_s, 2),
+        lasts_s=round((stop - start) / used_per_s, 1) if used_per_s else None)
 
-# %% ../../nbs/buffer/40_status.ipynb #dc2d2577
+
 def format_status(
     status: Mapping[str, Any],   # from `buffer_status`
 ) -> str:
-    "The status as a few lines of text."
-    filled = round(40 * status['waiting'] / status['capacity'])
-    alive = {True: '', False: ' (no producer runs)'}[status['producer_is_alive']]
+    "Write the status as a few lines of text."
+    filled = min(40, round(40 * status['waiting'] / status['capacity']))
+    alive = '' if status['producer_is_alive'] else ' (no producer runs)'
     lines = [f'{"█" * filled}{"░" * (40 - filled)} {status["waiting"]:,} of {status["capacity"]:,} batches wait',
              f'made {status["produced_per_s"]}/s{alive}, used {status["used_per_s"]}/s']
     if status['lasts_s'] is not None: lines[-1] += f'; what waits lasts {status["lasts_s"]} s'
@@ -69,15 +71,13 @@ def format_status(
         if not reader['is_alive']: lines[-1] += f'; not running, last seen {reader["seconds_ago"]:,.0f} s ago'
     return '\n'.join(lines)
 
-# %% ../../nbs/buffer/40_status.ipynb #913234d6
+# %% ../../nbs/buffer/40_status.ipynb #2becd76f
 def fill_levels(
     store: BatchStore | str | os.PathLike,   # or its directory
 ) -> tuple[np.ndarray, np.ndarray]:   # seconds since 1970, and batches that waited for the slowest reader
-    "How full a buffer was after each of the last 512 events: a batch made, or one used."
-    if not isinstance(store, BatchStore): store = BatchStore(store)
-    count, levels = int(store.control['level_count'][0]), store.control['levels'][0]
-    found = levels[np.arange(max(0, count - len(levels)), count) % len(levels)]
-    return found[:, 0], found[:, 1].astype(int)
+    "Look up how full a buffer was after each of the last 512 changes: a batch made, or some used."
+    events = History((store if isinstance(store, BatchStore) else BatchStore(store)).files).events()
+    return events[:, 0], events[:, 3].astype(int)
 
 
 def plot_levels(
@@ -89,38 +89,29 @@ def plot_levels(
     if not isinstance(store, BatchStore): store = BatchStore(store)
     times, levels = fill_levels(store)
     axis.step(times - times[:1], levels, where='post')
-    axis.axhline(store.num_slots, color='grey', linewidth=0.8, label='capacity')
+    axis.axhline(store.capacity, color='grey', linewidth=0.8, label='capacity')
     if low is not None: axis.axhline(low, color='grey', linewidth=0.8, linestyle='--', label='low')
-    axis.set(xlabel='seconds', ylabel='batches that wait', ylim=(0, store.num_slots * 1.05))
+    axis.set(xlabel='seconds', ylabel='batches that wait', ylim=(0, store.capacity * 1.05))
     axis.legend(loc='center left', bbox_to_anchor=(1, 0.5), frameon=False)
     axis.spines[['top', 'right']].set_visible(False)
 
-# %% ../../nbs/buffer/40_status.ipynb #54678ecb
+# %% ../../nbs/buffer/40_status.ipynb #bef92ad3
 def remove_buffer(
     directory: str | os.PathLike,   # of a buffer
 ):
     "Remove a buffer that nobody uses: its files, and the directory if nothing else is in it."
-    directory = Path(directory)
-    if not (directory/'identity.json').is_file(): raise BatchBufferError(f'there is no buffer in {directory}')
-    with open(directory/'setup.lock', 'w') as lock:   # nobody opens it meanwhile
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try: store = BatchStore(directory)
-        except (BatchBufferError, OSError): store = None   # damaged: no use to anybody
-        if store is not None: check_unused(store)
-        Path(socket_path(directory)).unlink(missing_ok=True)
-        for name in ('identity.json', 'slots', 'control', 'producer.lock', 'setup.lock'):   # in this order
-            (directory/name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError): directory.rmdir()
+    if not os.path.isfile(os.path.join(directory, 'identity')):
+        raise BatchBufferError(f'there is no buffer in {directory}')
+    files = PrivateDirectory(directory)
+    lock = files.lock('setup.lock', patience=None)   # nobody opens it meanwhile
+    check_unused(files)
+    remove_directory(files)
+    lock.release()
 
 
 def drop_reader(
-    store: BatchStore,   # that it reads
+    store: BatchStore | str | os.PathLike,   # or its directory
     reader: str,   # name
 ):
-    "Give up the place of a reader whose program has ended, and let the producer see what that makes free."
-    for entry in store.readers[store.readers['name'] == reader.encode()]:
-        if entry['owner'][0] != os.getpid() and is_running(entry['owner']): raise BatchBufferError(
-            f'reader {reader!r} is process {entry["owner"][0]}, which is alive: end it first')
-    leave(store, reader)
-    with contextlib.suppress(EOFError, OSError):
-        if (found := connect(store)) is not None: found.close()
+    "Keep nothing any more for a reader whose program has ended."
+    Readers((store if isinstance(store, BatchStore) else BatchStore(store)).files).drop(reader)

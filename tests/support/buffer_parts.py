@@ -1,0 +1,101 @@
+"A loader whose batches are buffered, and the programs that train with it; importable, so that programs find them."
+import time
+import zlib
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import torch
+from loader_parts import Coded
+
+from timmdata import BatchBuffer
+from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
+from timmdata.pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
+from timmdata.samplers.epoch import EpochSampler
+from timmdata.workers.base import WorkerSettings
+
+FOREVER = 10**9   # batches
+
+
+class Pixels:
+    "Noise that follows from the sample; no global generator, which a producer thread would share."
+    def __call__(self, image):
+        generator = torch.Generator().manual_seed(zlib.crc32(image.tobytes()))
+        return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8, generator=generator)
+
+
+def loader_of(dataset, seed: int = 0, shuffle: bool = False, batch_size: int = 4, timeout: float = 0.) -> BatchLoader:
+    builder = BatchBuilder(SampleLoader(dataset, transform=Pixels(), seed=seed, size=(80, 80)))
+    workers = WorkerSettings(num_workers=0, timeout=timeout)
+    return BatchLoader(builder, EpochSampler(dataset, shuffle, seed), BatchSettings(batch_size), workers)
+
+
+def make_loader(batch_size: int = 4, timeout: float = 0.) -> BatchLoader: return loader_of(Coded(50), 7, True, batch_size, timeout)
+
+
+def mark(host: HostBatch) -> str:
+    "A batch in a few characters, without a space."
+    images, targets = host.batch
+    return f'{zlib.crc32(images.numpy().tobytes())} {targets.tolist()}'.replace(' ', '')
+
+
+def undisturbed(num: int) -> list[str]:
+    "What the loader gives without a buffer."
+    loader, seen = make_loader(), []
+    while len(seen) < num: seen += [mark(host) for host in loader.host_batches()]
+    return seen[:num]
+
+
+def forever(buffer: BatchBuffer) -> Iterator[str]:
+    "Batches of all epochs; one is acknowledged when the next is asked for."
+    while True:
+        epoch = buffer.sampler.epoch
+        for host in buffer.host_batches():
+            found, position = mark(host), host.position
+            del host
+            yield found
+            buffer.acknowledge(epoch, position)
+
+
+def values(buffer: BatchBuffer, num: int = 26) -> list[str]: return list(islice(forever(buffer), num))
+
+
+def buffered(tmp_path: Path | None = None, **kwargs) -> BatchBuffer:
+    "A buffer of this program, with a producer thread, in a directory of the test's."
+    return BatchBuffer(make_loader(), directory=tmp_path and tmp_path/'buffer', **dict(batches=8, producer='thread') | kwargs)
+
+
+def train(folder: Path, producer: str, stop: int):
+    "A program that logs each batch, then acknowledges it."
+    buffer = BatchBuffer(
+        make_loader(), batches=12, low=8, directory=folder/'buffer', producer=producer, auto_ack=False)
+    count = buffer.stats()['readers']['main']['used']
+    print('ready', flush=True)
+    with open(folder/'log', 'a') as log:
+        while count < stop:
+            epoch = buffer.sampler.epoch
+            for host in buffer.host_batches():
+                log.write(f'{count} {mark(host)}\n')
+                log.flush()
+                buffer.acknowledge(epoch, host.position)
+                count += 1
+                time.sleep(0.002)
+                if count == stop: break
+    buffer.close()
+    print('end', flush=True)
+
+
+def read(folder: Path, reader: str, stop: int, sleep: float):
+    "A program that prints what it reads."
+    buffer = BatchBuffer(make_loader(), batches=8, directory=folder/'buffer', reader=reader, auto_ack=False)
+    count = 0
+    print('ready', flush=True)
+    while count < stop:
+        epoch = buffer.sampler.epoch
+        for host in buffer.host_batches():
+            print(mark(host), flush=True)
+            buffer.acknowledge(epoch, host.position)
+            count += 1
+            time.sleep(sleep)
+            if count == stop: break
+    buffer.close()
