@@ -88,9 +88,10 @@ def test_files_and_shared_memory_are_stable_over_many_loaders(settings):
 
 @BOTH
 def test_a_forked_copy_of_the_program_does_not_end_the_loader(settings):
-    "(Python's multiprocessing ends all daemons as the copy ends; they are replaced.)"
+    "Python's multiprocessing ends all of its daemons as the copy ends; these are not the copy's."
     code, out, errors = program(f"""
-import os, sys
+import os, sys, warnings
+warnings.simplefilter('error')
 loader = create_loader(Coded(64), 8, 4, device='cpu', **{settings})
 batches = iter(loader)
 next(batches)
@@ -99,7 +100,7 @@ if pid == 0: sys.exit()   # an ordinary end, with everything that Python does th
 assert os.waitpid(pid, 0)[1] == 0
 print(sum(len(targets) for _, targets in batches))
 """).end(50)
-    assert code == 0 and out.strip() == '60', errors
+    assert code == 0 and out.strip() == '60' and errors == '', errors
 
 
 def test_interpreter_exit_without_closing():

@@ -31,7 +31,7 @@ from .base import InlinePool, Lifetime, Task, WorkerSettings
 from .shared_memory import SharedMemory, SlotPool, pack, portable_error, raise_portable, unpack
 from .threads import ThreadPool
 
-# %% ../../nbs/workers/30_processes.ipynb #6ff1b468
+# %% ../../nbs/workers/30_processes.ipynb #27e36e29
 @dataclass
 class WorkerSpec:
     "What all worker processes of a pool are given."
@@ -85,7 +85,7 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
 
 
 def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
-    "A function with which each thread writes down what it loads, in an element of its own."
+    "Make a function with which each thread writes down what it loads, in an element of its own."
     elements, numbers = {}, itertools.count()   # thread → its element
 
     def report(index: int):
@@ -107,7 +107,7 @@ def _make(order: _Order, spec: WorkerSpec, pool: InlinePool | ThreadPool, report
 
 
 def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
-    "A worker process: answers each order, in their order, until a None comes."
+    "Answer the orders one after the other, in a worker process, until a None comes."
     _set_up(spec, number)
     inline = InlinePool(spec.builder)
     threads = ThreadPool(spec.builder, spec.num_threads) if spec.num_threads > 1 else inline
