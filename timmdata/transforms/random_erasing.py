@@ -32,7 +32,7 @@ def _zero_masked(images: torch.Tensor, boxes: torch.Tensor):
         mask = rows[:, None, :, None] & columns[:, None, None, :]
         images.masked_fill_(mask, 0.)
 
-# %% ../../nbs/transforms/50_random_erasing.ipynb #a8ec9dbf
+# %% ../../nbs/transforms/50_random_erasing.ipynb #25127d80
 def _check_erasing(
     probability: float, min_area: float, max_area: float, mode: str, min_count: int, max_count: int,
 ):
@@ -55,7 +55,7 @@ def _draw_box(
         if 0 < h < img_h and 0 < w < img_w: return rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w
     return None
 
-# %% ../../nbs/transforms/50_random_erasing.ipynb #58b9e8cb
+
 def _fill_values(mode: str, rngs: Sequence[random.Random], boxes: torch.Tensor, like: torch.Tensor) -> Any:
     "Draw what rectangles are filled with: nested lists [n][k]; noise is drawn on the batch's device."
     if mode == 'const': return [[0.] * boxes.shape[1]] * len(rngs)
