@@ -11,6 +11,7 @@ from timmdata.loader import create_loader
 from timmdata.loaders import prefetch
 from timmdata.loaders.prefetch import PrefetchLoader, resolve_device
 from timmdata.loaders.side_stream import move_to_device
+from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings
 
 pytestmark = pytest.mark.timeout(60)
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
@@ -33,6 +34,23 @@ def test_loader_gives_the_same_batches_through_a_stream(samples, num_workers, mo
         for (a, s), (b, t) in zip(epoch, loaders[1], strict=True): assert torch.equal(a, b) and torch.equal(s, t)
     assert sum(entry[0] == 'hand over' for entry in stream.log) == 2 * len(loaders[0]) and not threads()
     assert loaders[0].state_dict() == loaders[1].state_dict()
+
+
+def test_with_block_ends_the_workers(samples):
+    settings = dict(num_workers=2, workers='threads', device='cpu')
+    with create_loader(ImageDataset(samples, split='val'), 16, 8, **settings) as loader:
+        iterator = iter(loader)
+        next(iterator)
+    with pytest.raises(RuntimeError, match='the workers are closed'): list(iterator)
+    assert len(list(loader)) == len(loader)   # a later loop starts others
+    loader.close()
+    loader.close()
+
+
+def test_ready_batch_transform_takes_the_place_of_the_settings():
+    transform = BatchTransform(BatchTransformSettings((0.5,) * 3, (0.25,) * 3, torch.float16))
+    loader = PrefetchLoader([(images(value=255), torch.arange(2))], device='cpu', batch_transform=transform)
+    assert next(iter(loader))[0].unique().tolist() == [2.] and loader.img_dtype == torch.float16 and loader.mean == (0.5,) * 3
 
 
 # ---- what passes through

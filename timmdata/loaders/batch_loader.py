@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BatchSettings', 'BatchLoader']
 
-# %% ../../nbs/loaders/10_batch_loader.ipynb #9cde1e01
+# %% ../../nbs/loaders/10_batch_loader.ipynb #38443425
 import copy
 import math
 from collections import deque
@@ -24,13 +24,13 @@ from .checkpoint import check_state, describe_settings, make_state
 from .device_cache import CachedPool, DeviceCache
 from .side_stream import map_tensors
 from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
-from ..samplers.batch_schedule import ScheduledBatchSampler
+from ..samplers.batch_schedule import PlannedBatch, ScheduledBatchSampler
 from ..samplers.epoch import EpochSampler, SampleKey
 from ..workers.autotune import resolve_workers
 from ..workers.base import InlinePool, WorkerPool, WorkerSettings
 from ..workers.factory import create_pool
 
-# %% ../../nbs/loaders/10_batch_loader.ipynb #218320fa
+# %% ../../nbs/loaders/10_batch_loader.ipynb #47f894bd
 @dataclass(frozen=True)
 class BatchSettings:
     "Say how an order of samples is cut into batches."
@@ -63,16 +63,18 @@ class BatchSettings:
     ) -> Iterator[list[SampleKey]]:
         "Give the keys of each batch of this rank."
         if self.schedule is not None:
-            yield from self._cut_as_planned(sampler, epoch, start)
+            yield from self._cut_as_planned(self.schedule.plan(epoch), sampler, epoch, start)
             return
         keys = sampler.keys(epoch, start)
         while batch := list(islice(keys, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last: yield batch
 
-    def _cut_as_planned(self, sampler: EpochSampler, epoch: int, start: int) -> Iterator[list[SampleKey]]:
+    def _cut_as_planned(
+        self, plan: Sequence[PlannedBatch], sampler: EpochSampler, epoch: int, start: int,
+    ) -> Iterator[list[SampleKey]]:
         "The batches that are left of a plan; the first one is a part of a batch if other ranks stopped in its middle."
         used, end, left = math.ceil(start / sampler.num_replicas), 0, []
-        for planned in self.schedule.plan(epoch):
+        for planned in plan:
             end += planned.batch_size
             size = min(planned.batch_size, end - used)
             if size == planned.batch_size or size > 0 and not self.drop_last: left.append((planned.bucket, size))

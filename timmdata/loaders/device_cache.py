@@ -224,10 +224,10 @@ class CachedPool:
         timeout: float = 0.,   # not used: nothing is waited for
     ) -> HostBatch | None:   # None: every sample was skipped
         "Make the batch."
-        builder, cache, sampler = self.builder, self.cache, self.builder.sample_loader.params
+        builder, cache, sampler = self.builder, self.cache, self.builder.sample_loader.sample_transforms[0].params
         cache.load()
         keys = [key for key in task.keys if key.index in cache.rows]
-        if not keys: return None
+        if cache.images is None or not keys: return None
         height, width = cache.images.shape[2:]
         params = [sampler.sample_params(height, width, key, builder.seed) for key in keys]
         at = [cache.rows[key.index] for key in keys]

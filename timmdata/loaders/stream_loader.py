@@ -24,7 +24,7 @@ from ..samplers.epoch import EpochAware
 from ..workers.autotune import available_cores
 from ..workers.base import WorkerSettings
 
-# %% ../../nbs/loaders/20_stream_loader.ipynb #b456d763
+# %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68
 class _CollatePresent:
     "Leave out the samples that were skipped; None if none is left."
 
@@ -44,6 +44,9 @@ def _rank_seed(dataset: IterableDataset, seed: int) -> int:
 
 class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
     "Make batches of a stream: a torch `DataLoader` that knows epochs, and leaves out batches without samples."
+    dataset: TransformedIterableDataset
+    collate_fn: _CollatePresent
+    _iterator: Any   # torch's, of persistent workers
 
     def __init__(self,
         dataset: IterableDataset,   # yields (image, target, …) or dicts with 'image'
@@ -63,7 +66,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
             multiprocessing_context=workers.multiprocessing_context, worker_init_fn=workers.worker_init_fn,
             pin_memory=workers.pin_memory, generator=torch.Generator().manual_seed(seed))
         if hasattr(dataset, 'set_loader_cfg'): dataset.set_loader_cfg(num_workers=num_workers)
-        self._last: weakref.ref | None = None   # to the last loop
+        self._last: Callable[[], Any] = lambda: None   # a weak reference to the last loop
 
     @property
     def mixing(self) -> Any:
@@ -76,7 +79,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         return self.dataset.seed
 
     def __iter__(self) -> Iterator:
-        loop = self._last and self._last()
+        loop = self._last()
         is_inside_a_loop = loop is not None and loop.gi_frame is not None
         batches = self._get_iterator() if is_inside_a_loop else super().__iter__()
         if self.num_workers: self.dataset.epoch += 1   # for workers that start with the next pass
@@ -84,7 +87,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         self._last = weakref.ref(present)
         return present
 
-    def _present(self, batches: Iterator) -> Iterator:
+    def _present(self, batches: Any) -> Iterator:
         "The batches that hold samples. An error ends the workers at once, not when the garbage collector runs."
         try:
             for batch in batches:

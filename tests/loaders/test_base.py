@@ -1,0 +1,67 @@
+"What every host loader can do, and the adapter for those that are none."
+import pytest
+import torch
+from loader_parts import Coded, Stream
+from torch.utils.data import DataLoader
+
+from timmdata import BatchBuffer, PrefetchLoader, create_loader
+from timmdata.datasets.image_dataset import IterableImageDataset
+from timmdata.loaders.base import BufferedLoader, ForeignLoader, HostLoader, as_host_loader, number_batches
+from timmdata.samplers.epoch import EpochSampler, SampleKey
+
+pytestmark = pytest.mark.timeout(60)
+HOST = dict(use_prefetcher=False, num_workers=0)
+
+
+def test_loaders_of_this_library_are_host_loaders():
+    loaders = [create_loader(Coded(8), 8, 4, **HOST), create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, **HOST)]
+    buffer = BatchBuffer(loaders[0], batches=4, producer='thread')
+    for loader in (*loaders, buffer): assert isinstance(loader, HostLoader) and as_host_loader(loader) is loader
+    assert isinstance(buffer, BufferedLoader) and not isinstance(loaders[0], BufferedLoader)
+    assert not isinstance(DataLoader([1]), HostLoader) and not isinstance([], HostLoader)
+
+
+def test_keys_count_through_an_epoch_and_skipped_batches_are_left_out():
+    batches = [(torch.zeros(2, 3, 4, 4), 0), None, {'image': torch.zeros(3, 3, 4, 4)}]
+    hosts = list(number_batches(batches, 6))
+    assert [host.keys for host in hosts] == [[SampleKey(0, 6), SampleKey(1, 6)], [SampleKey(k, 6) for k in (2, 3, 4)]]
+
+
+def test_adapter_counts_epochs():
+    loader = ForeignLoader([(torch.zeros(2, 3, 4, 4), 0)])
+    assert [next(loader.host_batches()).keys[0].epoch for _ in range(2)] == [0, 1]
+    loader.set_epoch(9)
+    assert next(loader.host_batches()).keys[0].epoch == 9
+
+
+def test_a_sampler_that_counts_epochs_is_believed():
+    class Loader(list): sampler = EpochSampler(range(2))
+    loader = ForeignLoader(Loader([(torch.zeros(2, 3, 4, 4), 0)]))
+    loader.sampler.set_epoch(3)
+    assert next(loader.host_batches()).keys[0].epoch == 3
+
+
+def test_epoch_is_told_to_the_sampler_and_the_dataset():
+    class Noting:
+        def set_epoch(self, epoch): self.epoch = epoch
+    class Loader(list): dataset, sampler = Noting(), Noting()
+    loader = PrefetchLoader(Loader(), device='cpu')
+    loader.set_epoch(4)
+    assert loader.dataset.epoch == loader.sampler.epoch == 4
+
+
+@pytest.mark.parametrize('call', [
+    lambda loader: loader.state_dict(), lambda loader: loader.load_state_dict({}), lambda loader: loader.replay(0, 0)])
+def test_what_needs_an_index_is_refused_by_name(call):
+    stream = create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, num_workers=0, device='cpu')
+    for loader, name in ((PrefetchLoader([], device='cpu'), 'list'), (stream, 'StreamLoader')):
+        with pytest.raises(TypeError, match=f'a {name} cannot .*: use create_loader with a dataset whose samples have an index'):
+            call(loader)
+
+
+def test_switch_of_a_collate_function_of_timm():
+    timms = pytest.importorskip('timm.data').FastCollateMixup(num_classes=3)
+    loader = PrefetchLoader(DataLoader([0], collate_fn=timms), device='cpu')
+    assert loader.mixup_enabled
+    loader.mixup_enabled = False
+    assert not timms.mixup_enabled

@@ -1,0 +1,54 @@
+"What a state is, and what it must agree with."
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from timmdata.loaders.checkpoint import check_state, describe_settings, differences, make_state
+
+
+@dataclass(frozen=True)
+class Settings:
+    size: tuple = (8, 8)
+    name: str = 'rand'
+    function: object = None
+
+
+def f(x): return x + 1
+
+
+def g(x): return x + 2
+
+
+def test_fields_and_items_become_texts():
+    described = describe_settings(Settings(), {'size': 4, 'on': True})
+    assert described == {'size': '4', 'name': 'rand', 'function': 'None', 'on': 'True'}   # the later one counts
+    assert describe_settings(Settings(function=f)) == describe_settings(Settings(function=f))
+    assert differences(describe_settings(Settings(function=f)), describe_settings(Settings(function=g)))
+
+
+def test_differences_are_told_by_name():
+    assert differences({'a': '1', 'b': '2'}, {'a': '1', 'c': '3'}) == ['b was 2, is None', 'c was None, is 3']
+    assert not differences({'a': '1'}, {'a': '1'})
+
+
+def test_state_is_plain_and_agrees_with_itself():
+    settings = describe_settings(Settings(function=f))
+    state = json.loads(json.dumps(make_state(3, 40, 7, settings)))
+    check_state(state, settings, 7)
+    check_state({**state, 'more': 1}, settings, None)   # what a framework adds does not matter
+
+
+@pytest.mark.parametrize('change, message', [
+    (dict(seed=8), 'seed was 8, is 7'), (dict(settings={}), 'name was None, is rand'),
+    (dict(settings={**describe_settings(Settings()), 'old': '1'}), 'old was 1, is None')])
+def test_state_of_another_run_is_refused_by_name(change, message):
+    state = {**make_state(3, 40, 7, describe_settings(Settings())), **change}
+    with pytest.raises(ValueError, match=message): check_state(state, describe_settings(Settings()), 7)
+
+
+@pytest.mark.parametrize('name', ['epoch', 'position', 'seed', 'settings'])
+def test_incomplete_states_are_refused(name):
+    state = make_state(3, 40, 7, {})
+    del state[name]
+    with pytest.raises(ValueError, match=f'this is no state of a loader: {name} is missing'): check_state(state, {}, 7)
