@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.utils.data import RandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from timmdata.samplers.epoch import EpochSampler, Numbering, SampleKey, keys_of_images, view_keys
+from timmdata.samplers.epoch import EpochSampler, SampleKey, keys_of_images, view_keys
 
 pytestmark = pytest.mark.timeout(120)
 QUICK = settings(max_examples=80, deadline=None)
@@ -62,15 +62,3 @@ def test_views_of_images():
     keys = [SampleKey(4, 1, 1), SampleKey(2, 1)]
     assert [key.view for key in view_keys(keys, 3)] == [3, 0, 4, 1, 5, 2] and view_keys(keys, 1) == keys
     assert keys_of_images(keys, 6) == view_keys(keys, 3) and len(set(keys_of_images(keys, 5))) == 5
-
-
-@QUICK
-@given(epoch=st.integers(0, 3), start=st.integers(0, 30), length=st.integers(31, 90), batch_size=st.integers(1, 9),
-       num_replicas=st.integers(1, 3), drop_last=st.booleans(), repeats=st.integers(1, 3), window=st.integers(1, 4))
-def test_no_batch_is_given_up_before_its_last_delivery(epoch, start, length, batch_size, num_replicas, drop_last, repeats, window):
-    numbering = Numbering(epoch, start, length, batch_size, num_replicas, drop_last, repeats, window)
-    if not (numbering.batches(epoch) and numbering.batches(epoch + 1)): return
-    deliveries = [numbering.delivery(count) for count in range(120)]
-    for count in range(60): assert min(number for number, _ in deliveries[count:]) == numbering.first_wanted(count)
-    assert len(set(deliveries)) == len(deliveries)
-    for count in range(60): assert numbering.count(*numbering.standing(count)) == count

@@ -29,7 +29,8 @@ from .store import BatchStore, Readers, check_unused, encode_batch, remove_direc
 from ..core.memory_pool import end_with
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch, Replay
-from ..samplers.epoch import EpochSampler, Numbering
+from ..samplers.epoch import EpochSampler
+from ..samplers.numbering import Numbering
 from ..workers.base import WorkerSettings
 
 # %% ../../nbs/buffer/50_buffer.ipynb #70516d70
@@ -207,11 +208,11 @@ class BatchBuffer:
         start, seed = self.numbering.count(*position), int(identity['settings']['seed'])
         if seed != self.seed: self.loader.set_seed(seed)
         if known is not None and position in ([0, 0], identity['began']):   # nobody has sent it elsewhere
-            self.loader.set_position(*self.numbering.standing(known.used))
+            self.loader.set_position(*self.numbering.position(known.used))
         low = self.settings.low or max(1, self.store.capacity * 2 // 3)
         start_own = partial(start_producer, self.settings.producer, self.store, self.loader, self.numbering, low,
                             self.settings.num_epochs)
-        self._reader = BatchReader(self.store, self.settings.reader, start_own, self.numbering.first_wanted, start,
+        self._reader = BatchReader(self.store, self.settings.reader, start_own, self.numbering.low_watermark, start,
                                    self.loader.workers.timeout, self.settings.max_held, self.loader.workers.pin_memory)
         lock.release()
         return self._reader
@@ -285,7 +286,7 @@ class BatchBuffer:
         if reader.record().used != first: reader.use(first)   # it was sent elsewhere
         for count in range(first, stop):
             number, repeat = numbering.delivery(count)
-            if number - numbering.first_wanted(reader.record().used) >= self.store.capacity: raise BatchBufferError(
+            if number - numbering.low_watermark(reader.record().used) >= self.store.capacity: raise BatchBufferError(
                 f'{self.store.capacity} batches were delivered and none of them acknowledged: call ack() after each')
             host = [reader.get(number, following=numbering.delivery(count + 1)[0])]
             if not host[0].keys: continue   # every sample was skipped
@@ -294,7 +295,7 @@ class BatchBuffer:
 
     def _check_start(self, epoch: int, start: int, is_within: bool):
         is_there = (epoch, start) >= (self.numbering.epoch, self.numbering.start)
-        is_between = is_within and self.numbering.standing(self.numbering.count(epoch, start)) != (epoch, start)
+        is_between = is_within and self.numbering.position(self.numbering.count(epoch, start)) != (epoch, start)
         if not is_there or is_between: raise BatchBufferError(
             f'position {start} of epoch {epoch} is {"between two" if is_there else "before the first"} of the batches '
             f'of the buffer in {self.store.directory}, which was made by other ranks: give another directory')
@@ -302,7 +303,7 @@ class BatchBuffer:
     def _echoed(self, host: HostBatch, count: int, repeat: int) -> HostBatch:
         "A batch as the delivery that it is: other views, and a position that counts deliveries as samples."
         views = repeat * (self.loader.builder.num_splits << 32)   # beyond the views of samplers
-        position = self.numbering.standing(count)[1] + self.loader.batch_size * self.numbering.num_replicas
+        position = self.numbering.position(count)[1] + self.loader.batch_size * self.numbering.num_replicas
         return host._replace(keys=[key._replace(view=key.view + views) for key in host.keys], position=position)
 
     def __iter__(self) -> Iterator:

@@ -26,7 +26,8 @@ from .files import BatchBufferError, PrivateDirectory
 from .store import BatchStore, Readers, remove_directory
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
-from ..samplers.epoch import Numbering, SampleKey
+from ..samplers.epoch import SampleKey
+from ..samplers.numbering import Numbering
 from ..workers.threads import check_threads
 
 # %% ../../nbs/buffer/20_producer.ipynb #4aa7c9d1
@@ -151,7 +152,7 @@ def numbering_of(
     order = loader.sampler
     numbering = Numbering(0, 0, order.length, loader.batch_size, order.num_replicas, loader.drop_last, repeats, window)
     epoch, start = order.epoch, order.start
-    is_between = repeats == 1 and numbering.standing(numbering.count(epoch, start)) != (epoch, start)
+    is_between = repeats == 1 and numbering.position(numbering.count(epoch, start)) != (epoch, start)
     return numbering._replace(epoch=epoch, start=start) if is_between else numbering
 
 
@@ -164,10 +165,10 @@ def batches_from(
     "Make batches with their numbers, over all epochs; skipped ones are left out."
     plain = numbering._replace(repeats=1)
     while True:
-        epoch, _ = plain.place(number)
+        epoch = plain.epoch_of(number)
         if num_epochs is not None and epoch >= num_epochs: raise BatchBufferError(
             f'epoch {epoch} is wanted, but the producer of the buffer was asked for num_epochs={num_epochs}')
-        loader.sampler.epoch, loader.sampler.start = plain.standing(number)
+        loader.sampler.epoch, loader.sampler.start = plain.position(number)
         for host in loader.host_batches(): yield plain.count(epoch, host.position) - 1, host
         number = plain.first(epoch + 1)
 
@@ -252,7 +253,7 @@ def _run_process(directory: str | os.PathLike, identity: dict, loader: BatchLoad
 def _producer_of(store: BatchStore, loader: BatchLoader, numbering: Numbering, low: int, num_epochs: int | None) -> Producer:
     source = partial(batches_from, loader, numbering, num_epochs=num_epochs)
     end = None if num_epochs is None else numbering._replace(repeats=1).first(num_epochs)
-    return Producer(store, source, low, end, numbering.first_wanted)
+    return Producer(store, source, low, end, numbering.low_watermark)
 
 
 class ProducerProcess:

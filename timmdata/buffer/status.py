@@ -16,7 +16,7 @@ import numpy as np
 from .files import BatchBufferError, PrivateDirectory
 from .producer import History
 from .store import BatchStore, Readers, check_unused, remove_directory
-from ..samplers.epoch import Numbering
+from ..samplers.numbering import Numbering
 
 # %% ../../nbs/buffer/40_status.ipynb #85b62d1f
 def _rate(events: np.ndarray, column: int) -> float:
@@ -36,12 +36,12 @@ def buffer_status(
     readers, records, events = {}, Readers(store.files).records(), History(store.files).events()
     farthest = max((record.used for record in records.values()), default=0)
     for name, record in records.items():
-        epoch, _ = numbering.standing(record.used)
+        epoch, _ = numbering.position(record.used)
         readers[name] = dict(
             epoch=epoch, batch=record.used - numbering.repeats * numbering.first(epoch), used=record.used,
             behind=farthest - record.used, process=record.process, is_alive=Readers(store.files).is_alive(name),
             seconds_ago=round(now - record.seen, 1))
-    start = stop = min((numbering.first_wanted(record.used) for record in records.values()), default=0)
+    start = stop = min((numbering.low_watermark(record.used) for record in records.values()), default=0)
     while stop in there: stop += 1
     recent = events[events[:, 0] > now - 60]
     used_per_s = _rate(recent, 2)
