@@ -6,7 +6,7 @@
 __all__ = ['denormalize', 'to_uint8_array', 'notebook_figure', 'show_images', 'show_image', 'show_batch', 'show_transform',
            'source_box', 'describe_params', 'show_replay']
 
-# %% ../nbs/40_visualize.ipynb #0d591217
+# %% ../nbs/40_visualize.ipynb #80473ecb
 import io
 import math
 import textwrap
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from .buffer.buffer import BatchBuffer
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .core.rng import sample_seed, seeded
 from .core.sample import sample_image
@@ -283,7 +284,7 @@ def _describe_mixing(replay: Replay, k: int) -> str:
     kind, lam, _, partner = (field[k] for field in replay.mix_params)
     return f'\n{kind}, {1 - lam:.2f} of sample {replay.keys[partner].index}'
 
-# %% ../nbs/40_visualize.ipynb #0304b4c0
+# %% ../nbs/40_visualize.ipynb #9afd1f0f
 def show_replay(
     loader: Any,   # from `create_loader`, with the settings of the run
     epoch: int,   # which pass over the data, from 0
@@ -294,6 +295,7 @@ def show_replay(
 ):
     "Draw photographs with their crop beside what training saw. Returns a matplotlib `Figure`."
     inner = loader.loader if isinstance(loader, PrefetchLoader) else loader
+    if isinstance(inner, BatchBuffer): inner = inner.loader
     if not isinstance(inner, BatchLoader):
         raise TypeError(f'a {type(inner).__name__} cannot be replayed: its samples have no numbers. '
                         'Give a loader that create_loader makes of a dataset with an index')

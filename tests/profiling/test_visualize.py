@@ -1,0 +1,30 @@
+"Pictures of loaders of every kind."
+import pytest
+import torch
+
+from timmdata import ImageDataset, create_loader, show_batch, show_replay
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def pixels(sheet, k): return torch.as_tensor(sheet.axes[k].images[0].get_array())
+
+
+def test_a_buffered_batch_is_drawn_as_without_the_buffer(samples, tmp_path):
+    settings = dict(is_training=True, seed=1, num_workers=0, device='cpu')
+    plain = create_loader(ImageDataset(samples), 64, 16, **settings)
+    buffered = create_loader(ImageDataset(samples), 64, 16, buffer=dict(batches=4, directory=tmp_path/'buffer'), **settings)
+    sheets = [show_replay(loader, epoch=0, batch=3, num_images=2) for loader in (plain, buffered)]
+    for k in range(4): assert torch.equal(pixels(sheets[0], k), pixels(sheets[1], k))
+    assert [axes.get_title() for axes in sheets[0].axes] == [axes.get_title() for axes in sheets[1].axes]
+    buffered.loader.close()
+
+
+@pytest.mark.parametrize('settings', [dict(mean=0.5, std=0.25), dict(use_prefetcher=False)], ids=['mean', 'no prefetcher'])
+def test_the_normalization_of_the_loader_is_undone(samples, settings):
+    common = dict(num_workers=0, backend='pillow', **({'device': 'cpu'} if 'mean' in settings else {}))
+    own = create_loader(ImageDataset(samples), 64, 4, **common, **settings)
+    plain = create_loader(ImageDataset(samples), 64, 4, mean=0., std=1., num_workers=0, backend='pillow', device='cpu')
+    images = (next(iter(plain))[0] * 255).round().byte()
+    sheet = show_batch(own)
+    for k in range(4): assert torch.equal(pixels(sheet, k), images[k].permute(1, 2, 0))
