@@ -226,8 +226,9 @@ class BatchBuffer:
         try:
             files = PrivateDirectory(self.settings.directory, create=True)
             return files, files.lock('setup.lock', patience=None)
-        except OSError as error: raise ValueError(f'directory={str(self.settings.directory)!r}: {error.strerror}; give a '
-                                                  'directory that can be written to') from None
+        except OSError as error: raise ValueError(
+            f'directory={str(self.settings.directory)!r}: {error.strerror}; give a directory that can be written to'
+            ) from None
 
     def stats(self) -> dict[str, Any]:
         "Look up what `buffer_status` says of it."

@@ -42,14 +42,14 @@ class BatchReader:
         store: BatchStore,   # to be read
         name: str,   # which stays the same when the program is started again
         start_producer: Callable[[], RunningProducer],   # called if the store has none
-        first_wanted: Callable[[int], int] = int,   # deliveries that were used → the first batch that is wanted
+        low_watermark: Callable[[int], int] = int,   # deliveries that were used → the first batch that is wanted
         start: int = 0,   # of a reader that is new: deliveries that count as used
         timeout: float = 0.,   # seconds to wait for a batch; 0: for ever
         max_held: int = 2,   # batches that the consumer may keep in the memory of their files; of others it gets copies
         pin: bool = False,   # copy batches to page-locked memory
     ):
         self.store, self.name, self.readers = store, name, Readers(store.files)
-        self.first_wanted, self.timeout, self.max_held, self.pin = first_wanted, timeout, max_held, pin
+        self.low_watermark, self.timeout, self.max_held, self.pin = low_watermark, timeout, max_held, pin
         self._start_producer, self._warned = start_producer, set()   # readers that this one was told about
         self._lock = self._executor = self._producer = self._ahead = None   # of `_live`
         self._live()
@@ -119,7 +119,7 @@ class BatchReader:
                 raise failure
             deaths += self._keep_producer(number)
             waited = time.monotonic() - began
-            if deaths >= 6 and waited > _PATIENCE: raise BatchBufferError(   # kills from outside may come in quick bursts
+            if deaths >= 6 and waited > _PATIENCE: raise BatchBufferError(   # kills from outside come in bursts
                 f'the producer ended {deaths} times while it made batch {number}')
             if waited > (self.timeout or _PATIENCE) or waited > _PATIENCE: self._say_for_whom(number, waited)
             time.sleep(min(0.005, 0.0002 + waited / 20))
@@ -142,7 +142,7 @@ class BatchReader:
         "Find the other readers that still want batches in whose place this one would be."
         found = {}
         for name, record in self.readers.records().items():
-            behind = number - self.first_wanted(record.used)
+            behind = number - self.low_watermark(record.used)
             if name == self.name or behind < self.store.capacity: continue
             command = f'timmdata buffer drop --reader {shlex.quote(name)} {shlex.quote(str(self.store.directory))}'
             found[name] = (f'reader {name!r} ({self.readers.describe(name)}), which is {behind} batches behind; '

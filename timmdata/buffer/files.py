@@ -64,8 +64,8 @@ def open_private(
     found = os.fstat(fd)
     if found.st_uid == os.getuid() and not found.st_mode & 0o077: return fd
     os.close(fd)
-    raise BatchBufferError(f'{path} cannot be used for a buffer, because it belongs to another user, or others may open '
-                           f'it: give a directory of your own, with mode 700')
+    raise BatchBufferError(f'{path} cannot be used for a buffer, because it belongs to another user, or others may '
+                           'open it: give a directory of your own, with mode 700')
 
 # %% ../../nbs/buffer/00_files.ipynb #e5dbcbeb
 class PrivateDirectory:
@@ -89,7 +89,12 @@ class PrivateDirectory:
 
     def names(self) -> list[str]:
         "List the files, in any order."
-        return os.listdir(self.fd)
+        try: fd = os.open('.', os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.fd)   # one for each list: it has a position
+        except FileNotFoundError: raise self._removed() from None
+        try: return os.listdir(fd)
+        finally: os.close(fd)
+
+    def _removed(self) -> BatchBufferError: return BatchBufferError(f'the buffer in {self.path} was removed')
 
     def remove(self,
         name: str,   # of a file, which may be gone already
@@ -108,7 +113,7 @@ class PrivateDirectory:
             os.rename(draft, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except OSError as error:
             self.remove(draft)
-            if error.errno == errno.ENOENT: raise BatchBufferError(f'the buffer in {self.path} was removed') from None
+            if error.errno == errno.ENOENT: raise self._removed() from None
             raise BatchBufferError(f'{name} cannot be written to {self.path}: {error.strerror}') from error
 
     def save(self,
@@ -138,7 +143,7 @@ class PrivateDirectory:
         end = None if patience is None else time.monotonic() + patience
         while True:
             try: fd = self.open(name, os.O_RDWR | os.O_CREAT)
-            except FileNotFoundError: raise BatchBufferError(f'the buffer in {self.path} was removed') from None
+            except FileNotFoundError: raise self._removed() from None
             try: fcntl.flock(fd, fcntl.LOCK_EX if end is None else fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(fd)

@@ -26,7 +26,6 @@ from .files import BatchBufferError, PrivateDirectory
 from .store import BatchStore, Readers, remove_directory
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
-from ..samplers.epoch import SampleKey
 from ..samplers.numbering import Numbering
 from ..workers.threads import check_threads
 
@@ -68,9 +67,9 @@ class Producer:
         source: Callable[[int], Iterator[tuple[int, HostBatch]]],   # gives batches with their numbers, from a number on
         low: int,   # batches; fewer than that wait: go on
         end: int | None = None,   # number of the first batch that is made only if a reader waits for it
-        first_wanted: Callable[[int], int] = int,   # deliveries that a reader has used → the first batch that it wants
+        low_watermark: Callable[[int], int] = int,   # deliveries that a reader used → the first batch that it wants
     ):
-        self.store, self.source, self.low, self.end, self.first_wanted = store, source, low, end, first_wanted
+        self.store, self.source, self.low, self.end, self.low_watermark = store, source, low, end, low_watermark
         self.readers, self.history = Readers(store.files), History(store.files)
         self._stopped, self._is_filling, self._start = threading.Event(), True, None
         self._batches, self._made, self._expected = iter(()), None, None   # number and batch; number of the next one
@@ -80,7 +79,7 @@ class Producer:
         "Unlink what is not wanted, and choose the batch to be made; None while there are enough."
         records, there = self.readers.records().values(), self.store.numbers()
         if not records: return None
-        start = min(self.first_wanted(record.used) for record in records)
+        start = min(self.low_watermark(record.used) for record in records)
         stop = start + self.store.capacity
         for number in there:
             if not start <= number < stop: self.store.remove(number)
@@ -214,7 +213,7 @@ class ProducerThread:
 
     def _run(self):
         try: self.producer.run()
-        except (BatchBufferError, OSError) as error: self.error = error   # of the store: its readers see that themselves
+        except (BatchBufferError, OSError) as error: self.error = error   # its readers see it themselves
         finally: self.loader.close()
 
     def is_alive(self) -> bool:
@@ -250,7 +249,9 @@ def _run_process(directory: str | os.PathLike, identity: dict, loader: BatchLoad
     os._exit(running.error is not None)
 
 
-def _producer_of(store: BatchStore, loader: BatchLoader, numbering: Numbering, low: int, num_epochs: int | None) -> Producer:
+def _producer_of(
+    store: BatchStore, loader: BatchLoader, numbering: Numbering, low: int, num_epochs: int | None,
+) -> Producer:
     source = partial(batches_from, loader, numbering, num_epochs=num_epochs)
     end = None if num_epochs is None else numbering._replace(repeats=1).first(num_epochs)
     return Producer(store, source, low, end, numbering.low_watermark)

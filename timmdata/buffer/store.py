@@ -44,7 +44,8 @@ def _describe(value: Any, tensors: list[torch.Tensor], name: str = 'batch') -> A
     if type(value) in (tuple, list):
         return {type(value).__name__: [_describe(v, tensors, f'{name}[{k}]') for k, v in enumerate(value)]}
     if type(value) is dict:
-        return {'dict': [[_describe(key, [], name), _describe(v, tensors, f'{name}[{key!r}]')] for key, v in value.items()]}
+        return {'dict': [[_describe(key, [], name), _describe(content, tensors, f'{name}[{key!r}]')]
+                         for key, content in value.items()]}
     raise BatchBufferError(f'{name} is a {type(value).__name__}, and a buffer keeps CPU tensors, numbers and texts in '
                            'tuples, lists and dicts: give a collate_fn that makes these, or leave the buffer out')
 
@@ -145,12 +146,13 @@ class BatchStore:
         "Make a store; one that does not fit is a `BatchBufferError`."
         files = PrivateDirectory(directory, create=True)
         if capacity < MIN_BATCHES: raise BatchBufferError(
-            f'the buffer has room for {capacity} batches of {batch_bytes / 1e6:.1f} MB: give room for {MIN_BATCHES} or more')
+            f'the buffer has room for {capacity} batches of {batch_bytes / 1e6:.1f} MB: '
+            f'give room for {MIN_BATCHES} or more')
         free = shutil.disk_usage(files.path).free
         if capacity * batch_bytes > 0.95 * free: raise BatchBufferError(
             f'{capacity * batch_bytes / 1e9:.2f} GB for {capacity:,} batches do not fit in {files.path}, which has '
-            f'{free / 1e9:.2f} GB free: {int(0.95 * free) // batch_bytes:,} batches of {batch_bytes / 1e6:.1f} MB would; '
-            'give a smaller capacity or another directory')
+            f'{free / 1e9:.2f} GB free: {int(0.95 * free) // batch_bytes:,} batches of {batch_bytes / 1e6:.1f} MB '
+            'would; give a smaller capacity or another directory')
         clear_directory(files)
         unique = os.urandom(16).hex()
         files.save('identity', {**(identity or {}), 'capacity': capacity, 'batch_bytes': batch_bytes, 'unique': unique})
@@ -287,8 +289,8 @@ class Readers:
 
     def alive(self) -> list[str]:
         "Name the readers whose programs live."
-        names = sorted(name for name in self.files.names() if name.endswith('.reader.lock') and self.files.is_locked(name))
-        return [unquote(name.removesuffix('.reader.lock')) for name in names]
+        names = sorted(name for name in self.files.names() if name.endswith('.reader.lock'))
+        return [unquote(name.removesuffix('.reader.lock')) for name in names if self.files.is_locked(name)]
 
     def describe(self,
         name: str,   # of a reader
