@@ -6,6 +6,7 @@
 __all__ = ['parse_size', 'BufferSettings', 'default_directory', 'remove_stale', 'find_store', 'create_store', 'BatchBuffer']
 
 # %% ../../nbs/buffer/50_buffer.ipynb #330b2a52
+import contextlib
 import math
 import os
 import re
@@ -91,10 +92,11 @@ def remove_stale() -> list[Path]:   # what was removed
     "Remove buffers without a directory whose programs are gone: nobody holds a lock in them."
     base, removed = PrivateDirectory(default_directory(), create=True), []
     for name in filter(re.compile('run-').match, base.names()):
-        files = PrivateDirectory(base.path/name)
-        if any(map(files.is_locked, files.names())): continue
-        shutil.rmtree(files.path, ignore_errors=True)
-        removed.append(files.path)
+        with contextlib.suppress(BatchBufferError):   # its program may remove it at this moment
+            files = PrivateDirectory(base.path/name)
+            if any(map(files.is_locked, files.names())): continue
+            shutil.rmtree(files.path, ignore_errors=True)
+            removed.append(files.path)
     return removed
 
 
