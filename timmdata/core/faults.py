@@ -21,6 +21,7 @@ from .rng import sample_seed
 # %% ../../nbs/core/30_faults.ipynb #b4adf8c1
 class ImageReadError(OSError):
     "A sample could not be read or decoded; the message names file, index and cause."
+    cause = ''   # the text without the name of the sample, for the log
 
 
 def name_fault(

@@ -78,7 +78,7 @@ def decode_header(
                 min_height=math.ceil(header.height / factor), min_width=math.ceil(header.width / factor))
             return simplejpeg.decode_jpeg(data, 'RGB', strict=not is_cut, **least)   # strict: a warning is an error
         if factor == 1:
-            tensor = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), 'RGB')
+            tensor: torch.Tensor = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), 'RGB')
             return tensor.permute(1, 2, 0).numpy()
         image = Image.open(io.BytesIO(data))
         image.draft('RGB', (header.width // factor, header.height // factor))

@@ -21,7 +21,7 @@ def watch(
 ) -> torch.Tensor:   # the same memory
     "Give a tensor of the same memory, and report when the last tensor that shares it is gone."
     array = buffer.numpy()
-    weakref.finalize(array, when_dropped, buffer).atexit = False
+    weakref.finalize(array, when_dropped, buffer).atexit = False   # pyrefly: ignore  (a property)
     with torch.inference_mode(False): return torch.from_numpy(array)   # for all, whoever asks for it first
 
 # %% ../../nbs/core/60_memory_pool.ipynb #ffac114e

@@ -184,7 +184,7 @@ def _select_parts(dataset: ConcatDataset, rows: np.ndarray, targets: np.ndarray,
         inside = (start <= rows) & (rows < end)
         if inside.any(): parts.append(_select(part, rows[inside] - start, targets[inside], class_to_idx))
         start = end
-    joined = ConcatDataset(parts)
+    joined: Any = ConcatDataset(parts)   # with the attributes of a data set of classes
     joined.class_to_idx = class_to_idx
     return joined
 
@@ -195,7 +195,7 @@ def number_classes(
     class_map: Mapping[str, int] | str | None = None,   # new name → index, or its file; None: natural order
 ) -> dict[str, int]:   # new name → index
     "Find the index of each new name; a class map must have all of them."
-    new = {label_map(name) for name in names} - {None}
+    new = {name for name in map(label_map, names) if name is not None}
     class_to_idx = build_class_map(new) if class_map is None else load_class_map(class_map)
     missing = sorted(new - set(class_to_idx))
     if missing: raise ValueError(
@@ -206,7 +206,7 @@ def number_classes(
 def _move(label_map: LabelMap, targets: np.ndarray, old: Mapping[str, int], new: Mapping[str, int]) -> np.ndarray:
     "Replace old indexes by new ones; what is dropped, or has no label, becomes -1 or a row of zeros."
     table = np.full(max(old.values()) + 1, -1, np.int64)
-    for name, idx in old.items(): table[idx] = new.get(label_map(name), -1)
+    for name, idx in old.items(): table[idx] = new.get(label_map(name) or '', -1)   # '': dropped
     if targets.ndim == 1: return np.where(targets < 0, -1, table[targets])
     moved = np.zeros((len(targets), max(new.values()) + 1), bool)
     for idx in np.flatnonzero(table >= 0): moved[:, table[idx]] |= targets[:, idx]
@@ -226,6 +226,6 @@ def relabel(
     moved = _move(label_map, targets, old, new)
     rows = np.flatnonzero(moved.any(1) if moved.ndim == 2 else moved >= 0)
     select = _select_parts if isinstance(dataset, ConcatDataset) else _select
-    relabeled = select(dataset, rows, moved[rows], new)
+    relabeled: Any = select(dataset, rows, moved[rows], new)
     relabeled.label_map, relabeled.label_report = label_map, report
     return relabeled

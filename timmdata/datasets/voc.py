@@ -124,6 +124,6 @@ class VOCClassification(ImageDataset):
         label_map = class_mapping if isinstance(class_mapping, LabelMap) else LabelMap(class_mapping)
         scenes = ImageDataset(root, ReaderVOC(root, year, image_set, objects, use_difficult))
         class_to_idx = number_classes(label_map, [*label_map.mapping, *scenes.class_to_idx], class_map)
-        relabeled = relabel(scenes, label_map, class_to_idx)
+        relabeled: Any = relabel(scenes, label_map, class_to_idx)
         super().__init__(root, relabeled.reader, image_set, **kwargs)
         self.label_map, self.label_report = label_map, relabeled.label_report

@@ -34,9 +34,9 @@ def holds_tars(
     root: str | os.PathLike,   # a file or a folder
 ) -> bool:
     "Tell whether a root is a tar, a folder of tars, or has split folders of tars."
-    root = os.fspath(root)
-    if not os.path.isdir(root): return root.lower().endswith(_TARS)
-    return all(_is_folder_of_tars(os.path.join(root, name)) for name in find_splits(root) or [''])
+    path = os.fspath(root)
+    if not os.path.isdir(path): return path.lower().endswith(_TARS)
+    return all(_is_folder_of_tars(os.path.join(path, name)) for name in find_splits(path) or [''])
 
 # %% ../../nbs/readers/90_factory.ipynb #47bea999
 _PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'tfds': ReaderTfds, 'wds': ReaderWds}

@@ -254,7 +254,7 @@ class ReaderTable(ReaderFiles):
         class_to_idx: Mapping[str, int],   # that the targets belong to
     ) -> 'ReaderTable':
         "Make a reader of some of the samples, with other targets; weights and fields go with their samples."
-        selected = super().select(rows, targets, class_to_idx)
+        selected: ReaderTable = super().select(rows, targets, class_to_idx)
         if self.weights is not None: selected.weights = self.weights[rows]
         selected._rows = self._rows[rows]
         return selected

@@ -34,7 +34,7 @@ def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str,
     file.seek(0)
     with tarfile.open(fileobj=file, mode='r:') as tar:
         while (member := tar.next()) is not None:
-            tar.members.clear()   # tarfile keeps them all
+            tar.members.clear()   # pyrefly: ignore  (tarfile keeps them all)
             path = posixpath.join(name, posixpath.normpath(member.name).lstrip('/'))
             if member.offset_data + member.size > num_bytes: raise tarfile.ReadError(f'{path} would end behind it')
             if member.islnk() or member.issym() or member.issparse(): yield path, -1, 0
@@ -203,7 +203,7 @@ class ReaderImageTar(ReaderFiles):
         class_to_idx: Mapping[str, int],   # that the targets belong to
     ) -> 'ReaderImageTar':
         "Make a reader of some of the samples, with other targets."
-        selected = super().select(rows, targets, class_to_idx)
+        selected: ReaderImageTar = super().select(rows, targets, class_to_idx)
         selected._spans = self._spans[rows]
         return selected
 

@@ -282,7 +282,8 @@ class Mixup:
             first = {n: self._draw_one(size, rng) for n, other in enumerate(partner) if n <= other}
             drawn = [first[min(n, other)] for n, other in enumerate(partner)]
         else: drawn = [self._draw_one(size, rng) for _ in partner]
-        return MixParams(*zip(*drawn), partner)
+        kind, lam, box = zip(*drawn)
+        return MixParams(kind, lam, box, partner)
 
     def _check_batch(self, x: torch.Tensor, target: torch.Tensor, params: MixParams):
         "Refuse what does not fit together."

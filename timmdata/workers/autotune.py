@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..datasets.wrappers import unwrap
+from ..datasets.wrappers import gives_bytes, unwrap
 from ..pipeline.fetch import BatchBuilder
 from ..samplers.epoch import SampleKey
 from .base import WorkerSettings
@@ -30,8 +30,9 @@ def _is_fork() -> bool:
 
 def _file_bytes(builder: BatchBuilder) -> int:
     "Size of the first sample's file; 0 if it cannot be read."
-    dataset, index = unwrap(builder.dataset, 0)
-    try: return len(dataset.reader[index][0])
+    base, index = unwrap(builder.dataset, 0)
+    if not gives_bytes(base): return 0
+    try: return len(base.reader[index][0])
     except Exception: return 0   # it is reported when the sample is loaded
 
 

@@ -157,7 +157,8 @@ class WorkerProcess:
         self._indexes = spec.indexes(number).fill_(-1)
         self.pipe, there = context.Pipe()
         name, arguments = f'timmdata-worker-{number}', (there, spec, number)
-        self.process = context.Process(target=_serve, args=arguments, name=name, daemon=True)
+        self.process = context.Process(   # pyrefly: ignore  (each kind of context has one)
+            target=_serve, args=arguments, name=name, daemon=True)
         _processes.add(self.process)
         self.process.start()
         there.close()
@@ -207,7 +208,7 @@ _processes = weakref.WeakSet()   # of all pools
 
 def _forget_processes():
     "In a copy of this process: they are not its children, but Python would end them as the copy ends."
-    for process in _processes: multiprocessing.process._children.discard(process)
+    for process in _processes: multiprocessing.process._children.discard(process)   # pyrefly: ignore
 
 
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget_processes)

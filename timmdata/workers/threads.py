@@ -104,7 +104,7 @@ class ThreadPool:
 # %% ../../nbs/workers/10_threads.ipynb #9f46e9cb
 def _global_states() -> dict[str, Any]:
     "Copies of the states of the global generators, comparable."
-    name, *numpy = np.random.get_state()
+    numpy: Any = np.random.get_state()[1:]
     return {'Python': random.getstate(), 'NumPy': (numpy[0].tolist(), numpy[1:]),
             'torch': torch.get_rng_state().tolist()}
 
