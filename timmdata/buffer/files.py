@@ -29,7 +29,7 @@ class FileLock:
         fd: int,   # open file that has the lock; closed with it
     ):
         self._close = weakref.finalize(self, os.close, fd)
-        self._close.atexit = False   # a thread may still need it, and the kernel closes it anyway
+        self._close.atexit = False   # pyrefly: ignore  (a property)
         _locks.add(self)
 
     @property
@@ -78,7 +78,7 @@ class PrivateDirectory:
         self.path = Path(path)
         if create: self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.fd = open_private(self.path)
-        weakref.finalize(self, os.close, self.fd).atexit = False
+        weakref.finalize(self, os.close, self.fd).atexit = False   # pyrefly: ignore  (a property)
 
     def open(self,
         name: str,   # of a file in the directory

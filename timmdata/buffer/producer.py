@@ -237,7 +237,7 @@ def _run_process(directory: str | os.PathLike, identity: dict, loader: BatchLoad
         if callable(signal.getsignal(number)): signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    multiprocessing.current_process()._config['daemon'] = False   # it may have workers; they end when it does
+    multiprocessing.current_process()._config['daemon'] = False   # pyrefly: ignore  (it may have workers)
     torch.set_num_threads(1)
     try: store = BatchStore(directory)
     except BatchBufferError: os._exit(1)
@@ -295,7 +295,7 @@ def start_producer(
     copied, settings = copy_loader(loader, in_thread=kind == 'thread'), (numbering, low, num_epochs)
     if kind == 'thread': return ProducerThread(_producer_of(store, copied, *settings), copied)
     context = loader.workers.context
-    process = context.Process(
+    process = context.Process(   # pyrefly: ignore  (each kind of context has one)
         target=_run_process, args=(store.directory, store.identity, copied, *settings), daemon=True)
     process.start()
     return ProducerProcess(store, process)
