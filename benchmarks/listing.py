@@ -91,7 +91,8 @@ def compare(root: str, num_rounds: int) -> dict[str, dict]:
     return {name: medians(runs) for name, runs in found.items()}
 
 
-if __name__ == '__main__':
+def main():
+    "Measure, print and record."
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--files', type=int, default=1_281_167)
     parser.add_argument('--folders', type=int, default=1000)
@@ -111,3 +112,6 @@ if __name__ == '__main__':
         for name, numbers in listings.items():
             print(f'{name:30} {numbers["seconds"]:6.2f} s ({numbers["cpu_seconds"]:.2f} of CPU), '
                   f'{numbers["megabytes"]:4.0f} MB, {numbers["peak_megabytes"]:4.0f} at most')
+
+
+if __name__ == '__main__': main()
