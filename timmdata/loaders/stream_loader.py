@@ -44,8 +44,8 @@ def _rank_seed(dataset: IterableDataset, seed: int) -> int:
 
 class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
     "Make batches of a stream: a torch `DataLoader` that knows epochs, and leaves out batches without samples."
-    dataset: TransformedIterableDataset
-    collate_fn: _CollatePresent
+    dataset: TransformedIterableDataset   # the user's, with its transform
+    collate_fn: _CollatePresent   # the user's, for samples that were not skipped
     _iterator: Any   # torch's, of persistent workers
 
     def __init__(self,
