@@ -30,7 +30,7 @@ def _rate(events: np.ndarray, column: int) -> float:
 def buffer_status(
     store: BatchStore | str | os.PathLike,   # or its directory
 ) -> dict[str, Any]:   # numbers and texts
-    "Look up in the store's files how far readers and producer have come, whoever runs."
+    "Look up in the store's files how far readers and producer have come, whether they run or not."
     if not isinstance(store, BatchStore): store = BatchStore(store)
     numbering, there, now = Numbering(*store.identity['numbering']), store.numbers(), time.time()
     readers, records, events = {}, Readers(store.files).records(), History(store.files).events()

@@ -22,7 +22,7 @@ def watch(
     "Give a tensor of the same memory, and report when the last tensor that shares it is gone."
     array = buffer.numpy()
     weakref.finalize(array, when_dropped, buffer).atexit = False   # pyrefly: ignore  (a property)
-    with torch.inference_mode(False): return torch.from_numpy(array)   # for all, whoever asks for it first
+    with torch.inference_mode(False): return torch.from_numpy(array)   # a normal tensor, in inference mode too
 
 # %% ../../nbs/core/60_memory_pool.ipynb #ffac114e
 def end_with(
