@@ -18,17 +18,18 @@ from timm.data.mixup import FastCollateMixup as TimmCollate
 
 import timmdata
 
-posterize = timm_policies.posterize
-
-
-def repaired(img, bits_to_keep, **kwargs): return posterize(img, max(1, bits_to_keep), **kwargs)
-
-
-for name, function in timm_policies.NAME_TO_OP.items():
-    if function is posterize: timm_policies.NAME_TO_OP[name] = repaired
 MORE = {'plain': ('crop, flip, jitter 0.4', dict(input_size=224, is_training=True), None),
         'target': ('rand-m9-mstd0.5-inc1, erasing 0.25', dict(
             input_size=224, is_training=True, auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.25, re_mode='pixel'), None)}
+
+
+def repaired(img, bits_to_keep, **kwargs): return timm_policies.posterize(img, max(1, bits_to_keep), **kwargs)
+
+
+def repair_timm():
+    "Keep a bit where timm's posterize keeps none."
+    for name, function in timm_policies.NAME_TO_OP.items():
+        if function is timm_policies.posterize: timm_policies.NAME_TO_OP[name] = repaired
 
 
 def settings_of(name: str) -> tuple[dict, dict | None]:
@@ -69,6 +70,7 @@ def main():
     parser.add_argument('--repeats', type=int, default=2, help='times that the data set is repeated in an epoch')
     parser.add_argument('--only', nargs='+', default=[*MORE, *timmdata.list_recipes()])
     a = parser.parse_args()
+    repair_timm()
     print(versions('timmdata', 'timm', 'torch', 'torchvision', 'pillow'))
     print_head(f'recipe ({a.workers} workers, batches of {a.batch_size})')
     common = dict(batch_size=a.batch_size, num_workers=a.workers, device=torch.device('cpu'))
