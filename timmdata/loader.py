@@ -52,8 +52,15 @@ def _refuse(name: str, why: str, **others: Any):
 
 # %% ../nbs/20_loader.ipynb #4033eee8
 def _check_words(
-    mixup: Any, num_aug_repeats: Any, num_aug_splits: Any, input_size_choices: Any, batch_size_choices: Any,
-    seed: Any, worker_seeding: Any, color_jitter_mode: str, cache: str | None,
+    mixup: Any,   # None or a Mixup
+    num_aug_repeats: Any,   # 0, or 1 and more
+    num_aug_splits: Any,   # 0, or 2 and more
+    input_size_choices: Any,   # None or a list
+    batch_size_choices: Any,   # None or a list
+    seed: Any,   # None or 64 bits
+    worker_seeding: Any,   # 'all', 'part' or a function
+    color_jitter_mode: str,
+    cache: str | None,
     **schedule: Any,   # of no effect without several sizes
 ):
     "Refuse values that would be an error late, or never."
@@ -79,7 +86,7 @@ def _check_words(
     check_choice('color_jitter_mode', color_jitter_mode, ('fused', 'exact'))
     if cache is not None: check_choice('cache', cache, ('device',))
 
-
+# %% ../nbs/20_loader.ipynb #ba824d01
 def _parts_of(dataset: Any) -> list[Any]:
     "The dataset and those inside it, such as in torch's Subset and ConcatDataset."
     inside = [dataset.dataset] if isinstance(dataset, Subset) else []
@@ -107,25 +114,20 @@ def _num_channels(input_size: int | Sequence[int], mean: float | Sequence[float]
 
 
 def _create_order(
-    dataset: Dataset, shuffle: bool, seed: int, sampler: Sampler | None, is_distributed: bool, num_repeats: float,
+    dataset: Dataset,   # map-style
+    shuffle: bool,   # anew in each epoch
+    seed: int,   # of the shuffles
+    sampler: Sampler | None,   # the user's
+    is_distributed: bool,   # only this rank's share
+    num_repeats: float,   # times that a sample comes in a row
 ) -> EpochSampler:
-    if sampler is not None and (shuffle or is_distributed):
-        raise ValueError(f'a sampler decides the order: leave out {"shuffle" if shuffle else "distributed"}')
+    "Make the order of the samples."
     num_ranks, rank = (ranks.get_world_size(), ranks.get_rank()) if is_distributed else (1, 0)
     return EpochSampler(dataset, shuffle, seed, sampler, num_ranks, rank, num_repeats)
 
 
 def _init_worker(worker_id: int, worker_seeding: Callable):
     seed_all(worker_seeding(get_worker_info()))   # timm's hook; every sample is seeded by itself
-
-
-def _create_buffer(loader: BatchLoader | StreamLoader, buffer: str | Mapping[str, Any]) -> BatchBuffer:
-    if not isinstance(loader, BatchLoader): raise ValueError('a buffer needs samples with an index, not a stream')
-    _refuse('buffer', 'the images are on the device already', cache=loader.cache)
-    _refuse('buffer', 'it keeps batches of one size', input_size_choices=loader.batches.schedule)
-    transform = loader.builder.batch_transform
-    if transform is not None: _refuse('buffer', 'use the prefetcher, which mixes after it', mixup=transform.mixup)
-    return BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
 
 # %% ../nbs/20_loader.ipynb #dbdb19b9
 _Settings = ParamSpec('_Settings')
@@ -169,7 +171,7 @@ def create_loader(
     grayscale_prob: float = 0.,   # 0..1, of a conversion to gray
     gaussian_blur_prob: float = 0.,   # 0..1, of a blur
     auto_augment: str | Policy | None = None,   # such as 'rand-m9-mstd0.5'; color_jitter then is for 3-Augment only
-    num_aug_repeats: float = 0,   # times that a sample comes in a row, with other pixels; an epoch stays as long
+    num_aug_repeats: float = 0,   # views of a sample in a row; from 256 samples on, epochs are cut to 256s as in timm
     num_aug_splits: int = 0,   # views of each sample in a batch: clean ones first, then the same crops augmented
     interpolation: str = 'bilinear',   # a name; 'random' in training for bilinear or bicubic
     mean: float | Sequence[float] = IMAGENET_DEFAULT_MEAN,   # per channel, for pixels in 0..1
@@ -241,6 +243,10 @@ def create_loader(
     if is_stream: _refuse(
         'a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
         num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
+    if is_stream and (shuffle or sampler is not None):
+        raise ValueError('a stream decides its own order: leave out shuffle and sampler')
+    if sampler is not None and (shuffle or distributed):
+        raise ValueError(f'a sampler decides the order: leave out {"shuffle" if shuffle else "distributed"}')
     if cache is not None: _refuse(
         'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
         collate_fn=collate_fn, auto_augment=auto_augment, color_jitter_mode=color_jitter_mode == 'exact',
@@ -255,6 +261,11 @@ def create_loader(
     if not use_prefetcher and (is_stream or transform is not None or collate_fn is not None): _refuse(
         'use_prefetcher=False', 'without the prefetcher, it needs samples with an index, no transform and '
         'no collate_fn of yours', mixup=mixup, re_split=re_split and re_prob)
+    if buffer is not None:
+        if is_stream: raise ValueError('a buffer needs samples with an index, not a stream')
+        _refuse('buffer', 'the images are on the device already', cache=cache)
+        _refuse('buffer', 'it keeps batches of one size', input_size_choices=input_size_choices)
+        if not use_prefetcher: _refuse('buffer', 'use the prefetcher, which mixes after it', mixup=mixup)
 
     # settings
     is_random, adopts_seed = is_training and not no_aug, seed is None
@@ -273,52 +284,62 @@ def create_loader(
     if pin_memory is None: pin_memory = device.type == 'cuda'
     batches = BatchSettings(batch_size, drop_last)
     worker_init_fn = partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None
-    workers = WorkerSettings(
-        num_workers, workers, threads_per_worker, prefetch_factor, persistent_workers or use_multi_epochs_loader,
-        timeout, multiprocessing_context, worker_init_fn, pin_memory)
-    erasing = ErasingSettings(re_prob if is_random else 0., re_mode, re_count, (num_aug_splits or 2) if re_split else 0)
-    decode = DecodeSettings(backend, dct_scaling)
-    normalize = BatchTransformSettings(mean, std, img_dtype, channels_last)
+    worker_settings = WorkerSettings(
+        num_workers=num_workers, workers=workers, threads_per_worker=threads_per_worker,
+        prefetch_factor=prefetch_factor, persistent_workers=persistent_workers or use_multi_epochs_loader,
+        timeout=timeout, multiprocessing_context=multiprocessing_context, worker_init_fn=worker_init_fn,
+        pin_memory=pin_memory and (use_prefetcher or is_stream))
+    erasing = ErasingSettings(
+        re_prob=re_prob if is_random else 0., re_mode=re_mode, re_count=re_count,
+        re_num_splits=(num_aug_splits or 2) if re_split else 0)
+    decode = DecodeSettings(backend=backend, dct_scaling=dct_scaling)
+    normalize = BatchTransformSettings(mean=mean, std=std, img_dtype=img_dtype, channels_last=channels_last)
     augment = None if transform is not None else AugmentSettings(
-        size, is_training, no_aug, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
-        grayscale_prob, gaussian_blur_prob, auto_augment, interpolation, crop_pct, crop_mode, crop_border_pixels, mean,
-        crop_padding, padding_mode, num_aug_splits)
+        input_size=size, is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale,
+        ratio=ratio, hflip=hflip, vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob,
+        grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob, auto_augment=auto_augment,
+        interpolation=interpolation, crop_pct=crop_pct, crop_mode=crop_mode, crop_border_pixels=crop_border_pixels,
+        mean=mean, crop_padding=crop_padding, padding_mode=padding_mode, num_aug_splits=num_aug_splits)
 
     # parts
-    finishes = collate_fn is not None or color_jitter_mode == 'exact'   # flips and colors are not left to the device
-    on_device = None if augment is None or is_stream or finishes else ParamSampler(augment)
-    batch_transform = BatchTransform(normalize, on_device, erasing.create(), mixup, seed)
+    is_finished_early = collate_fn is not None or color_jitter_mode == 'exact'
+    on_device = None if augment is None or is_stream or is_finished_early else ParamSampler(augment)
+    batch_transform = BatchTransform(
+        normalize, params=on_device, erasing=erasing.create(), mixup=mixup, seed=seed)
     if is_stream:
-        if shuffle or sampler is not None:
-            raise ValueError('a stream decides its own order: leave out shuffle and sampler')
         if distributed: check_ranks(dataset, num_workers)
         if augment is not None: transform = v2.Compose(
             [as_pil_image, compose_transform(augment, std, erasing.create(), use_prefetcher)])
-        loader = StreamLoader(dataset, transform, batch_size, drop_last, workers, collate_fn or fast_collate, seed)
+        loader = StreamLoader(
+            dataset, transform, batch_size, drop_last=drop_last, workers=worker_settings,
+            collate_fn=collate_fn or fast_collate, seed=seed)
     else:
         order = _create_order(dataset, shuffle, seed, sampler, distributed, num_aug_repeats)
         if input_size_choices is not None: batches = replace(batches, schedule=create_batch_schedule(
-            order, batch_size, input_size_choices, batch_size_choices, batch_choice_weights, batch_choice_seed,
-            batch_choice_schedule, batch_schedule_epochs, batch_schedule_spread, batch_schedule_random_mix, num_batches,
-            channels=channels, drop_last=drop_last))
+            order, batch_size, input_size_choices, batch_size_choices=batch_size_choices,
+            batch_choice_weights=batch_choice_weights, batch_choice_seed=batch_choice_seed,
+            batch_choice_schedule=batch_choice_schedule, batch_schedule_epochs=batch_schedule_epochs,
+            batch_schedule_spread=batch_schedule_spread, batch_schedule_random_mix=batch_schedule_random_mix,
+            num_batches=num_batches, channels=channels, drop_last=drop_last))
         elif drop_last and 0 < len(order) < batch_size: raise ValueError(
             f'{len(order)} samples do not fill one batch of {batch_size}, '
             'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
         sizes = batches.schedule.input_sizes if batches.schedule else [size]
         sample_transforms = [] if augment is None else [
             SampleTransform(ParamSampler(replace(augment, input_size=edges)), decode) for edges in sizes]
-        sample_loader = SampleLoader(dataset, sample_transforms, transform, seed, size, finishes)
+        sample_loader = SampleLoader(
+            dataset, sample_transforms, transform=transform, seed=seed, size=size,
+            applies_appearance=is_finished_early)
         in_workers = batch_transform if sample_transforms and not use_prefetcher else None
-        builder = BatchBuilder(sample_loader, collate_fn, in_workers, channels)
+        builder = BatchBuilder(sample_loader, collate_fn=collate_fn, batch_transform=in_workers, channels=channels)
         own = dict(std=std, color_jitter_mode=color_jitter_mode, num_aug_repeats=num_aug_repeats, mixup=mixup,
                    transform=transform, collate_fn=collate_fn, sampler=sampler)
         loader = BatchLoader(
-            builder, order, batches, replace(workers, pin_memory=pin_memory and use_prefetcher),
+            builder, order, batches, worker_settings, pin_batches=pin_memory and not use_prefetcher,
             cache=DeviceCache(builder, device, available_cores()) if cache else None,
-            pin_batches=pin_memory and not use_prefetcher, adopts_seed=adopts_seed,
-            settings=[*([] if augment is None else [augment, decode]), erasing, own])
+            settings=[*([] if augment is None else [augment, decode]), erasing, own], adopts_seed=adopts_seed)
+        if buffer is not None:
+            loader = BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
 
-    # together
-    if buffer is not None: loader = _create_buffer(loader, buffer)
     if not use_prefetcher: return loader
     return PrefetchLoader(loader, device=device, batch_transform=batch_transform.with_seed(loader.seed))
