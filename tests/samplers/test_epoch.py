@@ -62,3 +62,15 @@ def test_views_of_images():
     keys = [SampleKey(4, 1, 1), SampleKey(2, 1)]
     assert [key.view for key in view_keys(keys, 3)] == [3, 0, 4, 1, 5, 2] and view_keys(keys, 1) == keys
     assert keys_of_images(keys, 6) == view_keys(keys, 3) and len(set(keys_of_images(keys, 5))) == 5
+
+
+@QUICK
+@given(size=st.integers(1, 1300), repeats=st.floats(1.01, 400), seed=st.integers(0, 99))
+def test_repeats_come_in_a_row_and_the_epoch_gets_no_longer(size, repeats, seed):
+    sampler = EpochSampler(range(size), seed=seed, num_repeats=repeats)
+    keys, once = list(sampler.keys(0)), [key.index for key in EpochSampler(range(size), seed=seed).keys(0)]
+    assert len(keys) == len(sampler) == (size if size < 256 else size // 256 * 256)
+    counts = Counter(key.index for key in keys)
+    assert list(counts) == once[:len(counts)]   # the first samples of the order
+    assert [(key.index, key.view) for key in keys] == [(index, view) for index in counts for view in range(counts[index])]
+    assert all(num in (math.floor(repeats), math.ceil(repeats)) for num in [*counts.values()][:-1])

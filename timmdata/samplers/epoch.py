@@ -32,7 +32,7 @@ class SampleKey(NamedTuple):
         "Make the generator of the sample's random numbers."
         return KeyedRandom(seed, self.epoch, self.index, self.view, sequence)
 
-# %% ../../nbs/samplers/00_epoch.ipynb #d535492e
+# %% ../../nbs/samplers/00_epoch.ipynb #7a3a1951
 @runtime_checkable
 class EpochAware(Protocol):
     "A sampler that wants to know the epoch, such as torch's `DistributedSampler`."
@@ -43,15 +43,6 @@ class EpochAware(Protocol):
         "Take note of the epoch."
 
 
-def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    "Each sample several times in a row, with its views; after the last sample it goes round, and views count on."
-    lap = min(length, math.ceil(len(order) * num_repeats))
-    sample = (torch.arange(lap, dtype=torch.float64) / num_repeats).long().clamp_(max=len(order) - 1)
-    views = torch.arange(lap) - torch.searchsorted(sample, sample)   # how far from the sample's first
-    positions, laps = torch.arange(length) % max(lap, 1), torch.arange(length) // max(lap, 1)
-    return torch.as_tensor(order)[sample][positions], views[positions] + laps * math.ceil(num_repeats)
-
-
 def _count_views(indexes: Sequence[int]) -> list[int]:
     "How often each sample came before."
     seen, views = Counter(), []
@@ -60,7 +51,16 @@ def _count_views(indexes: Sequence[int]) -> list[int]:
         seen[index] += 1
     return views
 
+# %% ../../nbs/samplers/00_epoch.ipynb #b96bdc50
+def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    "Each sample several times in a row, with its views; after the last sample it goes round, and views count on."
+    lap = min(length, math.ceil(len(order) * num_repeats))   # less than the length where ranks round it up
+    sample = (torch.arange(lap, dtype=torch.float64) / num_repeats).long().clamp_(max=len(order) - 1)
+    views = torch.arange(lap) - torch.searchsorted(sample, sample)   # how far from the sample's first
+    positions, laps = torch.arange(length) % max(lap, 1), torch.arange(length) // max(lap, 1)
+    return torch.as_tensor(order)[sample][positions], views[positions] + laps * math.ceil(num_repeats)
 
+# %% ../../nbs/samplers/00_epoch.ipynb #9d9f31f5
 class EpochSampler(Sampler):
     "Yield the keys of an epoch, or of a rank's share of it: shuffled anew in every epoch, or in order."
 
@@ -89,7 +89,7 @@ class EpochSampler(Sampler):
 
     @property
     def length(self) -> int:
-        "Samples of an epoch, of all ranks. With repeats, as many as without: others are left out, in turn."
+        "Samples of an epoch, of all ranks. With repeats as many, rounded down to a multiple of 256."
         if self.sampler is not None: return len(self.sampler)
         size = len(self.data_source)
         if self.num_repeats <= 1 or size < 256: return size
@@ -114,9 +114,9 @@ class EpochSampler(Sampler):
     def keys(self,
         epoch: int,   # which pass over the data
         start: int = 0,   # samples of all ranks that were used before
-        share: int | None = None,   # samples of this rank, a next lap with the next view; None: to the epoch's end
+        share: int | None = None,   # samples of this rank, in a further round with further views; None: what is left
     ) -> Iterator[SampleKey]:
-        "Yield this rank's share of an epoch, every n-th; begin again where samples do not suffice or come out even."
+        "Yield this rank's share of an epoch, every n-th; begin again where samples do not suffice or divide evenly."
         indexes, views = self.order(epoch)
         num_views = 1 if views is None or not len(views) else int(torch.as_tensor(views).max()) + 1
         is_padded = share is None
