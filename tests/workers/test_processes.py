@@ -128,6 +128,42 @@ def large_batch(keys, samples, rows):
     return HostBatch(b'0' * 3_000_000, keys)
 
 
+def sleep_for_long(number): time.sleep(20)
+
+
+def fail_to_start(number): raise ValueError('no such seed')
+
+
+@pytest.mark.parametrize('state', ['starting', 'stopped'])
+def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
+    "Tasks whose keys exceed the room in a pipe, for a worker that starts for 20 seconds, or that is stopped."
+    start = time.monotonic()
+    settings = WorkerSettings(1, 'processes', worker_init_fn=sleep_for_long if state == 'starting' else None)
+    pool = ProcessPool(create_loader(Coded(8), 8, 4, use_prefetcher=False, **INLINE).builder, settings)
+    if state == 'stopped':
+        pool.take(pool.submit([SampleKey(0, 0)]))
+        os.kill(children()[0].pid, signal.SIGSTOP)
+    tasks = [pool.submit([SampleKey(2**60 + k, 0) for k in range(4096)]) for _ in range(8)]
+    assert time.monotonic() - start < 5
+    pool.close()
+    assert time.monotonic() - start < 10 and not children()
+    with pytest.raises(RuntimeError, match='the workers are closed'): pool.take(tasks[0], 1)
+
+
+@pytest.mark.parametrize('context', ['fork', 'spawn'])
+def test_an_error_at_the_start_of_a_worker_arrives_with_its_traceback(context):
+    settings = WorkerSettings(1, 'processes', worker_init_fn=fail_to_start, multiprocessing_context=context)
+    pool = ProcessPool(create_loader(Coded(8), 8, 4, use_prefetcher=False, **INLINE).builder, settings)
+    tasks = []
+    with pytest.raises(RuntimeError, match='worker process 0 could not start: ValueError: no such seed') as raised:
+        for _ in range(2): tasks.append(pool.submit([SampleKey(0, 0)]))
+        pool.take(tasks[0], 50)
+    assert 'in fail_to_start' in str(raised.value.__cause__)
+    with pytest.raises(RuntimeError, match='worker process 0 could not start: ValueError: no such seed'):
+        pool.submit([SampleKey(0, 0)])
+    pool.close()
+
+
 def test_slots_come_back(dataset):
     "Of tasks that are taken, cancelled before or after they are made, and kept for a while."
     builder = training(dataset, use_prefetcher=False, device=None, **INLINE).builder

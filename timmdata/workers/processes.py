@@ -9,10 +9,12 @@ __all__ = ['WorkerSpec', 'Assignment', 'WorkerProcess', 'Supervisor', 'ProcessPo
 import itertools
 import multiprocessing
 import os
+import pickle
 import queue
 import signal
 import threading
 import time
+import traceback
 import warnings
 import weakref
 from collections import deque
@@ -28,7 +30,8 @@ from torch.utils.data._utils import worker as torch_worker
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Lifetime, Task, WorkerSettings
-from .shared_memory import SharedMemory, SlotPool, pack, portable_error, raise_portable, unpack
+from .shared_memory import (
+    SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, raise_portable, unpack)
 from .threads import ThreadPool
 
 # %% ../../nbs/workers/30_processes.ipynb #27e36e29
@@ -51,7 +54,7 @@ class WorkerSpec:
         return self.status.tensor.view(torch.int64).view(self.num_workers, -1)[number]
 
 
-class _Order(NamedTuple):
+class _Message(NamedTuple):
     "What a worker process is told about a batch."
     number: int   # of the task
     keys: list[SampleKey]
@@ -60,28 +63,32 @@ class _Order(NamedTuple):
     is_careful: bool   # a worker died of this batch: one sample after the other
 
 
-def _set_up(spec: WorkerSpec, number: int):
-    "Make an own process of a copy of the parent."
+def _reset_signals():
+    "Leave it to the parent to answer signals."
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _set_up(spec: WorkerSpec, number: int):
+    "Let torch know where it is, and call the user's function, which may take long or fail."
     torch.set_num_threads(1)
-    torch_worker._worker_info = torch_worker.WorkerInfo(   # for datasets that ask
+    torch_worker._worker_info = torch_worker.WorkerInfo(   # what `get_worker_info()` answers; there is no public way
         id=number, num_workers=spec.num_workers, seed=0, dataset=spec.builder.dataset)
     if spec.worker_init_fn is not None: spec.worker_init_fn(number)
 
 
 def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
-    "Take in orders at once, in a thread; end with the parent."
+    "Take in messages at once, in a thread; end with the parent."
     parent, parent_pid = multiprocessing.parent_process(), os.getppid()
     while True:
         ready = connection.wait([pipe, parent.sentinel], timeout=5)
         if parent.sentinel in ready or os.getppid() != parent_pid: os._exit(1)
         if not ready: continue
-        try: order = pipe.recv()
+        try: message = pipe.recv()
         except (EOFError, OSError): os._exit(1)
-        inbox.put(order)
-        if order is None: return
+        inbox.put(message)
+        if message is None: return
 
 
 def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
@@ -95,28 +102,30 @@ def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
     return report
 
 
-def _make(order: _Order, spec: WorkerSpec, pool: InlinePool | ThreadPool, report: Callable[[int], None]) -> bytes:
+def _make(message: _Message, spec: WorkerSpec, pool: InlinePool | ThreadPool, report: Callable[[int], None]) -> bytes:
     "Make a batch: its bytes, or those of the error in its place."
-    memory = spec.slots.view(order.slot)
-    rows = spec.builder.allocate(len(order.keys), memory, order.keys[0].bucket)
+    memory = spec.slots.view(message.slot)
+    rows = spec.builder.allocate(len(message.keys), memory, message.keys[0].bucket)
     used = rows.numel() if rows is not None and memory is not None else 0
-    task = Task(order.keys, rows, order.refused, report)
+    task = Task(message.keys, rows, message.refused, report)
     pool.run(task)
     try: return pack((task.take(), None), memory, used)
     except BaseException as error: return pack((None, portable_error(error)))
 
 
 def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
-    "Answer the orders one after the other, in a worker process, until a None comes."
-    _set_up(spec, number)
+    "Answer the messages one after the other, in a worker process, until a None comes."
+    _reset_signals()
+    inbox, report = queue.SimpleQueue(), _reporter(spec.indexes(number))
+    threading.Thread(target=_receive, args=(pipe, inbox), daemon=True).start()   # first: what follows may take long
+    try: _set_up(spec, number)
+    except Exception as error: return pipe.send_bytes(pack((f'{type(error).__name__}: {error}', traceback.format_exc())))
+    pipe.send_bytes(pack(None))   # it is ready
     inline = InlinePool(spec.builder)
     threads = ThreadPool(spec.builder, spec.num_threads) if spec.num_threads > 1 else inline
-    inbox, report = queue.SimpleQueue(), _reporter(spec.indexes(number))
-    threading.Thread(target=_receive, args=(pipe, inbox), daemon=True).start()
-    pipe.send_bytes(b'ready')
-    while (order := inbox.get()) is not None:
-        answer = _make(order, spec, inline if order.is_careful else threads, report)
-        pipe.send_bytes(order.number.to_bytes(8, 'little') + answer)
+    while (message := inbox.get()) is not None:
+        answer = _make(message, spec, inline if message.is_careful else threads, report)
+        pipe.send_bytes(message.number.to_bytes(8, 'little') + answer)
 
 # %% ../../nbs/workers/30_processes.ipynb #92617654
 @dataclass
@@ -142,6 +151,13 @@ class Assignment:
 _CAUSES = {-9: ', killed, perhaps for lack of memory', -11: ', a crash in native code'}   # of exit codes
 
 
+def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
+    "Send what comes into the outbox, in a thread that may wait for room in the pipe, until a None comes."
+    while (data := outbox.get()) is not None:
+        try: pipe.send_bytes(data)
+        except OSError: return   # it is dead; its successor gets the same tasks
+
+
 class WorkerProcess:
     "A worker process: started, given tasks, asked what it loads, and ended."
 
@@ -162,18 +178,22 @@ class WorkerProcess:
         _processes.add(self.process)
         self.process.start()
         there.close()
+        self._outbox = queue.SimpleQueue()   # of pickled messages
+        self._sender = threading.Thread(   # it does not hold this worker
+            target=_send, args=(self.pipe, self._outbox), name=f'timmdata-sender-{number}', daemon=True)
+        self._sender.start()
 
     def send(self,
         assignment: Assignment,   # to be made
         refused: dict[int, str],   # index → why this sample must not be tried
     ):
-        "Give the worker a task; if it is dead, its successor will get it."
+        "Give the worker a task, and wait for nothing; if it is dead, its successor will get it."
         task = assignment.task
+        refused = {key.index: refused[key.index] for key in task.keys if key.index in refused}
+        message = _Message(assignment.number, task.keys, assignment.slot, refused, assignment.is_careful)
+        self._outbox.put(pickle.dumps(message))   # here, so that an error is the caller's
         self.tasks[assignment.number] = assignment
         task.loading = self.loading
-        refused = {key.index: refused[key.index] for key in task.keys if key.index in refused}
-        try: self.pipe.send(_Order(assignment.number, task.keys, assignment.slot, refused, assignment.is_careful))
-        except OSError: pass
 
     def loading(self) -> list[int]:
         "Give the indexes of the samples that it loads, or loaded when it died."
@@ -186,9 +206,8 @@ class WorkerProcess:
         return f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
 
     def ask_to_end(self):
-        "Send the end, behind all orders."
-        try: self.pipe.send(None)
-        except OSError: pass
+        "Send the end, behind all tasks, and wait for nothing."
+        self._outbox.put(pickle.dumps(None))
 
     def end(self,
         deadline: float,   # of `time.monotonic`; by force afterwards
@@ -199,6 +218,8 @@ class WorkerProcess:
             if self.process.is_alive():
                 force()
                 self.process.join(2)
+        self._outbox.put(None)
+        self._sender.join(1)   # nobody reads any more, so what it sends fails
         self.pipe.close()
         self.tasks.clear()   # they know this worker, too: a circle would keep the memory
 
@@ -222,7 +243,7 @@ class Supervisor:
         context: BaseContext,   # how processes are started
     ):
         self.spec, self.context = spec, context
-        self.closed = ''   # or why
+        self.closed, self._cause = '', None   # or why, and the error of a worker behind it
         self.lock = threading.RLock()   # the collector may call `stop` in a thread that holds it
         self.slots_of: dict[Task, int | None] = {}
         self.warnings = deque()
@@ -243,7 +264,7 @@ class Supervisor:
     ) -> Task:   # finished with the bytes of `(batch, error)`
         "Give a task to the worker that has the fewest."
         with self.lock:
-            if self.closed: raise RuntimeError(self.closed)
+            if self.closed: raise self._error()
             assignment = Assignment(next(self._numbers), Task(keys), self.spec.slots.acquire())
             self.slots_of[assignment.task] = assignment.slot
             min(self._workers, key=lambda worker: len(worker.tasks)).send(assignment, self._refused)
@@ -257,12 +278,18 @@ class Supervisor:
 
     def stop(self,
         why: str = 'the workers are closed',   # the error of the tasks that are left
+        cause: Exception | None = None,   # of that error
     ):
         "Ask for the end, and wait for nothing."
         with self.lock:
             if self.closed: return
-            self.closed = why
+            self._cause, self.closed = cause, why
             self._wake.send(None)
+
+    def _error(self) -> RuntimeError:
+        error = RuntimeError(self.closed)
+        error.__cause__ = self._cause
+        return error
 
     def _listen(self):
         "Attend to the workers until the supervisor is closed, then end them."
@@ -285,16 +312,22 @@ class Supervisor:
         try: data = worker.pipe.recv_bytes()
         except (EOFError, OSError): return False   # it died; its end is reported as well
         if not worker.is_ready:
-            worker.is_ready = True
+            self._begin(worker, unpack(data))
             return True
         with self.lock: task = worker.tasks.pop(int.from_bytes(data[:8], 'little')).task
         task.finish(data[8:])
         if task.cancelled: self.release(task)
         return True
 
+    def _begin(self, worker: WorkerProcess, failure: tuple[str, str] | None):
+        "Take the first message of a worker: None, or an error and its traceback."
+        worker.is_ready = failure is None
+        if failure: self.stop(f'worker process {worker.number} could not start: {failure[0]}', WorkerTraceback(failure[1]))
+
     def _replace(self, worker: WorkerProcess):
         "Start another process in place of a dead one, and give it the same tasks."
         while worker.pipe.poll() and self._receive(worker): pass
+        if self.closed: return
         worker.process.join(5)
         failed_starts = 0 if worker.is_ready else worker.failed_starts + 1
         if failed_starts > 3 or failed_starts and worker.process.exitcode >= 0:
@@ -303,9 +336,9 @@ class Supervisor:
         self.warnings.append(f'{worker.death} {self._blame(worker)}; another takes its place')
         another = WorkerProcess(self.spec, self.context, worker.number, failed_starts)
         with self.lock:
-            worker.pipe.close()
             self._workers[worker.number] = another
             for assignment in worker.tasks.values(): another.send(assignment, self._refused)
+        worker.end(0)
 
     def _no_start(self, worker: WorkerProcess) -> str:
         advice = (": with spawned workers, the dataset and functions must be importable, and the script needs "
@@ -332,7 +365,7 @@ class Supervisor:
     def _end(self):
         "End all workers, by force after a second; every task that is left ends with an error."
         with self.lock: left = [assignment.task for worker in self._workers for assignment in worker.tasks.values()]
-        for task in left: task.finish(error=RuntimeError(self.closed))
+        for task in left: task.finish(error=self._error())
         for worker in self._workers: worker.ask_to_end()
         deadline = time.monotonic() + 1
         for worker in self._workers: worker.end(deadline)
