@@ -70,14 +70,21 @@ class BatchSettings:
             if len(batch) == self.batch_size or not self.drop_last: yield batch
 
     def _cut_as_planned(
-        self, plan: Sequence[PlannedBatch], sampler: EpochSampler, epoch: int, start: int,
+        self,
+        plan: Sequence[PlannedBatch],   # all batches of the epoch
+        sampler: EpochSampler,   # the order
+        epoch: int,   # which pass over the data
+        start: int,   # samples of all ranks that were used before
     ) -> Iterator[list[SampleKey]]:
-        "The batches that are left of a plan; the first one is a part of a batch if other ranks stopped in its middle."
-        used, end, left = math.ceil(start / sampler.num_replicas), 0, []
+        "Give the batches of a plan that are left. The first may be a part of one: other ranks stopped in its middle."
+        used = math.ceil(start / sampler.num_replicas)   # samples of one rank
+        left: list[tuple[int, int]] = []   # size bucket and number of samples of each batch
+        end = 0   # of the planned batch, in samples of one rank
         for planned in plan:
             end += planned.batch_size
-            size = min(planned.batch_size, end - used)
-            if size == planned.batch_size or size > 0 and not self.drop_last: left.append((planned.bucket, size))
+            size = min(planned.batch_size, end - used)   # 0 or less: all of it was used
+            is_whole = size == planned.batch_size
+            if is_whole or size > 0 and not self.drop_last: left.append((planned.bucket, size))
         keys = sampler.keys(epoch, start, share=sum(size for _, size in left))
         for bucket, size in left: yield [key._replace(bucket=bucket) for key in islice(keys, size)]
 
@@ -101,7 +108,11 @@ class BatchLoader(MixingSwitch):
         self.why = ''   # how the number of workers was chosen
         self.pin_batches = pin_batches
         self.cache, self.settings, self.adopts_seed = cache, tuple(settings), adopts_seed
-        self._pool, self._progress, self._fingerprint = None, None, None
+        self._pool: WorkerPool | None = None
+        self._fingerprint: str | None = None
+        # Where the consumer is. It must be right before the first loop, in one, after a `break` and after the end, and
+        # when a loop was begun that gave no batch yet; after `set_epoch` and `load_state_dict`, those count.
+        self._progress: tuple[int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: with an order and a pool of its own
         return {**vars(self), 'sampler': copy.copy(self.sampler), '_pool': None, '_progress': None}
@@ -142,9 +153,9 @@ class BatchLoader(MixingSwitch):
         transform = self.builder.batch_transform
         return find_mixing(transform and transform.mixup, self.builder.collate_fn)
 
-    def __len__(self) -> int: return self.batches.count(self.sampler)
+    def __len__(self) -> int: return self.batches.count(self.sampler)   # of a whole epoch, after a resume, too
 
-    def __iter__(self) -> Iterator: return (host.batch for host in self.host_batches())
+    def __iter__(self) -> Iterator: return (made.batch for made in self.host_batches())
 
     # one pass
 
@@ -156,20 +167,21 @@ class BatchLoader(MixingSwitch):
         return self._pass(epoch, position)
 
     def _pass(self, epoch: int, position: int) -> Iterator[HostBatch]:
-        pool, tasks, finished = self._pool or self._start_pool(), deque(), []
+        pool, tasks = self._pool or self._start_pool(), deque()
+        finished: list[HostBatch] = []   # one at most; popped, so that the consumer alone holds its memory
         if self.workers.persistent_workers: self._pool = pool
         batches = self.batches.cut(self.sampler, epoch, position)
         try:
-            while True:
+            while True:   # workers get their next batch before the consumer gets this one
                 for keys in islice(batches, self.workers.num_ahead - len(tasks)): tasks.append(pool.submit(keys))
-                if finished: yield finished.pop()   # from here on the consumer alone holds it
+                if finished: yield finished.pop()
                 if not tasks: break
                 task = tasks.popleft()
-                host = pool.take(task, self.workers.timeout)
+                made = pool.take(task, self.workers.timeout)
                 position += len(task.keys) * self.sampler.num_replicas
                 self._progress = epoch, position
-                if host is not None: finished.append(self._finish(host, position))
-                del host, task
+                if made is not None: finished.append(self._finish(made, position))
+                del made, task
         except GeneratorExit: raise   # the consumer has left the loop
         except BaseException:
             self._discard(pool)   # at once: a traceback may keep this loader alive for long
@@ -179,9 +191,10 @@ class BatchLoader(MixingSwitch):
             if not self.workers.persistent_workers: pool.close()
         self._progress = None
 
-    def _finish(self, host: HostBatch, position: int) -> HostBatch:
-        if self.pin_batches: host = host._replace(batch=map_tensors(torch.Tensor.pin_memory, host.batch))
-        return host._replace(position=position)
+    def _finish(self, made: HostBatch, position: int) -> HostBatch:
+        "Note how far the epoch is with this batch."
+        if self.pin_batches: made = made._replace(batch=map_tensors(torch.Tensor.pin_memory, made.batch))
+        return made._replace(position=position)
 
     # workers
 
@@ -259,9 +272,9 @@ class BatchLoader(MixingSwitch):
         else: keys = next(islice(self.batches.cut(self.sampler, epoch), batch, None), [])
         if not keys: raise IndexError(f'there is no batch {batch} in epoch {epoch}: there are {len(self)}')
         pool = InlinePool(self.builder) if self.cache is None else self._start_pool()
-        host = pool.take(pool.submit(keys))
-        if host is None: raise ValueError('every sample of this batch was skipped')
-        return self.builder.replay(host)
+        made = pool.take(pool.submit(keys))
+        if made is None: raise ValueError('every sample of this batch was skipped')
+        return self.builder.replay(made)
 
     def __repr__(self) -> str:
         number, kind = self.workers.num_workers, self.workers.workers
