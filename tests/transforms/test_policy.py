@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def test_table_has_timms_operations():
-    assert sorted(OPERATIONS) == NAMES
+    assert set(OPERATIONS) >= set(NAMES)
 
 
 @pytest.mark.parametrize('name', NAMES)

@@ -67,7 +67,7 @@ _PLAIN = ('AutoContrast', 'Equalize', 'Invert', 'Rotate', 'Posterize', 'Solarize
           'Brightness', 'Sharpness', 'ShearX', 'ShearY', 'TranslateXRel', 'TranslateYRel')
 _REVERSED = {'Posterize', 'Solarize', 'Color', 'Contrast', 'Brightness', 'Sharpness'}   # 10 may mean "as it is"
 _INCREASING = tuple(name + 'Increasing' * (name in _REVERSED) for name in _PLAIN)
-_CHOICES = {   # by the name after t; numbers are weights. timm/data/auto_augment.py
+_SETS = {   # by the name after t; numbers are weights. timm/data/auto_augment.py
     '3a': ('SolarizeIncreasing', 'Desaturate', 'GaussianBlur'),
     '3aw': dict(SolarizeIncreasing=6, Desaturate=6, GaussianBlur=6, Rotate=3, ShearX=2, ShearY=2, PosterizeIncreasing=1,
                 AutoContrast=1, ColorIncreasing=1, SharpnessIncreasing=1, ContrastIncreasing=1, BrightnessIncreasing=1,
@@ -141,9 +141,9 @@ def rand_augment_transform(
     if 'mmax' in given: hparams.setdefault('magnitude_max', given['mmax'])
     transforms = given.get('t') if transforms is None else transforms
     if isinstance(transforms, str):
-        if transforms not in _CHOICES:
-            raise ValueError(f'{config_str!r}: the set {transforms!r} is unknown; allowed are {", ".join(_CHOICES)}')
-        transforms = _CHOICES[transforms]
+        if transforms not in _SETS:
+            raise ValueError(f'{config_str!r}: the set {transforms!r} is unknown; allowed are {", ".join(_SETS)}')
+        transforms = _SETS[transforms]
     transforms = transforms or (_INCREASING if given.get('inc') else _PLAIN)
     weights = [w / sum(transforms.values()) for w in transforms.values()] if isinstance(transforms, dict) else None
     ops = rand_augment_ops(given.get('m', 10), given.get('p', 0.5), hparams, tuple(transforms))

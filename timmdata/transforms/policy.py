@@ -30,6 +30,7 @@ class Operation(NamedTuple):
     highest: float = math.inf   # likewise
     is_whole: bool = False   # the added part is cut to a whole number
     moves_pixels: bool = False   # takes an interpolation and a fill
+    drawn_from: float | None = None   # the value is drawn, from here to that of the magnitude; None: it is that
 
     def value(self,
         magnitude: float,   # 0..10
@@ -167,7 +168,7 @@ OPERATIONS.update({
     'SolarizeAdd': Operation(_solarize_add, 0, 110, False, 0, 128, True),   # added to levels below 128
     'Desaturate': Operation(_desaturate, 0.5, 0.5, False, 0.5, 1.),   # 1: gray
     'GaussianBlur': Operation(_blur, 0.1, 1.9, False, 0.1, 2.),   # radius, pixels
-    'GaussianBlurRand': Operation(_blur, 0., 2., False, 0., 2.),   # the largest radius; the radius is drawn
+    'GaussianBlurRand': Operation(_blur, 0., 2., False, 0., 2., drawn_from=0.1),   # the largest radius
 })
 for _name, _function in dict(Color=_color, Contrast=_contrast, Brightness=_brightness, Sharpness=_sharpness).items():
     OPERATIONS[_name] = Operation(_function, 0.1, 1.8)   # 1: as it is
@@ -322,7 +323,8 @@ class AugmentOp:
         elif std > 0: magnitude = rng.gauss(magnitude, std)
         operation, magnitude = OPERATIONS[self.name], max(0., min(magnitude, self.magnitude_max or 10.))
         drawn = self.at(magnitude, -1 if operation.is_signed and rng.random() > 0.5 else 1)
-        if self.name == 'GaussianBlurRand': return drawn._replace(value=rng.uniform(0.1, drawn.value))
+        lowest = operation.drawn_from
+        if lowest is not None: return drawn._replace(value=rng.uniform(lowest, drawn.value))
         choices = self.hparams['interpolation']
         if not operation.moves_pixels or len(choices) == 1: return drawn
         return drawn._replace(interpolation=rng.choice(choices))
