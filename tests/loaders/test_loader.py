@@ -37,6 +37,7 @@ from timmdata.loader import create_loader
 from timmdata.loaders.batch_loader import BatchLoader
 from timmdata.loaders.stream_loader import StreamLoader
 from timmdata.transforms.mixup import Mixup
+from timmdata.transforms.settings import AugmentSettings
 
 pytestmark = pytest.mark.timeout(60)
 CPU = dict(device='cpu')
@@ -550,3 +551,27 @@ def test_wrong_number_of_channels_is_an_error():
 def test_loader_of_nothing_gives_nothing():
     loader = create_loader([], 8, 4, num_workers=0, **CPU)
     assert len(loader) == 0 and list(loader) == []
+
+
+# ---- settings reach their part, and refusals come before any part
+
+def test_each_setting_of_the_pixels_arrives_under_its_name():
+    words = dict(is_training=True, train_crop_mode='rc', scale=(0.5, 0.6), ratio=(0.7, 0.8), hflip=0.1, vflip=0.2,
+                 color_jitter=(0.1, 0.2, 0.3), color_jitter_prob=0.4, grayscale_prob=0.6, gaussian_blur_prob=0.7,
+                 interpolation='bicubic', crop_pct=0.9, crop_mode='squash', crop_border_pixels=2, mean=(0.4, 0.5, 0.6),
+                 crop_padding=3, padding_mode='edge', num_aug_splits=2)
+    loader = create_loader(Coded(12), 8, 4, num_workers=0, device='cpu', **words)
+    expected = AugmentSettings(8, **words)
+    assert expected in loader.loader.settings
+    for name, value in words.items(): assert getattr(expected, name) == value, name
+
+
+@pytest.mark.parametrize('wrong', [
+    dict(buffer='1GB', cache='device'), dict(buffer='1GB', is_training=True, input_size_choices=[8]),
+    dict(buffer='1GB', dataset=IterableImageDataset(reader=Stream(4))), dict(sampler=[0], shuffle=True),
+    dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)], ids=lambda v: ' '.join(v))
+def test_combinations_are_refused_before_any_part_is_made(monkeypatch, wrong):
+    def made(*args, **kwargs): raise AssertionError('a part was made')
+    for name in ('DeviceCache', 'BatchLoader', 'StreamLoader', 'EpochSampler', 'BatchTransform', 'WorkerSettings'):
+        monkeypatch.setattr(f'timmdata.loader.{name}', made)
+    with pytest.raises(ValueError): create_loader(**{**dict(dataset=Coded(12), input_size=8, batch_size=4), **wrong})
