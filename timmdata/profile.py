@@ -594,7 +594,7 @@ def _suggestions(
     builder, number, found, notes = _host_loader(make()).builder, workers.num_workers, {}, []
     for more in sorted({number + 1, 2 * number or 1}): found[f'num_workers={more}'] = make(num_workers=more)
     if number and workers.workers == 'threads': found["workers='processes'"] = make(workers='processes')
-    if number and workers.workers == 'processes' and builder.is_thread_safe:
+    if number and workers.workers == 'processes' and builder.is_thread_safe and not workers.worker_init_fn:
         found["workers='threads'"] = make(workers='threads')
     is_random = settings.get('is_training', False) and not settings.get('no_aug')   # for evaluation, pixels stay exact
     if is_random: found['no color jitter, no erasing'] = make(color_jitter=None, re_prob=0.)

@@ -1,4 +1,6 @@
 "Which kind of workers is chosen, and what threads refuse."
+import os
+
 import pytest
 import torch
 from loader_parts import Coded, Noise, nothing_is_left, plain_collate
@@ -7,7 +9,8 @@ from training_parts import INLINE, PROCESSES, THREADS, large_tensors_begin_small
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.workers.autotune import choose_workers
+from timmdata.workers.autotune import choose_workers, resolve_workers
+from timmdata.workers.base import WorkerSettings
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -35,3 +38,21 @@ def test_auto_takes_threads_for_own_code_only(samples):
     assert kind(Coded(8)) == kind(own, transform=Noise()) == kind(own, collate_fn=plain_collate) == 'processes'
     own.target_transform = int
     assert kind(own) == 'processes'
+
+
+def test_auto_takes_processes_where_each_has_a_function_to_call(samples):
+    builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False, num_workers=0).builder
+    for function, kind in ((None, 'threads'), (print, 'processes')):
+        assert resolve_workers(builder, WorkerSettings(2, worker_init_fn=function))[0].workers == kind
+
+
+def test_a_function_for_worker_seeding_is_called_in_worker_processes(samples, tmp_path):
+    def give_seed(info):
+        (tmp_path/f'{info.id}-{os.getpid()}').touch()
+        return info.id
+    settings = dict(num_workers=1, worker_seeding=give_seed, multiprocessing_context='fork', device='cpu')
+    assert len(next(iter(create_loader(ImageDataset(samples), 8, 4, **settings)))[1]) == 4
+    [called] = tmp_path.iterdir()
+    assert called.name.startswith('0-') and called.name != f'0-{os.getpid()}'
+    with pytest.raises(ValueError, match='worker_seeding of create_loader.*never call'):
+        create_loader(ImageDataset(samples), 8, 4, workers='threads', **settings)

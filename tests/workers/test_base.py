@@ -61,6 +61,7 @@ def test_a_cancelled_task_loads_nothing():
     (dict(threads_per_worker=0), 'threads_per_worker=0: give a whole number, 1 or more'),
     (dict(prefetch_factor=0), 'prefetch_factor=0'), (dict(timeout='1'), "timeout='1': give seconds"),
     (dict(timeout=float('nan')), 'timeout=nan'), (dict(multiprocessing_context='thread'), 'allowed are'),
+    (dict(workers='threads', worker_init_fn=print), "workers='threads' with a function .* never call: use workers='processes'"),
     (dict(worker_init_fn='all'), "worker_init_fn='all': give a function")])
 def test_wrong_settings_are_refused_by_name(settings, message):
     with pytest.raises((ValueError, TypeError), match=message): WorkerSettings(**settings)

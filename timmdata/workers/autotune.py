@@ -101,6 +101,8 @@ def resolve_workers(
 ) -> tuple[WorkerSettings, str]:   # without 'auto', and how the number was chosen
     "Replace each 'auto' by what it means here."
     why = ''
+    if settings.workers == 'auto' and settings.worker_init_fn is not None:
+        settings = replace(settings, workers='processes')   # threads would never call it
     if settings.num_workers == 'auto':
         number, why = choose_num_workers(builder, keys, settings.workers)
         settings = replace(settings, num_workers=number)

@@ -6,16 +6,24 @@
 __all__ = ['create_pool']
 
 # %% ../../nbs/workers/50_factory.ipynb #4115d3bf
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..pipeline.fetch import BatchBuilder
 from ..samplers.epoch import SampleKey
 from .autotune import resolve_workers
-from .base import InlinePool, WorkerPool, WorkerSettings
+from .base import WORKER_KINDS, InlinePool, WorkerPool, WorkerSettings
 from .processes import ProcessPool
 from .threads import ThreadPool, check_threads
 
 # %% ../../nbs/workers/50_factory.ipynb #c126658a
+def _create_threads(builder: BatchBuilder, settings: WorkerSettings, slot_bytes: int) -> WorkerPool:
+    return ThreadPool(builder, settings.num_workers, settings.pin_memory)   # they share all memory: no slots
+
+
+_MAKERS: dict[str, Callable[[BatchBuilder, WorkerSettings, int], WorkerPool]] = {   # for each of WORKER_KINDS
+    'threads': _create_threads, 'processes': ProcessPool}
+
+
 def create_pool(
     builder: BatchBuilder,   # makes the batches
     settings: WorkerSettings,   # who does the work
@@ -25,7 +33,8 @@ def create_pool(
     "Start the workers."
     settings, _ = resolve_workers(builder, settings, keys)
     if not settings.num_workers: return InlinePool(builder)
-    if keys and (settings.workers == 'threads' or settings.threads_per_worker > 1): check_threads(builder, keys[0])
-    if settings.workers == 'threads': return ThreadPool(builder, settings.num_workers, settings.pin_memory)
-    slot_bytes = max((builder.batch_bytes(size, bucket) for bucket, size in enumerate(batch_sizes)), default=0)
-    return ProcessPool(builder, settings, slot_bytes)
+    is_process = WORKER_KINDS[settings.workers].is_process
+    if keys and (not is_process or settings.threads_per_worker > 1): check_threads(builder, keys[0])
+    sizes = enumerate(batch_sizes if is_process else ())
+    slot_bytes = max((builder.batch_bytes(size, bucket) for bucket, size in sizes), default=0)
+    return _MAKERS[settings.workers](builder, settings, slot_bytes)

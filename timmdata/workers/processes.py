@@ -119,7 +119,9 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
     inbox, report = queue.SimpleQueue(), _reporter(spec.indexes(number))
     threading.Thread(target=_receive, args=(pipe, inbox), daemon=True).start()   # first: what follows may take long
     try: _set_up(spec, number)
-    except Exception as error: return pipe.send_bytes(pack((f'{type(error).__name__}: {error}', traceback.format_exc())))
+    except Exception as error:
+        pipe.send_bytes(pack((f'{type(error).__name__}: {error}', traceback.format_exc())))
+        return
     pipe.send_bytes(pack(None))   # it is ready
     inline = InlinePool(spec.builder)
     threads = ThreadPool(spec.builder, spec.num_threads) if spec.num_threads > 1 else inline
@@ -322,7 +324,9 @@ class Supervisor:
     def _begin(self, worker: WorkerProcess, failure: tuple[str, str] | None):
         "Take the first message of a worker: None, or an error and its traceback."
         worker.is_ready = failure is None
-        if failure: self.stop(f'worker process {worker.number} could not start: {failure[0]}', WorkerTraceback(failure[1]))
+        if failure is None: return
+        error, text = failure
+        self.stop(f'worker process {worker.number} could not start: {error}', WorkerTraceback(text))
 
     def _replace(self, worker: WorkerProcess):
         "Start another process in place of a dead one, and give it the same tasks."
@@ -389,7 +393,11 @@ class ProcessPool:
             builder, self.slots, settings.num_workers, settings.threads_per_worker, settings.worker_init_fn)
         self._supervisor = Supervisor(spec, settings.context)
         self._lifetime = Lifetime(self, self._supervisor.stop, [self._supervisor.thread])
-        if settings.pin_memory: self.slots.pin()
+        try:
+            if settings.pin_memory: self.slots.pin()
+        except BaseException:
+            self.close()
+            raise
 
     def submit(self,
         keys: Sequence[SampleKey],   # of the samples

@@ -13,6 +13,7 @@ import pickle
 import traceback
 import weakref
 from collections import deque
+from functools import partial
 from io import BytesIO
 from multiprocessing import reduction
 from typing import Any
@@ -33,21 +34,37 @@ class SharedMemory:
             fd = os.memfd_create('timmdata')
             os.ftruncate(fd, num_bytes)
             self._map(fd)
-        else: self.fd, self.tensor = None, torch.empty(num_bytes, dtype=torch.uint8).share_memory_()
+        else: self._share(torch.empty(num_bytes, dtype=torch.uint8).share_memory_())
 
     def _map(self, fd: int):
         self.fd = fd
         self.tensor = torch.frombuffer(mmap.mmap(fd, self.num_bytes), dtype=torch.uint8)
         weakref.finalize(self, os.close, fd)
 
+    def _share(self, tensor: torch.Tensor): self.fd, self.tensor, self._sent = None, tensor, tensor
+
+    def pin(self):
+        "Make it page-locked, for a CUDA device, until the last tensor in it is gone."
+        cudart, address = torch.cuda.cudart(), self.tensor.data_ptr()
+        result = cudart.cudaHostRegister(address, self.num_bytes, 0)
+        if int(result) != 0: raise RuntimeError(
+            f'{self.num_bytes:,} bytes of shared memory cannot be page-locked (cudaHostRegister: {result}): '
+            'give pin_memory=False')
+        self.tensor = watch(self.tensor, partial(_unpin, os.getpid(), cudart))
+
     def __getstate__(self):
-        if self.fd is None: return self.num_bytes, None, self.tensor
+        if self.fd is None: return self.num_bytes, None, self._sent
         return self.num_bytes, reduction.DupFd(self.fd), None
 
     def __setstate__(self, state: tuple):
         self.num_bytes, handle, tensor = state
-        if handle is None: self.fd, self.tensor = None, tensor
+        if handle is None: self._share(tensor)
         else: self._map(handle.detach())
+
+
+def _unpin(pid: int, cudart: Any, memory: torch.Tensor):
+    "While it is still mapped: CUDA would take another mapping at this address for page-locked; not in a forked copy."
+    if os.getpid() == pid: cudart.cudaHostUnregister(memory.data_ptr())
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #72f95888
 LARGE = 1 << 16   # bytes of a tensor from which on it is not sent
@@ -137,8 +154,8 @@ class SlotPool:
         self._lent = set()
 
     def pin(self):
-        "Make all of them page-locked, for a CUDA device."
-        torch.cuda.cudart().cudaHostRegister(self.memory.tensor.data_ptr(), self.memory.num_bytes, 0)
+        "Make all of them page-locked, for a CUDA device; before the first is lent."
+        self.memory.pin()
 
     def view(self,
         slot: int | None,   # from `acquire`
