@@ -123,7 +123,7 @@ class SampleLoader:
         transform, each_row, crop = self.sample_transforms[key.bucket], rows.unbind(), None
         sampler, is_own = transform.params, self.has_own_policy
         views = view_keys([key], sampler.num_splits)
-        for view, row in reversed([*zip(views, each_row)]):   # the first row keeps the crop for the others
+        for view, row in reversed(list(zip(views, each_row))):   # the first row last: it holds the crop
             with self.global_numbers(view, view.view) if is_own else nullcontext():
                 params = sampler.sample_params(pixels.height, pixels.width, view, self.seed)
                 if crop is None: crop = transform.crop(pixels, params, each_row[0])
@@ -170,7 +170,7 @@ class HostBatch(NamedTuple):
     "Hold what a worker made."
     batch: Any   # (images, target, …) or a dict
     keys: list[SampleKey]   # of the samples in it; skipped ones are left out
-    position: int = 0   # samples of the epoch that are used up with it, of all ranks
+    position: int = 0   # samples of the epoch that are used up with it, of all ranks; set by the loader
 
 
 class Replay(NamedTuple):
@@ -292,20 +292,21 @@ class BatchBuilder:
                 if to != row: rows[to].copy_(rows[row])
             rows = rows[:len(filled)]
             if self.batch_transform is None: samples = [with_image(s, row) for s, row in zip(samples, rows)]
-        if self.collate_fn is not None:   # what it draws belongs to the batch
-            with self.sample_loader.global_numbers(keys[0], -1 - keys[0].view):
+        if self.collate_fn is not None:   # what it draws is keyed to the batch: to its first sample
+            of_batch = -1 - keys[0].view   # negative: no view of a sample has these numbers
+            with self.sample_loader.global_numbers(keys[0], of_batch):
                 return HostBatch(self.collate_fn(samples), keys)
         batch = fast_collate(samples, images=rows)
         if self.batch_transform is not None: batch = self.batch_transform.on_batch(batch, keys)
         return HostBatch(batch, keys)
 
     def replay(self,
-        host: HostBatch,   # made by this builder
+        made: HostBatch,   # by this builder
     ) -> Replay:
         "Draw again what was drawn for a batch."
-        loader, keys = self.sample_loader, host.keys
-        if not loader.sample_transforms: return Replay(host.batch, keys, None, None)
+        loader, keys = self.sample_loader, made.keys
+        if not loader.sample_transforms: return Replay(made.batch, keys, None, None)
         params = loader.sample_transforms[keys[0].bucket].params
         appearance = [params.appearance_params(key, loader.seed) for key in keys]
         mixing = self.batch_transform and self.batch_transform.mix_params(keys, params.size)
-        return Replay(host.batch, keys, [loader.sample_params(key) for key in keys], appearance, mixing)
+        return Replay(made.batch, keys, [loader.sample_params(key) for key in keys], appearance, mixing)
