@@ -63,6 +63,28 @@ class _Message(NamedTuple):
     is_careful: bool   # a worker died of this batch: one sample after the other
 
 
+def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
+    "Make a function with which each thread writes down what it loads, in an element of its own."
+    elements, numbers = {}, itertools.count()   # thread → its element
+
+    def report(index: int):
+        thread = threading.get_ident()
+        if thread not in elements: elements[thread] = next(numbers)
+        indexes[elements[thread]] = index
+    return report
+
+
+def _make(message: _Message, spec: WorkerSpec, pool: InlinePool | ThreadPool, report: Callable[[int], None]) -> bytes:
+    "Make a batch: its bytes, or those of the error in its place."
+    memory = spec.slots.view(message.slot)
+    rows = spec.builder.allocate(len(message.keys), memory, message.keys[0].bucket)
+    used = rows.numel() if rows is not None and memory is not None else 0
+    task = Task(message.keys, rows, message.refused, report)
+    pool.run(task)
+    try: return pack((task.take(), None), memory, used)
+    except BaseException as error: return pack((None, portable_error(error)))
+
+# %% ../../nbs/workers/30_processes.ipynb #5e1c7a12
 def _reset_signals():
     "Leave it to the parent to answer signals."
     signal.set_wakeup_fd(-1)
@@ -89,28 +111,6 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
         except (EOFError, OSError): os._exit(1)
         inbox.put(message)
         if message is None: return
-
-
-def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
-    "Make a function with which each thread writes down what it loads, in an element of its own."
-    elements, numbers = {}, itertools.count()   # thread → its element
-
-    def report(index: int):
-        thread = threading.get_ident()
-        if thread not in elements: elements[thread] = next(numbers)
-        indexes[elements[thread]] = index
-    return report
-
-
-def _make(message: _Message, spec: WorkerSpec, pool: InlinePool | ThreadPool, report: Callable[[int], None]) -> bytes:
-    "Make a batch: its bytes, or those of the error in its place."
-    memory = spec.slots.view(message.slot)
-    rows = spec.builder.allocate(len(message.keys), memory, message.keys[0].bucket)
-    used = rows.numel() if rows is not None and memory is not None else 0
-    task = Task(message.keys, rows, message.refused, report)
-    pool.run(task)
-    try: return pack((task.take(), None), memory, used)
-    except BaseException as error: return pack((None, portable_error(error)))
 
 
 def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
