@@ -373,14 +373,15 @@ def toctrees(groups: list[tuple[str, list[Page]]]) -> str:
 
 
 def api(pages: dict[str, Page], groups: list[tuple[str, list[Page]]]) -> str:
-    "The API index: every name that the package exports, by layer and module."
+    "The API index: the names of the top level and those that packages offer, by package and module."
     writer = Writer(Page(Path('api.ipynb'), 'api'), pages)
-    parts = ['# API index', '{.subtitle}\nEvery public name, by layer.']
-    missing = set(package().exported) - {'__version__'}
+    parts = ['# API index', '{.subtitle}\nWhat the top level and each package offer, by package.']
+    missing = package().offered - {'__version__'}
     for caption, group in groups:
         rows = []
         for page in group:
-            names = [s for n, s in package().modules.get(page.module, {}).items() if n in package().exported]
+            names = [s for n, s in package().modules.get(page.module, {}).items()
+                     if n in package().offered and '.' not in n]
             missing -= {s.name for s in names}
             if names: rows.append((page, names))
         if not rows: continue

@@ -216,7 +216,7 @@ def read_package(path: Path) -> Package:
         modules = {name: read_module(p, name, classes) for name, p in files.items()}
     doors = {p: _names(ast.parse(p.read_text(encoding='utf-8'))) for p in path.rglob('__init__.py')}
     public = [n for o in modules.values() for n, s in o.items() if s.public and '.' not in n]
-    alone = [n for name, o in modules.items() if '.' not in name for n, s in o.items() if s.public]
+    alone = [n for name, o in modules.items() if '.' not in name for n, s in o.items() if s.public and '.' not in n]
     return Package(modules, doors[path/'__init__.py'] or public, {*alone, *(n for names in doors.values() for n in names)})
 
 

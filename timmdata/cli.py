@@ -7,6 +7,7 @@ __all__ = ['demo', 'show', 'bench', 'doctor', 'status', 'drop', 'main']
 
 # %% ../nbs/60_cli.ipynb #68c371e0
 import argparse
+import inspect
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,6 @@ from typing import Any, get_args
 
 from fastcore.docments import docments
 from fastcore.meta import delegates
-from fastcore.script import Param
 from tqdm import tqdm
 
 from .buffer.status import buffer_status, drop_reader, format_status, plot_levels, remove_buffer
@@ -191,9 +191,11 @@ def _add_command(commands: Any, function: Callable):
     parser.set_defaults(command=function)
     for name, parameter in docments(function, full=True, returns=False).items():
         kind = next(iter(get_args(parameter.anno)), parameter.anno)   # the first one of `Path | None`
-        param = Param(parameter.docment, _expand if kind is Path else kind)
-        param.set_default(parameter.default)
-        parser.add_argument(param.pre + name.replace('_', '-'), **param.kwargs)
+        kind = _expand if kind is Path else kind
+        name, default = name.replace('_', '-'), parameter.default
+        if default is inspect.Parameter.empty: parser.add_argument(name, type=kind, help=parameter.docment)
+        else: parser.add_argument(f'--{name}', type=kind, default=default, help=(
+            parameter.docment if default is None else f'{parameter.docment} (default: {default})'))
 
 
 def _parser() -> argparse.ArgumentParser:
