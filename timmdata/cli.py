@@ -194,6 +194,7 @@ def _add_command(commands: Any, function: Callable):
         kind = _expand if kind is Path else kind
         name, default = name.replace('_', '-'), parameter.default
         if default is inspect.Parameter.empty: parser.add_argument(name, type=kind, help=parameter.docment)
+        elif kind is bool: parser.add_argument(f'--{name}', action='store_true', help=parameter.docment)
         else: parser.add_argument(f'--{name}', type=kind, default=default, help=(
             parameter.docment if default is None else f'{parameter.docment} (default: {default})'))
 

@@ -301,7 +301,7 @@ def public_methods() -> dict[str, set[str]]:
             if not inspect.isclass(cls) or cls.__module__ != module.__name__: continue
             if getattr(cls, '_is_protocol', False): continue
             of_package = [c for c in cls.__mro__ if c.__module__.startswith('timmdata')]
-            found[name] = {n for c in of_package for n, value in vars(c).items() if not n.startswith('_')
+            found[cls.__name__] = {n for c in of_package for n, value in vars(c).items() if not n.startswith('_')
                            and (inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod)))}
     return found
 

@@ -58,7 +58,8 @@ _PHILOX = _Philox()
 class KeyedRandom(random.Random):
     "Python's `random.Random` over Philox 4x64-10, keyed by (seed, epoch), counting from (sequence, index, view)."
 
-    def __new__(cls, *key: int, **named: int): return super().__new__(cls, 0)   # pyrefly: ignore  (Python's own generator is not used)
+    def __new__(cls, *key: int, **named: int):
+        return super().__new__(cls, 0)   # pyrefly: ignore  (Python's own generator is not used)
 
     def __init__(self,
         seed: int,   # of the run
