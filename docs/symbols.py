@@ -117,9 +117,9 @@ def _is_record(node: ast.ClassDef) -> bool:
 
 def _class(node: ast.ClassDef, comments: dict, classes: dict) -> tuple[list[Param], bool]:
     "The parameters of a class: of its own or inherited `__init__`, or the fields of a record."
-    for item in node.body:
-        if isinstance(item, _functions) and item.name in ('__init__', '__new__'):
-            return _params(item, comments, True)[0], True
+    methods = {item.name: item for item in node.body if isinstance(item, _functions)}
+    made = methods.get('__init__') or methods.get('__new__')
+    if made is not None: return _params(made, comments, True)[0], True
     if _is_record(node):
         return [Param(o.target.id, _unparse(o.annotation), ast.unparse(o.value) if o.value is not None else '',
                       _details(o.lineno, o.end_lineno, comments, node.lineno))
