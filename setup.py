@@ -42,6 +42,7 @@ setup(
         'wds': settings['wds_requirements'].split(),
         'hf': settings['hf_requirements'].split(),
         'tfds': settings['tfds_requirements'].split(),
+        'integrations': settings['integrations_requirements'].split(),
         'dev': settings['dev_requirements'].split(),
     },
     entry_points={'console_scripts': settings['console_scripts'].split()},

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
-from notebooks import find_notebooks, page_name, root, split_cell
+from notebooks import find_notebooks, is_skipped, page_name, root
 
 
 def notebooks(names: list[str] = ()) -> list[Path]:
@@ -39,8 +39,8 @@ def execute(
     "Run the notebook at `path` in a fresh kernel; raises nbclient's CellExecutionError at the first failing cell."
     nb = nbformat.read(path, as_version=4)
     for cell in nb.cells:
-        if cell.cell_type == 'code' and set(skip) & set(split_cell(cell.source)[0]):
-            cell.metadata['tags'] = ['skip-execution']
+        if cell.cell_type == 'code' and is_skipped(cell.source, skip):
+            cell.metadata['tags'] = ['skip-execution']   # it keeps its stored output
     for attempt in range(2):
         client = NotebookClient(
             nb, timeout=timeout, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},

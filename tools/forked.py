@@ -16,7 +16,7 @@ import time
 import traceback
 from pathlib import Path
 
-from notebooks import read_notebook, root, split_cell
+from notebooks import is_skipped, read_notebook, root
 
 PRELOADED = ('IPython.core.interactiveshell', 'matplotlib_inline.backend_inline', 'matplotlib.pyplot', 'torch', 'torchvision',
              'torch.utils.data', 'torchvision.transforms.v2', 'timm.data', 'fastcore.test')
@@ -56,7 +56,7 @@ def run_cells(path: str, skip: list[str]) -> dict:
     shell.enable_gui = lambda gui=None: None
     shell.enable_matplotlib('inline')
     for k, cell in enumerate(read_notebook(Path(path))['cells']):
-        if cell['cell_type'] != 'code' or set(skip) & set(split_cell(cell['source'])[0]): continue
+        if cell['cell_type'] != 'code' or is_skipped(cell['source'], skip): continue
         with capture_output() as captured: result = shell.run_cell(cell['source'], store_history=True)
         printed.append(captured.stdout)
         error = result.error_before_exec or result.error_in_exec

@@ -2,7 +2,9 @@
 import ast
 import json
 import re
+from collections.abc import Collection
 from configparser import ConfigParser
+from importlib.util import find_spec
 from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
@@ -29,6 +31,13 @@ def split_cell(source: str) -> tuple[list[str], str]:
         text = DIRECTIVE.sub('', lines.pop(0)).strip()
         if text: directives.append(text)
     return directives, '\n'.join(lines)
+
+
+def is_skipped(source: str, skip: Collection[str] = ()) -> bool:
+    "Whether a code cell is not run: one of `skip` marks it, or `#| needs: NAME` names a package that is not installed."
+    directives = split_cell(source)[0]
+    needed = [d.removeprefix('needs: ') for d in directives if d.startswith('needs: ')]
+    return bool(set(skip) & set(directives)) or any(find_spec(name) is None for name in needed)
 
 
 def default_exp(nb: dict) -> str | None:

@@ -9,16 +9,17 @@ import pytest
 from notebooks import read_settings
 from synthetic import ROOT
 
-# a package imports only from packages before it; the modules beside the packages come after all of them, in this order
-PACKAGES = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer']
-TOP_MODULES = ['loader', 'recipes', 'visualize', 'profile', 'cli']
+# packages, and modules beside them: each imports only from those before it
+ORDER = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer', 'loader',
+         'integrations', 'recipes', 'visualize', 'profile', 'cli']
+PACKAGES = [name for name in ORDER if (ROOT/'timmdata'/name).is_dir()]
+FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ignite'}   # of `integrations`
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
-         'webdataset', 'datasets', 'tensorflow',
-            'tensorflow_datasets'}
+         'webdataset', 'datasets', 'tensorflow', 'tensorflow_datasets', *FRAMEWORKS}
 # not needed to run: found when present
 OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
-            'tensorflow_datasets'}
+            'tensorflow_datasets', *FRAMEWORKS}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 
 
@@ -60,8 +61,7 @@ def edges(sources: dict[str, str]) -> list[tuple[str, str]]:
 def rank(name: str) -> int:
     "How far a module is from the start of the way of a sample."
     package = name.split('.')[0]
-    order = PACKAGES + TOP_MODULES
-    return order.index(package) if package in order else -1
+    return ORDER.index(package) if package in ORDER else -1
 
 
 def import_problems(sources: dict[str, str]) -> list[str]:
@@ -133,7 +133,16 @@ def front_door_problems(sources: dict[str, str]) -> list[str]:
                    if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == '__all__']
         named = [a.asname or a.name for n in tree.body if isinstance(n, ast.ImportFrom) for a in n.names]
         if not offered: problems.append(f'{package}/__init__.py has no __all__')
+        elif package == 'integrations': problems += lazy_door_problems(offered[0], named, sources)
         elif sorted(offered[0]) != sorted(named): problems.append(f'{package}/__init__.py: __all__ is not what it imports')
+    return problems
+
+
+def lazy_door_problems(offered: list[str], named: list[str], sources: dict[str, str]) -> list[str]:
+    "The package of the frameworks lists its modules, and imports none of them: each loads its framework."
+    problems = [f'integrations/__init__.py imports {name}' for name in named]
+    modules = sorted(name.removeprefix('integrations.') for name in sources if name.startswith('integrations.'))
+    if sorted(offered) != modules: problems.append(f'integrations/__init__.py: __all__ is not its modules, {modules}')
     return problems
 
 
@@ -144,8 +153,11 @@ def test_packages_have_front_doors():
 def test_a_missing_front_door_is_found():
     assert len(front_door_problems({})) == 2 * len(PACKAGES)
     door = '"All."\nfrom .a import b\n__all__ = [{}]'
-    assert not front_door_problems(dict.fromkeys(PACKAGES, door.format("'b'")))
-    assert len(front_door_problems(dict.fromkeys(PACKAGES, door.format("'b', 'c'")))) == len(PACKAGES)
+    others = [name for name in PACKAGES if name != 'integrations']
+    lazy = {'integrations': '"All."\n__all__ = ["b"]', 'integrations.b': ''}
+    assert not front_door_problems({**dict.fromkeys(others, door.format("'b'")), **lazy})
+    assert len(front_door_problems({**dict.fromkeys(others, door.format("'b', 'c'")), **lazy})) == len(others)
+    assert len(lazy_door_problems(['b', 'c'], ['b'], lazy)) == 2
 
 
 def loaded_by(code: str) -> set[str]:
@@ -157,7 +169,7 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_import_is_light():
-    loaded = loaded_by('import timmdata')
+    loaded = loaded_by('import timmdata, timmdata.integrations')
     assert 'timmdata' in loaded and not HEAVY & loaded
     used = {module.split('.')[0] for name, source in modules().items() for module, _ in imported(name, source)}
     assert 'fastcore' in used or 'fastcore' not in loaded

@@ -95,7 +95,7 @@ def known_directives(nb: Notebook) -> list[str]:
     problems = []
     for i, directives, text in nb.code_cells():
         for directive in directives:
-            if directive not in DIRECTIVES and not re.fullmatch(r'default_exp [\w.]+', directive):
+            if directive not in DIRECTIVES and not re.fullmatch(r'default_exp [\w.]+|needs: \w+', directive):
                 problems.append(f'cell {i}: unknown directive `#| {directive}`')
         for line in nb.cells[i]['source'].split('\n'):
             if DIRECTIVE.match(line) and not line.startswith('#| '):
@@ -315,6 +315,7 @@ def png(num_bytes):
     (file_name, exporting(name='guides/50_thing.ipynb'), 'NN_thing'),
     (known_directives, exporting(code('#| exprt\nx = 1')), 'unknown directive `#| exprt`'),
     (known_directives, exporting(code('#| eval: true\nx = 1')), 'eval: true'),
+    (known_directives, exporting(code('#| needs lightning\nx = 1')), 'needs lightning'),
     (known_directives, exporting(code('#|export\nx = 1')), 'write a directive as'),
     (known_directives, exporting(code('x = 1\n#| export')), 'below code'),
     (known_directives, exporting(code('# export\nx = 1')), 'lacks the bar'),

@@ -4,7 +4,7 @@ from execute import execute, kernel_env
 from forked import ForkServer
 from nbclient.exceptions import CellExecutionError
 from notebooks import find_notebooks
-from synthetic import ROOT, code, notebook, write_notebook
+from synthetic import ROOT, code, notebook, stream, write_notebook
 
 NOT_RUN = ('eval: false', 'notest')
 IDS = [p.relative_to(ROOT/'nbs').as_posix() for p in find_notebooks()]
@@ -61,6 +61,15 @@ def test_marked_cells_are_not_run_and_others_are(tmp_path, server):
     path = written(tmp_path/'marked.ipynb', '#| eval: false\nraise ValueError', '#| notest\nraise ValueError',
                    '#| hide\nprint("ran")', 'import timmdata; print(timmdata.__file__)')
     assert server.run(path, skip=NOT_RUN) == ['ran\n', f'{ROOT/"timmdata/__init__.py"}\n']
+
+
+def test_a_cell_that_needs_a_package_runs_where_it_is_and_keeps_its_output_elsewhere(tmp_path, server, caches):
+    there, missing = '#| needs: json\nprint("ran")', '#| needs: unheard_of\nimport unheard_of'
+    assert server.run(written(tmp_path/'needs.ipynb', there, missing)) == ['ran\n']
+    path = tmp_path/'stored.ipynb'
+    write_notebook(path, notebook(code(there), code(missing, stream('recorded elsewhere\n'))))
+    outputs = [cell.outputs[0].text for cell in execute(path, env=caches).cells]
+    assert outputs == ['ran\n', 'recorded elsewhere\n']
 
 
 def test_notebooks_know_nothing_of_each_other(tmp_path, server, caches):

@@ -70,10 +70,10 @@ def test_metadata_requires_only_what_runs(metadata):
     assert metadata['Requires-Python'] == f">={settings['min_python']}"
     required = [normalise(r) for r in metadata.get_all('Requires-Dist')]
     assert {r for r in required if ';' not in r} == set(settings['requirements'].split())
-    for extra in ('demo', 'fast', 'tables', 'wds', 'hf', 'tfds', 'dev'):
+    for extra in ('demo', 'fast', 'tables', 'wds', 'hf', 'tfds', 'integrations', 'dev'):
         found = {r.split(';')[0] for r in required if re.search(rf'extra==.{extra}.$', r)}
         assert found == set(settings[f'{extra}_requirements'].split())
-    assert set(metadata.get_all('Provides-Extra')) == {'demo', 'fast', 'tables', 'wds', 'hf', 'tfds', 'dev'}
+    assert set(metadata.get_all('Provides-Extra')) == {'demo', 'fast', 'tables', 'wds', 'hf', 'tfds', 'integrations', 'dev'}
 
 
 def test_extras_that_messages_name_are_offered(metadata):
