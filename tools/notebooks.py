@@ -33,11 +33,14 @@ def split_cell(source: str) -> tuple[list[str], str]:
     return directives, '\n'.join(lines)
 
 
+def needed(source: str) -> list[str]:
+    "The packages that a code cell needs beside those of the development environment: `#| needs: NAME`."
+    return [d.removeprefix('needs: ') for d in split_cell(source)[0] if d.startswith('needs: ')]
+
+
 def is_skipped(source: str, skip: Collection[str] = ()) -> bool:
-    "Whether a code cell is not run: one of `skip` marks it, or `#| needs: NAME` names a package that is not installed."
-    directives = split_cell(source)[0]
-    needed = [d.removeprefix('needs: ') for d in directives if d.startswith('needs: ')]
-    return bool(set(skip) & set(directives)) or any(find_spec(name) is None for name in needed)
+    "Whether a code cell is not run: one of `skip` marks it, or it needs a package that is not installed."
+    return bool(set(skip) & set(split_cell(source)[0])) or any(find_spec(name) is None for name in needed(source))
 
 
 def default_exp(nb: dict) -> str | None:

@@ -9,7 +9,7 @@ import tokenize
 from pathlib import PurePosixPath
 
 import pytest
-from notebooks import DIRECTIVE, default_exp, find_notebooks, read_notebook, split_cell
+from notebooks import DIRECTIVE, default_exp, find_notebooks, needed, read_notebook, split_cell
 from synthetic import ROOT, code, md, notebook, shown, stream
 
 DIRECTIVES = {'export', 'exporti', 'exports', 'hide', 'eval: false', 'echo: false', 'notest'}
@@ -134,10 +134,12 @@ def no_absolute_paths(nb: Notebook) -> list[str]:
 
 
 def imports_alone(nb: Notebook) -> list[str]:
-    "Import cells hold only imports: nbdev executes every cell that contains one, wherever it stands in the cell."
+    """Import cells hold only imports: nbdev executes every cell that contains one, wherever it stands in the cell. A cell that needs
+    a framework is the exception: it is a script by itself."""
     problems = []
     for exported in (True, False):
         for i, tree, _ in nb.trees(exported):
+            if needed(nb.cells[i]['source']): continue
             found = tree.body if exported else ast.walk(tree)   # exported functions may import lazily
             if any(isinstance(n, IMPORTS) for n in found) and not all(isinstance(n, IMPORTS) for n in tree.body):
                 problems.append(f'cell {i}: imports and other code in one cell')
@@ -281,6 +283,7 @@ class Box:
         "Its area."
         return self.size ** 2
     def _inner(self): pass"""
+SCRIPT = code('#| needs: keras\nimport keras\nprint(keras.__name__)')
 USE = code('print(double(2), Box(3).area(), __file__)', stream('4 9 nbs/thing, ratio 0x10, see https://a.org/tmp/x\n'))
 
 
@@ -293,7 +296,7 @@ def exporting(*cells, name='50_thing.ipynb'):
 def test_rule_accepts_a_good_notebook(rule):
     text = 'A short text with `just` in code.\n\n```python\nx = 1   # simply\n```\n\n' + '- many words in a list\n' * 30
     picture = shown(image_jpeg=base64.b64encode(bytes(50_000)).decode(), text_plain='<Figure>')
-    cells = [md(text), code(GOOD), code(CLASS), code('import math'), USE, code('double(1)', picture)]
+    cells = [md(text), code(GOOD), code(CLASS), code('import math'), USE, SCRIPT, code('double(1)', picture)]
     assert rule(exporting(*cells)) == []
     guide = notebook(md('# Start\n\n> Here.'), md('word ' * 100), code('#| hide\nx = 1'))
     assert rule(Notebook('guides/start.ipynb', guide)) == []
