@@ -36,6 +36,7 @@ from .pipeline.sample_transform import DecodeSettings, SampleTransform
 from .readers.class_map import check_class_map
 from .samplers.batch_schedule import create_batch_schedule
 from .samplers.epoch import EpochSampler
+from .samplers.weighted import BalancedSampler, WeightedSampler
 from .transforms.factory import compose_transform
 from .transforms.mixup import Mixup
 from .transforms.policy import Policy
@@ -120,10 +121,24 @@ def _create_order(
     sampler: Sampler | None,   # the user's
     is_distributed: bool,   # only this rank's share
     num_repeats: float,   # times that a sample comes in a row
+    weights: Any = None,   # of the samples, as in `sample_weights`
+    samples_per_epoch: int | None = None,   # of all ranks; None: as many as there are
+    balanced_batch_size: int | None = None,   # samples in a batch that has the classes in equal numbers; None: any
 ) -> EpochSampler:
     "Make the order of the samples."
     num_ranks, rank = (ranks.get_world_size(), ranks.get_rank()) if is_distributed else (1, 0)
-    return EpochSampler(dataset, shuffle, seed, sampler, num_ranks, rank, num_repeats)
+    if weights is not None: return WeightedSampler(dataset, weights, samples_per_epoch, seed, num_ranks, rank)
+    if balanced_batch_size is not None: return BalancedSampler(
+        dataset, balanced_batch_size, samples_per_epoch, seed, num_ranks, rank)
+    return EpochSampler(dataset, shuffle, seed, sampler, num_ranks, rank, num_repeats, samples_per_epoch)
+
+
+def _check_sampler(sampler: Any, shuffle: bool | None, is_distributed: bool):
+    if shuffle: raise ValueError('a sampler decides the order: leave out shuffle')
+    num_ranks = getattr(sampler, 'num_replicas', 1)   # such as of torch's DistributedSampler
+    if is_distributed and num_ranks > 1: raise ValueError(
+        f'distributed=True and a {type(sampler).__name__}, which gives one of {num_ranks} ranks its share already: it '
+        'would be divided twice. Leave out distributed, or give a sampler of all samples, which is dealt to the ranks')
 
 
 def _init_worker(worker_id: int, worker_seeding: Callable):
@@ -204,7 +219,10 @@ def create_loader(
     seed: int | None = None,   # of order, pixels and erasing; None: drawn from `generator`
     shuffle: bool | None = None,   # None: in training
     drop_last: bool | None = None,   # leave out an incomplete last batch; None: in training
-    sampler: Sampler | None = None,   # decides order and number of samples
+    sampler: Sampler | None = None,   # decides order and number of samples, of all ranks
+    weights: str | Sequence[float] | torch.Tensor | None = None,   # of samples: 'balanced', 'sqrt-balanced' or one each
+    balanced_batches: bool = False,   # each batch has the classes in equal numbers
+    samples_per_epoch: int | None = None,   # of all ranks; None: as many as there are
     prefetch_factor: int | None = None,   # batches ahead, of each process or of all threads together; None: 2
     timeout: float = 0,   # seconds to wait for a batch of the workers; 0: for ever
     multiprocessing_context: Any = None,   # 'fork', 'spawn' or 'forkserver'; None: the platform's
@@ -236,17 +254,28 @@ def create_loader(
     if class_to_idx is not None: check_class_map(classes_of(dataset), class_to_idx)
 
     # what cannot be had together
+    sampling = dict(weights=weights is not None, balanced_batches=balanced_batches,
+                    samples_per_epoch=samples_per_epoch is not None)
     if not is_training: _refuse(
         'is_training=False', 'evaluation takes every sample once, as it is; these are for training only', mixup=mixup,
         dct_scaling=dct_scaling, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
-        input_size_choices=input_size_choices)
+        input_size_choices=input_size_choices, **sampling)
     if is_stream: _refuse(
         'a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
-        num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
+        num_aug_splits=num_aug_splits, input_size_choices=input_size_choices, **sampling)
     if is_stream and (shuffle or sampler is not None):
         raise ValueError('a stream decides its own order: leave out shuffle and sampler')
-    if sampler is not None and (shuffle or distributed):
-        raise ValueError(f'a sampler decides the order: leave out {"shuffle" if shuffle else "distributed"}')
+    if sampler is not None:
+        _check_sampler(sampler, shuffle, distributed)
+        _refuse('sampler', 'it decides which samples come', **sampling)
+    if weights is not None: _refuse(
+        'weights', 'they decide the order', balanced_batches=balanced_batches, shuffle=shuffle,
+        num_aug_repeats=num_aug_repeats)
+    if balanced_batches: _refuse(
+        'balanced_batches', 'the classes take turns', shuffle=shuffle, num_aug_repeats=num_aug_repeats,
+        input_size_choices=input_size_choices)
+    if samples_per_epoch is not None: _refuse(
+        'samples_per_epoch', 'repeats decide the number of samples', num_aug_repeats=num_aug_repeats)
     if cache is not None: _refuse(
         'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
         collate_fn=collate_fn, auto_augment=auto_augment, color_jitter_mode=color_jitter_mode == 'exact',
@@ -314,7 +343,9 @@ def create_loader(
             dataset, transform, batch_size, drop_last=drop_last, workers=worker_settings,
             collate_fn=collate_fn or fast_collate, seed=seed)
     else:
-        order = _create_order(dataset, shuffle, seed, sampler, distributed, num_aug_repeats)
+        order = _create_order(
+            dataset, shuffle, seed, sampler, distributed, num_aug_repeats, weights, samples_per_epoch,
+            batch_size if balanced_batches else None)
         if input_size_choices is not None: batches = replace(batches, schedule=create_batch_schedule(
             order, batch_size, input_size_choices, batch_size_choices=batch_size_choices,
             batch_choice_weights=batch_choice_weights, batch_choice_seed=batch_choice_seed,
@@ -333,7 +364,9 @@ def create_loader(
         in_workers = batch_transform if sample_transforms and not use_prefetcher else None
         builder = BatchBuilder(sample_loader, collate_fn=collate_fn, batch_transform=in_workers, channels=channels)
         own = dict(std=std, color_jitter_mode=color_jitter_mode, num_aug_repeats=num_aug_repeats, mixup=mixup,
-                   transform=transform, collate_fn=collate_fn, sampler=sampler)
+                   transform=transform, collate_fn=collate_fn, sampler=sampler,
+                   weights=order.weights if isinstance(order, WeightedSampler) else None,
+                   balanced_batches=balanced_batches, samples_per_epoch=samples_per_epoch)
         loader = BatchLoader(
             builder, order, batches, worker_settings, pin_batches=pin_memory and not use_prefetcher,
             cache=DeviceCache(builder, device, available_cores()) if cache else None,

@@ -29,6 +29,7 @@ from loader_parts import (
 )
 from PIL import Image
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
 from torchvision.datasets import CIFAR10, FakeData, VOCDetection
 
 from timmdata.core.faults import ImageReadError
@@ -510,7 +511,11 @@ WRONG = [
     (NotImplementedError, 'tf_preprocessing', dict(tf_preprocessing=True)),
     (ValueError, 'worker_seeding', dict(worker_seeding='none')), (ValueError, 'sampler decides',
                                             dict(sampler=[0], shuffle=True)),
-    (ValueError, 'sampler decides', dict(sampler=[0], distributed=True)), (ValueError, 'do not fill one batch',
+    (ValueError, 'divided twice', dict(sampler=DistributedSampler(range(12), 2, 0), distributed=True)),
+    (ValueError, 'weights of shape', dict(is_training=True, weights=[1, 2])), (TypeError, 'does not say its labels', dict(is_training=True,
+                                            weights='balanced')),
+    (TypeError, 'does not say its labels', dict(is_training=True, balanced_batches=True)),
+    (ValueError, 'samples_per_epoch=0', dict(is_training=True, samples_per_epoch=0)), (ValueError, 'do not fill one batch',
                                             dict(is_training=True, batch_size=13)),
     (TypeError, 'img_dtype', dict(img_dtype=torch.uint8)), (RuntimeError, 'device',
                                             dict(device='nonsense')), (TypeError, 'dataset', dict(dataset=iter([]))),
@@ -569,9 +574,16 @@ def test_each_setting_of_the_pixels_arrives_under_its_name():
 @pytest.mark.parametrize('wrong', [
     dict(buffer='1GB', cache='device'), dict(buffer='1GB', is_training=True, input_size_choices=[8]),
     dict(buffer='1GB', dataset=IterableImageDataset(reader=Stream(4))), dict(sampler=[0], shuffle=True),
-    dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)], ids=lambda v: ' '.join(v))
+    dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True),
+    dict(weights=[1] * 12), dict(balanced_batches=True), dict(samples_per_epoch=5),   # evaluation takes every sample once
+    dict(is_training=True, weights=[1] * 12, shuffle=True), dict(is_training=True, weights=[1] * 12, sampler=[0]),
+    dict(is_training=True, weights=[1] * 12, num_aug_repeats=2), dict(is_training=True, weights=[1] * 12, balanced_batches=True),
+    dict(is_training=True, balanced_batches=True, input_size_choices=[8]), dict(is_training=True, samples_per_epoch=5, sampler=[0]),
+    dict(is_training=True, samples_per_epoch=5, num_aug_repeats=2), dict(sampler=DistributedSampler(range(12), 2, 0), distributed=True),
+    dict(is_training=True, dataset=IterableImageDataset(reader=Stream(4)), samples_per_epoch=5)], ids=lambda v: ' '.join(v))
 def test_combinations_are_refused_before_any_part_is_made(monkeypatch, wrong):
     def made(*args, **kwargs): raise AssertionError('a part was made')
-    for name in ('DeviceCache', 'BatchLoader', 'StreamLoader', 'EpochSampler', 'BatchTransform', 'WorkerSettings'):
+    for name in ('DeviceCache', 'BatchLoader', 'StreamLoader', 'EpochSampler', 'WeightedSampler', 'BalancedSampler', 'BatchTransform',
+                 'WorkerSettings'):
         monkeypatch.setattr(f'timmdata.loader.{name}', made)
     with pytest.raises(ValueError): create_loader(**{**dict(dataset=Coded(12), input_size=8, batch_size=4), **wrong})

@@ -74,3 +74,39 @@ def test_repeats_come_in_a_row_and_the_epoch_gets_no_longer(size, repeats, seed)
     assert list(counts) == once[:len(counts)]   # the first samples of the order
     assert [(key.index, key.view) for key in keys] == [(index, view) for index in counts for view in range(counts[index])]
     assert all(num in (math.floor(repeats), math.ceil(repeats)) for num in [*counts.values()][:-1])
+
+
+@QUICK
+@given(size=st.integers(1, 40), num_replicas=st.integers(1, 5), start=st.integers(0, 50), multiple=st.integers(1, 7))
+def test_valid_samples_of_all_ranks_are_each_sample_once(size, num_replicas, start, multiple):
+    ranks = [EpochSampler(range(size), seed=2, num_replicas=num_replicas, rank=rank) for rank in range(num_replicas)]
+    shares = [list(rank.keys(0, start, multiple=multiple)) for rank in ranks]
+    order = [key.index for key in EpochSampler(range(size), seed=2).keys(0)]
+    assert sorted(key.index for share in shares for key in share if key.valid) == sorted(order[start:])
+    share, = {len(share) for share in shares}
+    assert share % multiple == 0 and (share - multiple) * num_replicas < max(0, size - start)   # no batch too many
+    filling = [key.index for together in zip(*shares) for key in together if not key.valid]
+    assert filling == (order * (len(filling) // size + 1))[:len(filling)]   # the next samples of the order again
+    if not start: assert [rank.count_valid() for rank in ranks] == [sum(key.valid for key in share) for share in shares]
+
+
+@pytest.mark.parametrize('make', [RandomSampler, lambda data, generator: WeightedRandomSampler([1.] * 20, 20, generator=generator)])
+def test_a_generator_of_the_samplers_own_is_keyed_and_left_as_it_was(make):
+    "Else ranks whose generators were seeded otherwise, or a run that resumes, would have other orders."
+    orders = []
+    for number in (5, 6):
+        generator = torch.Generator().manual_seed(number)
+        sampler = EpochSampler(range(20), seed=7, sampler=make(range(20), generator=generator))
+        orders.append([list(sampler.keys(epoch)) for epoch in (1, 0)])
+        assert torch.equal(generator.get_state(), torch.Generator().manual_seed(number).get_state())
+    assert orders[0] == orders[1] and orders[0][0] != [key._replace(epoch=1) for key in orders[0][1]]
+
+
+@QUICK
+@given(size=st.integers(1, 30), length=st.integers(1, 70), shuffle=st.booleans())
+def test_epochs_of_a_given_length_go_on_in_the_passes(size, length, shuffle):
+    sampler, plain = EpochSampler(range(size), shuffle, 4, samples_per_epoch=length), EpochSampler(range(size), shuffle, 4)
+    epochs = [list(sampler.keys(epoch)) for epoch in range(5)]
+    passes = [key.index for number in range(5 * length // size + 1) for key in plain.keys(number)]
+    assert [key.index for keys in epochs for key in keys] == passes[:5 * length]
+    for keys in epochs: assert len(set(keys)) == len(keys) == len(sampler) == length

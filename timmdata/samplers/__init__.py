@@ -2,8 +2,10 @@
 from .batch_schedule import PlannedBatch, ScheduledBatchSampler, ScheduledTransformDataset, create_batch_schedule
 from .distributed import OrderedDistributedSampler, RepeatAugSampler
 from .epoch import EpochSampler, SampleKey, keys_of_images, view_keys
+from .weighted import BalancedSampler, WeightedSampler, sample_weights
 
 __all__ = [
-    'EpochSampler', 'OrderedDistributedSampler', 'PlannedBatch', 'RepeatAugSampler', 'SampleKey',
-    'ScheduledBatchSampler', 'ScheduledTransformDataset', 'create_batch_schedule', 'keys_of_images', 'view_keys',
+    'BalancedSampler', 'EpochSampler', 'OrderedDistributedSampler', 'PlannedBatch', 'RepeatAugSampler', 'SampleKey',
+    'ScheduledBatchSampler', 'ScheduledTransformDataset', 'WeightedSampler', 'create_batch_schedule', 'keys_of_images',
+    'sample_weights', 'view_keys',
 ]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from itertools import islice
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -86,11 +87,17 @@ class EpochSampler(Sampler):
         num_replicas: int = 1,   # ranks that share an epoch
         rank: int = 0,   # which of them this is
         num_repeats: float = 0,   # times that a sample comes in a row, with other pixels; 0: once
+        samples_per_epoch: int | None = None,   # of all ranks; None: all, once each
     ):
         if num_repeats and (num_repeats < 1 or sampler is not None):
             raise ValueError(f'num_repeats={num_repeats}: give 1 or more, without a sampler')
+        if samples_per_epoch is not None and (num_repeats or sampler is not None): raise ValueError(
+            f'samples_per_epoch={samples_per_epoch!r}: a sampler, or num_repeats, decides the number of samples')
+        is_count = isinstance(samples_per_epoch, Integral) and not isinstance(samples_per_epoch, bool)
+        if samples_per_epoch is not None and not (is_count and samples_per_epoch > 0): raise ValueError(
+            f'samples_per_epoch={samples_per_epoch!r}: give a whole number of 1 or more, or None')
         self.data_source, self.shuffle, self.seed = data_source, shuffle, seed
-        self.sampler, self.num_repeats = sampler, num_repeats
+        self.sampler, self.num_repeats, self.samples_per_epoch = sampler, num_repeats, samples_per_epoch
         self.num_replicas, self.rank = num_replicas, rank
         self.epoch, self.start = 0, 0   # of the next pass: which, and after how many samples of all ranks it begins
 
@@ -106,6 +113,7 @@ class EpochSampler(Sampler):
         "Samples of an epoch, of all ranks. With repeats as many, rounded down to a multiple of 256."
         if self.sampler is not None: return len(self.sampler)
         size = len(self.data_source)
+        if self.samples_per_epoch is not None: return self.samples_per_epoch if size else 0
         if self.num_repeats <= 1 or size < 256: return size
         return size // 256 * 256   # as timm/data/distributed_sampler.py
 
@@ -121,9 +129,24 @@ class EpochSampler(Sampler):
             with _keyed_draws(self.sampler, sample_seed(self.seed, epoch, -2)):
                 indexes = [int(index) for index in islice(self.sampler, len(self.sampler))]
             return indexes, count_views(torch.tensor(indexes, dtype=torch.int64))
-        order, number = range(len(self.data_source)), sample_seed(self.seed, epoch, -1)   # -1: no sample's index
-        if self.shuffle: order = torch.randperm(len(order), generator=torch.Generator().manual_seed(number))
+        if self.samples_per_epoch is not None: return self._part_of_passes(epoch)
+        order = self._pass(epoch)
         return _repeat(order, self.num_repeats, self.length) if self.num_repeats else (order, None)
+
+    def _pass(self, number: int) -> torch.Tensor:
+        "All samples, once each."
+        size = len(self.data_source)
+        if not self.shuffle: return torch.arange(size)
+        generator = torch.Generator().manual_seed(sample_seed(self.seed, number, -1))   # -1: no sample's index
+        return torch.randperm(size, generator=generator)
+
+    def _part_of_passes(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        "An epoch of a given length: it goes on in the passes over the data where the epoch before it has stopped."
+        size, length = max(1, len(self.data_source)), self.length
+        first, skipped = divmod(epoch * length, size)
+        passes = range(first, first + math.ceil((skipped + length) / size))
+        indexes = torch.cat([torch.arange(0), *map(self._pass, passes)])[skipped:skipped + length]
+        return indexes, count_views(indexes)
 
     def deal(self,
         epoch: int,   # which pass over the data
