@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import Dataset
 
 from .client import BatchReader
-from .files import BatchBufferError, FileLock, PrivateDirectory
+from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
 from .producer import batches_from, copy_loader, numbering_of, start_producer
 from .status import buffer_status
 from .store import BatchStore, Readers, check_unused, encode_batch, remove_directory
@@ -85,6 +85,7 @@ class BufferSettings:
 # %% ../../nbs/buffer/50_buffer.ipynb #5fe22384
 def default_directory() -> Path:
     "Say where buffers without a directory are: one directory for each user, in RAM if possible."
+    check_system()
     return Path('/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir(), f'timmdata-{os.getuid()}')
 
 
@@ -166,6 +167,7 @@ class BatchBuffer:
         loader: BatchLoader,   # whose batches are buffered; `create_loader(…, buffer=…)` makes all of it
         **settings: Any,   # of `BufferSettings`
     ):
+        check_system()
         self.settings = BufferSettings(**settings)
         if not isinstance(loader, BatchLoader): raise TypeError(
             f'a {type(loader).__name__} cannot be buffered: give a BatchLoader, or use create_loader(…, buffer=…)')
