@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+# %% ../../nbs/buffer/00_files.ipynb #5170136a
 try: import fcntl
 except ImportError: fcntl = None   # Windows: `check_system` refuses it
 
