@@ -56,7 +56,7 @@ class BatchBufferError(RuntimeError):
     "A buffer cannot be used: it belongs to other settings, does not fit, was removed, or is damaged."
 
 
-_NEEDED = 'O_CLOEXEC', 'O_DIRECTORY', 'O_NOFOLLOW', 'getuid'   # of the module os; beside flock, and paths below directories
+_NEEDED = 'O_CLOEXEC', 'O_DIRECTORY', 'O_NOFOLLOW', 'getuid'   # of `os`; beside locks, and paths below directories
 
 
 def check_system():
