@@ -25,6 +25,7 @@ WORDS = {'n1': 'one', 'n2': 'two', 'n3': 'three'}
 def test_class_info_is_timms(names, words):
     ours, oracle = CustomDatasetInfo(names, words), timm_data.CustomDatasetInfo(names, words)
     assert ours.num_classes() == oracle.num_classes() and ours.label_indices() == oracle.label_indices()
+    assert ours.label_names() == oracle.label_names() == names   # a dict with its indexes
     for idx in oracle.label_indices():
         assert ours.index_to_description(idx) == oracle.index_to_description(idx)
         assert ours.index_to_label_name(torch.tensor(idx)) == oracle.index_to_label_name(idx)
@@ -35,6 +36,16 @@ def test_class_info_is_timms(names, words):
         first, second = mappers
         assert [first(k) for k in range(8)] == [second(k) for k in range(8)]
         assert all(first.coverage(n) == second.coverage(n) for n in range(8))
+
+
+def test_unknown_classes_raise_timms_error():
+    "Of a dict; of a list, timm's is an AssertionError."
+    ours, oracle = (kind({'1': 'n1'}, WORDS) for kind in (CustomDatasetInfo, timm_data.CustomDatasetInfo))
+    for info, mapper in ((ours, DatasetInfoLabelMapper), (oracle, timm_data.DatasetInfoLabelMapper)):
+        with pytest.raises(KeyError): info.index_to_label_name(2)
+        with pytest.raises(KeyError): info.label_name_to_description('n7')
+        with pytest.raises(KeyError): mapper(info, fallback_format=None)(0)
+    with pytest.raises(KeyError, match='class 3 has no name'): CustomDatasetInfo(NAMES).index_to_label_name(3)
 
 
 @pytest.mark.parametrize('names, words', [([], None), ('abc', None), (3, None), ({'x': 'a'}, None), ({-1: 'a'}, None),

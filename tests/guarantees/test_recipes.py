@@ -295,11 +295,19 @@ def halve(image): return F.pil_to_tensor(image.resize((16, 16))).float() / 255
 @pytest.mark.parametrize('settings, message', [
     (dict(mixup=Mixup(**MIX), collate_fn=list, use_prefetcher=False), 'use_prefetcher=False and mixup'),
     (dict(mixup=Mixup(**MIX), collate_fn=FastCollateMixup(**MIX)), 'give one of them'),
-    (dict(num_aug_splits=2, no_aug=True), 'num_aug_splits and no_aug'), (dict(num_batches=4), 'without input_size_choices'),
+    (dict(num_aug_splits=2, no_aug=True), 'num_aug_splits and no_aug'),
     (dict(auto_augment='3a', transform=halve), 'transform and auto_augment'),
     (dict(buffer='1MB', use_prefetcher=False, mixup=Mixup(**MIX)), 'buffer and mixup')])
 def test_settings_that_exclude_each_other(dataset, settings, message):
     with pytest.raises(ValueError, match=message): training(dataset, **settings, **INLINE)
+
+
+@pytest.mark.parametrize('settings', [dict(num_batches=4), dict(batch_schedule_epochs=3), dict(batch_choice_weights=[1, 2])])
+def test_words_of_sizes_without_sizes_are_a_warning(dataset, settings):
+    "timm's train.py gives them always."
+    with pytest.warns(UserWarning, match='of no effect without input_size_choices') as heard:
+        assert len(training(dataset, **settings, **INLINE)) == len(training(dataset, **INLINE))
+    assert heard[0].filename == __file__   # where create_loader is called
 
 
 @pytest.mark.parametrize('settings', [dict(mixup=timm.data.Mixup()), dict(auto_augment=timm.data.rand_augment_transform('rand-m9', {})),

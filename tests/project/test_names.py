@@ -54,6 +54,7 @@ BETTER = {
     'LabelMappingCoverage': "LabelMap's report",
     'infer_imagenet_subset': 'as there',
 }
+# can be imported; using it says what to do
 NOT_OFFERED = {'ImageNetInfo': 'no data of ImageNet is shipped: load_class_info reads a file of yours'}
 NAFLEX = """CenterCropToSequence NaFlexMapDatasetWrapper NaFlexMixup Patchify RandomCropToSequence RandomResizedCropToSequence
     ResizeKeepRatioToSequence ResizeToSequence calculate_naflex_batch_size create_naflex_loader mix_batch_variable_size
@@ -67,8 +68,7 @@ def public_names(module) -> set[str]:
 def test_every_name_is_accounted_for_once():
     lists = [set(SAME), set(BETTER), set(NOT_OFFERED), set(NAFLEX)]
     assert set.union(*lists) == public_names(timm.data) and sum(map(len, lists)) == len(set.union(*lists))
-    offered = public_names(timmdata)
-    assert lists[0] | lists[1] <= offered and not lists[2] & offered
+    assert set.union(*lists) <= set(timmdata.__all__)   # so that an import of any of them works
 
 
 def parameters(what) -> list[str]:
@@ -94,6 +94,15 @@ def test_what_is_offered_takes_timms_words(name):
     assert inspect.isclass(timms) == inspect.isclass(ours)
     assert set(parameters(timms)) - set(parameters(ours)) == NOT_TAKEN.get(name, set())
     assert len(parameters(ours)) >= min(1, len(parameters(timms)))
+
+
+@pytest.mark.parametrize('name', [*NOT_OFFERED, *NAFLEX])
+def test_what_is_not_offered_says_so_when_it_is_used(name):
+    timms, ours = getattr(timm.data, name), getattr(timmdata, name)
+    assert inspect.isclass(timms) == inspect.isclass(ours) and ours.__name__ == name and ours.__doc__
+    for arguments in ((), (1, 2), (range(3),)):
+        with pytest.raises(NotImplementedError, match=f'{name} is not offered'): ours(*arguments)
+    with pytest.raises(NotImplementedError, match=name): ours(batch_size=4)
 
 
 def test_page_names_what_is_not_offered():

@@ -14,6 +14,7 @@ from itertools import islice
 from numbers import Integral
 from typing import Any, NamedTuple
 
+import torch
 from torch.utils.data import Dataset, Sampler
 
 from ..core.rng import KeyedRandom
@@ -72,17 +73,21 @@ class ScheduleSettings:
             raise ValueError(f'num_batches={self.num_batches!r}: give a whole number above 0')
         if self.choice_schedule not in ('constant', 'progressive'):
             raise ValueError(f'choice_schedule={self.choice_schedule!r}: allowed are constant, progressive')
-        if self.schedule_spread < 0 or not 0 <= self.schedule_random_mix <= 1:
-            raise ValueError(f'schedule_spread={self.schedule_spread!r}, schedule_random_mix='
-                             f'{self.schedule_random_mix!r}: give 0 or more, and 0..1')
-        if self.is_progressive and (len(sizes) < 2 or not _is_count(self.schedule_epochs)):
-            raise ValueError(f'a progressive schedule of {len(sizes)} choices over schedule_epochs='
-                             f'{self.schedule_epochs!r}: give two choices or more, and a whole number of epochs '
-                             'above 0')
+        if self.is_progressive: self._check_progress(len(sizes))
         if self.input_sizes is not None and len(self.input_sizes) != len(sizes):
             raise ValueError(f'{len(self.input_sizes)} input_sizes for {len(sizes)} batch_sizes: give one for each')
         object.__setattr__(self, 'batch_sizes', sizes)   # only while it is made
         object.__setattr__(self, 'choice_weights', tuple(weight / sum(weights) for weight in weights))
+
+    def _check_progress(self, num_choices: int):
+        "Check what a constant schedule does not look at, as in timm."
+        if self.schedule_spread < 0 or not 0 <= self.schedule_random_mix <= 1:
+            raise ValueError(f'schedule_spread={self.schedule_spread!r}, schedule_random_mix='
+                             f'{self.schedule_random_mix!r}: give 0 or more, and 0..1')
+        if num_choices < 2 or not _is_count(self.schedule_epochs):
+            raise ValueError(f'a progressive schedule of {num_choices} choices over schedule_epochs='
+                             f'{self.schedule_epochs!r}: give at least two choices, and a whole number of epochs '
+                             'above 0')
 
     @property
     def is_progressive(self) -> bool:
@@ -129,7 +134,8 @@ class ScheduledBatchSampler(Sampler):
             batch_sizes, choice_weights, seed, drop_last, shuffle_schedule, num_batches, choice_schedule,
             schedule_epochs, schedule_spread, schedule_random_mix, input_sizes)
         self.sampler, self.epoch, self.num_batches = sampler, 0, num_batches
-        self.batch_sizes, self.input_sizes = self.settings.batch_sizes, input_sizes
+        self.batch_sizes, self.input_sizes, self.drop_last = self.settings.batch_sizes, input_sizes, drop_last
+        self.choice_weights = torch.tensor(self.settings.choice_weights, dtype=torch.float64)   # sum 1
         is_ours = isinstance(sampler, EpochSampler)
         self._order = sampler if is_ours else EpochSampler(sampler, seed=seed, sampler=sampler)
         epochs = range(schedule_epochs if self.settings.is_progressive else 1)
@@ -160,9 +166,9 @@ class ScheduledBatchSampler(Sampler):
 
     def choice_weights_for_epoch(self,
         epoch: int,   # from 0
-    ) -> tuple[float, ...]:   # sum 1
+    ) -> torch.Tensor:   # float64 (buckets,), sum 1
         "Compute how likely each bucket is; timm's name for it."
-        return self.settings.probabilities(epoch)
+        return torch.tensor(self.settings.probabilities(epoch), dtype=torch.float64)
 
     def plan(self,
         epoch: int,   # which pass over the data, from 0

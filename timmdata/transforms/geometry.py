@@ -48,14 +48,19 @@ def interp_mode_to_str(
     return mode.value
 
 
-def _interpolations(name: str) -> tuple[InterpolationMode, ...]:
-    "List the interpolations of a transform: one, or two for 'random'."
-    return _RANDOM_INTERPOLATION if name == 'random' else (str_to_interp_mode(name),)
+def _interpolation(name: str) -> InterpolationMode | tuple[InterpolationMode, ...]:
+    "Give the interpolation of a transform; for 'random' the two to choose from, as in timm."
+    return _RANDOM_INTERPOLATION if name == 'random' else str_to_interp_mode(name)
 
 
-def _choose(interpolations: tuple[InterpolationMode, ...], rng: Any = random) -> InterpolationMode:
-    "Choose one of them; nothing is drawn where there is no choice, as in timm."
-    return rng.choice(interpolations) if len(interpolations) > 1 else interpolations[0]
+def _choose(interpolation: InterpolationMode | tuple[InterpolationMode, ...], rng: Any = random) -> InterpolationMode:
+    "Choose one of two; nothing is drawn where there is no choice, as in timm."
+    return rng.choice(interpolation) if isinstance(interpolation, tuple) else interpolation
+
+
+def _words(interpolation: InterpolationMode | tuple[InterpolationMode, ...]) -> str:
+    modes = interpolation if isinstance(interpolation, tuple) else (interpolation,)
+    return '|'.join(mode.value for mode in modes)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #a824fd66
 def _pair(size: int | Sequence[int], what: str = 'size') -> tuple[int, int]:
@@ -88,7 +93,7 @@ class RandomResizedCropAndInterpolation:
         interpolation: str = 'bilinear',   # a name, or 'random' for bilinear or bicubic
     ):
         self.size, self.scale, self.ratio = _pair(size), check_range('scale', scale), check_range('ratio', ratio)
-        self.interpolation = _interpolations(interpolation)
+        self.interpolation = _interpolation(interpolation)
 
     @staticmethod
     def get_params(
@@ -119,8 +124,8 @@ class RandomResizedCropAndInterpolation:
 
     def __repr__(self) -> str:
         ratio = tuple(round(r, 4) for r in self.ratio)
-        modes = '|'.join(mode.value for mode in self.interpolation)
-        return f'{type(self).__name__}(size={self.size}, scale={self.scale}, ratio={ratio}, interpolation={modes})'
+        words = _words(self.interpolation)
+        return f'{type(self).__name__}(size={self.size}, scale={self.scale}, ratio={ratio}, interpolation={words})'
 
 # %% ../../nbs/transforms/00_geometry.ipynb #8e8a8092
 class ResizeKeepRatio:
@@ -136,7 +141,7 @@ class ResizeKeepRatio:
         random_aspect_prob: float = 0.,   # 0..1, how often the aspect is varied
         random_aspect_range: tuple[float, float] = (0.9, 1.11),   # factor of width / height
     ):
-        self.size, self.longest, self.interpolation = _pair(size), float(longest), _interpolations(interpolation)
+        self.size, self.longest, self.interpolation = _pair(size), float(longest), _interpolation(interpolation)
         self.random_scale_prob, self.random_aspect_prob = random_scale_prob, random_aspect_prob
         self.random_scale_range = check_range('random_scale_range', random_scale_range)
         self.random_scale_area = random_scale_area
@@ -166,8 +171,8 @@ class ResizeKeepRatio:
         return F.resize(img, self.get_params(img), _choose(self.interpolation))
 
     def __repr__(self) -> str:
-        modes = '|'.join(mode.value for mode in self.interpolation)
-        return f'{type(self).__name__}(size={self.size}, longest={self.longest}, interpolation={modes})'
+        words = _words(self.interpolation)
+        return f'{type(self).__name__}(size={self.size}, longest={self.longest}, interpolation={words})'
 
 # %% ../../nbs/transforms/00_geometry.ipynb #25a2699f
 def crop_or_pad(
