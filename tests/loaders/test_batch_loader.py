@@ -6,7 +6,6 @@ import random
 import shutil
 import threading
 import time
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from training_parts import (
     NUM,
     PROCESSES,
     THREADS,
+    FakeStream,
     assert_equal,
     collected,
     copied,
@@ -185,15 +185,6 @@ def test_resumed_mid_epoch_is_exact(dataset, reference, settings, done):
     loader.load_state_dict(saved(first.state_dict()))
     assert_equal(collected(loader), reference[0][done:])
     assert_equal(collected(loader), reference[1])
-
-
-class FakeStream:
-    "A side stream on the CPU, whose work is done at once."
-    work = staticmethod(nullcontext)
-    def ready(self): return None
-    def is_done(self, event): return True
-    def wait(self, event): pass
-    def hand_over(self, tensors, event): time.sleep(0.01)   # the thread goes ahead
 
 
 @ALL

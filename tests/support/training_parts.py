@@ -1,5 +1,7 @@
 "What the tests of workers and of loaders share: a loader that draws everything, kinds of workers, comparisons."
 import threading
+import time
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -14,6 +16,15 @@ INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='t
 BOTH = pytest.mark.parametrize('settings', [THREADS, PROCESSES], ids=['threads', 'processes'])
 ALL = pytest.mark.parametrize('settings', [INLINE, THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
 NUM, BATCH = 22, 4   # samples and batch size of `training`: five full batches, and two samples that are dropped
+
+
+class FakeStream:
+    "A side stream on the CPU, whose work is done at once."
+    work = staticmethod(nullcontext)
+    def ready(self): return None
+    def is_done(self, event): return True
+    def wait(self, event): pass
+    def hand_over(self, tensors, event): time.sleep(0.01)   # the thread goes ahead
 
 
 def large_tensors_begin_small(monkeypatch):

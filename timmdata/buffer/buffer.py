@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
 
 from .client import BatchReader
 from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
@@ -28,9 +27,10 @@ from .producer import batches_from, copy_loader, numbering_of, start_producer
 from .status import buffer_status
 from .store import BatchStore, Readers, check_unused, encode_batch, remove_directory
 from ..core.memory_pool import end_with
+from ..loaders.base import ForwardingLoader
 from ..loaders.batch_loader import BatchLoader
+from ..loaders.checkpoint import Progress
 from ..pipeline.fetch import HostBatch, Replay
-from ..samplers.epoch import EpochSampler
 from ..samplers.numbering import Numbering
 from ..workers.base import WorkerSettings
 
@@ -160,7 +160,7 @@ def create_store(
     return BatchStore.create(files.path, capacity, batch_bytes, _identity(loader, settings))
 
 # %% ../../nbs/buffer/50_buffer.ipynb #4b557b10
-class BatchBuffer:
+class BatchBuffer(ForwardingLoader):
     "A loader's batches, made ahead and kept in a store; iterated like the loader."
 
     def __init__(self,
@@ -172,18 +172,9 @@ class BatchBuffer:
         if not isinstance(loader, BatchLoader): raise TypeError(
             f'a {type(loader).__name__} cannot be buffered: give a BatchLoader, or use create_loader(…, buffer=…)')
         self.loader, self.auto_ack = loader, self.settings.auto_ack
-        self.store = self.numbering = self._reader = self._progress = None
+        self.store = self.numbering = self._reader = None
+        self._progress = Progress(loader.sampler)
         if self.settings.directory is not None: self._open()   # its seed and position are known at once
-
-    @property
-    def sampler(self) -> EpochSampler:
-        "The loader's sampler, which knows the next epoch."
-        return self.loader.sampler
-
-    @property
-    def dataset(self) -> Dataset:
-        "The dataset that the user gave."
-        return self.loader.dataset
 
     @property
     def device(self) -> torch.device:
@@ -242,15 +233,16 @@ class BatchBuffer:
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0
     ):
-        "Choose the next epoch; needed only to go back or to skip."
+        "Choose the next epoch; a position in it that was just loaded or found stays. Needed only to go back or to skip."
         self.loader.set_epoch(epoch)
-        self._progress = None
 
     def state_dict(self,
         progress: tuple[int, int] | None = None,   # epoch and position of who prefetches from this; None: its own
+        *,
+        ahead: int = 0,   # batches that the trainer has read and not used, such as 1 for Accelerate
     ) -> dict[str, Any]:
         "Say where the consumer is, as a `BatchLoader` does."
-        state = self.loader.state_dict(progress or self._progress)
+        state = self.loader.state_dict(progress or self._progress.at(ahead))
         return {**state, 'settings': {**state['settings'], **self._echo()}} if self.settings.repeats > 1 else state
 
     def _echo(self) -> dict[str, str]:
@@ -267,7 +259,6 @@ class BatchBuffer:
             f'the buffer in {self.store.directory} has the seed {self.seed}, the state {state.get("seed")}: '
             'give another directory')
         self.loader.load_state_dict({**state, 'settings': settings})
-        self._progress = None
 
     def replay(self,
         epoch: int,   # which pass over the data
@@ -280,9 +271,7 @@ class BatchBuffer:
     def host_batches(self) -> Iterator[HostBatch]:
         "Deliver one pass: batches with the keys of their samples; each key says which delivery it is."
         self._open()
-        epoch, start = self.sampler.epoch, self.sampler.start
-        self.sampler.epoch, self.sampler.start = epoch + 1, 0
-        return self._deliver(epoch, start)
+        yield from self._deliver(*self.sampler.begin())
 
     def _deliver(self, epoch: int, start: int) -> Iterator[HostBatch]:
         numbering, reader = self.numbering, self._reader
@@ -312,13 +301,19 @@ class BatchBuffer:
         return host._replace(keys=[key._replace(view=key.view + views) for key in host.keys], position=position)
 
     def __iter__(self) -> Iterator:
+        self._open()   # it may be where another run has stopped
+        progress = self._progress = Progress(self.sampler)
+        progress.begin()
         for host in self.host_batches():
-            epoch, position, batch = self.sampler.epoch - 1, host.position, host.batch
-            self._progress = epoch, position
+            progress.hand_out(host.keys[0].epoch, host.position)
+            self._progress = progress   # a loop inside this one had its own
+            batch = host.batch
             del host
             yield batch
             del batch
-            if self.auto_ack: self.acknowledge(epoch, position)
+            if self.auto_ack: self.acknowledge(*progress.last)
+        progress.end()
+        self._progress = progress
 
     def acknowledge(self,
         epoch: int,   # which pass over the data
@@ -329,8 +324,9 @@ class BatchBuffer:
 
     def ack(self):
         "Use the batch that was delivered last, such as after the optimizer's step."
-        if self._progress is None: raise BatchBufferError('ack() is for a batch that was delivered, and none was yet')
-        self.acknowledge(*self._progress)
+        if self._progress.last is None:
+            raise BatchBufferError('ack() is for a batch that was delivered, and none was yet')
+        self.acknowledge(*self._progress.last)
 
     def close(self):
         "End the producer, if it is this program's; the store stays, if it has a directory of its own."

@@ -1,14 +1,14 @@
 "What a training loop iterates over: batches in order, states to resume from, and the way to the device."
-from .base import BufferedLoader, ForeignLoader, HostLoader
-from .batch_loader import BatchLoader, BatchSettings
-from .checkpoint import check_state, describe_settings, differences, make_state
+from .base import BufferedLoader, ForeignLoader, ForwardingLoader, HostLoader, Loader
+from .batch_loader import BatchLoader, BatchSettings, EpochBatchSampler
+from .checkpoint import Progress, check_state, describe_settings, differences, make_state
 from .device_cache import CachedPool, DeviceCache
 from .prefetch import PrefetchLoader, resolve_device
 from .side_stream import SideStream, iterate_ahead, map_tensors, move_to_device
 from .stream_loader import StreamLoader
 
 __all__ = [
-    'BatchLoader', 'BatchSettings', 'BufferedLoader', 'CachedPool', 'DeviceCache', 'ForeignLoader', 'HostLoader',
-    'PrefetchLoader', 'SideStream', 'StreamLoader', 'check_state', 'describe_settings', 'differences', 'iterate_ahead',
-    'make_state', 'map_tensors', 'move_to_device', 'resolve_device',
+    'BatchLoader', 'BatchSettings', 'BufferedLoader', 'CachedPool', 'DeviceCache', 'EpochBatchSampler', 'ForeignLoader',
+    'ForwardingLoader', 'HostLoader', 'Loader', 'PrefetchLoader', 'Progress', 'SideStream', 'StreamLoader', 'check_state',
+    'describe_settings', 'differences', 'iterate_ahead', 'make_state', 'map_tensors', 'move_to_device', 'resolve_device',
 ]

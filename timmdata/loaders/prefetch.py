@@ -14,7 +14,15 @@ import torch
 
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
-from .base import BufferedLoader, HostLoader, MixingSwitch, as_host_loader, find_mixing
+from timmdata.loaders.base import (
+    BufferedLoader,
+    ForwardingLoader,
+    HostLoader,
+    MixingSwitch,
+    as_host_loader,
+    find_mixing,
+)
+from .checkpoint import Progress
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
@@ -69,7 +77,7 @@ def adapt_statistics(
     return mean, std
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #cf187285
-class PrefetchLoader(MixingSwitch):
+class PrefetchLoader(ForwardingLoader, MixingSwitch):
     "Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams."
 
     def __init__(self,
@@ -97,7 +105,7 @@ class PrefetchLoader(MixingSwitch):
             settings = BatchTransformSettings(mean, std, img_dtype)
             batch_transform = BatchTransform(settings, erasing=erasing, seed=seed)
         self.batch_transform = batch_transform
-        self._progress: tuple[int, int] | None = None   # epoch and position of the consumer; None: between two epochs
+        self._progress = Progress(self.sampler)   # of the consumer; the loader may be ahead of it
         self._stream: SideStream | None = None   # made at the first batch: a GPU is not touched before
 
     # what training scripts ask a loader for
@@ -109,11 +117,6 @@ class PrefetchLoader(MixingSwitch):
         "The dataset that the user gave; None if the loader has none."
         dataset = self.loader.dataset
         return dataset.dataset if isinstance(dataset, TransformedIterableDataset) else dataset
-
-    @property
-    def sampler(self) -> Any:
-        "The order of the samples; None if the loader has none."
-        return self.loader.sampler
 
     @property
     def mixing(self) -> Any:
@@ -147,14 +150,18 @@ class PrefetchLoader(MixingSwitch):
         if self._stream is None: hosts = map(self._on_device, self.loader.host_batches())
         else: hosts = iterate_ahead(self.loader.host_batches(), self._on_device, self._stream)
         acks = isinstance(self.loader, BufferedLoader) and self.loader.auto_ack
+        progress = self._progress = Progress(self.sampler)
+        progress.begin()
         for host in hosts:
-            self._progress = host.keys[0].epoch, host.position
+            progress.hand_out(host.keys[0].epoch, host.position)
+            self._progress = progress   # a loop inside this one had its own
             batch = host.batch
             del host   # the consumer alone holds the batch
             yield batch
             del batch
-            if acks: self.ack()
-        self._progress = None   # the next pass begins at its start
+            if acks: self.loader.acknowledge(*progress.last)
+        progress.end()
+        self._progress = progress
 
     def _on_device(self, host: HostBatch) -> HostBatch:
         "Everything that is done to one batch on the device."
@@ -171,20 +178,22 @@ class PrefetchLoader(MixingSwitch):
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0
     ):
-        "Choose the next epoch; needed only to go back or to skip, since the loader counts by itself."
+        "Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip."
         self.loader.set_epoch(epoch)
-        self._progress = None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self,
+        *,
+        ahead: int = 0,   # batches that the trainer has read and not used, such as 1 for Accelerate
+    ) -> dict[str, Any]:
         "Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts."
-        return self.loader.state_dict(self._progress)
+        return self.loader.state_dict(self._progress.at(ahead))
 
     def load_state_dict(self,
         state: dict[str, Any],   # from `state_dict` of a loader with the same settings
     ):
         "Go on where the state was taken: the next loop begins with the batch after it."
         self.loader.load_state_dict(state)
-        self.batch_transform, self._progress = self.batch_transform.with_seed(state['seed']), None
+        self.batch_transform = self.batch_transform.with_seed(state['seed'])
 
     def replay(self,
         epoch: int,   # which pass over the data
@@ -202,7 +211,7 @@ class PrefetchLoader(MixingSwitch):
         "Tell a buffer that the batch which was delivered last is used, such as after the optimizer's step."
         if not isinstance(self.loader, BufferedLoader):
             raise TypeError('this loader has no buffer: see create_loader(…, buffer=…)')
-        if self._progress is not None: self.loader.acknowledge(*self._progress)
+        if self._progress.last is not None: self.loader.acknowledge(*self._progress.last)
 
     # the end
 

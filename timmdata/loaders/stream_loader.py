@@ -6,7 +6,6 @@
 __all__ = ['StreamLoader', 'check_ranks']
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #67dd7085
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -66,7 +65,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
             multiprocessing_context=workers.multiprocessing_context, worker_init_fn=workers.worker_init_fn,
             pin_memory=workers.pin_memory, generator=torch.Generator().manual_seed(seed))
         if hasattr(dataset, 'set_loader_cfg'): dataset.set_loader_cfg(num_workers=num_workers)
-        self._last: Callable[[], Any] = lambda: None   # a weak reference to the last loop
+        self._num_running = 0   # passes that were begun and have not ended
 
     @property
     def mixing(self) -> Any:
@@ -78,14 +77,12 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         "The seed of this rank's samples."
         return self.dataset.seed
 
-    def __iter__(self) -> Iterator:
-        loop = self._last()
-        is_inside_a_loop = loop is not None and loop.gi_frame is not None
-        batches = self._get_iterator() if is_inside_a_loop else super().__iter__()
+    def __iter__(self) -> Iterator:   # a pass begins with the first `next`
+        batches = self._get_iterator() if self._num_running else super().__iter__()   # a loop in a loop has its own
         if self.num_workers: self.dataset.epoch += 1   # for workers that start with the next pass
-        present = self._present(batches)
-        self._last = weakref.ref(present)
-        return present
+        self._num_running += 1
+        try: yield from self._present(batches)
+        finally: self._num_running -= 1
 
     def _present(self, batches: Any) -> Iterator:
         "The batches that hold samples. An error ends the workers at once, not when the garbage collector runs."
@@ -104,7 +101,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass; an image's key is its number in the epoch."
-        return number_batches(self, self.dataset.epoch)
+        yield from number_batches(self, self.dataset.epoch)
 
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0

@@ -7,6 +7,7 @@ __all__ = ['choice_probabilities', 'ScheduleSettings', 'PlannedBatch', 'Schedule
            'ScheduledTransformDataset']
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #faf8a4f4
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
@@ -182,6 +183,14 @@ class ScheduledBatchSampler(Sampler):
         if self.settings.shuffle_schedule: KeyedRandom(seed, epoch, -4).shuffle(batches)
         sizes = self.input_sizes or [None] * len(self.batch_sizes)
         return [PlannedBatch(sizes[bucket], batch_size, bucket) for bucket, batch_size in batches]
+
+    def with_sampler(self,
+        sampler: EpochSampler,   # another order of as many samples
+    ) -> 'ScheduledBatchSampler':
+        "Make a copy for another order."
+        copied = copy.copy(self)
+        copied.sampler = copied._order = sampler
+        return copied
 
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0

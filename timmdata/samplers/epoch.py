@@ -100,13 +100,28 @@ class EpochSampler(Sampler):
         self.sampler, self.num_repeats, self.samples_per_epoch = sampler, num_repeats, samples_per_epoch
         self.num_replicas, self.rank = num_replicas, rank
         self.epoch, self.start = 0, 0   # of the next pass: which, and after how many samples of all ranks it begins
+        self.num_choices = 0   # times that the next pass was chosen; what was noted before a choice is out of date
 
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0
     ):
-        "Choose the next epoch; needed only to go back or to skip. Passed on to the user's sampler."
-        self.epoch, self.start = epoch, 0
+        "Choose the next epoch. It begins at its start, or at the position in it that was chosen and not begun yet."
+        self.set_position(epoch, self.start if epoch == self.epoch else 0)
+
+    def set_position(self,
+        epoch: int,   # of the next pass, from 0
+        start: int,   # samples of all ranks that were used in it
+    ):
+        "Choose where the next pass begins. The epoch is passed on to the user's sampler."
+        self.epoch, self.start = epoch, start
+        self.num_choices += 1
         if isinstance(self.sampler, EpochAware): self.sampler.set_epoch(epoch)
+
+    def begin(self) -> tuple[int, int]:   # its epoch, and the samples of all ranks that were used in it
+        "Begin a pass; the one after it is the next epoch, from its start."
+        epoch, start = self.epoch, self.start
+        self.epoch, self.start = epoch + 1, 0
+        return epoch, start
 
     @property
     def length(self) -> int:
@@ -179,10 +194,8 @@ class EpochSampler(Sampler):
         if share is None: share = len(self)
         return sum(position < self.length for position in self.deal(0, 0, share * self.num_replicas))
 
-    def __iter__(self) -> Iterator[SampleKey]:
-        epoch, start = self.epoch, self.start
-        self.epoch, self.start = epoch + 1, 0
-        return self.keys(epoch, start)
+    def __iter__(self) -> Iterator[SampleKey]:   # a pass begins with the first `next`
+        yield from self.keys(*self.begin())
 
     def __len__(self) -> int:
         return math.ceil(self.length / self.num_replicas)
