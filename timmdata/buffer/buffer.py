@@ -233,7 +233,7 @@ class BatchBuffer(ForwardingLoader):
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0
     ):
-        "Choose the next epoch; a position in it that was just loaded or found stays. Needed only to go back or to skip."
+        "Choose the next epoch; a position in it that was just loaded or found stays."
         self.loader.set_epoch(epoch)
 
     def state_dict(self,
