@@ -1,6 +1,7 @@
 "Find samples wherever they lie, and give the bytes and the target of one."
 from .base import Reader, ReaderFiles
 from .class_map import ClassMapError, build_class_map, check_class_map, load_class_map
+from .exclude import exclude_samples
 from .factory import create_reader
 from .folder import ReaderImageFolder, find_splits, resolve_split
 from .huggingface import ReaderHfds, ReaderHfids
@@ -13,7 +14,7 @@ from .tfds import ReaderTfds
 from .webdataset import ReaderWds
 
 __all__ = [
-    'Reader', 'ReaderFiles', 'StreamReader', 'create_reader',
+    'Reader', 'ReaderFiles', 'StreamReader', 'create_reader', 'exclude_samples',
     'ReaderImageFolder', 'ReaderImageTar', 'ReaderTable', 'ReaderHfds', 'ReaderHfids', 'ReaderTfds', 'ReaderWds',
     'SampleTable', 'LabelLists', 'MultiLabelTarget', 'TableError', 'find_splits', 'resolve_split',
     'ClassMapError', 'build_class_map', 'check_class_map', 'load_class_map',

@@ -1,0 +1,65 @@
+"Samples left out by name, from every kind of reader; classes keep their indexes."
+import json
+import tarfile
+
+import pytest
+import torch
+from PIL import Image
+
+from timmdata import ImageDataset, create_loader
+from timmdata.datasets.wrappers import fingerprint
+
+
+@pytest.fixture
+def photos(tmp_path):
+    "Three classes of two photographs; one name holds a line break."
+    names = ['ant/a.png', 'ant/b.png', 'bee/a.png', 'bee/b.png', 'cow/a.png', 'cow/new\nline.png']
+    for number, name in enumerate(names):
+        (tmp_path/'photos'/name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new('RGB', (8, 8), (number, 0, 0)).save(tmp_path/'photos'/name)
+    return tmp_path/'photos'
+
+
+def contents(dataset) -> list[tuple]:
+    "Of each sample: its name, its red, its class."
+    return [(dataset.filename(k), dataset[k][0].getpixel((0, 0))[0], dataset[k][1]) for k in range(len(dataset))]
+
+
+def test_a_folder_a_tar_and_a_table_agree(photos, tmp_path):
+    with tarfile.open(tmp_path/'photos.tar', 'w') as tar: tar.add(photos, '.')
+    names = ['ant/a.png', 'bee/a.png', 'bee/b.png']
+    rows = [f'{path.relative_to(photos).as_posix()},{path.parent.name}' for path in sorted(photos.rglob('*.png')) if '\n' not in path.name]
+    (photos/'labels.csv').write_text('\n'.join(['path,target', *rows]))
+    for root in (photos, tmp_path/'photos.tar', photos/'labels.csv'):
+        whole = ImageDataset(root, split=None)
+        files = {name.removeprefix('./'): name for name in whole.filenames()}
+        kept = ImageDataset(root, split=None, exclude=[files[name] for name in names])
+        assert contents(kept) == [row for row in contents(whole) if row[0].removeprefix('./') not in names]
+        assert kept.class_to_idx == whole.class_to_idx == {'ant': 0, 'bee': 1, 'cow': 2} and fingerprint(kept) != fingerprint(whole)
+
+
+def test_names_of_a_file(photos, tmp_path):
+    path = tmp_path/'exclude.json'
+    path.write_text(json.dumps({'cow/new\nline.png': 'its name'}))
+    assert len(ImageDataset(photos, exclude=path)) == 5
+    path = tmp_path/'exclude.txt'
+    path.write_bytes(b'ant/a.png\r\n\r\nant/b.png\n')
+    assert len(ImageDataset(photos, exclude=str(path))) == 4
+
+
+@pytest.mark.parametrize('exclude, error, message', [
+    (['ant'], ValueError, "1 of 1 names belong to no sample: 'ant'"), ('ant/a.png', FileNotFoundError, 'there is no such file'),
+    ([7], TypeError, 'int'), (['ant/a.png', 'ant/A.png'], ValueError, '1 of 2 names')])
+def test_what_is_no_name_is_refused(photos, exclude, error, message):
+    with pytest.raises(error, match=message): ImageDataset(photos, exclude=exclude)
+
+
+def test_readers_of_users_are_wrapped_or_refused():
+    class Named(list):
+        def filename(self, index, basename=False, absolute=False): return f'{index}.png'
+    samples = [(Image.new('RGB', (8, 8), (k, 0, 0)), k) for k in range(6)]
+    dataset = ImageDataset('', reader=Named(samples), exclude=['0.png', '3.png'])
+    assert contents(dataset) == [(f'{k}.png', k, k) for k in (1, 2, 4, 5)]
+    _, targets = next(iter(create_loader(dataset, 8, 4, num_workers=0, device='cpu')))
+    assert torch.equal(targets, torch.tensor([1, 2, 4, 5]))
+    with pytest.raises(TypeError, match='has no names for its samples'): ImageDataset('', reader=samples, exclude=['0.png'])
