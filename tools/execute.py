@@ -26,7 +26,8 @@ def kernel_env(extra: dict[str, str] | None = None) -> dict[str, str]:
     # the kernel must see the checkout's package, whatever is installed
     env['PYTHONPATH'] = os.pathsep.join([str(root), *filter(None, [env.get('PYTHONPATH')])])
     # tqdm.auto warns where ipywidgets is not installed, and names a path of this machine
-    env['PYTHONWARNINGS'] = ','.join(filter(None, [env.get('PYTHONWARNINGS'), 'ignore:IProgress not found']))
+    quiet = ['ignore:IProgress not found', 'ignore:`torch.jit.script` is deprecated']   # the second one is fastai's
+    env['PYTHONWARNINGS'] = ','.join(filter(None, [env.get('PYTHONWARNINGS'), *quiet]))
     return env
 
 
