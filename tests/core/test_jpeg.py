@@ -2,7 +2,10 @@
 import io
 import itertools
 import random
+import subprocess
+import sys
 from collections import Counter
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -17,7 +20,8 @@ from timmdata.core.jpeg import Pixels, choose_factor, decode_header, read_header
 
 pytestmark = pytest.mark.timeout(120)
 simplejpeg = pytest.param('simplejpeg', marks=pytest.mark.skipif(jpeg.simplejpeg is None, reason='no simplejpeg'))
-DECODERS = [simplejpeg, 'torchvision']
+torchcodec = pytest.param('torchcodec', marks=pytest.mark.skipif(find_spec('torchcodec') is None, reason='no torchcodec'))
+DECODERS = [simplejpeg, 'torchvision', torchcodec]
 UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
 READABLE = [name for name in ODDITIES if name not in UNREADABLE]
 
@@ -52,7 +56,7 @@ def test_kinds_of_jpeg_agree_with_pillow(samples, name, decoder):
         pixels = Pixels(data, backend=decoder)
         array, expected = pixels.read(), np.asarray(decode_image(data))
         assert (pixels.height, pixels.width) == expected.shape[:2] and largest(array, expected) <= 1
-        is_ordinary = name not in ('CMYK', 'adobe RGB') or (name == 'adobe RGB' and decoder == 'torchvision')
+        is_ordinary = name not in ('CMYK', 'adobe RGB') or (name == 'adobe RGB' and decoder != 'simplejpeg')
         assert (read_header(data, decoder) is not None) == is_ordinary
 
 
@@ -242,3 +246,15 @@ def test_dct_scaling_covers_the_result():
         factor = choose_factor(crop, size)
         assert factor in (1, 2, 4, 8) and (factor == 1 or all(c >= factor * s for c, s in zip(crop, size)))
         assert factor == 8 or any(c < 2 * factor * s for c, s in zip(crop, size))
+
+
+@pytest.mark.parametrize('backend', ['simplejpeg', 'torchvision', 'torchcodec', 'pillow'])
+def test_no_decoder_warns(samples, backend):
+    "torchvision's own wrapper warns in every call since 0.29, which ends a program under `python -W error`."
+    if backend != 'pillow' and find_spec(backend) is None: pytest.skip(f'no {backend}')
+    script = ('import sys, warnings\n'
+              'from timmdata.core.jpeg import Pixels\n'
+              'warnings.simplefilter("error")\n'
+              f'print(Pixels(open(sys.argv[1], "rb").read(), backend={backend!r}).read().shape)')
+    done = subprocess.run([sys.executable, '-c', script, str(samples/'val/cat/0003.jpg')], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and done.stdout.startswith('('), done.stderr
