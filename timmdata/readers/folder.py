@@ -134,7 +134,7 @@ def scan_folder(
 ) -> FileIndex:
     "Find all images under a root, following links, in natural order of their relative paths."
     root, wanted = os.fspath(root), check_extensions(extensions or get_img_extensions())
-    folders, stamps, tables, left_out, links = [], [], [], Counter(), _Links(root)
+    folders, stamps, tables, left_out, links = [], [], [], {}, _Links(root)
     level = [(start, '') for start in starts]   # path, and the first link on the way there
     with ThreadPoolExecutor(num_threads) as pool:
         while level:
@@ -144,13 +144,13 @@ def scan_folder(
             below = []
             for (folder, within), listing in zip(level, listings):
                 stamps.append(listing.stamp)
-                left_out += listing.left_out
+                left_out |= {(folder, extension): count for extension, count in listing.left_out.items()}
                 if len(listing.table): tables.append((natural_key(folder and folder + os.sep), listing.table))
                 for path, target in listing.folders:
                     if not target: below.append((path, within))
                     elif links.follow(folder, within, path, target): below.append((path, within or path))
             level = below
-    return FileIndex(_join(tables), tuple(folders), tuple(folders), np.array(stamps, np.int64), dict(left_out))
+    return FileIndex(_join(tables), tuple(folders), tuple(folders), np.array(stamps, np.int64), left_out)
 
 # %% ../../nbs/readers/30_folder.ipynb #0d0edd85
 def index_folder(

@@ -99,10 +99,10 @@ def scan_tars(
             for inside, offset, size in members:
                 extension = posixpath.splitext(inside)[1].lower()
                 if any(part.startswith('.') for part in inside.split('/')): continue
-                if extension in wanted and offset >= 0:
-                    rows.append((natural_key(inside), posixpath.join(archives[number], inside), number, offset, size))
-                elif extension in wanted: left_out[LINKS] += 1
-                elif extension == '.cls' or is_img_extension(extension): left_out[extension] += 1
+                path = posixpath.join(archives[number], inside)
+                if extension in wanted and offset >= 0: rows.append((natural_key(inside), path, number, offset, size))
+                elif extension in wanted: left_out[_folder_of(path), LINKS] += 1
+                elif extension == '.cls' or is_img_extension(extension): left_out[_folder_of(path), extension] += 1
     rows.sort(key=lambda row: row[0])
     folders = {}   # name → number, in the order in which they come
     targets = [folders.setdefault(_folder_of(path), len(folders)) for _, path, *_ in rows]
@@ -187,10 +187,10 @@ class ReaderImageTar(ReaderFiles):
         index_file: str | os.PathLike | None = None,   # keeps the index for next time, see `index_tars`
     ):
         index, where = index_tars(root, extensions, index_file), os.fspath(root)
-        shards = index.left_out.get('.cls', 0)
+        shards = sum(count for (_, what), count in index.left_out.items() if what == '.cls')
         if shards and shards >= len(index.table): raise ValueError(
             f'{where} holds {shards} .cls files with class indexes: it is made for WebDataset, read it as wds/')
-        index = replace(index, left_out={what: n for what, n in index.left_out.items() if what != '.cls'})
+        index = replace(index, left_out={key: n for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
         rows, samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), where, extensions)
         super().__init__(root, samples, class_to_idx)

@@ -1,0 +1,111 @@
+"What a newcomer gets wrong is an error or a warning that says what was got and what to do, not an empty or a wrong batch."
+import sys
+import warnings
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import v2
+
+from timmdata import ImageDataset, create_loader
+from timmdata.core.faults import ImageReadError
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    "Two classes of four images, 50 x 40."
+    for number in range(8):
+        path = tmp_path/'data'/'ab'[number % 2]/f'{number}.jpg'
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 255, (40, 50, 3), np.uint8)).save(path)
+    return tmp_path/'data'
+
+
+def loader_of(dataset, **settings): return create_loader(dataset, 32, 4, device='cpu', **{'num_workers': 0, **settings})
+
+
+def test_unknown_mode_is_refused_before_a_file_is_read(folder):
+    with pytest.raises(ValueError, match="input_img_mode='GREY': give a mode of Pillow, such as 'RGB'"):
+        ImageDataset(folder, input_img_mode='GREY', on_error='skip')
+    for mode in ('L', 'RGBA', 'CMYK', None): assert ImageDataset(folder, input_img_mode=mode)[0][0].mode == (mode or 'RGB')
+
+
+def test_text_in_place_of_an_image_is_said_in_one_line(folder):
+    (folder/'a'/'0.jpg').write_text('<!DOCTYPE html>\n<html>not found</html>')
+    with pytest.raises(ImageReadError) as caught: ImageDataset(folder)[0]
+    message = str(caught.value)
+    assert message == ("cannot read a/0.jpg (index 0): the file is no image that Pillow knows, it begins with "
+                       "b'<!DOCTYPE html>\\n'") and '0x' not in message
+
+
+def test_images_without_classes_are_worth_a_warning(folder, tmp_path):
+    with pytest.warns(UserWarning, match='no folder is a class here, so the target of all 4 images is -1.*class folders'):
+        dataset = ImageDataset(folder/'a')
+    assert [target for _, target in dataset] == [-1] * 4
+    (tmp_path/'test').mkdir()
+    with warnings.catch_warnings():   # images to predict beside classes that are known
+        warnings.simplefilter('error')
+        root = tmp_path/'both'
+        (root/'train').mkdir(parents=True)
+        (folder/'a').rename(root/'train'/'a')
+        (folder/'b').rename(root/'test')
+        assert [target for _, target in ImageDataset(root, split='test')] == [-1] * 4
+
+
+def test_files_of_another_split_are_not_warned_of(folder, tmp_path):
+    root = tmp_path/'divided'
+    for split in ('train', 'val'):
+        (root/split/'a').mkdir(parents=True)
+        Image.new('RGB', (8, 8)).save(root/split/'a'/'1.jpg')
+    Image.new('L', (8, 8)).save(root/'train'/'a'/'x.gif')
+    index_file = tmp_path/'index.npz'
+    for _ in range(2):   # a scan, then its index file
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            assert len(ImageDataset(root, split='val', index_file=index_file)) == 1
+        with pytest.warns(UserWarning, match='not read: 1 .gif'): ImageDataset(root, split='train', index_file=index_file)
+
+
+@pytest.mark.parametrize('as_what', [str, lambda path: path])
+def test_path_in_place_of_a_dataset(folder, as_what):
+    with pytest.raises(TypeError, match=r'dataset is the path .*: give ImageDataset\('): create_loader(as_what(folder), 32, 4)
+
+
+SMALL = v2.Compose([v2.Resize((24, 28)), v2.PILToTensor()])
+
+
+@pytest.mark.parametrize('transform', [SMALL, v2.Resize((24, 28)), v2.Compose([v2.Resize((24, 28)), np.asarray])], ids=['tensor', 'PIL', 'array'])
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_transform_of_another_size_is_named(folder, transform, num_workers):
+    with pytest.raises(ValueError, match=r'the transform made .* pixels .*input_size is \(32, 32\)'):
+        next(iter(loader_of(ImageDataset(folder), transform=transform, num_workers=num_workers)))
+
+
+def test_own_collate_function_may_take_other_sizes(folder):
+    def padded(samples): return torch.nn.functional.pad(torch.stack([image for image, _ in samples]), (0, 4, 0, 8)), [0] * len(samples)
+    images, _ = next(iter(loader_of(ImageDataset(folder), transform=SMALL, collate_fn=padded)))
+    assert images.shape == (4, 3, 32, 32)
+
+
+def test_arrays_of_a_transform_may_have_their_channels_last(folder):
+    arrays = v2.Compose([v2.Resize((32, 32)), np.asarray])
+    tensors = v2.Compose([v2.Resize((32, 32)), v2.PILToTensor()])
+    (a, _), (b, _) = (next(iter(loader_of(ImageDataset(folder), transform=t))) for t in (arrays, tensors))
+    assert torch.equal(a, b)
+
+
+def test_transforms_of_albumentations_are_called_in_its_way(folder, monkeypatch):
+    "A stand-in with its signature: `albumentations` itself needs OpenCV."
+    class Flip:
+        def __call__(self, *, image): return {'image': image[:32, 31::-1]}
+    Flip.__module__ = 'albumentations.augmentations.geometric'
+    monkeypatch.setitem(sys.modules, 'albumentations', ModuleType('albumentations'))
+    dataset = ImageDataset(folder)
+    images, _ = next(iter(loader_of(dataset, transform=Flip(), mean=0., std=1 / 255)))
+    expected = np.asarray(dataset[0][0])[:32, 31::-1].transpose(2, 0, 1)
+    assert np.abs(images[0].numpy() - expected).max() < 1e-3
+    assert ImageDataset(folder, transform=Flip())[0][0].shape == (32, 32, 3)
