@@ -68,7 +68,7 @@ def test_damaged_file_is_one_kind_of_error_that_names_it(tmp_path, name, quiet):
     (tmp_path/'a').mkdir()
     (tmp_path/'a/1.jpg').write_bytes(whole())
     (tmp_path/'a/2.jpg').write_bytes(DAMAGE[name]())
-    with pytest.raises(ImageReadError, match=r'a/2\.jpg \(index 1\): \w+: .') as raised: ImageDataset(tmp_path)[1]
+    with pytest.raises(ImageReadError, match=r'a/2\.jpg \(index 1\): .') as raised: ImageDataset(tmp_path)[1]
     assert raised.value.__cause__ is not None and isinstance(raised.value, OSError)
     skipping = ImageDataset(tmp_path, on_error='skip')
     assert skipping[1] is None
