@@ -8,6 +8,7 @@ __all__ = ['create_loader']
 # %% ../nbs/20_loader.ipynb #b7ea34b1
 import math
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -79,8 +80,9 @@ def _check_words(
             raise TypeError(f'{name} is a {type(value).__name__}: give a list, one for each choice')
     schedule['batch_size_choices'] = batch_size_choices
     given = [name for name, value in schedule.items() if value not in (None, 'constant')]
-    if given and input_size_choices is None:
-        raise ValueError(f'{", ".join(given)}: of no effect without input_size_choices, give the sizes as well')
+    if given and input_size_choices is None:   # timm's train.py passes them on, whether there are sizes or not
+        warnings.warn(f'{", ".join(given)}: of no effect without input_size_choices, give the sizes as well',
+                      stacklevel=3)
     if seed is not None and not (isinstance(seed, Integral) and -2**63 <= seed < 2**63):
         raise ValueError(f'seed={seed!r}: give a whole number of at most 64 bits')
     if not (callable(worker_seeding) or worker_seeding in ('all', 'part')):

@@ -78,7 +78,8 @@ def test_path_in_place_of_a_dataset(folder, as_what):
 SMALL = v2.Compose([v2.Resize((24, 28)), v2.PILToTensor()])
 
 
-@pytest.mark.parametrize('transform', [SMALL, v2.Resize((24, 28)), v2.Compose([v2.Resize((24, 28)), np.asarray])], ids=['tensor', 'PIL', 'array'])
+@pytest.mark.parametrize('transform', [SMALL, v2.Resize((24, 28)), v2.Compose([v2.Resize((24, 28)), np.asarray])],
+                         ids=['tensor', 'PIL', 'array'])
 @pytest.mark.parametrize('num_workers', [0, 1])
 def test_transform_of_another_size_is_named(folder, transform, num_workers):
     with pytest.raises(ValueError, match=r'the transform made .* pixels .*input_size is \(32, 32\)'):
