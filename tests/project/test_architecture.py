@@ -18,7 +18,7 @@ FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ign
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
          'webdataset', 'datasets', 'tensorflow', 'tensorflow_datasets', *FRAMEWORKS}
 # not needed to run: found when present
-OPTIONAL = {'skimage', 'simplejpeg', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
+OPTIONAL = {'skimage', 'simplejpeg', 'torchcodec', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
             'tensorflow_datasets', *FRAMEWORKS}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 

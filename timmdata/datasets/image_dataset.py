@@ -8,7 +8,7 @@ __all__ = ['ImageDataset', 'IterableImageDataset']
 # %% ../../nbs/datasets/00_image_dataset.ipynb #25ac6e8b
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from ..core.decode import check_background, check_mode, decode_image, read_conte
 from ..core.faults import BadSample, FaultPolicy, ImageReadError, is_system_error, name_fault
 from ..core.jpeg import Pixels
 from ..core.sample import transform_image
+from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
 from ..readers.base import Reader
 
@@ -46,12 +47,14 @@ class ImageDataset(torch.utils.data.Dataset):
         on_error: str = 'raise',   # unreadable file: 'raise', 'skip' or 'replace' (by a seeded choice)
         replace_seed: int = 0,   # of the choice that 'replace' makes
         max_retries: int = 10,   # replacements tried for one sample before it is an error
+        exclude: Iterable[str | os.PathLike] | str | os.PathLike | None = None,   # names to leave out, or their file
         **kwargs,   # for the reader: extensions, index_file; or table, input_key, target_key, …
     ):
         check_background(background)
         check_mode(input_img_mode)
         self.faults = FaultPolicy(on_error, replace_seed, max_retries)
         self.reader = _reader_of(reader, root, split, dict(class_map=class_map, **kwargs))
+        if exclude is not None: self.reader = exclude_samples(self.reader, exclude)
         self.root, self.split = root, split
         self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
         self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform
