@@ -16,6 +16,7 @@ from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Literal, ParamSpec, Protocol, overload
 
+import numpy as np
 import torch
 from torch import distributed as ranks
 from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDataset, Sampler, Subset, get_worker_info
@@ -27,6 +28,7 @@ from .core.rng import seed_all
 from .core.sample import as_pil_image, image_size
 from .datasets.augmix import AugMixDataset, without_splits
 from .datasets.relabel import classes_of
+from .datasets.wrappers import base_datasets
 from .loaders.batch_loader import BatchLoader, BatchSettings
 from .loaders.device_cache import DeviceCache
 from .loaders.prefetch import PrefetchLoader, adapt_statistics, resolve_device
@@ -111,6 +113,11 @@ def _check_dataset(dataset: Any, is_training: bool):
         raise ValueError('an AugMixDataset inside another dataset: wrap it around the outermost one, or give '
                          'num_aug_splits in place of it')
     policies = [getattr(part, 'faults', part) for part in parts]   # a dataset of yours may say on_error itself
+    for base in base_datasets(dataset) if is_training else ():
+        targets = getattr(getattr(base, 'reader', None), 'targets', None)
+        if isinstance(targets, np.ndarray) and targets.size and (targets == -1).all(): warnings.warn(
+            f'no image of {base.root} has a class, so every target is -1: put the images into class folders, '
+            'or give a table with their labels; for training without labels, this will do', stacklevel=4)
     if not is_training and any(getattr(policy, 'on_error', None) == 'replace' for policy in policies):
         raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
 

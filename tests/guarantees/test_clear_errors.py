@@ -42,18 +42,15 @@ def test_text_in_place_of_an_image_is_said_in_one_line(folder):
                        "b'<!DOCTYPE html>\\n'") and '0x' not in message
 
 
-def test_images_without_classes_are_worth_a_warning(folder, tmp_path):
-    with pytest.warns(UserWarning, match='no folder is a class here, so the target of all 4 images is -1.*class folders'):
-        dataset = ImageDataset(folder/'a')
+def test_training_without_classes_is_worth_a_warning(folder):
+    dataset = ImageDataset(folder/'a')
     assert [target for _, target in dataset] == [-1] * 4
-    (tmp_path/'test').mkdir()
-    with warnings.catch_warnings():   # images to predict beside classes that are known
+    with pytest.warns(UserWarning, match='no image of .* has a class, so every target is -1: put the images into class folders'):
+        loader_of(dataset, is_training=True)
+    with warnings.catch_warnings():   # prediction
         warnings.simplefilter('error')
-        root = tmp_path/'both'
-        (root/'train').mkdir(parents=True)
-        (folder/'a').rename(root/'train'/'a')
-        (folder/'b').rename(root/'test')
-        assert [target for _, target in ImageDataset(root, split='test')] == [-1] * 4
+        loader_of(dataset)
+        loader_of(ImageDataset(folder), is_training=True)
 
 
 def test_files_of_another_split_are_not_warned_of(folder, tmp_path):

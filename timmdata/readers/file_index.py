@@ -157,7 +157,4 @@ def label_samples(
         raise ValueError('; '.join(why))
     told = {what: count for what, count in left_out.items() if extensions is None or what == LINKS}
     _warn_left_out(where, told, lost)
-    if not class_to_idx: warnings.warn(
-        f'{where}: no folder is a class here, so the target of all {int(rows.sum())} images is -1. That will do for '
-        'prediction; for training, put them into class folders, or give a table with their labels', stacklevel=3)
     return rows, index.table.select(rows, targets), class_to_idx
