@@ -219,6 +219,18 @@ def test_no_damage_that_pillow_refuses_changes_a_pixel(samples, options):
     assert outcomes['refused'] > 20, outcomes
 
 
+@pytest.mark.parametrize('mode', ['RGB', 'L'])
+def test_an_error_behind_a_warning_is_an_error(samples, mode):
+    "libjpeg-turbo calls an error a warning where a warning came before it, and leaves memory as it was in place of pixels."
+    data = bytearray(encoded(rgb((samples/'val/cat/0000.jpg').read_bytes()).resize((120, 160)).convert(mode)))
+    scan = data.index(b'\xff\xda')
+    tables = scan + 6 + 2 * (data[scan + 4] - 1)
+    data[tables], data[tables + 1] = 0x88, 9   # tables that there are not; frequencies from the ninth
+    with pytest.raises(ImageReadError): decode_image(bytes(data))
+    for bottom in 20, 100:
+        with pytest.raises(ImageReadError): Pixels(bytes(data)).read(bottom=bottom)
+
+
 # ---- smaller pictures
 
 @pytest.mark.parametrize('decoder', DECODERS)

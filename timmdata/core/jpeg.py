@@ -107,6 +107,7 @@ def decode_header(
 
 # %% ../../nbs/core/50_jpeg.ipynb #e3332a58
 _FRAMES, _SCAN = frozenset((0xC0, 0xC1)), 0xDA   # markers: baseline and extended frame, not progressive; pixels
+_BASELINE = bytes((0, 63, 0))   # end of a scan's header: all 64 frequencies, whole values
 _ODD_MARKER = re.compile(rb'\xff[\x01-\xcf\xd8-\xfe]')   # pixels hold FF 00 for FF, and restart markers FF D0..D7
 
 
@@ -122,6 +123,8 @@ def cut_below(
         if data[at + 1] == _SCAN: break
         at += 2 + int.from_bytes(data[at + 2:at + 4], 'big')
     if frame is None or data[at:at + 2] != b'\xff\xda' or _ODD_MARKER.search(data, at + 2, last): return None
+    pixels = at + 2 + int.from_bytes(data[at + 2:at + 4], 'big')
+    if data[pixels - 3:pixels] != _BASELINE: return None   # a warning, after which errors count as warnings
     return b''.join((data[:frame + 5], height.to_bytes(2, 'big'), data[frame + 7:]))
 
 # %% ../../nbs/core/50_jpeg.ipynb #5b232417
