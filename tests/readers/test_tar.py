@@ -245,6 +245,29 @@ def test_a_size_that_no_file_has_is_an_error_with_a_name(tmp_path, size):
     with pytest.raises(ValueError, match=r'a\.tar is damaged.*a/huge\.jpg would end behind it'): list_tar(tmp_path/'a.tar')
 
 
+@pytest.mark.parametrize('size', [-512, -1024, -2**40])
+def test_a_negative_size_does_not_lead_back_for_ever(tmp_path, size):
+    "Python's tarfile before 3.13.6 reads the same header again and again (CVE-2025-8194)."
+    data, path = io.BytesIO(), tmp_path/'a.tar'
+    with tarfile.open(fileobj=data, mode='w') as tar:
+        for name in ('a/1.jpg', 'a/2.jpg'): tar.addfile(tarfile.TarInfo(name))
+    header = bytearray(data.getvalue()[512:1024])
+    header[124:136] = (2**96 + size).to_bytes(12, 'big')
+    header[148:156] = b'%06o\0 ' % (sum(header[:148]) + 8 * 32 + sum(header[156:]))
+    path.write_bytes(data.getvalue()[:512] + header + data.getvalue()[1024:])
+    with pytest.raises(ValueError, match=r'a\.tar is damaged'): list_tar(path)
+
+
+@pytest.mark.parametrize('headers', [
+    {'GNU.sparse.map': '0,x'}, {'GNU.sparse.major': '1', 'GNU.sparse.minor': '0', 'GNU.sparse.realsize': '9'}], ids=str)
+def test_damage_that_tarfile_has_no_error_for_names_the_archive(tmp_path, headers):
+    with tarfile.open(tmp_path/'a.tar', 'w') as tar:
+        member = tarfile.TarInfo('a/1.jpg')
+        member.pax_headers, member.size = headers, 3
+        tar.addfile(member, io.BytesIO(b'abc'))
+    with pytest.raises(ValueError, match=r'a\.tar is damaged'): list_tar(tmp_path/'a.tar')
+
+
 def test_empty_and_useless_tars(tmp_path):
     with pytest.raises(ValueError, match='found no image'): ReaderImageTar(write_tar(tmp_path/'a.tar', ['a/b.txt']))
     with pytest.raises(ValueError, match='found no image'): ReaderImageTar(write_tar(tmp_path/'b.tar', []))
