@@ -8,13 +8,17 @@ __all__ = ['natural_key', 'build_class_map', 'load_class_map', 'ClassMapError', 
 # %% ../../nbs/readers/10_class_map.ipynb #a8b54554
 import csv
 import hashlib
+import io
 import json
 import os
 import pickle
+import pickletools
 import re
+import reprlib
 from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 # %% ../../nbs/readers/10_class_map.ipynb #663b1574
 _NUMBER = re.compile(r'\d+')
@@ -22,8 +26,9 @@ _NUMBER = re.compile(r'\d+')
 
 def _number(found: re.Match) -> str:
     "A number as text that sorts by value: how many digits it has, then the digits."
-    digits = str(int(found[0]))
-    return f'\0{chr(len(digits))}{digits}'   # no name holds a 0, so a number comes before any text
+    try: digits = str(int(found[0]))
+    except ValueError: digits = ''.join(str(int(digit)) for digit in found[0]).lstrip('0')   # more than 4,300 of them
+    return f'\0{chr(min(len(digits), 0x10ffff))}{digits}'   # no name holds a 0, so a number comes before any text
 
 
 def natural_key(
@@ -40,49 +45,71 @@ def build_class_map(
     return {name: idx for idx, name in enumerate(sorted(set(names), key=lambda name: (natural_key(name), name)))}
 
 # %% ../../nbs/readers/10_class_map.ipynb #414f40f6
+_PICKLE_OPCODES = frozenset(   # of dicts, texts and whole numbers
+    """PROTO FRAME STOP MARK EMPTY_DICT DICT SETITEM SETITEMS PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET INT
+    BININT BININT1 BININT2 LONG LONG1 LONG4 STRING BINSTRING SHORT_BINSTRING UNICODE SHORT_BINUNICODE BINUNICODE
+    BINUNICODE8""".split())
+
+
 class _NoCodeUnpickler(pickle.Unpickler):
     "Refuse every import: a dict of built-ins needs none, and a crafted file cannot run code without one."
 
-    def find_class(self, module, name): raise pickle.UnpicklingError(f'{module}.{name} is not allowed in a class map')
+    def find_class(self, module, name): raise ValueError(f'{module}.{name} is not allowed in it')
 
 
-def _read_csv_map(path: Path) -> dict[str, int]:
+def _read_pickle_map(data: bytes) -> Any:
+    "Unpickle a dict, when nothing in the pickle runs code, nests deeply or asks for more memory than it has bytes."
+    for opcode, argument, _ in pickletools.genops(data):
+        if opcode.name not in _PICKLE_OPCODES: raise ValueError(f'{opcode.name} {argument or ""} is not allowed in it')
+        if 'PUT' in opcode.name and argument > len(data): raise ValueError(f'memo {argument} of {len(data)} bytes')
+    return _NoCodeUnpickler(io.BytesIO(data)).load()
+
+
+def _read_csv_map(text: str) -> dict[str, int]:
     "Two columns, name and index, with or without a header line; the index may come first."
-    rows = [row for row in csv.reader(path.read_text(encoding='utf-8-sig').splitlines()) if row]
-    if any(len(row) != 2 for row in rows): raise ValueError(f'{path} must have two columns, class name and index')
+    rows = [row for row in csv.reader(io.StringIO(text, newline=None)) if row]
+    if any(len(row) != 2 for row in rows): raise ValueError('it must have two columns, class name and index')
     def is_index(cell): return cell.strip().isdecimal()
     if rows and not any(map(is_index, rows[0])): rows = rows[1:]   # a header
     if rows and all(is_index(a) and not is_index(b) for a, b in rows): rows = [(b, a) for a, b in rows]
     bad = next((row for row in rows if not is_index(row[1])), None)
-    if bad is not None: raise ValueError(f'{path} has the row {bad}: the index must be a whole number')
-    return _unique(((name.strip(), int(idx)) for name, idx in rows), path)
+    if bad is not None: raise ValueError(f'the index in the row {bad} must be a whole number')
+    return _unique((name.strip(), int(idx)) for name, idx in rows)
 
 
-def _unique(pairs: Iterable[tuple[str, int]], path: Path) -> dict[str, int]:
+def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     "A dict of the pairs; a name that comes twice is an error, not a silent overwrite."
     class_to_idx = {}
     for name, idx in pairs:
-        if name in class_to_idx: raise ValueError(f'{path} names the class {name!r} twice')
+        if name in class_to_idx: raise ValueError(f'the class {name!r} comes twice')
         class_to_idx[name] = idx
     return class_to_idx
 
 # %% ../../nbs/readers/10_class_map.ipynb #dded744a
-def _read_map(path: Path) -> dict[str, int]:
+def _read_text_map(text: str) -> dict[str, int]:
+    "One name a line; a line ends where Python's files say so, as in timm, not at every separator of Unicode."
+    lines = list(io.StringIO(text.rstrip(), newline=None))
+    blank = next((k for k, line in enumerate(lines, 1) if not line.strip()), None)
+    if blank: raise ValueError(f'it has an empty line {blank} between class names; every line number is a class index')
+    return _unique((line.strip(), idx) for idx, line in enumerate(lines))
+
+
+def _read_json_map(text: str) -> Any:
+    "A list of names, or an object of names and indexes."
+    data = json.loads(text, object_pairs_hook=_unique)
+    return _unique(zip(data, range(len(data)))) if isinstance(data, list) else data
+
+
+def _read_map(path: Path) -> Any:
     "Read a class map by its extension."
+    readers = {'.txt': _read_text_map, '.csv': _read_csv_map, '.json': _read_json_map, '.pkl': _read_pickle_map}
     suffix = path.suffix.lower()
-    if suffix == '.txt':
-        lines = path.read_text(encoding='utf-8-sig').rstrip().splitlines()
-        blank = next((k for k, line in enumerate(lines, 1) if not line.strip()), None)
-        if blank:
-            raise ValueError(f'{path} has an empty line {blank} between class names; '
-                             'every line number is a class index')
-        return _unique(((line.strip(), idx) for idx, line in enumerate(lines)), path)
-    if suffix == '.csv': return _read_csv_map(path)
-    if suffix == '.json':
-        data = json.loads(path.read_text(encoding='utf-8-sig'), object_pairs_hook=lambda pairs: _unique(pairs, path))
-        return _unique(zip(data, range(len(data))), path) if isinstance(data, list) else data
-    if suffix == '.pkl': return _NoCodeUnpickler(path.open('rb')).load()
-    raise ValueError(f'class map {path} has an unknown type {suffix!r}: allowed are .txt, .csv, .json, .pkl')
+    if suffix not in readers: raise ValueError(
+        f'class map {path} has an unknown type {suffix!r}: allowed are {", ".join(readers)}')
+    data = path.read_bytes()
+    try: return readers[suffix](data if suffix == '.pkl' else data.decode('utf-8-sig'))
+    except Exception as error:   # csv, json and pickle raise a dozen kinds for a damaged file
+        raise ValueError(f'{path} is no class map: {error}') from error
 
 # %% ../../nbs/readers/10_class_map.ipynb #106a65b2
 def load_class_map(
@@ -99,8 +126,10 @@ def load_class_map(
     if not isinstance(class_to_idx, dict) or not class_to_idx:
         raise ValueError(f'{source} must hold at least one class name with its index')
     for name, idx in class_to_idx.items():
-        if not isinstance(idx, Integral) or isinstance(idx, bool) or idx < 0:
-            raise ValueError(f'{source} gives {name!r} the index {idx!r}: an index is a whole number, 0 or more')
+        if not isinstance(name, (str, Integral)): raise ValueError(f'{source} has a class {reprlib.repr(name)}: '
+                                                                   'give texts or whole numbers as names')
+        if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < 2 ** 31: raise ValueError(
+            f'{source} gives {name!r} the index {reprlib.repr(idx)}: an index is a whole number, 0..{2 ** 31 - 1}')
     return class_to_idx
 
 # %% ../../nbs/readers/10_class_map.ipynb #3dd6f5ec
