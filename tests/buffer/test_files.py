@@ -1,7 +1,10 @@
 "Directories and files that are not ours, locks across processes, and bytes that are no batch."
+import json
 import multiprocessing
 import os
 import random
+import struct
+import zlib
 
 import pytest
 import torch
@@ -121,6 +124,19 @@ def test_random_bytes_are_damaged_batches():
     for length in range(0, len(whole), 7):
         with pytest.raises(DamagedBatch): decode_batch('a', bytearray(whole[:length]))
         with pytest.raises(DamagedBatch): decode_batch('a', bytearray(rng.randbytes(length)))
+
+
+@pytest.mark.parametrize('change', [
+    dict(tensors=[['uint8', [10**9], [1], 0]]), dict(tensors=[['nothing', [1], [1], 0]]), dict(batch={'tensor': 9}),
+    dict(batch={'set': []}),
+    dict(keys=[[1]]), dict(tensors=[['uint8', [4], [-1], 0]]), dict(batch={})], ids=str)
+def test_a_right_checksum_of_wrong_words_is_a_damaged_batch(change):
+    parts = encode_batch('a', HostBatch(BATCHES[0], [SampleKey(1, 0)], 0))
+    said = json.dumps({**json.loads(parts[1]), **change}).encode()
+    body = said + b''.join(parts[2:])
+    check = zlib.crc32(body, zlib.crc32(f'a {len(said)}'.encode()))
+    data = struct.pack('<8sIIQ', b'timmdat1', check, len(said), 24 + len(body)) + body
+    with pytest.raises(DamagedBatch): decode_batch('a', bytearray(data))
 
 
 @pytest.mark.parametrize('value', [{1, 2}, b'x', torch.zeros(2).to_sparse(), HostBatch(1, []), object()], ids=lambda v: type(v).__name__)

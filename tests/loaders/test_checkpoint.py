@@ -3,6 +3,8 @@ import json
 from dataclasses import dataclass
 
 import pytest
+from buffer_parts import loader_of
+from loader_parts import Coded
 
 from timmdata.loaders.checkpoint import check_state, describe_settings, differences, make_state
 
@@ -52,3 +54,13 @@ def test_incomplete_states_are_refused(name):
     state = make_state(3, 40, 7, {})
     del state[name]
     with pytest.raises(ValueError, match=f'this is no state of a loader: {name} is missing'): check_state(state, {}, 7)
+
+
+@pytest.mark.parametrize('wrong', [
+    dict(epoch=-1), dict(epoch=1.0), dict(epoch=True), dict(position='3'), dict(position=-4), dict(position=None), dict(seed=2**70),
+    dict(settings=[]), dict(settings={'batch_size': 4}), dict(settings={1: 'a'})], ids=str)
+def test_a_damaged_state_is_refused_before_anything_is_taken_over(wrong):
+    loader = loader_of(Coded(20), 7, True)
+    with pytest.raises(ValueError, match=f'the state has {next(iter(wrong))}='): loader.load_state_dict({**loader.state_dict(), **wrong})
+    with pytest.raises(TypeError, match='a list is no state'): loader.load_state_dict([1])
+    assert (loader.sampler.epoch, loader.sampler.start) == (0, 0)

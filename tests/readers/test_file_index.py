@@ -70,6 +70,22 @@ def test_a_poisoned_index_reads_no_other_file(tmp_path):
     assert ReaderImageFolder(root, index_file=index_file)[0][0] == b'mine'
 
 
+@pytest.mark.parametrize('name, values', [
+    ('ends', [9, 7]), ('ends', [-1, 8]), ('ends', [7.0, 8.0]), ('ends', [[8]]), ('targets', [5, 0]), ('targets', [-1, 0]),
+    ('spans', [[0, 0, 2**62], [0, 0, 1]]), ('spans', [[0, -1, 1], [0, 0, 1]]), ('spans', [[7, 0, 1], [0, 0, 1]]), ('spans', [[0, 0,
+        1]])], ids=str)
+def test_an_index_whose_arrays_do_not_fit_is_made_anew(tmp_path, name, values):
+    "It gave names that are cut, class indexes that there are not, and asked for 4 EB of memory."
+    root, index_file = tmp_path/'a.tar', tmp_path/'index.npz'
+    with tarfile.open(root, 'w') as tar:
+        for member in ('x/1.jpg', 'y/2.jpg'): tar.add(__file__, member)
+    expected = list(ReaderImageTar(root, index_file=index_file))
+    with np.load(index_file) as arrays: kept = dict(arrays)
+    kept[name] = np.array(values)
+    np.savez(index_file, **kept)
+    assert list(ReaderImageTar(root, index_file=index_file)) == expected
+
+
 def test_an_index_of_archives_follows_its_archives(tmp_path):
     root = tmp_path/'data'
     root.mkdir()

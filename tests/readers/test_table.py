@@ -147,6 +147,43 @@ def test_empty_and_damaged_tables(photos, tmp_path):
     with pytest.raises(FileNotFoundError, match='there is no table'): ImageDataset(tmp_path/'missing.csv')
 
 
+def of_lines(folder, *lines) -> ReaderTable:
+    (folder/'labels.jsonl').write_text('\n'.join(lines))
+    return ReaderTable(folder/'labels.jsonl', check_files=False)
+
+
+def test_texts_of_json_lines_stay_texts(tmp_path):
+    "pyarrow's reader makes dates of them."
+    reader = of_lines(tmp_path, '{"path": "2020-01-01", "target": "2021-05-06"}', '', '{"path": "b.png", "target": "2019-05-06"}')
+    assert reader.class_to_idx == {'2019-05-06': 0, '2021-05-06': 1} and reader.filenames() == ['2020-01-01', 'b.png']
+
+
+@pytest.mark.parametrize('line', [
+    pytest.param('{"path": "a", "target": ' + '[' * 100_000, id='deep'), '{"path": "a", "target": ' + '1' * 30 + '}', '[1]',
+        '{"path": NaN}',
+    '{"path": "a", "target": {"b": 1}}', '{"path": "a", "target": 1', '{"path": 1, "target": 1}'])
+def test_lines_that_are_no_rows_are_errors_with_the_files_name(tmp_path, line):
+    "Brackets in brackets ended the process, and whole numbers of 30 digits became floats."
+    with pytest.raises((ValueError, TypeError), match=r'labels\.jsonl'): of_lines(tmp_path, line)
+
+
+def test_damaged_parquet_and_text_that_is_not_utf8_name_the_file(photos, frame, tmp_path):
+    "pyarrow raises an OSError for one, and a UnicodeDecodeError for the other when a name or a value is looked at."
+    frame.drop(columns='box').to_parquet(tmp_path/'labels.parquet')
+    whole = bytearray((tmp_path/'labels.parquet').read_bytes())
+    whole[-8:-4] = bytes(4)
+    (tmp_path/'labels.parquet').write_bytes(whole)
+    (tmp_path/'labels.csv').write_bytes(b'path,target,caf\xe9\na.png,b,c\n')
+    for name in 'labels.parquet', 'labels.csv':
+        with pytest.raises(ValueError, match=name): ReaderTable(tmp_path/name, photos)
+
+
+def test_targets_of_other_types_are_refused(photos, frame):
+    for value in pandas.Timestamp('2020-01-01'), b'x', {'a': 1}:
+        with pytest.raises(ValueError, match="column 'target' of the table: a target is a"):
+            ReaderTable(pyarrow.table({'path': ['0.png'], 'target': [value]}), photos)
+
+
 def test_a_large_table_is_read_without_looking_at_every_file(photos):
     "100,000 rows, files not checked: arrays, not objects."
     table = pyarrow.table({'path': [f'n{k % 1000}/{k}.jpg' for k in range(100_000)], 'target': [k % 1000 for k in range(100_000)]})

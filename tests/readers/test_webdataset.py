@@ -1,5 +1,7 @@
 "WebDataset shards, made by its own library; timm's reader as oracle."
+import io
 import json
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -98,5 +100,24 @@ def test_faulty_shards_are_errors(shards, tmp_path):
     with pytest.raises(ImageReadError, match=r'no\.tar'): list(create_dataset('wds/', tmp_path, 'no.tar|9'))
     with pytest.raises(ValueError, match='give num_samples'): create_dataset('wds/', tmp_path, 'a.tar', is_training=True)
     (tmp_path/'_info.json').write_text('{')
-    with pytest.raises(ValueError, match='is no JSON'): create_dataset('wds/', tmp_path, 'val')
+    with pytest.raises(ValueError, match='_info.json describes no splits'): create_dataset('wds/', tmp_path, 'val')
     with pytest.raises(ValueError, match='made for WebDataset'): create_dataset('', shards, None)
+
+
+@pytest.mark.parametrize('info', ['[]', '{"splits": 1}', '{"splits": {"val": 3}}', '{"splits": {"val": {"filenames": "a.tar"}}}',
+                                  '{"splits": {"val": {"filenames": ["a.tar"], "num_samples": "9"}}}', '[' * 10**5],
+                                  ids=lambda text: text[:60])
+def test_a_description_that_is_none_names_its_file(tmp_path, info):
+    (tmp_path/'_info.json').write_text(info)
+    with pytest.raises(ValueError, match=r'_info\.json describes no splits'): create_dataset('wds/', tmp_path, 'val')
+
+
+def test_a_class_that_is_no_number_names_its_sample(tmp_path):
+    with tarfile.open(tmp_path/'a.tar', 'w') as tar:
+        for name, content in ('s/7.jpg', b'x'), ('s/7.cls', b'cat'):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    reader = create_dataset('wds/', tmp_path, 'a.tar|1').reader
+    with pytest.raises(ValueError, match=r'the \.cls of sample .*s/7 has no class'): list(reader.read_shard(0, 1, 0))
+    with pytest.raises(ValueError, match='after . comes the number of samples'): create_dataset('wds/', tmp_path, 'a.tar|many')

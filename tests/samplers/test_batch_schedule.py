@@ -90,6 +90,11 @@ def test_every_probability(weights, progress, spread, mix):
     assert all(share == 0 for share, weight in zip(shares, weights) if weight == 0)
 
 
+def test_the_smallest_weights_are_weights():
+    "A product with the smallest number that there is was 0, and the sum of all shares one half."
+    assert choice_probabilities([5e-324], 0., 0., 0.5) == (1.,)
+
+
 def test_sizes_come_as_often_as_their_weights_say():
     sampler = ScheduledBatchSampler(range(10**5), [10, 10, 10], choice_weights=[1, 2, 1])
     counts = Counter(batch.bucket for batch in sampler.plan(0))
@@ -221,8 +226,13 @@ def test_a_loaders_settings():
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread=-1), 'schedule_spread'),
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_random_mix=1.5), 'schedule_random_mix'),
     (dict(sampler=range(0)), 'empty'),
-    (dict(sampler=range(1)), 'do not fill a batch'), (dict(input_sizes=[(8, 8)]), '1 input_sizes for 2'),
+    (dict(sampler=range(1)), 'do not fill a batch'), (dict(input_sizes=[(8, 8)]), 'for 2 batch_sizes: give one for each'),
     (dict(choice_schedule='progressive', schedule_epochs=3, batch_sizes=[4]), 'at least two choices'),
+    (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread=float('nan')), 'schedule_spread'),
+    (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread='wide'), 'schedule_spread'),
+    (dict(choice_schedule='progressive', schedule_epochs=2, schedule_random_mix=None), 'schedule_random_mix'),
+    (dict(choice_weights=3), 'choice_weights'), (dict(batch_sizes=4), 'batch_sizes'), (dict(input_sizes=8), 'input_sizes'),
+    (dict(choice_weights=[1e308, 1e308]), 'choice_weights'), (dict(choice_weights=['a', 'b']), 'choice_weights'),
 ])
 def test_wrong_schedules_are_errors(options, message):
     with pytest.raises(ValueError, match=message):

@@ -68,6 +68,12 @@ def test_wrong_arguments_are_errors(args):
     with pytest.raises(ValueError): resolve_data_config(args)
 
 
+@pytest.mark.parametrize('cfg', [{'input_size': True}, {'input_size': '3x9'}, {'mean': True}, {'std': 'abc'}, {'input_size': [3, 9]}],
+    ids=str)
+def test_wrong_configs_are_errors_with_a_name(cfg):
+    with pytest.raises(ValueError, match=next(iter(cfg))): resolve_data_config({'crop_pct': 0.9}, cfg)
+
+
 def test_verbose_logs(caplog):
     with caplog.at_level(logging.INFO): resolve_data_config({'img_size': 96}, verbose=True)
     assert '(3, 96, 96)' in caplog.text

@@ -92,6 +92,17 @@ def encode_batch(
     return [_HEADER.pack(_MAGIC, check, len(text), _HEADER.size + len(text) + used), text, *parts]
 
 
+def _unpack(memory: mmap.mmap | bytearray, start: int) -> HostBatch:
+    "The batch whose JSON ends and whose tensors begin at `start`."
+    said = json.loads(bytes(memory[_HEADER.size:start]))
+    every_byte, tensors = torch.frombuffer(memory, dtype=torch.uint8), []
+    for kind, shape, stride, offset in said['tensors']:
+        size = math.prod(shape) * _DTYPES[kind].itemsize
+        raw = every_byte[start + offset:start + offset + size]
+        tensors.append(raw.view(_DTYPES[kind]).as_strided(shape, stride))
+    return HostBatch(_restore(said['batch'], tensors), [SampleKey(*key) for key in said['keys']], said['position'])
+
+
 def decode_batch(
     name: str,   # of the batch that it should be
     memory: mmap.mmap | bytearray,   # from `encode_batch`; the tensors are views of it
@@ -103,13 +114,9 @@ def decode_batch(
     if (magic, num_bytes) != (_MAGIC, len(memory)): raise damaged
     with memoryview(memory) as view:
         if zlib.crc32(view[_HEADER.size:], zlib.crc32(f'{name} {text_bytes}'.encode())) != check: raise damaged
-        said = json.loads(bytes(view[_HEADER.size:_HEADER.size + text_bytes]))
-    every_byte, start, tensors = torch.frombuffer(memory, dtype=torch.uint8), _HEADER.size + text_bytes, []
-    for kind, shape, stride, offset in said['tensors']:
-        size = math.prod(shape) * _DTYPES[kind].itemsize
-        raw = every_byte[start + offset:start + offset + size]
-        tensors.append(raw.view(_DTYPES[kind]).as_strided(shape, stride))
-    return HostBatch(_restore(said['batch'], tensors), [SampleKey(*key) for key in said['keys']], said['position'])
+    try: return _unpack(memory, _HEADER.size + text_bytes)
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise damaged from error   # the checksum is right, and what it says is not
 
 # %% ../../nbs/buffer/10_store.ipynb #45d12249
 MIN_BATCHES = 4   # of a store

@@ -58,6 +58,23 @@ def _is_inside(name: str) -> bool:
     return not os.path.isabs(name) and '..' not in PurePath(name).parts
 
 
+def _check_numbers(index: FileIndex):
+    "Refuse an index whose arrays do not fit together, or that leads behind the end of an archive."
+    table, spans = index.table, index.spans
+    if any(array.ndim != 1 or array.dtype.kind not in 'iu' for array in (table.paths, table.ends, table.targets)):
+        raise ValueError('paths, ends and targets must be rows of whole numbers')
+    lengths = np.diff(table.ends, prepend=0)
+    if (lengths < 0).any() or lengths.sum() != len(table.paths): raise ValueError('the paths have other ends')
+    if len(table) and not 0 <= table.targets.min() <= table.targets.max() < len(index.folders):
+        raise ValueError('there are images without a folder')
+    if spans is None: return
+    if spans.shape != (len(table), 3) or spans.dtype.kind != 'i': raise ValueError('each image needs three numbers')
+    archives, offsets, sizes = spans.T
+    if not ((archives >= 0) & (archives < len(index.sources))).all(): raise ValueError('there is no such archive')
+    left = index.stamps[archives, 0] - offsets   # bytes of the archive
+    if (offsets < 0).any() or (sizes < 0).any() or (sizes > left).any(): raise ValueError('an image is behind the end')
+
+
 def _check_names(index: FileIndex):
     "Refuse an index that names files outside its root. Paths are looked at one by one only if there is a reason to."
     table = index.table
@@ -78,6 +95,7 @@ def _load(path: Path, root: str, key: str) -> FileIndex | None:
             left_out = dict(zip(map(tuple, arrays['left_out'].tolist()), arrays['counts'].tolist()))
             folders, sources = tuple(arrays['folders'].tolist()), tuple(arrays['sources'].tolist())
             index = FileIndex(table, folders, sources, arrays['stamps'], left_out, arrays.get('spans'))
+        _check_numbers(index)
         _check_names(index)
         with ThreadPoolExecutor(16) as pool: now = list(pool.map(lambda source: stamp(root, source), sources))
         return index if np.array_equal(now, index.stamps) else None

@@ -9,10 +9,10 @@ __all__ = ['choice_probabilities', 'ScheduleSettings', 'PlannedBatch', 'Schedule
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #faf8a4f4
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import torch
@@ -40,10 +40,16 @@ def choice_probabilities(
         logs = {b: math.log(weights[b]) - 0.5 * (distances[b] / spread) ** 2 for b in active}
         bell = {bucket: math.exp(log - max(logs.values())) for bucket, log in logs.items()}
     total, uniform = sum(bell.values()), random_mix / len(active)
-    shares = {bucket: (1 - random_mix) * bell.get(bucket, 0.) / total + uniform for bucket in active}
+    shares = {bucket: (1 - random_mix) * (bell.get(bucket, 0.) / total) + uniform for bucket in active}
     return tuple(shares.get(bucket, 0.) for bucket in range(len(weights)))
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #49247a3b
+def _is_list(values: Any) -> bool: return isinstance(values, Iterable) and not isinstance(values, (str, Mapping))
+
+
+def _is_number(value: Any) -> bool: return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def _is_count(value: Any) -> bool: return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
 
 
@@ -63,26 +69,29 @@ class ScheduleSettings:
     input_sizes: Sequence[tuple[int, int]] | None = None   # height, width for each bucket, for the plan
 
     def __post_init__(self):
-        sizes = tuple(self.batch_sizes)
+        sizes = tuple(self.batch_sizes) if _is_list(self.batch_sizes) else ()
         if not sizes or not all(map(_is_count, sizes)):
-            raise ValueError(f'batch_sizes={list(sizes)!r}: give one or more whole numbers above 0')
-        weights = [1.] * len(sizes) if self.choice_weights is None else list(map(float, self.choice_weights))
-        if len(weights) != len(sizes) or not all(0 <= w < math.inf for w in weights) or not sum(weights) > 0:
-            raise ValueError(f'choice_weights={weights!r}: give {len(sizes)} numbers of 0 or more, '
+            raise ValueError(f'batch_sizes={self.batch_sizes!r}: give one or more whole numbers above 0')
+        weights = [1.] * len(sizes) if self.choice_weights is None else self.choice_weights
+        weights = list(weights) if _is_list(weights) else []
+        are_shares = all(_is_number(w) and 0 <= w < math.inf for w in weights) and 0 < sum(weights) < math.inf
+        if len(weights) != len(sizes) or not are_shares:
+            raise ValueError(f'choice_weights={self.choice_weights!r}: give {len(sizes)} numbers of 0 or more, '
                              'one at least above 0')
         if self.num_batches is not None and not _is_count(self.num_batches):
             raise ValueError(f'num_batches={self.num_batches!r}: give a whole number above 0')
         if self.choice_schedule not in ('constant', 'progressive'):
             raise ValueError(f'choice_schedule={self.choice_schedule!r}: allowed are constant, progressive')
         if self.is_progressive: self._check_progress(len(sizes))
-        if self.input_sizes is not None and len(self.input_sizes) != len(sizes):
-            raise ValueError(f'{len(self.input_sizes)} input_sizes for {len(sizes)} batch_sizes: give one for each')
+        if self.input_sizes is not None and not (_is_list(self.input_sizes) and len(self.input_sizes) == len(sizes)):
+            raise ValueError(f'input_sizes={self.input_sizes!r} for {len(sizes)} batch_sizes: give one for each')
         object.__setattr__(self, 'batch_sizes', sizes)   # only while it is made
         object.__setattr__(self, 'choice_weights', tuple(weight / sum(weights) for weight in weights))
 
     def _check_progress(self, num_choices: int):
         "Check what a constant schedule does not look at, as in timm."
-        if self.schedule_spread < 0 or not 0 <= self.schedule_random_mix <= 1:
+        is_bell = _is_number(self.schedule_spread) and self.schedule_spread >= 0
+        if not is_bell or not _is_number(self.schedule_random_mix) or not 0 <= self.schedule_random_mix <= 1:
             raise ValueError(f'schedule_spread={self.schedule_spread!r}, schedule_random_mix='
                              f'{self.schedule_random_mix!r}: give 0 or more, and 0..1')
         if num_choices < 2 or not _is_count(self.schedule_epochs):

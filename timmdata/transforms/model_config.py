@@ -8,7 +8,8 @@ __all__ = ['as_settings', 'resolve_data_config', 'resolve_model_data_config', 'r
 # %% ../../nbs/transforms/80_model_config.ipynb #7241203f
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 from timmdata.core.constants import (
@@ -49,12 +50,20 @@ def _size(args: Mapping[str, Any], cfg: Mapping[str, Any], use_test_size: bool) 
     if 'input_size' in args: return tuple(args['input_size'])
     if 'img_size' in args: return _channels(args), *image_size(args['img_size'])
     test_size = cfg.get('test_input_size') if use_test_size else None
-    return tuple(test_size or cfg.get('input_size') or (_channels(args), 224, 224))
+    size = test_size or cfg.get('input_size') or (_channels(args), 224, 224)
+    return tuple(size) if isinstance(size, list) else size
+
+
+def _numbers(name: str, values: Any) -> tuple[float, ...]:
+    "Refuse what is no number, and no row of them."
+    listed = tuple(values) if isinstance(values, Iterable) else (values,)
+    if listed and all(isinstance(value, Real) and not isinstance(value, bool) for value in listed): return listed
+    raise ValueError(f'{name}={values!r}: give a number for each channel')
 
 
 def _per_channel(name: str, values: Any, channels: int, whose: str) -> tuple[float, ...]:
     "Refuse what is not one value, or one for each channel."
-    values = tuple(values) if isinstance(values, Sequence) else (values,)
+    values = _numbers(name, values)
     if len(values) in (1, channels): return values
     raise ValueError(
         f'{name} has {len(values)} values, the {whose} has {channels} channels: give one value, or {channels}')
@@ -62,12 +71,19 @@ def _per_channel(name: str, values: Any, channels: int, whose: str) -> tuple[flo
 
 def _statistics(args: Mapping[str, Any], cfg: Mapping[str, Any], name: str, default: tuple) -> tuple[float, ...]:
     "Choose mean or std; one number stands for all channels."
-    if name not in args: return tuple(cfg.get(name) or default)
+    if name not in args: return _numbers(name, cfg.get(name) or default)
     channels = _channels(args)
     values = _per_channel(name, args[name], channels, 'input')
     return values if len(values) == channels else values * channels
 
 # %% ../../nbs/transforms/80_model_config.ipynb #d179bb77
+def _check_input_size(size: Any):
+    "Refuse what is no size of an input."
+    if not isinstance(size, (tuple, list)) or len(size) != 3 or type(size[0]) is not int or size[0] < 1:
+        raise ValueError(f'input_size={size!r}: give (channels, height, width); one edge is img_size')
+    image_size(size)
+
+
 def resolve_data_config(
     args: Any = None,   # input_size, img_size, in_chans, mean, std, interpolation, crop_pct, crop_mode
     pretrained_cfg: Any = None,   # in place of the model's
@@ -79,13 +95,12 @@ def resolve_data_config(
     if model is None and not args and not pretrained_cfg:
         raise ValueError('nothing to resolve: give a model, a pretrained_cfg or args')
     args, cfg = as_settings(args), _pretrained(pretrained_cfg, model)
-    size = args.get('input_size', (3, 224, 224))
-    if not isinstance(size, (tuple, list)) or len(size) != 3:
-        raise ValueError(f'input_size={size!r}: give (channels, height, width); one edge is img_size')
-    image_size(size)   # refuses what is no size
+    if 'input_size' in args: _check_input_size(args['input_size'])
+    size = _size(args, cfg, use_test_size)
+    _check_input_size(size)
     test_crop = cfg.get('test_crop_pct') if use_test_size else None
     config = dict(
-        input_size=_size(args, cfg, use_test_size),
+        input_size=size,
         interpolation=args.get('interpolation') or cfg.get('interpolation') or 'bicubic',
         mean=_statistics(args, cfg, 'mean', IMAGENET_DEFAULT_MEAN),
         std=_statistics(args, cfg, 'std', IMAGENET_DEFAULT_STD),
@@ -136,7 +151,7 @@ def _fit_statistics(
 ) -> tuple[float, ...]:
     "Choose mean or std for the model's channels; those of the weights are averaged where they do not fit."
     if name in args: return _per_channel(name, args[name], channels, 'model')
-    values = tuple(cfg.get(name, default))
+    values = _numbers(name, cfg.get(name, default))
     if len(values) in (1, channels): return values
     warnings.warn(f'{name} of the pretrained weights has {len(values)} values, the model has {channels} channels: '
                   'their average is used', stacklevel=3)
