@@ -146,12 +146,15 @@ def _create_order(
     return EpochSampler(dataset, shuffle, seed, sampler, num_ranks, rank, num_repeats, samples_per_epoch)
 
 
-def _check_sampler(sampler: Any, shuffle: bool | None, is_distributed: bool):
+def _check_sampler(sampler: Any, shuffle: bool | None, is_distributed: bool, valid_mask: bool = False):
     if shuffle: raise ValueError('a sampler decides the order: leave out shuffle')
     num_ranks = getattr(sampler, 'num_replicas', 1)   # such as of torch's DistributedSampler
     if is_distributed and num_ranks > 1: raise ValueError(
         f'distributed=True and a {type(sampler).__name__}, which gives one of {num_ranks} ranks its share already: it '
         'would be divided twice. Leave out distributed, or give a sampler of all samples, which is dealt to the ranks')
+    if valid_mask and num_ranks > 1: raise ValueError(
+        f'valid_mask=True and a {type(sampler).__name__}, which does not say which samples only fill up its share: '
+        'give distributed=True in place of the sampler')
 
 
 def _init_worker(worker_id: int, worker_seeding: Callable):
@@ -236,6 +239,8 @@ def create_loader(
     weights: str | Sequence[float] | torch.Tensor | None = None,   # of samples: 'balanced', 'sqrt-balanced' or one each
     balanced_batches: bool = False,   # each batch has the classes in equal numbers
     samples_per_epoch: int | None = None,   # of all ranks; None: as many as there are
+    pad_last: bool = False,   # fill an incomplete last batch with samples that are not valid; then drop_last is False
+    valid_mask: bool = False,   # a bool tensor (N,) ends each batch ('valid' in a dict): False where a sample fills up
     prefetch_factor: int | None = None,   # batches ahead, of each process or of all threads together; None: 2
     timeout: float = 0,   # seconds to wait for a batch of the workers; 0: for ever
     multiprocessing_context: Any = None,   # 'fork', 'spawn' or 'forkserver'; None: the platform's
@@ -275,11 +280,12 @@ def create_loader(
         input_size_choices=input_size_choices, **sampling)
     if is_stream: _refuse(
         'a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
-        num_aug_splits=num_aug_splits, input_size_choices=input_size_choices, **sampling)
+        num_aug_splits=num_aug_splits, input_size_choices=input_size_choices, pad_last=pad_last, valid_mask=valid_mask,
+        **sampling)
     if is_stream and (shuffle or sampler is not None):
         raise ValueError('a stream decides its own order: leave out shuffle and sampler')
     if sampler is not None:
-        _check_sampler(sampler, shuffle, distributed)
+        _check_sampler(sampler, shuffle, distributed, valid_mask)
         _refuse('sampler', 'it decides which samples come', **sampling)
     if weights is not None: _refuse(
         'weights', 'they decide the order', balanced_batches=balanced_batches, shuffle=shuffle,
@@ -295,6 +301,7 @@ def create_loader(
         dct_scaling=dct_scaling, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
     if input_size_choices: _refuse(
         'input_size_choices', 'each size needs its own pipeline', transform=transform, num_aug_splits=num_aug_splits)
+    if input_size_choices: _refuse('input_size_choices', 'its plan says the size of each batch', pad_last=pad_last)
     if num_aug_splits:
         _refuse('num_aug_splits', 'the loader makes and augments the views', transform=transform, no_aug=no_aug)
         _refuse('num_aug_splits', 'clean views must not be mixed', mixup=mixup)
@@ -314,7 +321,7 @@ def create_loader(
     if seed is None:   # all ranks must agree
         seed = 0 if distributed else int(torch.randint(2**62, (), generator=generator))
     if shuffle is None: shuffle = is_training and not is_stream and sampler is None
-    if drop_last is None: drop_last = is_training
+    if drop_last is None: drop_last = is_training and not pad_last
     if dct_scaling is None: dct_scaling = is_random and cache is None
     if fp16: img_dtype = torch.float16
     if not use_prefetcher and img_dtype != torch.float32:
@@ -324,7 +331,7 @@ def create_loader(
     mean, std = adapt_statistics(mean, std, channels)
     device = resolve_device(device) if use_prefetcher else torch.device('cpu')
     if pin_memory is None: pin_memory = device.type == 'cuda'
-    batches = BatchSettings(batch_size, drop_last)
+    batches = BatchSettings(batch_size, drop_last, pad_last=pad_last)
     worker_init_fn = partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None
     worker_settings = WorkerSettings(
         num_workers=num_workers, workers=workers, threads_per_worker=threads_per_worker,
@@ -375,11 +382,12 @@ def create_loader(
             dataset, sample_transforms, transform=transform, seed=seed, size=size,
             applies_appearance=is_finished_early)
         in_workers = batch_transform if sample_transforms and not use_prefetcher else None
-        builder = BatchBuilder(sample_loader, collate_fn=collate_fn, batch_transform=in_workers, channels=channels)
+        builder = BatchBuilder(
+            sample_loader, collate_fn=collate_fn, batch_transform=in_workers, channels=channels, valid_mask=valid_mask)
         own = dict(std=std, color_jitter_mode=color_jitter_mode, num_aug_repeats=num_aug_repeats, mixup=mixup,
                    transform=transform, collate_fn=collate_fn, sampler=sampler,
                    weights=order.weights if isinstance(order, WeightedSampler) else None,
-                   balanced_batches=balanced_batches, samples_per_epoch=samples_per_epoch)
+                   balanced_batches=balanced_batches, samples_per_epoch=samples_per_epoch, valid_mask=valid_mask)
         loader = BatchLoader(
             builder, order, batches, worker_settings, pin_batches=pin_memory and not use_prefetcher,
             cache=DeviceCache(builder, device, available_cores()) if cache else None,

@@ -187,6 +187,11 @@ class BatchBuffer(ForwardingLoader):
         return None
 
     @property
+    def num_valid(self) -> int:
+        "Samples of this rank in an epoch, without those that only fill up; each delivery counts."
+        return self.loader.num_valid * self.settings.repeats
+
+    @property
     def seed(self) -> int:
         "The seed of the batches."
         return self.loader.seed

@@ -37,6 +37,7 @@ class HostLoader(Protocol):
     sampler: Any   # the order, such as an `EpochSampler`; None: unknown
     device: torch.device   # where its batches lie: the CPU, unless the dataset is kept on another one
     mixing: Any   # what mixes its batches and can be switched off; None: nothing
+    num_valid: int | None   # samples of this rank in an epoch without those that only fill up; None: unknown
 
     def __len__(self) -> int: ...   # batches of an epoch
 
@@ -187,6 +188,7 @@ class ForwardingLoader:
 class ForwardOnly:
     "Refuse states and replays, for loaders that are read from front to back."
     device = torch.device('cpu')
+    num_valid: int | None = None   # unknown
 
     def _refuse(self, what: str):
         raise TypeError(f'a {self._name()} cannot {what}: use create_loader with a dataset whose samples have an index')

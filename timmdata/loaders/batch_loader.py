@@ -38,11 +38,16 @@ class BatchSettings:
     batch_size: int   # samples
     drop_last: bool = False   # leave out an incomplete last batch
     schedule: ScheduledBatchSampler | None = None   # input and batch size of each batch; None: always the same
+    pad_last: bool = False   # fill an incomplete last batch with the next samples of the order again, not valid
 
     def __post_init__(self):
         is_whole = isinstance(self.batch_size, Integral) and not isinstance(self.batch_size, bool)
         if not is_whole or self.batch_size < 1:
             raise ValueError(f'batch_size={self.batch_size!r}: give a whole number, 1 or more')
+        if self.pad_last and self.drop_last: raise ValueError(
+            'drop_last=True and pad_last=True: an incomplete last batch is left out or filled up, not both')
+        if self.pad_last and self.schedule is not None: raise ValueError(
+            'pad_last=True and a schedule, which plans the size of each batch: leave one of them out')
 
     def with_sampler(self,
         sampler: EpochSampler,   # another order
@@ -63,6 +68,14 @@ class BatchSettings:
         full, rest = divmod(len(sampler), self.batch_size)
         return full + bool(rest and not self.drop_last)
 
+    def count_valid(self,
+        sampler: EpochSampler,   # the order; its next epoch counts
+    ) -> int:
+        "Count this rank's samples of an epoch without those that only fill up."
+        if self.schedule is not None: return sum(batch.batch_size for batch in self.schedule.plan(sampler.epoch))
+        share = len(sampler)
+        return sampler.count_valid(share // self.batch_size * self.batch_size if self.drop_last else share)
+
     def cut(self,
         sampler: EpochSampler,   # the order
         epoch: int,   # which pass over the data
@@ -72,7 +85,7 @@ class BatchSettings:
         if self.schedule is not None:
             yield from self._cut_as_planned(self.schedule.plan(epoch), sampler, epoch, start)
             return
-        keys = sampler.keys(epoch, start)
+        keys = sampler.keys(epoch, start, multiple=self.batch_size if self.pad_last else 1)
         while batch := list(islice(keys, self.batch_size)):
             if len(batch) == self.batch_size or not self.drop_last: yield batch
 
@@ -172,6 +185,11 @@ class BatchLoader(MixingSwitch):
     def batch_sampler(self) -> 'EpochBatchSampler | ScheduledBatchSampler':
         "What gives the keys of each batch; the schedule, where sizes change."
         return self.batches.schedule or EpochBatchSampler(self.sampler, self.batches)
+
+    @property
+    def num_valid(self) -> int:
+        "Samples of this rank in an epoch, without those that only fill up; skipped ones are counted."
+        return self.batches.count_valid(self.sampler)
 
     @property
     def num_workers(self) -> int | str:

@@ -119,6 +119,11 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
         return dataset.dataset if isinstance(dataset, TransformedIterableDataset) else dataset
 
     @property
+    def num_valid(self) -> int | None:
+        "Samples of this rank in an epoch, without those that only fill up; None: the loader does not know."
+        return self.loader.num_valid
+
+    @property
     def mixing(self) -> Any:
         "What mixes the batches, here or in the loader; None: nothing."
         return find_mixing(self.batch_transform.mixup, self.loader.mixing)
