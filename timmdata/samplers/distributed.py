@@ -65,7 +65,7 @@ def _gather(rows: torch.Tensor) -> list[torch.Tensor]:
 
 
 def gather_valid(
-    values: torch.Tensor,   # (N, …), what this rank computed, in the order of its batches; on a device that is sent from
+    values: torch.Tensor,   # (N, …), what this rank computed, in the order of its batches
     valid: torch.Tensor,   # bool (N,), the masks of the batches
 ) -> torch.Tensor:   # (M, …), the same on all ranks: one row for each sample, in the order of the data set
     "Put together what all ranks computed in an evaluation, without samples that only fill up. All ranks must call it."
