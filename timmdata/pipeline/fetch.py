@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Dataset, get_worker_info
@@ -182,6 +183,19 @@ class Replay(NamedTuple):
     mix_params: MixParams | None = None   # with mixing: how
 
 
+def _fit_image(image: Any, size: tuple[int, int], name: str) -> Any:
+    "Put the channels of an array first, and refuse an image of another size than the network's input."
+    if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[:2] == size and image.shape[1:] != size:
+        image = image.transpose(2, 0, 1)   # it was (H, W, C), as Albumentations and OpenCV have it
+    found = size   # of anything else, such as several views
+    if isinstance(image, Image.Image): found = image.size[::-1]
+    elif isinstance(image, (torch.Tensor, np.ndarray)): found = tuple(image.shape[-2:])
+    if found != size: raise ValueError(
+        f'the transform made {found} pixels (height, width) of {name}, input_size is {size}: '
+        'let it end with a crop or a resize to that size, or give the size that it makes as input_size')
+    return image
+
+
 def with_valid_mask(
     batch: Any,   # (images, target, …) or a dict with 'image'
     keys: Sequence[SampleKey],   # of its samples, or of its images
@@ -290,7 +304,9 @@ class BatchBuilder:
         refuse: str = '',   # why this sample must not be tried again; then its file counts as unreadable
     ) -> list[Any]:   # (row or image, target, …) or a dict for each view; none for a skipped sample
         "Load one sample; an error gets a note with its index and file."
-        samples = self.sample_loader.load(key, rows, refuse)
+        samples, loader = self.sample_loader.load(key, rows, refuse), self.sample_loader
+        if loader.transform is not None and self.collate_fn is None and any(loader.size): samples = [
+            with_image(sample, _fit_image(sample_image(sample), loader.size, self.describe(key))) for sample in samples]
         if not samples or self.batch_transform is None or self.collate_fn is None: return samples
         images = self.batch_transform(rows, self.views([key]))   # the user's collate function gets finished images
         return [with_image(sample, image) for sample, image in zip(samples, images)]
