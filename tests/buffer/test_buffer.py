@@ -132,16 +132,16 @@ def test_flipped_bits_are_made_again(tmp_path):
     seen = list(islice(batches, 20))
     with pytest.warns(RuntimeWarning, match='damaged, and is made again'):
         for k in range(10):
-            wait_until(lambda: buffer.stats()['waiting'] >= 7, 'it is not filled')
-            used = buffer.stats()['readers']['main']['used']   # it was delivered, and the next one is checked already
+            wait_until(lambda: buffer.status()['waiting'] >= 7, 'it is not filled')
+            used = buffer.status()['readers']['main']['used']   # it was delivered, and the next one is checked already
             damaged = batch_file(directory, used + 2 + k % 2)
             size = damaged.stat().st_size
             if k < 9: flip(damaged, [3, 9, 40, size - 1, *rng.integers(24, size, 5).tolist()][k])
             else: os.truncate(damaged, size // 2)
             seen += islice(batches, 4)
-    rebuilt = buffer.stats()['rebuilt']
+    rebuilt = buffer.status()['rebuilt']
     buffer.close()
-    used = buffer.stats()['readers']['main']['used']
+    used = buffer.status()['readers']['main']['used']
     flip(batch_file(directory, used + 1), 77)
     batch_file(directory, used + 2).unlink()   # as if it had never been there
     batch_file(directory, used + 3).rename(batch_file(directory, used + 2))   # the wrong one
@@ -156,7 +156,7 @@ def test_flipped_bits_are_made_again(tmp_path):
 def test_batches_of_another_store_are_no_batches(tmp_path):
     first, second = buffered(tmp_path/'a'), buffered(tmp_path/'b', repeats=2)
     for buffer in (first, second): assert values(buffer, 3)[0] == undisturbed(1)[0]
-    wait_until(lambda: min(first.stats()['waiting'], second.stats()['waiting']) >= 4, 'they are not filled')
+    wait_until(lambda: min(first.status()['waiting'], second.status()['waiting']) >= 4, 'they are not filled')
     second.close()
     shutil.copy(batch_file(first.store.directory, 3), batch_file(second.store.directory, 3))
     with pytest.raises(BatchBufferError, match='batch 3 of store .* is damaged'): second.store.read(3)
@@ -175,7 +175,7 @@ def test_damaged_position_is_an_error(tmp_path):
 def test_files_that_go_are_an_error(tmp_path, what):
     buffer = buffered(tmp_path, low=8)
     values(buffer, 3)
-    wait_until(lambda: buffer.stats()['waiting'] >= 8, 'it is not filled')   # then nobody writes
+    wait_until(lambda: buffer.status()['waiting'] >= 8, 'it is not filled')   # then nobody writes
     if what == 'identity': (tmp_path/'buffer/identity').unlink()
     elif what == 'all':
         for path in (tmp_path/'buffer').iterdir(): path.unlink()
@@ -583,7 +583,7 @@ def test_an_interrupted_wait_leaves_nothing_behind():
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         seen, plain = values(buffer, 15), [mark(host) for host in loader_of(dataset).host_batches()]
-    assert len(plain) == 15 and seen == plain and buffer.stats()['rebuilt'] == 0
+    assert len(plain) == 15 and seen == plain and buffer.status()['rebuilt'] == 0
     assert len(buffer.store.mapped) <= 2   # the next one, and the one in the traceback
     buffer.close()
 

@@ -69,7 +69,7 @@ def train(folder: Path, producer: str, stop: int):
     "A program that logs each batch, then acknowledges it."
     buffer = BatchBuffer(
         make_loader(), batches=12, low=8, directory=folder/'buffer', producer=producer, auto_ack=False)
-    count = buffer.stats()['readers']['main']['used']
+    count = buffer.status()['readers']['main']['used']
     print('ready', flush=True)
     with open(folder/'log', 'a') as log:
         while count < stop:

@@ -29,7 +29,8 @@ from .store import BatchStore, Readers, check_unused, encode_batch, remove_direc
 from ..core.memory_pool import end_with
 from ..loaders.base import ForwardingLoader
 from ..loaders.batch_loader import BatchLoader
-from ..loaders.checkpoint import Progress, check_form
+from ..loaders.checkpoint import Progress
+from ..loaders.stats import LoaderStats, Meter, count_bad_samples
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.numbering import Numbering
 from ..workers.base import WorkerSettings
@@ -173,7 +174,7 @@ class BatchBuffer(ForwardingLoader):
             f'a {type(loader).__name__} cannot be buffered: give a BatchLoader, or use create_loader(…, buffer=…)')
         self.loader, self.auto_ack = loader, self.settings.auto_ack
         self.store = self.numbering = self._reader = None
-        self._progress = Progress(loader.sampler)
+        self._progress, self._meter = Progress(loader.sampler), Meter()   # of the pass that was begun last
         if self.settings.directory is not None: self._open()   # its seed and position are known at once
 
     @property
@@ -230,10 +231,15 @@ class BatchBuffer(ForwardingLoader):
             f'directory={str(self.settings.directory)!r}: {error.strerror}; give a directory that can be written to'
             ) from None
 
-    def stats(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         "Look up what `buffer_status` says of it."
         self._open()
         return buffer_status(self.store)
+
+    def stats(self) -> LoaderStats:
+        "Report how the pass goes that runs, or that ran last; batches that are ready are those in the store."
+        ready = 0 if self.store is None else buffer_status(self.store)['waiting']
+        return self._meter.stats(ready=ready, bad_samples=count_bad_samples(self.dataset))
 
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0
@@ -257,8 +263,7 @@ class BatchBuffer(ForwardingLoader):
         state: dict[str, Any],   # from `state_dict`
     ):
         "Go on where the state was taken, which may be before or after what this buffer's reader has used."
-        check_form(state)
-        settings, mine = dict(state['settings']), self._echo()
+        settings, mine = dict(state.get('settings', {})), self._echo()
         theirs = {name: settings.pop(name, '1') for name in mine}
         if mine != theirs: raise ValueError(f'the state belongs to other settings: {theirs}, this buffer has {mine}')
         if self.store is not None and state.get('seed') != self.seed: raise ValueError(
@@ -308,16 +313,22 @@ class BatchBuffer(ForwardingLoader):
 
     def __iter__(self) -> Iterator:
         self._open()   # it may be where another run has stopped
-        progress = self._progress = Progress(self.sampler)
+        progress, meter = Progress(self.sampler), Meter()
+        self._progress, self._meter = progress, meter
         progress.begin()
-        for host in self.host_batches():
-            progress.hand_out(host.keys[0].epoch, host.position)
-            self._progress = progress   # a loop inside this one had its own
-            batch = host.batch
-            del host
-            yield batch
-            del batch
-            if self.auto_ack: self.acknowledge(*progress.last)
+        meter.begin()
+        try:
+            for host in self.host_batches():
+                progress.hand_out(host.keys[0].epoch, host.position)
+                self._progress = progress   # a loop inside this one had its own
+                meter.hand_out(len(host.keys))
+                batch = host.batch
+                del host
+                yield batch
+                del batch
+                meter.resume()
+                if self.auto_ack: self.acknowledge(*progress.last)
+        finally: meter.stop()
         progress.end()
         self._progress = progress
 

@@ -5,10 +5,12 @@ from .checkpoint import Progress, check_state, describe_settings, differences, m
 from .device_cache import CachedPool, DeviceCache
 from .prefetch import PrefetchLoader, resolve_device
 from .side_stream import SideStream, iterate_ahead, map_tensors, move_to_device
+from .stats import LoaderStats, Meter, count_bad_samples
 from .stream_loader import StreamLoader
 
 __all__ = [
     'BatchLoader', 'BatchSettings', 'BufferedLoader', 'CachedPool', 'DeviceCache', 'EpochBatchSampler', 'ForeignLoader',
-    'ForwardingLoader', 'HostLoader', 'Loader', 'PrefetchLoader', 'Progress', 'SideStream', 'StreamLoader', 'check_state',
-    'describe_settings', 'differences', 'iterate_ahead', 'make_state', 'map_tensors', 'move_to_device', 'resolve_device',
+    'ForwardingLoader', 'HostLoader', 'Loader', 'LoaderStats', 'Meter', 'PrefetchLoader', 'Progress', 'SideStream',
+    'StreamLoader', 'check_state', 'count_bad_samples', 'describe_settings', 'differences', 'iterate_ahead', 'make_state',
+    'map_tensors', 'move_to_device', 'resolve_device',
 ]

@@ -23,12 +23,13 @@ from .base import MixingSwitch, find_mixing
 from .checkpoint import Progress, check_state, describe_settings, make_state
 from .device_cache import CachedPool, DeviceCache
 from .side_stream import map_tensors
+from .stats import LoaderStats, Meter, count_bad_samples
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
 from ..samplers.batch_schedule import PlannedBatch, ScheduledBatchSampler
 from ..samplers.epoch import EpochSampler, SampleKey
 from ..workers.autotune import resolve_workers
-from ..workers.base import InlinePool, WorkerPool, WorkerSettings
+from ..workers.base import WORKER_KINDS, InlinePool, Task, WorkerPool, WorkerSettings
 from ..workers.factory import create_pool
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #47f894bd
@@ -155,11 +156,13 @@ class BatchLoader(MixingSwitch):
         # Where the consumer is. It must be right before the first loop, in one, after a `break` and after the end, and
         # when a loop was begun that gave no batch yet; after `set_epoch` and `load_state_dict`, those count.
         self._progress = Progress(sampler)
+        self._meter, self._tasks = Meter(), deque[Task]()   # of the pass that was begun last
 
     def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: with an order and a pool of its own
         sampler = copy.copy(self.sampler)
         batches = self.batches.with_sampler(sampler)
-        return {**vars(self), 'sampler': sampler, 'batches': batches, '_pool': None, '_progress': Progress(sampler)}
+        return {**vars(self), 'sampler': sampler, 'batches': batches, '_pool': None, '_progress': Progress(sampler),
+                '_meter': Meter(), '_tasks': deque()}
 
     @property
     def dataset(self) -> Dataset:
@@ -257,10 +260,14 @@ class BatchLoader(MixingSwitch):
         "Make one pass, from the first `next` on; a batch in which every sample was skipped is left out."
         progress = self._progress = Progress(self.sampler)
         progress.begin()
-        yield from self._pass(progress, *self.sampler.begin())
+        meter = self._meter = Meter()
+        meter.begin()
+        try: yield from self._pass(progress, meter, *self.sampler.begin())
+        finally: meter.stop()
 
-    def _pass(self, progress: Progress, epoch: int, position: int) -> Iterator[HostBatch]:
-        pool, tasks = self._pool or self._start_pool(), deque()
+    def _pass(self, progress: Progress, meter: Meter, epoch: int, position: int) -> Iterator[HostBatch]:
+        pool = self._pool or self._start_pool()
+        tasks = self._tasks = deque[Task]()
         finished: list[HostBatch] = []   # one at most; popped, so that the consumer alone holds its memory
         if self.workers.persistent_workers: self._pool = pool
         batches = self.batches.cut(self.sampler, epoch, position)
@@ -270,10 +277,13 @@ class BatchLoader(MixingSwitch):
                 if finished:
                     progress.hand_out(epoch, finished[0].position)
                     self._progress = progress   # a loop inside this one had its own
+                    meter.hand_out(len(finished[0].keys))
                     yield finished.pop()
+                    meter.resume()
                 if not tasks: break
                 task = tasks.popleft()
                 made = pool.take(task, self.workers.timeout)
+                meter.made_by(task.made_by)
                 position += len(task.keys) * self.sampler.num_replicas
                 if made is not None: finished.append(self._finish(made, position))
                 del made, task
@@ -283,6 +293,7 @@ class BatchLoader(MixingSwitch):
             raise
         finally:
             for task in tasks: pool.cancel(task)
+            tasks.clear()
             if not self.workers.persistent_workers: pool.close()
         progress.end()
         self._progress = progress
@@ -291,6 +302,13 @@ class BatchLoader(MixingSwitch):
         "Note how far the epoch is with this batch."
         if self.pin_batches: made = made._replace(batch=map_tensors(torch.Tensor.pin_memory, made.batch))
         return made._replace(position=position)
+
+    def stats(self) -> LoaderStats:
+        "Report how the pass goes that runs, or that ran last: how long its consumer waits, and how fast it is."
+        kind = WORKER_KINDS.get(self.workers.workers)   # None: it is chosen in the first loop
+        num_processes = self.workers.num_workers if kind is not None and kind.is_process else 0
+        ready = sum(task.done.is_set() for task in tuple(self._tasks))
+        return self._meter.stats(num_processes, ready, count_bad_samples(self.dataset))
 
     # workers
 

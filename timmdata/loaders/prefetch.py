@@ -8,6 +8,7 @@ __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader
 # %% ../../nbs/loaders/40_prefetch.ipynb #7073076d
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from timmdata.loaders.base import (
 )
 from .checkpoint import Progress
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
+from .stats import LoaderStats, Measured, Meter
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.epoch import keys_of_images
@@ -106,6 +108,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
             batch_transform = BatchTransform(settings, erasing=erasing, seed=seed)
         self.batch_transform = batch_transform
         self._progress = Progress(self.sampler)   # of the consumer; the loader may be ahead of it
+        self._meter = Meter()   # of the consumer's time, in the pass that was begun last
         self._stream: SideStream | None = None   # made at the first batch: a GPU is not touched before
 
     # what training scripts ask a loader for
@@ -150,23 +153,38 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
 
     # one pass
 
-    def __iter__(self) -> Iterator:
-        if self._stream is None: self._stream = create_stream(self.device, self.loader.device)
-        if self._stream is None: hosts = map(self._on_device, self.loader.host_batches())
-        else: hosts = iterate_ahead(self.loader.host_batches(), self._on_device, self._stream)
-        acks = isinstance(self.loader, BufferedLoader) and self.loader.auto_ack
-        progress = self._progress = Progress(self.sampler)
+    def __iter__(self) -> Iterator:   # a pass begins with the first `next`
+        progress, meter = Progress(self.sampler), Meter()
+        self._progress, self._meter = progress, meter
         progress.begin()
-        for host in hosts:
-            progress.hand_out(host.keys[0].epoch, host.position)
-            self._progress = progress   # a loop inside this one had its own
-            batch = host.batch
-            del host   # the consumer alone holds the batch
-            yield batch
-            del batch
-            if acks: self.loader.acknowledge(*progress.last)
+        meter.begin()
+        acks = isinstance(self.loader, BufferedLoader) and self.loader.auto_ack
+        try:
+            for host in self._hosts():
+                progress.hand_out(host.keys[0].epoch, host.position)
+                self._progress = progress   # a loop inside this one had its own
+                meter.hand_out(len(host.keys))
+                batch = host.batch
+                del host   # the consumer alone holds the batch
+                yield batch
+                del batch
+                meter.resume()
+                if acks: self.loader.acknowledge(*progress.last)
+        finally: meter.stop()
         progress.end()
         self._progress = progress
+
+    def _hosts(self) -> Iterator[HostBatch]:
+        "The loader's batches, on the device; one ahead where that has streams."
+        if self._stream is None: self._stream = create_stream(self.device, self.loader.device)
+        if self._stream is None: return map(self._on_device, self.loader.host_batches())
+        return iterate_ahead(self.loader.host_batches(), self._on_device, self._stream)
+
+    def stats(self) -> LoaderStats:
+        "Report how the pass goes that runs, or that ran last: how long its consumer waits, and how fast it is."
+        below = self.loader.stats() if isinstance(self.loader, Measured) else LoaderStats()
+        own = self._meter.stats(ready=below.ready, bad_samples=below.bad_samples)
+        return replace(own, of_workers=below.of_workers)
 
     def _on_device(self, host: HostBatch) -> HostBatch:
         "Everything that is done to one batch on the device."

@@ -39,6 +39,7 @@ class Task:
         self.refused = refused or {}
         self.report = report
         self.cancelled = False
+        self.made_by: int | None = None   # number of the worker process; None: unknown, or several threads
         self.done = threading.Event()
         self._indexes = {}   # thread → index of the sample that it loads
         self.loading: Callable[[], Iterable[int]] = self._indexes.values   # processes know it from elsewhere

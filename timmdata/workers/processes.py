@@ -317,6 +317,7 @@ class Supervisor:
             self._begin(worker, unpack(data))
             return True
         with self.lock: task = worker.tasks.pop(int.from_bytes(data[:8], 'little')).task
+        task.made_by = worker.number
         task.finish(data[8:])
         if task.cancelled: self.release(task)
         return True
