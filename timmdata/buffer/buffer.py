@@ -29,7 +29,7 @@ from .store import BatchStore, Readers, check_unused, encode_batch, remove_direc
 from ..core.memory_pool import end_with
 from ..loaders.base import ForwardingLoader
 from ..loaders.batch_loader import BatchLoader
-from ..loaders.checkpoint import Progress
+from ..loaders.checkpoint import Progress, check_form
 from ..loaders.stats import LoaderStats, Meter, count_bad_samples
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.numbering import Numbering
@@ -263,7 +263,8 @@ class BatchBuffer(ForwardingLoader):
         state: dict[str, Any],   # from `state_dict`
     ):
         "Go on where the state was taken, which may be before or after what this buffer's reader has used."
-        settings, mine = dict(state.get('settings', {})), self._echo()
+        check_form(state)
+        settings, mine = dict(state['settings']), self._echo()
         theirs = {name: settings.pop(name, '1') for name in mine}
         if mine != theirs: raise ValueError(f'the state belongs to other settings: {theirs}, this buffer has {mine}')
         if self.store is not None and state.get('seed') != self.seed: raise ValueError(
