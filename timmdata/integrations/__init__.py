@@ -1,2 +1,2 @@
 "Other people's training loops: each module makes a loader at home in the framework of its name, and imports it."
-__all__ = ['base', 'fastai']
+__all__ = ['base', 'fastai', 'keras']

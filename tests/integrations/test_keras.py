@@ -1,0 +1,117 @@
+"A loader in Keras' `fit`: epochs, order, channels, and the backup in the middle of an epoch."
+import json
+import os
+
+import pytest
+import torch
+from framework_runs import NUM, check_resume, in_a_plain_loop, make_loader
+from frameworks import require
+from loader_parts import nothing_is_left
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings('ignore:Your input ran out of data')]
+nothing_is_left = pytest.fixture(autouse=True)(nothing_is_left)
+
+
+@pytest.fixture(scope='module')
+def keras():
+    os.environ['KERAS_BACKEND'] = 'torch'
+    keras = require('keras')
+    assert keras.config.backend() == 'torch'
+    return keras
+
+
+@pytest.fixture
+def loader():
+    loader = make_loader()
+    yield loader
+    loader.close()
+
+
+def watched():
+    from keras_training import make_watched
+    seen = []
+    return make_watched(lambda targets: seen.append(targets.tolist())), seen
+
+
+def test_a_killed_run_goes_on(keras, tmp_path):
+    check_resume('keras_training', tmp_path)
+
+
+def test_a_fit_sees_both_epochs_in_order_also_without_a_callback(keras, loader):
+    from timmdata.integrations.keras import as_keras_data
+    model, seen = watched()
+    model.fit(as_keras_data(loader), epochs=2, shuffle=False, verbose=0)
+    assert seen == in_a_plain_loop()[0]
+
+
+def test_what_was_loaded_before_a_fit_stays(keras, loader):
+    from timmdata.integrations.keras import as_keras_data
+    other = make_loader(num_workers=0)
+    batches = iter(other)
+    for _ in range(3): next(batches)
+    loader.load_state_dict(other.state_dict())
+    model, seen = watched()
+    model.fit(as_keras_data(loader), epochs=1, shuffle=False, verbose=0)
+    assert seen == in_a_plain_loop()[0][3:10]
+
+
+def test_steps_per_epoch_go_on_where_the_last_ones_ended(keras, loader):
+    from timmdata.integrations.keras import as_keras_data
+    model, seen = watched()
+    model.fit(as_keras_data(loader), epochs=2, steps_per_epoch=4, shuffle=False, verbose=0)
+    assert seen == in_a_plain_loop()[0][:8]
+
+
+def test_evaluation_is_in_order_and_complete(keras):
+    from timmdata.integrations.keras import as_keras_data
+    valid = make_loader(is_training=False, num_workers=0)
+    model, _ = watched()
+    data = as_keras_data(valid)
+    images = torch.cat([images for images, _ in valid])
+    with torch.no_grad(): expected = model(images.permute(0, 2, 3, 1))
+    for _ in range(2): assert torch.allclose(torch.as_tensor(model.predict(data, verbose=0)), expected, atol=1e-5)
+    loss = torch.nn.functional.cross_entropy(expected, torch.arange(NUM))
+    assert model.evaluate(data, verbose=0) == pytest.approx(loss.item(), abs=1e-4)
+
+
+def test_channels_are_where_keras_wants_them(keras, loader):
+    from timmdata.integrations.keras import as_keras_data
+    expected = next(iter(make_loader(num_workers=0)))[0]
+    was = keras.config.image_data_format()
+    try:
+        for data_format, shape in (('channels_first', (4, 3, 8, 8)), ('channels_last', (4, 8, 8, 3))):
+            keras.config.set_image_data_format(data_format)
+            images, _ = next(iter(as_keras_data(make_loader(num_workers=0))))
+            assert images.shape == shape
+            assert torch.equal(images if shape[1] == 3 else images.permute(0, 3, 1, 2), expected)
+    finally: keras.config.set_image_data_format(was)
+
+
+def test_a_run_restored_twice_saves_its_epoch(keras, loader, tmp_path):
+    "Keras' own callback would write epoch 0 after a restore in epoch 1."
+    from timmdata.integrations.keras import LoaderBackup, as_keras_data
+
+    def fit(stop):
+        class Stop(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                if self.model.optimizer.iterations == stop: raise KeyboardInterrupt
+        model, seen = watched()
+        backup = LoaderBackup(loader, tmp_path/'backup', 2)
+        try: model.fit(as_keras_data(loader), epochs=2, shuffle=False, verbose=0, callbacks=[backup, Stop()])
+        except KeyboardInterrupt: assert json.loads((tmp_path/'backup/training_metadata.json').read_text())['epoch'] == 1
+        return seen
+
+    expected = in_a_plain_loop()[0]
+    assert [fit(13), fit(17), fit(None)] == [expected[:13], expected[12:17], expected[16:]]
+    assert not (tmp_path/'backup').exists()
+
+
+def test_weights_and_position_of_two_moments_are_refused(keras, loader, tmp_path):
+    from timmdata.integrations.keras import LoaderBackup, as_keras_data
+    model, _ = watched()
+    backup = LoaderBackup(loader, tmp_path, 3, delete_checkpoint=False)
+    model.fit(as_keras_data(loader), epochs=1, shuffle=False, verbose=0, callbacks=[backup])
+    path = tmp_path/'training_metadata.json'
+    path.write_text(json.dumps({**json.loads(path.read_text()), 'steps': 6}))
+    with pytest.raises(ValueError, match='the weights are those after 9 steps, the position is that after 6'):
+        watched()[0].fit(as_keras_data(loader), epochs=1, shuffle=False, verbose=0, callbacks=[LoaderBackup(loader, tmp_path, 3)])
