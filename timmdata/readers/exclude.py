@@ -81,10 +81,10 @@ def exclude_samples(
     names: Iterable[str | os.PathLike] | str | os.PathLike,   # as in `read_names`
 ) -> Reader:   # class indexes are those of the reader
     "Leave out samples by name; a name that no sample has is a `ValueError`."
-    names = {name.replace('/', os.sep) for name in read_names(names)}
+    names = {name.replace(os.sep, '/') for name in read_names(names)}   # as in archives, on every system
     if not hasattr(reader, 'filename'): raise TypeError(
         f'exclude: a {type(reader).__name__} has no names for its samples; give it a method filename(index)')
-    found = [reader.filename(index) for index in range(len(reader))]
+    found = [reader.filename(index).replace(os.sep, '/') for index in range(len(reader))]
     unknown = sorted(names.difference(found))
     if unknown: raise ValueError(
         f'exclude: {len(unknown):,} of {len(names):,} names belong to no sample: {", ".join(map(repr, unknown[:5]))}; '
