@@ -110,7 +110,7 @@ KINDS = {
     'rotated': Kind('Turned by EXIF', 'Viewers turn them; training does so with ImageDataset(exif_transpose=True).'),
     'animated': Kind('Several frames', 'Only the first one is used.'),
     'mode': Kind('Not RGB', 'They are converted: look at what becomes of transparency and CMYK.'),
-    'misnamed': Kind('Another type than the name says', 'They are read by their content; other programs may refuse them.'),
+    'misnamed': Kind('Another type than the name says', 'They are read by their content; others may refuse them.'),
 }
 
 
@@ -206,7 +206,8 @@ def find_single(
                    lambda found, row: f'orientation {found["orientation"]}')
     yield _singles(survey, 'animated', is_whole & (survey.column('frames') > 1),
                    lambda found, row: f'{found["frames"]} frames')
-    yield _singles(survey, 'mode', is_whole & (survey.column('mode') != b'RGB'), lambda found, row: found['mode'].decode())
+    yield _singles(survey, 'mode', is_whole & (survey.column('mode') != b'RGB'),
+                   lambda found, row: found['mode'].decode())
     yield _singles(survey, 'misnamed', _misnamed(survey, is_whole), lambda found, row: found['format'].decode())
 
 # %% ../../nbs/inspection/20_findings.ipynb #2604bed6

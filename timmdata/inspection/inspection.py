@@ -19,7 +19,7 @@ from ..datasets.wrappers import fingerprint
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions, find_all
 from .measure import measure_dataset, perceptual_hash
 from .report import make_page, summarize
-from ..readers.base import NoSplitError
+from ..readers.base import NoSplitError, ReaderFiles
 
 # %% ../../nbs/inspection/40_inspection.ipynb #dd5d18d3
 def open_splits(
@@ -29,14 +29,15 @@ def open_splits(
 ) -> dict[str, ImageDataset]:   # split → data set; the last one is for evaluation
     "Open the splits of a data set."
     root, reader = (None, f'hfds/{os.fspath(data)[3:]}') if os.fspath(data).startswith('hf:') else (data, None)
-    found, prints, missing = {}, set(), None
+    found, known, missing = {}, set(), None
     for name in ('train', 'val', 'test') if split is None else (split,):
         try: dataset = ImageDataset(root, reader, split=name, **settings)
         except NoSplitError as error:
             missing = missing or error
             continue
-        if fingerprint(dataset) not in prints: found[name] = dataset   # a root called val is train and val
-        prints.add(fingerprint(dataset))
+        identity = fingerprint(dataset) if isinstance(dataset.reader, ReaderFiles) else name   # of the files' paths
+        if identity not in known: found[name] = dataset   # a root called val is train and val
+        known.add(identity)
     if not found and missing is not None: raise missing
     return found
 
@@ -106,7 +107,8 @@ def inspect(
     limits, hash_image, datasets = InspectSettings(**settings), None if exact else perceptual_hash(), _datasets_of(data)
     out = Path(out).expanduser()
     (out/'measures').mkdir(parents=True, exist_ok=True)
-    tables = {split: measure_dataset(dataset, out/'measures'/f'{_file_name(split)}.npy', hash_image, num_threads, progress)
+    paths = {split: out/'measures'/f'{_file_name(split)}.npy' for split in datasets}
+    tables = {split: measure_dataset(dataset, paths[split], hash_image, num_threads, progress)
               for split, dataset in datasets.items()}
     survey = Survey(datasets, tables)
     findings = find_all(survey, limits, not exact)

@@ -116,8 +116,8 @@ def open_table(
     "Open the table of a data set, or make an empty one."
     root = os.path.abspath(dataset.root) if isinstance(dataset.root, (str, os.PathLike)) else ''
     time = os.stat(root).st_mtime_ns if os.path.isfile(root) else 0   # of an archive
-    key = dict(samples=len(dataset), fingerprint=fingerprint(dataset), root=root, time=time, is_hashed=is_hashed,
-               fields=str(MEASURES))
+    key = dict(samples=len(dataset), fingerprint=fingerprint(dataset), root=root, time=time, split=str(dataset.split),
+               is_hashed=is_hashed, fields=str(MEASURES))
     written = path.with_suffix('.json')
     if path.exists() and written.exists():
         try: is_same = json.loads(written.read_text(encoding='utf-8')) == key

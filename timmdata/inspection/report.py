@@ -201,7 +201,9 @@ def _class_row(name: str, counts: dict[str, int], most: int, addresses: list[str
     return f'<tr><td>{safe_text(name)}</td>{cells}{_bar(sum(counts.values()) / most)}<td>{images}</td></tr>'
 
 
-def _class_table(survey: Survey, classes: dict[str, dict[str, int]], samples: dict[str, list[int]], pictures: dict) -> str:
+def _class_table(
+    survey: Survey, classes: dict[str, dict[str, int]], samples: dict[str, list[int]], pictures: dict,
+) -> str:
     "All classes, or the first of many."
     head = ''.join(f'<th class="n">{safe_text(split)}</th>' for split in survey.splits)
     most = max([sum(counts.values()) for counts in classes.values()], default=0) or 1
@@ -238,7 +240,8 @@ def make_page(
     return f'''<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{safe_text(title)}</title><style>{_STYLE}</style></head>
+<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{safe_text(title)}</title>
+<style>{_STYLE}</style></head>
 <body><h1>{safe_text(title)}</h1><p>{len(survey):,} samples: {counts}; {summary["num_bytes"] / 1e6:,.1f} MB.
 Findings are for an input of {settings.input_size} pixels.{"".join(" " + html.escape(remark) for remark in remarks)}</p>
 <nav>{links or "Nothing was found."}<a href="#classes">Classes</a><a href="#numbers">Numbers</a></nav>
