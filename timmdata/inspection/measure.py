@@ -105,7 +105,9 @@ def _times(dataset: ImageDataset, rows: np.ndarray, num_threads: int) -> np.ndar
     def time(row):
         try: return os.stat(dataset.filename(int(row), absolute=True)).st_mtime_ns
         except OSError: return 0
-    with ThreadPoolExecutor(num_threads) as pool: return np.fromiter(pool.map(time, rows), np.int64, len(rows))
+    def times(part): return np.fromiter(map(time, part), np.int64, len(part))
+    parts = np.array_split(rows, range(1000, len(rows), 1000))
+    with ThreadPoolExecutor(num_threads) as pool: return np.concatenate([rows[:0], *pool.map(times, parts)])
 
 
 def open_table(

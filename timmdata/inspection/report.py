@@ -140,6 +140,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space:
   tr + tr td { border-top: 1px solid var(--line) }
 td.bar { width: 40%; min-width: 4rem } td.bar i { display: block; height: .7rem; background: var(--bar);
   border-radius: .2rem; min-width: 1px }
+td:first-child { min-width: 6.5rem } @media (max-width: 40rem) { #classes .bar { display: none } }
 td img { height: 48px; margin-right: 3px; vertical-align: middle } td.zero { color: var(--warn); font-weight: 600 }
 '''
 _MOST_GROUPS, _MOST_PICTURES, _MOST_CLASSES, _CLASS_PICTURES = 24, 8, 200, 3
@@ -183,7 +184,9 @@ def _finding_section(survey: Survey, finding: Finding, pictures: dict[tuple[int,
             f'<p>{html.escape(kind.advice)}{shown}</p><div class="groups{single}">{"".join(groups)}</div></section>')
 
 
-def _bar(share: float) -> str: return f'<td class="bar"><i style="width:{100 * share:.1f}%"></i></td>'
+def _bar(share: float) -> str:
+    bar = f'<i style="width:{100 * share:.1f}%"></i>' if share else ''
+    return f'<td class="bar">{bar}</td>'
 
 
 def _bars(title: str, counts: dict[str, int]) -> str:
