@@ -1,2 +1,8 @@
 "Other people's training loops: each module makes a loader at home in the framework of its name, and imports it."
-__all__ = ['base', 'fastai', 'keras']
+__all__ = [
+    'base',
+    'fastai',
+    'huggingface',
+    'keras',
+    'lightning',
+]
