@@ -1,0 +1,12 @@
+"`ImageTrainer`: the contract on one and two processes, evaluation and prediction in order, what is refused."
+import pytest
+from framework_runs import check_resume
+from frameworks import require
+
+require('transformers')
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.parametrize('save_every, kill_after', [(4, [6, 14]), (5, [11])])
+def test_resume(tmp_path, save_every, kill_after):
+    check_resume('trainer_training', tmp_path, save_every, kill_after)
