@@ -29,7 +29,7 @@ def train(folder, see, resume, save_every):
     if resume:
         newest = max((path for path in folder.glob('step*') if path.is_dir()), key=lambda path: int(path.name[4:]))
         accelerator.load_state(newest)
-    for counts.epoch in range(counts.epoch, EPOCHS):
+    while counts.epoch < EPOCHS:
         loader.set_epoch(counts.epoch)
         for images, targets in loader:
             see(targets)
@@ -39,3 +39,12 @@ def train(folder, see, resume, save_every):
                 optimizer.zero_grad()
             counts.step += 1
             if counts.step % save_every == 0: accelerator.save_state(folder/f'step{counts.step}')
+        counts.epoch += 1
+
+
+def gather_all(num):
+    "The targets of an evaluation, as each process has them after `gather_for_metrics`."
+    from loader_parts import Coded
+    accelerator = Accelerator(cpu=True)
+    loader = accelerator.prepare(create_accelerated_loader(accelerator, Coded(num), 8, BATCH, num_workers=0))
+    return [number for _, targets in loader for number in accelerator.gather_for_metrics(targets).tolist()]

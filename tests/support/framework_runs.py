@@ -53,10 +53,15 @@ class Run:
     resume: bool = False   # from the newest checkpoint in the folder
     world: int = 1   # processes
     options: dict = field(default_factory=dict)   # of the framework's `train`
+    function: str = 'train'   # or another one of the module: called with the options, its answer is kept
 
     def seen(self, rank: int = 0) -> list[list[int]]:
         "The indices of each step that a rank's model saw."
         return [json.loads(line) for line in self.file(rank).read_text().splitlines()]
+
+    def answer(self, rank: int = 0) -> Any:
+        "What another function than `train` gave."
+        return json.loads(self.file(rank).read_text())
 
     def file(self, rank: int) -> Path: return Path(self.folder)/f'{self.name}.{rank}.seen'
 
@@ -77,7 +82,7 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def train_in_child(train, run: Run, rank: int, port: int):
+def run_in_child(function, run: Run, rank: int, port: int):
     "What a fork does."
     sys.stdout = sys.stderr = (Path(run.folder)/f'{run.name}.{rank}.log').open('w', buffering=1)
     os.dup2(sys.stderr.fileno(), 2)
@@ -86,7 +91,8 @@ def train_in_child(train, run: Run, rank: int, port: int):
         MASTER_ADDR='127.0.0.1', MASTER_PORT=str(port), TORCHELASTIC_RUN_ID='test')
     code = 1
     try:
-        train(Path(run.folder), See(run, rank), run.resume, run.save_every, **run.options)
+        if run.function == 'train': function(Path(run.folder), See(run, rank), run.resume, run.save_every, **run.options)
+        else: run.file(rank).write_text(json.dumps(function(**run.options)))
         code = 0
     except BaseException: traceback.print_exc()
     finally:
@@ -94,12 +100,12 @@ def train_in_child(train, run: Run, rank: int, port: int):
         os._exit(code)   # nothing of pytest or of the process that forked
 
 
-def run_forked(train, run: Run, seconds: float = 120):
+def run_forked(function, run: Run, seconds: float = 120):
     "Fork a process for each rank, and wait for them; a run that is to be killed must be."
     port, children = free_port(), {}
     for rank in range(run.world):
         pid = os.fork()
-        if not pid: train_in_child(train, run, rank, port)
+        if not pid: run_in_child(function, run, rank, port)
         children[pid] = rank
     end, codes = time.monotonic() + seconds, {}
     while len(codes) < run.world:
@@ -169,5 +175,6 @@ if __name__ == '__main__':
 
     import timmdata  # noqa: F401
     torch.set_num_threads(1)
-    training = importlib.import_module(sys.argv[1]).train
-    for request in json.loads(Path(sys.argv[2]).read_text()): run_forked(training, Run(**request))
+    functions = importlib.import_module(sys.argv[1])
+    for run in [Run(**request) for request in json.loads(Path(sys.argv[2]).read_text())]:
+        run_forked(getattr(functions, run.function), run)

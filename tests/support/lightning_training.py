@@ -40,12 +40,11 @@ def make_data(**changes):
     return ImageDataModule({'train': dataset, 'val': dataset}, 8, BATCH, **settings)
 
 
-def train(folder, see, resume, save_every, devices=1, **trainer):
+def train(folder, see, resume, save_every, **trainer):
     "Two epochs, with a validation in the middle and at the end of each, and one before the first."
     logging.getLogger('lightning.pytorch').setLevel(logging.ERROR)
     warnings.filterwarnings('ignore')
     saving = ModelCheckpoint(folder, filename='{step}', every_n_train_steps=save_every, save_top_k=-1)
-    settings = dict(max_epochs=EPOCHS, val_check_interval=0.5, devices=devices, callbacks=[saving])
-    if devices > 1: settings.update(strategy='ddp')
+    settings = dict(max_epochs=EPOCHS, val_check_interval=0.5, devices=1, callbacks=[saving])
     newest = max(folder.glob('*.ckpt'), key=lambda path: int(path.stem.split('=')[1]), default=None)
     Trainer(**{**QUIET, **settings, **trainer}).fit(Model(see), make_data(), ckpt_path=newest if resume else None)

@@ -13,14 +13,13 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from ..datasets.image_dataset import ImageDataset
-from ..datasets.relabel import classes_of
 from .base import base_class
 from ..loader import create_loader
 from ..loaders.prefetch import PrefetchLoader
 
 # %% ../../nbs/integrations/10_lightning.ipynb #76f1e3be
 LightningDataModule = base_class('lightning.pytorch', 'LightningDataModule')
-STAGES = 'train', 'val', 'test', 'predict'   # as Lightning's methods begin; and the splits of a folder
+_STAGES = 'train', 'val', 'test', 'predict'   # as Lightning's methods begin; and the splits of a folder
 
 # %% ../../nbs/integrations/10_lightning.ipynb #0fbd3ffd
 class ImageDataModule(LightningDataModule):
@@ -31,24 +30,28 @@ class ImageDataModule(LightningDataModule):
         input_size: int | Sequence[int],   # as in `create_loader`
         batch_size: int,   # samples, in each process
         *,
-        train: Mapping[str, Any] | None = None,   # settings of `create_loader` for training alone, such as augmentation
+        training: Mapping[str, Any] | None = None,   # settings of `create_loader` for training alone: augmentation
         evaluation: Mapping[str, Any] | None = None,   # settings for validation, test and prediction
         **settings: Any,   # of `create_loader`, for all loaders
     ):
         super().__init__()
-        unknown = set(data) - set(STAGES) if isinstance(data, Mapping) else ()
-        if unknown: raise ValueError(f'data for {", ".join(map(repr, unknown))}: the stages are {", ".join(STAGES)}')
+        unknown = sorted(set(data) - set(_STAGES)) if isinstance(data, Mapping) else []
+        if unknown: raise ValueError(f'data for {", ".join(map(repr, unknown))}: the stages are {", ".join(_STAGES)}')
         self.data, self.input_size, self.batch_size = data, input_size, batch_size
-        self.settings, self.train_settings, self.evaluation_settings = settings, dict(train or {}), dict(evaluation or {})
-        self.loaders: dict[str, PrefetchLoader] = {}   # by stage, those that were asked for
+        self.settings, self.training_settings = settings, dict(training or {})
+        self.evaluation_settings = dict(evaluation or {})
+        self.datasets: dict[str, Dataset | None] = {}   # by stage, those that were asked for
+        self.loaders: dict[str, PrefetchLoader] = {}   # the same
 
     def dataset(self,
         stage: str,   # 'train', 'val', 'test' or 'predict'
     ) -> Dataset | None:   # None: there is none for this stage
-        "Find the dataset of a stage."
-        if not isinstance(self.data, Mapping): return ImageDataset(self.data, split=stage)
-        found = self.data.get(stage)
-        return ImageDataset(found, split=None) if isinstance(found, (str, os.PathLike)) else found
+        "Find the dataset of a stage, once."
+        if stage not in self.datasets:
+            found, split = (self.data.get(stage), None) if isinstance(self.data, Mapping) else (self.data, stage)
+            if isinstance(found, (str, os.PathLike)): found = ImageDataset(found, split=split)
+            self.datasets[stage] = found
+        return self.datasets[stage]
 
     def loader(self,
         stage: str,   # 'train', 'val', 'test' or 'predict'
@@ -57,7 +60,7 @@ class ImageDataModule(LightningDataModule):
         if stage in self.loaders: return self.loaders[stage]
         dataset = self.dataset(stage)
         if dataset is None: return []
-        settings = {**self.settings, **(self.train_settings if stage == 'train' else self.evaluation_settings)}
+        settings = {**self.settings, **(self.training_settings if stage == 'train' else self.evaluation_settings)}
         if self.trainer is not None: settings = {
             'device': self.trainer.strategy.root_device, 'distributed': self.trainer.world_size > 1, **settings}
         self.loaders[stage] = create_loader(dataset, self.input_size, self.batch_size, stage == 'train', **settings)
