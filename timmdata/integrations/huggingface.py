@@ -227,7 +227,8 @@ class ImageTrainer(Trainer):
     ) -> AcceleratedLoader:
         "Give the loader of an evaluation."
         if isinstance(eval_dataset, str): eval_dataset = self.eval_dataset[eval_dataset]
-        return self._loader(self.eval_dataset if eval_dataset is None else eval_dataset, self.args.eval_batch_size, False)
+        if eval_dataset is None: eval_dataset = self.eval_dataset
+        return self._loader(eval_dataset, self.args.eval_batch_size, False)
 
     def get_test_dataloader(self,
         test_dataset: Dataset,   # whose samples are predicted, in its order
