@@ -157,6 +157,13 @@ def _check_sampler(sampler: Any, shuffle: bool | None, is_distributed: bool, val
         'give distributed=True in place of the sampler')
 
 
+def _can_pin(pin_memory: bool) -> bool:
+    "Page-locked memory is CUDA's; without a CUDA device, go on without it, as torch's `DataLoader` does."
+    if not pin_memory or torch.cuda.is_available(): return pin_memory
+    warnings.warn('pin_memory=True: there is no CUDA device, so batches are not page-locked', stacklevel=3)
+    return False
+
+
 def _init_worker(worker_id: int, worker_seeding: Callable):
     seed_all(worker_seeding(get_worker_info()))   # timm's hook; every sample is seeded by itself
 
@@ -330,7 +337,7 @@ def create_loader(
     size, channels = image_size(input_size), _num_channels(input_size, mean)
     mean, std = adapt_statistics(mean, std, channels)
     device = resolve_device(device) if use_prefetcher else torch.device('cpu')
-    if pin_memory is None: pin_memory = device.type == 'cuda'
+    pin_memory = _can_pin(device.type == 'cuda' if pin_memory is None else pin_memory)
     batches = BatchSettings(batch_size, drop_last, pad_last=pad_last)
     worker_init_fn = partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None
     worker_settings = WorkerSettings(
