@@ -138,6 +138,7 @@ class Loader(Protocol):
     timeout: float   # seconds to wait for a batch; 0: for ever
     multiprocessing_context: Any   # how processes start; None: the platform's way
     worker_init_fn: Any   # called in each worker process
+    device: torch.device   # where its batches lie
 
     def __len__(self) -> int: ...   # batches of an epoch
 
@@ -155,6 +156,13 @@ class Loader(Protocol):
         state: dict[str, Any],   # from `state_dict` of a loader with the same settings
     ) -> None:
         "Go on where the state was taken."
+
+    def replay(self,
+        epoch: int,   # which pass over the data
+        batch: int | None = None,   # number of the batch in it, from 0
+        index: int | None = None,   # of one sample, in place of a batch
+    ) -> Replay:
+        "Make a batch or a sample again, with what was drawn for it."
 
     def close(self) -> None:
         "End workers and all else that was started; a later pass starts it again."
