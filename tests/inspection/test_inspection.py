@@ -1,8 +1,11 @@
 "Planted faults are found, all of them and nothing else; stopped runs go on; names of files are text, whatever they hold."
+import errno
 import json
+import multiprocessing
 import os
 import random
 import shutil
+import signal
 import sys
 import tarfile
 from html.parser import HTMLParser
@@ -147,6 +150,66 @@ def test_a_changed_file_is_looked_at_again(tmp_path):
     assert len(look()) == 15 and len(looked) == 17 + 15
 
 
+def test_a_killed_run_goes_on(tmp_path):
+    "What was written before a process was killed is in the table."
+    draw_photographs(tmp_path/'data')
+    looked = []
+    def look_and_die(gray):
+        looked.append(1)
+        if len(looked) == 6: os.kill(os.getpid(), signal.SIGKILL)
+        return 1
+    def look(): return measure_dataset(ImageDataset(tmp_path/'data'), tmp_path/'train.npy', look_and_die, num_threads=1)
+    process = multiprocessing.get_context('fork').Process(target=look)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL and np.load(tmp_path/'train.npy')['is_done'].sum() == 5
+    looked[:] = [1] * 6
+    assert look()['is_done'].all() and len(looked) == 6 + 16 - 5
+
+
+def test_a_table_that_does_not_fit_is_an_error(tmp_path, monkeypatch):
+    draw_photographs(tmp_path/'data')
+    def full(*arguments): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, 'posix_fallocate', full)
+    for _ in range(2):   # and no half of one is taken for a table later
+        with pytest.raises(OSError, match='No space left'): measure_dataset(ImageDataset(tmp_path/'data'), tmp_path/'train.npy')
+    monkeypatch.undo()
+    assert measure_dataset(ImageDataset(tmp_path/'data'), tmp_path/'train.npy')['is_done'].all()
+
+
+def test_splits_that_number_their_classes_differently_are_told(tmp_path):
+    draw_photographs(tmp_path/'data')
+    shutil.rmtree(tmp_path/'data/val/a')
+    datasets = {split: ImageDataset(tmp_path/'data'/split, split=None) for split in ('train', 'val')}
+    found = inspect(datasets, tmp_path/'out', exact=True, progress=False)
+    remark = 'val numbers its classes differently from train: give both the same class_map.'
+    report, page = ((tmp_path/f'out/report.{kind}').read_text(encoding='utf-8') for kind in ('json', 'html'))
+    assert json.loads(report)['remarks'][0] == remark and remark in page
+    assert not found.rows('conflict')   # labels are compared by name
+
+
+def test_the_page_fits_and_runs_nothing(tmp_path):
+    "In a browser, on a desk and on a phone; the pictures are there, and no request leaves the page."
+    sync_api, path = pytest.importorskip('playwright.sync_api'), next(filter(None, map(shutil.which, BROWSERS)), None)
+    if path is None: pytest.skip(f'no browser: {" or ".join(BROWSERS)}')
+    draw_photographs(tmp_path/'data')
+    plant(tmp_path/'data')
+    (tmp_path/'data/train/a').rename(tmp_path/'data/train'/HOSTILE.replace('/', '').replace('alert(1)', "document.title='run'"))
+    inspect(tmp_path/'data', tmp_path/'out', exact=True, progress=False)
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=['--no-sandbox'])
+        for width in (1280, 390):
+            page, requests = chromium.new_page(viewport=dict(width=width, height=800)), []
+            page.on('request', lambda request, requests=requests: requests.append(request.url))
+            page.goto((tmp_path/'out/report.html').as_uri())
+            assert page.evaluate('document.documentElement.scrollWidth') <= width and page.title().startswith('Inspection of ')
+            page.evaluate("document.querySelectorAll('img').forEach(image => image.loading = 'eager')")
+            page.wait_for_function('[...document.images].every(image => image.complete && image.naturalWidth)')
+            assert not [url for url in requests if not url.startswith(('data:', 'file:'))] and page.locator('img').count() > 20
+        chromium.close()
+
+
+BROWSERS = list(filter(None, [os.environ.get('CHROMIUM'), 'chromium', 'chromium-browser', 'google-chrome']))
 HOSTILE = '<img src=x onerror=alert(1)>"\'&\u202egpj\n'
 
 

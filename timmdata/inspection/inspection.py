@@ -8,10 +8,10 @@ __all__ = ['open_splits', 'Inspection', 'inspect']
 # %% ../../nbs/inspection/40_inspection.ipynb #74768432
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from urllib.parse import quote
 
 from ..datasets.image_dataset import ImageDataset
@@ -87,11 +87,19 @@ def _datasets_of(data: Any) -> dict[str, ImageDataset]:
 def _file_name(split: str) -> str: return quote(split, safe='')   # of Hugging Face it may be 'train[:10%]'
 
 
-def _write(out: Path, name: str, text: str):
-    "Write a file in one piece."
-    draft = out/f'{name}.new'
-    draft.write_text(text, encoding='utf-8')
-    os.replace(draft, out/name)
+def _write(path: Path, write: Callable[[TextIO], Any]):
+    "Write a file that is there in one piece or not at all."
+    draft = path.with_name(f'{path.name}.new')
+    with draft.open('w', encoding='utf-8') as file: write(file)
+    os.replace(draft, path)
+
+
+def _remarks(datasets: Mapping[str, ImageDataset], exact: bool) -> list[str]:
+    "Sentences for the top of the page."
+    (first, known), *others = ((split, dataset.class_to_idx) for split, dataset in datasets.items())
+    remarks = [f'{split} numbers its classes differently from {first}: give both the same class_map.'
+               for split, classes in others if any(known.get(name, idx) != idx for name, idx in classes.items())]
+    return remarks + ['Similar pictures were not looked for.'] * exact
 
 
 def inspect(
@@ -112,10 +120,10 @@ def inspect(
               for split, dataset in datasets.items()}
     survey = Survey(datasets, tables)
     findings = find_all(survey, limits, not exact)
-    remarks = ['Similar pictures were not looked for.'] if exact else []
-    title = f'Inspection of {next(iter(datasets.values())).root or "a data set"}'
-    _write(out, 'report.json', json.dumps(summarize(survey, findings, limits), indent=1))
-    _write(out, 'report.html', make_page(survey, findings, limits, title, remarks))
+    remarks, title = _remarks(datasets, exact), f'Inspection of {next(iter(datasets.values())).root or "a data set"}'
+    summary = {'remarks': remarks, **summarize(survey, findings, limits)}
+    _write(out/'report.json', lambda file: json.dump(summary, file, indent=1))   # not as one text: it may be long
+    _write(out/'report.html', lambda file: file.write(make_page(survey, findings, limits, title, remarks)))
     for split, names in exclusions(survey, findings).items():
-        _write(out, f'exclude-{_file_name(split)}.json', json.dumps(names, indent=0))
+        _write(out/f'exclude-{_file_name(split)}.json', lambda file, names=names: json.dump(names, file, indent=0))
     return Inspection(survey, findings, limits, out)

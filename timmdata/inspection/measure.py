@@ -126,7 +126,10 @@ def open_table(
         except ValueError: is_same = False   # it was written half
         if is_same: return np.lib.format.open_memmap(path, 'r+')
     written.unlink(missing_ok=True)   # first: a table without it is nobody's
+    path.unlink(missing_ok=True)   # who has it open keeps the old one
     table = np.lib.format.open_memmap(path, 'w+', MEASURES, (len(dataset),))
+    if hasattr(os, 'posix_fallocate'):   # a full disk is an error here; in the mapping it would end the process
+        with path.open('r+b') as file: os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     written.write_text(json.dumps(key), encoding='utf-8')
     return table
 

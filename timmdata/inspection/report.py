@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 
 from ..core.decode import decode_image, read_content
 from ..core.faults import ImageReadError
-from .findings import KINDS, Finding, InspectSettings, Survey, kept_share
+from .findings import KINDS, Finding, InspectSettings, Survey, kept_share, kept_shares
 
 # %% ../../nbs/inspection/30_report.ipynb #69d45319
 def safe_text(
@@ -100,6 +100,7 @@ def summarize(
         num_bytes=int(survey.column('num_bytes').sum()), classes=class_counts(survey),
         short_edge=_histogram(np.minimum(width, height), [1, 32, 64, 128, 256, 512, 1024, 2048, 4096]),
         aspect_ratio=_histogram(width / np.maximum(height, 1), [0, 0.33, 0.5, 0.67, 0.8, 1.25, 1.5, 2, 3]),
+        kept=round(float(np.median(kept_shares(survey, settings.crop)[whole])), 3) if whole.any() else None,
         formats=_counts(survey.column('format')[whole]), modes=_counts(survey.column('mode')[whole]),
         findings=[dict(kind=finding.kind, title=KINDS[finding.kind].title, advice=KINDS[finding.kind].advice,
                        num_samples=len(finding.rows), groups=[
@@ -239,6 +240,7 @@ def make_page(
                     for finding in findings)
     titles = dict(short_edge='Shorter edge, pixels', aspect_ratio='Width / height', formats='Types', modes='Channels')
     numbers = ''.join(_bars(heading, summary[name]) for name, heading in titles.items())
+    kept = '' if summary['kept'] is None else f', which keeps {summary["kept"]:.0%} of a picture (median)'
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     return f'''<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
@@ -246,7 +248,8 @@ def make_page(
 <meta http-equiv="Content-Security-Policy" content="{policy}"><title>{safe_text(title)}</title>
 <style>{_STYLE}</style></head>
 <body><h1>{safe_text(title)}</h1><p>{len(survey):,} samples: {counts}; {summary["num_bytes"] / 1e6:,.1f} MB.
-Findings are for an input of {settings.input_size} pixels.{"".join(" " + html.escape(remark) for remark in remarks)}</p>
+Findings are for the center crop of evaluation to {settings.input_size} pixels{kept}.
+{"".join(" " + html.escape(remark) for remark in remarks)}</p>
 <nav>{links or "Nothing was found."}<a href="#classes">Classes</a><a href="#numbers">Numbers</a></nav>
 {"".join(_finding_section(survey, finding, pictures) for finding in findings)}
 {_class_table(survey, summary["classes"], samples, pictures)}
