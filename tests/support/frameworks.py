@@ -7,6 +7,7 @@ import pytest
 
 # .ci/run sets it for its second environment, so that a framework that cannot be imported there is a failure
 REQUIRED = 'TIMMDATA_INTEGRATIONS_REQUIRED'
+os.environ.setdefault('KERAS_BACKEND', 'torch')   # else Keras looks for TensorFlow
 
 
 def require(name: str) -> ModuleType:
