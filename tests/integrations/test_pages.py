@@ -33,7 +33,7 @@ def printed_and_stored(path, server) -> list[tuple[str, str]]:
     "What each cell that needs a framework prints, and what it printed when the page was made."
     cells = [cell for cell in code_cells(path) if not is_skipped(cell['source'], NOT_RUN)]
     stored = [''.join(text for o in cell['outputs'] if o.get('name') == 'stdout' for text in o['text']) for cell in cells]
-    printed = [re.sub(r'Out\[\d+\]: ', '', text) for text in server.run(path, skip=NOT_RUN)]   # the prompt of a result
+    printed = [re.split(r'Out\[\d+\]: ', text)[0] for text in server.run(path, skip=NOT_RUN)]   # without a cell's value
     assert len(printed) == len(cells)
     return [pair for cell, *pair in zip(cells, printed, stored) if needed(cell['source'])]
 
