@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter
 from json import dumps
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TextIO, get_args
 
 from fastcore.docments import docments
 from fastcore.meta import delegates
@@ -22,6 +22,7 @@ from tqdm import tqdm
 from .buffer.status import buffer_status, drop_reader, format_status, plot_levels, remove_buffer
 from .buffer.store import BatchStore
 from .core.demo_data import get_samples
+from .core.faults import printable
 from .datasets.image_dataset import ImageDataset
 from .inspection.inspection import inspect as inspect_data
 from .inspection.inspection import open_splits
@@ -45,6 +46,13 @@ def _output_path(path: Path | str, option: str, endings: Sequence[str] = _PICTUR
     return path
 
 
+def _say(text: Any, file: TextIO | None = None):
+    "Print a text in which names may stand that a terminal would obey, or that it cannot show."
+    file = file or sys.stdout
+    encoding = file.encoding or 'utf-8'
+    print(printable(text, keep='\n').encode(encoding, 'backslashreplace').decode(encoding), file=file)
+
+
 def demo(
     data: Path | None = None,   # folder of class folders, or with train/ and val/ in it; else sample photographs
     split: str = 'train',   # 'train', 'val', 'test' or a folder's name
@@ -59,7 +67,7 @@ def demo(
     loader = create_loader(dataset, (3, input_size, input_size), batch_size, is_training=True, drop_last=False,
                            num_workers=num_workers, re_prob=0.25, seed=0)
     name = data or 'sample photographs'
-    print(f'{len(dataset):,} photographs in {len(dataset.class_to_idx)} classes: {name}, split {split}')
+    _say(f'{len(dataset):,} photographs in {len(dataset.class_to_idx)} classes: {name}, split {split}')
     first, count, start = None, 0, time.perf_counter()
     with tqdm(total=len(dataset), unit=' images', disable=not sys.stderr.isatty()) as progress:
         for images, targets in loader:
@@ -68,10 +76,10 @@ def demo(
             progress.update(len(images))
     seconds = time.perf_counter() - start
     what = f'{tuple(images.shape[1:])} {str(images.dtype).partition(".")[2]} on {images.device}'
-    print(f'{len(loader)} batches of {what}: {count / seconds:,.0f} images/s, '
+    _say(f'{len(loader)} batches of {what}: {count / seconds:,.0f} images/s, '
           f'the start of {num_workers} worker{"s" * (num_workers != 1)} included')
     show_batch(first, n=16, class_names=dataset.class_to_idx).savefig(path, dpi=100)
-    print(f'first batch drawn to {out}')
+    _say(f'first batch drawn to {out}')
 
 # %% ../nbs/60_cli.ipynb #283a903f
 def show(
@@ -84,14 +92,14 @@ def show(
     path = _output_path(out, '--out')
     dataset = ImageDataset(data, split=split)
     if number < 1: raise ValueError(f'--number {number}: give 1 or more')
-    names = {idx: name for name, idx in dataset.class_to_idx.items()}
+    names = {idx: printable(name) for name, idx in dataset.class_to_idx.items()}
     chosen = sorted({k * len(dataset) // number for k in range(number)})
     samples = [dataset[k] for k in chosen]
-    print(dataset)
-    print(f'classes: {", ".join(list(dataset.class_to_idx)[:10])}{", …" if len(names) > 10 else ""}')
+    _say(dataset)
+    _say(f'classes: {", ".join(map(printable, list(dataset.class_to_idx)[:10]))}{", …" if len(names) > 10 else ""}')
     titles = [names.get(target, 'no class') for _, target in samples]
     show_images([image for image, _ in samples], titles).savefig(path, dpi=100)
-    print(f'{len(chosen)} photographs drawn to {out}')
+    _say(f'{len(chosen)} photographs drawn to {out}')
 
 # %% ../nbs/60_cli.ipynb #8e5ef42e
 def inspect(
@@ -151,7 +159,7 @@ def bench(
     plot_path = plot and _output_path(plot, '--plot')
     dataset = ImageDataset(data, split=split)
     result = bench_loader(dataset, input_size, batch_size, images, epochs, rounds, **settings)
-    print(format_result(result))
+    _say(format_result(result))
     if json_path: json_path.write_text(result.to_json() + '\n', encoding='utf-8')
     if plot_path: plot_results({kwargs.get('mode', 'train'): result}).savefig(plot_path, dpi=100)
 
@@ -172,7 +180,7 @@ def doctor(
     settings = _loader_settings(**kwargs)
     json_path = json and _output_path(json, '--json', ('.json',))
     diagnosis = diagnose(ImageDataset(data, split=split), input_size, batch_size, images, rounds, step_ms, **settings)
-    print(format_diagnosis(diagnosis))
+    _say(format_diagnosis(diagnosis))
     if json_path: json_path.write_text(diagnosis.to_json() + '\n', encoding='utf-8')
 
 # %% ../nbs/60_cli.ipynb #8b6771ad
@@ -185,7 +193,7 @@ def status(
     path = plot and _output_path(plot, '--plot')
     store = BatchStore(directory)
     found = buffer_status(store)
-    print(dumps(found) if json else format_status(found))
+    _say(dumps(found) if json else format_status(found))
     if path:
         figure = notebook_figure(7, 2.4)
         plot_levels(store, figure.subplots())
@@ -199,7 +207,7 @@ def drop(
     "Remove a buffer that nobody uses, or a reader that will not come back."
     if reader: drop_reader(BatchStore(directory), reader)
     else: remove_buffer(directory)
-    print(f'reader {reader!r} was dropped' if reader else f'the buffer in {directory} was removed')
+    _say(f'reader {reader!r} was dropped' if reader else f'the buffer in {directory} was removed')
 
 # %% ../nbs/60_cli.ipynb #eb86c2ef
 def _expand(text: str) -> Path: return Path(text).expanduser()
@@ -241,7 +249,7 @@ def main(
     command = arguments.pop('command')
     try: command(**arguments)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f'timmdata: error: {error}', file=sys.stderr)
+        _say(f'timmdata: error: {error}', sys.stderr)
         return 2
     except KeyboardInterrupt:
         print('timmdata: interrupted', file=sys.stderr)

@@ -20,6 +20,7 @@ from PIL import Image
 
 from .buffer.buffer import BatchBuffer
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from .core.faults import printable
 from .core.rng import sample_seed, seeded
 from .core.sample import sample_image
 from .loaders.batch_loader import BatchLoader
@@ -105,6 +106,11 @@ def _draw_image(image: Any, axes: Any):
     axes.spines[:].set(linewidth=0.5, color='0.7')
 
 
+def _set_title(axes: Any, title: Any, **settings: Any):
+    "Write a title as it is: a name may hold what matplotlib takes for a formula, or cannot draw."
+    axes.set_title(printable(title, keep='\n\N{NO-BREAK SPACE}'), parse_math=False, **settings)
+
+
 def show_images(
     images: Sequence[Any],   # each as in `to_uint8_array`
     titles: Sequence[Any] | None = None,   # one per image
@@ -124,7 +130,7 @@ def show_images(
     for k, image in enumerate(images):
         axes = sheet.add_subplot(nrows, ncols, k + 1)
         _draw_image(image, axes)
-        if titles is not None: axes.set_title(str(titles[k]), fontsize=9)
+        if titles is not None: _set_title(axes, titles[k], fontsize=9)
     return sheet
 
 
@@ -137,15 +143,15 @@ def show_image(
     "Draw one image. Returns the sheet, or `ax` where one is given."
     if ax is None: return show_images([image], None if title is None else [title], size=size)
     _draw_image(image, ax)
-    if title is not None: ax.set_title(str(title))
+    if title is not None: _set_title(ax, title)
     return ax
 
 # %% ../nbs/40_visualize.ipynb #ce79de85
 def _class_names(names: Any, dataset: Any) -> dict[int, str]:
     "Map index to name, from a list, a `class_to_idx` mapping or the dataset's own."
     if names is None: names = getattr(dataset, 'class_to_idx', None) or getattr(dataset, 'classes', None) or {}
-    if isinstance(names, Mapping): return {int(idx): str(name) for name, idx in names.items()}
-    return {idx: str(name) for idx, name in enumerate(names)}
+    if isinstance(names, Mapping): return {int(idx): printable(name) for name, idx in names.items()}
+    return {idx: printable(name) for idx, name in enumerate(names)}
 
 
 def _title(target: Any, names: dict[int, str]) -> str:

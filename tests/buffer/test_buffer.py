@@ -4,6 +4,7 @@ import gc
 import json
 import multiprocessing
 import os
+import pickle
 import random
 import re
 import resource
@@ -221,6 +222,19 @@ def test_errors_of_samples_reach_the_loop(tmp_path):
         with pytest.raises(ZeroDivisionError, match='one sample is bad'): next(batches)
         with pytest.raises(ZeroDivisionError): list(buffer.host_batches())   # and again
         buffer.close()
+
+
+@pytest.mark.parametrize('producer', ['process', 'thread'])
+def test_an_error_that_an_earlier_producer_left_is_not_news(tmp_path, producer):
+    "What was wrong with the sample may be mended: it is tried again, also where the new producer starts slowly."
+    buffer = buffered(tmp_path)
+    seen = values(buffer, 3)
+    buffer.close()
+    for number in range(20): buffer.store.remove(number)
+    for number in range(3, 6): buffer.store.fail(number, OSError('cannot read cat/1.jpg'))
+    again = buffered(tmp_path, producer=producer)
+    assert [*seen[:2], *values(again, 10)] == undisturbed(12)   # the third was not acknowledged
+    again.close()
 
 
 def test_a_producer_that_always_dies_is_an_error():
@@ -612,6 +626,17 @@ buffer.close()
 """)
     code, out, errors = run.end()
     assert code == 0 and errors == '' and out.split() == undisturbed(13)
+
+
+def test_a_used_buffer_is_pickled_and_opens_its_own_store():
+    buffer = buffered()
+    seen = values(buffer, 3)
+    copy = pickle.loads(pickle.dumps(buffer))
+    copy.set_epoch(0)
+    assert values(copy, 5)[:3] == seen and copy.store.directory != buffer.store.directory
+    assert values(buffer, 10) == undisturbed(23)[13:]   # its next epoch, as before
+    copy.close()
+    buffer.close()
 
 
 def test_wrong_settings_are_named(tmp_path):

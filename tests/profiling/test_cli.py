@@ -1,10 +1,18 @@
 "The command line: what its options are made of, and where paths lead."
+import json
+import os
+import shutil
 import subprocess
 import sys
+import warnings
+from pathlib import Path
 
 import pytest
+from synthetic import JPEG
 
 from timmdata.cli import main
+from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.loader import create_loader
 from timmdata.profile import installed_version
 
 
@@ -54,3 +62,73 @@ def test_an_interrupt_is_one_line():
             'cli.ImageDataset = interrupted\nraise SystemExit(cli.main(["show", "."]))')
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert done.returncode == 130 and done.stderr == 'timmdata: interrupted\n'
+
+
+STRANGE = ['a$b$', r'$\frac{1', 'esc\x1b[31mred\x07', os.fsdecode(b'latin\xe9\xff'), 'two\nlines', '_x^{', 'naïve 犬']
+
+
+@pytest.fixture(scope='module')
+def strange(tmp_path_factory) -> Path:
+    "A data set whose classes and files have names that hold anything."
+    root = tmp_path_factory.mktemp('strange')
+    for name in STRANGE:
+        (root/'train'/name).mkdir(parents=True)
+        for k in range(2): (root/'train'/name/f'{k}{name}.jpg').write_bytes(JPEG)
+    return root
+
+
+DEMO = ['demo', '--input-size=16', '--batch-size=14', '--num-workers=0', '--data']
+
+
+@pytest.mark.parametrize('words', [['show'], DEMO], ids=['show', 'demo'])
+def test_names_of_any_letters_are_shown_and_drawn(strange, tmp_path, capfd, words):
+    "Formulas that are none, sequences that a terminal obeys, bytes that are not UTF-8."
+    assert main([*words, str(strange), f'--out={tmp_path}/out.png']) == 0
+    said = ''.join(capfd.readouterr())
+    assert (tmp_path/'out.png').exists() and not any(char in said for char in '\x1b\x07')
+    if words == ['show']: assert r'esc\x1b[31mred\x07' in said and r'latin\udce9\udcff' in said and r'two\nlines' in said
+
+
+def test_an_output_that_cannot_show_a_letter_does_not_end_the_command(strange, tmp_path):
+    code = 'import sys, timmdata.cli as cli\nraise SystemExit(cli.main(sys.argv[1:]))'
+    done = subprocess.run([sys.executable, '-c', code, 'show', str(strange), f'--out={tmp_path}/out.png'], capture_output=True,
+                          text=True, env={**os.environ, 'PYTHONIOENCODING': 'ascii'})
+    assert done.returncode == 0 and r'na\xefve \u72ac' in done.stdout, done.stderr
+
+
+@pytest.mark.filterwarnings('error::UnicodeWarning')
+def test_errors_warnings_and_logs_print_names_escaped(strange, tmp_path):
+    "In the text; what a program reads (the log's records, the names of files and classes) stays as it is."
+    broken = tmp_path/'data'
+    shutil.copytree(strange/'train', broken)
+    for name in STRANGE: (broken/name/f'0{name}.jpg').write_bytes(b'')
+    texts = []
+    for index in range(0, 14, 2):
+        with pytest.raises(OSError) as raised: ImageDataset(broken, index_file=tmp_path/'index.npz')[index]
+        texts.append(str(raised.value))
+    skipping = ImageDataset(broken, on_error='skip', index_file=tmp_path/'index.npz')
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        assert all(skipping[index] is None for index in range(0, 14, 2))
+        ImageDataset(broken, class_map={'a$b$': 0})
+    texts += [str(warning.message) for warning in caught] + [repr(ImageDataset(broken))]
+    with pytest.raises(ValueError) as raised: ImageDataset(broken, split='elsewhere')
+    texts.append(str(raised.value))
+    for text in texts: assert all(char.isprintable() or char == '\n' for char in text), text
+    assert len(texts) > 15 and {sample.path for sample in skipping.bad_samples} == {f'{name}/0{name}.jpg' for name in STRANGE}
+    assert set(skipping.class_to_idx) == set(STRANGE)
+
+
+@pytest.mark.parametrize('settings', [dict(num_workers=0), dict(num_workers=1, workers='processes'),
+                                      dict(buffer=dict(batches=4))], ids=['inline', 'processes', 'buffer'])
+def test_names_of_any_letters_are_loaded_saved_and_resumed(strange, settings):
+    dataset = ImageDataset(strange)
+    def make(**more): return create_loader(dataset, 8, 4, True, seed=1, device='cpu', **more)
+    plain = [targets.tolist() for _, targets in make(num_workers=0)]
+    with make(**settings) as loader:
+        batches = iter(loader)
+        assert next(batches)[1].tolist() == plain[0]
+        state = json.loads(json.dumps(loader.state_dict()))
+    with make(num_workers=0) as again:
+        again.load_state_dict(state)
+        assert [targets.tolist() for _, targets in again] == plain[1:]

@@ -1,12 +1,17 @@
 "Tables of labels, against pandas and pyarrow; faults that people make."
+import os
 import pickle
+import subprocess
+import sys
 import warnings
+from unittest.mock import patch
 
 import pandas
 import polars
 import pyarrow
 import pytest
 import torch
+from synthetic import BARE, ROOT
 from tables import CLASSES, label_frame, write_photos
 
 from timmdata import ImageDataset, create_loader
@@ -196,3 +201,53 @@ def test_label_lists_behave_like_a_list():
     assert len(lists) == 3 and lists[-1].tolist() == [1, 0, 1] and lists[1].tolist() == [0, 0, 0]
     with pytest.raises(IndexError): lists[3]
     assert pickle.loads(pickle.dumps(lists))[0].tolist() == [0, 1, 0]
+
+
+def deep(levels: int) -> str: return '[' * levels + ']' * levels
+
+
+DEEP = [f'{{"target": {deep(10**6)}}}', '{"a":' * 10**5 + '1' + '}' * 10**5, '[\n' * 10**5,
+        f'{{"a": "{"]" * 10**5}", "target": {deep(10**5)}}}',
+        f'{{"path": "x", "target": "}}\n{deep(10**5)}', '{"path": "x", "target": "\\\n' + deep(10**5)]
+FLAT = [f'{{"target": "{"[" * 10**5}"}}', f'{{"target": "\\"{"[" * 10**5}"}}', '{"target": [[1, 2], [3]]}\n' * 10**5,
+        f'{{"target": {deep(99)}}}']
+
+
+def test_deep_json_is_an_error_and_does_not_end_the_program(tmp_path):
+    "A parser that recurses overflows the stack; what is a text in JSON is no level. In a program of its own: it would die."
+    for k, text in enumerate(DEEP + FLAT): (tmp_path/f'{k:02}.jsonl').write_text(text)
+    code = f"""from pathlib import Path
+from timmdata.readers.table import read_table
+for path in sorted(Path({str(tmp_path)!r}).glob('*.jsonl')):
+    try: print(read_table(path).num_rows, flush=True)
+    except ValueError as error: print('refused' if 'cannot be read as jsonl' in str(error) else error, flush=True)"""
+    with patch.dict(os.environ, PYTHONPATH=str(ROOT)):
+        done = subprocess.run([sys.executable, '-c', BARE + '\n' + code], capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert done.stdout.split() == ['refused'] * len(DEEP) + ['1', '1', '100000', '1']
+
+
+def test_paths_that_leave_the_root(photos, tmp_path):
+    "Followed for a table of one's own, refused where that is asked for: upwards, absolute, by a link."
+    root = tmp_path/'root'
+    root.mkdir()
+    own = sorted(path for path in photos.rglob('*') if path.is_file())[0]
+    (root/'inside.jpg').write_bytes(own.read_bytes())
+    os.symlink(own, root/'link.jpg')
+    os.symlink('inside.jpg', root/'near.jpg')
+    (tmp_path/'root2.jpg').write_bytes(own.read_bytes())   # begins with the root's letters
+    inside = ['inside.jpg', str(root/'inside.jpg'), '../root/inside.jpg', 'near.jpg']
+    outside = ['link.jpg', str(own), '../root2.jpg']
+    table = pandas.DataFrame(dict(path=inside + outside, target=range(7)))
+    dataset = ImageDataset(root, table=table, on_problem='raise')
+    assert [dataset[k][1] for k in range(7)] == list(range(7))
+    with pytest.raises(TableError, match=r'3 × path that leaves the root: row 5 \(link.jpg\)') as raised:
+        ImageDataset(root, table=table, within_root=True)
+    assert sorted(raised.value.problems) == [4, 5, 6]
+    assert len(ImageDataset(root, table=table[:4], within_root=True)) == 4
+
+
+def test_a_zero_byte_in_a_path_is_a_problem_of_its_row(photos):
+    for settings in (dict(check_files=False), dict(within_root=True), {}):
+        with pytest.raises(TableError, match=r'no path: row 1 \(a\\x00.jpg\)'):
+            ReaderTable(pandas.DataFrame(dict(path=['a\0.jpg'], target=['x'])), photos, **settings)

@@ -177,6 +177,9 @@ class BatchBuffer(ForwardingLoader):
         self._progress, self._meter = Progress(loader.sampler), Meter()   # of the pass that was begun last
         if self.settings.directory is not None: self._open()   # its seed and position are known at once
 
+    def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: it opens the store by itself
+        return {**vars(self), 'store': None, 'numbering': None, '_reader': None, '_progress': None}
+
     @property
     def device(self) -> torch.device:
         "Where its batches lie."

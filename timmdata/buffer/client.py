@@ -133,6 +133,7 @@ class BatchReader:
         if not self.store.files.is_locked('producer.lock'):
             self.store.check()
             self.readers.records()   # a damaged one would end the producer, and is an error here
+            self.store.forget_failures()   # here: this reader may look before the new producer does
             self._producer = self._start_producer()
         return producer is not None and producer.died_making(number)
 
@@ -162,6 +163,7 @@ class BatchReader:
     def close(self):
         "End the producer, if it was started here, and let others see that this reader does not live; its record stays."
         producer, self._producer = self._producer, None
-        if producer is not None: producer.close()
+        is_original = self._lock is not None and self._lock.is_held   # a forked copy leaves the producer alone
+        if producer is not None and is_original: producer.close()
         if self._executor is not None: self._executor.shutdown(wait=False, cancel_futures=True)
         self._lock, self._ahead = None, None

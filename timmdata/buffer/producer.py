@@ -27,6 +27,7 @@ from .store import BatchStore, Readers, remove_directory
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
+from ..workers.base import leave_to_original
 from ..workers.threads import check_threads
 
 # %% ../../nbs/buffer/20_producer.ipynb #4aa7c9d1
@@ -297,5 +298,6 @@ def start_producer(
     context = loader.workers.context
     process = context.Process(   # pyrefly: ignore  (each kind of context has one)
         target=_run_process, args=(store.directory, store.identity, copied, *settings), daemon=True)
+    leave_to_original(process)
     process.start()
     return ProducerProcess(store, process)

@@ -221,10 +221,16 @@ class BatchStore:
         error.__cause__ = WorkerTraceback(found['traceback'])
         return error
 
-    def clean(self):
-        "Remove what a producer that was killed has left: drafts, and errors that are not news."
+    def forget_failures(self):
+        "Remove the errors in the places of batches: the next producer tries them again."
         for name in self.files.names():
-            if re.fullmatch(r'\d+\.(error|batch\.new)', name): self.files.remove(name)
+            if re.fullmatch(r'\d+\.error', name): self.files.remove(name)
+
+    def clean(self):
+        "Remove what a producer that was killed has left: drafts, and errors that are not news. Its successor alone may."
+        self.forget_failures()
+        for name in self.files.names():
+            if re.fullmatch(r'\d+\.batch\.new', name): self.files.remove(name)
 
 
 def clear_directory(

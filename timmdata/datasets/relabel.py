@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
+from ..core.faults import printable
 from ..readers.class_map import build_class_map, check_class_map, load_class_map
 from .image_dataset import ImageDataset
 from ..readers.base import ReaderFiles
@@ -109,7 +110,8 @@ class LabelReport(NamedTuple):
         width = max([len(name or '(dropped)') for old, new, _ in self.rows for name in (old, new)], default=0)
         lines = [f'{old:{width}} → {new or "(dropped)":{width}} {count:6,}' for old, new, count in self.rows]
         unused = [f'not in the data set: {", ".join(self.unused)}'] if self.unused else []
-        return '\n'.join([*lines, f'{self.num_kept:,} of {self.num_samples:,} samples are kept', *unused])
+        lines += [f'{self.num_kept:,} of {self.num_samples:,} samples are kept', *unused]
+        return '\n'.join(map(printable, lines))
 
 # %% ../../nbs/datasets/20_relabel.ipynb #4e6144c3
 def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dict[int, list[str]]:
@@ -119,8 +121,8 @@ def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dic
     for idx, (first, *others) in names.items():
         for other in others:
             if label_map(first) != label_map(other): raise ValueError(
-                f'{first} and {other} are one class ({idx}), but the LabelMap makes {label_map(first)} and '
-                f'{label_map(other)} of them: map both to the same')
+                f'{printable(first)} and {printable(other)} are one class ({idx}), but the LabelMap makes '
+                f'{label_map(first)} and {label_map(other)} of them: map both to the same')
     return names
 
 
@@ -134,8 +136,9 @@ def label_report(
     if targets.ndim == 2: counts = dict(enumerate(targets.sum(0).tolist()))
     else: counts = Counter(np.maximum(targets, -1).tolist())
     strange = sorted(idx for idx, count in counts.items() if count and idx >= 0 and idx not in names)
-    if strange: raise ValueError(f'no class has the index {strange[0]} of {counts[strange[0]]} samples: '
-                                 f'classes are {", ".join(f"{o} {k}" for o, k in list(class_to_idx.items())[:10])}')
+    known = ', '.join(f'{printable(old)} {idx}' for old, idx in list(class_to_idx.items())[:10])
+    if strange: raise ValueError(
+        f'no class has the index {strange[0]} of {counts[strange[0]]} samples: classes are {known}')
     rows = [(' = '.join(old), label_map(old[0]), counts.get(idx, 0)) for idx, old in names.items()]
     if counts.get(-1): rows.append(('(no label)', None, counts[-1]))
     kept = [idx for idx, old in names.items() if label_map(old[0]) is not None]
@@ -198,8 +201,8 @@ def number_classes(
     new = {name for name in map(label_map, names) if name is not None}
     class_to_idx = build_class_map(new) if class_map is None else load_class_map(class_map)
     missing = sorted(new - set(class_to_idx))
-    if missing: raise ValueError(
-        f'the class map has no index for {", ".join(missing)}: it has {", ".join(list(class_to_idx)[:10])}')
+    if missing: raise ValueError(f'the class map has no index for {", ".join(map(printable, missing))}: '
+                                 f'it has {", ".join(map(printable, list(class_to_idx)[:10]))}')
     return class_to_idx
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..readers.class_map import build_class_map
 from .image_dataset import ImageDataset
 from .relabel import LabelMap, number_classes, relabel
-from ..readers.base import ReaderFiles
+from ..readers.base import ReaderFiles, open_file
 from ..readers.sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/datasets/30_voc.ipynb #845fe6d8
@@ -34,7 +34,8 @@ def read_voc_objects(
     path: str | os.PathLike,   # an XML file of VOC
 ) -> list[VOCObject]:
     "Read the objects of a scene; the parts of a person, such as heads, are not objects."
-    try: root = ElementTree.parse(path).getroot()
+    try:
+        with open_file(path) as file: root = ElementTree.parse(file).getroot()
     except ElementTree.ParseError as error: raise ValueError(f'{path} is no annotation of VOC: {error}') from None
     objects = []
     for found in root.findall('object'):

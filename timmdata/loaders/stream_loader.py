@@ -6,6 +6,8 @@
 __all__ = ['StreamLoader', 'check_ranks']
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #67dd7085
+import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,14 +17,13 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..core.rng import sample_seed
 from ..datasets.wrappers import TransformedIterableDataset
-from .base import ForwardOnly, MixingSwitch, count_images, find_mixing, number_batches
-from .stats import LoaderStats, Meter, count_bad_samples
+from .base import ForwardOnly, MixingSwitch, find_mixing, number_batches
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch
 from ..readers.stream import StreamReader
 from ..samplers.epoch import EpochAware
 from ..workers.autotune import available_cores
-from ..workers.base import WorkerSettings
+from ..workers.base import WorkerSettings, check_original, leave_to_original
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68
 class _CollatePresent:
@@ -40,6 +41,20 @@ def _rank_seed(dataset: IterableDataset, seed: int) -> int:
     reader = getattr(dataset, 'reader', dataset)
     rank = reader.world[0] if isinstance(reader, StreamReader) else 0
     return sample_seed(seed, 0, rank) if rank else seed
+
+
+_iterators = weakref.WeakSet()   # torch's, with workers of this process
+
+
+def _disown_iterators():
+    "In a copy of this process: an end of the loop there would end the workers of the original."
+    for iterator in _iterators: iterator._shutdown = True   # torch's word for: they are ended
+
+
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_disown_iterators)
+
+
+def _no_loop(): return None
 
 
 class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
@@ -66,8 +81,10 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
             multiprocessing_context=workers.multiprocessing_context, worker_init_fn=workers.worker_init_fn,
             pin_memory=workers.pin_memory, generator=torch.Generator().manual_seed(seed))
         if hasattr(dataset, 'set_loader_cfg'): dataset.set_loader_cfg(num_workers=num_workers)
-        self._num_running = 0   # passes that were begun and have not ended
-        self._meter = Meter()   # of the pass that was begun last
+        self._last: Callable[[], Any] = _no_loop   # a weak reference to the last loop
+
+    def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: with workers of its own
+        return {**vars(self), '_iterator': None, '_last': _no_loop}
 
     @property
     def mixing(self) -> Any:
@@ -79,26 +96,26 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         "The seed of this rank's samples."
         return self.dataset.seed
 
-    def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        meter = self._meter = Meter()
-        meter.begin()
-        batches = self._get_iterator() if self._num_running else super().__iter__()   # a loop in a loop has its own
+    def __iter__(self) -> Iterator:
+        loop = self._last()
+        is_inside_a_loop = loop is not None and loop.gi_frame is not None
+        if self._iterator is not None and self._iterator._shutdown: self._iterator = None   # of another process
+        batches = self._get_iterator() if is_inside_a_loop else super().__iter__()
+        if self.num_workers:
+            _iterators.add(batches)
+            for process in batches._workers: leave_to_original(process)
         if self.num_workers: self.dataset.epoch += 1   # for workers that start with the next pass
-        self._num_running += 1
-        try:
-            for batch in self._present(batches):
-                meter.hand_out(count_images(batch))
-                yield batch
-                meter.resume()
-        finally:
-            self._num_running -= 1
-            meter.stop()
+        present = self._present(batches)
+        self._last = weakref.ref(present)
+        return present
 
     def _present(self, batches: Any) -> Iterator:
         "The batches that hold samples. An error ends the workers at once, not when the garbage collector runs."
+        pid = os.getpid()
         try:
             for batch in batches:
                 if batch is not None: yield batch
+                check_original(pid)   # the next batch of the workers is not for a copy of this process
         except (ConnectionError, EOFError):
             if not self.num_workers: raise
             raise RuntimeError('a DataLoader worker process died (killed, or out of memory?)') from None
@@ -109,13 +126,9 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         finally:
             if self.num_workers and batches is not self._iterator: batches._shutdown_workers()
 
-    def stats(self) -> LoaderStats:
-        "Report how the pass goes that runs, or that ran last; how many batches are ready is not known."
-        return self._meter.stats(bad_samples=count_bad_samples(self.dataset.dataset))
-
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass; an image's key is its number in the epoch."
-        yield from number_batches(self, self.dataset.epoch)
+        return number_batches(self, self.dataset.epoch)
 
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0

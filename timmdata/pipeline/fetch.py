@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, get_worker_info
 
+from ..core.faults import printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
 from ..core.sample import apply_transform, as_pil_image, sample_image, with_image
@@ -89,7 +90,7 @@ class SampleLoader:
     ) -> str:
         "Name a sample by its index and file, for messages."
         base, index = unwrap(self.dataset, key.index)
-        name = base.filename(index) if isinstance(base, ImageDataset) else type(base).__name__
+        name = printable(base.filename(index)) if isinstance(base, ImageDataset) else type(base).__name__
         return f'index {key.index} of the dataset ({name}), epoch {key.epoch}'
 
     def global_numbers(self,

@@ -20,6 +20,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from ..core.faults import printable
+
 # %% ../../nbs/readers/10_class_map.ipynb #663b1574
 _NUMBER = re.compile(r'\d+')
 
@@ -142,11 +144,11 @@ def check_class_map(
     expected: Mapping[str, int],   # of another one, such as training's
 ):
     "Raise a `ClassMapError` if a class has another index, is missing, or is not expected."
-    moved = [f'{name}: {idx}, was {expected[name]}' for name, idx in class_to_idx.items()
+    moved = [f'{printable(name)}: {idx}, was {expected[name]}' for name, idx in class_to_idx.items()
              if name in expected and expected[name] != idx]
     found = {'another index': moved, 'missing': [name for name in expected if name not in class_to_idx],
              'not expected': [name for name in class_to_idx if name not in expected]}
-    parts = [f'{len(names)} {what} ({", ".join(map(str, names[:5]))}{", …" if len(names) > 5 else ""})'
+    parts = [f'{len(names)} {what} ({", ".join(map(printable, names[:5]))}{", …" if len(names) > 5 else ""})'
              for what, names in found.items() if names]
     if parts: raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Give this data set class_map=, '
                                   'the class_to_idx of the other')

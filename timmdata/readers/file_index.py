@@ -16,6 +16,7 @@ from pathlib import Path, PurePath
 
 import numpy as np
 
+from ..core.faults import printable
 from .class_map import build_class_map, load_class_map
 from .extensions import check_extensions, get_img_extensions
 from .sample_table import SampleTable
@@ -28,7 +29,7 @@ class FileIndex:
     folders: tuple[str, ...]   # relative to the root; '' is the root itself
     sources: tuple[str, ...]   # folders or archives that were listed, relative to the root; '' is the root itself
     stamps: np.ndarray   # int64 (number of sources, 2): their sizes and times, as `stamp` gives them
-    left_out: Mapping[tuple[str, str], int]   # folder, and extension or another reason → image files not taken
+    left_out: Mapping[str, int]   # extension, or another reason → image files that were not taken
     spans: np.ndarray | None = None   # int64 (N, 3): archive, offset and size of each image; None for folders
 
 
@@ -48,8 +49,8 @@ def _save(path: Path, index: FileIndex, key: str):
     with temporary.open('wb') as file:
         np.savez(file, key=np.array(key), paths=table.paths, ends=table.ends, targets=table.targets,
                  folders=np.array(index.folders, str), sources=np.array(index.sources, str), stamps=index.stamps,
-                 left_out=np.array(list(left_out), str).reshape(-1, 2),
-                 counts=np.array(list(left_out.values()), np.int64), **spans)
+                 types=np.array(list(left_out), str), counts=np.array(list(left_out.values()), np.int64),
+                 **spans)
     os.replace(temporary, path)
 
 
@@ -92,7 +93,7 @@ def _load(path: Path, root: str, key: str) -> FileIndex | None:
         with np.load(path, allow_pickle=False) as arrays:
             if str(arrays['key']) != key: return None
             table = SampleTable(arrays['paths'], arrays['ends'], arrays['targets'])
-            left_out = dict(zip(map(tuple, arrays['left_out'].tolist()), arrays['counts'].tolist()))
+            left_out = dict(zip(arrays['types'].tolist(), arrays['counts'].tolist()))
             folders, sources = tuple(arrays['folders'].tolist()), tuple(arrays['sources'].tolist())
             index = FileIndex(table, folders, sources, arrays['stamps'], left_out, arrays.get('spans'))
         _check_numbers(index)
@@ -129,7 +130,7 @@ def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
 
 
 def _counted(what: Mapping[str, int]) -> str:
-    return ', '.join(f'{count} {name}' for name, count in sorted(what.items()))
+    return ', '.join(f'{count} {printable(name)}' for name, count in sorted(what.items()))
 
 
 def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, int]):
@@ -139,7 +140,7 @@ def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, i
         'and put files in place of links', stacklevel=4)
     if lost: warnings.warn(
         f'{where}: {sum(lost.values())} images are left out, their folders have no class index: '
-        f'{", ".join(sorted(lost)[:5])}', stacklevel=4)
+        f'{", ".join(map(printable, sorted(lost)[:5]))}', stacklevel=4)
 
 # %% ../../nbs/readers/27_file_index.ipynb #176505e1
 LINKS = 'links'   # the reason for which archives leave out files
@@ -165,14 +166,11 @@ def label_samples(
     lost = Counter()   # class name → images in folders of the split that are left out
     for number, count in enumerate(np.bincount(index.table.targets[~rows])):
         if count and inside[number]: lost[names[number] or 'directly in the root'] += int(count)
-    left_out, is_inside = Counter(), dict(zip(index.folders, inside.tolist()))
-    for (folder, what), count in index.left_out.items():
-        if is_inside.get(folder, True): left_out[what] += count
     if not rows.any():
         why = [f'found no image in {where}: read are {", ".join(check_extensions(extensions or get_img_extensions()))}']
-        if left_out: why.append(f'left out: {_counted(left_out)} (see extensions=)')
-        if lost: why.append(f'none of the folders is in the class map ({", ".join(list(class_to_idx)[:5])}, …)')
+        if index.left_out: why.append(f'left out: {_counted(index.left_out)} (see extensions=)')
+        if lost: why.append(f'none of the folders is in the class map ({", ".join(map(printable, list(class_to_idx)[:5]))}, …)')
         raise ValueError('; '.join(why))
-    told = {what: count for what, count in left_out.items() if extensions is None or what == LINKS}
+    told = {what: count for what, count in index.left_out.items() if extensions is None or what == LINKS}
     _warn_left_out(where, told, lost)
     return rows, index.table.select(rows, targets), class_to_idx

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import Reader, choose_split, choose_splits
+from .base import Reader, choose_split, choose_splits, open_file
 from .stream import StreamReader
 from .target_fields import TargetFields, class_names
 
@@ -73,7 +73,7 @@ def _bytes_of(image: Mapping[str, Any]) -> bytes:
     "The file of an image."
     if image.get('bytes'): return image['bytes']
     if not image.get('path'): raise OSError('an image without bytes and without a path')
-    with open(image['path'], 'rb') as file: return file.read()
+    with open_file(image['path']) as file: return file.read()
 
 
 def _undecoded(table: Any, key: str, name: str) -> Any:

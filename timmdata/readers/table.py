@@ -6,7 +6,6 @@
 __all__ = ['TABLE_TYPES', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems', 'ReaderTable']
 
 # %% ../../nbs/readers/50_table.ipynb #ab15ed4b
-import json
 import math
 import os
 import re
@@ -14,30 +13,40 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from numbers import Integral, Number, Real
+from numbers import Number
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core.faults import is_system_error
+from ..core.faults import printable
 from .class_map import build_class_map, load_class_map
 from .base import ReaderFiles, choose_split, matching_splits, split_group
 from .sample_table import LabelLists, SampleTable
 
+# %% ../../nbs/readers/50_table.ipynb #06607e5d
+_MOST_NESTED = 100   # levels; some ten thousand overflow the stack of pyarrow's parser, and end the process
+
+
+def _check_nesting(path: str):
+    "Refuse JSON that nests deep, before pyarrow parses it."
+    level, escaped = 0, re.compile(rb'\\[^\r\n]')
+    with open(path, 'rb') as file:
+        while lines := file.readlines(1 << 22):
+            letters = np.frombuffer(escaped.sub(b'  ', b''.join(lines)), np.uint8)
+            quotes = np.cumsum(letters == ord('"'), dtype=np.int32)
+            is_end = np.isin(letters, [ord('\n'), ord('\r')])
+            before = np.maximum.accumulate(np.where(is_end, quotes, 0))   # in earlier lines; a text ends with its line
+            is_outside = (quotes - before) % 2 == 0
+            steps = np.isin(letters, [ord('['), ord('{')]).astype(np.int32) - np.isin(letters, [ord(']'), ord('}')])
+            levels = level + np.cumsum(steps * is_outside, dtype=np.int32)
+            levels -= np.minimum(0, np.minimum.accumulate(levels))   # whatever ends too often does not count for later
+            if levels.max() > _MOST_NESTED: raise ValueError(
+                f'its values nest more than {_MOST_NESTED} levels deep')
+            level = int(levels[-1])
+
 # %% ../../nbs/readers/50_table.ipynb #9760d346
 TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # endings of files that `read_table` reads
-
-
-def _refuse(constant: str): raise ValueError(f'{constant} is no JSON')
-
-
-def _read_json_lines(path: str) -> dict[str, list]:
-    "One object a line, as columns. pyarrow's reader would make dates of texts, and be ended by brackets in brackets."
-    with open(path, encoding='utf-8-sig', newline='\n') as file:
-        rows = [json.loads(line, parse_constant=_refuse) for line in file if line.strip()]
-    strange = next((k for k, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
-    if strange is not None: raise ValueError(f'row {strange} is no object')
-    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
 
 def read_table(
@@ -45,7 +54,7 @@ def read_table(
     text: Iterable[str] = (),   # columns of a CSV or TSV that are not to be taken for numbers
 ) -> Any:   # pyarrow.Table
     "Read a table with pyarrow."
-    try: from pyarrow import csv, parquet, table as as_table
+    try: from pyarrow import csv, json, parquet, table as as_table
     except ImportError: raise ImportError("tables are read with pyarrow: pip install 'timmdata[tables]'") from None
     if not isinstance(table, (str, os.PathLike)): return as_table(table)
     path, suffix = os.fspath(table), os.path.splitext(table)[1].lower()
@@ -54,14 +63,12 @@ def read_table(
     types = csv.ConvertOptions(column_types=dict.fromkeys(text, 'string'), strings_can_be_null=False)
     delimiter = csv.ParseOptions(delimiter='\t' if suffix == '.tsv' else ',', newlines_in_values=True)
     try:
-        if suffix == '.parquet': read = parquet.read_table(path, page_checksum_verification=True)
-        elif suffix in ('.jsonl', '.ndjson'): read = as_table(_read_json_lines(path))
-        else: read = csv.read_csv(path, parse_options=delimiter, convert_options=types)
-        read.validate(full=True)
-        return read.rename_columns(read.column_names)   # an error here, where a name is not UTF-8
-    except Exception as error:   # pyarrow raises OSError, NotImplementedError, OverflowError, … for a damaged file
-        if is_system_error(error): raise
-        raise ValueError(f'{path} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
+        if suffix == '.parquet': return parquet.read_table(path)
+        if suffix in ('.jsonl', '.ndjson'):
+            _check_nesting(path)
+            return json.read_json(path)
+        return csv.read_csv(path, parse_options=delimiter, convert_options=types)
+    except ValueError as error: raise ValueError(f'{path} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
 
 # %% ../../nbs/readers/50_table.ipynb #c19960c8
 _WHOLE = r'-?(0|[1-9]\d*)'
@@ -106,9 +113,7 @@ def number_targets(
         numbers = iter(_plain_numbers(flat))
         values = _map_labels(values, lambda label: next(numbers))
         flat = _flat(values)
-    strange = next((v for v in flat if not isinstance(v, (str, Real))), None)
-    if strange is not None: raise ValueError(f'a target is a {type(strange).__name__}: give texts or numbers')
-    kinds = {str if isinstance(v, str) else int if isinstance(v, Integral) else float for v in flat}
+    kinds = {str if isinstance(v, str) else float if isinstance(v, float) else int for v in flat}
     if str in kinds and len(kinds) > 1 or is_lists and float in kinds:
         raise ValueError(f'targets are of several kinds, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
     if class_map is not None: class_to_idx = load_class_map(class_map, root)
@@ -141,12 +146,13 @@ def find_problems(
     numbered: Sequence[Any],   # as `number_targets` gives them
     weights: Sequence[float | None] | None,   # one a row; None: there are none
     root: str | os.PathLike | None,   # folder of the files; None: they are not looked for
+    within: str | os.PathLike | None = None,   # folder that paths must not leave, after links; None: they may
 ) -> dict[int, list[tuple[str, str]]]:   # row, from 0 → what is wrong, and which
     "Find rows without path, target or file, with an unknown label, and paths that come twice."
     problems, first = defaultdict(dict), {}   # row → what → which
     for row, (path, target, number) in enumerate(zip(paths, targets, numbered)):
         other = first.setdefault(os.path.normpath(path), row) if path else row
-        if not path: problems[row]['no path'] = ''
+        if not path or '\0' in path: problems[row]['no path'] = path or ''
         if target is None or target == '': problems[row]['no target'] = path or ''
         elif number is None: problems[row]['label that is not in the class map'] = f'{target!r}'
         if other != row and numbered[other] == number: problems[row]['path that was there before'] = path
@@ -155,8 +161,13 @@ def find_problems(
     for row, weight in enumerate(weights or ()):
         if not isinstance(weight, Number) or not 0 <= weight < math.inf:
             problems[row]['weight that is no number of 0 or more'] = str(weight)
+    named = [row for row, path in enumerate(paths) if path and '\0' not in path]
+    if within is not None:
+        real = Path(os.path.realpath(within))
+        for row in named:
+            if not Path(os.path.realpath(real/paths[row])).is_relative_to(real):
+                problems[row]['path that leaves the root'] = paths[row]
     if root is not None:
-        named = [row for row, path in enumerate(paths) if path]
         with ThreadPoolExecutor(16) as pool:
             is_there = pool.map(lambda row: os.path.isfile(os.path.join(root, paths[row])), named)
             for row, there in zip(named, is_there):
@@ -171,7 +182,7 @@ def describe_problems(
     "Say how many rows have which problem, with the first three of each kind."
     examples, lines = defaultdict(list), []
     for row, found in problems.items():
-        for what, which in found: examples[what].append(f'row {row + 1}' + f' ({which})' * bool(which))
+        for what, which in found: examples[what].append(f'row {row + 1}' + f' ({printable(which)})' * bool(which))
     for what, rows in examples.items():
         lines.append(f'  {len(rows)} × {what}: {", ".join(rows[:3])}{", …" if len(rows) > 3 else ""}')
     head = f'{len(problems)} of {num_rows} rows cannot be used (counted from 1, without the header line):'
@@ -188,7 +199,7 @@ class _Columns:
         names = self.table.column_names
         if names.count(key) == 1: return self.table[key]
         if key in names: raise ValueError(f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
-        there = ', '.join(names)
+        there = ', '.join(map(printable, names))
         raise ValueError(f'{self.what} has no column {key!r}, it has: {there}. Say which one with {argument}=')
 
     def texts(self, key: str, argument: str) -> list[str | None]:
@@ -232,6 +243,7 @@ class ReaderTable(ReaderFiles):
         target_separator: str | None = None,   # between several labels in a text
         on_problem: str = 'raise',   # rows that cannot be used: 'raise', or 'drop' with a warning
         check_files: bool = True,   # look whether every file is there
+        within_root: bool = False,   # refuse paths that leave the root, for a table of people you do not know
     ):
         is_file = isinstance(table, (str, os.PathLike))
         if root is None and not is_file: raise ValueError('root is missing: the folder that the paths are relative to')
@@ -243,14 +255,14 @@ class ReaderTable(ReaderFiles):
         if target_key is None: labels, targets, class_to_idx = [-1] * num_rows, [-1] * num_rows, {}
         else:
             labels = columns.labels(target_key, target_separator)
-            try: targets, class_to_idx = number_targets(labels, class_map, root)
-            except ValueError as error: raise ValueError(f'column {target_key!r} of {what}: {error}') from error
+            targets, class_to_idx = number_targets(labels, class_map, root)
         splits = weights = None
         if split_key or 'split' in columns.table.column_names:
             splits = columns.column(split_key or 'split', 'split_key').to_pylist()
         if weight_key: weights = columns.column(weight_key, 'weight_key').to_pylist()
         self._columns, self.split = [columns.column(key, 'fields') for key in fields], split
-        self.problems = find_problems(paths, labels, targets, weights, root if check_files else None)
+        looked_in, kept_in = root if check_files else None, root if within_root else None
+        self.problems = find_problems(paths, labels, targets, weights, looked_in, kept_in)
         message = f'{what}: {describe_problems(self.problems, num_rows)}'
         if self.problems and on_problem == 'raise':
             raise TableError(f"{message}\nMend them, or give on_problem='drop'", self.problems)

@@ -7,6 +7,7 @@ __all__ = ['list_tar', 'scan_tars', 'index_tars', 'choose_folders', 'Archives', 
 
 # %% ../../nbs/readers/40_tar.ipynb #744ed609
 import hashlib
+import io
 import os
 import posixpath
 import tarfile
@@ -20,8 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..core.demo_data import cache_dir
-from ..core.faults import is_system_error
-from .base import ReaderFiles, choose_split, split_group
+from ..core.faults import printable
+from .base import ReaderFiles, choose_split, open_file, split_group
 from .class_map import natural_key
 from .extensions import check_extensions, get_img_extensions, is_img_extension
 from .file_index import LINKS, FileIndex, keep_index, label_samples, stamp
@@ -29,24 +30,16 @@ from .folder import list_folders
 from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    "The entries. A negative size leads back to where it was, and Python before 3.13.6 would follow it for ever."
-    end = 0
-    while (member := tar.next()) is not None:
-        tar.members.clear()   # pyrefly: ignore  (tarfile keeps them all)
-        if member.size < 0 or tar.offset <= end: raise tarfile.ReadError(f'{member.name} has the size {member.size:,}')
-        end = tar.offset
-        yield member
-
-
 def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str, int, int]]:
     "Name, offset and size of each file in an archive, and in those inside it. Offset -1: it has no bytes of its own."
     num_bytes = file.seek(0, os.SEEK_END)
     file.seek(0)
     with tarfile.open(fileobj=file, mode='r:') as tar:
-        for member in _members(tar):
+        while (member := tar.next()) is not None:
+            tar.members.clear()   # pyrefly: ignore  (tarfile keeps them all)
             path = posixpath.join(name, posixpath.normpath(member.name).lstrip('/'))
-            if member.offset_data + member.size > num_bytes: raise tarfile.ReadError(f'{path} would end behind it')
+            if member.offset_data + member.size > num_bytes: raise tarfile.ReadError(
+                f'{printable(path)} would end behind it')
             if member.islnk() or member.issym() or member.issparse(): yield path, -1, 0
             elif member.isreg() and path.lower().endswith('.tar'):
                 yield from _walk(tar.extractfile(member), path, start + member.offset_data)
@@ -62,16 +55,15 @@ def list_tar(
     path: str | os.PathLike,   # a tar file
 ) -> list[tuple[str, int, int]]:   # name, offset of the first byte, size in bytes; offset -1: a link
     "Find all files in a tar, and in tars inside it. A file that comes twice counts once, as its last version."
-    with open(path, 'rb') as file:
+    with io.BufferedReader(open_file(path)) as file:
         begin = file.read(8)
         command = next((command for magic, command in _COMPRESSED.items() if begin.startswith(magic)), None)
         if command: raise ValueError(f'{path} is compressed, and images in it cannot be read out of order: '
                                      f'decompress it first ({command}); photographs are not made smaller by it')
         file.seek(0)
         try: found = {name: (offset, size) for name, offset, size in _walk(file)}
-        except Exception as error:   # on damage, tarfile raises TarError, ValueError, OSError, OverflowError, …
-            if is_system_error(error): raise
-            raise ValueError(f'{path} is damaged, cut off, or no tar ({error}): copy or make it anew') from error
+        except (tarfile.TarError, EOFError) as error: raise ValueError(
+            f'{path} is damaged, cut off, or no tar ({error}): copy or make it anew') from error
     return [(name, *place) for name, place in found.items()]
 
 # %% ../../nbs/readers/40_tar.ipynb #3d573808
@@ -176,12 +168,12 @@ class Archives:
         "Read so many bytes; fewer are an error."
         path = self.paths[archive]
         if not hasattr(os, 'pread') or len(self.paths) > _MOST_OPEN:   # Windows has no pread
-            with open(path, 'rb', buffering=0) as file:
+            with open_file(path) as file:
                 file.seek(offset)
                 data = file.read(size)
         else:
             file = self._files.get(archive)   # no lock, which a fork could leave locked for ever
-            if file is None: file = self._files.setdefault(archive, open(path, 'rb', buffering=0))
+            if file is None: file = self._files.setdefault(archive, open_file(path))
             data = os.pread(file.fileno(), size, offset)
         if len(data) != size: raise OSError(f'{path} ends within the image: it has changed since it was indexed')
         return data

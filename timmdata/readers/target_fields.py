@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..core.faults import printable
 from .class_map import load_class_map
 
 # %% ../../nbs/readers/45_target_fields.ipynb #9d8ea2ba
@@ -29,7 +30,7 @@ def get_field(
             value = value[part]
         return value
     except (KeyError, TypeError): raise ValueError(
-        f'there is no field {path!r}; there are: {", ".join(map(str, record))}') from None
+        f'there is no field {path!r}; there are: {", ".join(map(printable, record))}') from None
 
 
 def _item_feature(feature: Any) -> Any:

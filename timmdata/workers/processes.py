@@ -16,7 +16,6 @@ import threading
 import time
 import traceback
 import warnings
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from torch.utils.data._utils import worker as torch_worker
 
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
-from .base import InlinePool, Lifetime, Task, WorkerSettings
+from .base import InlinePool, Lifetime, Task, WorkerSettings, leave_to_original
 from .shared_memory import (
     SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, raise_portable, unpack)
 from .threads import ThreadPool
@@ -177,7 +176,7 @@ class WorkerProcess:
         name, arguments = f'timmdata-worker-{number}', (there, spec, number)
         self.process = context.Process(   # pyrefly: ignore  (each kind of context has one)
             target=_serve, args=arguments, name=name, daemon=True)
-        _processes.add(self.process)
+        leave_to_original(self.process)
         self.process.start()
         there.close()
         self._outbox = queue.SimpleQueue()   # of pickled messages
@@ -226,15 +225,7 @@ class WorkerProcess:
         self.tasks.clear()   # they know this worker, too: a circle would keep the memory
 
 
-_processes = weakref.WeakSet()   # of all pools
 
-
-def _forget_processes():
-    "In a copy of this process: they are not its children, but Python would end them as the copy ends."
-    for process in _processes: multiprocessing.process._children.discard(process)   # pyrefly: ignore
-
-
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget_processes)
 
 # %% ../../nbs/workers/30_processes.ipynb #ebea02ec
 class Supervisor:

@@ -1,0 +1,45 @@
+"""Faults by kind, each against an undisturbed run; with TIMMDATA_SOAK=seconds all of them at random, for so long.
+
+    TIMMDATA_SOAK=3600 pytest -s -q tests/guarantees/test_faults.py -k mixed
+
+prints its seed and its counts as JSON. `benchmarks/faults.py` writes them to a file.
+"""
+import json
+import os
+import random
+
+import pytest
+from fault_runs import FAULTS, KINDS, Run, fits_here, mixed_run
+from loader_parts import nothing_is_left
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(not hasattr(os, 'fork'), reason='programs are forked')]
+no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
+SOAK = float(os.environ.get('TIMMDATA_SOAK', 0))
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory) -> Run: return Run(tmp_path_factory.mktemp('faults'), 0)
+
+
+@pytest.mark.parametrize('fault', FAULTS, ids=lambda fault: fault.name)
+def test_a_fault(run, fault):
+    "A program that is disturbed; the next one of its kind goes on from its state."
+    if not fits_here(fault): pytest.skip('root may read every file')
+    rng = random.Random(fault.name)
+    kind = rng.choice(fault.kinds)
+    run.live(kind, [fault], rng)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_forks(run, kind):
+    "Every kind of loader in a copy of the program: refused there, and undisturbed here."
+    fork = next(fault for fault in FAULTS if fault.group == 'forks')
+    run.live(kind, [fork, fork], random.Random(kind))
+
+
+@pytest.mark.skipif(not SOAK, reason='a soak test: set TIMMDATA_SOAK to its seconds')
+@pytest.mark.timeout(0)
+def test_mixed_faults(tmp_path):
+    report = mixed_run(SOAK, tmp_path)
+    print(json.dumps(report))
+    assert report['batches']
