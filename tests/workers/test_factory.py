@@ -72,7 +72,9 @@ def test_workers_end_without_the_garbage_collector(settings, how):
 @BOTH
 def test_files_and_shared_memory_are_stable_over_many_loaders(settings):
     process = psutil.Process()
-    def shared(): return sum("timmdata" in line for line in open("/proc/self/maps")) + sum(name.startswith(f"torch_{os.getpid()}_") for name in os.listdir("/dev/shm"))
+    def shared():   # ours: mappings of this process, and what torch names after it
+        names = [name for name in os.listdir('/dev/shm') if name.startswith(f'torch_{os.getpid()}_')]
+        return len(names) + sum('timmdata' in line for line in open('/proc/self/maps'))
     for k in range(12):
         for persistent in (True, False):
             loader = create_loader(Coded(8), 8, 4, device='cpu', persistent_workers=persistent, **settings)
