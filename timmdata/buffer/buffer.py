@@ -180,6 +180,10 @@ class BatchBuffer(ForwardingLoader):
     def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: it opens the store by itself
         return {**vars(self), 'store': None, 'numbering': None, '_reader': None, '_progress': None}
 
+    def __setstate__(self, state: dict[str, Any]):
+        vars(self).update(state)
+        self._progress = Progress(self.loader.sampler)
+
     @property
     def device(self) -> torch.device:
         "Where its batches lie."

@@ -29,6 +29,7 @@ class DatasetInfo:
     ):
         if isinstance(label_names, str) or not isinstance(label_names, (Mapping, Sequence)) or not label_names:
             raise ValueError('label_names is empty or no list: give names in order, or a dict from index to name')
+        self._label_names = label_names   # as they were given, for `label_names`
         self._names, self._details = {}, dict(label_details or {})
         for index, name in label_names.items() if isinstance(label_names, Mapping) else enumerate(label_names):
             self._add_name(index, name)
@@ -51,9 +52,9 @@ class DatasetInfo:
         "Count the classes with a name."
         return len(self._names)
 
-    def label_names(self) -> list[str]:
-        "List the names in the order of their indexes."
-        return [self._names[index] for index in sorted(self._names)]
+    def label_names(self) -> Sequence[str] | Mapping[int | str, str]:
+        "Give the names as they were given: in order, or by index."
+        return self._label_names
 
     def label_indices(self) -> tuple[int, ...]:
         "List the indexes that have a name."
@@ -70,15 +71,15 @@ class DatasetInfo:
     ) -> str:
         "Give the name of a class."
         if self.has_label(index): return self._names[int(index)]
-        raise ValueError(f'class {int(index)} has no name: there are {min(self._names)}..{max(self._names)}')
+        raise KeyError(f'class {int(index)} has no name: there are {min(self._names)}..{max(self._names)}')
 
     def label_name_to_description(self,
         label: str,   # name of a class
         detailed: bool = False,   # with its details, as in a dictionary
     ) -> str:
         "Give the description of a class, by its name."
-        if label not in self._descriptions: raise ValueError(
-            f'there is no class {label!r}; there are {", ".join(map(printable, self.label_names()[:5]))}, …')
+        if label not in self._descriptions: raise KeyError(
+            f'there is no class {label!r}; there are {", ".join(map(printable, list(self._descriptions)[:5]))}, …')
         text = self._descriptions[label]
         return f'{text}: {self._details[label]}' if detailed and label in self._details else text
 
@@ -91,10 +92,11 @@ class DatasetInfo:
 
     def label_descriptions(self,
         detailed: bool = False,   # with details
-        as_dict: bool = False,   # by name; else in the order of `label_names`
+        as_dict: bool = False,   # by name; else in the order of the indexes
     ) -> list[str] | dict[str, str]:
         "Give the descriptions of all classes."
-        found = {name: self.label_name_to_description(name, detailed) for name in self.label_names()}
+        names = [self._names[index] for index in sorted(self._names)]
+        found = {name: self.label_name_to_description(name, detailed) for name in names}
         return found if as_dict else list(found.values())
 
 
@@ -132,7 +134,8 @@ def load_class_info(
         f'{path} has {"a class without a name" if rows else "no class"}: '
         'a CSV needs a column name, a text a name in each line')
     def column(key): return {row['name']: row[key] for row in rows if row.get(key)} or None
-    names = {row.get('index', k): row['name'] for k, row in enumerate(rows)}
+    has_indexes = 'index' in rows[0]
+    names = {row['index']: row['name'] for row in rows} if has_indexes else [row['name'] for row in rows]
     if len(names) < len(rows): raise ValueError(f'{path} gives several classes the same index')
     return DatasetInfo(names, column('description'), column('detail'))
 

@@ -8,14 +8,16 @@ __all__ = ['ImageDataset', 'IterableImageDataset']
 # %% ../../nbs/datasets/00_image_dataset.ipynb #25ac6e8b
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from ..core.decode import check_background, decode_image, read_content
+from ..core.decode import check_background, check_mode, decode_image, read_content
 from ..core.faults import BadSample, FaultPolicy, ImageReadError, is_system_error, name_fault, printable
 from ..core.jpeg import Pixels
+from ..core.sample import transform_image
+from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
 from ..readers.base import Reader
 
@@ -45,11 +47,14 @@ class ImageDataset(torch.utils.data.Dataset):
         on_error: str = 'raise',   # unreadable file: 'raise', 'skip' or 'replace' (by a seeded choice)
         replace_seed: int = 0,   # of the choice that 'replace' makes
         max_retries: int = 10,   # replacements tried for one sample before it is an error
+        exclude: Iterable[str | os.PathLike] | str | os.PathLike | None = None,   # names to leave out, or their file
         **kwargs,   # for the reader: extensions, index_file; or table, input_key, target_key, …
     ):
         check_background(background)
+        check_mode(input_img_mode)
         self.faults = FaultPolicy(on_error, replace_seed, max_retries)
         self.reader = _reader_of(reader, root, split, dict(class_map=class_map, **kwargs))
+        if exclude is not None: self.reader = exclude_samples(self.reader, exclude)
         self.root, self.split = root, split
         self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
         self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform
@@ -91,7 +96,7 @@ class ImageDataset(torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> tuple | None:
         sample = self.load(index, read_content if self.load_bytes else lambda data: self.pixels(data, 'pillow').image)
         if sample is None or self.transform is None: return sample
-        return self.transform(sample[0]), *sample[1:]
+        return transform_image(self.transform, sample[0]), *sample[1:]
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -148,6 +153,7 @@ class IterableImageDataset(torch.utils.data.IterableDataset):
             raise ValueError("on_error='replace' needs samples with an index: use 'raise' or 'skip' with a stream")
         if reader is None: raise TypeError('reader is missing: an iterable of (bytes, target)')
         check_background(background)
+        check_mode(input_img_mode)
         self.faults = FaultPolicy(on_error)
         self.reader = _reader_of(reader, root, split, kwargs)
         self.root, self.split = root, split
@@ -165,7 +171,7 @@ class IterableImageDataset(torch.utils.data.IterableDataset):
                 fault = name_fault(error, f'sample {position} of the stream')
                 self.faults.resolve(fault, position, f'sample {position}')
                 continue
-            if self.transform is not None: image = self.transform(image)
+            if self.transform is not None: image = transform_image(self.transform, image)
             if target is None: target = -1   # as timm: a sample without a label
             elif self.target_transform is not None: target = self.target_transform(target)
             yield image, target, *others

@@ -54,9 +54,6 @@ def _disown_iterators():
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_disown_iterators)
 
 
-def _no_loop(): return None
-
-
 class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
     "Make batches of a stream: a torch `DataLoader` that knows epochs, and leaves out batches without samples."
     dataset: TransformedIterableDataset   # the user's, with its transform
@@ -81,10 +78,10 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
             multiprocessing_context=workers.multiprocessing_context, worker_init_fn=workers.worker_init_fn,
             pin_memory=workers.pin_memory, generator=torch.Generator().manual_seed(seed))
         if hasattr(dataset, 'set_loader_cfg'): dataset.set_loader_cfg(num_workers=num_workers)
-        self._last: Callable[[], Any] = _no_loop   # a weak reference to the last loop
+        self._num_running = 0   # passes that were begun and have not ended
 
     def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: with workers of its own
-        return {**vars(self), '_iterator': None, '_last': _no_loop}
+        return {**vars(self), '_iterator': None, '_num_running': 0}
 
     @property
     def mixing(self) -> Any:
@@ -96,18 +93,16 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         "The seed of this rank's samples."
         return self.dataset.seed
 
-    def __iter__(self) -> Iterator:
-        loop = self._last()
-        is_inside_a_loop = loop is not None and loop.gi_frame is not None
+    def __iter__(self) -> Iterator:   # a pass begins with the first `next`
         if self._iterator is not None and self._iterator._shutdown: self._iterator = None   # of another process
-        batches = self._get_iterator() if is_inside_a_loop else super().__iter__()
+        batches = self._get_iterator() if self._num_running else super().__iter__()   # a loop in a loop has its own
         if self.num_workers:
             _iterators.add(batches)
             for process in batches._workers: leave_to_original(process)
         if self.num_workers: self.dataset.epoch += 1   # for workers that start with the next pass
-        present = self._present(batches)
-        self._last = weakref.ref(present)
-        return present
+        self._num_running += 1
+        try: yield from self._present(batches)
+        finally: self._num_running -= 1
 
     def _present(self, batches: Any) -> Iterator:
         "The batches that hold samples. An error ends the workers at once, not when the garbage collector runs."
@@ -128,7 +123,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass; an image's key is its number in the epoch."
-        return number_batches(self, self.dataset.epoch)
+        yield from number_batches(self, self.dataset.epoch)
 
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0

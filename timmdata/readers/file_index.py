@@ -29,7 +29,7 @@ class FileIndex:
     folders: tuple[str, ...]   # relative to the root; '' is the root itself
     sources: tuple[str, ...]   # folders or archives that were listed, relative to the root; '' is the root itself
     stamps: np.ndarray   # int64 (number of sources, 2): their sizes and times, as `stamp` gives them
-    left_out: Mapping[str, int]   # extension, or another reason → image files that were not taken
+    left_out: Mapping[tuple[str, str], int]   # folder, and extension or another reason → image files not taken
     spans: np.ndarray | None = None   # int64 (N, 3): archive, offset and size of each image; None for folders
 
 
@@ -49,8 +49,8 @@ def _save(path: Path, index: FileIndex, key: str):
     with temporary.open('wb') as file:
         np.savez(file, key=np.array(key), paths=table.paths, ends=table.ends, targets=table.targets,
                  folders=np.array(index.folders, str), sources=np.array(index.sources, str), stamps=index.stamps,
-                 types=np.array(list(left_out), str), counts=np.array(list(left_out.values()), np.int64),
-                 **spans)
+                 left_out=np.array(list(left_out), str).reshape(-1, 2),
+                 counts=np.array(list(left_out.values()), np.int64), **spans)
     os.replace(temporary, path)
 
 
@@ -93,7 +93,7 @@ def _load(path: Path, root: str, key: str) -> FileIndex | None:
         with np.load(path, allow_pickle=False) as arrays:
             if str(arrays['key']) != key: return None
             table = SampleTable(arrays['paths'], arrays['ends'], arrays['targets'])
-            left_out = dict(zip(arrays['types'].tolist(), arrays['counts'].tolist()))
+            left_out = dict(zip(map(tuple, arrays['left_out'].tolist()), arrays['counts'].tolist()))
             folders, sources = tuple(arrays['folders'].tolist()), tuple(arrays['sources'].tolist())
             index = FileIndex(table, folders, sources, arrays['stamps'], left_out, arrays.get('spans'))
         _check_numbers(index)
@@ -166,11 +166,14 @@ def label_samples(
     lost = Counter()   # class name → images in folders of the split that are left out
     for number, count in enumerate(np.bincount(index.table.targets[~rows])):
         if count and inside[number]: lost[names[number] or 'directly in the root'] += int(count)
+    left_out, is_inside = Counter(), dict(zip(index.folders, inside.tolist()))
+    for (folder, what), count in index.left_out.items():
+        if is_inside.get(folder, True): left_out[what] += count
     if not rows.any():
         why = [f'found no image in {where}: read are {", ".join(check_extensions(extensions or get_img_extensions()))}']
-        if index.left_out: why.append(f'left out: {_counted(index.left_out)} (see extensions=)')
+        if left_out: why.append(f'left out: {_counted(left_out)} (see extensions=)')
         if lost: why.append(f'none of the folders is in the class map ({", ".join(map(printable, list(class_to_idx)[:5]))}, …)')
         raise ValueError('; '.join(why))
-    told = {what: count for what, count in index.left_out.items() if extensions is None or what == LINKS}
+    told = {what: count for what, count in left_out.items() if extensions is None or what == LINKS}
     _warn_left_out(where, told, lost)
     return rows, index.table.select(rows, targets), class_to_idx
