@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ..core.rng import sample_seed
 from ..datasets.wrappers import TransformedIterableDataset
-from .base import ForwardOnly, MixingSwitch, find_mixing, number_batches
+from .base import ForwardOnly, MixingSwitch, count_images, find_mixing, number_batches
+from .stats import LoaderStats, Meter, count_bad_samples
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch
 from ..readers.stream import StreamReader
@@ -79,6 +80,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
             pin_memory=workers.pin_memory, generator=torch.Generator().manual_seed(seed))
         if hasattr(dataset, 'set_loader_cfg'): dataset.set_loader_cfg(num_workers=num_workers)
         self._num_running = 0   # passes that were begun and have not ended
+        self._meter = Meter()   # of the pass that was begun last
 
     def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: with workers of its own
         return {**vars(self), '_iterator': None, '_num_running': 0}
@@ -94,6 +96,8 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         return self.dataset.seed
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
+        meter = self._meter = Meter()
+        meter.begin()
         if self._iterator is not None and self._iterator._shutdown: self._iterator = None   # of another process
         batches = self._get_iterator() if self._num_running else super().__iter__()   # a loop in a loop has its own
         if self.num_workers:
@@ -101,8 +105,14 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
             for process in batches._workers: leave_to_original(process)
         if self.num_workers: self.dataset.epoch += 1   # for workers that start with the next pass
         self._num_running += 1
-        try: yield from self._present(batches)
-        finally: self._num_running -= 1
+        try:
+            for batch in self._present(batches):
+                meter.hand_out(count_images(batch))
+                yield batch
+                meter.resume()
+        finally:
+            self._num_running -= 1
+            meter.stop()
 
     def _present(self, batches: Any) -> Iterator:
         "The batches that hold samples. An error ends the workers at once, not when the garbage collector runs."
@@ -120,6 +130,10 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
             raise error.with_traceback(None) from None
         finally:
             if self.num_workers and batches is not self._iterator: batches._shutdown_workers()
+
+    def stats(self) -> LoaderStats:
+        "Report how the pass goes that runs, or that ran last; how many batches are ready is not known."
+        return self._meter.stats(bad_samples=count_bad_samples(self.dataset.dataset))
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass; an image's key is its number in the epoch."

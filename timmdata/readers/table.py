@@ -6,6 +6,7 @@
 __all__ = ['TABLE_TYPES', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems', 'ReaderTable']
 
 # %% ../../nbs/readers/50_table.ipynb #ab15ed4b
+import json
 import math
 import os
 import re
@@ -13,40 +14,31 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from numbers import Number
+from numbers import Integral, Number, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core.faults import printable
+from ..core.faults import is_system_error, printable
 from .class_map import build_class_map, load_class_map
 from .base import ReaderFiles, choose_split, matching_splits, split_group
 from .sample_table import LabelLists, SampleTable
 
-# %% ../../nbs/readers/50_table.ipynb #06607e5d
-_MOST_NESTED = 100   # levels; some ten thousand overflow the stack of pyarrow's parser, and end the process
-
-
-def _check_nesting(path: str):
-    "Refuse JSON that nests deep, before pyarrow parses it."
-    level, escaped = 0, re.compile(rb'\\[^\r\n]')
-    with open(path, 'rb') as file:
-        while lines := file.readlines(1 << 22):
-            letters = np.frombuffer(escaped.sub(b'  ', b''.join(lines)), np.uint8)
-            quotes = np.cumsum(letters == ord('"'), dtype=np.int32)
-            is_end = np.isin(letters, [ord('\n'), ord('\r')])
-            before = np.maximum.accumulate(np.where(is_end, quotes, 0))   # in earlier lines; a text ends with its line
-            is_outside = (quotes - before) % 2 == 0
-            steps = np.isin(letters, [ord('['), ord('{')]).astype(np.int32) - np.isin(letters, [ord(']'), ord('}')])
-            levels = level + np.cumsum(steps * is_outside, dtype=np.int32)
-            levels -= np.minimum(0, np.minimum.accumulate(levels))   # whatever ends too often does not count for later
-            if levels.max() > _MOST_NESTED: raise ValueError(
-                f'its values nest more than {_MOST_NESTED} levels deep')
-            level = int(levels[-1])
-
 # %% ../../nbs/readers/50_table.ipynb #9760d346
 TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # endings of files that `read_table` reads
+
+
+def _refuse(constant: str): raise ValueError(f'{constant} is no JSON')
+
+
+def _read_json_lines(path: str) -> dict[str, list]:
+    "One object a line, as columns. pyarrow's reader would make dates of texts, and be ended by brackets in brackets."
+    with open(path, encoding='utf-8-sig', newline='\n') as file:
+        rows = [json.loads(line, parse_constant=_refuse) for line in file if line.strip()]
+    strange = next((k for k, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
+    if strange is not None: raise ValueError(f'row {strange} is no object')
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
 
 
 def read_table(
@@ -54,7 +46,7 @@ def read_table(
     text: Iterable[str] = (),   # columns of a CSV or TSV that are not to be taken for numbers
 ) -> Any:   # pyarrow.Table
     "Read a table with pyarrow."
-    try: from pyarrow import csv, json, parquet, table as as_table
+    try: from pyarrow import csv, parquet, table as as_table
     except ImportError: raise ImportError("tables are read with pyarrow: pip install 'timmdata[tables]'") from None
     if not isinstance(table, (str, os.PathLike)): return as_table(table)
     path, suffix = os.fspath(table), os.path.splitext(table)[1].lower()
@@ -63,12 +55,14 @@ def read_table(
     types = csv.ConvertOptions(column_types=dict.fromkeys(text, 'string'), strings_can_be_null=False)
     delimiter = csv.ParseOptions(delimiter='\t' if suffix == '.tsv' else ',', newlines_in_values=True)
     try:
-        if suffix == '.parquet': return parquet.read_table(path)
-        if suffix in ('.jsonl', '.ndjson'):
-            _check_nesting(path)
-            return json.read_json(path)
-        return csv.read_csv(path, parse_options=delimiter, convert_options=types)
-    except ValueError as error: raise ValueError(f'{path} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
+        if suffix == '.parquet': read = parquet.read_table(path, page_checksum_verification=True)
+        elif suffix in ('.jsonl', '.ndjson'): read = as_table(_read_json_lines(path))
+        else: read = csv.read_csv(path, parse_options=delimiter, convert_options=types)
+        read.validate(full=True)
+        return read.rename_columns(read.column_names)   # an error here, where a name is not UTF-8
+    except Exception as error:   # pyarrow raises OSError, NotImplementedError, OverflowError, … for a damaged file
+        if is_system_error(error): raise
+        raise ValueError(f'{path} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
 
 # %% ../../nbs/readers/50_table.ipynb #c19960c8
 _WHOLE = r'-?(0|[1-9]\d*)'
@@ -113,7 +107,9 @@ def number_targets(
         numbers = iter(_plain_numbers(flat))
         values = _map_labels(values, lambda label: next(numbers))
         flat = _flat(values)
-    kinds = {str if isinstance(v, str) else float if isinstance(v, float) else int for v in flat}
+    strange = next((v for v in flat if not isinstance(v, (str, Real))), None)
+    if strange is not None: raise ValueError(f'a target is a {type(strange).__name__}: give texts or numbers')
+    kinds = {str if isinstance(v, str) else int if isinstance(v, Integral) else float for v in flat}
     if str in kinds and len(kinds) > 1 or is_lists and float in kinds:
         raise ValueError(f'targets are of several kinds, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
     if class_map is not None: class_to_idx = load_class_map(class_map, root)
@@ -255,7 +251,8 @@ class ReaderTable(ReaderFiles):
         if target_key is None: labels, targets, class_to_idx = [-1] * num_rows, [-1] * num_rows, {}
         else:
             labels = columns.labels(target_key, target_separator)
-            targets, class_to_idx = number_targets(labels, class_map, root)
+            try: targets, class_to_idx = number_targets(labels, class_map, root)
+            except ValueError as error: raise ValueError(f'column {target_key!r} of {what}: {error}') from error
         splits = weights = None
         if split_key or 'split' in columns.table.column_names:
             splits = columns.column(split_key or 'split', 'split_key').to_pylist()

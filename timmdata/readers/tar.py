@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..core.demo_data import cache_dir
-from ..core.faults import printable
+from ..core.faults import is_system_error, printable
 from .base import ReaderFiles, choose_split, open_file, split_group
 from .class_map import natural_key
 from .extensions import check_extensions, get_img_extensions, is_img_extension
@@ -30,13 +30,22 @@ from .folder import list_folders
 from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    "The entries. A negative size leads back to where it was, and Python before 3.13.6 would follow it for ever."
+    end = 0
+    while (member := tar.next()) is not None:
+        tar.members.clear()   # pyrefly: ignore  (tarfile keeps them all)
+        if member.size < 0 or tar.offset <= end: raise tarfile.ReadError(f'{member.name} has the size {member.size:,}')
+        end = tar.offset
+        yield member
+
+
 def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str, int, int]]:
     "Name, offset and size of each file in an archive, and in those inside it. Offset -1: it has no bytes of its own."
     num_bytes = file.seek(0, os.SEEK_END)
     file.seek(0)
     with tarfile.open(fileobj=file, mode='r:') as tar:
-        while (member := tar.next()) is not None:
-            tar.members.clear()   # pyrefly: ignore  (tarfile keeps them all)
+        for member in _members(tar):
             path = posixpath.join(name, posixpath.normpath(member.name).lstrip('/'))
             if member.offset_data + member.size > num_bytes: raise tarfile.ReadError(
                 f'{printable(path)} would end behind it')
@@ -62,8 +71,9 @@ def list_tar(
                                      f'decompress it first ({command}); photographs are not made smaller by it')
         file.seek(0)
         try: found = {name: (offset, size) for name, offset, size in _walk(file)}
-        except (tarfile.TarError, EOFError) as error: raise ValueError(
-            f'{path} is damaged, cut off, or no tar ({error}): copy or make it anew') from error
+        except Exception as error:   # on damage, tarfile raises TarError, ValueError, OSError, OverflowError, …
+            if is_system_error(error): raise
+            raise ValueError(f'{path} is damaged, cut off, or no tar ({error}): copy or make it anew') from error
     return [(name, *place) for name, place in found.items()]
 
 # %% ../../nbs/readers/40_tar.ipynb #3d573808

@@ -35,6 +35,22 @@ class ShardSplit(NamedTuple):
     label_key: str = ''   # field of the JSON that holds the class, where it is not in a .cls file
 
 
+def _check_info(info: Any) -> dict[str, Any]:
+    "Refuse a description in which names of shards are no texts or numbers of samples no numbers."
+    splits = info.get('splits', {}) if isinstance(info, dict) else None
+    if not isinstance(splits, dict): raise ValueError('it must be an object, and so must its splits')
+    for name, split in splits.items():
+        if not isinstance(split, dict): raise ValueError(f'split {name!r} must be an object')
+        filenames, lengths = split.get('filenames'), split.get('shard_lengths', [])
+        if not isinstance(filenames, list) or not all(isinstance(one, str) for one in filenames):
+            raise ValueError(f'split {name!r} needs filenames, a list of texts')
+        numbers = [*(lengths if isinstance(lengths, list) else [None]), split.get('num_samples') or 0]
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError(f'split {name!r}: shard_lengths and num_samples must be whole numbers, 0 or more')
+        if not isinstance(split.get('alt_label') or '', str): raise ValueError(f'split {name!r}: alt_label is no text')
+    return info
+
+
 def load_info(
     root: str | os.PathLike,   # folder or address
 ) -> dict[str, Any]:   # empty if there is none
@@ -43,9 +59,10 @@ def load_info(
         path = os.path.join(root, name)
         if '://' not in path and not os.path.isfile(path): continue
         try:
-            with _webdataset().gopen(path) as file: return json.loads(file.read())
+            with _webdataset().gopen(path) as file: return _check_info(json.loads(file.read()))
         except (OSError, EOFError): continue   # an address without this file
-        except ValueError as error: raise ValueError(f'{path} is no JSON: {error}') from error
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f'{path} describes no splits: {error}') from error
     return {}
 
 
@@ -57,8 +74,10 @@ def find_shards(
     splits = load_info(root).get('splits', {})
     if '.tar' in split or '..' in split:
         pattern, _, num = split.partition('|')
+        if num and not num.isdecimal(): raise ValueError(f'split {split!r}: after | comes the number of samples')
         filenames = tuple(_webdataset().shardlists.expand_urls(pattern))
-        known = {name: num for one in splits.values() for name, num in zip(one['filenames'], one['shard_lengths'])}
+        known = {}   # shard → samples
+        for one in splits.values(): known.update(zip(one['filenames'], one.get('shard_lengths', [])))
         if not num and all(name in known for name in filenames): num = sum(known[name] for name in filenames)
         return ShardSplit('', filenames, int(num) if num else None)
     hint = "A pattern with the number of samples will do: 'train-{0000..0099}.tar|100000'"
@@ -94,9 +113,12 @@ def _target_of(group: Mapping[str, Any], fields: TargetFields, what: str) -> Any
     if what not in group: raise ValueError(
         f'sample {printable(group["__key__"])} has no .{what}: say where its class is with target_key=, '
         'a field of its .json')
-    if what == 'cls': return fields({'cls': int(group['cls'])})
-    target = fields(json.loads(group['json']))
-    return target if isinstance(target, list) or int(target) >= 0 else None
+    try:
+        if what == 'cls': return fields({'cls': int(group['cls'])})
+        target = fields(json.loads(group['json']))
+        return target if isinstance(target, list) or int(target) >= 0 else None
+    except (ValueError, TypeError, RecursionError) as error: raise ValueError(
+        f'the .{what} of sample {printable(group["__key__"])} has no class: {error}') from error
 
 # %% ../../nbs/readers/60_webdataset.ipynb #fe2383db
 class ReaderWds(StreamReader):
