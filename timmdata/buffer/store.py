@@ -227,7 +227,7 @@ class BatchStore:
             if re.fullmatch(r'\d+\.error', name): self.files.remove(name)
 
     def clean(self):
-        "Remove what a producer that was killed has left: drafts, and errors that are not news. Its successor alone may."
+        "Remove what a producer that was killed has left: drafts, and errors that are not news."
         self.forget_failures()
         for name in self.files.names():
             if re.fullmatch(r'\d+\.batch\.new', name): self.files.remove(name)

@@ -97,7 +97,8 @@ class BadSampleLog:
         try: num_written = os.write(file, line)
         finally: os.close(file)
         if num_written < len(line): raise OSError(
-            errno.ENOSPC, f'no space in the bad-sample log for {printable(sample.path)} (index {sample.index})', self.path)
+            errno.ENOSPC,
+            f'no space in the bad-sample log for {printable(sample.path)} (index {sample.index})', self.path)
         action = 'skipped' if sample.replaced_by is None else f'replaced by index {sample.replaced_by}'
         message = f'{printable(sample.path)} (index {sample.index}) is {action}: {sample.cause}'
         warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -172,7 +172,8 @@ def label_samples(
     if not rows.any():
         why = [f'found no image in {where}: read are {", ".join(check_extensions(extensions or get_img_extensions()))}']
         if left_out: why.append(f'left out: {_counted(left_out)} (see extensions=)')
-        if lost: why.append(f'none of the folders is in the class map ({", ".join(map(printable, list(class_to_idx)[:5]))}, …)')
+        known = ', '.join(map(printable, list(class_to_idx)[:5]))
+        if lost: why.append(f'none of the folders is in the class map ({known}, …)')
         raise ValueError('; '.join(why))
     told = {what: count for what, count in left_out.items() if extensions is None or what == LINKS}
     _warn_left_out(where, told, lost)
