@@ -1,10 +1,12 @@
 "timm's train.py and validate.py with `timm.data` replaced by `timmdata` and nothing else, beside the same scripts under timm."
 import csv
+import json
 import math
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from synthetic import ROOT
 from timm_clients import (
     OTHER_PLANS,
     POSTERIZES_TO_0_BITS,
@@ -126,3 +128,10 @@ def test_two_ranks(scripts, photos, tmp_path, name):
     for rank in (first, second):   # with repeats, an epoch has as many samples as without, as in timm
         assert shapes(rank, 'train') == {(4, 3, 32, 32): TRAIN_PHOTOS // 2 // 4}
         assert shapes(rank, 'eval') == {(4, 3, 32, 32): 2}   # 15 pictures, and one again
+
+
+def test_the_record_is_of_these_runs():
+    record = json.loads((ROOT/'benchmarks/results/timm_scripts.json').read_text())['results']
+    assert {row['name']: row['flags'] for row in record['train']} == TRAIN
+    assert {row['name']: row['flags'] for row in record['validate']} == VALIDATE
+    assert {row['name']: row['flags'] for row in record['torchrun']} == TORCHRUN
