@@ -12,7 +12,7 @@ def found(tmp_path_factory) -> dict: return run_own_tests(tmp_path_factory.mktem
 def test_failures_are_those_that_are_listed(found):
     pytest.importorskip('datasets')
     pytest.importorskip('webdataset')
-    outcomes = {name.removeprefix('tests/'): outcome for name, (outcome, _) in found['outcomes'].items()}
+    outcomes = {name.removeprefix('tests/'): outcome for name, (outcome, _) in found['outcomes'].items() if outcome != 'skipped'}
     failed = {name for name, outcome in outcomes.items() if outcome == 'failed'}
     listed = [name for names in FAILING_TESTS.values() for name in names]
     assert failed == expand(listed, list(outcomes)) and len(listed) == len(set(listed))
