@@ -157,12 +157,17 @@ class Writer:
             if m['html']: return m[0]
             if m['link']:
                 label, url, title = re.fullmatch(r'(!?\[.*\])\((\S*?)(\s+"[^"]*")?\)', m['link'], re.S).groups()
-                if label.startswith('!'): return m[0]
+                if label.startswith('!'): return self.drawing(url) if url.endswith('.svg') else m[0]
                 return self.link(label[1:-1], url, title or '')
             name = re.fullmatch(r'`([A-Za-z_][\w.]*)(\([^()]*\))?`', m['code'])
             symbol = package().linked(name[1], self.page.module) if name else None
             return self.to_symbol(symbol, m['code'].strip('`')) if symbol else m[0]
         return _inline.sub(one, text)
+
+    def drawing(self, url: str) -> str:
+        "A drawing as a part of the page, so that what is in it can be followed, and takes on the page's colors."
+        file = root/settings()['nbs_path']/self.page.path.parent/url
+        return f'<div class="drawing">\n{file.read_text(encoding="utf-8").strip()}\n</div>'
 
     # markdown
     def markdown(self, text: str) -> str:

@@ -1,9 +1,10 @@
 "Write README.md and its pictures from nbs/index.ipynb: python tools/readme.py"
 import base64
+import posixpath
 import re
 from pathlib import Path
 
-from notebooks import find_notebooks, page_name, read_notebook, root, site_url, split_cell
+from notebooks import find_notebooks, page_name, read_notebook, read_settings, root, site_url, split_cell
 
 WARNING = '<!-- Generated from nbs/index.ipynb by tools/readme.py: edit the notebook, not this file. -->'
 LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)\s]+)\)')
@@ -12,15 +13,18 @@ IMAGE_SUFFIX = {'image/jpeg': 'jpg', 'image/png': 'png'}
 
 
 def rewrite_links(text: str, base: Path) -> str:
-    "Point links to notebooks at the site, and pictures and files under nbs/ at their place in the repository."
+    "Point links to notebooks at the site, once it is published, and all others at their place in the repository."
+    is_published = read_settings(base).get('site_is_published') == 'True'   # until then, the address leads nowhere
     pages = {p.relative_to(base/'nbs').as_posix() for p in find_notebooks(base)}
 
     def rewrite(match):
         bang, label, target = match.groups()
         if re.match(r'[a-z]+:|#|/', target): return match[0]
         path, _, anchor = target.partition('#')
-        if not path.endswith('.ipynb'): return f'{bang}[{label}](nbs/{target})'
+        in_repository = posixpath.normpath(f'nbs/{path}') + (f'#{anchor}' if anchor else '')
+        if not path.endswith('.ipynb'): return f'{bang}[{label}]({in_repository})'
         if path not in pages: raise SystemExit(f'nbs/index.ipynb links to {path}, which does not exist in nbs/')
+        if not is_published: return f'[{label}]({in_repository})'
         return f'[{label}]({site_url(base)}/{page_name(path)}{"#" + anchor if anchor else ""})'
 
     parts, end = [], 0   # code blocks stay as they are

@@ -38,8 +38,11 @@ def repo(tmp_path):
     return tmp_path
 
 
-def test_readme_points_notebook_links_at_the_site(repo):
-    cell = md('[a](46_loader.ipynb) [b](guides/dataloader.ipynb#a-word) [c](https://x.org) [d](#x) ![e](images/e.png)')
+def test_readme_links_lead_somewhere_before_and_after_the_site_is_published(repo):
+    cell = md('[a](46_loader.ipynb) [b](guides/dataloader.ipynb#a-word) [c](https://x.org) [d](#x) ![e](images/e.png) [f](../LICENSE)')
+    text, _ = render(notebook(cell), repo)
+    assert '[a](nbs/46_loader.ipynb) [b](nbs/guides/dataloader.ipynb#a-word)' in text and '[f](LICENSE)' in text
+    (repo/'settings.ini').write_text(SETTINGS + '\nsite_is_published = True\n')
     text, _ = render(notebook(cell), repo)
     assert '[a](https://example.org/docs/loader.html)' in text
     assert '[b](https://example.org/docs/guides/dataloader.html#a-word)' in text
