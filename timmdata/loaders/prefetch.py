@@ -15,14 +15,8 @@ import torch
 
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
-from timmdata.loaders.base import (
-    BufferedLoader,
-    ForwardingLoader,
-    HostLoader,
-    MixingSwitch,
-    as_host_loader,
-    find_mixing,
-)
+from .base import BufferedLoader, ForwardingLoader, HostLoader, MixingSwitch
+from .base import as_host_loader, find_mixing
 from .checkpoint import Progress
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
 from .stats import LoaderStats, Measured, Meter
