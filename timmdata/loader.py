@@ -116,8 +116,9 @@ def _check_dataset(dataset: Any, is_training: bool):
     for base in base_datasets(dataset) if is_training else ():
         targets = getattr(getattr(base, 'reader', None), 'targets', None)
         if isinstance(targets, np.ndarray) and targets.size and (targets == -1).all(): warnings.warn(
-            f'no image of {getattr(base, "root", "the dataset")} has a class, so every target is -1: put the images into class folders, '
-            'or give a table with their labels; for training without labels, this will do', stacklevel=4)
+            f'no image of {getattr(base, "root", "the data")} has a class, so every target is -1: '
+            'put the images into class folders, or give a table with their labels; '
+            'for training without labels, this will do', stacklevel=4)
     if not is_training and any(getattr(policy, 'on_error', None) == 'replace' for policy in policies):
         raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
 
