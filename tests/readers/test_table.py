@@ -6,17 +6,19 @@ import sys
 import warnings
 from unittest.mock import patch
 
+import numpy
 import pandas
 import polars
 import pyarrow
 import pytest
 import torch
+from pyarrow import csv
 from synthetic import BARE, ROOT
 from tables import CLASSES, label_frame, write_photos
 
 from timmdata import ImageDataset, create_loader
 from timmdata.readers.sample_table import LabelLists
-from timmdata.readers.table import ReaderTable, TableError
+from timmdata.readers.table import ReaderTable, TableError, read_table
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -251,3 +253,66 @@ def test_a_zero_byte_in_a_path_is_a_problem_of_its_row(photos):
     for settings in (dict(check_files=False), dict(within_root=True), {}):
         with pytest.raises(TableError, match=r'no path: row 1 \(a\\x00.jpg\)'):
             ReaderTable(pandas.DataFrame(dict(path=['a\0.jpg'], target=['x'])), photos, **settings)
+
+
+NO_ARROW = {'pyarrow': None, 'pyarrow.parquet': None}
+
+
+@pytest.mark.parametrize('text', [
+    'path,n,x\na.png,1,0.5\nb.png,2,1e-3\n', '\ufeffpath,n\r\n"a, b.png",-7\r\n', 'path,n\na.png,\nb.png,3\n', 'path,n\n"a\nb",1\n\nc,2\n',
+    'path,n\n"say ""no""",12345678901\n', 'path,n\nä.png,0\n', 'path,n\n'])
+def test_a_csv_is_what_pyarrow_reads_of_it(tmp_path, monkeypatch, text):
+    "pyarrow's own CSV reader is the oracle; without pyarrow, the result is the same."
+    for suffix, separator in ('csv', ','), ('tsv', '\t'):
+        path = tmp_path/f'table.{suffix}'
+        path.write_text(text if suffix == 'csv' else text.replace('a, b', 'a b').replace(',', '\t'), newline='')
+        expected = csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True)).to_pylist()
+        assert read_table(path).rows() == expected
+        with monkeypatch.context() as patch:
+            for name in NO_ARROW: patch.setitem(sys.modules, name, None)
+            assert read_table(path).rows() == expected
+
+
+@pytest.mark.parametrize('text, message', [
+    ('', 'it is empty'), ('path,target\na.png\n', 'line 2 has 1 columns, the header has 2'),
+    ('path,target\na.png,b,c\n', 'line 2 has 3 columns'),
+    ('path,target\n"a.png,b\n', 'unexpected end of data')])
+def test_a_csv_that_is_none_is_refused_by_both(tmp_path, text, message):
+    path = tmp_path/'table.csv'
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message) as caught: read_table(path)
+    assert str(path) in str(caught.value)
+    if 'end of data' not in message:   # pyarrow takes an open quote for a closed one
+        with pytest.raises(pyarrow.ArrowInvalid): csv.read_csv(path)
+
+
+def test_frames_are_what_pyarrow_makes_of_them(monkeypatch):
+    "Gaps, categories, whole numbers with gaps, lists, arrays, dates."
+    frame = pandas.DataFrame(dict(path=['a', None], kind=pandas.Categorical(['x', None]), n=pandas.array([1, None], 'Int64'),
+                                  x=[0.5, float('nan')],
+                                  box=[[1, 2], None], point=[numpy.array([1., 2.]), None], yes=[True, False], k=[1, 2]))
+    expected = pyarrow.table(frame).to_pylist()
+    for name in NO_ARROW: monkeypatch.setitem(sys.modules, name, None)
+    assert read_table(frame).rows() == expected
+    assert [type(v) for v in read_table(frame).rows()[0].values()] == [type(v) for v in expected[0].values()]
+    columns = {name: [row[name] for row in expected] for name in expected[0]}
+    assert read_table(polars.DataFrame(expected)).rows() == expected == read_table(columns).rows()
+    with pytest.raises(ValueError, match='several lengths: 1, 2'): read_table(dict(path=['a', 'b'], target=[1]))
+
+
+@pytest.mark.parametrize('names', [('file', 'label'), ('Image', 'class'), ('filename', 'Category')])
+def test_usual_names_of_columns_are_found(photos, frame, names):
+    renamed = frame.rename(columns=dict(zip(('path', 'target'), names)))
+    assert list(ReaderTable(renamed, photos).samples) == list(ReaderTable(frame, photos).samples)
+    assert ReaderTable(renamed.drop(columns=names[1]), photos, target_key=None).class_to_idx == {}
+
+
+def test_a_column_that_could_be_any_of_two_is_asked_for(photos, frame):
+    two = frame.rename(columns={'target': 'label'}).assign(category='a')
+    with pytest.raises(ValueError, match='could be read from any of label, category. Say which one with target_key='):
+        ReaderTable(two, photos)
+    assert len(ReaderTable(two, photos, target_key='label').class_to_idx) == len(CLASSES)
+    with pytest.raises(ValueError, match='none of the columns path, file.*it has: target.*input_key='):
+        ReaderTable(frame.drop(columns='path'), photos)
+    both = frame.assign(label='other')   # 'target' comes first
+    assert ReaderTable(both, photos).class_to_idx == ReaderTable(frame, photos).class_to_idx
