@@ -88,7 +88,8 @@ def _read_json_lines(path: str) -> Table:
     strange = next((k for k, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
     if strange is not None: raise ValueError(f'row {strange} is no object')
     json.dumps(rows, ensure_ascii=False).encode()   # an error here for half of a character, such as \ud800
-    return _of_columns({name: [row.get(name) for row in rows] for name in dict.fromkeys(n for row in rows for n in row)})
+    names = dict.fromkeys(name for row in rows for name in row)
+    return _of_columns({name: [row.get(name) for row in rows] for name in names})
 
 
 def _of_columns(columns: Mapping[str, Sequence]) -> Table:
@@ -117,7 +118,8 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _of_arrow(table: Any) -> Table: return Table(table.column_names, table.num_rows, lambda k: table.column(k).to_pylist())
+def _of_arrow(table: Any) -> Table:
+    return Table(table.column_names, table.num_rows, lambda number: table.column(number).to_pylist())
 
 
 def _read_parquet(path: str) -> Table:
