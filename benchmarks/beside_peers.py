@@ -229,7 +229,7 @@ def arguments():
     parser.add_argument('--works', default='train,jitter,eval', help='of train, jitter, eval, phone')
     parser.add_argument('--rounds', type=int, default=7)
     parser.add_argument('--repeats', type=int, default=3, help='times that the photographs are repeated in an epoch')
-    parser.add_argument('--workers', type=int, default=2, help='worker processes or threads of each loader')
+    parser.add_argument('--num-workers', type=int, default=2, help='worker processes or threads of each loader')
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--phone', type=int, default=24, metavar='N', help='12-megapixel photographs, in batches of 8')
     parser.add_argument('--ours', action='append', help="JSON of further arguments of timmdata's create_loader; again for another row")
@@ -249,19 +249,19 @@ def main():
     print(versions('torch'))
     with tempfile.TemporaryDirectory(prefix='peers-') as scratch:
         scratch, began, measured = Path(scratch), time.time(), {}
-        photographs = linked(a.data, a.repeats, a.batch_size * a.workers, scratch/'photographs')   # as many batches for each worker
+        photographs = linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')   # as many batches for each worker
         for work in a.works.split(','):
             data, batch_size = photographs, a.batch_size
             if work == 'phone':
                 batch_size, large = 8, phone_photographs(a.data, a.phone, scratch/'large')
-                data = linked(large, a.repeats, batch_size * a.workers, scratch/'phone')
-            settings = dict(data_dir=str(data), work=work, workers=a.workers, batch_size=batch_size, scratch=str(scratch))
+                data = linked(large, a.repeats, batch_size * a.num_workers, scratch/'phone')
+            settings = dict(data_dir=str(data), work=work, workers=a.num_workers, batch_size=batch_size, scratch=str(scratch))
             log = Path(tempfile.gettempdir())/'beside_peers.log'
             if a.check: check(work, peers, a, settings, log)
             else: measured[work] = compare(work, peers, a, settings, log)
         print(f'\n{(time.time() - began) / 60:.0f} minutes.')
     if not a.check:
-        settings = dict(num_workers=a.workers, batch_size=a.batch_size, rounds=a.rounds, phone_batch_size=8)
+        settings = dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, phone_batch_size=8)
         write_results('peers', settings, results=measured)
 
 

@@ -1,6 +1,6 @@
 """This library's `create_loader` beside timm 1.0.31's: the same photographs, settings and number of workers.
 
-    python benchmarks/beside_timm.py DIR [--rounds 7] [--workers 2] [--batch-size 64]
+    python benchmarks/beside_timm.py DIR [--rounds 7] [--num-workers 2] [--batch-size 64]
 
 Rounds are interleaved (ours, timm's, ours, …), each is one epoch after a first one that starts the workers; the medians are compared.
 The CPU time is that of the whole process tree. Run it on an otherwise idle machine.
@@ -19,7 +19,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
     parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--workers', type=int, default=2)
+    parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--repeats', type=int, default=3, help='times that the data set is repeated in an epoch')
     a = parser.parse_args()
@@ -30,7 +30,7 @@ def main():
         'evaluation, bicubic': dict(interpolation='bicubic'),
     }
     print(versions('timmdata', 'timm', 'torch', 'torchvision', 'pillow'))
-    print_head(f'work ({a.workers} workers, batches of {a.batch_size} at 224)')
+    print_head(f'work ({a.num_workers} workers, batches of {a.batch_size} at 224)')
     for name, settings in cases.items():
         epochs = []
         for module in (timmdata, timm.data):
@@ -40,7 +40,7 @@ def main():
                 transform = timm.data.create_transform((3, 224, 224), use_prefetcher=True, **pixels)
                 for part in dataset.datasets: part.transform = transform
             loader = module.create_loader(
-                dataset, (3, 224, 224), a.batch_size, num_workers=a.workers, device=torch.device('cpu'), **settings)
+                dataset, (3, 224, 224), a.batch_size, num_workers=a.num_workers, device=torch.device('cpu'), **settings)
             inner = getattr(loader, 'loader', loader)
             count = len(dataset) // a.batch_size * a.batch_size if inner.drop_last else len(dataset)
             epochs.append(partial(epoch, loader, count))

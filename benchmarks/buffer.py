@@ -1,6 +1,6 @@
 """The buffer beside the plain loader: idle time of a trainer with bursts and pauses, slow preprocessing, echo, cost of the hand-over.
 
-    python benchmarks/buffer.py [--rounds 3] [--cycles 5] [--burst 24] [--capacities 4,8,12,16] [--workers 2] [--data DIR]
+    python benchmarks/buffer.py [--rounds 3] [--cycles 5] [--burst 24] [--capacities 4,8,12,16] [--num-workers 2] [--data DIR]
 
 Works on the sample photographs, or on the class folders of DIR, with preprocessing that is made expensive: Pillow, bicubic, colours one by
 one, a blur. The trainer is one whose work is on another device: it waits for a batch,
@@ -152,7 +152,7 @@ def write(made_s: float, burst: dict, kinds: dict, handed: dict, a: argparse.Nam
         runs['with_buffer' if is_buffered else 'without_buffer'] = ms(events[:3 * a.burst])
         last = events[:3 * a.burst][-1][1] + burst['pause_s']
         if levels: runs['fill'] = [(round(1000 * t), n) for t, n in levels if t <= last][::3]
-    settings = dict(num_workers=a.workers, batch_size=BATCH, rounds=a.rounds, burst=a.burst)
+    settings = dict(num_workers=a.num_workers, batch_size=BATCH, rounds=a.rounds, burst=a.burst)
     write_results('buffer', settings, made_ms=round(1000 * made_s, 1), step_ms=round(1000 * burst['step_s'], 1),
                   pause_ms=round(1000 * burst['pause_s']), idle={str(n): round(share, 3) for n, share in burst['idle'].items()},
                   steady={kind: dict(idle=round(idle, 2), speed=round(speed, 2)) for kind, (idle, speed) in kinds.items()},
@@ -160,7 +160,8 @@ def write(made_s: float, burst: dict, kinds: dict, handed: dict, a: argparse.Nam
 
 
 def tables(machine: dict, made_s: float, burst: dict, kinds: dict, handed: dict, megabytes: float, a: argparse.Namespace) -> str:
-    lines = [f'{format_machine(machine)}; {a.workers} workers, batches of {BATCH} that take {1000 * made_s:.0f} ms, {a.rounds} rounds', '',
+    lines = [f'{format_machine(machine)}; {a.num_workers} workers, '
+             f'batches of {BATCH} that take {1000 * made_s:.0f} ms, {a.rounds} rounds', '',
              '| buffer | a trainer with bursts of '
              f'{a.burst} steps of {1000 * burst["step_s"]:.0f} ms and pauses of {burst["pause_s"]:.2f} s is idle |', '|---|---|']
     names = {capacity: f'{capacity} batches' if capacity else 'none' for capacity in burst['idle']}
@@ -179,15 +180,15 @@ def main():
     parser.add_argument('--cycles', type=int, default=5, help='bursts of a run; the first is not counted')
     parser.add_argument('--burst', type=int, default=24, help='steps between two pauses')
     parser.add_argument('--capacities', default='4,8,12,16', help='of the buffers, in batches')
-    parser.add_argument('--workers', type=int, default=2)
+    parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--steady', type=int, default=90, help='steps of a run without pauses')
     parser.add_argument('--images', type=int, default=1280, help='samples of an epoch')
     a = parser.parse_args()
     dataset = spread(ImageDataset(a.data or get_samples(), split=None if a.data else 'train'), a.images)
     capacities = [int(number) for number in a.capacities.split(',')]
-    made_s = batch_seconds(dataset, a.workers)
-    burst = bursts(dataset, a.workers, capacities, a.rounds, a.cycles, a.burst, made_s)
-    kinds = steady(dataset, a.workers, a.rounds, a.steady, made_s)
+    made_s = batch_seconds(dataset, a.num_workers)
+    burst = bursts(dataset, a.num_workers, capacities, a.rounds, a.cycles, a.burst, made_s)
+    kinds = steady(dataset, a.num_workers, a.rounds, a.steady, made_s)
     handed, megabytes = hand_over(a.rounds)
     write(made_s, burst, kinds, handed, a)
     print(tables(describe_machine(), made_s, burst, kinds, handed, megabytes, a))

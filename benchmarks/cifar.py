@@ -1,6 +1,6 @@
 """Small images: the device cache beside the ordinary path, and beside torch's DataLoader with torchvision's v2 transforms.
 
-    python benchmarks/cifar.py DIR [--rounds 7] [--workers 2] [--batch-size 128] [--device cpu] [--seconds 1]
+    python benchmarks/cifar.py DIR [--rounds 7] [--num-workers 2] [--batch-size 128] [--device cpu] [--seconds 1]
 
 DIR holds class folders of images of 32 × 32 pixels, such as CIFAR-10's, or train/ with them. All loaders do the same: a crop of 32
 after padding by 4, flip, normalise, to the device. Those of images in memory hold them as torchvision's CIFAR10 does, as one uint8
@@ -89,20 +89,20 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
     parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--workers', type=int, default=2)
+    parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=128)
     parser.add_argument('--device', default='cpu')
     parser.add_argument('--seconds', type=float, default=1., help='of each loader in each round')
     parser.add_argument('--out', type=Path, help='folder of cifar.json, in place of benchmarks/results')
     a = parser.parse_args()
     device = torch.device(a.device)
-    loaders = make_loaders(a.data, device, a.batch_size, a.workers)
+    loaders = make_loaders(a.data, device, a.batch_size, a.num_workers)
     turns = take_turns({name: partial(run, loader, device, a.seconds) for name, loader in loaders.items()}, a.rounds)
     first, found = next(iter(turns.values())), {}
     for name, column in turns.items():
         ratio = statistics.median(turn[0] / base[0] for turn, base in zip(column, first))
         found[name] = dict(speed=round(ratio, 2), cpu_ms=round(statistics.median(turn[1] for turn in column), 3))
-    settings = dict(device=device.type, num_workers=a.workers, batch_size=a.batch_size, rounds=a.rounds)
+    settings = dict(device=device.type, num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds)
     write_results('cifar', settings, a.out, results=found)
     for name, numbers in found.items(): print(name, numbers)
     for loader in list(loaders.values())[2:]: loader.loader.close()

@@ -1,6 +1,6 @@
 """The rungs of the guide `build_a_loader`, measured: images per second, and when what happens in loading and training.
 
-    python benchmarks/ladder.py [--rounds 7] [--images 640] [--workers 2] [--batches 12]
+    python benchmarks/ladder.py [--rounds 7] [--images 640] [--num-workers 2] [--batches 12]
 
 Works on the sample photographs. Rounds are interleaved, one pass of each loader a round, after one that warms up; starting the
 worker processes is part of a pass. All numbers are images per second ÷ those of the rung that reads one photograph after the
@@ -112,23 +112,23 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--rounds', type=int, default=7)
     parser.add_argument('--images', type=int, default=640, help='samples of a pass')
-    parser.add_argument('--workers', type=int, default=2, help='processes of the rungs with several')
+    parser.add_argument('--num-workers', type=int, default=2, help='processes of the rungs with several')
     parser.add_argument('--batches', type=int, default=12, help='of the recorded pass')
     parser.add_argument('--step-size', type=int, default=96, help='edge of the images that the step sees, in pixels')
     a = parser.parse_args()
-    loaders = rungs(a.images, a.workers)
+    loaders = rungs(a.images, a.num_workers)
     trials = compare_speeds({name: partial(run_pass, loader) for name, loader in loaders.items()}, a.rounds)
     images = Stamped(spread(ImageDataset(get_samples(), transform=crop_to(SIZE)), BATCH * a.batches))
     torch.set_num_threads(1)   # the other cores are the workers'
     step, recorded = trainer(a.step_size), {}
     passes = {'NaiveDataLoader': NaiveDataLoader(images, BATCH, collate_fn=stamped_collate),
-              f'WorkerDataLoader, {a.workers} workers':
-                  WorkerDataLoader(images, BATCH, a.workers, collate_fn=stamped_collate)}
+              f'WorkerDataLoader, {a.num_workers} workers':
+                  WorkerDataLoader(images, BATCH, a.num_workers, collate_fn=stamped_collate)}
     for _ in range(2):   # the first warms up
         for name, loader in passes.items(): recorded[name] = record(loader, step)
     speeds = {trial.name: round(trial.speedup, 2) for trial in trials}
     assert speeds[trials[0].name] == 1   # what the others are compared with
-    settings = dict(num_images=a.images, num_workers=a.workers, batch_size=BATCH, size=SIZE, rounds=a.rounds)
+    settings = dict(num_images=a.images, num_workers=a.num_workers, batch_size=BATCH, size=SIZE, rounds=a.rounds)
     write_results('ladder', settings, speeds=speeds, timeline=recorded)
     for name, speed in speeds.items(): print(f'{name:40}{speed:8.2f}')
 

@@ -1,7 +1,7 @@
 """Published recipes through this library beside timm 1.0.31: images a second and CPU time an image, interleaved.
 The medians go to results/recipes.json, which the guide `recipes` plots.
 
-    python benchmarks/recipes.py DIR [--rounds 5] [--workers 2] [--batch-size 64] [--only NAME …]
+    python benchmarks/recipes.py DIR [--rounds 5] [--num-workers 2] [--batch-size 64] [--only NAME …]
 
 timm's policies raise with Pillow 13 where they posterise to 0 bits: that one function is repaired here. Repeated augmentation is left
 out of both, since timm has it for several ranks only; it changes which samples come, not what one costs. Idle machine, please.
@@ -65,15 +65,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
     parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--workers', type=int, default=2)
+    parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--repeats', type=int, default=2, help='times that the data set is repeated in an epoch')
     parser.add_argument('--only', nargs='+', default=[*MORE, *timmdata.list_recipes()])
     a = parser.parse_args()
     repair_timm()
     print(versions('timmdata', 'timm', 'torch', 'torchvision', 'pillow'))
-    print_head(f'recipe ({a.workers} workers, batches of {a.batch_size})')
-    common = dict(batch_size=a.batch_size, num_workers=a.workers, device=torch.device('cpu'))
+    print_head(f'recipe ({a.num_workers} workers, batches of {a.batch_size})')
+    common = dict(batch_size=a.batch_size, num_workers=a.num_workers, device=torch.device('cpu'))
     found = {}
     for name in a.only:
         views = max(1, settings_of(name)[0].get('num_aug_splits', 1))
@@ -82,7 +82,7 @@ def main():
         speed, cpu_ms, timm_cpu_ms = print_row(f'{name}: {MORE[name][0]}' if name in MORE else name, *epochs, a.rounds)
         found[name] = dict(speed=round(speed, 2), cpu_ms=round(cpu_ms, 2), timm_cpu_ms=round(timm_cpu_ms, 2))
         del epochs   # their workers end
-    write_results('recipes', dict(num_workers=a.workers, batch_size=a.batch_size, rounds=a.rounds), results=found)
+    write_results('recipes', dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds), results=found)
 
 
 if __name__ == '__main__': main()

@@ -1,6 +1,6 @@
 """Threads against processes, for this library's own pipeline and for a transform in Python that holds the interpreter's lock.
 
-    python benchmarks/workers.py DIR [--rounds 7] [--workers 1,2,4] [--images 418]
+    python benchmarks/workers.py DIR [--rounds 7] [--num-workers 1,2,4] [--images 418]
 
 DIR holds class folders. Rounds are interleaved, one epoch of each loader a round, after one that starts the workers. All numbers are
 images per second ÷ those of one thread with the same pipeline in the same round; medians go to results/workers.json,
@@ -32,10 +32,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
     parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--workers', default='1,2,4', help='numbers of threads and processes')
+    parser.add_argument('--num-workers', default='1,2,4', help='numbers of threads and processes')
     parser.add_argument('--images', type=int, default=418, help='samples of an epoch')
     a = parser.parse_args()
-    numbers, found = [int(number) for number in a.workers.split(',')], {}
+    numbers, found = [int(number) for number in a.num_workers.split(',')], {}
     samples = spread(ImageDataset(a.data, split=None), a.images)
     pipelines = {'the pipeline of this library': dict(is_training=True, color_jitter=None, seed=0),
                  'a transform in Python': dict(transform=PurePython(), seed=0)}

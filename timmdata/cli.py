@@ -24,6 +24,7 @@ from .buffer.store import BatchStore
 from .core.demo_data import get_samples
 from .core.faults import printable
 from .datasets.image_dataset import ImageDataset
+from .diagnosis_page import diagnosis_page
 from .inspection.inspection import inspect as inspect_data
 from .inspection.inspection import open_splits
 from .loader import create_loader
@@ -58,7 +59,7 @@ def demo(
     split: str = 'train',   # 'train', 'val', 'test' or a folder's name
     input_size: int = 224,   # edge of the network's input, pixels
     batch_size: int = 32,   # samples in a batch
-    num_workers: int = 1,   # worker processes, 0 for none
+    num_workers: int = 1,   # how many workers, 0 for none
     out: Path = Path('batch.png'),   # picture of the first batch
 ):
     "Load one epoch with the augmentation of training, count images per second, and draw the first batch."
@@ -122,7 +123,7 @@ def inspect(
 # %% ../nbs/60_cli.ipynb #4bec224b
 def _loader_settings(
     mode: str = 'train',   # 'train' or 'eval'
-    workers: str = 'auto',   # 'threads', 'processes' or 'auto'
+    workers: str = 'auto',   # their kind: 'threads', 'processes' or 'auto'
     num_workers: str | int = 'auto',   # how many, 0 for none
     color_jitter: float = 0.4,   # strength, 0 for none; for training
     re_prob: float = 0.,   # 0..1, probability of random erasing; for training
@@ -158,7 +159,7 @@ def bench(
     json_path = json and _output_path(json, '--json', ('.json',))
     plot_path = plot and _output_path(plot, '--plot')
     dataset = ImageDataset(data, split=split)
-    result = bench_loader(dataset, input_size, batch_size, images, epochs, rounds, **settings)
+    result = bench_loader(dataset, input_size, batch_size, images, epochs, rounds, progress=True, **settings)
     _say(format_result(result))
     if json_path: json_path.write_text(result.to_json() + '\n', encoding='utf-8')
     if plot_path: plot_results({kwargs.get('mode', 'train'): result}).savefig(plot_path, dpi=100)
@@ -174,14 +175,19 @@ def doctor(
     rounds: int = 5,   # of all trials in turns
     step_ms: float = 0.,   # that a training step on another device takes for a batch
     json: Path | None = None,   # file for the numbers
+    html: Path | None = None,   # file for a page to look at, which needs nothing but itself
     **kwargs,   # settings of the loader
 ):
     "Find out what limits the loader on this machine, and what would help by how much."
     settings = _loader_settings(**kwargs)
     json_path = json and _output_path(json, '--json', ('.json',))
-    diagnosis = diagnose(ImageDataset(data, split=split), input_size, batch_size, images, rounds, step_ms, **settings)
+    html_path = html and _output_path(html, '--html', ('.html',))
+    dataset = ImageDataset(data, split=split)
+    diagnosis = diagnose(dataset, input_size, batch_size, images, rounds, step_ms, progress=True, **settings)
     _say(format_diagnosis(diagnosis))
     if json_path: json_path.write_text(diagnosis.to_json() + '\n', encoding='utf-8')
+    page = diagnosis_page(diagnosis, f'doctor: {data}, split {split}')
+    if html_path: html_path.write_text(page, encoding='utf-8')
 
 # %% ../nbs/60_cli.ipynb #8b6771ad
 def status(

@@ -4,17 +4,20 @@
 
 # %% auto #0
 __all__ = ['process_tree', 'cpu_seconds', 'memory_bytes', 'installed_version', 'describe_machine', 'format_machine',
-           'synchronize', 'Pass', 'run_pass', 'Trial', 'compare_speeds', 'KnownSamples', 'leave_out', 'StageTime',
-           'measure_stages', 'measure_hand_over', 'LoaderSpeed', 'measure_loader', 'spread', 'BenchResult',
-           'bench_loader', 'format_result', 'plot_results', 'find_bottleneck', 'Diagnosis', 'diagnose',
-           'format_diagnosis']
+           'synchronize', 'Pass', 'run_pass', 'announce', 'in_turns', 'Trial', 'compare_speeds', 'KnownSamples',
+           'leave_out', 'StageTime', 'measure_stages', 'measure_hand_over', 'LoaderSpeed', 'measure_loader', 'spread',
+           'BenchResult', 'bench_loader', 'format_result', 'plot_results', 'find_bottleneck', 'loader_call',
+           'Diagnosis', 'what_is_left_out', 'write_verdict', 'diagnose', 'format_diagnosis']
 
 # %% ../nbs/50_profile.ipynb #8c0c1c4f
+import inspect
 import io
 import json
+import math
 import os
 import platform
 import statistics
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +32,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import Dataset, Subset
+from tqdm import tqdm
 
 from .core.decode import read_content
 from .core.jpeg import Pixels, resolve_backend
@@ -152,6 +156,42 @@ def _run_passes(loader: Iterable, seconds: float, step_s: float = 0.) -> Pass:
     used = [one.cpu_seconds for one in passes if one.cpu_seconds is not None]
     return Pass(sum(one.num_images for one in passes), sum(one.seconds for one in passes), sum(used) if used else None)
 
+# %% ../nbs/50_profile.ipynb #250661a7
+_MARGIN = 1.5   # a round may take so many times what the first one took
+
+
+def announce(
+    line: str,   # what is done now
+    progress: bool,   # False: say nothing
+):
+    "Say on stderr what is done, beside the bars of tqdm."
+    if progress: tqdm.write(line, file=sys.stderr)
+
+
+def in_turns(
+    names: Sequence[str],   # what is measured, one after the other, in each round
+    rounds: int,   # after one that warms up
+    progress: bool = False,   # announce on stderr how long it takes, end within that, and show a bar on a terminal
+) -> Iterator[tuple[int, str]]:   # number of the round, 0 for the one that warms up, and what is measured now
+    "Count rounds of measurements."
+    what = names[0] if len(names) == 1 else f'{len(names)} loaders in turns'
+    longest = deadline = 0.
+    with tqdm(total=len(names) * (rounds + 1), leave=False, disable=None if progress else True) as bar:
+        for number in range(rounds + 1):
+            start = time.perf_counter()
+            if progress and number > 1 and start + longest > deadline:
+                announce(f'{what}: the time is over after {number - 1} of {rounds} rounds', progress)
+                break
+            for name in names:
+                bar.set_description(name)
+                yield number, name
+                bar.update()
+            longest = max(longest, time.perf_counter() - start)
+            if number: continue
+            limit = math.ceil(_MARGIN * longest * rounds)
+            deadline = time.perf_counter() + limit
+            announce(f'{what}: {rounds} round{"s" * (rounds != 1)}, {limit} s at most', progress)
+
 # %% ../nbs/50_profile.ipynb #96f39288
 class Trial(NamedTuple):
     "A loader beside the first one."
@@ -165,11 +205,11 @@ class Trial(NamedTuple):
 def compare_speeds(
     runs: Mapping[str, Callable[[], Pass]],   # name → function that runs a pass
     rounds: int = 5,   # after one that warms up
+    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
 ) -> list[Trial]:   # in the same order
     "Run passes in turns."
     speeds = {name: [] for name in runs}
-    for _ in range(rounds + 1):
-        for name, run in runs.items(): speeds[name].append(run().images_per_s)
+    for _, name in in_turns(list(runs), rounds, progress): speeds[name].append(runs[name]().images_per_s)
     first, trials = next(iter(speeds.values())), []
     for name, column in speeds.items():
         ratios = [speed / base for speed, base in zip(column[1:], first[1:])]
@@ -352,6 +392,7 @@ def measure_stages(
     loader: PrefetchLoader | BatchLoader,   # from `create_loader`; its workers are not started
     num_images: int = 128,   # samples that are taken through the stages in each round
     rounds: int = 5,   # after one that warms up
+    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
 ) -> list[StageTime]:
     "Time every stage but the hand-over from the workers, in this thread."
     host = _host_loader(loader)
@@ -362,7 +403,7 @@ def measure_stages(
     columns, num_threads = defaultdict(list), torch.get_num_threads()
     torch.set_num_threads(1)   # as in a worker
     try:
-        for _ in range(rounds + 1):
+        for _ in in_turns(['stages'], rounds, progress):
             watch = _Stopwatch()
             with seeded(0):
                 for keys in batches: _take_through(loader, builder, keys, memory, watch)
@@ -377,13 +418,15 @@ def measure_hand_over(
     collate_ms: float,   # CPU time of the collate function for one image
     rounds: int = 5,   # after one that warms up
     seconds: float = 0.2,   # of each round, at least: the clocks of other processes are coarse
+    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
 ) -> StageTime | None:   # None: the system does not say what its processes use
     "Time what it takes to ask workers for a batch and to get it."
     host, columns = _host_loader(loader), []
     if process_tree() is None: return None
     keys = [key for batch in _first_batches(host, len(host.dataset)) for key in batch]
+    announce(f'loading {len(keys)} samples beforehand', progress)
     host.builder = leave_out(replace(host.builder, batch_transform=None), 'load', keys)
-    for _ in range(rounds + 1):
+    for _ in in_turns(['hand over'], rounds, progress):
         total = _run_passes(host, seconds)
         cpu_ms = 1000 * (total.cpu_seconds or 0.) / total.num_images
         columns.append([max(0., cpu_ms - collate_ms), 1000 * total.seconds / total.num_images])
@@ -402,8 +445,11 @@ class LoaderSpeed(NamedTuple):
 def measure_loader(
     make: Callable[[], PrefetchLoader | BatchLoader],   # a new loader
     epochs: int = 3,   # after the first
+    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
 ) -> LoaderSpeed:
     "Time a whole loader, its workers included."
+    turns = in_turns(['whole loader'], epochs, progress)
+    next(turns)   # the first epoch warms up
     start = time.perf_counter()
     loader = make()
     batches = iter(loader)
@@ -413,7 +459,7 @@ def measure_loader(
     first_batch_s = time.perf_counter() - start
     del first   # its memory is used again
     for _ in batches: pass
-    passes = [run_pass(loader) for _ in range(epochs)]
+    passes = [run_pass(loader) for _ in turns]
     memory = [memory_bytes() for _ in loader]
     _host_loader(loader).close()
     used = [1000 * one.cpu_seconds / one.num_images for one in passes if one.cpu_seconds is not None]
@@ -470,16 +516,17 @@ def bench_loader(
     num_images: int = 512,   # of an epoch, from all over the dataset; more than it has: some come again
     epochs: int = 3,   # of the whole loader, after the first
     rounds: int = 5,   # of the stages, after the first
+    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
     **settings: Any,   # for `create_loader`
 ) -> BenchResult:
     "Measure stages and loader for settings of `create_loader`."
     _check_least(1, num_images=num_images, epochs=epochs, rounds=rounds)
     sample = spread(dataset, num_images)
     make = partial(create_loader, sample, input_size, batch_size, **{'seed': 0, **settings})
-    loader, speed = make(), measure_loader(make, epochs)   # first, while nothing else is in memory
-    stages = measure_stages(loader, min(num_images, 128), rounds)
+    loader, speed = make(), measure_loader(make, epochs, progress)   # first, while nothing else is in memory
+    stages = measure_stages(loader, min(num_images, 128), rounds, progress)
     collate_ms = next(stage.cpu_ms for stage in stages if stage.name == 'collate')
-    hand_over = measure_hand_over(loader, collate_ms, rounds)
+    hand_over = measure_hand_over(loader, collate_ms, rounds, progress=progress)
     if hand_over is not None: stages.append(hand_over)
     host = _host_loader(loader)
     workers = dict(num_workers=host.num_workers, workers=host.workers.workers if host.num_workers else 'none')
@@ -584,33 +631,63 @@ def _shrink(content: bytes, edge: int) -> bytes:
     return buffer.getvalue()
 
 
-def _suggestions(
-    make: Callable[..., PrefetchLoader | BatchLoader],   # a new loader; its arguments change settings
-    keys: Sequence[SampleKey],   # of its first epoch
+def _is_random(settings: Mapping[str, Any]) -> bool:   # for evaluation, pixels stay exact
+    return bool(settings.get('is_training')) and not settings.get('no_aug')
+
+
+def _changes(
+    builder: BatchBuilder,   # of the loader
     workers: WorkerSettings,   # of the loader
     settings: Mapping[str, Any],   # of the loader
-) -> tuple[dict[str, PrefetchLoader | BatchLoader], list[str]]:   # what is changed → loader; what could not be tried
-    "Make loaders that may be faster."
-    builder, number, found, notes = _host_loader(make()).builder, workers.num_workers, {}, []
-    for more in sorted({number + 1, 2 * number or 1}): found[f'num_workers={more}'] = make(num_workers=more)
-    if number and workers.workers == 'threads': found["workers='processes'"] = make(workers='processes')
+) -> dict[str, dict[str, Any]]:   # name of a change → arguments of `create_loader`
+    "Find settings that may be faster."
+    number, found = workers.num_workers, {}
+    for more in sorted({number + 1, 2 * number or 1}): found[f'num_workers={more}'] = dict(num_workers=more)
+    if number and workers.workers == 'threads': found["workers='processes'"] = dict(workers='processes')
     if number and workers.workers == 'processes' and builder.is_thread_safe and not workers.worker_init_fn:
-        found["workers='threads'"] = make(workers='threads')
-    is_random = settings.get('is_training', False) and not settings.get('no_aug')   # for evaluation, pixels stay exact
-    if is_random: found['no color jitter, no erasing'] = make(color_jitter=None, re_prob=0.)
-    if 'decode' not in _stages(builder): return found, notes
-    transform, fastest = builder.sample_loader.sample_transforms[0], resolve_backend()
-    decode = transform.decode
-    if decode.backend != fastest: found[f'backend={fastest!r}'] = make(backend=fastest)
-    if fastest != 'simplejpeg':
-        notes.append("simplejpeg is not installed, so it could not be tried: pip install 'timmdata[fast]'")
+        found["workers='threads'"] = dict(workers='threads')
+    is_random = _is_random(settings)
+    if is_random: found['no color jitter, no erasing'] = dict(color_jitter=None, re_prob=0.)
+    if 'decode' not in _stages(builder): return found
+    decode, fastest = builder.sample_loader.sample_transforms[0].decode, resolve_backend()
+    if decode.backend != fastest: found[f'backend={fastest!r}'] = dict(backend=fastest)
     if is_random and not decode.dct_scaling and decode.backend != 'pillow' and not settings.get('cache'):
-        found['dct_scaling=True'] = make(dct_scaling=True)
-    edge, small = round(min(transform.params.size) * (1.5 if is_random else 1 / 0.875)), make()
-    host = _host_loader(small)
+        found['dct_scaling=True'] = dict(dct_scaling=True)
+    return found
+
+
+def _with_small_photographs(
+    loader: PrefetchLoader | BatchLoader,   # is changed
+    keys: Sequence[SampleKey],   # of its first epoch
+    is_random: bool,   # crops are enlarged
+) -> tuple[int, PrefetchLoader | BatchLoader]:   # shorter edge, pixels; the loader
+    "Let a loader begin with smaller photographs."
+    host = _host_loader(loader)
+    size = host.builder.sample_loader.sample_transforms[0].params.size
+    edge = round(min(size) * (1.5 if is_random else 1 / 0.875))
     host.builder = leave_out(host.builder, 'read', keys, partial(_shrink, edge=edge))
-    found[f'photographs of {edge} pixels, in memory'] = small
-    return found, notes
+    return edge, loader
+
+# %% ../nbs/50_profile.ipynb #06ffc02a
+def _is_plain(value: Any) -> bool:
+    "Whether `repr` of a value can be pasted."
+    if isinstance(value, (list, tuple)): return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float, torch.dtype))
+
+
+def loader_call(
+    input_size: int | Sequence[int],   # of the network's input, pixels
+    batch_size: int,   # samples
+    settings: Mapping[str, Any],   # further arguments of `create_loader`
+) -> str:   # one line of Python
+    "Write the call of `create_loader` that has these settings."
+    words = ['dataset', repr(input_size), repr(batch_size)]
+    for name, parameter in inspect.signature(create_loader).parameters.items():
+        if name not in settings: continue
+        value = settings[name]
+        if not _is_plain(value): words.append(f'{name}={name}')
+        elif value != parameter.default: words.append(f'{name}={value!r}')
+    return f'create_loader({", ".join(words)})'
 
 # %% ../nbs/50_profile.ipynb #764b7dd4
 @dataclass
@@ -622,6 +699,7 @@ class Diagnosis:
     noise: float   # greatest difference between two loaders that are the same
     left_out: list[Trial]   # the loader as it is, the same again, and without each stage
     suggestions: list[Trial]   # with a setting changed
+    remedies: dict[str, str]   # name of a suggestion → the call that has it, or what else to do
     notes: list[str]   # one line each
     machine: dict[str, str]   # date, cores, versions
     settings: dict[str, Any]   # of the loader
@@ -639,11 +717,33 @@ class Diagnosis:
         if abs(trial.speedup - 1) <= self.noise or trial.low <= 1 <= trial.high: return 'no difference above the noise'
         return f'{trial.speedup:.2f} times as fast'
 
+    def helpful(self) -> list[Trial]:
+        "List the suggestions that make the loader faster in every round, by more than the noise; the best one first."
+        helps = [trial for trial in self.suggestions if trial.low > 1 and trial.speedup > 1 + self.noise]
+        return sorted(helps, key=lambda trial: -trial.speedup)
 
-def _verdict(bottleneck: str, shares: Mapping[str, float], noise: float, busy: float | None) -> str:
+
+def what_is_left_out(
+    name: str,   # of a trial
+    stages: Iterable[str],   # all that were left out
+) -> str:
+    "Name all that a trial leaves out: a stage before the batch goes together with those before it."
+    chain = [stage for stage in ('dataset', 'read', 'decode', 'transform', 'crop, resize') if stage in stages]
+    return ' + '.join(chain[:chain.index(name) + 1]) if name in chain else name
+
+
+def write_verdict(
+    bottleneck: str,   # from `find_bottleneck`, '' for none
+    shares: Mapping[str, float],   # from there as well
+    trials: Mapping[str, Trial],   # stage → trial without it and those before it
+    noise: float,   # greatest relative difference between loaders that are the same
+    busy: float | None = None,   # cores that the loader keeps busy; None: not known here
+) -> str:   # one line
+    "Say what limits a loader; the numbers are those of the table."
     if not bottleneck: said = f'no bottleneck: no stage makes a difference above the noise of {noise:.0%}'
     else: said = (f'the bottleneck is {bottleneck}: {shares[bottleneck]:.0%} of the time of an image goes to it; '
-                  f'without it the loader would be {1 / max(1e-3, 1 - shares[bottleneck]):.1f} times as fast')
+                  f'without {what_is_left_out(bottleneck, shares)} the loader is {trials[bottleneck].speedup:.2f} '
+                  'times as fast')
     return said if busy is None else f'{said}; {busy:.1f} of {available_cores()} cores are busy'
 
 
@@ -669,12 +769,13 @@ def diagnose(
     num_images: int = 256,   # of an epoch, from all over the dataset; they are kept in memory
     rounds: int = 5,   # of all loaders in turns, after the first
     step_ms: float = 0.,   # that the consumer waits after each batch, as for a training step on another device
+    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
     **settings: Any,   # for `create_loader`
 ) -> Diagnosis:
     "Find out what limits a loader, and what would help."
     _check_least(1, num_images=num_images, rounds=rounds)
     _check_least(0, step_ms=step_ms)
-    settings = {'seed': 0, 'num_workers': 'auto', **settings}
+    asked_for, settings = settings, {'seed': 0, 'num_workers': 'auto', **settings}
     sample = spread(dataset, num_images)
     make: Callable[..., Any] = partial(create_loader, sample, input_size, batch_size)
     host = _host_loader(make(**settings))
@@ -682,15 +783,27 @@ def diagnose(
     asked = WorkerSettings(settings['num_workers'], settings.get('workers', 'auto'))
     workers, _ = resolve_workers(host.builder, asked, keys[:32])
     settings['num_workers'] = workers.num_workers   # the same for all
-    make, step_s = partial(make, **settings), step_ms / 1000
+    make, step_s, notes = partial(make, **settings), step_ms / 1000, []
+    announce(f'loading {len(keys)} samples beforehand, once for each stage', progress)
     base, stages = make(), _without_stages(make, keys)
-    suggested, notes = _suggestions(make, keys, workers, settings)
+    changes = _changes(host.builder, workers, settings)
+    suggested = {name: make(**changed) for name, changed in changes.items()}
+    asked_for['num_workers'] = workers.num_workers
+    remedies = {name: loader_call(input_size, batch_size, {**asked_for, **changed})
+                for name, changed in changes.items()}
+    if 'decode' in stages:
+        edge, small = _with_small_photographs(make(), keys, _is_random(settings))
+        name = f'photographs of {edge} pixels, in memory'
+        suggested[name] = small
+        remedies[name] = f'no setting: keep copies of the photographs whose shorter edge has {edge} pixels'
+        if resolve_backend() != 'simplejpeg':
+            notes.append("simplejpeg is not installed, so it could not be tried: pip install 'timmdata[fast]'")
     others = {'as it is': base, 'the same again': make(), **{name: part for name, (_, part) in stages.items()}}
     if 'batch transform' in stages: others['all but the batch transform'] = _only_batch_transform(make())
     runs = {name: partial(run_pass, loader, step_s) for name, loader in {**others, **suggested}.items()}
     before = {name: previous for name, (previous, _) in stages.items()}
     if step_s: runs['step'], before['step'] = partial(run_pass, base), ''
-    trials = {trial.name: trial for trial in compare_speeds(runs, rounds)}
+    trials = {trial.name: trial for trial in compare_speeds(runs, rounds, progress)}
     noise = max(0.02, *(abs(edge - 1) for edge in trials['the same again'][1:4]))
     bottleneck, shares = find_bottleneck({name: trials[name] for name in before}, before, noise)
     total, uncached = _run_passes(base, 0.5, step_s), _read_uncached_ms(sample)
@@ -699,27 +812,35 @@ def diagnose(
     for loader in (*others.values(), *suggested.values()): loader.close()
     shown = dict(samples=len(dataset), input_size=input_size, batch_size=batch_size, step_ms=step_ms, **settings)
     left_out = [trials[name] for name in (*others, *(['step'] if step_s else []))]
-    return Diagnosis(_verdict(bottleneck, shares, noise, busy), bottleneck, shares, noise, left_out,
-                     [trials[name] for name in suggested], notes, describe_machine(), shown)
+    verdict = write_verdict(bottleneck, shares, trials, noise, busy)
+    return Diagnosis(verdict, bottleneck, shares, noise, left_out,
+                     [trials[name] for name in suggested], remedies, notes, describe_machine(), shown)
 
 # %% ../nbs/50_profile.ipynb #6153210c
+def _trial_line(diagnosis: Diagnosis, trial: Trial, name: str) -> str:
+    "A trial as a line of the table."
+    share = f'{diagnosis.shares[trial.name]:.0%}' if trial.name in diagnosis.shares else ''
+    meaning = '' if trial.name == 'as it is' else diagnosis.judge(trial)
+    return (f'{name:<42}{trial.images_per_s:>9,.0f}{trial.speedup:>8.2f}{f"{trial.low:.2f}–{trial.high:.2f}":>16}'
+            f'{share:>7}   {meaning}').rstrip()
+
+
 def format_diagnosis(
     diagnosis: Diagnosis,   # to be read
 ) -> str:
-    "Write the verdict, and the tables that it comes from."
-    def row(trial: Trial, name: str) -> str:
-        rounds = f'{trial.low:.2f}–{trial.high:.2f}'
-        meaning = '' if name == 'as it is' else diagnosis.judge(trial)
-        return f'{name:<42}{trial.images_per_s:>9,.0f}{trial.speedup:>8.2f}{rounds:>16}   {meaning}'.rstrip()
-
-    head = f'{{:<42}}{"images/s":>9}{"speed":>8}{"in rounds":>16}'
-    chain = {'decode': 'read, decode', 'crop, resize': 'all of that, and crop, resize',
-             'transform': 'the dataset, and the transform'}
+    "Write the verdict, the tables that it comes from, and the calls that are faster."
+    head = f'{{:<42}}{"images/s":>9}{"speed":>8}{"in rounds":>16}{{:>7}}'
     lines = [diagnosis.verdict, '', format_machine(diagnosis.machine),
-             ', '.join(f'{name}={value}' for name, value in diagnosis.settings.items()), '', head.format('left out')]
-    lines += [row(trial, chain.get(trial.name, trial.name)) for trial in diagnosis.left_out]
-    lines += ['', head.format('changed')] + [row(trial, trial.name) for trial in diagnosis.suggestions]
-    disk = [trial for trial in diagnosis.left_out if trial.name in ('read', 'dataset')]
-    lines += [row(trial, f'{trial.name} takes no time (a faster disk)') for trial in disk]
+             ', '.join(f'{name}={value}' for name, value in diagnosis.settings.items())]
+    lines += ['', head.format('left out', 'share')]
+    lines += [_trial_line(diagnosis, trial, what_is_left_out(trial.name, diagnosis.shares))
+              for trial in diagnosis.left_out]
+    lines += ['', head.format('changed', '').rstrip()]
+    lines += [_trial_line(diagnosis, trial, trial.name) for trial in diagnosis.suggestions]
+    helpful = diagnosis.helpful()
+    nothing = 'nothing that was tried is faster by more than the noise'
+    lines += ['', 'to paste, the fastest first' if helpful else nothing]
+    for trial in helpful:
+        lines += [f'  {trial.name}: {diagnosis.judge(trial)}', f'    {diagnosis.remedies[trial.name]}']
     if diagnosis.notes: lines += ['', *diagnosis.notes]
     return '\n'.join(lines)

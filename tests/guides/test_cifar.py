@@ -76,7 +76,7 @@ def test_benchmark_writes_what_the_page_reads(tmp_path):
     for name in ('a', 'b'):
         (tmp_path/name).mkdir()
         for k in range(4): Image.fromarray(rng.integers(0, 256, (32, 32, 3), np.uint8)).save(tmp_path/name/f'{k}.png')
-    options = ['--rounds', '1', '--workers', '1', '--batch-size', '4', '--seconds', '0', '--out', tmp_path/'results']
+    options = ['--rounds', '1', '--num-workers', '1', '--batch-size', '4', '--seconds', '0', '--out', tmp_path/'results']
     subprocess.run([sys.executable, ROOT/'benchmarks/cifar.py', tmp_path, *options], capture_output=True, text=True, cwd=ROOT, check=True)
     written, recorded = (json.loads(path.read_text(encoding='utf-8'))
                          for path in (tmp_path/'results/cifar.json', ROOT/'benchmarks/results/cifar.json'))

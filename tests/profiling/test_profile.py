@@ -1,5 +1,7 @@
 "`timmdata bench` and `timmdata doctor` on the sample photographs, and what they measure, with tiny settings."
+import html
 import json
+import re
 import subprocess
 import sys
 import time
@@ -9,6 +11,7 @@ import torch
 
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
+from timmdata.diagnosis_page import diagnosis_page
 from timmdata.loader import create_loader
 from timmdata.profile import (
     BenchResult,
@@ -18,10 +21,14 @@ from timmdata.profile import (
     cpu_seconds,
     diagnose,
     find_bottleneck,
+    format_diagnosis,
+    in_turns,
     leave_out,
+    loader_call,
     measure_stages,
     memory_bytes,
     process_tree,
+    write_verdict,
 )
 from timmdata.samplers.epoch import SampleKey
 
@@ -50,11 +57,15 @@ def test_bench_writes_json_and_a_plot(samples, tmp_path, capsys, options):
 
 
 def test_doctor_writes_json(samples, tmp_path, capsys):
-    numbers = tmp_path/'doctor.json'
-    assert main(['doctor', str(samples), *TINY, '--num-workers', '1', '--json', str(numbers)]) == 0
+    numbers, page = tmp_path/'doctor.json', tmp_path/'doctor.html'
+    files = ['--json', str(numbers), '--html', str(page)]
+    assert main(['doctor', str(samples), *TINY, '--num-workers', '1', *files]) == 0
     record = json.loads(numbers.read_text(encoding='utf-8'))
-    said = capsys.readouterr().out
-    assert said.splitlines()[0] == record['verdict']
+    said, announced = capsys.readouterr()
+    assert said.splitlines()[0] == record['verdict'] and 'loaders in turns: 1 round, ' in announced
+    assert {trial['name'] for trial in record['suggestions']} == set(record['remedies'])
+    written = page.read_text(encoding='utf-8')
+    assert html.escape(record['verdict']) in written and str(samples) in written and '://' not in written
     assert {'read', 'decode', 'crop, resize', 'batch transform'} <= set(record['shares'])
     assert record['noise'] > 0 and record['bottleneck'] in ('', *record['shares'])
     assert any(trial['name'] == "workers='processes'" for trial in record['suggestions'])
@@ -103,6 +114,13 @@ def test_without_proc_numbers_are_missing(samples, monkeypatch, capsys):
     assert 'CPU time not known on this system' in said and 'memory not known' in said and 'hand over' not in said
 
 
+def agrees_with_itself(found):
+    "The numbers of a verdict stand in the line of the table that it names."
+    share, without, speed = re.search(r'(\d+%) of the time .* without (.+) the loader is ([\d.]+) times', found.verdict).groups()
+    line, = [line for line in format_diagnosis(found).splitlines() if line.startswith(f'{without}  ')]
+    assert {share, speed} < set(line.split())
+
+
 class OwnTransform:
     "A transform that takes its time."
     def __call__(self, image):
@@ -117,6 +135,7 @@ def test_a_slow_transform_is_found(samples):
     found = diagnose(ImageDataset(samples), 64, 16, rounds=1, **tiny)
     assert isinstance(found, Diagnosis) and found.bottleneck == 'transform'
     assert list(found.shares)[:2] == ['dataset', 'transform']
+    agrees_with_itself(found)
 
 
 SETTINGS = [dict(color_jitter=None), dict(auto_augment='rand-m9-mstd0.5'), dict(backend='pillow'), dict(num_aug_splits=2),
@@ -152,3 +171,60 @@ def test_workers_take_what_is_left_out(samples, workers):
 def test_a_limit_is_above_the_noise_in_every_round(low, noise, limit):
     trials = {'x': Trial('x', 2., low, 2.2, 100.), 'y': Trial('y', 0.5, 0.4, 0.6, 100.)}
     assert find_bottleneck(trials, {'x': '', 'y': 'x'}, noise) == (limit, {'x': 0.5, 'y': 0.})
+
+
+def made_up(**changed) -> Diagnosis:
+    "A diagnosis whose bottleneck is decoding, behind a reading that takes time as well."
+    left_out = [Trial('as it is', 1., 1., 1., 200.), Trial('read', 1.21, 1.2, 1.3, 242.), Trial('decode', 3.39, 3.3, 3.5, 678.)]
+    suggested = [Trial('num_workers=3', 1.3, 1.2, 1.4, 260.), Trial('num_workers=4', 1.9, 1.8, 2., 380.),
+                 Trial("workers='processes'", 0.6, 0.5, 0.7, 120.), Trial("backend='a'", 1.01, 1.005, 1.1, 202.)]
+    remedies = {trial.name: f'create_loader(dataset, 224, 64, {trial.name})' for trial in suggested}
+    trials = {trial.name: trial for trial in left_out}
+    bottleneck, shares = find_bottleneck({name: trials[name] for name in ('read', 'decode')}, {'read': '', 'decode': 'read'}, 0.02)
+    values = dict(bottleneck=bottleneck, shares=shares, noise=0.02, left_out=left_out, suggestions=suggested, remedies=remedies,
+                  notes=[], machine={'cores': '4'}, settings={}, verdict=write_verdict(bottleneck, shares, trials, 0.02, 1.5))
+    return Diagnosis(**{**values, **changed})
+
+
+def test_the_verdict_and_the_table_have_the_same_numbers():
+    found = made_up()
+    assert 'without read + decode the loader is 3.39 times as fast' in found.verdict
+    agrees_with_itself(found)
+
+
+def test_what_helps_is_written_to_be_pasted_the_fastest_first():
+    pasted = [line.strip() for line in format_diagnosis(made_up()).splitlines() if 'create_loader' in line]
+    assert pasted == [f'create_loader(dataset, 224, 64, num_workers={number})' for number in (4, 3)]
+    assert 'nothing that was tried is faster' in format_diagnosis(made_up(suggestions=[]))
+
+
+def test_a_call_that_is_pasted_has_the_settings(samples):
+    settings = dict(is_training=True, num_workers=2, seed=3, hflip=0.5, mean=(0.5, 0.5, 0.5), img_dtype=torch.float16, device='cpu')
+    call = loader_call((3, 64, 64), 16, settings)
+    assert 'hflip' not in call and loader_call(64, 16, dict(transform=OwnTransform())).endswith('64, 16, transform=transform)')
+    loader = eval(call, dict(create_loader=create_loader, dataset=ImageDataset(samples), torch=torch))
+    expected = create_loader(ImageDataset(samples), 64, 16, **settings)
+    assert torch.equal(next(iter(loader))[0], next(iter(expected))[0])
+    for one in (loader, expected): one.close()
+
+
+@pytest.mark.parametrize('slow_from, counted', [(99, [0, 1, 2, 3]), (1, [0, 1])])
+def test_rounds_end_within_what_was_announced(capsys, monkeypatch, slow_from, counted):
+    clock = [0.]
+    monkeypatch.setattr('timmdata.profile.time.perf_counter', lambda: clock[0])
+    rounds = []
+    for number, name in in_turns(['one', 'two'], rounds=3, progress=True):
+        clock[0] += 40. if number >= slow_from else 5.
+        if name == 'one': rounds.append(number)
+    said = capsys.readouterr().err
+    assert rounds == counted and '2 loaders in turns: 3 rounds, 45 s at most' in said
+    assert ('the time is over after 1 of 3 rounds' in said) == (slow_from == 1)
+
+
+def test_nothing_is_announced_unasked(capsys):
+    assert len(list(in_turns(['one'], rounds=2))) == 3 and capsys.readouterr().err == ''
+
+
+def test_names_on_the_page_are_escaped():
+    page = diagnosis_page(made_up(notes=['<script>alert(1)</script>'], settings={'<i>': '"'}), '<b>photos\n</b>')
+    assert '<script' not in page and '<b>' not in page and '&lt;b&gt;photos\\n' in page and 'prefers-color-scheme: dark' in page

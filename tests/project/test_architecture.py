@@ -11,7 +11,7 @@ from synthetic import ROOT
 
 # packages, and modules beside them: each imports only from those before it
 ORDER = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer', 'loader',
-         'integrations', 'not_offered', 'recipes', 'visualize', 'inspection', 'profile', 'cli']
+         'integrations', 'not_offered', 'recipes', 'visualize', 'inspection', 'profile', 'diagnosis_page', 'cli']
 PACKAGES = [name for name in ORDER if (ROOT/'timmdata'/name).is_dir()]
 FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ignite'}   # of `integrations`
 
