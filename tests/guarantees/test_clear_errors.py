@@ -107,3 +107,31 @@ def test_transforms_of_albumentations_are_called_in_its_way(folder, monkeypatch)
     expected = np.asarray(dataset[0][0])[:32, 31::-1].transpose(2, 0, 1)
     assert np.abs(images[0].numpy() - expected).max() < 1e-3
     assert ImageDataset(folder, transform=Flip())[0][0].shape == (32, 32, 3)
+
+
+@pytest.mark.parametrize('settings', [dict(num_workers=0), dict(num_workers=2), dict(num_workers=1, workers='processes')], ids=str)
+def test_epoch_in_which_everything_was_skipped_is_an_error(folder, settings):
+    for path in folder.rglob('*.jpg'): path.write_text('no image')
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        with pytest.raises(ImageReadError, match=r'all 8 samples of epoch 0 were skipped: dataset.bad_samples'):
+            list(loader_of(ImageDataset(folder, on_error='skip'), **settings))
+
+
+@pytest.mark.parametrize('epoch', ['1', -1, 0.5, None])
+def test_epoch_that_is_no_number(folder, epoch):
+    loader = loader_of(ImageDataset(folder))
+    for part in (loader, loader.sampler, loader.batch_sampler):
+        with pytest.raises(ValueError, match='give a whole number, 0 or more'): part.set_epoch(epoch)
+    loader.set_epoch(np.int64(3))
+    assert loader.state_dict()['epoch'] == 3
+
+
+@pytest.mark.parametrize('epoch, batch', [(-1, 0), (0, -1)])
+def test_replay_counts_from_zero(folder, epoch, batch):
+    with pytest.raises(ValueError, match='they count from 0'): loader_of(ImageDataset(folder), seed=1).replay(epoch, batch)
+
+
+@pytest.mark.parametrize('statistics', [dict(mean=(123., 116., 103.), std=(58., 57., 57.)), dict(mean=0., std=255.)], ids=str)
+def test_statistics_for_bytes_are_refused(folder, statistics):
+    with pytest.raises(ValueError, match='for pixels in 0..1; divide those for 0..255 by 255'): loader_of(ImageDataset(folder), **statistics)

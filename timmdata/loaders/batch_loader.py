@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
+from ..core.faults import ImageReadError
 from ..datasets.wrappers import fingerprint
 from .base import MixingSwitch, find_mixing
 from .checkpoint import Progress, check_state, describe_settings, make_state
@@ -270,7 +271,7 @@ class BatchLoader(MixingSwitch):
         tasks = self._tasks = deque[Task]()
         finished: list[HostBatch] = []   # one at most; popped, so that the consumer alone holds its memory
         if self.workers.persistent_workers: self._pool = pool
-        batches = self.batches.cut(self.sampler, epoch, position)
+        batches, begun_at, is_empty = self.batches.cut(self.sampler, epoch, position), position, True
         try:
             while True:   # workers get their next batch before the consumer gets this one
                 for keys in islice(batches, self.workers.num_ahead - len(tasks)): tasks.append(pool.submit(keys))
@@ -285,8 +286,13 @@ class BatchLoader(MixingSwitch):
                 made = pool.take(task, self.workers.timeout)
                 meter.made_by(task.made_by)
                 position += len(task.keys) * self.sampler.num_replicas
-                if made is not None: finished.append(self._finish(made, position))
+                if made is not None:
+                    finished.append(self._finish(made, position))
+                    is_empty = False
                 del made, task
+            if is_empty and position > begun_at == 0: raise ImageReadError(
+                f'all {position} samples of epoch {epoch} were skipped: dataset.bad_samples has the reason of each; '
+                "on_error='raise' stops at the first one")
         except GeneratorExit: raise   # the consumer has left the loop
         except BaseException:
             self._discard(pool)   # at once: a traceback may keep this loader alive for long
@@ -382,6 +388,7 @@ class BatchLoader(MixingSwitch):
     ) -> Replay:
         "Make a batch again, exactly as it was, with the parameters that were drawn; or a sample by itself, not mixed."
         if (batch is None) == (index is None): raise TypeError('give batch= or index=, one of them')
+        if epoch < 0 or (batch or 0) < 0: raise ValueError(f'epoch={epoch}, batch={batch}: they count from 0')
         if batch is None: keys = [SampleKey(range(len(self.dataset))[index], epoch)]
         else: keys = next(islice(self.batches.cut(self.sampler, epoch), batch, None), [])
         if not keys: raise IndexError(f'there is no batch {batch} in epoch {epoch}: there are {len(self)}')

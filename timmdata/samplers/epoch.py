@@ -113,6 +113,8 @@ class EpochSampler(Sampler):
         start: int,   # samples of all ranks that were used in it
     ):
         "Choose where the next pass begins. The epoch is passed on to the user's sampler."
+        if not isinstance(epoch, Integral) or epoch < 0:
+            raise ValueError(f'epoch={epoch!r}: give a whole number, 0 or more')
         self.epoch, self.start = epoch, start
         self.num_choices += 1
         if isinstance(self.sampler, EpochAware): self.sampler.set_epoch(epoch)
