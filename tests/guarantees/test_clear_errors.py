@@ -134,4 +134,5 @@ def test_replay_counts_from_zero(folder, epoch, batch):
 
 @pytest.mark.parametrize('statistics', [dict(mean=(123., 116., 103.), std=(58., 57., 57.)), dict(mean=0., std=255.)], ids=str)
 def test_statistics_for_bytes_are_refused(folder, statistics):
-    with pytest.raises(ValueError, match='for pixels in 0..1; divide those for 0..255 by 255'): loader_of(ImageDataset(folder), **statistics)
+    with pytest.raises(ValueError, match='for pixels in 0..1; divide those for 0..255 by 255'):
+        loader_of(ImageDataset(folder), **statistics)
