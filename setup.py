@@ -44,6 +44,7 @@ setup(
         'inspect': settings['inspect_requirements'].split(),
         'tfds': settings['tfds_requirements'].split(),
         'integrations': settings['integrations_requirements'].split(),
+        'notebooks': settings['notebooks_requirements'].split(),
         'dev': settings['dev_requirements'].split(),
     },
     entry_points={'console_scripts': settings['console_scripts'].split()},

@@ -9,7 +9,7 @@ import zipfile
 from email.parser import Parser
 
 import pytest
-from notebooks import read_settings
+from notebooks import find_notebooks, needed, read_notebook, read_settings, split_cell
 from synthetic import ROOT
 
 pytestmark = pytest.mark.timeout(180)
@@ -70,16 +70,56 @@ def test_metadata_requires_only_what_runs(metadata):
     assert metadata['Requires-Python'] == f">={settings['min_python']}"
     required = [normalise(r) for r in metadata.get_all('Requires-Dist')]
     assert {r for r in required if ';' not in r} == set(settings['requirements'].split())
-    for extra in ('demo', 'fast', 'tables', 'wds', 'hf', 'tfds', 'integrations', 'dev'):
+    extras = {name.removesuffix('_requirements') for name in settings if name.endswith('_requirements')}
+    for extra in extras:
         found = {r.split(';')[0] for r in required if re.search(rf'extra==.{extra}.$', r)}
         assert found == set(settings[f'{extra}_requirements'].split())
-    assert set(metadata.get_all('Provides-Extra')) == {'demo', 'fast', 'tables', 'wds', 'hf', 'tfds', 'integrations', 'dev'}
+    assert set(metadata.get_all('Provides-Extra')) == extras >= {'demo', 'fast', 'inspect', 'notebooks', 'dev'}
 
 
 def test_extras_that_messages_name_are_offered(metadata):
     texts = [path.read_text(encoding='utf-8') for path in [*(ROOT/'timmdata').rglob('*.py'), ROOT/'README.md']]
     named = {name for text in texts for name in re.findall(r'timmdata\[(\w+)\]', text)}
     assert {'demo', 'fast', 'tables', 'wds', 'hf', 'tfds'} <= named <= set(metadata.get_all('Provides-Extra'))
+
+
+def imports(source: str) -> set[str]:
+    "The packages that a code cell imports, without those of Python and our own."
+    names = set()
+    for node in ast.walk(ast.parse(split_cell(source)[1])):
+        if isinstance(node, ast.Import): names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level: names.add(node.module)
+    return {name.partition('.')[0] for name in names} - {*sys.stdlib_module_names, 'timmdata'}
+
+
+def requirements(*extras: str) -> set[str]:
+    "The names of the distributions that are installed with these extras."
+    settings = read_settings()
+    lines = [settings['requirements'], *(settings[f'{extra}_requirements'] for extra in extras)]
+    return {re.split(r'[<>=]', requirement)[0] for requirement in ' '.join(lines).split()}
+
+
+def test_the_extra_notebooks_has_all_that_they_import():
+    distributions = {'PIL': 'pillow', 'skimage': 'scikit-image', 'IPython': 'ipykernel'}   # ipykernel requires ipython
+    stand_in = {'tensorflow', 'tensorflow_datasets'}   # imported by the library when asked; the page has a stand-in
+    found = {}
+    for path in find_notebooks():
+        for cell in read_notebook(path)['cells']:
+            if cell['cell_type'] != 'code' or needed(cell['source']): continue   # a cell that says what it needs is not run without
+            for name in imports(cell['source']) - stand_in: found.setdefault(distributions.get(name, name), set()).add(path.name)
+    assert {'torch', 'timm', 'pandas'} <= set(found)
+    assert {name: pages for name, pages in found.items() if name not in requirements('notebooks')} == {}
+
+
+def test_the_extra_notebooks_is_part_of_what_is_tested():
+    assert requirements('notebooks') <= requirements('dev')
+
+
+@pytest.mark.parametrize('source, names', [
+    ('import os, numpy.random as r', {'numpy'}), ('def f():\n    from pandas.api import types', {'pandas'}),
+    ('#| export\nfrom timmdata.loader import create_loader', set())])
+def test_imports_of_a_cell_are_seen(source, names):
+    assert imports(source) == names
 
 
 def test_description_shows_its_pictures_anywhere(metadata):
