@@ -10,7 +10,7 @@ import random
 
 import pytest
 from fault_runs import FAULTS, KINDS, Run, fits_here, mixed_run
-from loader_parts import nothing_is_left
+from loader_parts import nothing_is_left, program
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(not hasattr(os, 'fork'), reason='programs are forked')]
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -43,3 +43,19 @@ def test_mixed_faults(tmp_path):
     report = mixed_run(SOAK, tmp_path)
     print(json.dumps(report))
     assert report['batches']
+
+
+@pytest.mark.parametrize('settings', ["num_workers=0, buffer={'batches': 6, 'directory': folder}", "num_workers=1, workers='processes'"])
+def test_a_child_that_begins_slowly_may_miss_sigterm_and_does_not_keep_its_program(tmp_path, settings):
+    "A copy has the program's handler until it has set its own: Python's SIGTERM at the end is lost, and its join has no limit."
+    started = program(f'''
+folder = {str(tmp_path/'buffer')!r}
+loader = create_loader(Coded(64), 8, 4, device='cpu', {settings})
+signal.signal(signal.SIGTERM, lambda *_: None)
+signal.signal(signal.SIGALRM, signal.default_int_handler)   # as Ctrl-C, for this process alone
+os.register_at_fork(after_in_child=lambda: time.sleep(2), after_in_parent=lambda: signal.setitimer(signal.ITIMER_REAL, 0.2))
+for batch in loader: pass
+''')
+    try: code, _, errors = started.end(30)
+    finally: started.kill()
+    assert code == 1 and 'KeyboardInterrupt' in errors

@@ -76,6 +76,7 @@ def use_in_a_copy(loader, batches):
         return
     try: next(batches)
     except RuntimeError as error: refused = 'belong' in str(error) or 'is alive' in str(error)
+    except StopIteration: refused = True   # the batch before it was the last one of the epoch: nothing is left to refuse
     else: refused = False
     del loader, batches
     gc.collect()
@@ -155,7 +156,7 @@ class Life:
     def wait_for_batches(self, num: int):
         "Wait until it has made more batches, or has ended."
         goal = len(self.lines()) + num
-        wait_until(lambda: len(self.lines()) >= goal or self.has_ended, f'no batches come: {self.describe()}', 60)
+        wait_until(lambda: len(self.lines()) >= goal or self.has_ended, lambda: f'no batches come: {self.describe()}', 60)
 
     def child(self, rng: random.Random) -> psutil.Process | None:
         try: children = self.program.process.children(recursive=True)
@@ -270,18 +271,24 @@ def _a_batch_file(life, rng, change: Callable[[Path], None]):
     except FileNotFoundError: pass   # it was used and removed at this moment
 
 
+def _change_batch(life, rng, change: Callable[[bytes], bytes]):
+    "As a whole: what is written to a file that a reader has mapped reaches the reader, see SECURITY.md."
+    def replace(path: Path):
+        draft = path.with_name('changed')
+        draft.write_bytes(change(path.read_bytes()))
+        os.rename(draft, path)
+    _a_batch_file(life, rng, replace)
+
+
 def flip_bit_of_batch(life, rng):
-    def flip(path: Path):
-        with open(path, 'r+b') as file:
-            at = rng.randrange(max(1, os.fstat(file.fileno()).st_size))
-            file.seek(at)
-            byte = file.read(1)
-            file.seek(at)
-            file.write(bytes([byte[0] ^ 1 << rng.randrange(8)]))
-    _a_batch_file(life, rng, flip)
+    def flip(data: bytes) -> bytes:
+        at, damaged = rng.randrange(len(data)), bytearray(data)
+        damaged[at] ^= 1 << rng.randrange(8)
+        return bytes(damaged)
+    _change_batch(life, rng, flip)
 
 
-def cut_batch(life, rng): _a_batch_file(life, rng, lambda path: os.truncate(path, rng.choice([0, 7, 4096])))
+def cut_batch(life, rng): _change_batch(life, rng, lambda data: data[:rng.choice([0, 7, 4096])])
 
 
 def delete_batch(life, rng): _a_batch_file(life, rng, Path.unlink)
@@ -399,7 +406,7 @@ class Run:
         "Start the program, disturb it, end it, and judge what it did."
         life = Life(self, kind)
         try:
-            wait_until(lambda: 'ready' in life.program.read('out') or life.has_ended, f'it does not start: {life.describe()}', 60)
+            wait_until(lambda: 'ready' in life.program.read('out') or life.has_ended, lambda: f'it does not start: {life.describe()}', 60)
             life.wait_for_batches(rng.randint(0, 6))
             for fault in faults:
                 if life.has_ended: break
@@ -410,7 +417,7 @@ class Run:
                 life.wait_for_batches(rng.randint(0, 20))
             if not any(fault.must_end for fault in life.faults): life.wait_for_batches(12)   # more than an epoch
             if not life.has_ended and not any(fault.must_end for fault in life.faults): life.send(signal.SIGTERM)
-            wait_until(lambda: life.has_ended, f'it does not end: {life.describe()}', 60)
+            wait_until(lambda: life.has_ended, lambda: f'it does not end: {life.describe()}', 60)
             self.judge(life)
         finally:
             life.program.kill()
@@ -435,7 +442,7 @@ class Run:
         else: outcome = 'an error with the cause' if any(re.search(p, errors) for p in patterns) else ''
         assert outcome, f'it ended with {code}: {life.describe()}'
         self.outcomes[outcome] += 1
-        wait_until(lambda: not any(_left_behind(life.pid).values()), f'something is left: {life.describe()}', 20)
+        wait_until(lambda: not any(_left_behind(life.pid).values()), lambda: f'something is left: {life.describe()}', 20)
 
     def report(self) -> dict:
         return dict(seed=self.seed, programs=self.num_lives, batches=self.batches, faults=dict(sorted(self.counts.items())),

@@ -170,7 +170,7 @@ def is_alive(process: psutil.Process) -> bool:
 def wait_until(condition, message, seconds=15):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, message
+        assert time.monotonic() < end, message() if callable(message) else message   # a callable says how it is by then
         time.sleep(0.02)
 
 

@@ -7,12 +7,14 @@ __all__ = ['History', 'Producer', 'numbering_of', 'batches_from', 'copy_loader',
            'ProducerProcess', 'start_producer']
 
 # %% ../../nbs/buffer/20_producer.ipynb #8748c621
+import atexit
 import copy
 import multiprocessing
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -258,6 +260,15 @@ def _producer_of(
     return Producer(store, source, low, end, numbering.low_watermark)
 
 
+_started = weakref.WeakSet()   # processes of producers
+
+
+@atexit.register
+def _kill_all():
+    "Python's own join has no limit, and its SIGTERM may meet the program's handler, which a child has until it begins."
+    for process in _started & set(multiprocessing.active_children()): process.kill()
+
+
 class ProducerProcess:
     "A producer in a process of its own."
 
@@ -299,5 +310,6 @@ def start_producer(
     process = context.Process(   # pyrefly: ignore  (each kind of context has one)
         target=_run_process, args=(store.directory, store.identity, copied, *settings), daemon=True)
     leave_to_original(process)
+    _started.add(process)
     process.start()
     return ProducerProcess(store, process)
