@@ -154,7 +154,7 @@ def test_samples_of_the_user_stay():
     data = [{'image': Coded(8)[k][0], 'target': k} for k in range(8)]
     images = [sample['image'] for sample in data]
     for settings in (INLINE, dict(transform=DrawnOnce(), **INLINE)):
-        assert len(list(create_loader(data, 8, 4, **settings))) == 2
+        assert len(list(create_loader(data, 4, 4, **settings))) == 2
         assert all(sample['image'] is image for sample, image in zip(data, images, strict=True))
 
 

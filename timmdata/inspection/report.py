@@ -164,10 +164,11 @@ def _class_samples(survey: Survey) -> dict[str, list[int]]:
 
 def _figure(survey: Survey, row: int, address: str) -> str:
     "A picture of a sample with its name, class and split."
-    picture = f'<img src="{address}" alt="" loading="lazy">' if address else '<div class="none">no picture</div>'
+    name, picture = safe_text(survey.name(row)), '<div class="none">no picture</div>'
+    if address: picture = f'<img src="{address}" alt="{name}" loading="lazy">'
     split, label = survey.locate(row)[0], survey.label(row)
     said = safe_text(' · '.join(filter(None, [split, label])))
-    return f'<figure>{picture}<figcaption>{safe_text(survey.name(row))}<br><span>{said}</span></figcaption></figure>'
+    return f'<figure>{picture}<figcaption>{name}<br><span>{said}</span></figcaption></figure>'
 
 
 def _finding_section(survey: Survey, finding: Finding, pictures: dict[tuple[int, bool], str]) -> str:
@@ -201,7 +202,7 @@ def _bars(title: str, counts: dict[str, int]) -> str:
 def _class_row(name: str, counts: dict[str, int], most: int, addresses: list[str]) -> str:
     "A class, its samples in each split, and a few of them."
     cells = ''.join(f'<td class="n{"" if count else " zero"}">{count:,}</td>' for count in counts.values())
-    images = ''.join(f'<img src="{address}" alt="" loading="lazy">' for address in addresses if address)
+    images = ''.join(f'<img src="{address}" alt="{safe_text(name)}" loading="lazy">' for address in addresses if address)
     return f'<tr><td>{safe_text(name)}</td>{cells}{_bar(sum(counts.values()) / most)}<td>{images}</td></tr>'
 
 

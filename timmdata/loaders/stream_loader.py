@@ -102,7 +102,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         batches = self._get_iterator() if self._num_running else super().__iter__()   # a loop in a loop has its own
         if self.num_workers:
             _iterators.add(batches)
-            for process in batches._workers: leave_to_original(process)
+            for process in getattr(batches, '_workers', ()): leave_to_original(process)
         if self.num_workers: self.dataset.epoch += 1   # for workers that start with the next pass
         self._num_running += 1
         try:

@@ -50,7 +50,8 @@ def _size(args: Mapping[str, Any], cfg: Mapping[str, Any], use_test_size: bool) 
     if 'input_size' in args: return tuple(args['input_size'])
     if 'img_size' in args: return _channels(args), *image_size(args['img_size'])
     test_size = cfg.get('test_input_size') if use_test_size else None
-    size = test_size or cfg.get('input_size') or (_channels(args), 224, 224)
+    size = test_size or cfg.get('input_size')
+    if size is None: size = _channels(args), 224, 224
     return tuple(size) if isinstance(size, list) else size
 
 
