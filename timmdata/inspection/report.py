@@ -202,8 +202,9 @@ def _bars(title: str, counts: dict[str, int]) -> str:
 def _class_row(name: str, counts: dict[str, int], most: int, addresses: list[str]) -> str:
     "A class, its samples in each split, and a few of them."
     cells = ''.join(f'<td class="n{"" if count else " zero"}">{count:,}</td>' for count in counts.values())
-    images = ''.join(f'<img src="{address}" alt="{safe_text(name)}" loading="lazy">' for address in addresses if address)
-    return f'<tr><td>{safe_text(name)}</td>{cells}{_bar(sum(counts.values()) / most)}<td>{images}</td></tr>'
+    name = safe_text(name)
+    images = ''.join(f'<img src="{address}" alt="{name}" loading="lazy">' for address in addresses if address)
+    return f'<tr><td>{name}</td>{cells}{_bar(sum(counts.values()) / most)}<td>{images}</td></tr>'
 
 
 def _class_table(
