@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ..core.decode import decode_image, read_content
-from ..core.faults import ImageReadError
+from ..core.faults import ImageReadError, printable
 from .findings import KINDS, Finding, InspectSettings, Survey, kept_share, kept_shares
 
 # %% ../../nbs/inspection/30_report.ipynb #69d45319
@@ -27,8 +27,7 @@ def safe_text(
     text: str,   # from anywhere
 ) -> str:   # HTML, on one line
     "Show a text as it is; what cannot be seen is written as its code."
-    seen = ''.join(c if c.isprintable() else c.encode('unicode_escape').decode('ascii') for c in text)
-    return html.escape(seen)
+    return html.escape(printable(text))
 
 # %% ../../nbs/inspection/30_report.ipynb #0d1abd3d
 _EDGE = 120   # pixels of a thumbnail's longer edge
