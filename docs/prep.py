@@ -3,6 +3,7 @@ import ast
 import json
 import re
 import shutil
+import sys
 from configparser import ConfigParser
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,9 +12,11 @@ from posixpath import normpath, relpath
 
 import yaml
 from nbdev.processors import FilterDefaults
-from symbols import Package, Symbol, dedent_code, parameter_table, read_package
 
 root = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(root/'tools'))
+from symbols import Package, Symbol, dedent_code, parameter_table, read_package  # noqa: E402
+
 _definitions = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 _pictures = '.png', '.jpg', '.jpeg', '.svg', '.gif', '.webp'
 

@@ -7,10 +7,11 @@ __all__ = ['demo', 'show', 'inspect', 'bench', 'doctor', 'status', 'drop', 'main
 
 # %% ../nbs/60_cli.ipynb #68c371e0
 import argparse
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
-from inspect import Parameter
+from inspect import Parameter, cleandoc
 from json import dumps
 from pathlib import Path
 from typing import Any, TextIO, get_args
@@ -55,14 +56,23 @@ def _say(text: Any, file: TextIO | None = None):
 
 
 def demo(
-    data: Path | None = None,   # folder of class folders, or with train/ and val/ in it; else sample photographs
-    split: str = 'train',   # 'train', 'val', 'test' or a folder's name
-    input_size: int = 224,   # edge of the network's input, pixels
-    batch_size: int = 32,   # samples in a batch
-    num_workers: int = 1,   # how many workers, 0 for none
-    out: Path = Path('batch.png'),   # picture of the first batch
+    data: Path | None = None,
+    split: str = 'train',
+    input_size: int = 224,
+    batch_size: int = 32,
+    num_workers: int = 1,
+    out: Path = Path('batch.png'),
 ):
-    "Load one epoch with the augmentation of training, count images per second, and draw the first batch."
+    """Load one epoch with the augmentation of training, count images per second, and draw the first batch.
+
+    Args:
+        data: folder of class folders, or with train/ and val/ in it; else sample photographs
+        split: 'train', 'val', 'test' or a folder's name
+        input_size: edge of the network's input, pixels
+        batch_size: samples in a batch
+        num_workers: how many workers, 0 for none
+        out: picture of the first batch
+    """
     path = _output_path(out, '--out')
     dataset = ImageDataset(data or get_samples(), split=split)
     loader = create_loader(dataset, (3, input_size, input_size), batch_size, is_training=True, drop_last=False,
@@ -84,12 +94,19 @@ def demo(
 
 # %% ../nbs/60_cli.ipynb #283a903f
 def show(
-    data: Path,   # folder of class folders, or with train/ and val/ in it
-    split: str = 'train',   # 'train', 'val', 'test' or a folder's name
-    number: int = 16,   # pictures
-    out: Path = Path('images.png'),   # the sheet
+    data: Path,
+    split: str = 'train',
+    number: int = 16,
+    out: Path = Path('images.png'),
 ):
-    "Say what a folder holds, and draw photographs from all over it as they are on disk."
+    """Say what a folder holds, and draw photographs from all over it as they are on disk.
+
+    Args:
+        data: folder of class folders, or with train/ and val/ in it
+        split: 'train', 'val', 'test' or a folder's name
+        number: pictures
+        out: the sheet
+    """
     path = _output_path(out, '--out')
     dataset = ImageDataset(data, split=split)
     if number < 1: raise ValueError(f'--number {number}: give 1 or more')
@@ -104,16 +121,27 @@ def show(
 
 # %% ../nbs/60_cli.ipynb #8e5ef42e
 def inspect(
-    data: str,   # folder, tar or table; or hf:NAME, a data set of Hugging Face
-    split: str | None = None,   # one of its splits; else train, val and test, as far as they are there
-    out: Path = Path('inspection'),   # folder for the report; a stopped run goes on there
-    input_size: int = 224,   # edge of the network's input, pixels
-    crop_pct: float = 0.875,   # of evaluation: input size / size that is resized to
-    near: int = 4,   # of 64 bits that may differ between similar pictures
-    exact: bool = False,   # look for copies of files alone, without imagehash
-    num_threads: int | None = None,   # that read and decode; else as many as there are cores
+    data: str,
+    split: str | None = None,
+    out: Path = Path('inspection'),
+    input_size: int = 224,
+    crop_pct: float = 0.875,
+    near: int = 4,
+    exact: bool = False,
+    num_threads: int | None = None,
 ):
-    "Look at every file of a data set: faults, copies, what a crop cuts away; write a page and lists of exclusions."
+    """Look at every file of a data set: faults, copies, what a crop cuts away; write a page and lists of exclusions.
+
+    Args:
+        data: folder, tar or table; or hf:NAME, a data set of Hugging Face
+        split: one of its splits; else train, val and test, as far as they are there
+        out: folder for the report; a stopped run goes on there
+        input_size: edge of the network's input, pixels
+        crop_pct: of evaluation: input size / size that is resized to
+        near: of 64 bits that may differ between similar pictures
+        exact: look for copies of files alone, without imagehash
+        num_threads: that read and decode; else as many as there are cores
+    """
     place = data if data.startswith('hf:') else Path(data).expanduser()
     found = inspect_data(open_splits(place, split), out, exact=exact, num_threads=num_threads, input_size=input_size,
                          crop_pct=crop_pct, near=near)
@@ -143,18 +171,40 @@ def _loader_settings(
 
 @delegates(_loader_settings)
 def bench(
-    data: Path,   # folder of class folders, or with train/ and val/ in it
-    split: str = 'train',   # 'train', 'val', 'test' or a folder's name
-    input_size: int = 224,   # edge of the network's input, pixels
-    batch_size: int = 64,   # samples in a batch
-    images: int = 512,   # of an epoch, from all over the data
-    epochs: int = 3,   # of the whole loader
-    rounds: int = 5,   # that the median is taken of
-    json: Path | None = None,   # file for the numbers
-    plot: Path | None = None,   # file for a picture of them
-    **kwargs,   # settings of the loader
+    data: Path,
+    split: str = 'train',
+    input_size: int = 224,
+    batch_size: int = 64,
+    images: int = 512,
+    epochs: int = 3,
+    rounds: int = 5,
+    json: Path | None = None,
+    plot: Path | None = None,
+    **kwargs,
 ):
-    "Measure where the time of an image goes, stage by stage, and how fast the whole loader is."
+    """Measure where the time of an image goes, stage by stage, and how fast the whole loader is.
+
+    Args:
+        data: folder of class folders, or with train/ and val/ in it
+        split: 'train', 'val', 'test' or a folder's name
+        input_size: edge of the network's input, pixels
+        batch_size: samples in a batch
+        images: of an epoch, from all over the data
+        epochs: of the whole loader
+        rounds: that the median is taken of
+        json: file for the numbers
+        plot: file for a picture of them
+
+    **kwargs, settings of the loader:
+        mode: 'train' or 'eval'
+        workers: their kind: 'threads', 'processes' or 'auto'
+        num_workers: how many, 0 for none
+        color_jitter: strength, 0 for none; for training
+        re_prob: 0..1, probability of random erasing; for training
+        interpolation: of the resizing
+        backend: JPEG decoder
+        device: such as cpu; else the best there is
+    """
     settings = _loader_settings(**kwargs)
     json_path = json and _output_path(json, '--json', ('.json',))
     plot_path = plot and _output_path(plot, '--plot')
@@ -167,18 +217,40 @@ def bench(
 
 @delegates(_loader_settings)
 def doctor(
-    data: Path,   # folder of class folders, or with train/ and val/ in it
-    split: str = 'train',   # 'train', 'val', 'test' or a folder's name
-    input_size: int = 224,   # edge of the network's input, pixels
-    batch_size: int = 64,   # samples in a batch
-    images: int = 256,   # of an epoch, from all over the data; they are kept in memory
-    rounds: int = 5,   # of all trials in turns
-    step_ms: float = 0.,   # that a training step on another device takes for a batch
-    json: Path | None = None,   # file for the numbers
-    html: Path | None = None,   # file for a page to look at, which needs nothing but itself
-    **kwargs,   # settings of the loader
+    data: Path,
+    split: str = 'train',
+    input_size: int = 224,
+    batch_size: int = 64,
+    images: int = 256,
+    rounds: int = 5,
+    step_ms: float = 0.,
+    json: Path | None = None,
+    html: Path | None = None,
+    **kwargs,
 ):
-    "Find out what limits the loader on this machine, and what would help by how much."
+    """Find out what limits the loader on this machine, and what would help by how much.
+
+    Args:
+        data: folder of class folders, or with train/ and val/ in it
+        split: 'train', 'val', 'test' or a folder's name
+        input_size: edge of the network's input, pixels
+        batch_size: samples in a batch
+        images: of an epoch, from all over the data; they are kept in memory
+        rounds: of all trials in turns
+        step_ms: that a training step on another device takes for a batch
+        json: file for the numbers
+        html: file for a page to look at, which needs nothing but itself
+
+    **kwargs, settings of the loader:
+        mode: 'train' or 'eval'
+        workers: their kind: 'threads', 'processes' or 'auto'
+        num_workers: how many, 0 for none
+        color_jitter: strength, 0 for none; for training
+        re_prob: 0..1, probability of random erasing; for training
+        interpolation: of the resizing
+        backend: JPEG decoder
+        device: such as cpu; else the best there is
+    """
     settings = _loader_settings(**kwargs)
     json_path = json and _output_path(json, '--json', ('.json',))
     html_path = html and _output_path(html, '--html', ('.html',))
@@ -191,11 +263,17 @@ def doctor(
 
 # %% ../nbs/60_cli.ipynb #8b6771ad
 def status(
-    directory: Path,   # of the buffer
-    json: bool = False,   # all numbers as JSON, on one line
-    plot: Path | None = None,   # file for a picture of how full it was
+    directory: Path,
+    json: bool = False,
+    plot: Path | None = None,
 ):
-    "Say how full a buffer is, how fast it fills, how long it would last, and where its readers are."
+    """Say how full a buffer is, how fast it fills, how long it would last, and where its readers are.
+
+    Args:
+        directory: of the buffer
+        json: all numbers as JSON, on one line
+        plot: file for a picture of how full it was
+    """
     path = plot and _output_path(plot, '--plot')
     store = BatchStore(directory)
     found = buffer_status(store)
@@ -207,10 +285,15 @@ def status(
 
 
 def drop(
-    directory: Path,   # of the buffer
-    reader: str | None = None,   # give up the place of this one alone, whose program has ended
+    directory: Path,
+    reader: str | None = None,
 ):
-    "Remove a buffer that nobody uses, or a reader that will not come back."
+    """Remove a buffer that nobody uses, or a reader that will not come back.
+
+    Args:
+        directory: of the buffer
+        reader: give up the place of this one alone, whose program has ended
+    """
     if reader: drop_reader(BatchStore(directory), reader)
     else: remove_buffer(directory)
     _say(f'reader {reader!r} was dropped' if reader else f'the buffer in {directory} was removed')
@@ -221,16 +304,19 @@ def _expand(text: str) -> Path: return Path(text).expanduser()
 
 def _add_command(commands: Any, function: Callable):
     "Add a function as a command."
-    parser = commands.add_parser(function.__name__, help=function.__doc__, description=function.__doc__)
+    about, *sections = cleandoc(function.__doc__).split('\n\n')
+    meanings = dict(re.findall(r'^    (\w+): (.*(?:\n {8}.*)*)', '\n'.join(sections), re.M))   # empty in the notebook
+    parser = commands.add_parser(function.__name__, help=about, description=about)
     parser.set_defaults(command=function)
     for name, parameter in docments(function, full=True, returns=False).items():
+        meaning = meanings.get(name) or parameter.docment
         kind = next(iter(get_args(parameter.anno)), parameter.anno)   # the first one of `Path | None`
         kind = _expand if kind is Path else kind
         name, default = name.replace('_', '-'), parameter.default
-        if default is Parameter.empty: parser.add_argument(name, type=kind, help=parameter.docment)
-        elif kind is bool: parser.add_argument(f'--{name}', action='store_true', help=parameter.docment)
+        if default is Parameter.empty: parser.add_argument(name, type=kind, help=meaning)
+        elif kind is bool: parser.add_argument(f'--{name}', action='store_true', help=meaning)
         else: parser.add_argument(f'--{name}', type=kind, default=default, help=(
-            parameter.docment if default is None else f'{parameter.docment} (default: {default})'))
+            meaning if default is None else f'{meaning} (default: {default})'))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -248,9 +334,16 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(
-    argv: Sequence[str] | None = None,   # None: the command line's
-) -> int:   # exit code: 0, 2 for an error, 130 for an interrupt
-    "Run a command; an error becomes one line that says what to do."
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a command; an error becomes one line that says what to do.
+
+    Args:
+        argv: None: the command line's
+
+    Returns:
+        exit code: 0, 2 for an error, 130 for an interrupt
+    """
     arguments = vars(_parser().parse_args(argv))
     command = arguments.pop('command')
     try: command(**arguments)

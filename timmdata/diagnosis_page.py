@@ -51,10 +51,18 @@ td.bar i { display: block; height: .7rem; background: var(--bar); border-radius:
 
 
 def diagnosis_page(
-    diagnosis: Diagnosis,   # to be read
-    title: str = 'What limits the loader',   # such as the folder
-) -> str:   # HTML
-    "Write a diagnosis as a page."
+    diagnosis: Diagnosis,
+    title: str = 'What limits the loader',
+) -> str:
+    """Write a diagnosis as a page.
+
+    Args:
+        diagnosis: to be read
+        title: such as the folder
+
+    Returns:
+        HTML
+    """
     calls = ''.join(f'<p>{safe_text(trial.name)}: {diagnosis.judge(trial)}</p>'
                     f'<pre>{safe_text(diagnosis.remedies[trial.name])}</pre>' for trial in diagnosis.helpful())
     left_out = _table('Left out', (_row(diagnosis, trial, what_is_left_out(trial.name, diagnosis.shares))

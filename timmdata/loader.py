@@ -190,83 +190,209 @@ def _by_prefetcher(create: Callable[_Settings, Any]) -> _ByPrefetcher[_Settings]
 # %% ../nbs/20_loader.ipynb #39742a33
 @_by_prefetcher
 def create_loader(
-    dataset: Dataset,   # gives (image, target, …) or dicts with 'image'; map-style or a stream
-    input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
-    batch_size: int,   # samples
-    is_training: bool = False,   # random pipeline, shuffled, incomplete last batch dropped
+    # Data
+    dataset: Dataset,
+    input_size: int | Sequence[int],
+    batch_size: int,
+    is_training: bool = False,
     *,
-    no_aug: bool = False,   # training without randomness in the pixels
-    re_prob: float = 0.,   # 0..1, probability of random erasing
-    re_mode: str = 'const',   # 'const', 'rand' or 'pixel'
-    re_count: int = 1,   # erased rectangles at most
-    re_split: bool = False,   # keep the first half of each batch, or the clean views, free of erasing
-    train_crop_mode: str | None = None,   # 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc'
-    scale: tuple[float, float] | None = None,   # area of the random crop, share; None: the crop mode's default
-    ratio: tuple[float, float] | None = None,   # aspect of the random crop; None: the crop mode's default
-    hflip: float = 0.5,   # 0..1, probability of a horizontal flip
-    vflip: float = 0.,   # 0..1, of a vertical flip
-    color_jitter: float | Sequence[float] | None = 0.4,   # brightness, contrast, saturation (and hue)
-    color_jitter_prob: float | None = None,   # 0..1, of the jitter; None: always
-    grayscale_prob: float = 0.,   # 0..1, of a conversion to gray
-    gaussian_blur_prob: float = 0.,   # 0..1, of a blur
-    auto_augment: str | Policy | None = None,   # such as 'rand-m9-mstd0.5'; color_jitter then is for 3-Augment only
-    num_aug_repeats: float = 0,   # views of a sample in a row; from 256 samples on, epochs are cut to 256s as in timm
-    num_aug_splits: int = 0,   # views of each sample in a batch: clean ones first, then the same crops augmented
-    interpolation: str = 'bilinear',   # a name; 'random' in training for bilinear or bicubic
-    mean: float | Sequence[float] = IMAGENET_DEFAULT_MEAN,   # per channel, for pixels in 0..1
-    std: float | Sequence[float] = IMAGENET_DEFAULT_STD,   # per channel
-    num_workers: int | str = 1,   # threads or processes; 0 loads in the caller; 'auto': chosen by a short trial
-    distributed: bool = False,   # give each rank of torch.distributed its share
-    crop_pct: float | None = None,   # evaluation: input size / size that is resized to; None: 0.875
-    crop_mode: str | None = None,   # evaluation: 'center', 'squash' or 'border'; None: 'center'
-    crop_border_pixels: int | None = None,   # evaluation: cut off the original image's sides first
-    collate_fn: Callable | None = None,   # makes a batch of samples; None: `fast_collate`
-    pin_memory: bool | None = None,   # page-locked batches; None: if the prefetcher copies to a CUDA device
-    fp16: bool = False,   # timm's old word for img_dtype=torch.float16
-    img_dtype: torch.dtype = torch.float32,   # of the images, with the prefetcher
-    device: str | torch.device | None = None,   # None: the best there is
-    use_prefetcher: bool = True,   # False: the workers give the same normalised float32 batches, on the CPU
-    use_multi_epochs_loader: bool = False,   # timm's older way to keep workers; persistent_workers does it
-    persistent_workers: bool = True,   # keep the workers between epochs
-    worker_seeding: str | Callable = 'all',   # a function seeds what a stream's reader draws; samples have own seeds
-    tf_preprocessing: bool = False,   # not offered
-    input_size_choices: Sequence | None = None,   # another input size for each batch; as in `create_batch_schedule`
-    batch_size_choices: Sequence[int] | None = None,   # samples in a batch, for each of these sizes
-    batch_choice_weights: Sequence[float] | None = None,   # of the sizes; None: all alike
-    batch_choice_seed: int = 0,   # of the plans
-    batch_choice_schedule: str = 'constant',   # or 'progressive': from the first size to the last
-    batch_schedule_epochs: int | None = None,   # progressive: epochs until the last size
-    batch_schedule_spread: float = 0.65,   # progressive: width of the bell, in sizes
-    batch_schedule_random_mix: float = 0.1,   # progressive: share of uniform draws, 0..1
-    num_batches: int | None = None,   # in every epoch, with input_size_choices; None: as many as the samples fill
-    transform: Callable | None = None,   # your own pipeline, in place of the one that the settings describe
-    seed: int | None = None,   # of order, pixels and erasing; None: drawn from `generator`
-    shuffle: bool | None = None,   # None: in training
-    drop_last: bool | None = None,   # leave out an incomplete last batch; None: in training
-    sampler: Sampler | None = None,   # decides order and number of samples, of all ranks
-    weights: str | Sequence[float] | torch.Tensor | None = None,   # of samples: 'balanced', 'sqrt-balanced' or one each
-    balanced_batches: bool = False,   # each batch has the classes in equal numbers
-    samples_per_epoch: int | None = None,   # of all ranks; None: as many as there are
-    pad_last: bool = False,   # fill an incomplete last batch with samples that are not valid; then drop_last is False
-    valid_mask: bool = False,   # a bool tensor (N,) ends each batch ('valid' in a dict): False where a sample fills up
-    prefetch_factor: int | None = None,   # batches ahead, of each process or of all threads together; None: 2
-    timeout: float = 0,   # seconds to wait for a batch of the workers; 0: for ever
-    multiprocessing_context: Any = None,   # 'fork', 'spawn' or 'forkserver'; None: the platform's
-    generator: torch.Generator | None = None,   # that the seed is drawn from; None: torch's global one
-    workers: str = 'auto',   # 'threads', 'processes'; 'auto': threads where only this library's code runs in them
-    threads_per_worker: int = 1,   # in each process
-    backend: str | None = None,   # JPEG decoder, as in `resolve_backend`; 'pillow' gives timm's exact pixels
-    dct_scaling: bool | None = None,   # decode large images to a smaller size; None: in training
-    color_jitter_mode: str = 'fused',   # 'fused': one matrix on the device; 'exact': one by one, as torchvision
-    channels_last: bool = True,   # False: images are contiguous as (N, C, H, W)
-    crop_padding: int = 0,   # with train_crop_mode='rc': pixels that the crop may reach beyond the image
-    padding_mode: str | None = None,   # of training: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: as timm
-    cache: str | None = None,   # 'device': keep all images there as uint8; for small ones, of one size
-    class_to_idx: Mapping[str, int] | None = None,   # classes that the dataset must have, such as training's
-    buffer: str | Mapping[str, Any] | None = None,   # a capacity such as '30GB', or arguments of `BatchBuffer`
-    mixup: Mixup | None = None,   # mixes images and targets on the device; `FastCollateMixup` as collate_fn does, too
-) -> PrefetchLoader | BatchLoader | StreamLoader | BatchBuffer:   # of images (N, C, H, W) and targets
-    "Make a loader of normalized batches. For samples with an index, the seed alone decides them, not the workers."
+    class_to_idx: Mapping[str, int] | None = None,
+
+    # Order
+    seed: int | None = None,
+    generator: torch.Generator | None = None,
+    shuffle: bool | None = None,
+    sampler: Sampler | None = None,
+    distributed: bool = False,
+    weights: str | Sequence[float] | torch.Tensor | None = None,
+    balanced_batches: bool = False,
+    samples_per_epoch: int | None = None,
+    num_aug_repeats: float = 0,
+
+    # Pixels, in training and in evaluation
+    interpolation: str = 'bilinear',
+    mean: float | Sequence[float] = IMAGENET_DEFAULT_MEAN,
+    std: float | Sequence[float] = IMAGENET_DEFAULT_STD,
+    backend: str | None = None,
+    transform: Callable | None = None,
+    tf_preprocessing: bool = False,
+
+    # Crop of evaluation
+    crop_pct: float | None = None,
+    crop_mode: str | None = None,
+    crop_border_pixels: int | None = None,
+
+    # Crop of training
+    train_crop_mode: str | None = None,
+    scale: tuple[float, float] | None = None,
+    ratio: tuple[float, float] | None = None,
+    crop_padding: int = 0,
+    padding_mode: str | None = None,
+    dct_scaling: bool | None = None,
+
+    # Augmentation, in training
+    no_aug: bool = False,
+    hflip: float = 0.5,
+    vflip: float = 0.,
+    color_jitter: float | Sequence[float] | None = 0.4,
+    color_jitter_prob: float | None = None,
+    color_jitter_mode: str = 'fused',
+    grayscale_prob: float = 0.,
+    gaussian_blur_prob: float = 0.,
+    auto_augment: str | Policy | None = None,
+    num_aug_splits: int = 0,
+
+    # Erasing and mixing, in training
+    re_prob: float = 0.,
+    re_mode: str = 'const',
+    re_count: int = 1,
+    re_split: bool = False,
+    mixup: Mixup | None = None,
+
+    # Batches
+    collate_fn: Callable | None = None,
+    drop_last: bool | None = None,
+    pad_last: bool = False,
+    valid_mask: bool = False,
+    buffer: str | Mapping[str, Any] | None = None,
+
+    # Batches of several sizes, in training
+    input_size_choices: Sequence | None = None,
+    batch_size_choices: Sequence[int] | None = None,
+    batch_choice_weights: Sequence[float] | None = None,
+    batch_choice_seed: int = 0,
+    batch_choice_schedule: str = 'constant',
+    batch_schedule_epochs: int | None = None,
+    batch_schedule_spread: float = 0.65,
+    batch_schedule_random_mix: float = 0.1,
+    num_batches: int | None = None,
+
+    # Workers
+    num_workers: int | str = 1,
+    workers: str = 'auto',
+    threads_per_worker: int = 1,
+    prefetch_factor: int | None = None,
+    persistent_workers: bool = True,
+    use_multi_epochs_loader: bool = False,
+    worker_seeding: str | Callable = 'all',
+    timeout: float = 0,
+    multiprocessing_context: Any = None,
+
+    # Device
+    device: str | torch.device | None = None,
+    use_prefetcher: bool = True,
+    img_dtype: torch.dtype = torch.float32,
+    fp16: bool = False,
+    channels_last: bool = True,
+    pin_memory: bool | None = None,
+    cache: str | None = None,
+) -> PrefetchLoader | BatchLoader | StreamLoader | BatchBuffer:
+    """Make a loader of normalized batches. For samples with an index, the seed alone decides them, not the workers.
+
+    A loader for training:
+
+        loader = create_loader(ImageDataset('photos/train'), 224, 64, is_training=True, num_workers=8)
+        for images, targets in loader: ...   # float32 (64, 3, 224, 224) and int64 (64,), on the best device there is
+
+    Data:
+        dataset: of (image, target, …) or dicts with 'image'; indexed or a stream (timm: sets its transform)
+        input_size: edge, (height, width) or (channels, height, width); pixels
+        batch_size: samples
+        is_training: random pipeline, shuffled, incomplete last batch dropped
+        class_to_idx: classes that the dataset must have, as training's (not in timm)
+
+    Order:
+        seed: of order, pixels and erasing; None: drawn from `generator` (not in timm)
+        generator: that the seed is drawn from; None: torch's global one (not in timm)
+        shuffle: None: in training (not in timm)
+        sampler: decides order and number of samples, of all ranks (not in timm)
+        distributed: give each rank of torch.distributed its share
+        weights: 'balanced', 'sqrt-balanced', numbers (not in timm)
+        balanced_batches: each batch has the classes in equal numbers (not in timm)
+        samples_per_epoch: of all ranks; None: as many as there are (not in timm)
+        num_aug_repeats: views of a sample in a row; epochs are cut to 256s (timm: with distributed alone)
+
+    Pixels, in training and in evaluation:
+        interpolation: a name; 'random' in training for bilinear or bicubic
+        mean: per channel, for pixels in 0..1
+        std: per channel
+        backend: JPEG decoder, as in `resolve_backend`; 'pillow' gives timm's pixels (not in timm)
+        transform: your own pipeline, in place of the one of the settings (not in timm)
+        tf_preprocessing: not offered (timm: TensorFlow's pipeline of evaluation)
+
+    Crop of evaluation:
+        crop_pct: input size / size that is resized to; None: 0.875
+        crop_mode: 'center', 'squash' or 'border'; None: 'center'
+        crop_border_pixels: cut off the original image's sides first
+
+    Crop of training:
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc' (timm: without 'rc')
+        scale: area of the random crop, share; None: the crop mode's default
+        ratio: aspect of the random crop; None: the crop mode's default
+        crop_padding: 'rc': pixels that the crop may reach beyond the image (not in timm)
+        padding_mode: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: as timm (not in timm)
+        dct_scaling: decode large images to a smaller size; None: in training (not in timm)
+
+    Augmentation, in training:
+        no_aug: training without randomness in the pixels
+        hflip: 0..1, probability of a horizontal flip
+        vflip: 0..1, of a vertical flip
+        color_jitter: brightness, contrast, saturation (and hue)
+        color_jitter_prob: 0..1, of the jitter; None: always
+        color_jitter_mode: 'fused': one matrix on the device; 'exact': as torchvision (not in timm)
+        grayscale_prob: 0..1, of a conversion to gray
+        gaussian_blur_prob: 0..1, of a blur
+        auto_augment: such as 'rand-m9-mstd0.5'; color_jitter then is for 3-Augment only
+        num_aug_splits: views of each sample in a batch: clean ones first, then the same crops augmented
+
+    Erasing and mixing, in training:
+        re_prob: 0..1, probability of random erasing
+        re_mode: 'const', 'rand' or 'pixel'
+        re_count: erased rectangles at most
+        re_split: keep the first half of each batch, or the clean views, free of erasing
+        mixup: mixes on the device; a `FastCollateMixup` as collate_fn does, too (not in timm)
+
+    Batches:
+        collate_fn: None: `fast_collate` (timm: torch's, without the prefetcher)
+        drop_last: leave out an incomplete last batch; None: in training (not in timm)
+        pad_last: fill an incomplete last batch with samples that are not valid, drop none (not in timm)
+        valid_mask: ends each batch, or 'valid' in a dict: bool (N,), False where filled up (not in timm)
+        buffer: capacity such as '30GB'; words of `BatchBuffer` (not in timm)
+
+    Batches of several sizes, in training:
+        input_size_choices: another input size for each batch; as in `create_batch_schedule`
+        batch_size_choices: samples in a batch, for each of these sizes
+        batch_choice_weights: of the sizes; None: all alike
+        batch_choice_seed: of the plans
+        batch_choice_schedule: or 'progressive': from the first size to the last
+        batch_schedule_epochs: progressive: epochs until the last size
+        batch_schedule_spread: progressive: width of the bell, in sizes
+        batch_schedule_random_mix: progressive: share of uniform draws, 0..1
+        num_batches: in every epoch; None: as many as the samples fill
+
+    Workers:
+        num_workers: threads or processes; 0: the caller; 'auto': a short trial chooses (timm: processes)
+        workers: 'threads', 'processes'; 'auto': threads where our code alone runs (not in timm)
+        threads_per_worker: in each process (not in timm)
+        prefetch_factor: batches ahead, of a process or of all threads; None: 2 (not in timm)
+        persistent_workers: keep the workers between epochs
+        use_multi_epochs_loader: timm's older way to keep workers; persistent_workers does it
+        worker_seeding: a function seeds a stream's reader; samples have seeds (timm: workers)
+        timeout: seconds to wait for a batch of the workers; 0: for ever (not in timm)
+        multiprocessing_context: 'fork', 'spawn' or 'forkserver'; None: the platform's (not in timm)
+
+    Device:
+        device: None: the best there is (timm: 'cuda')
+        use_prefetcher: False: the workers give the same normalised float32 batches, on the CPU
+        img_dtype: of the images, with the prefetcher
+        fp16: timm's old word for img_dtype=torch.float16
+        channels_last: memory format of the images; False: contiguous as (N, C, H, W) (not in timm)
+        pin_memory: page-locked batches; None: for a CUDA device (timm: False)
+        cache: 'device': keep small images of one size there, as uint8 (not in timm)
+
+    Returns:
+        of images (N, C, H, W) and targets
+    """
     if tf_preprocessing: raise NotImplementedError(f'{tf_preprocessing=} is not offered yet: leave it out')
     _check_words(mixup, num_aug_repeats, num_aug_splits, input_size_choices, batch_size_choices, seed, worker_seeding,
                  color_jitter_mode, cache, batch_choice_weights=batch_choice_weights, num_batches=num_batches,

@@ -18,42 +18,67 @@ def _refusal(name: str) -> NotImplementedError:
 
 
 def create_naflex_loader(
-    *args: Any,   # what timm's takes
-    **kwargs: Any,   # what timm's takes
+    *args: Any,
+    **kwargs: Any,
 ):
-    "Refuse a loader of patch sequences: use timm's."
+    """Refuse a loader of patch sequences: use timm's.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
     raise _refusal('create_naflex_loader')
 
 
 def calculate_naflex_batch_size(
-    *args: Any,   # what timm's takes
-    **kwargs: Any,   # what timm's takes
+    *args: Any,
+    **kwargs: Any,
 ):
-    "Refuse to count sequences of a batch: use timm's."
+    """Refuse to count sequences of a batch: use timm's.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
     raise _refusal('calculate_naflex_batch_size')
 
 
 def mix_batch_variable_size(
-    *args: Any,   # what timm's takes
-    **kwargs: Any,   # what timm's takes
+    *args: Any,
+    **kwargs: Any,
 ):
-    "Refuse to mix images of several sizes: use timm's."
+    """Refuse to mix images of several sizes: use timm's.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
     raise _refusal('mix_batch_variable_size')
 
 
 def pairwise_mixup_target(
-    *args: Any,   # what timm's takes
-    **kwargs: Any,   # what timm's takes
+    *args: Any,
+    **kwargs: Any,
 ):
-    "Refuse targets of mixed pairs: use timm's."
+    """Refuse targets of mixed pairs: use timm's.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
     raise _refusal('pairwise_mixup_target')
 
 
 def patchify_image(
-    *args: Any,   # what timm's takes
-    **kwargs: Any,   # what timm's takes
+    *args: Any,
+    **kwargs: Any,
 ):
-    "Refuse to cut an image into patches: use timm's."
+    """Refuse to cut an image into patches: use timm's.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
     raise _refusal('patchify_image')
 
 # %% ../nbs/25_not_offered.ipynb #9ac86ba6
@@ -67,22 +92,75 @@ class _NotOffered:
         raise _refusal(type(self).__name__)
 
 
-class NaFlexMapDatasetWrapper(_NotOffered): "timm's dataset of batches of patch sequences."
-class NaFlexMixup(_NotOffered): "timm's mixing of patch sequences."
-class Patchify(_NotOffered): "timm's cut into patches."
-class ResizeToSequence(_NotOffered): "timm's resize to a number of patches."
-class ResizeKeepRatioToSequence(_NotOffered): "timm's resize to a number of patches, of any aspect ratio."
-class CenterCropToSequence(_NotOffered): "timm's center crop to a number of patches."
-class RandomCropToSequence(_NotOffered): "timm's random crop to a number of patches."
-class RandomResizedCropToSequence(_NotOffered): "timm's random crop, resized to a number of patches."
+class NaFlexMapDatasetWrapper(_NotOffered):
+    """timm's dataset of batches of patch sequences.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
+class NaFlexMixup(_NotOffered):
+    """timm's mixing of patch sequences.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
+class Patchify(_NotOffered):
+    """timm's cut into patches.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
+class ResizeToSequence(_NotOffered):
+    """timm's resize to a number of patches.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
+class ResizeKeepRatioToSequence(_NotOffered):
+    """timm's resize to a number of patches, of any aspect ratio.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
+class CenterCropToSequence(_NotOffered):
+    """timm's center crop to a number of patches.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
+class RandomCropToSequence(_NotOffered):
+    """timm's random crop to a number of patches.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
+class RandomResizedCropToSequence(_NotOffered):
+    """timm's random crop, resized to a number of patches.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
 
 # %% ../nbs/25_not_offered.ipynb #5cafb3eb
 class ImageNetInfo:
-    "timm's words for the classes of ImageNet."
+    """timm's words for the classes of ImageNet.
+
+    Args:
+        *args: what timm's takes
+        **kwargs: what timm's takes
+    """
 
     def __init__(self,
-        *args: Any,   # what timm's takes
-        **kwargs: Any,   # what timm's takes
+        *args: Any,
+        **kwargs: Any,
     ):
         raise NotImplementedError('ImageNetInfo is not offered: no data of ImageNet is shipped; '
                                   'load_class_info(file) reads names and descriptions from a file of yours')

@@ -52,8 +52,12 @@ from .workers.autotune import available_cores, resolve_workers
 from .workers.base import WorkerSettings
 
 # %% ../nbs/50_profile.ipynb #555842f5
-def process_tree() -> list[int] | None:   # None: the system has no /proc
-    "Find this process and all that descend from it."
+def process_tree() -> list[int] | None:
+    """Find this process and all that descend from it.
+
+    Returns:
+        None: the system has no /proc
+    """
     parents, me = {}, os.getpid()
     for path in Path('/proc').glob('[0-9]*/stat'):
         try: text = path.read_text()
@@ -65,8 +69,12 @@ def process_tree() -> list[int] | None:   # None: the system has no /proc
     return tree
 
 
-def cpu_seconds() -> float | None:   # None: not known here
-    "Add up the CPU time of this process and its descendants, ended ones included. man 5 proc_pid_stat."
+def cpu_seconds() -> float | None:
+    """Add up the CPU time of this process and its descendants, ended ones included. man 5 proc_pid_stat.
+
+    Returns:
+        None: not known here
+    """
     pids = process_tree()
     if pids is None: return None
     times, ticks = os.times(), 0
@@ -77,8 +85,12 @@ def cpu_seconds() -> float | None:   # None: not known here
     return time.process_time() + times.children_user + times.children_system + ticks / os.sysconf('SC_CLK_TCK')
 
 
-def memory_bytes() -> int | None:   # None: not known here
-    "Add up the memory of the process tree; shared pages are divided among those who share them (PSS)."
+def memory_bytes() -> int | None:
+    """Add up the memory of the process tree; shared pages are divided among those who share them (PSS).
+
+    Returns:
+        None: not known here
+    """
     total = 0
     for pid in process_tree() or ():
         try: lines = Path(f'/proc/{pid}/smaps_rollup').read_text().splitlines()
@@ -88,9 +100,16 @@ def memory_bytes() -> int | None:   # None: not known here
 
 # %% ../nbs/50_profile.ipynb #eec2cb64
 def installed_version(
-    name: str,   # of a package
-) -> str:   # or 'not installed'
-    "Look up the version of a package."
+    name: str,
+) -> str:
+    """Look up the version of a package.
+
+    Args:
+        name: of a package
+
+    Returns:
+        or 'not installed'
+    """
     try: return metadata.version(name).partition('+')[0]
     except metadata.PackageNotFoundError: return 'not installed'
 
@@ -105,25 +124,39 @@ def describe_machine() -> dict[str, str]:
 
 
 def format_machine(
-    machine: Mapping[str, str],   # from `describe_machine`
+    machine: Mapping[str, str],
 ) -> str:
-    "Write it in one line."
+    """Write it in one line.
+
+    Args:
+        machine: from `describe_machine`
+    """
     words = {'date': '{}', 'machine': '{}', 'cores': '{} cores', 'gpu': '{}'}
     return ', '.join(words.get(name, f'{name} {{}}').format(value) for name, value in machine.items())
 
 # %% ../nbs/50_profile.ipynb #7991ef9a
 def synchronize(
-    device: torch.device,   # that computes
+    device: torch.device,
 ):
-    "Wait until a device has done what it was given."
+    """Wait until a device has done what it was given.
+
+    Args:
+        device: that computes
+    """
     if device.type != 'cpu': torch.get_device_module(device).synchronize()
 
 
 class Pass(NamedTuple):
-    "What a pass through a loader took."
-    num_images: int   # that came out
-    seconds: float   # wall time
-    cpu_seconds: float | None   # of the process tree; None: not known here
+    """What a pass through a loader took.
+
+    Args:
+        num_images: that came out
+        seconds: wall time
+        cpu_seconds: of the process tree; None: not known here
+    """
+    num_images: int
+    seconds: float
+    cpu_seconds: float | None
 
     @property
     def images_per_s(self) -> float:
@@ -132,10 +165,15 @@ class Pass(NamedTuple):
 
 
 def run_pass(
-    loader: Iterable,   # of batches
-    step_s: float = 0.,   # seconds that the consumer waits after each batch
+    loader: Iterable,
+    step_s: float = 0.,
 ) -> Pass:
-    "Run the first epoch of a loader."
+    """Run the first epoch of a loader.
+
+    Args:
+        loader: of batches
+        step_s: seconds that the consumer waits after each batch
+    """
     if isinstance(loader, (PrefetchLoader, BatchLoader)): loader.set_epoch(0)
     num_images, device = 0, torch.device('cpu')
     cpu, start = cpu_seconds(), time.perf_counter()
@@ -161,19 +199,33 @@ _MARGIN = 1.5   # a round may take so many times what the first one took
 
 
 def announce(
-    line: str,   # what is done now
-    progress: bool,   # False: say nothing
+    line: str,
+    progress: bool,
 ):
-    "Say on stderr what is done, beside the bars of tqdm."
+    """Say on stderr what is done, beside the bars of tqdm.
+
+    Args:
+        line: what is done now
+        progress: False: say nothing
+    """
     if progress: tqdm.write(line, file=sys.stderr)
 
 
 def in_turns(
-    names: Sequence[str],   # what is measured, one after the other, in each round
-    rounds: int,   # after one that warms up
-    progress: bool = False,   # announce on stderr how long it takes, end within that, and show a bar on a terminal
-) -> Iterator[tuple[int, str]]:   # number of the round, 0 for the one that warms up, and what is measured now
-    "Count rounds of measurements."
+    names: Sequence[str],
+    rounds: int,
+    progress: bool = False,
+) -> Iterator[tuple[int, str]]:
+    """Count rounds of measurements.
+
+    Args:
+        names: what is measured, one after the other, in each round
+        rounds: after one that warms up
+        progress: announce on stderr how long it takes, end within that, and show a bar on a terminal
+
+    Returns:
+        number of the round, 0 for the one that warms up, and what is measured now
+    """
     what = names[0] if len(names) == 1 else f'{len(names)} loaders in turns'
     longest = deadline = 0.
     with tqdm(total=len(names) * (rounds + 1), leave=False, disable=None if progress else True) as bar:
@@ -194,20 +246,37 @@ def in_turns(
 
 # %% ../nbs/50_profile.ipynb #96f39288
 class Trial(NamedTuple):
-    "A loader beside the first one."
-    name: str   # what is different
-    speedup: float   # images per second, beside the first loader; median of the rounds
-    low: float   # the least
-    high: float   # the greatest
-    images_per_s: float   # median
+    """A loader beside the first one.
+
+    Args:
+        name: what is different
+        speedup: images per second, beside the first loader; median of the rounds
+        low: the least
+        high: the greatest
+        images_per_s: median
+    """
+    name: str
+    speedup: float
+    low: float
+    high: float
+    images_per_s: float
 
 
 def compare_speeds(
-    runs: Mapping[str, Callable[[], Pass]],   # name → function that runs a pass
-    rounds: int = 5,   # after one that warms up
-    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
-) -> list[Trial]:   # in the same order
-    "Run passes in turns."
+    runs: Mapping[str, Callable[[], Pass]],
+    rounds: int = 5,
+    progress: bool = False,
+) -> list[Trial]:
+    """Run passes in turns.
+
+    Args:
+        runs: name → function that runs a pass
+        rounds: after one that warms up
+        progress: announce on stderr how long it takes, and show a bar there
+
+    Returns:
+        in the same order
+    """
     speeds = {name: [] for name in runs}
     for _, name in in_turns(list(runs), rounds, progress): speeds[name].append(runs[name]().images_per_s)
     first, trials = next(iter(speeds.values())), []
@@ -229,15 +298,25 @@ class _DecodedPixels(Pixels):
 
 @dataclass(eq=False)
 class KnownSamples(SampleLoader):
-    "Load samples whose first stages are done."
-    until: str = 'read'   # the last stage that is left out
-    change: Callable[[bytes], bytes] = bytes   # of the content of files, before it is kept
-    known: dict[SampleKey, Any] = field(default_factory=dict)   # for 'load': all views; else a sample
+    """Load samples whose first stages are done.
+
+    Args:
+        until: the last stage that is left out
+        change: of the content of files, before it is kept
+        known: for 'load': all views; else a sample
+    """
+    until: str = 'read'
+    change: Callable[[bytes], bytes] = bytes
+    known: dict[SampleKey, Any] = field(default_factory=dict)
 
     def learn(self,
-        key: SampleKey,   # of the sample
+        key: SampleKey,
     ):
-        "Do the stages that are left out for a sample, and keep what they give."
+        """Do the stages that are left out for a sample, and keep what they give.
+
+        Args:
+            key: of the sample
+        """
         base, index = unwrap(self.dataset, key.index)
         if self.sample_transforms and gives_bytes(base):
             self.known[key] = base.load(index, lambda data: self._start(base, read_content(data)))
@@ -251,11 +330,20 @@ class KnownSamples(SampleLoader):
         return _DecodedPixels(content, *settings, self.sample_transforms[0].decode.backend)
 
     def read(self,
-        key: SampleKey,   # of the sample
-        make: Callable[[Pixels], Any],   # makes the sample's image of the undecoded one
-        refuse: str = '',   # why a sample that is not known must not be tried
-    ) -> Any:   # (image, target, …) or a dict; None for a skipped sample
-        "Begin with what is known."
+        key: SampleKey,
+        make: Callable[[Pixels], Any],
+        refuse: str = '',
+    ) -> Any:
+        """Begin with what is known.
+
+        Args:
+            key: of the sample
+            make: makes the sample's image of the undecoded one
+            refuse: why a sample that is not known must not be tried
+
+        Returns:
+            (image, target, …) or a dict; None for a skipped sample
+        """
         sample = self.known.get(key)
         if sample is None: return super().read(key, make, refuse)
         image, (base, _) = sample_image(sample), unwrap(self.dataset, key.index)
@@ -265,11 +353,20 @@ class KnownSamples(SampleLoader):
         return with_image(sample, make(pixels))
 
     def load(self,
-        key: SampleKey,   # of the sample
-        rows: torch.Tensor | None = None,   # uint8 (V, C, H, W) to be filled: one for each view
-        refuse: str = '',   # why a sample that is not known must not be tried
-    ) -> list[Any]:   # one for each view
-        "Do the rest."
+        key: SampleKey,
+        rows: torch.Tensor | None = None,
+        refuse: str = '',
+    ) -> list[Any]:
+        """Do the rest.
+
+        Args:
+            key: of the sample
+            rows: uint8 (V, C, H, W) to be filled: one for each view
+            refuse: why a sample that is not known must not be tried
+
+        Returns:
+            one for each view
+        """
         if key not in self.known: return super().load(key, rows, refuse)
         if self.until == 'load':
             views = self.known[key]
@@ -279,12 +376,19 @@ class KnownSamples(SampleLoader):
 
 
 def leave_out(
-    builder: BatchBuilder,   # of a loader
-    until: str,   # the last stage that is left out: 'read', 'decode' or 'load'
-    keys: Iterable[SampleKey],   # of the samples for which it is; others are loaded as ever
-    change: Callable[[bytes], bytes] = bytes,   # of the content of files, for 'read'
+    builder: BatchBuilder,
+    until: str,
+    keys: Iterable[SampleKey],
+    change: Callable[[bytes], bytes] = bytes,
 ) -> BatchBuilder:
-    "Make a builder like another one, for which the first stages of these samples are done."
+    """Make a builder like another one, for which the first stages of these samples are done.
+
+    Args:
+        builder: of a loader
+        until: the last stage that is left out: 'read', 'decode' or 'load'
+        keys: of the samples for which it is; others are loaded as ever
+        change: of the content of files, for 'read'
+    """
     if until not in ('read', 'decode', 'load'): raise ValueError(f'until={until!r}: allowed are read, decode, load')
     same = {part.name: getattr(builder.sample_loader, part.name) for part in fields(SampleLoader)}
     samples = KnownSamples(**same, until=until, change=change)
@@ -298,12 +402,20 @@ def leave_out(
 
 # %% ../nbs/50_profile.ipynb #d28882db
 class StageTime(NamedTuple):
-    "Time of one stage for one image."
-    name: str   # of the stage
-    cpu_ms: float   # of CPU, median of the rounds
-    low_ms: float   # of CPU, the least
-    high_ms: float   # of CPU, the greatest
-    wall_ms: float   # median; more than the CPU time where the stage waits
+    """Time of one stage for one image.
+
+    Args:
+        name: of the stage
+        cpu_ms: of CPU, median of the rounds
+        low_ms: of CPU, the least
+        high_ms: of CPU, the greatest
+        wall_ms: median; more than the CPU time where the stage waits
+    """
+    name: str
+    cpu_ms: float
+    low_ms: float
+    high_ms: float
+    wall_ms: float
 
 
 def _stage_time(name: str, times: np.ndarray) -> StageTime:
@@ -389,12 +501,19 @@ def _split_by_stage(times: Mapping[str, np.ndarray], stages: Mapping[str, str]) 
 
 
 def measure_stages(
-    loader: PrefetchLoader | BatchLoader,   # from `create_loader`; its workers are not started
-    num_images: int = 128,   # samples that are taken through the stages in each round
-    rounds: int = 5,   # after one that warms up
-    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
+    loader: PrefetchLoader | BatchLoader,
+    num_images: int = 128,
+    rounds: int = 5,
+    progress: bool = False,
 ) -> list[StageTime]:
-    "Time every stage but the hand-over from the workers, in this thread."
+    """Time every stage but the hand-over from the workers, in this thread.
+
+    Args:
+        loader: from `create_loader`; its workers are not started
+        num_images: samples that are taken through the stages in each round
+        rounds: after one that warms up
+        progress: announce on stderr how long it takes, and show a bar there
+    """
     host = _host_loader(loader)
     builder, batches = replace(host.builder, batch_transform=None), _first_batches(host, num_images)
     num_bytes = max(builder.batch_bytes(len(keys), keys[0].bucket) for keys in batches)
@@ -414,13 +533,24 @@ def measure_stages(
 
 # %% ../nbs/50_profile.ipynb #c1563919
 def measure_hand_over(
-    loader: PrefetchLoader | BatchLoader,   # from `create_loader`, used for nothing else
-    collate_ms: float,   # CPU time of the collate function for one image
-    rounds: int = 5,   # after one that warms up
-    seconds: float = 0.2,   # of each round, at least: the clocks of other processes are coarse
-    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
-) -> StageTime | None:   # None: the system does not say what its processes use
-    "Time what it takes to ask workers for a batch and to get it."
+    loader: PrefetchLoader | BatchLoader,
+    collate_ms: float,
+    rounds: int = 5,
+    seconds: float = 0.2,
+    progress: bool = False,
+) -> StageTime | None:
+    """Time what it takes to ask workers for a batch and to get it.
+
+    Args:
+        loader: from `create_loader`, used for nothing else
+        collate_ms: CPU time of the collate function for one image
+        rounds: after one that warms up
+        seconds: of each round, at least: the clocks of other processes are coarse
+        progress: announce on stderr how long it takes, and show a bar there
+
+    Returns:
+        None: the system does not say what its processes use
+    """
     host, columns = _host_loader(loader), []
     if process_tree() is None: return None
     keys = [key for batch in _first_batches(host, len(host.dataset)) for key in batch]
@@ -435,19 +565,32 @@ def measure_hand_over(
 
 # %% ../nbs/50_profile.ipynb #4a2a40ce
 class LoaderSpeed(NamedTuple):
-    "A loader as a whole."
-    first_batch_s: float   # from its construction, the start of workers included
-    images_per_s: float   # median of the epochs after the first
-    cpu_ms: float | None   # of the process tree, for one image; None: not known here
-    pss_mb: float | None   # of the process tree, the greatest; None: not known here
+    """A loader as a whole.
+
+    Args:
+        first_batch_s: from its construction, the start of workers included
+        images_per_s: median of the epochs after the first
+        cpu_ms: of the process tree, for one image; None: not known here
+        pss_mb: of the process tree, the greatest; None: not known here
+    """
+    first_batch_s: float
+    images_per_s: float
+    cpu_ms: float | None
+    pss_mb: float | None
 
 
 def measure_loader(
-    make: Callable[[], PrefetchLoader | BatchLoader],   # a new loader
-    epochs: int = 3,   # after the first
-    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
+    make: Callable[[], PrefetchLoader | BatchLoader],
+    epochs: int = 3,
+    progress: bool = False,
 ) -> LoaderSpeed:
-    "Time a whole loader, its workers included."
+    """Time a whole loader, its workers included.
+
+    Args:
+        make: a new loader
+        epochs: after the first
+        progress: announce on stderr how long it takes, and show a bar there
+    """
     turns = in_turns(['whole loader'], epochs, progress)
     next(turns)   # the first epoch warms up
     start = time.perf_counter()
@@ -468,10 +611,15 @@ def measure_loader(
 
 # %% ../nbs/50_profile.ipynb #76134211
 def spread(
-    dataset: Dataset,   # map-style, with at least one sample
-    num: int,   # samples; more than there are: some come again
+    dataset: Dataset,
+    num: int,
 ) -> Subset:
-    "Take samples from all over a dataset."
+    """Take samples from all over a dataset.
+
+    Args:
+        dataset: map-style, with at least one sample
+        num: samples; more than there are: some come again
+    """
     if not len(dataset): raise ValueError('the dataset has no samples')
     return Subset(dataset, [k * len(dataset) // num for k in range(num)])
 
@@ -483,11 +631,18 @@ def _check_least(least: float, **values: float):
 
 @dataclass
 class BenchResult:
-    "What `bench_loader` measured, with units in the names."
-    machine: dict[str, str]   # date, cores, versions
-    settings: dict[str, Any]   # of the loader
-    stages: list[StageTime]   # in their order
-    loader: LoaderSpeed   # as a whole
+    """What `bench_loader` measured, with units in the names.
+
+    Args:
+        machine: date, cores, versions
+        settings: of the loader
+        stages: in their order
+        loader: as a whole
+    """
+    machine: dict[str, str]
+    settings: dict[str, Any]
+    stages: list[StageTime]
+    loader: LoaderSpeed
 
     def shares(self) -> dict[str, float]:
         "Divide the CPU time of each stage by that of all stages."
@@ -501,25 +656,40 @@ class BenchResult:
 
     @staticmethod
     def from_json(
-        text: str,   # from `to_json`
+        text: str,
     ) -> 'BenchResult':
-        "Read it back."
+        """Read it back.
+
+        Args:
+            text: from `to_json`
+        """
         record = json.loads(text)
         stages = [StageTime(**stage) for stage in record['stages']]
         return BenchResult(record['machine'], record['settings'], stages, LoaderSpeed(**record['loader']))
 
 # %% ../nbs/50_profile.ipynb #931ac64d
 def bench_loader(
-    dataset: Dataset,   # map-style
-    input_size: int = 224,   # edge of the network's input, pixels
-    batch_size: int = 64,   # samples
-    num_images: int = 512,   # of an epoch, from all over the dataset; more than it has: some come again
-    epochs: int = 3,   # of the whole loader, after the first
-    rounds: int = 5,   # of the stages, after the first
-    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
-    **settings: Any,   # for `create_loader`
+    dataset: Dataset,
+    input_size: int = 224,
+    batch_size: int = 64,
+    num_images: int = 512,
+    epochs: int = 3,
+    rounds: int = 5,
+    progress: bool = False,
+    **settings: Any,
 ) -> BenchResult:
-    "Measure stages and loader for settings of `create_loader`."
+    """Measure stages and loader for settings of `create_loader`.
+
+    Args:
+        dataset: map-style
+        input_size: edge of the network's input, pixels
+        batch_size: samples
+        num_images: of an epoch, from all over the dataset; more than it has: some come again
+        epochs: of the whole loader, after the first
+        rounds: of the stages, after the first
+        progress: announce on stderr how long it takes, and show a bar there
+        **settings: for `create_loader`
+    """
     _check_least(1, num_images=num_images, epochs=epochs, rounds=rounds)
     sample = spread(dataset, num_images)
     make = partial(create_loader, sample, input_size, batch_size, **{'seed': 0, **settings})
@@ -535,9 +705,13 @@ def bench_loader(
 
 # %% ../nbs/50_profile.ipynb #5006398b
 def format_result(
-    result: BenchResult,   # to be read
+    result: BenchResult,
 ) -> str:
-    "Write a table of the stages, and the whole loader below it."
+    """Write a table of the stages, and the whole loader below it.
+
+    Args:
+        result: to be read
+    """
     lines = [format_machine(result.machine), ', '.join(f'{name}={value}' for name, value in result.settings.items()),
              '', f'{"stage":<14}{"CPU ms":>9}{"share":>8}{"in rounds":>18}{"wall ms":>10}']
     shares, speed = result.shares(), result.loader
@@ -558,9 +732,13 @@ _COLORS = {'dataset': '#8c564b', 'transform': '#e377c2', 'read': '#7f7f7f', 'dec
 
 
 def plot_results(
-    results: Mapping[str, BenchResult],   # label of a bar → what was measured
+    results: Mapping[str, BenchResult],
 ):
-    "Draw CPU time by stage, and of the whole loader as a line. Returns a matplotlib `Figure`."
+    """Draw CPU time by stage, and of the whole loader as a line. Returns a matplotlib `Figure`.
+
+    Args:
+        results: label of a bar → what was measured
+    """
     if not results: raise ValueError('there are no results to draw')
     figure = notebook_figure(8, 1.6 + 0.5 * len(results))
     axes, drawn = figure.add_subplot(), set()
@@ -610,11 +788,20 @@ def _only_batch_transform(loader: PrefetchLoader) -> PrefetchLoader:
 
 # %% ../nbs/50_profile.ipynb #b1ad3ecb
 def find_bottleneck(
-    trials: Mapping[str, Trial],   # stage → trial without it and those before it
-    before: Mapping[str, str],   # stage → the one before it, '' for none
-    noise: float,   # greatest relative difference between loaders that are the same
-) -> tuple[str, dict[str, float]]:   # the stage that limits, '' for none; the share of each
-    "Compare what goes when a stage is left out."
+    trials: Mapping[str, Trial],
+    before: Mapping[str, str],
+    noise: float,
+) -> tuple[str, dict[str, float]]:
+    """Compare what goes when a stage is left out.
+
+    Args:
+        trials: stage → trial without it and those before it
+        before: stage → the one before it, '' for none
+        noise: greatest relative difference between loaders that are the same
+
+    Returns:
+        the stage that limits, '' for none; the share of each
+    """
     times = {'': 1., **{name: min(1., 1 / trial.speedup) for name, trial in trials.items()}}
     shares = {name: max(0., times[before[name]] - times[name]) for name in trials}
     sure = [name for name in trials if trials[name].low > 1 and shares[name] > noise / (1 + noise)]   # in every round
@@ -676,11 +863,20 @@ def _is_plain(value: Any) -> bool:
 
 
 def loader_call(
-    input_size: int | Sequence[int],   # of the network's input, pixels
-    batch_size: int,   # samples
-    settings: Mapping[str, Any],   # further arguments of `create_loader`
-) -> str:   # one line of Python
-    "Write the call of `create_loader` that has these settings."
+    input_size: int | Sequence[int],
+    batch_size: int,
+    settings: Mapping[str, Any],
+) -> str:
+    """Write the call of `create_loader` that has these settings.
+
+    Args:
+        input_size: of the network's input, pixels
+        batch_size: samples
+        settings: further arguments of `create_loader`
+
+    Returns:
+        one line of Python
+    """
     words = ['dataset', repr(input_size), repr(batch_size)]
     for name, parameter in inspect.signature(create_loader).parameters.items():
         if name not in settings: continue
@@ -692,17 +888,30 @@ def loader_call(
 # %% ../nbs/50_profile.ipynb #764b7dd4
 @dataclass
 class Diagnosis:
-    "What `diagnose` found."
-    verdict: str   # one line
-    bottleneck: str   # the stage with the greatest share; '' if none is above the noise
-    shares: dict[str, float]   # stage → share of the loader's time that goes when it is left out
-    noise: float   # greatest difference between two loaders that are the same
-    left_out: list[Trial]   # the loader as it is, the same again, and without each stage
-    suggestions: list[Trial]   # with a setting changed
-    remedies: dict[str, str]   # name of a suggestion → the call that has it, or what else to do
-    notes: list[str]   # one line each
-    machine: dict[str, str]   # date, cores, versions
-    settings: dict[str, Any]   # of the loader
+    """What `diagnose` found.
+
+    Args:
+        verdict: one line
+        bottleneck: the stage with the greatest share; '' if none is above the noise
+        shares: stage → share of the loader's time that goes when it is left out
+        noise: greatest difference between two loaders that are the same
+        left_out: the loader as it is, the same again, and without each stage
+        suggestions: with a setting changed
+        remedies: name of a suggestion → the call that has it, or what else to do
+        notes: one line each
+        machine: date, cores, versions
+        settings: of the loader
+    """
+    verdict: str
+    bottleneck: str
+    shares: dict[str, float]
+    noise: float
+    left_out: list[Trial]
+    suggestions: list[Trial]
+    remedies: dict[str, str]
+    notes: list[str]
+    machine: dict[str, str]
+    settings: dict[str, Any]
 
     def to_json(self) -> str:
         "Write it as JSON."
@@ -711,9 +920,13 @@ class Diagnosis:
         return json.dumps({**asdict(self), **as_dicts}, indent=1)
 
     def judge(self,
-        trial: Trial,   # of this diagnosis
+        trial: Trial,
     ) -> str:
-        "Say what a trial means."
+        """Say what a trial means.
+
+        Args:
+            trial: of this diagnosis
+        """
         if abs(trial.speedup - 1) <= self.noise or trial.low <= 1 <= trial.high: return 'no difference above the noise'
         return f'{trial.speedup:.2f} times as fast'
 
@@ -724,22 +937,38 @@ class Diagnosis:
 
 
 def what_is_left_out(
-    name: str,   # of a trial
-    stages: Iterable[str],   # all that were left out
+    name: str,
+    stages: Iterable[str],
 ) -> str:
-    "Name all that a trial leaves out: a stage before the batch goes together with those before it."
+    """Name all that a trial leaves out: a stage before the batch goes together with those before it.
+
+    Args:
+        name: of a trial
+        stages: all that were left out
+    """
     chain = [stage for stage in ('dataset', 'read', 'decode', 'transform', 'crop, resize') if stage in stages]
     return ' + '.join(chain[:chain.index(name) + 1]) if name in chain else name
 
 
 def write_verdict(
-    bottleneck: str,   # from `find_bottleneck`, '' for none
-    shares: Mapping[str, float],   # from there as well
-    trials: Mapping[str, Trial],   # stage → trial without it and those before it
-    noise: float,   # greatest relative difference between loaders that are the same
-    busy: float | None = None,   # cores that the loader keeps busy; None: not known here
-) -> str:   # one line
-    "Say what limits a loader; the numbers are those of the table."
+    bottleneck: str,
+    shares: Mapping[str, float],
+    trials: Mapping[str, Trial],
+    noise: float,
+    busy: float | None = None,
+) -> str:
+    """Say what limits a loader; the numbers are those of the table.
+
+    Args:
+        bottleneck: from `find_bottleneck`, '' for none
+        shares: from there as well
+        trials: stage → trial without it and those before it
+        noise: greatest relative difference between loaders that are the same
+        busy: cores that the loader keeps busy; None: not known here
+
+    Returns:
+        one line
+    """
     if not bottleneck: said = f'no bottleneck: no stage makes a difference above the noise of {noise:.0%}'
     else: said = (f'the bottleneck is {bottleneck}: {shares[bottleneck]:.0%} of the time of an image goes to it; '
                   f'without {what_is_left_out(bottleneck, shares)} the loader is {trials[bottleneck].speedup:.2f} '
@@ -763,16 +992,27 @@ def _read_uncached_ms(dataset: Dataset, most: int = 32) -> float | None:
 
 # %% ../nbs/50_profile.ipynb #78888e65
 def diagnose(
-    dataset: Dataset,   # map-style
-    input_size: int = 224,   # edge of the network's input, pixels
-    batch_size: int = 64,   # samples
-    num_images: int = 256,   # of an epoch, from all over the dataset; they are kept in memory
-    rounds: int = 5,   # of all loaders in turns, after the first
-    step_ms: float = 0.,   # that the consumer waits after each batch, as for a training step on another device
-    progress: bool = False,   # announce on stderr how long it takes, and show a bar there
-    **settings: Any,   # for `create_loader`
+    dataset: Dataset,
+    input_size: int = 224,
+    batch_size: int = 64,
+    num_images: int = 256,
+    rounds: int = 5,
+    step_ms: float = 0.,
+    progress: bool = False,
+    **settings: Any,
 ) -> Diagnosis:
-    "Find out what limits a loader, and what would help."
+    """Find out what limits a loader, and what would help.
+
+    Args:
+        dataset: map-style
+        input_size: edge of the network's input, pixels
+        batch_size: samples
+        num_images: of an epoch, from all over the dataset; they are kept in memory
+        rounds: of all loaders in turns, after the first
+        step_ms: that the consumer waits after each batch, as for a training step on another device
+        progress: announce on stderr how long it takes, and show a bar there
+        **settings: for `create_loader`
+    """
     _check_least(1, num_images=num_images, rounds=rounds)
     _check_least(0, step_ms=step_ms)
     asked_for, settings = settings, {'seed': 0, 'num_workers': 'auto', **settings}
@@ -826,9 +1066,13 @@ def _trial_line(diagnosis: Diagnosis, trial: Trial, name: str) -> str:
 
 
 def format_diagnosis(
-    diagnosis: Diagnosis,   # to be read
+    diagnosis: Diagnosis,
 ) -> str:
-    "Write the verdict, the tables that it comes from, and the calls that are faster."
+    """Write the verdict, the tables that it comes from, and the calls that are faster.
+
+    Args:
+        diagnosis: to be read
+    """
     head = f'{{:<42}}{"images/s":>9}{"speed":>8}{"in rounds":>16}{{:>7}}'
     lines = [diagnosis.verdict, '', format_machine(diagnosis.machine),
              ', '.join(f'{name}={value}' for name, value in diagnosis.settings.items())]

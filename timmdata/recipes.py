@@ -37,22 +37,37 @@ _RECIPES: dict[str, tuple[str, dict, dict, dict]] = {   # source, training, mixi
 
 # %% ../nbs/30_recipes.ipynb #b0313075
 class Recipe(NamedTuple):
-    "Arguments of `create_loader`, without dataset and batch size."
-    source: str   # where the settings are published
-    train: dict[str, Any]   # for training
-    eval: dict[str, Any]   # for evaluation
+    """Arguments of `create_loader`, without dataset and batch size.
+
+    Args:
+        source: where the settings are published
+        train: for training
+        eval: for evaluation
+    """
+    source: str
+    train: dict[str, Any]
+    eval: dict[str, Any]
 
 
-def list_recipes() -> list[str]:   # names
-    "The recipes that there are."
+def list_recipes() -> list[str]:
+    """The recipes that there are.
+
+    Returns:
+        names
+    """
     return list(_RECIPES)
 
 
 def get_recipe(
-    name: str,   # one of `list_recipes()`
-    num_classes: int = 1000,   # columns of the mixed targets
+    name: str,
+    num_classes: int = 1000,
 ) -> Recipe:
-    "The settings of a published recipe."
+    """The settings of a published recipe.
+
+    Args:
+        name: one of `list_recipes()`
+        num_classes: columns of the mixed targets
+    """
     if name not in _RECIPES: raise ValueError(f'recipe {name!r}: allowed are {", ".join(_RECIPES)}')
     source, train, mixing, evaluation = _RECIPES[name]
     train = {'is_training': True, 'interpolation': 'random', **train}

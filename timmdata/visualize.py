@@ -31,11 +31,20 @@ from .transforms.policy import DrawnOp
 
 # %% ../nbs/40_visualize.ipynb #5f2596b1
 def denormalize(
-    images: torch.Tensor,   # float (..., C, H, W), normalised
-    mean: Sequence[float] | float = IMAGENET_DEFAULT_MEAN,   # that was subtracted, per channel, for pixels in 0..1
-    std: Sequence[float] | float = IMAGENET_DEFAULT_STD,   # that it was divided by
-) -> torch.Tensor:   # float32 (..., C, H, W), clipped to 0..1
-    "Undo a normalisation: multiply by `std`, add `mean`, clip to 0..1."
+    images: torch.Tensor,
+    mean: Sequence[float] | float = IMAGENET_DEFAULT_MEAN,
+    std: Sequence[float] | float = IMAGENET_DEFAULT_STD,
+) -> torch.Tensor:
+    """Undo a normalisation: multiply by `std`, add `mean`, clip to 0..1.
+
+    Args:
+        images: float (..., C, H, W), normalised
+        mean: that was subtracted, per channel, for pixels in 0..1
+        std: that it was divided by
+
+    Returns:
+        float32 (..., C, H, W), clipped to 0..1
+    """
     channels = images.shape[-3]
     values = []
     for name, given in (('mean', mean), ('std', std)):
@@ -48,9 +57,16 @@ def denormalize(
 
 # %% ../nbs/40_visualize.ipynb #cc42daff
 def to_uint8_array(
-    image: Any,   # PIL image, array (H, W) or (H, W, C), tensor (C, H, W); floats are taken as 0..1
-) -> np.ndarray:   # uint8 (H, W) or (H, W, 3 or 4)
-    "Turn any image into an array that can be drawn; floats are clipped to 0..1."
+    image: Any,
+) -> np.ndarray:
+    """Turn any image into an array that can be drawn; floats are clipped to 0..1.
+
+    Args:
+        image: PIL image, array (H, W) or (H, W, C), tensor (C, H, W); floats are taken as 0..1
+
+    Returns:
+        uint8 (H, W) or (H, W, 3 or 4)
+    """
     if isinstance(image, torch.Tensor):
         if image.ndim != 3:
             shape = tuple(image.shape)
@@ -89,11 +105,20 @@ def _notebook_figure_class() -> type:
 
 
 def notebook_figure(
-    width: float,   # inches
-    height: float,   # inches
-    image_format: str = 'png',   # in a notebook: 'png' for lines, 'jpeg' for photographs
-) -> Any:   # matplotlib `Figure`
-    "Make an empty figure, which a notebook shows and a script can save."
+    width: float,
+    height: float,
+    image_format: str = 'png',
+) -> Any:
+    """Make an empty figure, which a notebook shows and a script can save.
+
+    Args:
+        width: inches
+        height: inches
+        image_format: in a notebook: 'png' for lines, 'jpeg' for photographs
+
+    Returns:
+        matplotlib `Figure`
+    """
     figure = _notebook_figure_class()(figsize=(width, height), layout='constrained')
     figure.image_format = image_format
     return figure
@@ -112,12 +137,19 @@ def _set_title(axes: Any, title: Any, **settings: Any):
 
 
 def show_images(
-    images: Sequence[Any],   # each as in `to_uint8_array`
-    titles: Sequence[Any] | None = None,   # one per image
-    ncols: int | None = None,   # None: at most 4
-    size: float = 1.8,   # of one picture, inches
+    images: Sequence[Any],
+    titles: Sequence[Any] | None = None,
+    ncols: int | None = None,
+    size: float = 1.8,
 ):
-    "Draw images as a sheet, one title each. Returns a matplotlib `Figure`."
+    """Draw images as a sheet, one title each. Returns a matplotlib `Figure`.
+
+    Args:
+        images: each as in `to_uint8_array`
+        titles: one per image
+        ncols: None: at most 4
+        size: of one picture, inches
+    """
     images = list(images)
     if not images: raise ValueError('there are no images to show')
     if titles is not None and len(titles) != len(images):
@@ -135,12 +167,19 @@ def show_images(
 
 
 def show_image(
-    image: Any,   # as in `to_uint8_array`
-    title: Any = None,   # drawn above
-    ax: Any = None,   # matplotlib axes to draw into; None makes a sheet of one
-    size: float = 3.,   # inches, without `ax`
+    image: Any,
+    title: Any = None,
+    ax: Any = None,
+    size: float = 3.,
 ):
-    "Draw one image. Returns the sheet, or `ax` where one is given."
+    """Draw one image. Returns the sheet, or `ax` where one is given.
+
+    Args:
+        image: as in `to_uint8_array`
+        title: drawn above
+        ax: matplotlib axes to draw into; None makes a sheet of one
+        size: inches, without `ax`
+    """
     if ax is None: return show_images([image], None if title is None else [title], size=size)
     _draw_image(image, ax)
     if title is not None: _set_title(ax, title)
@@ -175,14 +214,23 @@ def _normalization(loader: Any) -> tuple[Sequence[float], Sequence[float]] | Non
 
 
 def show_batch(
-    loader_or_batch: Any,   # a loader (its next batch is taken), (images, targets, …) or {'image': …}
-    n: int = 8,   # at most so many pictures
-    class_names: Sequence[str] | Mapping[str, int] | None = None,   # None: the dataset's `class_to_idx` or `classes`
-    mean: Sequence[float] | None = None,   # None: the loader's own, else ImageNet's
-    std: Sequence[float] | None = None,   # None: the loader's own, else ImageNet's
-    ncols: int | None = None,   # pictures in a row; None: at most 4
+    loader_or_batch: Any,
+    n: int = 8,
+    class_names: Sequence[str] | Mapping[str, int] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    ncols: int | None = None,
 ):
-    "Draw the first images of a batch with their class names. Returns a matplotlib `Figure`."
+    """Draw the first images of a batch with their class names. Returns a matplotlib `Figure`.
+
+    Args:
+        loader_or_batch: a loader (its next batch is taken), (images, targets, …) or {'image': …}
+        n: at most so many pictures
+        class_names: None: the dataset's `class_to_idx` or `classes`
+        mean: None: the loader's own, else ImageNet's
+        std: None: the loader's own, else ImageNet's
+        ncols: pictures in a row; None: at most 4
+    """
     loader, batch = None, loader_or_batch
     if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)):
         loader, batch = loader_or_batch, next(iter(loader_or_batch), None)
@@ -202,15 +250,25 @@ def show_batch(
 
 # %% ../nbs/40_visualize.ipynb #4560ba9c
 def show_transform(
-    dataset: Any,   # `dataset[index]` gives an image, or a tuple or dict that starts with one
-    index: int,   # which image
-    transform: Any,   # called on the image; may return an image or a tensor
-    n: int = 7,   # how many draws
-    seed: int = 0,   # draw k of the same seed is always the same
-    mean: Sequence[float] | None = None,   # to undo a normalisation; None: ImageNet's, for tensors with negative values
-    std: Sequence[float] | None = None,   # to undo it; None: ImageNet's
+    dataset: Any,
+    index: int,
+    transform: Any,
+    n: int = 7,
+    seed: int = 0,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
 ):
-    "Draw one image and `n` random draws of `transform` beside it. Returns a matplotlib `Figure`."
+    """Draw one image and `n` random draws of `transform` beside it. Returns a matplotlib `Figure`.
+
+    Args:
+        dataset: `dataset[index]` gives an image, or a tuple or dict that starts with one
+        index: which image
+        transform: called on the image; may return an image or a tensor
+        n: how many draws
+        seed: draw k of the same seed is always the same
+        mean: to undo a normalisation; None: ImageNet's, for tensors with negative values
+        std: to undo it; None: ImageNet's
+    """
     sample = dataset[index]
     if isinstance(sample, Mapping): image = sample['image']
     else: image = sample[0] if isinstance(sample, (tuple, list)) else sample
@@ -224,10 +282,18 @@ def show_transform(
 
 # %% ../nbs/40_visualize.ipynb #551ca7cc
 def source_box(
-    params: SampleParams,   # of the sample
-    size: tuple[int, int],   # height, width of the result
-) -> tuple[float, float, float, float]:   # left, top, width, height; pixels of the photograph
-    "Find the part of the photograph that the result shows; it reaches beyond the photograph where there is padding."
+    params: SampleParams,
+    size: tuple[int, int],
+) -> tuple[float, float, float, float]:
+    """Find the part of the photograph that the result shows; it reaches beyond the photograph where there is padding.
+
+    Args:
+        params: of the sample
+        size: height, width of the result
+
+    Returns:
+        left, top, width, height; pixels of the photograph
+    """
     top, left, height, width = params.crop
     scale_y, scale_x = height / params.size[0], width / params.size[1]
     offset_y, offset_x = params.offset
@@ -243,10 +309,18 @@ def _describe_ops(ops: Any) -> list[str]:
 
 
 def describe_params(
-    sample: SampleParams | None,   # of the sample; None with a transform of the user's
-    appearance: AppearanceParams | None,   # of the sample; None with a transform of the user's
-) -> str:   # in lines of a picture's width
-    "Say what was drawn for a sample, beside its crop: flips, a policy's steps, colours, blur."
+    sample: SampleParams | None,
+    appearance: AppearanceParams | None,
+) -> str:
+    """Say what was drawn for a sample, beside its crop: flips, a policy's steps, colours, blur.
+
+    Args:
+        sample: of the sample; None with a transform of the user's
+        appearance: of the sample; None with a transform of the user's
+
+    Returns:
+        in lines of a picture's width
+    """
     if sample is None or appearance is None: return 'by your own transform'
     words = []
     if appearance.hflip: words.append('flipped')
@@ -292,14 +366,23 @@ def _describe_mixing(replay: Replay, k: int) -> str:
 
 # %% ../nbs/40_visualize.ipynb #9afd1f0f
 def show_replay(
-    loader: Any,   # from `create_loader`, with the settings of the run
-    epoch: int,   # which pass over the data, from 0
-    batch: int | None = None,   # number of the batch in it, from 0
-    num_images: int = 4,   # at most so many
-    index: int | None = None,   # of one sample, in place of a batch
-    size: float = 1.7,   # of one picture, inches
+    loader: Any,
+    epoch: int,
+    batch: int | None = None,
+    num_images: int = 4,
+    index: int | None = None,
+    size: float = 1.7,
 ):
-    "Draw photographs with their crop beside what training saw. Returns a matplotlib `Figure`."
+    """Draw photographs with their crop beside what training saw. Returns a matplotlib `Figure`.
+
+    Args:
+        loader: from `create_loader`, with the settings of the run
+        epoch: which pass over the data, from 0
+        batch: number of the batch in it, from 0
+        num_images: at most so many
+        index: of one sample, in place of a batch
+        size: of one picture, inches
+    """
     inner = loader.loader if isinstance(loader, PrefetchLoader) else loader
     if isinstance(inner, BatchBuffer): inner = inner.loader
     if not isinstance(inner, BatchLoader):

@@ -26,10 +26,14 @@ _locks = weakref.WeakSet()   # of this process
 
 
 class FileLock:
-    "A lock on an open file: held until it is released or collected, or its process ends, however it ends."
+    """A lock on an open file: held until it is released or collected, or its process ends, however it ends.
+
+    Args:
+        fd: open file that has the lock; closed with it
+    """
 
     def __init__(self,
-        fd: int,   # open file that has the lock; closed with it
+        fd: int,
     ):
         self._close = weakref.finalize(self, os.close, fd)
         self._close.atexit = False   # pyrefly: ignore  (a property)
@@ -71,9 +75,16 @@ def check_system():
 
 # %% ../../nbs/buffer/00_files.ipynb #ce5d24e8
 def open_private(
-    path: str | os.PathLike,   # of a directory
-) -> int:   # file descriptor
-    "Open a directory that belongs to this user alone."
+    path: str | os.PathLike,
+) -> int:
+    """Open a directory that belongs to this user alone.
+
+    Args:
+        path: of a directory
+
+    Returns:
+        file descriptor
+    """
     check_system()
     try: fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -87,11 +98,16 @@ def open_private(
 
 # %% ../../nbs/buffer/00_files.ipynb #e5dbcbeb
 class PrivateDirectory:
-    "Files of this user, each of which has one writer at a time, appears whole, and may have a lock."
+    """Files of this user, each of which has one writer at a time, appears whole, and may have a lock.
+
+    Args:
+        path: of a directory that belongs to this user alone
+        create: make it if it is not there
+    """
 
     def __init__(self,
-        path: str | os.PathLike,   # of a directory that belongs to this user alone
-        create: bool = False,   # make it if it is not there
+        path: str | os.PathLike,
+        create: bool = False,
     ):
         check_system()
         self.path = Path(path)
@@ -100,10 +116,18 @@ class PrivateDirectory:
         weakref.finalize(self, os.close, self.fd).atexit = False   # pyrefly: ignore  (a property)
 
     def open(self,
-        name: str,   # of a file in the directory
-        flags: int = os.O_RDONLY,   # of `os.open`
-    ) -> int:   # file descriptor
-        "Open a file of the directory; a link is refused."
+        name: str,
+        flags: int = os.O_RDONLY,
+    ) -> int:
+        """Open a file of the directory; a link is refused.
+
+        Args:
+            name: of a file in the directory
+            flags: of `os.open`
+
+        Returns:
+            file descriptor
+        """
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
 
     def names(self) -> list[str]:
@@ -116,16 +140,25 @@ class PrivateDirectory:
     def _removed(self) -> BatchBufferError: return BatchBufferError(f'the buffer in {self.path} was removed')
 
     def remove(self,
-        name: str,   # of a file, which may be gone already
+        name: str,
     ):
-        "Unlink a file; who has it open keeps its content."
+        """Unlink a file; who has it open keeps its content.
+
+        Args:
+            name: of a file, which may be gone already
+        """
         with contextlib.suppress(FileNotFoundError): os.unlink(name, dir_fd=self.fd)
 
     def write(self,
-        name: str,   # of the file, which is replaced if it is there
-        parts: Iterable[bytes | memoryview],   # its bytes
+        name: str,
+        parts: Iterable[bytes | memoryview],
     ):
-        "Write a file under another name, and rename it when it is whole."
+        """Write a file under another name, and rename it when it is whole.
+
+        Args:
+            name: of the file, which is replaced if it is there
+            parts: its bytes
+        """
         draft = f'{name}.new'
         try:
             with open(self.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 'wb') as file: file.writelines(parts)
@@ -136,17 +169,29 @@ class PrivateDirectory:
             raise BatchBufferError(f'{name} cannot be written to {self.path}: {error.strerror}') from error
 
     def save(self,
-        name: str,   # of the record
-        record: Mapping[str, Any],   # JSON
+        name: str,
+        record: Mapping[str, Any],
     ):
-        "Write a record."
+        """Write a record.
+
+        Args:
+            name: of the record
+            record: JSON
+        """
         text = json.dumps(record).encode()
         self.write(name, [b'%08x ' % zlib.crc32(text), text])
 
     def load(self,
-        name: str,   # of the record
-    ) -> dict[str, Any] | None:   # None: it is not there
-        "Read a record; one that is not as it was written is a `BatchBufferError`."
+        name: str,
+    ) -> dict[str, Any] | None:
+        """Read a record; one that is not as it was written is a `BatchBufferError`.
+
+        Args:
+            name: of the record
+
+        Returns:
+            None: it is not there
+        """
         try:
             with open(self.open(name), 'rb') as file: check, _, text = file.read().partition(b' ')
         except FileNotFoundError: return None
@@ -155,10 +200,18 @@ class PrivateDirectory:
         return json.loads(text)
 
     def lock(self,
-        name: str,   # of the file
-        patience: float | None = 1.,   # seconds; None: until the other one lets go, or ends
-    ) -> FileLock | None:   # None: another one still has it
-        "Take the lock of a file, which is made if it is not there."
+        name: str,
+        patience: float | None = 1.,
+    ) -> FileLock | None:
+        """Take the lock of a file, which is made if it is not there.
+
+        Args:
+            name: of the file
+            patience: seconds; None: until the other one lets go, or ends
+
+        Returns:
+            None: another one still has it
+        """
         end = None if patience is None else time.monotonic() + patience
         while True:
             try: fd = self.open(name, os.O_RDWR | os.O_CREAT)
@@ -173,9 +226,13 @@ class PrivateDirectory:
             os.close(fd)   # the file was removed while this waited
 
     def is_locked(self,
-        name: str,   # of the file
+        name: str,
     ) -> bool:
-        "Tell whether a program, this or another one, has the lock of a file."
+        """Tell whether a program, this or another one, has the lock of a file.
+
+        Args:
+            name: of the file
+        """
         try: fd = self.open(name)
         except FileNotFoundError: return False
         try: fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -34,15 +34,23 @@ from ..workers.threads import check_threads
 
 # %% ../../nbs/buffer/20_producer.ipynb #4aa7c9d1
 class History:
-    "The last changes of a store: when, batches made and used in all, batches that wait."
+    """The last changes of a store: when, batches made and used in all, batches that wait.
+
+    Args:
+        files: of the store
+    """
     max_lines = 512
 
     def __init__(self,
-        files: PrivateDirectory,   # of the store
+        files: PrivateDirectory,
     ): self.files = files
 
-    def events(self) -> np.ndarray:   # (N, 4): seconds since 1970, made, used, waiting
-        "Look up the last changes; half a line is left out."
+    def events(self) -> np.ndarray:
+        """Look up the last changes; half a line is left out.
+
+        Returns:
+            (N, 4): seconds since 1970, made, used, waiting
+        """
         try:
             with open(self.files.open('history'), encoding='ascii') as file: lines = file.read().split('\n')
         except FileNotFoundError: lines = []
@@ -50,11 +58,17 @@ class History:
         return np.array([[float(part) for part in row] for row in rows if len(row) == 4]).reshape(-1, 4)
 
     def add(self,
-        made: int,   # batches, in all
-        used: int,   # batches, in all
-        waiting: int,   # batches
+        made: int,
+        used: int,
+        waiting: int,
     ):
-        "Add a change; the producer alone does so."
+        """Add a change; the producer alone does so.
+
+        Args:
+            made: batches, in all
+            used: batches, in all
+            waiting: batches
+        """
         line = f'{time.time():.3f} {made} {used} {waiting}\n'.encode()
         with open(self.files.open('history', os.O_WRONLY | os.O_APPEND | os.O_CREAT), 'ab', buffering=0) as file:
             file.write(line)
@@ -63,14 +77,22 @@ class History:
 
 # %% ../../nbs/buffer/20_producer.ipynb #a6b9f4eb
 class Producer:
-    "Makes batches ahead of all readers, until it is stopped or none of them lives."
+    """Makes batches ahead of all readers, until it is stopped or none of them lives.
+
+    Args:
+        store: to be kept full
+        source: gives batches with their numbers, from a number on
+        low: batches; fewer than that wait: go on
+        end: number of the first batch that is made only if a reader waits for it
+        low_watermark: deliveries that a reader used → the first batch that it wants
+    """
 
     def __init__(self,
-        store: BatchStore,   # to be kept full
-        source: Callable[[int], Iterator[tuple[int, HostBatch]]],   # gives batches with their numbers, from a number on
-        low: int,   # batches; fewer than that wait: go on
-        end: int | None = None,   # number of the first batch that is made only if a reader waits for it
-        low_watermark: Callable[[int], int] = int,   # deliveries that a reader used → the first batch that it wants
+        store: BatchStore,
+        source: Callable[[int], Iterator[tuple[int, HostBatch]]],
+        low: int,
+        end: int | None = None,
+        low_watermark: Callable[[int], int] = int,
     ):
         self.store, self.source, self.low, self.end, self.low_watermark = store, source, low, end, low_watermark
         self.readers, self.history = Readers(store.files), History(store.files)
@@ -105,9 +127,13 @@ class Producer:
         self._start = start
 
     def make(self,
-        number: int,   # of the batch
+        number: int,
     ):
-        "Make a batch, or leave the error in its place. A batch whose samples were all skipped is there, and empty."
+        """Make a batch, or leave the error in its place. A batch whose samples were all skipped is there, and empty.
+
+        Args:
+            number: of the batch
+        """
         self.store.files.save('producer', {'making': number, 'process': os.getpid()})
         try:
             if number != self._expected: self._batches, self._made = self.source(number), None
@@ -146,11 +172,17 @@ class Producer:
 
 # %% ../../nbs/buffer/20_producer.ipynb #5185ba99
 def numbering_of(
-    loader: BatchLoader,   # that makes the batches
-    repeats: int = 1,   # deliveries of a batch
-    window: int = 1,   # batches that are delivered in turn before they are delivered again
+    loader: BatchLoader,
+    repeats: int = 1,
+    window: int = 1,
 ) -> Numbering:
-    "Number the batches of a loader."
+    """Number the batches of a loader.
+
+    Args:
+        loader: that makes the batches
+        repeats: deliveries of a batch
+        window: batches that are delivered in turn before they are delivered again
+    """
     order = loader.sampler
     numbering = Numbering(0, 0, order.length, loader.batch_size, order.num_replicas, loader.drop_last, repeats, window)
     epoch, start = order.epoch, order.start
@@ -159,12 +191,19 @@ def numbering_of(
 
 
 def batches_from(
-    loader: BatchLoader,   # which nobody else uses
-    numbering: Numbering,   # of its batches
-    number: int,   # of the first
-    num_epochs: int | None = None,   # that may be made; None: all
+    loader: BatchLoader,
+    numbering: Numbering,
+    number: int,
+    num_epochs: int | None = None,
 ) -> Iterator[tuple[int, HostBatch]]:
-    "Make batches with their numbers, over all epochs; skipped ones are left out."
+    """Make batches with their numbers, over all epochs; skipped ones are left out.
+
+    Args:
+        loader: which nobody else uses
+        numbering: of its batches
+        number: of the first
+        num_epochs: that may be made; None: all
+    """
     plain = numbering._replace(repeats=1)
     while True:
         epoch = plain.epoch_of(number)
@@ -176,10 +215,15 @@ def batches_from(
 
 
 def copy_loader(
-    loader: BatchLoader,   # which stays as it is
-    in_thread: bool = False,   # then global generators are shared with the user's code
+    loader: BatchLoader,
+    in_thread: bool = False,
 ) -> BatchLoader:
-    "Copy a loader for another thread or process."
+    """Copy a loader for another thread or process.
+
+    Args:
+        loader: which stays as it is
+        in_thread: then global generators are shared with the user's code
+    """
     copied = copy.copy(loader)
     copied.workers = replace(loader.workers, pin_memory=False)
     if in_thread and not loader.num_workers:   # other workers are checked when they start
@@ -195,20 +239,29 @@ class RunningProducer(Protocol):
         "Tell whether it runs."
 
     def died_making(self,
-        number: int,   # of a batch
+        number: int,
     ) -> bool:
-        "Tell whether it has died of this batch."
+        """Tell whether it has died of this batch.
+
+        Args:
+            number: of a batch
+        """
 
     def close(self):
         "End it."
 
 
 class ProducerThread:
-    "A producer in a thread of this process."
+    """A producer in a thread of this process.
+
+    Args:
+        producer: to be run
+        loader: its copy, which is closed in the end
+    """
 
     def __init__(self,
-        producer: Producer,   # to be run
-        loader: BatchLoader,   # its copy, which is closed in the end
+        producer: Producer,
+        loader: BatchLoader,
     ):
         self.producer, self.loader, self.error = producer, loader, None
         self.thread = threading.Thread(target=self._run, name='timmdata-producer', daemon=True)
@@ -224,9 +277,13 @@ class ProducerThread:
         return self.thread.is_alive()
 
     def died_making(self,
-        number: int,   # of a batch
+        number: int,
     ) -> bool:
-        "Tell whether it has died of this batch: it could not even leave an error."
+        """Tell whether it has died of this batch: it could not even leave an error.
+
+        Args:
+            number: of a batch
+        """
         return self.error is not None
 
     def close(self):
@@ -270,11 +327,16 @@ def _kill_all():
 
 
 class ProducerProcess:
-    "A producer in a process of its own."
+    """A producer in a process of its own.
+
+    Args:
+        store: to be kept full
+        process: that was started
+    """
 
     def __init__(self,
-        store: BatchStore,   # to be kept full
-        process: BaseProcess,   # that was started
+        store: BatchStore,
+        process: BaseProcess,
     ): self.store, self.process = store, process
 
     def is_alive(self) -> bool:
@@ -282,9 +344,13 @@ class ProducerProcess:
         return self.process.is_alive()
 
     def died_making(self,
-        number: int,   # of a batch
+        number: int,
     ) -> bool:
-        "Tell whether it has died of this batch, or could not begin."
+        """Tell whether it has died of this batch, or could not begin.
+
+        Args:
+            number: of a batch
+        """
         note, code = self.store.files.load('producer') or {}, self.process.exitcode
         return bool(code) and (code > 0 or note.get('making') == number)
 
@@ -296,14 +362,23 @@ class ProducerProcess:
 
 
 def start_producer(
-    kind: str,   # 'process' or 'thread'
-    store: BatchStore,   # to be kept full
-    loader: BatchLoader,   # that makes the batches, in a copy
-    numbering: Numbering,   # of its batches
-    low: int,   # batches; fewer than that wait: go on
-    num_epochs: int | None = None,   # that are made, of all runs; None: without end
+    kind: str,
+    store: BatchStore,
+    loader: BatchLoader,
+    numbering: Numbering,
+    low: int,
+    num_epochs: int | None = None,
 ) -> RunningProducer:
-    "Start a producer of a loader's batches, which ends by itself if there is one already."
+    """Start a producer of a loader's batches, which ends by itself if there is one already.
+
+    Args:
+        kind: 'process' or 'thread'
+        store: to be kept full
+        loader: that makes the batches, in a copy
+        numbering: of its batches
+        low: batches; fewer than that wait: go on
+        num_epochs: that are made, of all runs; None: without end
+    """
     copied, settings = copy_loader(loader, in_thread=kind == 'thread'), (numbering, low, num_epochs)
     if kind == 'thread': return ProducerThread(_producer_of(store, copied, *settings), copied)
     context = loader.workers.context

@@ -28,9 +28,16 @@ def _rate(events: np.ndarray, column: int) -> float:
 
 
 def buffer_status(
-    store: BatchStore | str | os.PathLike,   # or its directory
-) -> dict[str, Any]:   # numbers and texts
-    "Look up in the store's files how far readers and producer have come, whether they run or not."
+    store: BatchStore | str | os.PathLike,
+) -> dict[str, Any]:
+    """Look up in the store's files how far readers and producer have come, whether they run or not.
+
+    Args:
+        store: or its directory
+
+    Returns:
+        numbers and texts
+    """
     if not isinstance(store, BatchStore): store = BatchStore(store)
     numbering, there, now = Numbering(*store.identity['numbering']), store.numbers(), time.time()
     readers, records, events = {}, Readers(store.files).records(), History(store.files).events()
@@ -56,9 +63,13 @@ def buffer_status(
 
 
 def format_status(
-    status: Mapping[str, Any],   # from `buffer_status`
+    status: Mapping[str, Any],
 ) -> str:
-    "Write the status as a few lines of text."
+    """Write the status as a few lines of text.
+
+    Args:
+        status: from `buffer_status`
+    """
     filled = min(40, round(40 * status['waiting'] / status['capacity']))
     alive = '' if status['producer_is_alive'] else ' (no producer runs)'
     lines = [f'{"█" * filled}{"░" * (40 - filled)} {status["waiting"]:,} of {status["capacity"]:,} batches wait',
@@ -73,19 +84,32 @@ def format_status(
 
 # %% ../../nbs/buffer/40_status.ipynb #2becd76f
 def fill_levels(
-    store: BatchStore | str | os.PathLike,   # or its directory
-) -> tuple[np.ndarray, np.ndarray]:   # seconds since 1970, and batches that waited for the slowest reader
-    "Look up how full a buffer was after each of the last 512 changes: a batch made, or some used."
+    store: BatchStore | str | os.PathLike,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Look up how full a buffer was after each of the last 512 changes: a batch made, or some used.
+
+    Args:
+        store: or its directory
+
+    Returns:
+        seconds since 1970, and batches that waited for the slowest reader
+    """
     events = History((store if isinstance(store, BatchStore) else BatchStore(store)).files).events()
     return events[:, 0], events[:, 3].astype(int)
 
 
 def plot_levels(
-    store: BatchStore | str | os.PathLike,   # or its directory
-    axis: Any,   # of matplotlib
-    low: int | None = None,   # draw this mark as well
+    store: BatchStore | str | os.PathLike,
+    axis: Any,
+    low: int | None = None,
 ):
-    "Draw how full a buffer was, over time."
+    """Draw how full a buffer was, over time.
+
+    Args:
+        store: or its directory
+        axis: of matplotlib
+        low: draw this mark as well
+    """
     if not isinstance(store, BatchStore): store = BatchStore(store)
     times, levels = fill_levels(store)
     axis.step(times - times[:1], levels, where='post')
@@ -97,9 +121,13 @@ def plot_levels(
 
 # %% ../../nbs/buffer/40_status.ipynb #bef92ad3
 def remove_buffer(
-    directory: str | os.PathLike,   # of a buffer
+    directory: str | os.PathLike,
 ):
-    "Remove a buffer that nobody uses: its files, and the directory if nothing else is in it."
+    """Remove a buffer that nobody uses: its files, and the directory if nothing else is in it.
+
+    Args:
+        directory: of a buffer
+    """
     if not os.path.isfile(os.path.join(directory, 'identity')):
         raise BatchBufferError(f'there is no buffer in {directory}')
     files = PrivateDirectory(directory)
@@ -110,8 +138,13 @@ def remove_buffer(
 
 
 def drop_reader(
-    store: BatchStore | str | os.PathLike,   # or its directory
-    reader: str,   # name
+    store: BatchStore | str | os.PathLike,
+    reader: str,
 ):
-    "Keep nothing any more for a reader whose program has ended."
+    """Keep nothing any more for a reader whose program has ended.
+
+    Args:
+        store: or its directory
+        reader: name
+    """
     Readers((store if isinstance(store, BatchStore) else BatchStore(store)).files).drop(reader)

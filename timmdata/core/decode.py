@@ -48,37 +48,62 @@ def _convert(image: Image.Image, mode: str | None, exif_transpose: bool, backgro
 
 
 def check_background(
-    background: Sequence[int] | None,   # as in `decode_image`
+    background: Sequence[int] | None,
 ):
-    "Refuse what is no colour, before any file is read."
+    """Refuse what is no colour, before any file is read.
+
+    Args:
+        background: as in `decode_image`
+    """
     if background is not None and (len(background) != 3 or not all(0 <= v <= 255 for v in background)):
         raise ValueError(f'background={background!r}: give three values 0..255, red, green, blue')
 
 
 def check_mode(
-    mode: str | None,   # as in `decode_image`
+    mode: str | None,
 ):
-    "Refuse a mode that Pillow does not know, before any file is read."
+    """Refuse a mode that Pillow does not know, before any file is read.
+
+    Args:
+        mode: as in `decode_image`
+    """
     try: ImageMode.getmode(mode or 'RGB')
     except (KeyError, TypeError): raise ValueError(
         f"input_img_mode={mode!r}: give a mode of Pillow, such as 'RGB', 'L' (gray) or 'RGBA', or None") from None
 
 
 def read_content(
-    data: Any,   # an open file, or anything else
-) -> Any:   # bytes; anything else as it is
-    "Read an open file to its end and close it."
+    data: Any,
+) -> Any:
+    """Read an open file to its end and close it.
+
+    Args:
+        data: an open file, or anything else
+
+    Returns:
+        bytes; anything else as it is
+    """
     if not hasattr(data, 'read'): return data
     with closing(data): return data.read()
 
 
 def decode_image(
-    data: bytes | BinaryIO | Image.Image,   # a file's content, an open file, or an image that is decoded already
-    mode: str | None = 'RGB',   # Pillow mode of the result; None: as in the file
-    exif_transpose: bool = False,   # turn the image the way its EXIF orientation says
-    background: tuple[int, int, int] | None = None,   # RGB 0..255 under transparent pixels; None drops transparency
-) -> Image.Image:   # loaded, independent of the file, which is closed
-    "Decode an image; whatever is wrong with it becomes an `ImageReadError`. An animation gives its first frame."
+    data: bytes | BinaryIO | Image.Image,
+    mode: str | None = 'RGB',
+    exif_transpose: bool = False,
+    background: tuple[int, int, int] | None = None,
+) -> Image.Image:
+    """Decode an image; whatever is wrong with it becomes an `ImageReadError`. An animation gives its first frame.
+
+    Args:
+        data: a file's content, an open file, or an image that is decoded already
+        mode: Pillow mode of the result; None: as in the file
+        exif_transpose: turn the image the way its EXIF orientation says
+        background: RGB 0..255 under transparent pixels; None drops transparency
+
+    Returns:
+        loaded, independent of the file, which is closed
+    """
     head = b''   # of the file
     try:
         data = read_content(data)

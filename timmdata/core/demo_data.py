@@ -68,11 +68,20 @@ def _mirrored(image: Image.Image) -> Image.Image:
 
 
 def make_view(
-    name: str,   # class, a key of `PHOTOGRAPHS`
-    view: int,   # number of the view; every number is another one
-    mirrored: Image.Image | None = None,   # the mirrored photograph, if it is at hand
-) -> bytes:   # a JPEG, 320 pixels on the shorter side
-    "Make one random view of a photograph."
+    name: str,
+    view: int,
+    mirrored: Image.Image | None = None,
+) -> bytes:
+    """Make one random view of a photograph.
+
+    Args:
+        name: class, a key of `PHOTOGRAPHS`
+        view: number of the view; every number is another one
+        mirrored: the mirrored photograph, if it is at hand
+
+    Returns:
+        a JPEG, 320 pixels on the shorter side
+    """
     image = mirrored or _mirrored(_photograph(name))
     rng = random.Random(f'{name}/{view}')
     edges = (320, round(320 * rng.uniform(1, 1.5)))
@@ -185,9 +194,16 @@ def _write_samples(folder: Path):
 
 
 def get_samples(
-    root: str | os.PathLike | None = None,   # folder to make it in; None: `cache_dir()`
-) -> Path:   # a folder with train/, val/ and oddities/
-    "Give the sample data set, making it at first use: ten classes, 32 files each to train on and 8 to validate."
+    root: str | os.PathLike | None = None,
+) -> Path:
+    """Give the sample data set, making it at first use: ten classes, 32 files each to train on and 8 to validate.
+
+    Args:
+        root: folder to make it in; None: `cache_dir()`
+
+    Returns:
+        a folder with train/, val/ and oddities/
+    """
     folder = (Path(root) if root is not None else cache_dir())/_VERSION
     _remove_leftovers(folder)
     if _is_complete(folder): return folder
@@ -204,10 +220,18 @@ _IMAGENETTE = {   # torchvision/datasets/imagenette.py
 
 
 def get_imagenette(
-    size: str = '320px',   # 'full', '320px' or '160px': the shorter side
-    root: str | os.PathLike | None = None,   # folder to keep it in; None: `cache_dir()`
-) -> Path:   # a folder with train/ and val/
-    "Give Imagenette, downloading it at first use."
+    size: str = '320px',
+    root: str | os.PathLike | None = None,
+) -> Path:
+    """Give Imagenette, downloading it at first use.
+
+    Args:
+        size: 'full', '320px' or '160px': the shorter side
+        root: folder to keep it in; None: `cache_dir()`
+
+    Returns:
+        a folder with train/ and val/
+    """
     if size not in _IMAGENETTE: raise ValueError(f'size={size!r}: allowed are {", ".join(_IMAGENETTE)}')
     folder = (Path(root) if root is not None else cache_dir())/_IMAGENETTE[size]
     _remove_leftovers(folder)

@@ -20,10 +20,15 @@ from .rng import sample_seed
 
 # %% ../../nbs/core/30_faults.ipynb #ff06da41
 def printable(
-    text: Any,   # such as the name of a file or a class
-    keep: str = '',   # characters that stay as they are, such as '\n'
+    text: Any,
+    keep: str = '',
 ) -> str:
-    "Write a text so that it can be shown anywhere: what does not print is escaped, such as \\x1b."
+    """Write a text so that it can be shown anywhere: what does not print is escaped, such as \\x1b.
+
+    Args:
+        text: such as the name of a file or a class
+        keep: characters that stay as they are, such as '\\n'
+    """
     return ''.join(char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in str(text))
 
 # %% ../../nbs/core/30_faults.ipynb #b4adf8c1
@@ -33,10 +38,18 @@ class ImageReadError(OSError):
 
 
 def name_fault(
-    error: Exception,   # what reading or decoding raised
-    name: str,   # of the sample
-) -> ImageReadError:   # its `cause` is the text without the name, for the log
-    "Put the sample's name in front of an error."
+    error: Exception,
+    name: str,
+) -> ImageReadError:
+    """Put the sample's name in front of an error.
+
+    Args:
+        error: what reading or decoding raised
+        name: of the sample
+
+    Returns:
+        its `cause` is the text without the name, for the log
+    """
     cause = str(error) if isinstance(error, ImageReadError) else f'{type(error).__name__}: {error}'
     cause = printable(cause, keep='\n')
     named = ImageReadError(f'cannot read {printable(name)}: {cause}')
@@ -48,18 +61,29 @@ _SYSTEM_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO,
 
 
 def is_system_error(
-    error: BaseException,   # what reading raised
+    error: BaseException,
 ) -> bool:
-    "Tell whether the machine is at fault: no memory, too many open files, a failing disk."
+    """Tell whether the machine is at fault: no memory, too many open files, a failing disk.
+
+    Args:
+        error: what reading raised
+    """
     return isinstance(error, MemoryError) or isinstance(error, OSError) and error.errno in _SYSTEM_ERRNOS
 
 # %% ../../nbs/core/30_faults.ipynb #2da26501
 class BadSample(NamedTuple):
-    "One line of the log."
-    index: int   # of the sample that could not be read
-    path: str   # its file
-    cause: str   # type and message of the error
-    replaced_by: int | None   # index of the sample that took its place; None if it was skipped
+    """One line of the log.
+
+    Args:
+        index: of the sample that could not be read
+        path: its file
+        cause: type and message of the error
+        replaced_by: index of the sample that took its place; None if it was skipped
+    """
+    index: int
+    path: str
+    cause: str
+    replaced_by: int | None
 
 
 def _parse(line: bytes) -> BadSample | None:
@@ -74,10 +98,14 @@ def _remove(path: str, pid: int):
 
 
 class BadSampleLog:
-    "A list of bad samples that is shared by all processes of a run."
+    """A list of bad samples that is shared by all processes of a run.
+
+    Args:
+        path: of a log that another process made; None: make one
+    """
 
     def __init__(self,
-        path: str | None = None,   # of a log that another process made; None: make one
+        path: str | None = None,
     ):
         name = f'timmdata-bad-samples-{os.getpid()}-{os.urandom(6).hex()}.jsonl'
         self.path = path or os.path.join(tempfile.gettempdir(), name)
@@ -87,9 +115,13 @@ class BadSampleLog:
     def __reduce__(self): return BadSampleLog, (self.path,)   # a copy writes to the same file, and never removes it
 
     def append(self,
-        sample: BadSample,   # to write down
+        sample: BadSample,
     ):
-        "Write a sample down and warn, once per index in the whole run."
+        """Write a sample down and warn, once per index in the whole run.
+
+        Args:
+            sample: to write down
+        """
         self._read_on()
         if sample.index in self._known: return
         line = f'\n{json.dumps(sample)}\n'.encode()
@@ -121,11 +153,18 @@ class BadSampleLog:
 # %% ../../nbs/core/30_faults.ipynb #d660230e
 @dataclass
 class FaultPolicy:
-    "Decides what becomes of a sample that cannot be read, and writes it down."
-    on_error: str = 'raise'   # 'raise', 'skip' or 'replace' (by a seeded choice)
-    replace_seed: int = 0   # of the choice that 'replace' makes
-    max_retries: int = 10   # replacements tried for one sample before it is an error
-    log: BadSampleLog = field(default_factory=BadSampleLog, init=False, repr=False)   # of what was not raised
+    """Decides what becomes of a sample that cannot be read, and writes it down.
+
+    Args:
+        on_error: 'raise', 'skip' or 'replace' (by a seeded choice)
+        replace_seed: of the choice that 'replace' makes
+        max_retries: replacements tried for one sample before it is an error
+        log: of what was not raised
+    """
+    on_error: str = 'raise'
+    replace_seed: int = 0
+    max_retries: int = 10
+    log: BadSampleLog = field(default_factory=BadSampleLog, init=False, repr=False)
 
     def __post_init__(self):
         allowed = ('raise', 'skip', 'replace')
@@ -133,13 +172,24 @@ class FaultPolicy:
             raise ValueError(f'on_error={self.on_error!r}: allowed are {", ".join(allowed)}')
 
     def resolve(self,
-        fault: ImageReadError,   # from `name_fault`
-        index: int,   # of the sample
-        path: str,   # of the sample, for the log
-        num_samples: int = 0,   # that a replacement is chosen from
-        read: Callable[[int], Any] | None = None,   # gives another sample, or raises its `ImageReadError`
-    ) -> Any:   # None for a skipped sample, else its replacement
-        "Raise the fault, or log it and give what takes the sample's place."
+        fault: ImageReadError,
+        index: int,
+        path: str,
+        num_samples: int = 0,
+        read: Callable[[int], Any] | None = None,
+    ) -> Any:
+        """Raise the fault, or log it and give what takes the sample's place.
+
+        Args:
+            fault: from `name_fault`
+            index: of the sample
+            path: of the sample, for the log
+            num_samples: that a replacement is chosen from
+            read: gives another sample, or raises its `ImageReadError`
+
+        Returns:
+            None for a skipped sample, else its replacement
+        """
         if self.on_error == 'raise': raise fault
         other, sample = None, None
         if self.on_error == 'replace': other, sample = self._replace(fault, index, num_samples, read)

@@ -44,9 +44,16 @@ BACKENDS = ('auto', *_FIND)
 
 
 def resolve_backend(
-    backend: str | None = None,   # one of `BACKENDS`; None and 'auto': the fastest that is installed
-) -> str:   # 'simplejpeg', 'torchvision', 'torchcodec' or 'pillow'
-    "Choose the decoder of JPEGs."
+    backend: str | None = None,
+) -> str:
+    """Choose the decoder of JPEGs.
+
+    Args:
+        backend: one of `BACKENDS`; None and 'auto': the fastest that is installed
+
+    Returns:
+        'simplejpeg', 'torchvision', 'torchcodec' or 'pillow'
+    """
     if backend not in (None, *BACKENDS): raise ValueError(f'backend={backend!r}: allowed are {", ".join(BACKENDS)}')
     if backend in (None, 'auto'): return next(name for name, find in _FIND.items() if find() is not None)
     if _FIND[backend]() is None:
@@ -56,16 +63,29 @@ def resolve_backend(
 
 # %% ../../nbs/core/50_jpeg.ipynb #97b27e3e
 class JpegHeader(NamedTuple):
-    "Of a JPEG that the fast decoders read as Pillow does."
-    height: int   # pixels
-    width: int   # pixels
+    """Of a JPEG that the fast decoders read as Pillow does.
+
+    Args:
+        height: pixels
+        width: pixels
+    """
+    height: int
+    width: int
 
 
 def read_header(
-    data: bytes,   # a file's content
-    backend: str = 'auto',   # as in `resolve_backend`
-) -> JpegHeader | None:   # None: leave this one to Pillow
-    "Read the size of an ordinary JPEG: 8 bits, colour or grey, not larger than Pillow accepts."
+    data: bytes,
+    backend: str = 'auto',
+) -> JpegHeader | None:
+    """Read the size of an ordinary JPEG: 8 bits, colour or grey, not larger than Pillow accepts.
+
+    Args:
+        data: a file's content
+        backend: as in `resolve_backend`
+
+    Returns:
+        None: leave this one to Pillow
+    """
     if data[:3] != b'\xff\xd8\xff': return None
     try:
         if resolve_backend(backend) == 'simplejpeg':
@@ -80,13 +100,24 @@ def read_header(
 
 # %% ../../nbs/core/50_jpeg.ipynb #a355e6be
 def decode_header(
-    data: bytes,   # of the file whose header was read
-    header: JpegHeader,   # from `read_header`
-    factor: int = 1,   # 1, 2, 4 or 8: decode to this part of height and width, rounded up
-    backend: str = 'auto',   # as in `resolve_backend`
-    is_cut: bool = False,   # the data comes from `cut_below`, so there is more in it than the header says
-) -> np.ndarray | None:   # uint8 (H, W, 3); None: leave this one to Pillow
-    "Decode an ordinary JPEG, in full or by a factor smaller."
+    data: bytes,
+    header: JpegHeader,
+    factor: int = 1,
+    backend: str = 'auto',
+    is_cut: bool = False,
+) -> np.ndarray | None:
+    """Decode an ordinary JPEG, in full or by a factor smaller.
+
+    Args:
+        data: of the file whose header was read
+        header: from `read_header`
+        factor: 1, 2, 4 or 8: decode to this part of height and width, rounded up
+        backend: as in `resolve_backend`
+        is_cut: the data comes from `cut_below`, so there is more in it than the header says
+
+    Returns:
+        uint8 (H, W, 3); None: leave this one to Pillow
+    """
     backend = resolve_backend(backend)
     try:
         if backend == 'simplejpeg':
@@ -112,10 +143,18 @@ _ODD_MARKER = re.compile(rb'\xff[\x01-\xcf\xd8-\xfe]')   # pixels hold FF 00 for
 
 
 def cut_below(
-    data: bytes,   # of a JPEG
-    height: int,   # rows that are needed, of those in the header
-) -> bytes | None:   # None: it is damaged or has an unusual order, so all of it must be decoded
-    "Write another height in the header of a JPEG: a decoder stops after that many rows. ITU-T T.81, B.2.2."
+    data: bytes,
+    height: int,
+) -> bytes | None:
+    """Write another height in the header of a JPEG: a decoder stops after that many rows. ITU-T T.81, B.2.2.
+
+    Args:
+        data: of a JPEG
+        height: rows that are needed, of those in the header
+
+    Returns:
+        None: it is damaged or has an unusual order, so all of it must be decoded
+    """
     at, last, frame = 2, len(data) - 2, None
     if data[last:] != b'\xff\xd9': return None   # truncated
     while at + 9 < last and data[at] == 0xFF:
@@ -129,22 +168,38 @@ def cut_below(
 
 # %% ../../nbs/core/50_jpeg.ipynb #5b232417
 def choose_factor(
-    crop: tuple[int, int],   # height, width of the crop, pixels of the photograph
-    size: tuple[int, int],   # height, width that it is resized to
-) -> int:   # 1, 2, 4 or 8
-    "Choose the largest factor that leaves the crop at least as large as the result."
+    crop: tuple[int, int],
+    size: tuple[int, int],
+) -> int:
+    """Choose the largest factor that leaves the crop at least as large as the result.
+
+    Args:
+        crop: height, width of the crop, pixels of the photograph
+        size: height, width that it is resized to
+
+    Returns:
+        1, 2, 4 or 8
+    """
     return next((f for f in (8, 4, 2) if crop[0] >= size[0] * f and crop[1] >= size[1] * f), 1)
 
 # %% ../../nbs/core/50_jpeg.ipynb #a1f2ab8a
 class Pixels:
-    "An image whose size is known and whose pixels are decoded when they are asked for."
+    """An image whose size is known and whose pixels are decoded when they are asked for.
+
+    Args:
+        data: bytes, an open file, or a PIL image
+        mode: Pillow mode; None: as in the file
+        exif_transpose: turn the image the way its EXIF orientation says
+        background: RGB 0..255 under transparency
+        backend: as in `resolve_backend`
+    """
 
     def __init__(self,
-        data: Any,   # bytes, an open file, or a PIL image
-        mode: str | None = 'RGB',   # Pillow mode; None: as in the file
-        exif_transpose: bool = False,   # turn the image the way its EXIF orientation says
-        background: tuple[int, int, int] | None = None,   # RGB 0..255 under transparency
-        backend: str = 'auto',   # as in `resolve_backend`
+        data: Any,
+        mode: str | None = 'RGB',
+        exif_transpose: bool = False,
+        background: tuple[int, int, int] | None = None,
+        backend: str = 'auto',
     ):
         data = read_content(data)
         self.data, self._backend, self._image = data, backend, None
@@ -166,10 +221,18 @@ class Pixels:
         return self._header is None and self.image.mode in ('RGBA', 'LA')
 
     def read(self,
-        factor: int = 1,   # 1, 2, 4 or 8, as in `decode_header`; a hint
-        bottom: int | None = None,   # rows of the image that are needed; a hint, None: all
-    ) -> np.ndarray:   # uint8 (H, W) or (H, W, C); all rows, or at least those that are needed
-        "Decode the pixels; smaller by the factor, and without the rows below, if that is possible."
+        factor: int = 1,
+        bottom: int | None = None,
+    ) -> np.ndarray:
+        """Decode the pixels; smaller by the factor, and without the rows below, if that is possible.
+
+        Args:
+            factor: 1, 2, 4 or 8, as in `decode_header`; a hint
+            bottom: rows of the image that are needed; a hint, None: all
+
+        Returns:
+            uint8 (H, W) or (H, W, C); all rows, or at least those that are needed
+        """
         fast = None
         if self._header:
             height = self.height if bottom is None else bottom + 4 * factor   # smoothing looks two rows further

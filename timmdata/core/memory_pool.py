@@ -16,21 +16,38 @@ import torch
 
 # %% ../../nbs/core/60_memory_pool.ipynb #37e67344
 def watch(
-    buffer: torch.Tensor,   # a contiguous CPU tensor
-    when_dropped: Callable[[torch.Tensor], None],   # called with the buffer; from any thread
-) -> torch.Tensor:   # the same memory
-    "Give a tensor of the same memory, and report when the last tensor that shares it is gone."
+    buffer: torch.Tensor,
+    when_dropped: Callable[[torch.Tensor], None],
+) -> torch.Tensor:
+    """Give a tensor of the same memory, and report when the last tensor that shares it is gone.
+
+    Args:
+        buffer: a contiguous CPU tensor
+        when_dropped: called with the buffer; from any thread
+
+    Returns:
+        the same memory
+    """
     array = buffer.numpy()
     weakref.finalize(array, when_dropped, buffer).atexit = False   # pyrefly: ignore  (a property)
     with torch.inference_mode(False): return torch.from_numpy(array)   # a normal tensor, in inference mode too
 
 # %% ../../nbs/core/60_memory_pool.ipynb #ffac114e
 def end_with(
-    owner: Any,   # with whose end, or Python's, the function is called
-    function: Callable,   # that ends something; it must not hold the owner
-    *args: Any,   # for the function
-) -> weakref.finalize:   # call it to end earlier
-    "Call a function when its owner is gone; only in the process that this is."
+    owner: Any,
+    function: Callable,
+    *args: Any,
+) -> weakref.finalize:
+    """Call a function when its owner is gone; only in the process that this is.
+
+    Args:
+        owner: with whose end, or Python's, the function is called
+        function: that ends something; it must not hold the owner
+        *args: for the function
+
+    Returns:
+        call it to end earlier
+    """
     return weakref.finalize(owner, _if_original, os.getpid(), function, args)
 
 
@@ -40,16 +57,25 @@ def _if_original(pid: int, function: Callable, args: tuple):
 
 # %% ../../nbs/core/60_memory_pool.ipynb #02559956
 class MemoryPool:
-    "Memory that is acquired, and released by itself when the last tensor that uses it is gone."
+    """Memory that is acquired, and released by itself when the last tensor that uses it is gone.
+
+    Args:
+        make: new memory: a contiguous uint8 CPU tensor, always of one size
+        max_free: buffers kept for later; more than that are released to the system
+    """
 
     def __init__(self,
-        make: Callable[[], torch.Tensor],   # new memory: a contiguous uint8 CPU tensor, always of one size
-        max_free: int = 8,   # buffers kept for later; more than that are released to the system
+        make: Callable[[], torch.Tensor],
+        max_free: int = 8,
     ):
         self._make, self._free = make, deque(maxlen=max_free)
 
-    def acquire(self) -> torch.Tensor:   # uint8, one dimension; the content is arbitrary
-        "Take a buffer, a free one if there is one."
+    def acquire(self) -> torch.Tensor:
+        """Take a buffer, a free one if there is one.
+
+        Returns:
+            uint8, one dimension; the content is arbitrary
+        """
         try: buffer = self._free.pop()   # the last one that came back: it is in the cache
         except IndexError: buffer = self._make()
         return watch(buffer, self._free.append)

@@ -23,12 +23,22 @@ def _wrong_key(*given: int) -> ValueError:
 
 
 def sample_seed(
-    seed: int,   # of the run
-    epoch: int,   # which pass over the data, from 0
-    index: int,   # of the sample in its dataset
-    view: int = 0,   # which of several draws for the same sample in the same epoch
-) -> int:   # 0 .. 2**63 - 1
-    "Hash the four numbers to one: the same on every machine, unrelated for neighbours."
+    seed: int,
+    epoch: int,
+    index: int,
+    view: int = 0,
+) -> int:
+    """Hash the four numbers to one: the same on every machine, unrelated for neighbours.
+
+    Args:
+        seed: of the run
+        epoch: which pass over the data, from 0
+        index: of the sample in its dataset
+        view: which of several draws for the same sample in the same epoch
+
+    Returns:
+        0 .. 2**63 - 1
+    """
     try: key = struct.pack('<4q', seed, epoch, index, view)
     except struct.error as error: raise _wrong_key(seed, epoch, index, view) from error
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), 'little') >> 1
@@ -56,17 +66,25 @@ _PHILOX = _Philox()
 
 # %% ../../nbs/core/10_rng.ipynb #bb2bd74c
 class KeyedRandom(random.Random):
-    "Python's `random.Random` over Philox 4x64-10, keyed by (seed, epoch), counting from (sequence, index, view)."
+    """Python's `random.Random` over Philox 4x64-10, keyed by (seed, epoch), counting from (sequence, index, view).
+
+    Args:
+        seed: of the run
+        epoch: which pass over the data, from 0
+        index: of the sample in its dataset
+        view: which of several versions of the sample in the same epoch
+        sequence: which of the sample's independent sequences: one for each purpose
+    """
 
     def __new__(cls, *key: int, **named: int):
         return super().__new__(cls, 0)   # pyrefly: ignore  (Python's own generator is not used)
 
     def __init__(self,
-        seed: int,   # of the run
-        epoch: int,   # which pass over the data, from 0
-        index: int,   # of the sample in its dataset
-        view: int = 0,   # which of several versions of the sample in the same epoch
-        sequence: int = 0,   # which of the sample's independent sequences: one for each purpose
+        seed: int,
+        epoch: int,
+        index: int,
+        view: int = 0,
+        sequence: int = 0,
     ):
         try: _PACK(seed, epoch, index, view, sequence)
         except struct.error as error: raise _wrong_key(seed, epoch, index, view) from error
@@ -86,16 +104,27 @@ class KeyedRandom(random.Random):
         return (self._word() >> 11) * 2.**-53
 
     def getrandbits(self,
-        k: int,   # bits
-    ) -> int:   # 0 .. 2**k - 1
-        "Draw a whole number with `k` random bits."
+        k: int,
+    ) -> int:
+        """Draw a whole number with `k` random bits.
+
+        Args:
+            k: bits
+
+        Returns:
+            0 .. 2**k - 1
+        """
         if k <= 64: return self._word() >> (64 - k)
         return self.getrandbits(64) << (k - 64) | self.getrandbits(k - 64)
 
     def seed(self,
-        *key: Any,   # not taken
+        *key: Any,
     ):
-        "Refuse: the key is the seed."
+        """Refuse: the key is the seed.
+
+        Args:
+            *key: not taken
+        """
         raise TypeError('a KeyedRandom is made from its key: it cannot be seeded again')
 
     def getstate(self):
@@ -103,16 +132,24 @@ class KeyedRandom(random.Random):
         raise TypeError('a KeyedRandom has no state to keep: make it again from its key')
 
     def setstate(self,
-        state: Any,   # not taken
+        state: Any,
     ):
-        "Refuse: there is no state."
+        """Refuse: there is no state.
+
+        Args:
+            state: not taken
+        """
         raise TypeError('a KeyedRandom has no state to set: make it from its key')
 
 # %% ../../nbs/core/10_rng.ipynb #fa3dc891
 def seed_all(
-    key: int,   # from `sample_seed`
+    key: int,
 ):
-    "Seed the global CPU generators of Python, NumPy and torch. GPU generators are left alone."
+    """Seed the global CPU generators of Python, NumPy and torch. GPU generators are left alone.
+
+    Args:
+        key: from `sample_seed`
+    """
     random.seed(key)
     np.random.seed(key & 0xFFFFFFFF)   # NumPy's global generator takes 32 bits
     torch.default_generator.manual_seed(key)   # torch.manual_seed would reach for every GPU as well
@@ -120,9 +157,13 @@ def seed_all(
 
 @contextmanager
 def seeded(
-    key: int,   # from `sample_seed`
+    key: int,
 ) -> Iterator[None]:
-    "Run a block under `seed_all(key)`, then put the three generators back as they were."
+    """Run a block under `seed_all(key)`, then put the three generators back as they were.
+
+    Args:
+        key: from `sample_seed`
+    """
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     seed_all(key)
     try: yield

@@ -17,9 +17,13 @@ from torchvision.transforms.functional import to_pil_image
 
 # %% ../../nbs/core/20_sample.ipynb #df38abfd
 def sample_image(
-    sample: Any,   # (image, target, …) or a dict with 'image'
+    sample: Any,
 ) -> Any:
-    "Give the image of a sample, or the images of a batch."
+    """Give the image of a sample, or the images of a batch.
+
+    Args:
+        sample: (image, target, …) or a dict with 'image'
+    """
     if isinstance(sample, dict):
         if 'image' in sample: return sample['image']
         raise KeyError(f"a sample that is a dict needs the field 'image'; it has {', '.join(map(str, sample))}")
@@ -28,35 +32,57 @@ def sample_image(
 
 # %% ../../nbs/core/20_sample.ipynb #f66e9bbb
 def with_image(
-    sample: Any,   # (image, target, …) or a dict with 'image'
-    image: Any,   # another image
+    sample: Any,
+    image: Any,
 ) -> Any:
-    "Make the same sample with another image."
+    """Make the same sample with another image.
+
+    Args:
+        sample: (image, target, …) or a dict with 'image'
+        image: another image
+    """
     return {**sample, 'image': image} if isinstance(sample, dict) else (image, *sample[1:])
 
 
 def transform_image(
-    transform: Callable,   # called on the image; one of Albumentations gets `image=`, an array (H, W, C)
-    image: Any,   # such as a PIL image
-) -> Any:   # what the transform makes of it
-    "Call a transform in the way of its library."
+    transform: Callable,
+    image: Any,
+) -> Any:
+    """Call a transform in the way of its library.
+
+    Args:
+        transform: called on the image; one of Albumentations gets `image=`, an array (H, W, C)
+        image: such as a PIL image
+
+    Returns:
+        what the transform makes of it
+    """
     is_albumentations = any(base.__module__.partition('.')[0] == 'albumentations' for base in type(transform).__mro__)
     return transform(image=np.asarray(image))['image'] if is_albumentations else transform(image)
 
 
 def apply_transform(
-    transform: Callable | None,   # as in `transform_image`; None: leaves the sample as it is
-    sample: Any,   # (image, target, …), a dict with 'image', or None for a skipped one
+    transform: Callable | None,
+    sample: Any,
 ) -> Any:
-    "Transform the image of a sample."
+    """Transform the image of a sample.
+
+    Args:
+        transform: as in `transform_image`; None: leaves the sample as it is
+        sample: (image, target, …), a dict with 'image', or None for a skipped one
+    """
     if sample is None or transform is None: return sample
     return with_image(sample, transform_image(transform, sample_image(sample)))
 
 # %% ../../nbs/core/20_sample.ipynb #327b46fa
 def as_pil_image(
-    image: Any,   # PIL image, uint8 tensor (C, H, W) or uint8 array (H, W) or (H, W, C)
+    image: Any,
 ) -> Image.Image:
-    "Turn an image into a PIL image."
+    """Turn an image into a PIL image.
+
+    Args:
+        image: PIL image, uint8 tensor (C, H, W) or uint8 array (H, W) or (H, W, C)
+    """
     if isinstance(image, Image.Image): return image
     is_array = isinstance(image, (torch.Tensor, np.ndarray))
     if is_array and image.dtype in (torch.uint8, np.uint8): return to_pil_image(image)
@@ -66,9 +92,16 @@ def as_pil_image(
 
 # %% ../../nbs/core/20_sample.ipynb #634102da
 def image_size(
-    input_size: int | Sequence[int],   # edge, (height, width) or (channels, height, width); pixels
-) -> tuple[int, int]:   # height, width
-    "Give height and width of the network's input."
+    input_size: int | Sequence[int],
+) -> tuple[int, int]:
+    """Give height and width of the network's input.
+
+    Args:
+        input_size: edge, (height, width) or (channels, height, width); pixels
+
+    Returns:
+        height, width
+    """
     edges = tuple(input_size) if isinstance(input_size, (tuple, list)) else (input_size, input_size)
     whole = all(isinstance(e, Integral) and not isinstance(e, bool) and e > 0 for e in edges)
     if len(edges) not in (2, 3) or not whole:

@@ -15,12 +15,18 @@ from ..core.sample import sample_image, with_image
 
 # %% ../../nbs/datasets/45_augmix.ipynb #8267d497
 class AugMixDataset(Dataset):
-    "A dataset whose images become tuples of views: one clean, the others augmented. timm/data/dataset.py."
+    """A dataset whose images become tuples of views: one clean, the others augmented. timm/data/dataset.py.
+
+    Args:
+        dataset: gives (image, target, …) or dicts with 'image'
+        num_splits: views of each sample, 2 or more
+        transform: three pipelines: crop and flip; change; finish. None: not yet
+    """
 
     def __init__(self,
-        dataset: Dataset,   # gives (image, target, …) or dicts with 'image'
-        num_splits: int = 2,   # views of each sample, 2 or more
-        transform: Sequence[Callable] | None = None,   # three pipelines: crop and flip; change; finish. None: not yet
+        dataset: Dataset,
+        num_splits: int = 2,
+        transform: Sequence[Callable] | None = None,
     ):
         if num_splits < 2: raise ValueError(f'num_splits={num_splits}: give 2 views or more, the first one is clean')
         self.dataset, self.num_splits = dataset, num_splits
@@ -50,10 +56,18 @@ class AugMixDataset(Dataset):
 
 # %% ../../nbs/datasets/45_augmix.ipynb #4b3f2170
 def without_splits(
-    dataset: Any,   # of the user's
-    num_splits: int = 0,   # that were asked for beside it
-) -> tuple[Any, int]:   # the dataset inside, and the number of views; 0: no views
-    "Take an `AugMixDataset` apart, for a loader that makes the views by itself."
+    dataset: Any,
+    num_splits: int = 0,
+) -> tuple[Any, int]:
+    """Take an `AugMixDataset` apart, for a loader that makes the views by itself.
+
+    Args:
+        dataset: of the user's
+        num_splits: that were asked for beside it
+
+    Returns:
+        the dataset inside, and the number of views; 0: no views
+    """
     if num_splits == 1 or num_splits < 0: raise ValueError(f'num_aug_splits={num_splits}: give 0, or 2 views or more')
     if not isinstance(dataset, AugMixDataset): return dataset, num_splits
     if dataset.transform is not None:

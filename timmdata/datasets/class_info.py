@@ -20,12 +20,18 @@ from ..core.faults import printable
 
 # %% ../../nbs/datasets/40_class_info.ipynb #40a3ad12
 class DatasetInfo:
-    "Names, descriptions and details of classes. timm/data/dataset_info.py."
+    """Names, descriptions and details of classes. timm/data/dataset_info.py.
+
+    Args:
+        label_names: in order, or by index
+        label_descriptions: name → description; None: the name itself
+        label_details: name → what is added where details are asked for
+    """
 
     def __init__(self,
-        label_names: Sequence[str] | Mapping[int | str, str],   # in order, or by index
-        label_descriptions: Mapping[str, str] | None = None,   # name → description; None: the name itself
-        label_details: Mapping[str, str] | None = None,   # name → what is added where details are asked for
+        label_names: Sequence[str] | Mapping[int | str, str],
+        label_descriptions: Mapping[str, str] | None = None,
+        label_details: Mapping[str, str] | None = None,
     ):
         if isinstance(label_names, str) or not isinstance(label_names, (Mapping, Sequence)) or not label_names:
             raise ValueError('label_names is empty or no list: give names in order, or a dict from index to name')
@@ -61,40 +67,63 @@ class DatasetInfo:
         return tuple(self._names)
 
     def has_label(self,
-        index: int,   # of a class
+        index: int,
     ) -> bool:
-        "Tell whether an index has a name."
+        """Tell whether an index has a name.
+
+        Args:
+            index: of a class
+        """
         return int(index) in self._names
 
     def index_to_label_name(self,
-        index: int,   # of a class
+        index: int,
     ) -> str:
-        "Give the name of a class."
+        """Give the name of a class.
+
+        Args:
+            index: of a class
+        """
         if self.has_label(index): return self._names[int(index)]
         raise KeyError(f'class {int(index)} has no name: there are {min(self._names)}..{max(self._names)}')
 
     def label_name_to_description(self,
-        label: str,   # name of a class
-        detailed: bool = False,   # with its details, as in a dictionary
+        label: str,
+        detailed: bool = False,
     ) -> str:
-        "Give the description of a class, by its name."
+        """Give the description of a class, by its name.
+
+        Args:
+            label: name of a class
+            detailed: with its details, as in a dictionary
+        """
         if label not in self._descriptions: raise KeyError(
             f'there is no class {label!r}; there are {", ".join(map(printable, list(self._descriptions)[:5]))}, …')
         text = self._descriptions[label]
         return f'{text}: {self._details[label]}' if detailed and label in self._details else text
 
     def index_to_description(self,
-        index: int,   # of a class
-        detailed: bool = False,   # with its details
+        index: int,
+        detailed: bool = False,
     ) -> str:
-        "Give the description of a class."
+        """Give the description of a class.
+
+        Args:
+            index: of a class
+            detailed: with its details
+        """
         return self.label_name_to_description(self.index_to_label_name(index), detailed)
 
     def label_descriptions(self,
-        detailed: bool = False,   # with details
-        as_dict: bool = False,   # by name; else in the order of the indexes
+        detailed: bool = False,
+        as_dict: bool = False,
     ) -> list[str] | dict[str, str]:
-        "Give the descriptions of all classes."
+        """Give the descriptions of all classes.
+
+        Args:
+            detailed: with details
+            as_dict: by name; else in the order of the indexes
+        """
         names = [self._names[index] for index in sorted(self._names)]
         found = {name: self.label_name_to_description(name, detailed) for name in names}
         return found if as_dict else list(found.values())
@@ -120,9 +149,13 @@ def _rows_of_json(data: Any) -> list[dict[str, str]]:
 
 # %% ../../nbs/datasets/40_class_info.ipynb #cab43ecf
 def load_class_info(
-    path: str | os.PathLike,   # .txt, .tsv, .csv with columns index, name, description, detail, or .json
+    path: str | os.PathLike,
 ) -> DatasetInfo:
-    "Read names and descriptions of classes; without an index, classes are numbered as they come."
+    """Read names and descriptions of classes; without an index, classes are numbered as they come.
+
+    Args:
+        path: .txt, .tsv, .csv with columns index, name, description, detail, or .json
+    """
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f'there is no file {path} with class names')
     text, suffix = path.read_text(encoding='utf-8-sig').rstrip('\n'), path.suffix.lower()
@@ -141,19 +174,31 @@ def load_class_info(
 
 # %% ../../nbs/datasets/40_class_info.ipynb #52cbc521
 class LabelMappingCoverage(NamedTuple):
-    "How many of a network's classes have a name."
-    mapped: int   # with a name
-    missing: int   # without
-    extra: int   # names beyond the network's classes
+    """How many of a network's classes have a name.
+
+    Args:
+        mapped: with a name
+        missing: without
+        extra: names beyond the network's classes
+    """
+    mapped: int
+    missing: int
+    extra: int
 
 
 class DatasetInfoLabelMapper:
-    "Turns a class index into text."
+    """Turns a class index into text.
+
+    Args:
+        dataset_info: names and descriptions
+        label_type: 'name', 'description', 'detail' or 'detailed'
+        fallback_format: for a class without a name; None: it is an error
+    """
 
     def __init__(self,
-        dataset_info: DatasetInfo,   # names and descriptions
-        label_type: str = 'description',   # 'name', 'description', 'detail' or 'detailed'
-        fallback_format: str | None = '<unmapped:{index}>',   # for a class without a name; None: it is an error
+        dataset_info: DatasetInfo,
+        label_type: str = 'description',
+        fallback_format: str | None = '<unmapped:{index}>',
     ):
         if label_type not in ('name', 'description', 'detail', 'detailed'):
             raise ValueError(f'label_type={label_type!r}: allowed are name, description, detail, detailed')
@@ -169,9 +214,13 @@ class DatasetInfoLabelMapper:
         return info.index_to_description(index, detailed=self.label_type.startswith('detail'))
 
     def coverage(self,
-        num_classes: int,   # of a network
+        num_classes: int,
     ) -> LabelMappingCoverage:
-        "Count a network's classes with and without a name."
+        """Count a network's classes with and without a name.
+
+        Args:
+            num_classes: of a network
+        """
         if num_classes < 0: raise ValueError(f'num_classes={num_classes}: give 0 or more')
         indexes = self.dataset_info.label_indices()
         mapped = sum(index < num_classes for index in indexes)
@@ -183,9 +232,16 @@ _SUBSETS = {1000: 'imagenet-1k', 11221: 'imagenet-21k-miil', 11821: 'imagenet-12
 
 
 def infer_imagenet_subset(
-    model_or_cfg: Any,   # with `num_classes`, or with a `pretrained_cfg` that has it; or such a dict
-) -> str | None:   # None: not a number of classes that one of them has
-    "Guess the subset of ImageNet from the number of classes."
+    model_or_cfg: Any,
+) -> str | None:
+    """Guess the subset of ImageNet from the number of classes.
+
+    Args:
+        model_or_cfg: with `num_classes`, or with a `pretrained_cfg` that has it; or such a dict
+
+    Returns:
+        None: not a number of classes that one of them has
+    """
     if isinstance(model_or_cfg, Mapping): return _SUBSETS.get(model_or_cfg.get('num_classes'))
     num_classes = getattr(model_or_cfg, 'num_classes', None)
     return _SUBSETS.get(num_classes or (getattr(model_or_cfg, 'pretrained_cfg', None) or {}).get('num_classes'))

@@ -31,10 +31,18 @@ _TORCH['inat'] = _TORCH['inaturalist']
 
 
 def torch_split(
-    name: str,   # of a torchvision data set, such as 'cifar10'
-    split: str,   # 'train', 'val', 'validation', …, or the data set's own word
-) -> dict[str, Any]:   # arguments of torchvision's class
-    "Find the arguments for a split; one that there is not is an error."
+    name: str,
+    split: str,
+) -> dict[str, Any]:
+    """Find the arguments for a split; one that there is not is an error.
+
+    Args:
+        name: of a torchvision data set, such as 'cifar10'
+        split: 'train', 'val', 'validation', …, or the data set's own word
+
+    Returns:
+        arguments of torchvision's class
+    """
     splits, group = _TORCH[name][1], split_group(split)
     if split in splits: return splits[split]
     if 'train' in group: return next(iter(splits.values()))
@@ -73,23 +81,41 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def create_dataset(
-    name: str = '',   # '' for what is at the root, or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case
-    root: str | os.PathLike | None = None,   # folder, tar or table; where torchvision or a hub keep their files
-    split: str | None = 'validation',   # 'train', 'val', …, or the data set's own word
-    search_split: bool = True,   # look for the split in the root; False: the root is the split
-    class_map: Mapping[str, int] | str | None = None,   # name → index, or its file; not for torch/
-    load_bytes: bool = False,   # give the file's bytes in place of an image; for folders, tars, tables and hfds
-    is_training: bool = False,   # streams: shuffled, repeated to whole batches
-    download: bool = False,   # fetch what is not there: torch/, hfds/, hfids/, tfds/
-    batch_size: int = 1,   # streams: samples; in training every worker gives whole batches
-    num_samples: int | None = None,   # streams: samples of the split, where the data set does not say
-    seed: int = 42,   # streams: of the order
-    repeats: int = 0,   # streams: passes in an epoch; 0 and 1 are one pass
-    input_img_mode: str = 'RGB',   # Pillow mode of the images; not for torch/
-    trust_remote_code: bool = False,   # of a hub's data set; `datasets` offers it below version 4
-    **kwargs: Any,   # for the data set and its reader; None counts as not given
+    name: str = '',
+    root: str | os.PathLike | None = None,
+    split: str | None = 'validation',
+    search_split: bool = True,
+    class_map: Mapping[str, int] | str | None = None,
+    load_bytes: bool = False,
+    is_training: bool = False,
+    download: bool = False,
+    batch_size: int = 1,
+    num_samples: int | None = None,
+    seed: int = 42,
+    repeats: int = 0,
+    input_img_mode: str = 'RGB',
+    trust_remote_code: bool = False,
+    **kwargs: Any,
 ) -> Dataset:
-    "Make a data set by its name, with timm's names."
+    """Make a data set by its name, with timm's names.
+
+    Args:
+        name: '' for what is at the root, or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case
+        root: folder, tar or table; where torchvision or a hub keep their files
+        split: 'train', 'val', …, or the data set's own word
+        search_split: look for the split in the root; False: the root is the split
+        class_map: name → index, or its file; not for torch/
+        load_bytes: give the file's bytes in place of an image; for folders, tars, tables and hfds
+        is_training: streams: shuffled, repeated to whole batches
+        download: fetch what is not there: torch/, hfds/, hfids/, tfds/
+        batch_size: streams: samples; in training every worker gives whole batches
+        num_samples: streams: samples of the split, where the data set does not say
+        seed: streams: of the order
+        repeats: streams: passes in an epoch; 0 and 1 are one pass
+        input_img_mode: Pillow mode of the images; not for torch/
+        trust_remote_code: of a hub's data set; `datasets` offers it below version 4
+        **kwargs: for the data set and its reader; None counts as not given
+    """
     kind, rest = _split_name(name)
     settings = {key: value for key, value in kwargs.items() if value is not None}
     if kind == 'torch':

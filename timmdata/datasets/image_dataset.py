@@ -31,24 +31,42 @@ def _reader_of(reader: Any, root: Any, split: str | None, settings: dict) -> Any
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #7f27bba4
 class ImageDataset(torch.utils.data.Dataset):
-    "Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given."
+    """Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given.
+
+    Args:
+        root: folder of class folders, or of split folders that hold them; or a table's file
+        reader: name, or object whose items are (bytes or image, target)
+        split: 'train', 'val', 'test' or a folder's name; None reads the whole root
+        class_map: name → index, or its file; None: from class folders
+        load_bytes: give the file's bytes in place of an image
+        input_img_mode: Pillow mode of the images; None: as in the file
+        transform: called on the image
+        target_transform: called on the class index
+        exif_transpose: turn images as their EXIF orientation says; off by default, as in timm
+        background: RGB 0..255 under transparency; None drops it
+        on_error: unreadable file: 'raise', 'skip' or 'replace' (by a seeded choice)
+        replace_seed: of the choice that 'replace' makes
+        max_retries: replacements tried for one sample before it is an error
+        exclude: names to leave out, or their file
+        **kwargs: for the reader: extensions, index_file; or table, input_key, target_key, …
+    """
 
     def __init__(self,
-        root: str | os.PathLike,   # folder of class folders, or of split folders that hold them; or a table's file
-        reader: Reader | str | None = None,   # name, or object whose items are (bytes or image, target)
-        split: str | None = 'train',   # 'train', 'val', 'test' or a folder's name; None reads the whole root
-        class_map: Mapping[str, int] | str | None = None,   # name → index, or its file; None: from class folders
-        load_bytes: bool = False,   # give the file's bytes in place of an image
-        input_img_mode: str | None = 'RGB',   # Pillow mode of the images; None: as in the file
-        transform: Callable | None = None,   # called on the image
-        target_transform: Callable | None = None,   # called on the class index
-        exif_transpose: bool = False,   # turn images as their EXIF orientation says; off by default, as in timm
-        background: tuple[int, int, int] | None = None,   # RGB 0..255 under transparency; None drops it
-        on_error: str = 'raise',   # unreadable file: 'raise', 'skip' or 'replace' (by a seeded choice)
-        replace_seed: int = 0,   # of the choice that 'replace' makes
-        max_retries: int = 10,   # replacements tried for one sample before it is an error
-        exclude: Iterable[str | os.PathLike] | str | os.PathLike | None = None,   # names to leave out, or their file
-        **kwargs,   # for the reader: extensions, index_file; or table, input_key, target_key, …
+        root: str | os.PathLike,
+        reader: Reader | str | None = None,
+        split: str | None = 'train',
+        class_map: Mapping[str, int] | str | None = None,
+        load_bytes: bool = False,
+        input_img_mode: str | None = 'RGB',
+        transform: Callable | None = None,
+        target_transform: Callable | None = None,
+        exif_transpose: bool = False,
+        background: tuple[int, int, int] | None = None,
+        on_error: str = 'raise',
+        replace_seed: int = 0,
+        max_retries: int = 10,
+        exclude: Iterable[str | os.PathLike] | str | os.PathLike | None = None,
+        **kwargs,
     ):
         check_background(background)
         check_mode(input_img_mode)
@@ -60,11 +78,20 @@ class ImageDataset(torch.utils.data.Dataset):
         self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform
 
     def load(self,
-        index: int,   # of the sample
-        decode: Callable,   # makes an image of what the reader gave: bytes, an open file or an image
-        refuse: str = '',   # why the sample must not be read; then it counts as unreadable
-    ) -> tuple | None:   # (image, target, …), not transformed; None if the sample is skipped
-        "Read one sample with a decoder of the caller's; its faults are answered as `on_error` says."
+        index: int,
+        decode: Callable,
+        refuse: str = '',
+    ) -> tuple | None:
+        """Read one sample with a decoder of the caller's; its faults are answered as `on_error` says.
+
+        Args:
+            index: of the sample
+            decode: makes an image of what the reader gave: bytes, an open file or an image
+            refuse: why the sample must not be read; then it counts as unreadable
+
+        Returns:
+            (image, target, …), not transformed; None if the sample is skipped
+        """
         index, size = operator.index(index), len(self)   # a TypeError for 0.7, which int() would cut off
         if not -size <= index < size: raise IndexError(f'index {index} is out of range for {size} samples')
         index %= size
@@ -87,10 +114,15 @@ class ImageDataset(torch.utils.data.Dataset):
         return image, target, *others
 
     def pixels(self,
-        data: Any,   # what the reader gave
-        backend: str = 'auto',   # decoder of JPEGs, as in `resolve_backend`
+        data: Any,
+        backend: str = 'auto',
     ) -> Pixels:
-        "Prepare an image for decoding as this dataset decodes; its size is known at once."
+        """Prepare an image for decoding as this dataset decodes; its size is known at once.
+
+        Args:
+            data: what the reader gave
+            backend: decoder of JPEGs, as in `resolve_backend`
+        """
         return Pixels(data, self.input_img_mode, self.exif_transpose, self.background, backend)
 
     def __getitem__(self, index: int) -> tuple | None:
@@ -109,19 +141,30 @@ class ImageDataset(torch.utils.data.Dataset):
         return self.faults.log.records()
 
     def filename(self,
-        index: int,   # of the sample
-        basename: bool = False,   # without folders
-        absolute: bool = False,   # with the root
+        index: int,
+        basename: bool = False,
+        absolute: bool = False,
     ) -> str:
-        "Name the file of one sample, relative to the root."
+        """Name the file of one sample, relative to the root.
+
+        Args:
+            index: of the sample
+            basename: without folders
+            absolute: with the root
+        """
         if not hasattr(self.reader, 'filename'): return f'sample {index}'   # a user's own reader
         return self.reader.filename(index, basename, absolute)
 
     def filenames(self,
-        basename: bool = False,   # without folders
-        absolute: bool = False,   # with the root
+        basename: bool = False,
+        absolute: bool = False,
     ) -> list[str]:
-        "Name the files of all samples, in order, if the reader knows them."
+        """Name the files of all samples, in order, if the reader knows them.
+
+        Args:
+            basename: without folders
+            absolute: with the root
+        """
         return self.reader.filenames(basename, absolute)
 
     def __len__(self) -> int: return len(self.reader)
@@ -134,20 +177,34 @@ class ImageDataset(torch.utils.data.Dataset):
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #0594c543
 class IterableImageDataset(torch.utils.data.IterableDataset):
-    "Images from a stream reader; yields `(PIL.Image, target)`, transformed if transforms are given."
+    """Images from a stream reader; yields `(PIL.Image, target)`, transformed if transforms are given.
+
+    Args:
+        root: where a named reader finds its data
+        reader: an iterable of (bytes, file or image, target); or a name: 'wds/…', 'hfids/…'
+        split: for a named reader
+        input_img_mode: Pillow mode of the images; None: as in the file
+        transform: called on the image
+        target_transform: called on the target
+        load_bytes: give bytes in place of an image
+        exif_transpose: as in `ImageDataset`
+        background: as in `ImageDataset`
+        on_error: unreadable sample: 'raise' or 'skip'
+        **kwargs: for a named reader: class_map, is_training, batch_size, num_samples, seed, repeats, target_key, …
+    """
 
     def __init__(self,
-        root: str | os.PathLike | None = None,   # where a named reader finds its data
-        reader: Any = None,   # an iterable of (bytes, file or image, target); or a name: 'wds/…', 'hfids/…'
-        split: str | None = 'train',   # for a named reader
-        input_img_mode: str | None = 'RGB',   # Pillow mode of the images; None: as in the file
-        transform: Callable | None = None,   # called on the image
-        target_transform: Callable | None = None,   # called on the target
-        load_bytes: bool = False,   # give bytes in place of an image
-        exif_transpose: bool = False,   # as in `ImageDataset`
-        background: tuple[int, int, int] | None = None,   # as in `ImageDataset`
-        on_error: str = 'raise',   # unreadable sample: 'raise' or 'skip'
-        **kwargs,   # for a named reader: class_map, is_training, batch_size, num_samples, seed, repeats, target_key, …
+        root: str | os.PathLike | None = None,
+        reader: Any = None,
+        split: str | None = 'train',
+        input_img_mode: str | None = 'RGB',
+        transform: Callable | None = None,
+        target_transform: Callable | None = None,
+        load_bytes: bool = False,
+        exif_transpose: bool = False,
+        background: tuple[int, int, int] | None = None,
+        on_error: str = 'raise',
+        **kwargs,
     ):
         if on_error == 'replace':
             raise ValueError("on_error='replace' needs samples with an index: use 'raise' or 'skip' with a stream")
@@ -192,23 +249,36 @@ class IterableImageDataset(torch.utils.data.IterableDataset):
         return self.faults.log.records()
 
     def filenames(self,
-        basename: bool = False,   # without folders
-        absolute: bool = False,   # with the root
+        basename: bool = False,
+        absolute: bool = False,
     ) -> list[str]:
-        "Name the files of all samples, in order, if the reader knows them."
+        """Name the files of all samples, in order, if the reader knows them.
+
+        Args:
+            basename: without folders
+            absolute: with the root
+        """
         return self.reader.filenames(basename, absolute)
 
     def __len__(self) -> int:
         return len(self.reader)   # a TypeError for a reader without a length, as Python has it
 
     def set_epoch(self,
-        count: int,   # of the next pass, from 0
+        count: int,
     ):
-        "Tell the reader the epoch, if it wants to know."
+        """Tell the reader the epoch, if it wants to know.
+
+        Args:
+            count: of the next pass, from 0
+        """
         if hasattr(self.reader, 'set_epoch'): self.reader.set_epoch(count)
 
     def set_loader_cfg(self,
-        num_workers: int | None = None,   # that share the stream
+        num_workers: int | None = None,
     ):
-        "Tell the reader the number of workers, if it wants to know."
+        """Tell the reader the number of workers, if it wants to know.
+
+        Args:
+            num_workers: that share the stream
+        """
         if hasattr(self.reader, 'set_loader_cfg'): self.reader.set_loader_cfg(num_workers=num_workers)

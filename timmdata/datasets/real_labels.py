@@ -14,12 +14,18 @@ import torch
 
 # %% ../../nbs/datasets/50_real_labels.ipynb #be517239
 class RealLabelsImagenet:
-    "Top-k accuracy with several right answers; results come in the order of the samples."
+    """Top-k accuracy with several right answers; results come in the order of the samples.
+
+    Args:
+        filenames: of all samples in order, such as `dataset.filenames(basename=True)`
+        real_json: list of lists of class indexes, one for each photograph
+        topk: how many predictions of a sample may count
+    """
 
     def __init__(self,
-        filenames: Sequence[str],   # of all samples in order, such as `dataset.filenames(basename=True)`
-        real_json: str | os.PathLike | None = None,   # list of lists of class indexes, one for each photograph
-        topk: Sequence[int] = (1, 5),   # how many predictions of a sample may count
+        filenames: Sequence[str],
+        real_json: str | os.PathLike | None = None,
+        topk: Sequence[int] = (1, 5),
     ):
         if real_json is None: raise ValueError('real_json is missing: the file real.json of google-research/'
                                                'reassessed-imagenet; this library ships no labels')
@@ -35,9 +41,13 @@ class RealLabelsImagenet:
         self._labels, self._hits, self._num_judged, self.sample_idx = [by_name[n] for n in names], {}, 0, 0
 
     def add_result(self,
-        output: torch.Tensor,   # (N, num_classes), of the next N samples
+        output: torch.Tensor,
     ):
-        "Judge the predictions of a batch."
+        """Judge the predictions of a batch.
+
+        Args:
+            output: (N, num_classes), of the next N samples
+        """
         if self.sample_idx + len(output) > len(self._labels): raise ValueError(
             f'{self.sample_idx + len(output)} results for {len(self._labels)} samples: a sample came twice')
         for ranked in output.topk(max(self.topk), 1).indices.tolist():
@@ -48,9 +58,16 @@ class RealLabelsImagenet:
             for k in self.topk: self._hits[k] = self._hits.get(k, 0) + any(guess in right for guess in ranked[:k])
 
     def get_accuracy(self,
-        k: int | None = None,   # one of `topk`; None: all
-    ) -> float | dict[int, float]:   # per cent
-        "The share of judged photographs with a right answer among the first k."
+        k: int | None = None,
+    ) -> float | dict[int, float]:
+        """The share of judged photographs with a right answer among the first k.
+
+        Args:
+            k: one of `topk`; None: all
+
+        Returns:
+            per cent
+        """
         if not self._num_judged: raise ValueError('no photograph has been judged: call add_result first')
         if k is None: return {k: self._hits[k] / self._num_judged * 100 for k in self.topk}
         if k not in self.topk: raise ValueError(f'k={k}: counted are {", ".join(map(str, self.topk))}, see topk=')

@@ -35,9 +35,16 @@ def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:
 
 # %% ../../nbs/datasets/20_relabel.ipynb #c1745813
 def targets_of(
-    dataset: Dataset,   # an `ImageDataset`, one of torchvision's, a Subset or ConcatDataset of them
-) -> np.ndarray:   # int64 (N,), below 0 for no label; or bool (N, num_classes) for several labels a sample
-    "Find the labels of all samples; nothing is decoded."
+    dataset: Dataset,
+) -> np.ndarray:
+    """Find the labels of all samples; nothing is decoded.
+
+    Args:
+        dataset: an `ImageDataset`, one of torchvision's, a Subset or ConcatDataset of them
+
+    Returns:
+        int64 (N,), below 0 for no label; or bool (N, num_classes) for several labels a sample
+    """
     if isinstance(dataset, Subset): return targets_of(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
     if isinstance(dataset, ConcatDataset): return np.concatenate([targets_of(part) for part in dataset.datasets])
     found = getattr(getattr(dataset, 'reader', None), 'targets', None)   # a user's own reader may have none
@@ -54,9 +61,16 @@ def targets_of(
 
 
 def classes_of(
-    dataset: Dataset,   # as in `targets_of`
-) -> dict[str, int]:   # class_to_idx
-    "Find the names of the classes and their indexes."
+    dataset: Dataset,
+) -> dict[str, int]:
+    """Find the names of the classes and their indexes.
+
+    Args:
+        dataset: as in `targets_of`
+
+    Returns:
+        class_to_idx
+    """
     if isinstance(dataset, Subset): return classes_of(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
         first, *others = map(classes_of, dataset.datasets)
@@ -70,11 +84,16 @@ def classes_of(
 
 # %% ../../nbs/datasets/20_relabel.ipynb #89f2c3e5
 class LabelMap:
-    "Old class name → new one, None to drop it. Several old names may become one."
+    """Old class name → new one, None to drop it. Several old names may become one.
+
+    Args:
+        mapping: old name → new name or None
+        other: names that are not in the mapping: 'drop', 'keep' or 'raise'
+    """
 
     def __init__(self,
-        mapping: Mapping[str, str | None],   # old name → new name or None
-        other: str = 'drop',   # names that are not in the mapping: 'drop', 'keep' or 'raise'
+        mapping: Mapping[str, str | None],
+        other: str = 'drop',
     ):
         if other not in ('drop', 'keep', 'raise'): raise ValueError(f'other={other!r}: allowed are drop, keep, raise')
         for old, new in mapping.items():
@@ -100,11 +119,18 @@ class LabelMap:
 
 # %% ../../nbs/datasets/20_relabel.ipynb #16673dfc
 class LabelReport(NamedTuple):
-    "What a `LabelMap` does to a data set."
-    rows: list[tuple[str, str | None, int]]   # old name, new name or None, samples (labels, if samples have several)
-    unused: list[str]   # entries of the map whose class the data set has not
-    num_samples: int   # of the data set
-    num_kept: int   # samples that are left
+    """What a `LabelMap` does to a data set.
+
+    Args:
+        rows: old name, new name or None, samples (labels, if samples have several)
+        unused: entries of the map whose class the data set has not
+        num_samples: of the data set
+        num_kept: samples that are left
+    """
+    rows: list[tuple[str, str | None, int]]
+    unused: list[str]
+    num_samples: int
+    num_kept: int
 
     def __str__(self) -> str:
         width = max([len(name or '(dropped)') for old, new, _ in self.rows for name in (old, new)], default=0)
@@ -127,11 +153,17 @@ def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dic
 
 
 def label_report(
-    label_map: LabelMap,   # to be applied
-    targets: np.ndarray,   # as from `targets_of`
-    class_to_idx: Mapping[str, int],   # as from `classes_of`
+    label_map: LabelMap,
+    targets: np.ndarray,
+    class_to_idx: Mapping[str, int],
 ) -> LabelReport:
-    "Count what a map keeps and drops; kept classes first."
+    """Count what a map keeps and drops; kept classes first.
+
+    Args:
+        label_map: to be applied
+        targets: as from `targets_of`
+        class_to_idx: as from `classes_of`
+    """
     names = _names_of_index(label_map, class_to_idx)
     if targets.ndim == 2: counts = dict(enumerate(targets.sum(0).tolist()))
     else: counts = Counter(np.maximum(targets, -1).tolist())
@@ -148,13 +180,20 @@ def label_report(
 
 # %% ../../nbs/datasets/20_relabel.ipynb #92734e0c
 class RelabeledDataset(Dataset):
-    "Some samples of a data set, with other targets."
+    """Some samples of a data set, with other targets.
+
+    Args:
+        dataset: gives (image, target, …) or dicts with 'target'
+        rows: int64, indexes of its samples
+        targets: int64, one for each of them
+        class_to_idx: that the targets belong to
+    """
 
     def __init__(self,
-        dataset: Dataset,   # gives (image, target, …) or dicts with 'target'
-        rows: np.ndarray,   # int64, indexes of its samples
-        targets: np.ndarray,   # int64, one for each of them
-        class_to_idx: Mapping[str, int],   # that the targets belong to
+        dataset: Dataset,
+        rows: np.ndarray,
+        targets: np.ndarray,
+        class_to_idx: Mapping[str, int],
     ): self.dataset, self.rows, self.targets, self.class_to_idx = dataset, rows, targets, dict(class_to_idx)
 
     def __len__(self) -> int: return len(self.rows)
@@ -193,11 +232,20 @@ def _select_parts(dataset: ConcatDataset, rows: np.ndarray, targets: np.ndarray,
 
 # %% ../../nbs/datasets/20_relabel.ipynb #3c260488
 def number_classes(
-    label_map: LabelMap,   # old name → new name
-    names: Iterable[str],   # old names
-    class_map: Mapping[str, int] | str | None = None,   # new name → index, or its file; None: natural order
-) -> dict[str, int]:   # new name → index
-    "Find the index of each new name; a class map must have all of them."
+    label_map: LabelMap,
+    names: Iterable[str],
+    class_map: Mapping[str, int] | str | None = None,
+) -> dict[str, int]:
+    """Find the index of each new name; a class map must have all of them.
+
+    Args:
+        label_map: old name → new name
+        names: old names
+        class_map: new name → index, or its file; None: natural order
+
+    Returns:
+        new name → index
+    """
     new = {name for name in map(label_map, names) if name is not None}
     class_to_idx = build_class_map(new) if class_map is None else load_class_map(class_map)
     missing = sorted(new - set(class_to_idx))
@@ -217,11 +265,20 @@ def _move(label_map: LabelMap, targets: np.ndarray, old: Mapping[str, int], new:
 
 
 def relabel(
-    dataset: Dataset,   # as in `targets_of`
-    label_map: LabelMap | Mapping[str, str | None],   # old name → new name
-    class_map: Mapping[str, int] | str | None = None,   # new name → index, such as training's; None: natural order
-) -> Dataset:   # with `class_to_idx`, `label_map` and `label_report`
-    "Rename, merge and drop classes. One pass over the labels; nothing is decoded."
+    dataset: Dataset,
+    label_map: LabelMap | Mapping[str, str | None],
+    class_map: Mapping[str, int] | str | None = None,
+) -> Dataset:
+    """Rename, merge and drop classes. One pass over the labels; nothing is decoded.
+
+    Args:
+        dataset: as in `targets_of`
+        label_map: old name → new name
+        class_map: new name → index, such as training's; None: natural order
+
+    Returns:
+        with `class_to_idx`, `label_map` and `label_report`
+    """
     if not isinstance(label_map, LabelMap): label_map = LabelMap(label_map)
     old, targets = classes_of(dataset), targets_of(dataset)
     new, report = number_classes(label_map, old, class_map), label_report(label_map, targets, old)

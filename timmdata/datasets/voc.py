@@ -24,16 +24,26 @@ VOC_CLASSES = tuple('aeroplane bicycle bird boat bottle bus car cat chair cow di
 
 
 class VOCObject(NamedTuple):
-    "One object of a scene."
-    name: str   # of its class
-    area: float   # of its box, pixels
-    is_difficult: bool   # marked as hard to recognise
+    """One object of a scene.
+
+    Args:
+        name: of its class
+        area: of its box, pixels
+        is_difficult: marked as hard to recognise
+    """
+    name: str
+    area: float
+    is_difficult: bool
 
 
 def read_voc_objects(
-    path: str | os.PathLike,   # an XML file of VOC
+    path: str | os.PathLike,
 ) -> list[VOCObject]:
-    "Read the objects of a scene; the parts of a person, such as heads, are not objects."
+    """Read the objects of a scene; the parts of a person, such as heads, are not objects.
+
+    Args:
+        path: an XML file of VOC
+    """
     try:
         with open_file(path) as file: root = ElementTree.parse(file).getroot()
     except ElementTree.ParseError as error: raise ValueError(f'{path} is no annotation of VOC: {error}') from None
@@ -53,10 +63,18 @@ OBJECTS = ('single', 'largest', 'any')   # rules of `choose_names`
 
 
 def choose_names(
-    objects: list[VOCObject],   # of one scene
-    rule: str,   # 'single', 'largest' or 'any'
-) -> list[str]:   # class names; empty if the rule finds none
-    "Choose the classes that a scene stands for."
+    objects: list[VOCObject],
+    rule: str,
+) -> list[str]:
+    """Choose the classes that a scene stands for.
+
+    Args:
+        objects: of one scene
+        rule: 'single', 'largest' or 'any'
+
+    Returns:
+        class names; empty if the rule finds none
+    """
     if not objects or rule == 'single' and len(objects) > 1: return []
     if rule == 'any': return sorted({one.name for one in objects})
     return [max(objects, key=lambda one: one.area).name]
@@ -81,14 +99,22 @@ def _voc_names(folder: Path, image_set: str) -> list[str]:
 
 # %% ../../nbs/datasets/30_voc.ipynb #457f9edf
 class ReaderVOC(ReaderFiles):
-    "Images of VOC with the classes that a rule chooses: one index each, -1 for none, or several labels."
+    """Images of VOC with the classes that a rule chooses: one index each, -1 for none, or several labels.
+
+    Args:
+        root: folder that holds VOCdevkit
+        year: '2007' to '2012'
+        image_set: 'train', 'val', 'trainval' or 'test'
+        objects: 'single', 'largest' or 'any', as in `choose_names`
+        use_difficult: count objects that are marked as difficult
+    """
 
     def __init__(self,
-        root: str | os.PathLike,   # folder that holds VOCdevkit
-        year: str = '2012',   # '2007' to '2012'
-        image_set: str = 'train',   # 'train', 'val', 'trainval' or 'test'
-        objects: str = 'single',   # 'single', 'largest' or 'any', as in `choose_names`
-        use_difficult: bool = True,   # count objects that are marked as difficult
+        root: str | os.PathLike,
+        year: str = '2012',
+        image_set: str = 'train',
+        objects: str = 'single',
+        use_difficult: bool = True,
     ):
         if objects not in OBJECTS: raise ValueError(f'objects={objects!r}: allowed are {", ".join(OBJECTS)}')
         folder, self.image_set = _voc_folder(root, str(year)), image_set
@@ -109,17 +135,28 @@ class ReaderVOC(ReaderFiles):
 
 # %% ../../nbs/datasets/30_voc.ipynb #9631e62f
 class VOCClassification(ImageDataset):
-    "VOC's images with one label each, or with several (`objects='any'`: float32 (num_classes,) of zeros and ones)."
+    """VOC's images with one label each, or with several (`objects='any'`: float32 (num_classes,) of zeros and ones).
+
+    Args:
+        root: folder that holds VOCdevkit
+        year: '2007' to '2012'
+        image_set: 'train', 'val', 'trainval' or 'test'
+        class_mapping: VOC's name → new name; None: all 20
+        objects: 'single', 'largest' or 'any', as in `choose_names`
+        class_map: new name → index, such as training's; None: natural order
+        use_difficult: count objects that are marked as difficult
+        **kwargs: as in `ImageDataset`: transform, on_error, …
+    """
 
     def __init__(self,
-        root: str | os.PathLike,   # folder that holds VOCdevkit
-        year: str = '2012',   # '2007' to '2012'
-        image_set: str = 'train',   # 'train', 'val', 'trainval' or 'test'
-        class_mapping: LabelMap | Mapping[str, str | None] | None = None,   # VOC's name → new name; None: all 20
-        objects: str = 'single',   # 'single', 'largest' or 'any', as in `choose_names`
-        class_map: Mapping[str, int] | str | None = None,   # new name → index, such as training's; None: natural order
-        use_difficult: bool = True,   # count objects that are marked as difficult
-        **kwargs: Any,   # as in `ImageDataset`: transform, on_error, …
+        root: str | os.PathLike,
+        year: str = '2012',
+        image_set: str = 'train',
+        class_mapping: LabelMap | Mapping[str, str | None] | None = None,
+        objects: str = 'single',
+        class_map: Mapping[str, int] | str | None = None,
+        use_difficult: bool = True,
+        **kwargs: Any,
     ):
         if class_mapping is None: class_mapping = {name: name for name in VOC_CLASSES}
         label_map = class_mapping if isinstance(class_mapping, LabelMap) else LabelMap(class_mapping)

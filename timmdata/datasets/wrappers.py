@@ -27,10 +27,18 @@ from ..core.sample import apply_transform
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #d1544eed
 def unwrap(
-    dataset: Dataset,   # or torch's Subset or ConcatDataset of datasets
-    index: int,   # of a sample
-) -> tuple[Dataset, int]:   # base dataset, index in it
-    "Find the dataset that a sample comes from, and its index there."
+    dataset: Dataset,
+    index: int,
+) -> tuple[Dataset, int]:
+    """Find the dataset that a sample comes from, and its index there.
+
+    Args:
+        dataset: or torch's Subset or ConcatDataset of datasets
+        index: of a sample
+
+    Returns:
+        base dataset, index in it
+    """
     if type(dataset) is Subset: return unwrap(dataset.dataset, int(dataset.indices[index]))
     if type(dataset) is not ConcatDataset: return dataset, index
     part = bisect_right(dataset.cumulative_sizes, index)
@@ -39,18 +47,26 @@ def unwrap(
 
 
 def base_datasets(
-    dataset: Dataset,   # or torch's Subset or ConcatDataset of datasets
+    dataset: Dataset,
 ) -> list[Dataset]:
-    "List the datasets that samples come from."
+    """List the datasets that samples come from.
+
+    Args:
+        dataset: or torch's Subset or ConcatDataset of datasets
+    """
     if type(dataset) is Subset: return base_datasets(dataset.dataset)
     if type(dataset) is ConcatDataset: return [base for part in dataset.datasets for base in base_datasets(part)]
     return [dataset]
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #fea19b44
 def gives_bytes(
-    dataset: Dataset,   # a base dataset
+    dataset: Dataset,
 ) -> TypeGuard[ImageDataset]:
-    "Tell whether a dataset is an `ImageDataset` whose images the sample transform may decode."
+    """Tell whether a dataset is an `ImageDataset` whose images the sample transform may decode.
+
+    Args:
+        dataset: a base dataset
+    """
     return (isinstance(dataset, ImageDataset) and type(dataset).__getitem__ is ImageDataset.__getitem__
             and dataset.transform is None and not dataset.load_bytes)
 
@@ -86,10 +102,15 @@ def _object_text(value: Any, depth: int) -> str:
 
 
 def describe(
-    value: Any,   # a function, or an object such as a transform or a sampler
-    depth: int = 4,   # of objects in objects
+    value: Any,
+    depth: int = 4,
 ) -> str:
-    "Write down what a value consists of, alike in each run and on each rank; a long text ends in a hash."
+    """Write down what a value consists of, alike in each run and on each rank; a long text ends in a hash.
+
+    Args:
+        value: a function, or an object such as a transform or a sampler
+        depth: of objects in objects
+    """
     if isinstance(value, torch.Tensor): value = value.numpy(force=True)
     if isinstance(value, np.ndarray): text = f'{value.dtype} {value.shape} {_hash(np.ascontiguousarray(value))}'
     elif isinstance(value, FunctionType): text = _function_text(value, depth)
@@ -115,9 +136,16 @@ def _base_parts(dataset: Dataset) -> Iterator[Any]:
 
 
 def fingerprint(
-    dataset: Dataset,   # or torch's Subset or ConcatDataset of datasets
-) -> str:   # 16 hexadecimal digits
-    "Hash the samples: paths, targets and classes where they are known, else the number and the type."
+    dataset: Dataset,
+) -> str:
+    """Hash the samples: paths, targets and classes where they are known, else the number and the type.
+
+    Args:
+        dataset: or torch's Subset or ConcatDataset of datasets
+
+    Returns:
+        16 hexadecimal digits
+    """
     if type(dataset) is Subset: parts = [fingerprint(dataset.dataset), np.asarray(dataset.indices)]
     elif type(dataset) is ConcatDataset: parts = map(fingerprint, dataset.datasets)
     else: parts = _base_parts(dataset)
@@ -129,10 +157,15 @@ def fingerprint(
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #4e5fc044
 def sample_numbers(
-    number: int,   # from `sample_seed`
-    transform: Any = None,   # that may have a generator of its own, and then `set_random_seed`
+    number: int,
+    transform: Any = None,
 ) -> AbstractContextManager:
-    "Run a block in which the global generators, and that of the transform, belong to one sample."
+    """Run a block in which the global generators, and that of the transform, belong to one sample.
+
+    Args:
+        number: from `sample_seed`
+        transform: that may have a generator of its own, and then `set_random_seed`
+    """
     if hasattr(transform, 'set_random_seed'): transform.set_random_seed(number & 0xFFFFFFFF)
     if get_worker_info() is None: return seeded(number)
     seed_all(number)
@@ -140,12 +173,18 @@ def sample_numbers(
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #b1734101
 class TransformedIterableDataset(IterableDataset):
-    "A stream with a transform after it, seeded per sample. Every pass is the next epoch, in each worker as well."
+    """A stream with a transform after it, seeded per sample. Every pass is the next epoch, in each worker as well.
+
+    Args:
+        dataset: yields (image, target, …) or dicts with 'image'
+        transform: called on the image
+        seed: of all samples' random numbers
+    """
 
     def __init__(self,
-        dataset: IterableDataset,   # yields (image, target, …) or dicts with 'image'
-        transform: Callable | None = None,   # called on the image
-        seed: int = 0,   # of all samples' random numbers
+        dataset: IterableDataset,
+        transform: Callable | None = None,
+        seed: int = 0,
     ):
         self.dataset, self.transform, self.seed = dataset, transform, seed
         self.epoch = 0   # of the next pass

@@ -35,11 +35,16 @@ def _label_numbers(dataset: ImageDataset, numbers: dict[Any, int]) -> np.ndarray
 
 
 class Survey:
-    "The measures of all samples of all splits, one after the other."
+    """The measures of all samples of all splits, one after the other.
+
+    Args:
+        datasets: split → data set
+        tables: split → its measures, as from `measure_dataset`
+    """
 
     def __init__(self,
-        datasets: Mapping[str, ImageDataset],   # split → data set
-        tables: Mapping[str, np.ndarray],   # split → its measures, as from `measure_dataset`
+        datasets: Mapping[str, ImageDataset],
+        tables: Mapping[str, np.ndarray],
     ):
         self.datasets, self.tables, numbers = dict(datasets), dict(tables), {}
         self.splits = list(self.datasets)
@@ -50,9 +55,16 @@ class Survey:
     def __len__(self) -> int: return int(self.starts[-1])
 
     def column(self,
-        name: str,   # of `MEASURES`
-    ) -> np.ndarray:   # (N,)
-        "Get one measure of all samples."
+        name: str,
+    ) -> np.ndarray:
+        """Get one measure of all samples.
+
+        Args:
+            name: of `MEASURES`
+
+        Returns:
+            (N,)
+        """
         return np.concatenate([table[name] for table in self.tables.values()])
 
     @cached_property
@@ -61,38 +73,72 @@ class Survey:
         return np.repeat(np.arange(len(self.splits)), np.diff(self.starts))
 
     def locate(self,
-        row: int,   # number of a sample, of all
-    ) -> tuple[str, int]:   # its split, and its index there
-        "Find a sample."
+        row: int,
+    ) -> tuple[str, int]:
+        """Find a sample.
+
+        Args:
+            row: number of a sample, of all
+
+        Returns:
+            its split, and its index there
+        """
         number = int(np.searchsorted(self.starts, row, 'right')) - 1
         return self.splits[number], int(row - self.starts[number])
 
     def name(self,
-        row: int,   # number of a sample, of all
-    ) -> str:   # as its data set names it
-        "Name a sample."
+        row: int,
+    ) -> str:
+        """Name a sample.
+
+        Args:
+            row: number of a sample, of all
+
+        Returns:
+            as its data set names it
+        """
         split, index = self.locate(row)
         return self.datasets[split].filename(index)
 
     def measures(self,
-        row: int,   # number of a sample, of all
-    ) -> np.void:   # one row of `MEASURES`
-        "Look up what was measured."
+        row: int,
+    ) -> np.void:
+        """Look up what was measured.
+
+        Args:
+            row: number of a sample, of all
+
+        Returns:
+            one row of `MEASURES`
+        """
         split, index = self.locate(row)
         return self.tables[split][index]
 
     def label(self,
-        row: int,   # number of a sample, of all
-    ) -> str:   # empty: it has none
-        "Name the class of a sample."
+        row: int,
+    ) -> str:
+        """Name the class of a sample.
+
+        Args:
+            row: number of a sample, of all
+
+        Returns:
+            empty: it has none
+        """
         return self.label_names[self.labels[row]] if self.labels[row] >= 0 else ''
 
 # %% ../../nbs/inspection/20_findings.ipynb #1d286bbe
 class Kind(NamedTuple):
-    "What a finding is, for people."
-    title: str   # two or three words
-    advice: str   # one sentence
-    is_excluded: bool = False   # proposed for exclusion
+    """What a finding is, for people.
+
+    Args:
+        title: two or three words
+        advice: one sentence
+        is_excluded: proposed for exclusion
+    """
+    title: str
+    advice: str
+    is_excluded: bool = False
 
 
 KINDS = {
@@ -115,10 +161,16 @@ KINDS = {
 
 
 class Finding(NamedTuple):
-    "A kind of finding, and where it was made."
-    kind: str   # of `KINDS`
-    groups: list[np.ndarray]   # numbers of samples; those of a group belong together
-    notes: list[str]   # a few words for each group
+    """A kind of finding, and where it was made.
+
+    Args:
+        kind: of `KINDS`
+        groups: numbers of samples; those of a group belong together
+        notes: a few words for each group
+    """
+    kind: str
+    groups: list[np.ndarray]
+    notes: list[str]
 
     @property
     def rows(self) -> np.ndarray:
@@ -128,13 +180,22 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class InspectSettings:
-    "Where a picture begins to be a finding."
-    input_size: int = 224   # edge of the network's input, pixels
-    crop_pct: float = 0.875   # of evaluation: input size / size that is resized to
-    tiny: int = 32   # pixels; a shorter edge below it is tiny
-    blank: float = 3.   # standard deviation of the gray values 0..255; below it a picture is blank
-    kept: float = 0.5   # share of a picture; the crop of evaluation that shows less is told
-    near: int = 4   # of 64 bits that may differ between similar pictures
+    """Where a picture begins to be a finding.
+
+    Args:
+        input_size: edge of the network's input, pixels
+        crop_pct: of evaluation: input size / size that is resized to
+        tiny: pixels; a shorter edge below it is tiny
+        blank: standard deviation of the gray values 0..255; below it a picture is blank
+        kept: share of a picture; the crop of evaluation that shows less is told
+        near: of 64 bits that may differ between similar pictures
+    """
+    input_size: int = 224
+    crop_pct: float = 0.875
+    tiny: int = 32
+    blank: float = 3.
+    kept: float = 0.5
+    near: int = 4
 
     def __post_init__(self):
         for name in ('input_size', 'tiny', 'blank', 'kept', 'crop_pct'):
@@ -148,21 +209,38 @@ class InspectSettings:
 
 # %% ../../nbs/inspection/20_findings.ipynb #39cc52fc
 def kept_share(
-    height: int,   # of the picture, pixels
-    width: int,   # of the picture, pixels
-    crop: CenterCrop,   # of evaluation
-) -> tuple[float, tuple[float, float, float, float]]:   # 0..1; left, top, width, height of the part, pixels
-    "Compute what a crop shows of a picture."
+    height: int,
+    width: int,
+    crop: CenterCrop,
+) -> tuple[float, tuple[float, float, float, float]]:
+    """Compute what a crop shows of a picture.
+
+    Args:
+        height: of the picture, pixels
+        width: of the picture, pixels
+        crop: of evaluation
+
+    Returns:
+        0..1; left, top, width, height of the part, pixels
+    """
     left, top, w, h = source_box(crop(height, width), crop.settings.input_size[-2:])
     right, bottom, left, top = min(width, left + w), min(height, top + h), max(0., left), max(0., top)
     return (right - left) * (bottom - top) / (height * width), (left, top, right - left, bottom - top)
 
 
 def kept_shares(
-    survey: Survey,   # whose sizes are known
-    crop: CenterCrop,   # of evaluation
-) -> np.ndarray:   # 0..1 (N,); NaN for unreadable ones
-    "Compute what a crop shows of each picture."
+    survey: Survey,
+    crop: CenterCrop,
+) -> np.ndarray:
+    """Compute what a crop shows of each picture.
+
+    Args:
+        survey: whose sizes are known
+        crop: of evaluation
+
+    Returns:
+        0..1 (N,); NaN for unreadable ones
+    """
     sizes = np.stack([survey.column('height'), survey.column('width')], 1)
     unique, numbers = np.unique(sizes, axis=0, return_inverse=True)
     shares = [kept_share(height, width, crop)[0] if height else np.nan for height, width in unique.tolist()]
@@ -189,10 +267,15 @@ def _misnamed(survey: Survey, is_whole: np.ndarray) -> np.ndarray:
 
 
 def find_single(
-    survey: Survey,   # measures of all samples
-    settings: InspectSettings,   # limits
+    survey: Survey,
+    settings: InspectSettings,
 ) -> Iterator[Finding]:
-    "Find what is the matter with single files."
+    """Find what is the matter with single files.
+
+    Args:
+        survey: measures of all samples
+        settings: limits
+    """
     is_whole, short = survey.column('error') == b'', np.minimum(survey.column('width'), survey.column('height'))
     is_blank, is_tiny = is_whole & (survey.column('contrast') < settings.blank), is_whole & (short < settings.tiny)
     resized, shares = int(settings.input_size / settings.crop_pct), kept_shares(survey, settings.crop)
@@ -226,11 +309,17 @@ def _meetings(survey: Survey, groups: Iterable[np.ndarray], prefix: str) -> Iter
 
 
 def find_same(
-    survey: Survey,   # measures of all samples
-    settings: InspectSettings,   # limits
-    is_hashed: bool,   # whether there are hashes: look for similar pictures, too
+    survey: Survey,
+    settings: InspectSettings,
+    is_hashed: bool,
 ) -> Iterator[Finding]:
-    "Find pictures that are there several times."
+    """Find pictures that are there several times.
+
+    Args:
+        survey: measures of all samples
+        settings: limits
+        is_hashed: whether there are hashes: look for similar pictures, too
+    """
     is_whole, digests = survey.column('error') == b'', survey.column('digest')
     whole = np.flatnonzero(is_whole)
     yield from _meetings(survey, [whole[group] for group in group_rows(digests[whole])], '')
@@ -241,11 +330,20 @@ def find_same(
 
 
 def find_all(
-    survey: Survey,   # measures of all samples
-    settings: InspectSettings | None = None,   # limits; None: the usual ones
-    is_hashed: bool = False,   # whether there are hashes: look for similar pictures, too
-) -> list[Finding]:   # in the order of `KINDS`; those that were not made are left out
-    "Make all findings."
+    survey: Survey,
+    settings: InspectSettings | None = None,
+    is_hashed: bool = False,
+) -> list[Finding]:
+    """Make all findings.
+
+    Args:
+        survey: measures of all samples
+        settings: limits; None: the usual ones
+        is_hashed: whether there are hashes: look for similar pictures, too
+
+    Returns:
+        in the order of `KINDS`; those that were not made are left out
+    """
     settings = settings or InspectSettings()
     found = [*find_single(survey, settings), *find_same(survey, settings, is_hashed)]
     order = list(KINDS)
@@ -261,11 +359,20 @@ def _excluded_rows(survey: Survey, kind: str, rows: np.ndarray) -> np.ndarray:
 
 
 def exclusions(
-    survey: Survey,   # measures of all samples
-    findings: Iterable[Finding],   # as from `find_all`
-    kinds: Iterable[str] | None = None,   # of `KINDS`; None: those that are proposed
-) -> dict[str, dict[str, str]]:   # split → name → reason
-    "List the samples to leave out."
+    survey: Survey,
+    findings: Iterable[Finding],
+    kinds: Iterable[str] | None = None,
+) -> dict[str, dict[str, str]]:
+    """List the samples to leave out.
+
+    Args:
+        survey: measures of all samples
+        findings: as from `find_all`
+        kinds: of `KINDS`; None: those that are proposed
+
+    Returns:
+        split → name → reason
+    """
     kinds = [kind for kind in KINDS if KINDS[kind].is_excluded] if kinds is None else list(kinds)
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown: raise ValueError(f'kinds: {", ".join(unknown)} is not known; there are {", ".join(KINDS)}')

@@ -23,11 +23,20 @@ from ..readers.base import NoSplitError, ReaderFiles
 
 # %% ../../nbs/inspection/40_inspection.ipynb #dd5d18d3
 def open_splits(
-    data: str | os.PathLike,   # folder, tar or table; or 'hf:NAME', a data set of Hugging Face
-    split: str | None = None,   # one of them; None: train, val and test, as far as they are there
-    **settings: Any,   # for `ImageDataset`
-) -> dict[str, ImageDataset]:   # split → data set; the last one is for evaluation
-    "Open the splits of a data set."
+    data: str | os.PathLike,
+    split: str | None = None,
+    **settings: Any,
+) -> dict[str, ImageDataset]:
+    """Open the splits of a data set.
+
+    Args:
+        data: folder, tar or table; or 'hf:NAME', a data set of Hugging Face
+        split: one of them; None: train, val and test, as far as they are there
+        **settings: for `ImageDataset`
+
+    Returns:
+        split → data set; the last one is for evaluation
+    """
     root, reader = (None, f'hfds/{os.fspath(data)[3:]}') if os.fspath(data).startswith('hf:') else (data, None)
     found, known, missing = {}, set(), None
     for name in ('train', 'val', 'test') if split is None else (split,):
@@ -44,24 +53,46 @@ def open_splits(
 # %% ../../nbs/inspection/40_inspection.ipynb #f6cf74ad
 @dataclass(eq=False)
 class Inspection:
-    "What was found in a data set, and where it is written."
-    survey: Survey   # measures of all samples
-    findings: list[Finding]   # in the order of `KINDS`
-    settings: InspectSettings   # that they were made with
-    out: Path   # folder of the report
+    """What was found in a data set, and where it is written.
+
+    Args:
+        survey: measures of all samples
+        findings: in the order of `KINDS`
+        settings: that they were made with
+        out: folder of the report
+    """
+    survey: Survey
+    findings: list[Finding]
+    settings: InspectSettings
+    out: Path
 
     def rows(self,
-        kind: str,   # of `KINDS`
-    ) -> list[tuple[str, str]]:   # split and name; none: this was not found
-        "Name the samples of a finding."
+        kind: str,
+    ) -> list[tuple[str, str]]:
+        """Name the samples of a finding.
+
+        Args:
+            kind: of `KINDS`
+
+        Returns:
+            split and name; none: this was not found
+        """
         rows = [row for finding in self.findings if finding.kind == kind for row in finding.rows]
         return [(self.survey.locate(row)[0], self.survey.name(row)) for row in rows]
 
     def exclude(self,
-        split: str,   # name of the split
-        kinds: Iterable[str] | None = None,   # of `KINDS`; None: those that are proposed
-    ) -> list[str]:   # for `ImageDataset(exclude=…)`
-        "List the samples of a split to leave out."
+        split: str,
+        kinds: Iterable[str] | None = None,
+    ) -> list[str]:
+        """List the samples of a split to leave out.
+
+        Args:
+            split: name of the split
+            kinds: of `KINDS`; None: those that are proposed
+
+        Returns:
+            for `ImageDataset(exclude=…)`
+        """
         return list(exclusions(self.survey, self.findings, kinds)[split])
 
     def __str__(self) -> str:
@@ -103,15 +134,24 @@ def _remarks(datasets: Mapping[str, ImageDataset], exact: bool) -> list[str]:
 
 
 def inspect(
-    data: ImageDataset | Mapping[str, ImageDataset] | str | os.PathLike,   # or several by split, or as in `open_splits`
-    out: str | os.PathLike = 'inspection',   # folder for the report; a stopped run of the same data goes on there
+    data: ImageDataset | Mapping[str, ImageDataset] | str | os.PathLike,
+    out: str | os.PathLike = 'inspection',
     *,
-    exact: bool = False,   # look for copies of files alone, not for similar pictures
-    num_threads: int | None = None,   # that read and decode; None: as many as there are cores
-    progress: bool = True,   # draw a bar, where there is a terminal
-    **settings: Any,   # of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near
+    exact: bool = False,
+    num_threads: int | None = None,
+    progress: bool = True,
+    **settings: Any,
 ) -> Inspection:
-    "Look at every file of a data set, and write a report."
+    """Look at every file of a data set, and write a report.
+
+    Args:
+        data: or several by split, or as in `open_splits`
+        out: folder for the report; a stopped run of the same data goes on there
+        exact: look for copies of files alone, not for similar pictures
+        num_threads: that read and decode; None: as many as there are cores
+        progress: draw a bar, where there is a terminal
+        **settings: of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near
+    """
     limits, hash_image, datasets = InspectSettings(**settings), None if exact else perceptual_hash(), _datasets_of(data)
     out = Path(out).expanduser()
     (out/'measures').mkdir(parents=True, exist_ok=True)

@@ -72,10 +72,18 @@ def _open(content: Any) -> Image.Image:
 
 
 def measure_image(
-    content: Any,   # bytes of a file, or an image that is decoded already
-    hash_image: Callable[[Image.Image], int] | None = None,   # gray image → 64 bits; None: no hash
-) -> dict[str, Any]:   # values of `MEASURES`
-    "Look at one file; one that cannot be read has an `error`."
+    content: Any,
+    hash_image: Callable[[Image.Image], int] | None = None,
+) -> dict[str, Any]:
+    """Look at one file; one that cannot be read has an `error`.
+
+    Args:
+        content: bytes of a file, or an image that is decoded already
+        hash_image: gray image → 64 bits; None: no hash
+
+    Returns:
+        values of `MEASURES`
+    """
     data = content.tobytes() if isinstance(content, Image.Image) else content
     found = dict(num_bytes=len(data), digest=int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), 'little'))
     try:
@@ -90,8 +98,12 @@ def measure_image(
     return found if hash_image is None else found | dict(hash=hash_image(gray))
 
 # %% ../../nbs/inspection/00_measure.ipynb #6e6e3f5b
-def perceptual_hash() -> Callable[[Image.Image], int]:   # gray image → 64 bits
-    "Get the function that hashes what is seen."
+def perceptual_hash() -> Callable[[Image.Image], int]:
+    """Get the function that hashes what is seen.
+
+    Returns:
+        gray image → 64 bits
+    """
     try: import imagehash
     except ImportError: raise ImportError(
         "near-duplicates are found with imagehash: pip install 'timmdata[inspect]', or look for exact ones alone "
@@ -111,11 +123,20 @@ def _times(dataset: ImageDataset, rows: np.ndarray, num_threads: int) -> np.ndar
 
 
 def open_table(
-    path: Path,   # .npy; what it is a table of is written beside it, as .json
-    dataset: ImageDataset,   # one row for each sample
-    is_hashed: bool,   # whether the rows have hashes
-) -> np.ndarray:   # of `MEASURES`, in the file
-    "Open the table of a data set, or make an empty one."
+    path: Path,
+    dataset: ImageDataset,
+    is_hashed: bool,
+) -> np.ndarray:
+    """Open the table of a data set, or make an empty one.
+
+    Args:
+        path: .npy; what it is a table of is written beside it, as .json
+        dataset: one row for each sample
+        is_hashed: whether the rows have hashes
+
+    Returns:
+        of `MEASURES`, in the file
+    """
     root = os.path.abspath(dataset.root) if isinstance(dataset.root, (str, os.PathLike)) else ''
     time = os.stat(root).st_mtime_ns if os.path.isfile(root) else 0   # of an archive
     key = dict(samples=len(dataset), fingerprint=fingerprint(dataset), root=root, time=time, split=str(dataset.split),
@@ -148,13 +169,24 @@ def _measure_row(table: np.ndarray, dataset: ImageDataset, row: int, hash_image:
 
 
 def measure_dataset(
-    dataset: ImageDataset,   # whose reader gives the files
-    path: str | os.PathLike,   # of the table, .npy
-    hash_image: Callable[[Image.Image], int] | None = None,   # as in `measure_image`
-    num_threads: int | None = None,   # None: as many as there are cores
-    progress: bool = False,   # draw a bar, where there is a terminal
-) -> np.ndarray:   # of `MEASURES`, in the file
-    "Look at all files that the table does not have yet, or that have changed."
+    dataset: ImageDataset,
+    path: str | os.PathLike,
+    hash_image: Callable[[Image.Image], int] | None = None,
+    num_threads: int | None = None,
+    progress: bool = False,
+) -> np.ndarray:
+    """Look at all files that the table does not have yet, or that have changed.
+
+    Args:
+        dataset: whose reader gives the files
+        path: of the table, .npy
+        hash_image: as in `measure_image`
+        num_threads: None: as many as there are cores
+        progress: draw a bar, where there is a terminal
+
+    Returns:
+        of `MEASURES`, in the file
+    """
     table = open_table(Path(path), dataset, hash_image is not None)
     num_threads = num_threads or available_cores()
     times = _times(dataset, np.arange(len(dataset)), 16)

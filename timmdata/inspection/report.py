@@ -24,9 +24,16 @@ from .findings import KINDS, Finding, InspectSettings, Survey, kept_share, kept_
 
 # %% ../../nbs/inspection/30_report.ipynb #69d45319
 def safe_text(
-    text: str,   # from anywhere
-) -> str:   # HTML, on one line
-    "Show a text as it is; what cannot be seen is written as its code."
+    text: str,
+) -> str:
+    """Show a text as it is; what cannot be seen is written as its code.
+
+    Args:
+        text: from anywhere
+
+    Returns:
+        HTML, on one line
+    """
     return html.escape(printable(text))
 
 # %% ../../nbs/inspection/30_report.ipynb #0d1abd3d
@@ -34,11 +41,20 @@ _EDGE = 120   # pixels of a thumbnail's longer edge
 
 
 def thumbnail(
-    survey: Survey,   # knows where the sample is
-    row: int,   # its number
-    settings: InspectSettings | None = None,   # draw what its crop keeps; None: no frame
-) -> str:   # data address of a JPEG; empty: it cannot be read
-    "Make a small picture of a sample."
+    survey: Survey,
+    row: int,
+    settings: InspectSettings | None = None,
+) -> str:
+    """Make a small picture of a sample.
+
+    Args:
+        survey: knows where the sample is
+        row: its number
+        settings: draw what its crop keeps; None: no frame
+
+    Returns:
+        data address of a JPEG; empty: it cannot be read
+    """
     split, index = survey.locate(row)
     try:
         content = read_content(survey.datasets[split].reader[index][0])
@@ -72,9 +88,16 @@ def _histogram(values: np.ndarray, edges: Sequence[float]) -> dict[str, int]:
 
 
 def class_counts(
-    survey: Survey,   # labels of all samples
-) -> dict[str, dict[str, int]]:   # class → split → samples
-    "Count the samples of each class in each split; classes without samples are there, too."
+    survey: Survey,
+) -> dict[str, dict[str, int]]:
+    """Count the samples of each class in each split; classes without samples are there, too.
+
+    Args:
+        survey: labels of all samples
+
+    Returns:
+        class → split → samples
+    """
     found = {}
     for number, (split, dataset) in enumerate(survey.datasets.items()):
         for name in dataset.class_to_idx: found.setdefault(name, dict.fromkeys(survey.splits, 0))
@@ -85,12 +108,22 @@ def class_counts(
 
 
 def summarize(
-    survey: Survey,   # measures of all samples
-    findings: Sequence[Finding],   # as from `find_all`
-    settings: InspectSettings,   # that they were made with
-    with_names: bool = True,   # name the samples of each finding
-) -> dict[str, Any]:   # fit for JSON
-    "Write down what was found."
+    survey: Survey,
+    findings: Sequence[Finding],
+    settings: InspectSettings,
+    with_names: bool = True,
+) -> dict[str, Any]:
+    """Write down what was found.
+
+    Args:
+        survey: measures of all samples
+        findings: as from `find_all`
+        settings: that they were made with
+        with_names: name the samples of each finding
+
+    Returns:
+        fit for JSON
+    """
     whole = survey.column('error') == b''
     width, height = survey.column('width')[whole], survey.column('height')[whole]
     def sample(row): return dict(split=survey.locate(row)[0], name=survey.name(row))
@@ -221,14 +254,26 @@ def _class_table(
 
 # %% ../../nbs/inspection/30_report.ipynb #83fa5543
 def make_page(
-    survey: Survey,   # measures of all samples
-    findings: Sequence[Finding],   # as from `find_all`
-    settings: InspectSettings,   # that they were made with
-    title: str = 'Inspection',   # such as the data set's root
-    remarks: Sequence[str] = (),   # sentences that stand at the top
-    num_threads: int = 8,   # that make thumbnails
-) -> str:   # HTML
-    "Write the page."
+    survey: Survey,
+    findings: Sequence[Finding],
+    settings: InspectSettings,
+    title: str = 'Inspection',
+    remarks: Sequence[str] = (),
+    num_threads: int = 8,
+) -> str:
+    """Write the page.
+
+    Args:
+        survey: measures of all samples
+        findings: as from `find_all`
+        settings: that they were made with
+        title: such as the data set's root
+        remarks: sentences that stand at the top
+        num_threads: that make thumbnails
+
+    Returns:
+        HTML
+    """
     summary, samples = summarize(survey, findings, settings, with_names=False), _class_samples(survey)
     of_classes = [(row, False) for rows in samples.values() for row in rows]
     wanted = list(dict.fromkeys([*_shown(survey, findings), *of_classes]))

@@ -16,9 +16,16 @@ _BITS = np.array([bin(number).count('1') for number in range(1 << 16)], np.uint8
 
 
 def count_bits(
-    numbers: np.ndarray,   # uint64 (N,)
-) -> np.ndarray:   # int64 (N,)
-    "Count the bits that are set in each number."
+    numbers: np.ndarray,
+) -> np.ndarray:
+    """Count the bits that are set in each number.
+
+    Args:
+        numbers: uint64 (N,)
+
+    Returns:
+        int64 (N,)
+    """
     return _BITS[np.ascontiguousarray(numbers).view(np.uint16)].reshape(-1, 4).sum(1, dtype=np.int64)
 
 
@@ -30,10 +37,18 @@ def _band_masks(distance: int) -> Iterator[np.uint64]:
 
 
 def similar_pairs(
-    hashes: np.ndarray,   # uint64 (N,), no two the same
-    distance: int,   # bits that may differ, 0..30
-) -> np.ndarray:   # int64 (number of pairs, 2), the smaller index first, sorted
-    "Find all pairs that differ in few bits."
+    hashes: np.ndarray,
+    distance: int,
+) -> np.ndarray:
+    """Find all pairs that differ in few bits.
+
+    Args:
+        hashes: uint64 (N,), no two the same
+        distance: bits that may differ, 0..30
+
+    Returns:
+        int64 (number of pairs, 2), the smaller index first, sorted
+    """
     if not 0 <= distance <= 30: raise ValueError(f'distance={distance}: give 0..30 of 64 bits')
     found = [np.zeros((0, 2), np.int64)]
     for mask in _band_masks(distance):
@@ -50,9 +65,16 @@ def similar_pairs(
 
 # %% ../../nbs/inspection/10_similar.ipynb #7c1a7522
 def group_rows(
-    numbers: np.ndarray,   # (N,), one a row
-) -> list[np.ndarray]:   # int64, rows in order; the groups by their first rows
-    "Group rows that have the same number; rows that are alone are left out."
+    numbers: np.ndarray,
+) -> list[np.ndarray]:
+    """Group rows that have the same number; rows that are alone are left out.
+
+    Args:
+        numbers: (N,), one a row
+
+    Returns:
+        int64, rows in order; the groups by their first rows
+    """
     order = np.argsort(numbers, kind='stable')
     ends = np.flatnonzero(np.diff(numbers[order])) + 1
     groups = [group for group in np.split(order, ends) if len(group) > 1]
@@ -68,10 +90,18 @@ def _root(parents: np.ndarray, at: int) -> int:
 
 
 def group_similar(
-    hashes: np.ndarray,   # uint64 (N,), one a row
-    distance: int,   # bits that may differ between two of a group that are linked
-) -> list[np.ndarray]:   # as in `group_rows`
-    "Group rows whose hashes are connected by few bits."
+    hashes: np.ndarray,
+    distance: int,
+) -> list[np.ndarray]:
+    """Group rows whose hashes are connected by few bits.
+
+    Args:
+        hashes: uint64 (N,), one a row
+        distance: bits that may differ between two of a group that are linked
+
+    Returns:
+        as in `group_rows`
+    """
     unique, numbers = np.unique(hashes, return_inverse=True)
     parents = np.arange(len(unique))
     for one, other in similar_pairs(unique, distance): parents[_root(parents, one)] = _root(parents, other)

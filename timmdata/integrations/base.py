@@ -12,9 +12,16 @@ from typing import Any
 
 # %% ../../nbs/integrations/00_base.ipynb #0cf55890
 def require(
-    module: str,   # dotted name, such as 'lightning.pytorch'
-) -> Any:   # the module
-    "Import a framework's module; where the framework is missing, say what to install."
+    module: str,
+) -> Any:
+    """Import a framework's module; where the framework is missing, say what to install.
+
+    Args:
+        module: dotted name, such as 'lightning.pytorch'
+
+    Returns:
+        the module
+    """
     framework = module.partition('.')[0]
     if find_spec(framework) is None: raise ImportError(
         f"{framework} is not installed: install it, or all frameworks as tested: pip install 'timmdata[integrations]'")
@@ -22,10 +29,18 @@ def require(
 
 # %% ../../nbs/integrations/00_base.ipynb #abd1d3ed
 def base_class(
-    module: str,   # dotted name of the framework's module
-    name: str,   # of the class in it
-) -> Any:   # the class, or a stand-in
-    "Find a framework's class to inherit from; where the framework is missing, a stand-in that cannot be made."
+    module: str,
+    name: str,
+) -> Any:
+    """Find a framework's class to inherit from; where the framework is missing, a stand-in that cannot be made.
+
+    Args:
+        module: dotted name of the framework's module
+        name: of the class in it
+
+    Returns:
+        the class, or a stand-in
+    """
     if find_spec(module.partition('.')[0]) is not None: return getattr(import_module(module), name)
     def refuse(cls, *args, **kwargs): require(module)
     return type(name, (), {'__new__': refuse, '__doc__': f'Stand in for {module}.{name}, which is not installed.'})

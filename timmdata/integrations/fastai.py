@@ -21,9 +21,16 @@ from ..loaders.prefetch import PrefetchLoader
 
 # %% ../../nbs/integrations/30_fastai.ipynb #a33ab1d7
 def vocab_of(
-    dataset: Any,   # of images and classes
-) -> list[str] | None:   # None: it does not know their names
-    "Name the classes of a dataset in the order of their indices."
+    dataset: Any,
+) -> list[str] | None:
+    """Name the classes of a dataset in the order of their indices.
+
+    Args:
+        dataset: of images and classes
+
+    Returns:
+        None: it does not know their names
+    """
     try: class_to_idx = classes_of(dataset)
     except TypeError: return None
     names = {idx: name for name, idx in class_to_idx.items()}
@@ -31,11 +38,16 @@ def vocab_of(
 
 # %% ../../nbs/integrations/30_fastai.ipynb #26c01264
 class LoaderDL(base_class('fastai.data.core', 'TfmdDL')):
-    "Give the batches of a loader as a `DataLoader` of fastai's, which can show them."
+    """Give the batches of a loader as a `DataLoader` of fastai's, which can show them.
+
+    Args:
+        loader: gives images (N, C, H, W) and targets
+        vocab: names of the classes in the order of their indices; None: the dataset's
+    """
 
     def __init__(self,
-        loader: Loader,   # gives images (N, C, H, W) and targets
-        vocab: Sequence[str] | None = None,   # names of the classes in the order of their indices; None: the dataset's
+        loader: Loader,
+        vocab: Sequence[str] | None = None,
     ):
         vision = require('fastai.vision.all')
         if vocab is None: vocab = vocab_of(loader.dataset)
@@ -54,33 +66,57 @@ class LoaderDL(base_class('fastai.data.core', 'TfmdDL')):
 
     def __iter__(self) -> Iterator: return iter(self.loader)
 
-    def one_batch(self) -> tuple[torch.Tensor, torch.Tensor]:   # images and targets
-        "Make the first batch of the next epoch, which training will get as well. A stream gives its next one."
+    def one_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make the first batch of the next epoch, which training will get as well. A stream gives its next one.
+
+        Returns:
+            images and targets
+        """
         host = self.loader.loader if isinstance(self.loader, PrefetchLoader) else self.loader
         if isinstance(host, ForwardOnly): return next(iter(self.loader))
         return self.loader.replay(host.sampler.epoch, batch=0).batch
 
     def decode(self,
-        b: tuple[torch.Tensor, torch.Tensor],   # images and targets; of mixed ones the larger share is shown
-    ) -> tuple:   # images with pixels in 0..1, and targets
-        "Undo the normalization."
+        b: tuple[torch.Tensor, torch.Tensor],
+    ) -> tuple:
+        """Undo the normalization.
+
+        Args:
+            b: images and targets; of mixed ones the larger share is shown
+
+        Returns:
+            images with pixels in 0..1, and targets
+        """
         images, targets = b[0], b[1].argmax(1) if b[1].ndim == 2 else b[1]
         images, targets = super().decode((images, targets))
         return images.clamp(0, 1), targets   # rounding may leave it by a little
 
     def to(self,
-        device: Any,   # where fastai wants its batches
+        device: Any,
     ):
-        "Refuse another device than the loader's."
+        """Refuse another device than the loader's.
+
+        Args:
+            device: where fastai wants its batches
+        """
         if torch.device(device).type != self.loader.device.type: raise ValueError(
             f'the loader gives batches on {self.loader.device}, not {device}: make it with create_loader(device=…)')
 
     def new(self,
-        dataset: Any = None,   # another one
-        cls: type | None = None,   # another class
-        **kwargs: Any,   # what should be different
-    ) -> 'LoaderDL':   # itself
-        "Give itself for what it does already, as predictions of the validation set ask; refuse all else."
+        dataset: Any = None,
+        cls: type | None = None,
+        **kwargs: Any,
+    ) -> 'LoaderDL':
+        """Give itself for what it does already, as predictions of the validation set ask; refuse all else.
+
+        Args:
+            dataset: another one
+            cls: another class
+            **kwargs: what should be different
+
+        Returns:
+            itself
+        """
         is_training = self.loader.drop_last or bool(getattr(self.loader.sampler, 'shuffle', False))
         kwargs.pop('get_idxs', None)   # the order that it has
         if dataset is None and not any(kwargs.values()) and not is_training: return self
@@ -90,24 +126,39 @@ class LoaderDL(base_class('fastai.data.core', 'TfmdDL')):
 
 # %% ../../nbs/integrations/30_fastai.ipynb #29ea8026
 def create_dataloaders(
-    train: Loader,   # of training
-    *valid: Loader,   # of validation, and further ones
-    vocab: Sequence[str] | None = None,   # names of the classes in the order of their indices; None: the dataset's
-    path: str | Path = '.',   # folder in which the `Learner` saves
-) -> Any:   # fastai's `DataLoaders`
-    "Put loaders into fastai's `DataLoaders`."
+    train: Loader,
+    *valid: Loader,
+    vocab: Sequence[str] | None = None,
+    path: str | Path = '.',
+) -> Any:
+    """Put loaders into fastai's `DataLoaders`.
+
+    Args:
+        train: of training
+        *valid: of validation, and further ones
+        vocab: names of the classes in the order of their indices; None: the dataset's
+        path: folder in which the `Learner` saves
+
+    Returns:
+        fastai's `DataLoaders`
+    """
     data = require('fastai.data.core')
     return data.DataLoaders(*(LoaderDL(loader, vocab) for loader in (train, *valid)), path=path, device=train.device)
 
 # %% ../../nbs/integrations/30_fastai.ipynb #814559bb
 class LoaderCheckpoint(base_class('fastai.callback.core', 'Callback')):
-    "Save model, optimizer and position after every so many batches; the next `fit` goes on there. For `fit(cbs=…)`."
+    """Save model, optimizer and position after every so many batches; the next `fit` goes on there. For `fit(cbs=…)`.
+
+    Args:
+        every: batches
+        fname: of the files, in the model folder of the `Learner`
+    """
     order = 70   # after the recorder, which must see an epoch that is skipped, as with fastai's own `SkipToEpoch`
     run_valid = False   # `after_batch` is called in training only
 
     def __init__(self,
-        every: int = 1000,   # batches
-        fname: str = 'resume',   # of the files, in the model folder of the `Learner`
+        every: int = 1000,
+        fname: str = 'resume',
     ):
         if every < 1: raise ValueError(f'every={every}: give a number of batches, 1 or more')
         super().__init__()
@@ -156,9 +207,13 @@ class LoaderCheckpoint(base_class('fastai.callback.core', 'Callback')):
             if path.stem != model: path.unlink()
 
     def write_position(self,
-        model: str,   # name of the file of model and optimizer
+        model: str,
     ):
-        "Write the position and the model's name, in one step."
+        """Write the position and the model's name, in one step.
+
+        Args:
+            model: name of the file of model and optimizer
+        """
         position = dict(model=model, epoch=self.learn.epoch, train_iter=self.learn.train_iter,
                         loader=self.learn.dls.train.loader.state_dict())
         new = self.position_file.with_suffix('.new')

@@ -47,10 +47,18 @@ class _Batches(IterableDataset):
 
 
 def as_keras_data(
-    loader: Loader,   # gives images (N, C, H, W) and targets
-    data_format: str | None = None,   # 'channels_last' or 'channels_first'; None: as Keras is set
-) -> DataLoader:   # of images (N, H, W, C) and targets; for `fit`, `evaluate` and `predict`
-    "Give the batches of a loader to Keras."
+    loader: Loader,
+    data_format: str | None = None,
+) -> DataLoader:
+    """Give the batches of a loader to Keras.
+
+    Args:
+        loader: gives images (N, C, H, W) and targets
+        data_format: 'channels_last' or 'channels_first'; None: as Keras is set
+
+    Returns:
+        of images (N, H, W, C) and targets; for `fit`, `evaluate` and `predict`
+    """
     if data_format is None: data_format = require('keras').config.image_data_format()
     if data_format not in ('channels_last', 'channels_first'): raise ValueError(
         f"data_format={data_format!r}: give 'channels_last', 'channels_first' or None")
@@ -58,13 +66,20 @@ def as_keras_data(
 
 # %% ../../nbs/integrations/40_keras.ipynb #09e24d8c
 class LoaderBackup(base_class('keras.callbacks', 'BackupAndRestore')):
-    "Back up model, optimizer, epoch and the loader's position; the next `fit` goes on there. For `fit(callbacks=…)`."
+    """Back up model, optimizer, epoch and the loader's position; the next `fit` goes on there. For `fit(callbacks=…)`.
+
+    Args:
+        loader: the one that training takes its batches from
+        backup_dir: a folder for nothing else
+        save_freq: or a number of batches
+        **kwargs: of Keras' `BackupAndRestore`
+    """
 
     def __init__(self,
-        loader: Loader,   # the one that training takes its batches from
-        backup_dir: str | Path,   # a folder for nothing else
-        save_freq: str | int = 'epoch',   # or a number of batches
-        **kwargs: Any,   # of Keras' `BackupAndRestore`
+        loader: Loader,
+        backup_dir: str | Path,
+        save_freq: str | int = 'epoch',
+        **kwargs: Any,
     ):
         super().__init__(str(backup_dir), save_freq, **kwargs)
         self.loader = loader
@@ -91,9 +106,14 @@ class LoaderBackup(base_class('keras.callbacks', 'BackupAndRestore')):
     def _num_steps(self) -> int: return int(self.model.optimizer.iterations)
 
     def on_epoch_begin(self,
-        epoch: int,   # that Keras begins
-        logs: dict | None = None,   # not used
+        epoch: int,
+        logs: dict | None = None,
     ):
-        "Tell the loader the epoch; a position in it that was restored stays."
+        """Tell the loader the epoch; a position in it that was restored stays.
+
+        Args:
+            epoch: that Keras begins
+            logs: not used
+        """
         self._current_epoch = epoch   # else a run that was restored once would save the number of its first epoch
         self.loader.set_epoch(epoch)

@@ -23,16 +23,25 @@ _STAGES = 'train', 'val', 'test', 'predict'   # as Lightning's methods begin; an
 
 # %% ../../nbs/integrations/10_lightning.ipynb #0fbd3ffd
 class ImageDataModule(LightningDataModule):
-    "Give Lightning's trainer the loaders of a folder, or of datasets."
+    """Give Lightning's trainer the loaders of a folder, or of datasets.
+
+    Args:
+        data: a folder with train/, val/ …; or a folder or dataset by stage
+        input_size: as in `create_loader`
+        batch_size: samples, in each process
+        training: settings of `create_loader` for training alone: augmentation
+        evaluation: settings for validation, test and prediction
+        **settings: of `create_loader`, for all loaders
+    """
 
     def __init__(self,
-        data: str | os.PathLike | Mapping[str, Any],   # a folder with train/, val/ …; or a folder or dataset by stage
-        input_size: int | Sequence[int],   # as in `create_loader`
-        batch_size: int,   # samples, in each process
+        data: str | os.PathLike | Mapping[str, Any],
+        input_size: int | Sequence[int],
+        batch_size: int,
         *,
-        training: Mapping[str, Any] | None = None,   # settings of `create_loader` for training alone: augmentation
-        evaluation: Mapping[str, Any] | None = None,   # settings for validation, test and prediction
-        **settings: Any,   # of `create_loader`, for all loaders
+        training: Mapping[str, Any] | None = None,
+        evaluation: Mapping[str, Any] | None = None,
+        **settings: Any,
     ):
         super().__init__()
         unknown = sorted(set(data) - set(_STAGES)) if isinstance(data, Mapping) else []
@@ -44,9 +53,16 @@ class ImageDataModule(LightningDataModule):
         self.loaders: dict[str, PrefetchLoader] = {}   # the same
 
     def dataset(self,
-        stage: str,   # 'train', 'val', 'test' or 'predict'
-    ) -> Dataset | None:   # None: there is none for this stage
-        "Find the dataset of a stage, once."
+        stage: str,
+    ) -> Dataset | None:
+        """Find the dataset of a stage, once.
+
+        Args:
+            stage: 'train', 'val', 'test' or 'predict'
+
+        Returns:
+            None: there is none for this stage
+        """
         if stage not in self.datasets:
             found, split = (self.data.get(stage), None) if isinstance(self.data, Mapping) else (self.data, stage)
             if isinstance(found, (str, os.PathLike)): found = ImageDataset(found, split=split)
@@ -54,9 +70,16 @@ class ImageDataModule(LightningDataModule):
         return self.datasets[stage]
 
     def loader(self,
-        stage: str,   # 'train', 'val', 'test' or 'predict'
-    ) -> PrefetchLoader | list:   # an empty list where there is no data, which Lightning passes over
-        "Make the loader of a stage, on the trainer's device and for its rank; once."
+        stage: str,
+    ) -> PrefetchLoader | list:
+        """Make the loader of a stage, on the trainer's device and for its rank; once.
+
+        Args:
+            stage: 'train', 'val', 'test' or 'predict'
+
+        Returns:
+            an empty list where there is no data, which Lightning passes over
+        """
         if stage in self.loaders: return self.loaders[stage]
         dataset = self.dataset(stage)
         if dataset is None: return []
@@ -87,13 +110,21 @@ class ImageDataModule(LightningDataModule):
         for loader in self.loaders.values(): loader.close()
 
     def teardown(self,
-        stage: str,   # that ends
+        stage: str,
     ):
-        "End the workers when Lightning is done with a stage."
+        """End the workers when Lightning is done with a stage.
+
+        Args:
+            stage: that ends
+        """
         self.close()
 
     def on_exception(self,
-        exception: BaseException,   # that ended the stage
+        exception: BaseException,
     ):
-        "End the workers after an error, too."
+        """End the workers after an error, too.
+
+        Args:
+            exception: that ended the stage
+        """
         self.close()

@@ -18,9 +18,16 @@ from ..samplers.epoch import EpochSampler
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #9a5f04fa
 def describe_settings(
-    *settings: Any,   # frozen dataclasses, and mappings of names to values; a later name replaces an earlier one
-) -> dict[str, str]:   # name → text, alike in each run
-    "Write settings down as texts, to be saved and compared."
+    *settings: Any,
+) -> dict[str, str]:
+    """Write settings down as texts, to be saved and compared.
+
+    Args:
+        *settings: frozen dataclasses, and mappings of names to values; a later name replaces an earlier one
+
+    Returns:
+        name → text, alike in each run
+    """
     named = {}
     for part in settings:
         if isinstance(part, Mapping): named.update(part)
@@ -29,28 +36,47 @@ def describe_settings(
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #b2ef8287
 def differences(
-    was: Mapping[str, str],   # settings that were saved
-    now: Mapping[str, str],   # settings of this run
-) -> list[str]:   # such as 'batch_size was 64, is 32'
-    "Tell which settings differ."
+    was: Mapping[str, str],
+    now: Mapping[str, str],
+) -> list[str]:
+    """Tell which settings differ.
+
+    Args:
+        was: settings that were saved
+        now: settings of this run
+
+    Returns:
+        such as 'batch_size was 64, is 32'
+    """
     return [f'{name} was {was.get(name)}, is {now.get(name)}' for name in sorted({*was, *now})
             if was.get(name) != now.get(name)]
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #02900d97
 def make_state(
-    epoch: int,   # which pass over the data
-    position: int,   # samples of all ranks that were used in it
-    seed: int,   # of the run
-    settings: Mapping[str, str],   # from `describe_settings`
+    epoch: int,
+    position: int,
+    seed: int,
+    settings: Mapping[str, str],
 ) -> dict[str, Any]:
-    "Make a state: a dict of numbers and texts."
+    """Make a state: a dict of numbers and texts.
+
+    Args:
+        epoch: which pass over the data
+        position: samples of all ranks that were used in it
+        seed: of the run
+        settings: from `describe_settings`
+    """
     return {'epoch': epoch, 'position': position, 'seed': seed, 'settings': dict(settings)}
 
 
 def check_form(
-    state: Any,   # from `make_state`, perhaps of another program, perhaps damaged
+    state: Any,
 ):
-    "Refuse what is no state."
+    """Refuse what is no state.
+
+    Args:
+        state: from `make_state`, perhaps of another program, perhaps damaged
+    """
     if not isinstance(state, Mapping): raise TypeError(f'a {type(state).__name__} is no state of a loader')
     missing = {'epoch', 'position', 'seed', 'settings'} - set(state)
     if missing: raise ValueError(f'this is no state of a loader: {", ".join(sorted(missing))} is missing')
@@ -65,11 +91,17 @@ def check_form(
 
 
 def check_state(
-    state: Mapping[str, Any],   # from `make_state`, perhaps of another program
-    settings: Mapping[str, str],   # of this run
-    seed: int | None,   # of this run; None: that of the state is taken over
+    state: Mapping[str, Any],
+    settings: Mapping[str, str],
+    seed: int | None,
 ):
-    "Refuse a state of another run, and name what differs."
+    """Refuse a state of another run, and name what differs.
+
+    Args:
+        state: from `make_state`, perhaps of another program
+        settings: of this run
+        seed: of this run; None: that of the state is taken over
+    """
     check_form(state)
     was, now = dict(state['settings']), dict(settings)
     if seed is not None: was['seed'], now['seed'] = str(state['seed']), str(seed)
@@ -78,11 +110,15 @@ def check_state(
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #1309f5c9
 class Progress:
-    "Note where the consumer of one pass is: after each of its last reads, a batch or the end."
+    """Note where the consumer of one pass is: after each of its last reads, a batch or the end.
+
+    Args:
+        sampler: that chooses the pass; without an `EpochSampler` nothing is chosen
+    """
     max_ahead = 64   # reads that are remembered
 
     def __init__(self,
-        sampler: Any,   # that chooses the pass; without an `EpochSampler` nothing is chosen
+        sampler: Any,
     ):
         self._sampler = sampler if isinstance(sampler, EpochSampler) else EpochSampler(())
         self._reads: deque[tuple[int, int] | None] = deque(maxlen=self.max_ahead + 1)   # None: the end
@@ -94,10 +130,15 @@ class Progress:
         self._note((self._sampler.epoch, self._sampler.start))
 
     def hand_out(self,
-        epoch: int,   # of the batch
-        position: int,   # samples of all ranks that are used up with it
+        epoch: int,
+        position: int,
     ):
-        "Note that the consumer gets a batch."
+        """Note that the consumer gets a batch.
+
+        Args:
+            epoch: of the batch
+            position: samples of all ranks that are used up with it
+        """
         self.last = epoch, position
         self._note(self.last)
 
@@ -110,9 +151,16 @@ class Progress:
         self._num_choices = self._sampler.num_choices
 
     def at(self,
-        ahead: int = 0,   # reads of a trainer that it did not use yet, 0 to 64
-    ) -> tuple[int, int] | None:   # epoch and position; None: where the next pass begins
-        "Tell what was used: up to so many reads ago, but not before the pass began."
+        ahead: int = 0,
+    ) -> tuple[int, int] | None:
+        """Tell what was used: up to so many reads ago, but not before the pass began.
+
+        Args:
+            ahead: reads of a trainer that it did not use yet, 0 to 64
+
+        Returns:
+            epoch and position; None: where the next pass begins
+        """
         if not isinstance(ahead, Integral) or not 0 <= ahead <= self.max_ahead:
             raise ValueError(f'ahead={ahead!r}: give how many batches were read and not used, 0 to {self.max_ahead}')
         if not self._reads or self._num_choices != self._sampler.num_choices: return None

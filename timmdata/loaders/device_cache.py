@@ -48,13 +48,24 @@ def _shown(position: torch.Tensor, size: torch.Tensor, padding_mode: str) -> tor
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #1a8b24af
 def resize_weights(
-    numbers: torch.Tensor,   # float32 (N, 4): start and length of the crop, length after resizing, offset of the result
-    edge: int,   # of the images, pixels
-    size: int,   # of the result, pixels
-    interpolation: str,   # a name, as in `str_to_interp_mode`
-    padding_mode: str = 'constant',   # as in `AugmentSettings`
-) -> tuple[torch.Tensor, torch.Tensor]:   # float32 (N, size, edge) and bool (N, size), False for constant padding
-    "Make the matrices that crop, resize with antialiasing, and cut or pad along one axis."
+    numbers: torch.Tensor,
+    edge: int,
+    size: int,
+    interpolation: str,
+    padding_mode: str = 'constant',
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make the matrices that crop, resize with antialiasing, and cut or pad along one axis.
+
+    Args:
+        numbers: float32 (N, 4): start and length of the crop, length after resizing, offset of the result
+        edge: of the images, pixels
+        size: of the result, pixels
+        interpolation: a name, as in `str_to_interp_mode`
+        padding_mode: as in `AugmentSettings`
+
+    Returns:
+        float32 (N, size, edge) and bool (N, size), False for constant padding
+    """
     start, length, resized, offset = (column[:, None] for column in numbers.unbind(1))
     position = torch.arange(size, device=numbers.device) + offset
     is_inside = (position >= 0) & (position < resized)
@@ -117,11 +128,20 @@ def _copied(images: torch.Tensor, params: Sequence[SampleParams], sampler: Param
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #632f4dc0
 def crop_batch(
-    images: torch.Tensor,   # uint8 (N, C, H, W)
-    params: Sequence[SampleParams],   # one for each
-    sampler: ParamSampler,   # whose size and padding are used
-) -> torch.Tensor:   # uint8 (N, C, height, width), channels-last
-    "Crop, resize, pad and blur all images of a batch, as `SampleTransform` does one by one."
+    images: torch.Tensor,
+    params: Sequence[SampleParams],
+    sampler: ParamSampler,
+) -> torch.Tensor:
+    """Crop, resize, pad and blur all images of a batch, as `SampleTransform` does one by one.
+
+    Args:
+        images: uint8 (N, C, H, W)
+        params: one for each
+        sampler: whose size and padding are used
+
+    Returns:
+        uint8 (N, C, height, width), channels-last
+    """
     if all(p.crop[2:] == p.size and not p.blur for p in params):
         with one_thread(): return _copied(images, params, sampler)
     (height, width), mode = sampler.size, sampler.settings.padding_mode
@@ -158,12 +178,18 @@ def _read_whole(builder: BatchBuilder, index: int) -> tuple[torch.Tensor, Any] |
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #f09aacea
 class DeviceCache:
-    "Keep all images of a dataset on a device, as they are in the files."
+    """Keep all images of a dataset on a device, as they are in the files.
+
+    Args:
+        builder: knows the dataset
+        device: that keeps them
+        num_threads: that decode
+    """
 
     def __init__(self,
-        builder: BatchBuilder,   # knows the dataset
-        device: torch.device,   # that keeps them
-        num_threads: int = 1,   # that decode
+        builder: BatchBuilder,
+        device: torch.device,
+        num_threads: int = 1,
     ):
         self.builder, self.device, self.num_threads = builder, device, num_threads
         self.images: torch.Tensor | None = None   # uint8 (M, C, H, W), of the samples that were not skipped
@@ -206,24 +232,41 @@ class DeviceCache:
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #e86b16de
 class CachedPool:
-    "Make batches of cached images, on their device, when they are taken."
+    """Make batches of cached images, on their device, when they are taken.
+
+    Args:
+        builder: draws the parameters and puts batches together
+        cache: of the builder's dataset
+    """
 
     def __init__(self,
-        builder: BatchBuilder,   # draws the parameters and puts batches together
-        cache: DeviceCache,   # of the builder's dataset
+        builder: BatchBuilder,
+        cache: DeviceCache,
     ): self.builder, self.cache = builder, cache
 
     def submit(self,
-        keys: Sequence[SampleKey],   # of the samples
+        keys: Sequence[SampleKey],
     ) -> Task:
-        "Note a batch."
+        """Note a batch.
+
+        Args:
+            keys: of the samples
+        """
         return Task(keys)
 
     def take(self,
-        task: Task,   # from `submit`
-        timeout: float = 0.,   # not used: nothing is waited for
-    ) -> HostBatch | None:   # None: every sample was skipped
-        "Make the batch."
+        task: Task,
+        timeout: float = 0.,
+    ) -> HostBatch | None:
+        """Make the batch.
+
+        Args:
+            task: from `submit`
+            timeout: not used: nothing is waited for
+
+        Returns:
+            None: every sample was skipped
+        """
         builder, cache, sampler = self.builder, self.cache, self.builder.sample_loader.sample_transforms[0].params
         cache.load()
         keys = [key for key in task.keys if key.index in cache.rows]
@@ -236,7 +279,12 @@ class CachedPool:
         return builder.collate(keys, [[with_image(cache.samples[k], row)] for k, row in zip(at, rows)], rows)
 
     def cancel(self,
-        task: Task,   # that nobody will take
-    ): "Do nothing: the batch was not begun."
+        task: Task,
+    ):
+        """Do nothing: the batch was not begun.
+
+        Args:
+            task: that nobody will take
+        """
 
     def close(self): "Do nothing: there are no workers."

@@ -18,10 +18,14 @@ import torch
 
 # %% ../../nbs/loaders/30_side_stream.ipynb #fa2945a4
 class SideStream:
-    "Queue work on a device beside the consumer's, with the two orderings that handing over a batch needs."
+    """Queue work on a device beside the consumer's, with the two orderings that handing over a batch needs.
+
+    Args:
+        device: of a type that has streams, such as cuda; without a number: that of this thread
+    """
 
     def __init__(self,
-        device: torch.device,   # of a type that has streams, such as cuda; without a number: that of this thread
+        device: torch.device,
     ):
         self.module = torch.get_device_module(device)
         if device.index is None: device = torch.device(device.type, self.module.current_device())
@@ -40,41 +44,70 @@ class SideStream:
         return event
 
     def is_done(self,
-        event: Any,   # from `ready`
+        event: Any,
     ) -> bool:
-        "Tell whether the work before the event is done."
+        """Tell whether the work before the event is done.
+
+        Args:
+            event: from `ready`
+        """
         return event.query()
 
     def wait(self,
-        event: Any,   # from `ready`
+        event: Any,
     ):
-        "Wait until the work before the event is done."
+        """Wait until the work before the event is done.
+
+        Args:
+            event: from `ready`
+        """
         event.synchronize()
 
     def hand_over(self,
-        tensors: Iterable[torch.Tensor],   # made on this stream
-        event: Any,   # from `ready`, after they were made
+        tensors: Iterable[torch.Tensor],
+        event: Any,
     ):
-        "Let the consumer's current stream wait for the tensors, and keep their memory until it is done with them."
+        """Let the consumer's current stream wait for the tensors, and keep their memory until it is done with them.
+
+        Args:
+            tensors: made on this stream
+            event: from `ready`, after they were made
+        """
         consumer = self.module.current_stream(self.device)
         consumer.wait_event(event)
         for tensor in tensors: tensor.record_stream(consumer)
 
 
 def create_stream(
-    device: torch.device,   # where batches go
-    source: torch.device,   # where they come from
-) -> SideStream | None:   # None: nothing can overlap, as on a CPU, or with batches that are there already
-    "Make a side stream, where a device has streams and batches have to be copied to it."
+    device: torch.device,
+    source: torch.device,
+) -> SideStream | None:
+    """Make a side stream, where a device has streams and batches have to be copied to it.
+
+    Args:
+        device: where batches go
+        source: where they come from
+
+    Returns:
+        None: nothing can overlap, as on a CPU, or with batches that are there already
+    """
     has_streams = device.type in ('cuda', 'xpu', 'npu')
     return SideStream(device) if has_streams and source.type != device.type else None
 
 # %% ../../nbs/loaders/30_side_stream.ipynb #1d028c54
 def map_tensors(
-    function: Callable[[torch.Tensor], torch.Tensor],   # called on every tensor
-    value: Any,   # a batch or a part of one
-) -> Any:   # of the same form
-    "Change every tensor in tuples, lists and dicts; other values stay as they are."
+    function: Callable[[torch.Tensor], torch.Tensor],
+    value: Any,
+) -> Any:
+    """Change every tensor in tuples, lists and dicts; other values stay as they are.
+
+    Args:
+        function: called on every tensor
+        value: a batch or a part of one
+
+    Returns:
+        of the same form
+    """
     if isinstance(value, torch.Tensor): return function(value)
     if isinstance(value, Mapping): return {key: map_tensors(function, v) for key, v in value.items()}
     if not isinstance(value, (tuple, list)): return value
@@ -83,10 +116,18 @@ def map_tensors(
 
 
 def move_to_device(
-    batch: Any,   # tensors in tuples, lists and dicts
-    device: torch.device,   # where to
-) -> Any:   # of the same form
-    "Move every tensor, without waiting where the memory is page-locked."
+    batch: Any,
+    device: torch.device,
+) -> Any:
+    """Move every tensor, without waiting where the memory is page-locked.
+
+    Args:
+        batch: tensors in tuples, lists and dicts
+        device: where to
+
+    Returns:
+        of the same form
+    """
     return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), batch)
 
 
@@ -101,12 +142,19 @@ def _tensors(batch: Any) -> list[torch.Tensor]:
 
 # %% ../../nbs/loaders/30_side_stream.ipynb #b909c57a
 def iterate_ahead(
-    batches: Iterator,   # of the loader
-    stage: Callable,   # of one batch: moves it to the device, and gives it back
-    stream: SideStream,   # or anything with its methods
-    patience: float = 5.,   # seconds that leaving waits for the thread, which ends by itself when its batch has come
+    batches: Iterator,
+    stage: Callable,
+    stream: SideStream,
+    patience: float = 5.,
 ) -> Iterator:
-    "Stage batches in a thread, on the stream, one ahead of the consumer. Closing it ends the thread."
+    """Stage batches in a thread, on the stream, one ahead of the consumer. Closing it ends the thread.
+
+    Args:
+        batches: of the loader
+        stage: of one batch: moves it to the device, and gives it back
+        stream: or anything with its methods
+        patience: seconds that leaving waits for the thread, which ends by itself when its batch has come
+    """
     ready, turn, stop = queue.SimpleQueue(), threading.Semaphore(1), threading.Event()
 
     def produce(batches: Iterator):

@@ -56,19 +56,29 @@ if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_disown_i
 
 
 class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
-    "Make batches of a stream: a torch `DataLoader` that knows epochs, and leaves out batches without samples."
+    """Make batches of a stream: a torch `DataLoader` that knows epochs, and leaves out batches without samples.
+
+    Args:
+        dataset: yields (image, target, …) or dicts with 'image'
+        transform: called on the image; None: it stays as it is
+        batch_size: samples
+        drop_last: leave out an incomplete last batch of each worker
+        workers: processes, all of them torch's; None: the consumer does the work
+        collate_fn: makes a batch of samples
+        seed: of all samples' random numbers, alike on all ranks
+    """
     dataset: TransformedIterableDataset   # the user's, with its transform
     collate_fn: _CollatePresent   # the user's, for samples that were not skipped
     _iterator: Any   # torch's, of persistent workers
 
     def __init__(self,
-        dataset: IterableDataset,   # yields (image, target, …) or dicts with 'image'
-        transform: Callable | None,   # called on the image; None: it stays as it is
-        batch_size: int,   # samples
-        drop_last: bool = False,   # leave out an incomplete last batch of each worker
-        workers: WorkerSettings | None = None,   # processes, all of them torch's; None: the consumer does the work
-        collate_fn: Callable = fast_collate,   # makes a batch of samples
-        seed: int = 0,   # of all samples' random numbers, alike on all ranks
+        dataset: IterableDataset,
+        transform: Callable | None,
+        batch_size: int,
+        drop_last: bool = False,
+        workers: WorkerSettings | None = None,
+        collate_fn: Callable = fast_collate,
+        seed: int = 0,
     ):
         workers = workers or WorkerSettings(num_workers=0)
         num_workers = available_cores() if workers.num_workers == 'auto' else workers.num_workers
@@ -140,9 +150,13 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         yield from number_batches(self, self.dataset.epoch)
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Choose the next epoch, unless persistent workers count by themselves already."
+        """Choose the next epoch, unless persistent workers count by themselves already.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
         is_started = self._iterator is not None
         if is_started and epoch != self.dataset.epoch:
             raise ValueError(f'the next epoch is {self.dataset.epoch}: the persistent workers of a stream count by '
@@ -157,10 +171,15 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #a247d5cb
 def check_ranks(
-    dataset: IterableDataset,   # whose reader, or which itself, must be a `StreamReader`
-    num_workers: int | str,   # of the loader; all ranks need the same number
+    dataset: IterableDataset,
+    num_workers: int | str,
 ):
-    "Refuse a stream that does not give this rank of torch.distributed its share."
+    """Refuse a stream that does not give this rank of torch.distributed its share.
+
+    Args:
+        dataset: whose reader, or which itself, must be a `StreamReader`
+        num_workers: of the loader; all ranks need the same number
+    """
     if num_workers == 'auto': raise ValueError("num_workers='auto': all ranks need the same number, so give one")
     reader = getattr(dataset, 'reader', dataset)
     if not isinstance(reader, StreamReader): raise ValueError(

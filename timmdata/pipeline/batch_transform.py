@@ -37,10 +37,18 @@ def _rotation(angle: float) -> np.ndarray:
 
 
 def color_matrices(
-    color: Sequence[tuple[str, float]],   # (operation, factor), in order
-    channels: int = 3,   # 1 or 3
-) -> tuple[np.ndarray, np.ndarray]:   # M and K (C, C), float64
-    "Compose color operations to one: M·x + K·m for a pixel x and the image's mean color m."
+    color: Sequence[tuple[str, float]],
+    channels: int = 3,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compose color operations to one: M·x + K·m for a pixel x and the image's mean color m.
+
+    Args:
+        color: (operation, factor), in order
+        channels: 1 or 3
+
+    Returns:
+        M and K (C, C), float64
+    """
     a, b, q = 1., 0., 0.   # factors of R and G in M, of G in K
     angle = 0.
     for name, factor in color:
@@ -54,12 +62,22 @@ def color_matrices(
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #18f8e44b
 def change_batch(
-    images: torch.Tensor,   # uint8 (N, C, H, W), any device
-    params: Sequence[AppearanceParams],   # one for each image
-    mean: Sequence[float],   # per channel, for pixels in 0..1
-    std: Sequence[float],   # per channel
-) -> torch.Tensor:   # float32 (N, C, H, W), normalized
-    "Flip, change colors and normalize a batch with operations on all of it."
+    images: torch.Tensor,
+    params: Sequence[AppearanceParams],
+    mean: Sequence[float],
+    std: Sequence[float],
+) -> torch.Tensor:
+    """Flip, change colors and normalize a batch with operations on all of it.
+
+    Args:
+        images: uint8 (N, C, H, W), any device
+        params: one for each image
+        mean: per channel, for pixels in 0..1
+        std: per channel
+
+    Returns:
+        float32 (N, C, H, W), normalized
+    """
     def on_device(values, dtype=torch.float32):
         tensor = torch.as_tensor(np.asarray(values)).to(dtype)
         return (tensor.pin_memory() if images.is_cuda else tensor).to(images.device, non_blocking=True)
@@ -77,12 +95,18 @@ def change_batch(
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #09d723ae
 class ImageKernel:
-    "Normalize, and change the colors of, one image in channels-last memory, seen as lines (H, W·C)."
+    """Normalize, and change the colors of, one image in channels-last memory, seen as lines (H, W·C).
+
+    Args:
+        mean: per channel, for pixels in 0..1
+        std: per channel
+        shape: channels, height, width of the images
+    """
 
     def __init__(self,
-        mean: Sequence[float],   # per channel, for pixels in 0..1
-        std: Sequence[float],   # per channel
-        shape: tuple[int, int, int],   # channels, height, width of the images
+        mean: Sequence[float],
+        std: Sequence[float],
+        shape: tuple[int, int, int],
     ):
         self.channels, height, width = shape
         pair = torch.tensor([mean, std], dtype=torch.float64) * 255   # rounded once, as timm does
@@ -99,11 +123,17 @@ class ImageKernel:
         self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
 
     def __call__(self,
-        image: torch.Tensor,   # uint8 (H, W·C)
-        out: torch.Tensor,   # float32 (H, W·C), overwritten, once
-        color: Sequence[tuple[str, float]] = (),   # (operation, factor), in order
+        image: torch.Tensor,
+        out: torch.Tensor,
+        color: Sequence[tuple[str, float]] = (),
     ):
-        "Change one image."
+        """Change one image.
+
+        Args:
+            image: uint8 (H, W·C)
+            out: float32 (H, W·C), overwritten, once
+            color: (operation, factor), in order
+        """
         x = self.x.copy_(image)
         if not color:
             torch.div(x.sub_(self.mean), self.std, out=out)
@@ -118,11 +148,18 @@ class ImageKernel:
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7
 @dataclass(frozen=True)
 class BatchTransformSettings:
-    "Hold how a batch becomes the network's input; a type that cannot hold normalized pixels is refused."
-    mean: Sequence[float] | None   # per channel, for pixels in 0..1; None: the images are normalized already
-    std: Sequence[float] | None   # per channel
-    img_dtype: torch.dtype = torch.float32   # of the result; the arithmetic is float32
-    channels_last: bool = True   # False: the result is contiguous as (N, C, H, W)
+    """Hold how a batch becomes the network's input; a type that cannot hold normalized pixels is refused.
+
+    Args:
+        mean: per channel, for pixels in 0..1; None: the images are normalized already
+        std: per channel
+        img_dtype: of the result; the arithmetic is float32
+        channels_last: False: the result is contiguous as (N, C, H, W)
+    """
+    mean: Sequence[float] | None
+    std: Sequence[float] | None
+    img_dtype: torch.dtype = torch.float32
+    channels_last: bool = True
 
     def __post_init__(self):
         if not self.img_dtype.is_floating_point:
@@ -135,19 +172,31 @@ class _Kernels(threading.local):
 
 
 class ImageByImage:
-    "Do what `change_batch` does, on a CPU, image by image."
+    """Do what `change_batch` does, on a CPU, image by image.
+
+    Args:
+        settings: mean, std and type of the result
+    """
 
     def __init__(self,
-        settings: BatchTransformSettings,   # mean, std and type of the result
+        settings: BatchTransformSettings,
     ): self.settings, self._kernels, self._pools = settings, _Kernels(), {}
 
     def __reduce__(self): return ImageByImage, (self.settings,)   # the memory stays here
 
     def __call__(self,
-        images: torch.Tensor,   # uint8 (N, C, H, W) on the CPU; channels-last, else it goes the way of the GPU
-        params: Sequence[AppearanceParams],   # one for each image
-    ) -> torch.Tensor:   # (N, C, H, W), normalized
-        "Flip, change colors and normalize."
+        images: torch.Tensor,
+        params: Sequence[AppearanceParams],
+    ) -> torch.Tensor:
+        """Flip, change colors and normalize.
+
+        Args:
+            images: uint8 (N, C, H, W) on the CPU; channels-last, else it goes the way of the GPU
+            params: one for each image
+
+        Returns:
+            (N, C, H, W), normalized
+        """
         dtype, mean, std = self.settings.img_dtype, self.settings.mean, self.settings.std
         if not images.is_contiguous(memory_format=torch.channels_last):
             with one_thread(): return change_batch(images, params, mean, std).to(dtype)
@@ -188,14 +237,22 @@ def _check_images(images: Any, channels: int | None):
 
 
 class BatchTransform:
-    "Turn uint8 images and their keys into normalized images: flipped, recolored, mixed, erased."
+    """Turn uint8 images and their keys into normalized images: flipped, recolored, mixed, erased.
+
+    Args:
+        settings: mean, std, type and layout of the result
+        params: draws flips and colors; None: there are none
+        erasing: None: nothing is erased
+        mixup: mixes images and targets of a batch; None: they are not mixed
+        seed: of the run
+    """
 
     def __init__(self,
-        settings: BatchTransformSettings,   # mean, std, type and layout of the result
-        params: ParamSampler | None = None,   # draws flips and colors; None: there are none
-        erasing: RandomErasing | None = None,   # None: nothing is erased
-        mixup: Mixup | None = None,   # mixes images and targets of a batch; None: they are not mixed
-        seed: int = 0,   # of the run
+        settings: BatchTransformSettings,
+        params: ParamSampler | None = None,
+        erasing: RandomErasing | None = None,
+        mixup: Mixup | None = None,
+        seed: int = 0,
     ):
         self.settings, self.erasing, self.mixup, self.seed = settings, erasing, mixup, seed
         self.params = params if params is not None and params.changes_on_device else None
@@ -204,41 +261,73 @@ class BatchTransform:
         self._by_image = ImageByImage(settings)
 
     def with_seed(self,
-        seed: int,   # of the run
+        seed: int,
     ) -> 'BatchTransform':
-        "Make a copy with another seed."
+        """Make a copy with another seed.
+
+        Args:
+            seed: of the run
+        """
         copied = copy.copy(self)
         copied.seed = seed
         return copied
 
     def appearance_params(self,
-        keys: Sequence[SampleKey],   # of the images
+        keys: Sequence[SampleKey],
     ) -> list[AppearanceParams]:
-        "Draw what is changed in each image."
+        """Draw what is changed in each image.
+
+        Args:
+            keys: of the images
+        """
         if self.params is None: return [AppearanceParams()] * len(keys)
         return [self.params.device_params(key, self.seed) for key in keys]
 
     def mix_params(self,
-        keys: Sequence[SampleKey],   # of the images
-        size: tuple[int, int],   # height, width of the images
-    ) -> MixParams | None:   # None: batches are not mixed
-        "Draw how a batch is mixed."
+        keys: Sequence[SampleKey],
+        size: tuple[int, int],
+    ) -> MixParams | None:
+        """Draw how a batch is mixed.
+
+        Args:
+            keys: of the images
+            size: height, width of the images
+
+        Returns:
+            None: batches are not mixed
+        """
         return self.mixup and self.mixup.draw(len(keys), size, keys[0].rng(self.seed, MIXING))
 
     @torch.inference_mode(False)   # what is kept for the next batch may be used in training
     def __call__(self,
-        images: torch.Tensor,   # uint8 (N, C, H, W) on the device; left as it is
-        keys: Sequence[SampleKey],   # one for each image
-    ) -> torch.Tensor:   # img_dtype (N, C, H, W)
-        "Do what is done to images alone: all but mixing."
+        images: torch.Tensor,
+        keys: Sequence[SampleKey],
+    ) -> torch.Tensor:
+        """Do what is done to images alone: all but mixing.
+
+        Args:
+            images: uint8 (N, C, H, W) on the device; left as it is
+            keys: one for each image
+
+        Returns:
+            img_dtype (N, C, H, W)
+        """
         return self._erase(self._normalize(images, keys), keys)
 
     @torch.inference_mode(False)
     def on_batch(self,
-        batch: Any,   # (images, target, …) or a dict with 'image' and 'target'
-        keys: Sequence[SampleKey],   # one for each image
-    ) -> Any:   # the same with img_dtype images; with mixing, targets are float32 (N, num_classes)
-        "Do everything that is done on the device to a batch."
+        batch: Any,
+        keys: Sequence[SampleKey],
+    ) -> Any:
+        """Do everything that is done on the device to a batch.
+
+        Args:
+            batch: (images, target, …) or a dict with 'image' and 'target'
+            keys: one for each image
+
+        Returns:
+            the same with img_dtype images; with mixing, targets are float32 (N, num_classes)
+        """
         fields = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(batch))
         image, target = ('image', 'target') if isinstance(batch, Mapping) else (0, 1)
         images = self._normalize(fields[image], keys)

@@ -88,10 +88,18 @@ def _columns(samples: Sequence[Any]) -> dict[Any, Sequence[Any]]:
 
 
 def fast_collate(
-    batch: Sequence[Any],   # samples: (image, target, …) or dicts with 'image'; None for a skipped one
-    images: torch.Tensor | None = None,   # (N, C, H, W) that holds the present samples' images already
-) -> tuple | dict | None:   # (images, targets, …) or a dict of them; None if every sample was skipped
-    "Make a batch: images (N, C, H, W), uint8 or float as they come; class indexes int64."
+    batch: Sequence[Any],
+    images: torch.Tensor | None = None,
+) -> tuple | dict | None:
+    """Make a batch: images (N, C, H, W), uint8 or float as they come; class indexes int64.
+
+    Args:
+        batch: samples: (image, target, …) or dicts with 'image'; None for a skipped one
+        images: (N, C, H, W) that holds the present samples' images already
+
+    Returns:
+        (images, targets, …) or a dict of them; None if every sample was skipped
+    """
     samples = [sample for sample in batch if sample is not None]
     if not samples: return None
     columns, is_dict = _columns(samples), isinstance(samples[0], Mapping)
@@ -102,13 +110,35 @@ def fast_collate(
 
 # %% ../../nbs/pipeline/20_collate.ipynb #8ed87a64
 class FastCollateMixup(Mixup):
-    "Collate samples and mix them: uint8 images are rounded as timm does; samples are left as they are."
+    """Collate samples and mix them: uint8 images are rounded as timm does; samples are left as they are.
+
+    Args:
+        mixup_alpha: of the Beta distribution for blending; 0: no blending
+        cutmix_alpha: of the Beta distribution for pasting; 0: no pasting
+        cutmix_minmax: draw boxes by their edges in place of cutmix_alpha
+        prob: 0..1, of a batch, pair or sample to be mixed at all
+        switch_prob: 0..1, of pasting, where both are on
+        mode: one draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows
+        correct_lam: the label's share is what the box really leaves
+        label_smoothing: 0..1
+        num_classes: columns of the target
+        multi_label: dense targets of yes and no, smoothed towards 0.5
+        partner: the batch from its end, as timm; 'random': a permutation
+    """
 
     def __call__(self,
-        batch: Sequence[Any],   # samples: (image, target, …) or dicts with 'image' and 'target'; None: skipped
-        rng: random.Random | None = None,   # None: Python's global generator
-    ) -> tuple | dict | None:   # as of `fast_collate`, with mixed images and soft targets
-        "Collate, draw and apply."
+        batch: Sequence[Any],
+        rng: random.Random | None = None,
+    ) -> tuple | dict | None:
+        """Collate, draw and apply.
+
+        Args:
+            batch: samples: (image, target, …) or dicts with 'image' and 'target'; None: skipped
+            rng: None: Python's global generator
+
+        Returns:
+            as of `fast_collate`, with mixed images and soft targets
+        """
         collated = fast_collate(batch)
         if collated is None: return None
         is_dict = isinstance(collated, dict)

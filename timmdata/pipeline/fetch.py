@@ -53,14 +53,24 @@ def _explain(error: Exception, what: str):
 
 @dataclass(eq=False)
 class SampleLoader:
-    "Load one sample by its key: read, decode and crop it, into its rows of a batch."
-    dataset: Dataset   # map-style
-    sample_transforms: Sequence[SampleTransform] = ()   # fill rows, one for each size bucket; none: `transform` works
-    transform: Callable | None = None   # without sample transforms: called on the image; None: it stays as it is
-    seed: int = 0   # of the run
-    size: tuple[int, int] = (0, 0)   # without sample transforms: height, width that images are expected to have
-    applies_appearance: bool = False   # flips and colors are done here as well, not left to the batch transform
-    keys_globals: bool = True   # the user's code draws from global generators, which are keyed to the sample
+    """Load one sample by its key: read, decode and crop it, into its rows of a batch.
+
+    Args:
+        dataset: map-style
+        sample_transforms: fill rows, one for each size bucket; none: `transform` works
+        transform: without sample transforms: called on the image; None: it stays as it is
+        seed: of the run
+        size: without sample transforms: height, width that images are expected to have
+        applies_appearance: flips and colors are done here as well, not left to the batch transform
+        keys_globals: the user's code draws from global generators, which are keyed to the sample
+    """
+    dataset: Dataset
+    sample_transforms: Sequence[SampleTransform] = ()
+    transform: Callable | None = None
+    seed: int = 0
+    size: tuple[int, int] = (0, 0)
+    applies_appearance: bool = False
+    keys_globals: bool = True
 
     @property
     def params(self) -> ParamSampler | None:
@@ -86,28 +96,46 @@ class SampleLoader:
             for base in base_datasets(self.dataset))
 
     def describe(self,
-        key: SampleKey,   # of the sample
+        key: SampleKey,
     ) -> str:
-        "Name a sample by its index and file, for messages."
+        """Name a sample by its index and file, for messages.
+
+        Args:
+            key: of the sample
+        """
         base, index = unwrap(self.dataset, key.index)
         name = printable(base.filename(index)) if isinstance(base, ImageDataset) else type(base).__name__
         return f'index {key.index} of the dataset ({name}), epoch {key.epoch}'
 
     def global_numbers(self,
-        key: SampleKey,   # of the sample
-        view: int | None = None,   # whose numbers; None: those that all views of the sample share
+        key: SampleKey,
+        view: int | None = None,
     ) -> AbstractContextManager:
-        "Open a block in which the global generators belong to the sample; unless threads share them."
+        """Open a block in which the global generators belong to the sample; unless threads share them.
+
+        Args:
+            key: of the sample
+            view: whose numbers; None: those that all views of the sample share
+        """
         if not self.keys_globals: return nullcontext()
         if view is None: view = key.view - key.view % self.num_splits
         return sample_numbers(sample_seed(self.seed, key.epoch, key.index, view), self.transform)
 
     def read(self,
-        key: SampleKey,   # of the sample
-        make: Callable[[Pixels], Any],   # makes the sample's image of the undecoded one
-        refuse: str = '',   # why this sample must not be tried again; then its file counts as unreadable
-    ) -> Any:   # (image, target, …) or a dict; None for a skipped sample
-        "Read one sample, with sample transforms; the dataset says what becomes of an unreadable file."
+        key: SampleKey,
+        make: Callable[[Pixels], Any],
+        refuse: str = '',
+    ) -> Any:
+        """Read one sample, with sample transforms; the dataset says what becomes of an unreadable file.
+
+        Args:
+            key: of the sample
+            make: makes the sample's image of the undecoded one
+            refuse: why this sample must not be tried again; then its file counts as unreadable
+
+        Returns:
+            (image, target, …) or a dict; None for a skipped sample
+        """
         base, index = unwrap(self.dataset, key.index)
         if gives_bytes(base):
             backend = self.sample_transforms[0].decode.backend
@@ -117,11 +145,20 @@ class SampleLoader:
         return sample and with_image(sample, make(Pixels(as_pil_image(sample_image(sample)), mode=None)))
 
     def fill(self,
-        key: SampleKey,   # of the sample
-        rows: torch.Tensor,   # uint8 (V, C, H, W), overwritten: one for each of its views
-        pixels: Pixels,   # the image; decoded and cropped once
-    ) -> torch.Tensor:   # the rows
-        "Fill the rows of one sample."
+        key: SampleKey,
+        rows: torch.Tensor,
+        pixels: Pixels,
+    ) -> torch.Tensor:
+        """Fill the rows of one sample.
+
+        Args:
+            key: of the sample
+            rows: uint8 (V, C, H, W), overwritten: one for each of its views
+            pixels: the image; decoded and cropped once
+
+        Returns:
+            the rows
+        """
         transform, each_row, crop = self.sample_transforms[key.bucket], rows.unbind(), None
         sampler, is_own = transform.params, self.has_own_policy
         views = view_keys([key], sampler.num_splits)
@@ -136,11 +173,20 @@ class SampleLoader:
         return rows
 
     def load(self,
-        key: SampleKey,   # of the sample
-        rows: torch.Tensor | None = None,   # uint8 (V, C, H, W) to be filled by sample transforms: one for each view
-        refuse: str = '',   # as in `read`
-    ) -> list[Any]:   # (row or image, target, …) or a dict for each view; none for a skipped sample
-        "Load one sample; an error gets a note with its index and file."
+        key: SampleKey,
+        rows: torch.Tensor | None = None,
+        refuse: str = '',
+    ) -> list[Any]:
+        """Load one sample; an error gets a note with its index and file.
+
+        Args:
+            key: of the sample
+            rows: uint8 (V, C, H, W) to be filled by sample transforms: one for each view
+            refuse: as in `read`
+
+        Returns:
+            (row or image, target, …) or a dict for each view; none for a skipped sample
+        """
         try:
             if self.sample_transforms: sample = self.read(key, lambda pixels: self.fill(key, rows, pixels), refuse)
             elif refuse: raise RuntimeError(refuse)
@@ -154,34 +200,56 @@ class SampleLoader:
         return [with_image(sample, row) for row in rows] if self.sample_transforms else [sample]
 
     def sample_params(self,
-        key: SampleKey,   # of the sample
+        key: SampleKey,
     ) -> SampleParams:
-        "Draw again what was done to a sample; reads the size of its image, not its pixels."
+        """Draw again what was done to a sample; reads the size of its image, not its pixels.
+
+        Args:
+            key: of the sample
+        """
         pixels = sample_image(self.read(key, lambda pixels: pixels))
         params = self.sample_transforms[key.bucket].params
         return params.sample_params(pixels.height, pixels.width, key, self.seed)
 
     def image(self,
-        key: SampleKey,   # of the sample
+        key: SampleKey,
     ) -> Image.Image:
-        "Give the image that the sample's pixels are made of, in full."
+        """Give the image that the sample's pixels are made of, in full.
+
+        Args:
+            key: of the sample
+        """
         with self.global_numbers(key): return as_pil_image(sample_image(self.dataset[key.index]))
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #4edf4b3c
 class HostBatch(NamedTuple):
-    "Hold what a worker made."
-    batch: Any   # (images, target, …) or a dict
-    keys: list[SampleKey]   # of the samples in it; skipped ones are left out
-    position: int = 0   # samples of the epoch that are used up with it, of all ranks; set by the loader
+    """Hold what a worker made.
+
+    Args:
+        batch: (images, target, …) or a dict
+        keys: of the samples in it; skipped ones are left out
+        position: samples of the epoch that are used up with it, of all ranks; set by the loader
+    """
+    batch: Any
+    keys: list[SampleKey]
+    position: int = 0
 
 
 class Replay(NamedTuple):
-    "Hold a batch that was made again, and what was drawn for it."
-    batch: Any   # (images, target, …) or a dict, as training saw it
-    keys: list[SampleKey]   # of its samples
-    sample_params: list[SampleParams] | None   # crops; None with a transform of the user's
-    appearance_params: list[AppearanceParams] | None   # flips and colors; None with a transform of the user's
-    mix_params: MixParams | None = None   # with mixing: how
+    """Hold a batch that was made again, and what was drawn for it.
+
+    Args:
+        batch: (images, target, …) or a dict, as training saw it
+        keys: of its samples
+        sample_params: crops; None with a transform of the user's
+        appearance_params: flips and colors; None with a transform of the user's
+        mix_params: with mixing: how
+    """
+    batch: Any
+    keys: list[SampleKey]
+    sample_params: list[SampleParams] | None
+    appearance_params: list[AppearanceParams] | None
+    mix_params: MixParams | None = None
 
 
 def _fit_image(image: Any, size: tuple[int, int], name: str) -> Any:
@@ -198,10 +266,18 @@ def _fit_image(image: Any, size: tuple[int, int], name: str) -> Any:
 
 
 def with_valid_mask(
-    batch: Any,   # (images, target, …) or a dict with 'image'
-    keys: Sequence[SampleKey],   # of its samples, or of its images
-) -> Any:   # the same, with a bool (N,) at the end, or as 'valid' in a dict
-    "Append which images are of valid samples; the others only fill up a share or a batch."
+    batch: Any,
+    keys: Sequence[SampleKey],
+) -> Any:
+    """Append which images are of valid samples; the others only fill up a share or a batch.
+
+    Args:
+        batch: (images, target, …) or a dict with 'image'
+        keys: of its samples, or of its images
+
+    Returns:
+        the same, with a bool (N,) at the end, or as 'valid' in a dict
+    """
     is_named = isinstance(batch, Mapping)
     if not is_named and (not isinstance(batch, (tuple, list)) or hasattr(batch, '_fields')) or not len(batch):
         raise TypeError(f'valid_mask=True and a batch that is a {type(batch).__name__}: let collate_fn make a tuple '
@@ -217,12 +293,20 @@ def with_valid_mask(
 
 @dataclass(eq=False)
 class BatchBuilder:
-    "Allocate the memory of a batch, load its samples, and put them together; one object for all workers."
-    sample_loader: SampleLoader   # loads one sample by its key
-    collate_fn: Callable | None = None   # makes a batch of samples; None: `fast_collate`
-    batch_transform: BatchTransform | None = None   # run by the worker; None: the images stay uint8
-    channels: int = 3   # of a row
-    valid_mask: bool = False   # a batch ends with a mask of its valid samples, as of `with_valid_mask`
+    """Allocate the memory of a batch, load its samples, and put them together; one object for all workers.
+
+    Args:
+        sample_loader: loads one sample by its key
+        collate_fn: makes a batch of samples; None: `fast_collate`
+        batch_transform: run by the worker; None: the images stay uint8
+        channels: of a row
+        valid_mask: a batch ends with a mask of its valid samples, as of `with_valid_mask`
+    """
+    sample_loader: SampleLoader
+    collate_fn: Callable | None = None
+    batch_transform: BatchTransform | None = None
+    channels: int = 3
+    valid_mask: bool = False
 
     @property
     def dataset(self) -> Dataset:
@@ -251,60 +335,100 @@ class BatchBuilder:
         return copied
 
     def with_seed(self,
-        seed: int,   # of the run
+        seed: int,
     ) -> 'BatchBuilder':
-        "Make a copy with another seed."
+        """Make a copy with another seed.
+
+        Args:
+            seed: of the run
+        """
         copied = copy.copy(self)
         copied.sample_loader = replace(self.sample_loader, seed=seed)
         copied.batch_transform = self.batch_transform and self.batch_transform.with_seed(seed)
         return copied
 
     def views(self,
-        keys: Sequence[SampleKey],   # of the samples
+        keys: Sequence[SampleKey],
     ) -> list[SampleKey]:
-        "Make the keys of all views of the samples, first views first."
+        """Make the keys of all views of the samples, first views first.
+
+        Args:
+            keys: of the samples
+        """
         return view_keys(keys, self.num_splits)
 
     def describe(self,
-        key: SampleKey,   # of the sample
+        key: SampleKey,
     ) -> str:
-        "Name a sample by its index and file, for messages."
+        """Name a sample by its index and file, for messages.
+
+        Args:
+            key: of the sample
+        """
         return self.sample_loader.describe(key)
 
     def row_bytes(self,
-        num: int,   # samples
-        bucket: int = 0,   # which of the input sizes
+        num: int,
+        bucket: int = 0,
     ) -> int:
-        "Count the bytes of memory that `allocate` takes; 0 if rows are not used."
+        """Count the bytes of memory that `allocate` takes; 0 if rows are not used.
+
+        Args:
+            num: samples
+            bucket: which of the input sizes
+        """
         transforms = self.sample_loader.sample_transforms
         if not transforms: return 0
         return num * self.num_splits * self.channels * math.prod(transforms[bucket].params.size)
 
     def batch_bytes(self,
-        batch_size: int,   # samples
-        bucket: int = 0,   # which of the input sizes
+        batch_size: int,
+        bucket: int = 0,
     ) -> int:
-        "Count the bytes that the images of a batch take in shared memory; 0 if their size is not known."
+        """Count the bytes that the images of a batch take in shared memory; 0 if their size is not known.
+
+        Args:
+            batch_size: samples
+            bucket: which of the input sizes
+        """
         rows = self.row_bytes(batch_size, bucket)
         if not rows: return 4 * batch_size * self.channels * math.prod(self.sample_loader.size)   # float32
         return rows if self.batch_transform is None else 5 * rows   # uint8 rows, and float32 images
 
     def allocate(self,
-        num: int,   # samples
-        memory: torch.Tensor | None = None,   # uint8 memory of `row_bytes`, or more; None: new
-        bucket: int = 0,   # which of the input sizes
-    ) -> torch.Tensor | None:   # uint8 (N, C, H, W), channels-last, N views first; None if rows are not used
-        "Allocate the rows of a batch. Those of sample k are `rows[k::num]`."
+        num: int,
+        memory: torch.Tensor | None = None,
+        bucket: int = 0,
+    ) -> torch.Tensor | None:
+        """Allocate the rows of a batch. Those of sample k are `rows[k::num]`.
+
+        Args:
+            num: samples
+            memory: uint8 memory of `row_bytes`, or more; None: new
+            bucket: which of the input sizes
+
+        Returns:
+            uint8 (N, C, H, W), channels-last, N views first; None if rows are not used
+        """
         transforms = self.sample_loader.sample_transforms
         if not transforms: return None
         return allocate_rows(num * self.num_splits, self.channels, transforms[bucket].params.size, memory)
 
     def load(self,
-        key: SampleKey,   # of the sample
-        rows: torch.Tensor | None = None,   # uint8 (V, C, H, W) to be filled: one for each view
-        refuse: str = '',   # why this sample must not be tried again; then its file counts as unreadable
-    ) -> list[Any]:   # (row or image, target, …) or a dict for each view; none for a skipped sample
-        "Load one sample; an error gets a note with its index and file."
+        key: SampleKey,
+        rows: torch.Tensor | None = None,
+        refuse: str = '',
+    ) -> list[Any]:
+        """Load one sample; an error gets a note with its index and file.
+
+        Args:
+            key: of the sample
+            rows: uint8 (V, C, H, W) to be filled: one for each view
+            refuse: why this sample must not be tried again; then its file counts as unreadable
+
+        Returns:
+            (row or image, target, …) or a dict for each view; none for a skipped sample
+        """
         samples, loader = self.sample_loader.load(key, rows, refuse), self.sample_loader
         if loader.transform is not None and self.collate_fn is None and any(loader.size): samples = [
             with_image(sample, _fit_image(sample_image(sample), loader.size, self.describe(key))) for sample in samples]
@@ -313,11 +437,20 @@ class BatchBuilder:
         return [with_image(sample, image) for sample, image in zip(samples, images)]
 
     def collate(self,
-        keys: Sequence[SampleKey],   # of the samples
-        samples: Sequence[list[Any]],   # from `load`, in the same order
-        rows: torch.Tensor | None = None,   # that were filled
-    ) -> HostBatch | None:   # None if every sample was skipped
-        "Make the batch; the rows of skipped samples are closed up."
+        keys: Sequence[SampleKey],
+        samples: Sequence[list[Any]],
+        rows: torch.Tensor | None = None,
+    ) -> HostBatch | None:
+        """Make the batch; the rows of skipped samples are closed up.
+
+        Args:
+            keys: of the samples
+            samples: from `load`, in the same order
+            rows: that were filled
+
+        Returns:
+            None if every sample was skipped
+        """
         num, present = len(samples), [k for k, views in enumerate(samples) if views]
         if not present: return None
         filled = [split * num + k for split in range(self.num_splits) for k in present]   # rows, first views first
@@ -338,9 +471,13 @@ class BatchBuilder:
         return HostBatch(batch, keys)
 
     def replay(self,
-        made: HostBatch,   # by this builder
+        made: HostBatch,
     ) -> Replay:
-        "Draw again what was drawn for a batch."
+        """Draw again what was drawn for a batch.
+
+        Args:
+            made: by this builder
+        """
         loader, keys = self.sample_loader, made.keys
         if not loader.sample_transforms: return Replay(made.batch, keys, None, None)
         params = loader.sample_transforms[keys[0].bucket].params

@@ -18,20 +18,35 @@ from ..transforms.settings import AugmentSettings
 
 # %% ../../nbs/pipeline/00_params.ipynb #2188a194
 class SampleParams(NamedTuple):
-    "Say what a worker does to one image."
-    crop: tuple[int, int, int, int]   # top, left, height, width; pixels of the image
-    size: tuple[int, int]   # height, width that the crop is resized to
-    offset: tuple[int, int]   # top, left of the result in it; negative where the result is padded
-    interpolation: str   # of the resizing
-    ops: tuple = ()   # of the policy, in order; done to the flipped result
-    blur: float = 0.   # standard deviation of a Gaussian blur, pixels of the result; 0: none
+    """Say what a worker does to one image.
+
+    Args:
+        crop: top, left, height, width; pixels of the image
+        size: height, width that the crop is resized to
+        offset: top, left of the result in it; negative where the result is padded
+        interpolation: of the resizing
+        ops: of the policy, in order; done to the flipped result
+        blur: standard deviation of a Gaussian blur, pixels of the result; 0: none
+    """
+    crop: tuple[int, int, int, int]
+    size: tuple[int, int]
+    offset: tuple[int, int]
+    interpolation: str
+    ops: tuple = ()
+    blur: float = 0.
 
 
 class AppearanceParams(NamedTuple):
-    "Say what is done to the result, on the device. (With a policy, the worker flips: its steps come after.)"
-    hflip: bool = False   # left becomes right
-    vflip: bool = False   # top becomes bottom
-    color: tuple[tuple[str, float], ...] = ()   # (operation, factor), in order
+    """Say what is done to the result, on the device. (With a policy, the worker flips: its steps come after.)
+
+    Args:
+        hflip: left becomes right
+        vflip: top becomes bottom
+        color: (operation, factor), in order
+    """
+    hflip: bool = False
+    vflip: bool = False
+    color: tuple[tuple[str, float], ...] = ()
 
 # %% ../../nbs/pipeline/00_params.ipynb #bd17cd30
 class _Size(NamedTuple):
@@ -46,10 +61,14 @@ def _center(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
 
 
 class RandomCrop:
-    "Draw the crop of training. timm 1.0.31, timm/data/transforms_factory.py."
+    """Draw the crop of training. timm 1.0.31, timm/data/transforms_factory.py.
+
+    Args:
+        settings: of training
+    """
 
     def __init__(self,
-        settings: AugmentSettings,   # of training
+        settings: AugmentSettings,
     ):
         self.settings = settings
         names = settings.interpolation
@@ -100,10 +119,14 @@ def _shorter_edge(height: int, width: int, edge: int) -> tuple[int, int]:
 
 
 class CenterCrop:
-    "Compute the center crop of evaluation. timm 1.0.31, timm/data/transforms_factory.py."
+    """Compute the center crop of evaluation. timm 1.0.31, timm/data/transforms_factory.py.
+
+    Args:
+        settings: of evaluation, or of training without augmentation
+    """
 
     def __init__(self,
-        settings: AugmentSettings,   # of evaluation, or of training without augmentation
+        settings: AugmentSettings,
     ):
         self.settings = settings
         self._scaled = tuple(math.floor(edge / settings.crop_pct) for edge in settings.input_size)
@@ -133,10 +156,14 @@ MIXING = 3   # the sequence for mixing a batch, of its first sample
 
 
 class ParamSampler:
-    "Draw what becomes of a sample: a function of its key, the run's seed and the size of its image."
+    """Draw what becomes of a sample: a function of its key, the run's seed and the size of its image.
+
+    Args:
+        settings: of training or evaluation
+    """
 
     def __init__(self,
-        settings: AugmentSettings,   # of training or evaluation
+        settings: AugmentSettings,
     ):
         self.settings, self.size, self.policy = settings, image_size(settings.input_size), settings.policy
         self.num_splits = max(1, settings.num_aug_splits)
@@ -153,12 +180,19 @@ class ParamSampler:
         return shared, key.rng(seed, sequence) if split else shared, self.num_splits > 1 and not split
 
     def sample_params(self,
-        height: int,   # of the image, pixels
-        width: int,   # of the image, pixels
-        key: SampleKey,   # of the sample, or of a view of it
-        seed: int = 0,   # of the run
+        height: int,
+        width: int,
+        key: SampleKey,
+        seed: int = 0,
     ) -> SampleParams:
-        "Draw the crop, the policy's steps and the blur."
+        """Draw the crop, the policy's steps and the blur.
+
+        Args:
+            height: of the image, pixels
+            width: of the image, pixels
+            key: of the sample, or of a view of it
+            seed: of the run
+        """
         shared, own, is_clean = self._rngs(key, seed, CROP)
         drawn = self._crop(height, width, shared)
         blur_prob = self.settings.gaussian_blur_prob
@@ -168,10 +202,15 @@ class ParamSampler:
         return drawn._replace(ops=ops, blur=own.uniform(0.1, 2.) if is_blurred else 0.)   # as GaussianBlur
 
     def appearance_params(self,
-        key: SampleKey,   # of the sample, or of a view of it
-        seed: int = 0,   # of the run
+        key: SampleKey,
+        seed: int = 0,
     ) -> AppearanceParams:
-        "Draw flips and colors."
+        """Draw flips and colors.
+
+        Args:
+            key: of the sample, or of a view of it
+            seed: of the run
+        """
         shared, own, is_clean = self._rngs(key, seed, APPEARANCE)
         settings, color = self.settings, []
         hflip = bool(settings.hflip) and shared.random() < settings.hflip
@@ -185,10 +224,15 @@ class ParamSampler:
         return AppearanceParams(hflip, vflip, tuple(color))
 
     def device_params(self,
-        key: SampleKey,   # of the sample, or of a view of it
-        seed: int = 0,   # of the run
+        key: SampleKey,
+        seed: int = 0,
     ) -> AppearanceParams:
-        "Draw flips and colors, and give those that are left to the device: with a policy, no flips."
+        """Draw flips and colors, and give those that are left to the device: with a policy, no flips.
+
+        Args:
+            key: of the sample, or of a view of it
+            seed: of the run
+        """
         drawn = self.appearance_params(key, seed)
         return drawn._replace(hflip=False, vflip=False) if self.policy else drawn
 

@@ -24,12 +24,22 @@ from ..transforms.policy import Policy
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #09a2c7df
 def allocate_rows(
-    num: int,   # images
-    channels: int,   # of an image
-    size: tuple[int, int],   # height, width, pixels
-    memory: torch.Tensor | None = None,   # uint8, one dimension, at least as many bytes; None: new
-) -> torch.Tensor:   # uint8 (N, C, H, W), channels-last
-    "Allocate a batch to be filled row by row."
+    num: int,
+    channels: int,
+    size: tuple[int, int],
+    memory: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Allocate a batch to be filled row by row.
+
+    Args:
+        num: images
+        channels: of an image
+        size: height, width, pixels
+        memory: uint8, one dimension, at least as many bytes; None: new
+
+    Returns:
+        uint8 (N, C, H, W), channels-last
+    """
     shape = (num, *size, channels)
     if memory is None: return torch.empty(shape, dtype=torch.uint8).permute(0, 3, 1, 2)
     return memory[:num * channels * size[0] * size[1]].view(shape).permute(0, 3, 1, 2)
@@ -40,20 +50,31 @@ _RESIZE = {'bilinear': torch.ops.aten._upsample_bilinear2d_aa, 'bicubic': torch.
 
 
 def is_vertical_first(
-    old: Sequence[int],   # height, width of an image
-    new: Sequence[int],   # that it is resized to
+    old: Sequence[int],
+    new: Sequence[int],
 ) -> bool:
-    "Say whether Pillow shrinks vertically first: Pillow 13 does with some images. src/libImaging/Resample.c."
+    """Say whether Pillow shrinks vertically first: Pillow 13 does with some images. src/libImaging/Resample.c.
+
+    Args:
+        old: height, width of an image
+        new: that it is resized to
+    """
     less_h, less_w = old[0] - new[0], old[1] - new[1]
     return _PILLOW_MAJOR >= 13 and old[1] != new[1] and less_h > max(0, 2 * less_w)
 
 
 def resize_into(
-    pixels: torch.Tensor,   # uint8 (C, h, w), any strides; channels-last is fastest
-    out: torch.Tensor,   # uint8 (C, H, W), overwritten
-    interpolation: str = 'bilinear',   # a name; other than bilinear and bicubic go through Pillow
+    pixels: torch.Tensor,
+    out: torch.Tensor,
+    interpolation: str = 'bilinear',
 ):
-    "Resize with antialiasing, in uint8, within one gray level of Pillow; two in about 1 of 100,000 bicubic values."
+    """Resize with antialiasing, in uint8, within one gray level of Pillow; two in about 1 of 100,000 bicubic values.
+
+    Args:
+        pixels: uint8 (C, h, w), any strides; channels-last is fastest
+        out: uint8 (C, H, W), overwritten
+        interpolation: a name; other than bilinear and bicubic go through Pillow
+    """
     size = list(out.shape[1:])
     if interpolation == 'bicubic' and is_vertical_first(pixels.shape[1:], size):
         narrow = allocate_rows(1, len(pixels), (size[0], pixels.shape[2]))[0]
@@ -83,12 +104,19 @@ def _fit(image: Any, params: SampleParams, row: torch.Tensor, sampler: ParamSamp
 
 
 def crop_with_pillow(
-    pixels: Pixels,   # the image
-    params: SampleParams,   # for it
-    row: torch.Tensor,   # uint8 (C, H, W), whose shape the result has
-    sampler: ParamSampler,   # whose padding is used
+    pixels: Pixels,
+    params: SampleParams,
+    row: torch.Tensor,
+    sampler: ParamSampler,
 ) -> Image.Image:
-    "Crop, resize and pad a PIL image, as timm does."
+    """Crop, resize and pad a PIL image, as timm does.
+
+    Args:
+        pixels: the image
+        params: for it
+        row: uint8 (C, H, W), whose shape the result has
+        sampler: whose padding is used
+    """
     top, left, height, width = params.crop
     image = pixels.image.crop((left, top, left + width, top + height))
     _check_channels(len(image.getbands()), row, f'mode {image.mode}')
@@ -115,13 +143,24 @@ def _read_crop(pixels: Pixels, params: SampleParams, dct_scaling: bool) -> torch
 
 
 def crop_with_torch(
-    pixels: Pixels,   # the image
-    params: SampleParams,   # for it
-    row: torch.Tensor,   # uint8 (C, H, W), overwritten
-    sampler: ParamSampler,   # whose padding is used
-    dct_scaling: bool = False,   # decode to a smaller size where the crop allows it
-) -> torch.Tensor:   # the row
-    "Crop, resize and pad in channels-last memory, without a copy in between."
+    pixels: Pixels,
+    params: SampleParams,
+    row: torch.Tensor,
+    sampler: ParamSampler,
+    dct_scaling: bool = False,
+) -> torch.Tensor:
+    """Crop, resize and pad in channels-last memory, without a copy in between.
+
+    Args:
+        pixels: the image
+        params: for it
+        row: uint8 (C, H, W), overwritten
+        sampler: whose padding is used
+        dct_scaling: decode to a smaller size where the crop allows it
+
+    Returns:
+        the row
+    """
     crop = _read_crop(pixels, params, dct_scaling)
     _check_channels(crop.shape[0], row, 'decoded')
     (height, width), (top, left), size = params.size, params.offset, row.shape[1:]
@@ -141,10 +180,18 @@ _COLOR = {'brightness': F.adjust_brightness, 'contrast': F.adjust_contrast, 'sat
 
 
 def apply_color(
-    image: Any,   # PIL image or uint8 tensor (C, H, W)
-    color: Sequence[tuple[str, float]],   # (operation, factor), in order
-) -> Any:   # of the same kind
-    "Change colors one operation after the other, as timm and torchvision do."
+    image: Any,
+    color: Sequence[tuple[str, float]],
+) -> Any:
+    """Change colors one operation after the other, as timm and torchvision do.
+
+    Args:
+        image: PIL image or uint8 tensor (C, H, W)
+        color: (operation, factor), in order
+
+    Returns:
+        of the same kind
+    """
     for name, factor in color:
         channels = F.get_dimensions(image)[0]
         image = F.rgb_to_grayscale(image, channels) if name == 'grayscale' else _COLOR[name](image, factor)
@@ -152,21 +199,33 @@ def apply_color(
 
 
 def apply_flips(
-    row: torch.Tensor,   # uint8 (C, H, W), changed in place
-    params: AppearanceParams,   # of which the flips are done
+    row: torch.Tensor,
+    params: AppearanceParams,
 ):
-    "Mirror a row."
+    """Mirror a row.
+
+    Args:
+        row: uint8 (C, H, W), changed in place
+        params: of which the flips are done
+    """
     axes = [axis for axis, flip in ((2, params.hflip), (1, params.vflip)) if flip]
     if axes: row.copy_(row.flip(axes))
 
 
 def apply_policy(
-    row: torch.Tensor,   # uint8 (C, H, W), changed in place
-    policy: Policy,   # that the steps were drawn by, such as `RandAugment`
-    ops: Any,   # the steps
-    color: Sequence[tuple[str, float]] = (),   # changed after it
+    row: torch.Tensor,
+    policy: Policy,
+    ops: Any,
+    color: Sequence[tuple[str, float]] = (),
 ):
-    "Take the steps of a policy, which works on PIL images."
+    """Take the steps of a policy, which works on PIL images.
+
+    Args:
+        row: uint8 (C, H, W), changed in place
+        policy: that the steps were drawn by, such as `RandAugment`
+        ops: the steps
+        color: changed after it
+    """
     image = Image.fromarray(row.permute(1, 2, 0).squeeze(2).numpy())
     changed = policy.apply(image, ops)
     if (changed.size, changed.mode) != (image.size, image.mode):
@@ -177,39 +236,65 @@ def apply_policy(
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #fdf5abc1
 @dataclass(frozen=True)
 class DecodeSettings:
-    "Hold how image files become pixels; a backend that is not installed is refused."
-    backend: str | None = None   # as in `resolve_backend`; 'pillow' gives timm's pixels exactly; None: the fastest
-    dct_scaling: bool = False   # decode to a smaller size where the crop allows it; for training
+    """Hold how image files become pixels; a backend that is not installed is refused.
+
+    Args:
+        backend: as in `resolve_backend`; 'pillow' gives timm's pixels exactly; None: the fastest
+        dct_scaling: decode to a smaller size where the crop allows it; for training
+    """
+    backend: str | None = None
+    dct_scaling: bool = False
 
     def __post_init__(self): object.__setattr__(self, 'backend', resolve_backend(self.backend))
 
 
 class SampleTransform:
-    "Fill the row of one sample: draw its parameters, decode, crop, resize, finish."
+    """Fill the row of one sample: draw its parameters, decode, crop, resize, finish.
+
+    Args:
+        params: draws the parameters
+        decode: None: the defaults
+    """
 
     def __init__(self,
-        params: ParamSampler,   # draws the parameters
-        decode: DecodeSettings | None = None,   # None: the defaults
+        params: ParamSampler,
+        decode: DecodeSettings | None = None,
     ):
         self.params, self.decode = params, decode or DecodeSettings()
 
     def crop(self,
-        pixels: Pixels,   # the image
-        params: SampleParams,   # for it
-        row: torch.Tensor,   # uint8 (C, H, W), overwritten
-    ) -> Image.Image | torch.Tensor:   # the PIL image, or the row
-        "Decode, crop, resize and pad."
+        pixels: Pixels,
+        params: SampleParams,
+        row: torch.Tensor,
+    ) -> Image.Image | torch.Tensor:
+        """Decode, crop, resize and pad.
+
+        Args:
+            pixels: the image
+            params: for it
+            row: uint8 (C, H, W), overwritten
+
+        Returns:
+            the PIL image, or the row
+        """
         by_pillow = self.decode.backend == 'pillow' or pixels.has_alpha
         if by_pillow: return crop_with_pillow(pixels, params, row, self.params)
         return crop_with_torch(pixels, params, row, self.params, self.decode.dct_scaling)
 
     def finish(self,
-        image: Image.Image | torch.Tensor,   # from `crop`; left as it is, unless it is the row
-        row: torch.Tensor,   # uint8 (C, H, W), overwritten
-        params: SampleParams,   # for this view of the image
-        here: AppearanceParams | None = None,   # done here as well; None: left to the batch transform
+        image: Image.Image | torch.Tensor,
+        row: torch.Tensor,
+        params: SampleParams,
+        here: AppearanceParams | None = None,
     ):
-        "Flip, take the policy's steps, change colors, blur."
+        """Flip, take the policy's steps, change colors, blur.
+
+        Args:
+            image: from `crop`; left as it is, unless it is the row
+            row: uint8 (C, H, W), overwritten
+            params: for this view of the image
+            here: done here as well; None: left to the batch transform
+        """
         has_steps = params.ops is not None and not (isinstance(params.ops, tuple) and not params.ops)
         color, policy = here.color if here else (), self.params.policy if has_steps else None
         if color and not policy: image = apply_color(image, color)   # of the crop, before it is a row
@@ -219,13 +304,24 @@ class SampleTransform:
         if params.blur: row.copy_(F.gaussian_blur(row, [23, 23], [params.blur] * 2))   # 23 as in timm
 
     def __call__(self,
-        pixels: Pixels,   # the image
-        row: torch.Tensor,   # uint8 (C, H, W), overwritten
-        key: SampleKey,   # of the sample
-        seed: int = 0,   # of the run
-        here: AppearanceParams | None = None,   # done here as well; None: left to the batch transform
-    ) -> SampleParams:   # what was done
-        "Draw, crop and finish: one view of an image."
+        pixels: Pixels,
+        row: torch.Tensor,
+        key: SampleKey,
+        seed: int = 0,
+        here: AppearanceParams | None = None,
+    ) -> SampleParams:
+        """Draw, crop and finish: one view of an image.
+
+        Args:
+            pixels: the image
+            row: uint8 (C, H, W), overwritten
+            key: of the sample
+            seed: of the run
+            here: done here as well; None: left to the batch transform
+
+        Returns:
+            what was done
+        """
         params = self.params.sample_params(pixels.height, pixels.width, key, seed)
         self.finish(self.crop(pixels, params, row), row, params, here)
         return params

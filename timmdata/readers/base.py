@@ -30,25 +30,40 @@ class Reader:
     def __getitem__(self, index: int) -> tuple: raise NotImplementedError   # (bytes, open file or image; target; …)
 
     def filename(self,
-        index: int,   # of the sample
-        basename: bool = False,   # only the last part
-        absolute: bool = False,   # the full path in place of one relative to the root
+        index: int,
+        basename: bool = False,
+        absolute: bool = False,
     ) -> str:
-        "Name one sample."
+        """Name one sample.
+
+        Args:
+            index: of the sample
+            basename: only the last part
+            absolute: the full path in place of one relative to the root
+        """
         raise NotImplementedError
 
     def filenames(self,
-        basename: bool = False,   # only the last parts
-        absolute: bool = False,   # full paths
+        basename: bool = False,
+        absolute: bool = False,
     ) -> list[str]:
-        "Name all samples, in their order."
+        """Name all samples, in their order.
+
+        Args:
+            basename: only the last parts
+            absolute: full paths
+        """
         return [self.filename(index, basename, absolute) for index in range(len(self))]
 
 # %% ../../nbs/readers/25_base.ipynb #687a0d94
 def open_file(
-    path: str | os.PathLike,   # of a regular file
+    path: str | os.PathLike,
 ) -> BinaryIO:
-    "Open a file to be read. A pipe, a socket or a device in its place is an error: reading it could wait for ever."
+    """Open a file to be read. A pipe, a socket or a device in its place is an error: reading it could wait for ever.
+
+    Args:
+        path: of a regular file
+    """
     def open_at_once(path: str, flags: int) -> int: return os.open(path, flags | getattr(os, 'O_NONBLOCK', 0))
     file = open(path, 'rb', buffering=0, opener=open_at_once)
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode): return file
@@ -57,24 +72,37 @@ def open_file(
 
 # %% ../../nbs/readers/25_base.ipynb #82812a8c
 class ReaderFiles(Reader):
-    "Read files below a root; `reader[index]` is `(bytes, target)`."
+    """Read files below a root; `reader[index]` is `(bytes, target)`.
+
+    Args:
+        root: folder that the paths are relative to
+        samples: paths and class indexes
+        class_to_idx: class names and indexes
+        targets: what a sample has in place of a class index; None: the table's
+    """
     is_thread_safe = True
 
     def __init__(self,
-        root: str | os.PathLike,   # folder that the paths are relative to
-        samples: SampleTable,   # paths and class indexes
-        class_to_idx: Mapping[str, int],   # class names and indexes
-        targets: Sequence | None = None,   # what a sample has in place of a class index; None: the table's
+        root: str | os.PathLike,
+        samples: SampleTable,
+        class_to_idx: Mapping[str, int],
+        targets: Sequence | None = None,
     ):
         self.root, self.samples, self.class_to_idx = os.fspath(root), samples, class_to_idx
         self.targets = samples.targets if targets is None else targets
 
     def select(self,
-        rows: np.ndarray,   # int64, sample indexes, in any order
-        targets: np.ndarray | LabelLists,   # one for each of them
-        class_to_idx: Mapping[str, int],   # that the targets belong to
+        rows: np.ndarray,
+        targets: np.ndarray | LabelLists,
+        class_to_idx: Mapping[str, int],
     ) -> 'ReaderFiles':
-        "Make a reader of some of the samples, with other targets."
+        """Make a reader of some of the samples, with other targets.
+
+        Args:
+            rows: int64, sample indexes, in any order
+            targets: one for each of them
+            class_to_idx: that the targets belong to
+        """
         selected = copy.copy(self)
         is_class = isinstance(targets, np.ndarray) and targets.dtype.kind == 'i'
         selected.samples = self.samples.take(rows, targets if is_class else np.full(len(rows), -1))
@@ -85,9 +113,13 @@ class ReaderFiles(Reader):
     def __len__(self) -> int: return len(self.samples)
 
     def target(self,
-        index: int,   # of the sample
+        index: int,
     ) -> Any:
-        "Look up the target of one sample: a class index as an int, anything else as it is kept."
+        """Look up the target of one sample: a class index as an int, anything else as it is kept.
+
+        Args:
+            index: of the sample
+        """
         return int(self.targets[index]) if self.targets is self.samples.targets else self.targets[index]
 
     def __getitem__(self, index: int) -> tuple[bytes, Any]:
@@ -95,11 +127,17 @@ class ReaderFiles(Reader):
         return data, self.target(index)
 
     def filename(self,
-        index: int,   # of the sample
-        basename: bool = False,   # only the last part
-        absolute: bool = False,   # the full path in place of one relative to the root
+        index: int,
+        basename: bool = False,
+        absolute: bool = False,
     ) -> str:
-        "Name one sample's file."
+        """Name one sample's file.
+
+        Args:
+            index: of the sample
+            basename: only the last part
+            absolute: the full path in place of one relative to the root
+        """
         path = self.samples.path(index)
         if basename: return os.path.basename(path)
         return os.path.abspath(os.path.join(self.root, path)) if absolute else path
@@ -110,17 +148,32 @@ SPLIT_NAMES = {'train': ('train', 'training'), 'test': ('test', 'testing'),
 
 
 def split_group(
-    name: str,   # of a split
-) -> tuple[str, ...]:   # lower case
-    "List all names of the split that `name` means."
+    name: str,
+) -> tuple[str, ...]:
+    """List all names of the split that `name` means.
+
+    Args:
+        name: of a split
+
+    Returns:
+        lower case
+    """
     return next((group for group in SPLIT_NAMES.values() if name.lower() in group), (name.lower(),))
 
 
 def matching_splits(
-    names: Collection[str],   # of the splits that there are
-    split: str,   # that is asked for
-) -> list[str]:   # none: there is no such split; several: it could be any of them
-    "Find the split itself, if there is one of that name, or all that have another of its names."
+    names: Collection[str],
+    split: str,
+) -> list[str]:
+    """Find the split itself, if there is one of that name, or all that have another of its names.
+
+    Args:
+        names: of the splits that there are
+        split: that is asked for
+
+    Returns:
+        none: there is no such split; several: it could be any of them
+    """
     return [split] if split in names else [name for name in names if name.lower() in split_group(split)]
 
 # %% ../../nbs/readers/25_base.ipynb #70999029
@@ -129,13 +182,24 @@ class NoSplitError(ValueError):
 
 
 def choose_split(
-    names: Collection[str],   # of the splits that there are
-    split: str,   # that is asked for
-    where: str | os.PathLike,   # the data set, for the message
-    hint: str = '',   # what else the user can do, for the message
-    others: Sequence[str] = (),   # what there is in place of splits, for the message
-) -> str:   # one of the names
-    "Find the one split that is meant; none, or several, are an error."
+    names: Collection[str],
+    split: str,
+    where: str | os.PathLike,
+    hint: str = '',
+    others: Sequence[str] = (),
+) -> str:
+    """Find the one split that is meant; none, or several, are an error.
+
+    Args:
+        names: of the splits that there are
+        split: that is asked for
+        where: the data set, for the message
+        hint: what else the user can do, for the message
+        others: what there is in place of splits, for the message
+
+    Returns:
+        one of the names
+    """
     found = matching_splits(names, split)
     if len(found) == 1: return found[0]
     if found: raise ValueError(
@@ -145,11 +209,20 @@ def choose_split(
 
 
 def choose_splits(
-    names: Collection[str],   # as in `choose_split`
-    expression: str,   # such as 'train', 'val[:10%]' or 'train[:100]+test'
-    where: str | os.PathLike,   # as in `choose_split`
-) -> str:   # the expression, with the names that there are
-    "Find every split of an expression."
+    names: Collection[str],
+    expression: str,
+    where: str | os.PathLike,
+) -> str:
+    """Find every split of an expression.
+
+    Args:
+        names: as in `choose_split`
+        expression: such as 'train', 'val[:10%]' or 'train[:100]+test'
+        where: as in `choose_split`
+
+    Returns:
+        the expression, with the names that there are
+    """
     parts = []
     for part in expression.split('+'):
         name, bracket, rest = part.partition('[')

@@ -34,16 +34,27 @@ def _number(found: re.Match) -> str:
 
 
 def natural_key(
-    text: str,   # a path, or the name of a file or folder
+    text: str,
 ) -> str:
-    "Make a sort key that compares runs of digits as numbers and ignores case, as timm 1.0.31 does (`utils/misc.py`)."
+    """Make a sort key that compares runs of digits as numbers and ignores case, as timm 1.0.31 does (`utils/misc.py`).
+
+    Args:
+        text: a path, or the name of a file or folder
+    """
     return _NUMBER.sub(_number, text.lower())
 
 # %% ../../nbs/readers/10_class_map.ipynb #c5ae8cf3
 def build_class_map(
-    names: Iterable[str],   # class names, any order, repeats allowed
-) -> dict[str, int]:   # class_to_idx, in index order
-    "Number the class names in natural order, from 0."
+    names: Iterable[str],
+) -> dict[str, int]:
+    """Number the class names in natural order, from 0.
+
+    Args:
+        names: class names, any order, repeats allowed
+
+    Returns:
+        class_to_idx, in index order
+    """
     return {name: idx for idx, name in enumerate(sorted(set(names), key=lambda name: (natural_key(name), name)))}
 
 # %% ../../nbs/readers/10_class_map.ipynb #414f40f6
@@ -115,10 +126,18 @@ def _read_map(path: Path) -> Any:
 
 # %% ../../nbs/readers/10_class_map.ipynb #106a65b2
 def load_class_map(
-    class_map: Mapping[str, int] | str | os.PathLike,   # the mapping, or a file: .txt, .csv, .json, .pkl
-    root: str | os.PathLike = '',   # where a relative path is looked for too
-) -> dict[str, int]:   # class_to_idx
-    "Read and check a class map: name → index, indexes whole and not negative. Several names may share an index."
+    class_map: Mapping[str, int] | str | os.PathLike,
+    root: str | os.PathLike = '',
+) -> dict[str, int]:
+    """Read and check a class map: name → index, indexes whole and not negative. Several names may share an index.
+
+    Args:
+        class_map: the mapping, or a file: .txt, .csv, .json, .pkl
+        root: where a relative path is looked for too
+
+    Returns:
+        class_to_idx
+    """
     if isinstance(class_map, Mapping): source, class_to_idx = 'class_map', dict(class_map)
     else:
         tried = [Path(class_map), Path(root)/class_map]
@@ -140,10 +159,15 @@ class ClassMapError(ValueError):
 
 
 def check_class_map(
-    class_to_idx: Mapping[str, int],   # of a data set
-    expected: Mapping[str, int],   # of another one, such as training's
+    class_to_idx: Mapping[str, int],
+    expected: Mapping[str, int],
 ):
-    "Raise a `ClassMapError` if a class has another index, is missing, or is not expected."
+    """Raise a `ClassMapError` if a class has another index, is missing, or is not expected.
+
+    Args:
+        class_to_idx: of a data set
+        expected: of another one, such as training's
+    """
     moved = [f'{printable(name)}: {idx}, was {expected[name]}' for name, idx in class_to_idx.items()
              if name in expected and expected[name] != idx]
     found = {'another index': moved, 'missing': [name for name in expected if name not in class_to_idx],
@@ -155,8 +179,15 @@ def check_class_map(
 
 
 def class_map_fingerprint(
-    class_to_idx: Mapping[str, int],   # of a data set
-) -> str:   # 16 hexadecimal digits
-    "A hash of names and indexes, in any order."
+    class_to_idx: Mapping[str, int],
+) -> str:
+    """A hash of names and indexes, in any order.
+
+    Args:
+        class_to_idx: of a data set
+
+    Returns:
+        16 hexadecimal digits
+    """
     text = json.dumps(sorted(class_to_idx.items()), ensure_ascii=False)
     return hashlib.blake2b(text.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()

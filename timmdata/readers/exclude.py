@@ -19,9 +19,13 @@ from .sample_table import LabelLists
 
 # %% ../../nbs/readers/92_exclude.ipynb #84b16794
 def read_names(
-    names: Iterable[str | os.PathLike] | str | os.PathLike,   # of samples; a text is the path of a file of them
+    names: Iterable[str | os.PathLike] | str | os.PathLike,
 ) -> set[str]:
-    "Read names of samples from a list, or a file: JSON (a list, or name → reason), or text with a name on each line."
+    """Read names of samples from a list, or a file: JSON (a list, or name → reason), or text with a name on each line.
+
+    Args:
+        names: of samples; a text is the path of a file of them
+    """
     if not isinstance(names, (str, os.PathLike)): return {os.fspath(name) for name in names}
     path = Path(names)
     if not path.is_file(): raise FileNotFoundError(
@@ -34,11 +38,16 @@ def read_names(
 
 # %% ../../nbs/readers/92_exclude.ipynb #afcfb08e
 class ReaderRows(Reader):
-    "Read some samples of another reader, with their targets and classes."
+    """Read some samples of another reader, with their targets and classes.
+
+    Args:
+        reader: has `__getitem__` and `filename`
+        rows: int64, indexes of its samples
+    """
 
     def __init__(self,
-        reader: Any,   # has `__getitem__` and `filename`
-        rows: np.ndarray,   # int64, indexes of its samples
+        reader: Any,
+        rows: np.ndarray,
     ):
         self.reader, self.rows = reader, rows
         self.is_thread_safe = getattr(reader, 'is_thread_safe', False)
@@ -55,21 +64,32 @@ class ReaderRows(Reader):
     def __getitem__(self, index: int) -> tuple: return self.reader[int(self.rows[index])]
 
     def filename(self,
-        index: int,   # of the sample
-        basename: bool = False,   # only the last part
-        absolute: bool = False,   # the full path
+        index: int,
+        basename: bool = False,
+        absolute: bool = False,
     ) -> str:
-        "Name one sample."
+        """Name one sample.
+
+        Args:
+            index: of the sample
+            basename: only the last part
+            absolute: the full path
+        """
         return self.reader.filename(int(self.rows[index]), basename, absolute)
 
     def __repr__(self) -> str: return f'ReaderRows({len(self):,} samples of {self.reader!r})'
 
 
 def keep_rows(
-    reader: Any,   # has `__getitem__` and `filename`
-    rows: np.ndarray,   # int64, indexes of its samples, in any order
+    reader: Any,
+    rows: np.ndarray,
 ) -> Reader:
-    "Make a reader of some samples; class indexes stay."
+    """Make a reader of some samples; class indexes stay.
+
+    Args:
+        reader: has `__getitem__` and `filename`
+        rows: int64, indexes of its samples, in any order
+    """
     if not isinstance(reader, ReaderFiles): return ReaderRows(reader, rows)
     targets = reader.targets
     kept = targets.select(rows) if isinstance(targets, LabelLists) else np.asarray(targets)[rows]
@@ -77,10 +97,18 @@ def keep_rows(
 
 # %% ../../nbs/readers/92_exclude.ipynb #e10741cf
 def exclude_samples(
-    reader: Any,   # has `__getitem__` and `filename`
-    names: Iterable[str | os.PathLike] | str | os.PathLike,   # as in `read_names`
-) -> Reader:   # class indexes are those of the reader
-    "Leave out samples by name; a name that no sample has is a `ValueError`."
+    reader: Any,
+    names: Iterable[str | os.PathLike] | str | os.PathLike,
+) -> Reader:
+    """Leave out samples by name; a name that no sample has is a `ValueError`.
+
+    Args:
+        reader: has `__getitem__` and `filename`
+        names: as in `read_names`
+
+    Returns:
+        class indexes are those of the reader
+    """
     names = {name.replace(os.sep, '/') for name in read_names(names)}   # as in archives, on every system
     if not hasattr(reader, 'filename'): raise TypeError(
         f'exclude: a {type(reader).__name__} has no names for its samples; give it a method filename(index)')

@@ -14,24 +14,39 @@ IMG_EXTENSIONS = ('.png', '.jpg', '.jpeg')   # timm 1.0.31, timm/data/readers/im
 
 
 def get_img_extensions(
-    as_set: bool = False,   # a set in place of a tuple
+    as_set: bool = False,
 ) -> tuple[str, ...] | set[str]:
-    "List the extensions that a reader takes for images."
+    """List the extensions that a reader takes for images.
+
+    Args:
+        as_set: a set in place of a tuple
+    """
     return set(IMG_EXTENSIONS) if as_set else IMG_EXTENSIONS
 
 
 def set_img_extensions(
-    extensions: Iterable[str],   # such as ('.jpg', '.webp')
+    extensions: Iterable[str],
 ):
-    "Replace the extensions, for readers made from now on."
+    """Replace the extensions, for readers made from now on.
+
+    Args:
+        extensions: such as ('.jpg', '.webp')
+    """
     global IMG_EXTENSIONS
     IMG_EXTENSIONS = check_extensions(extensions)
 
 
 def check_extensions(
-    extensions: Iterable[str] | str,   # such as ('.jpg', '.webp'), or one string of several with `;` between
-) -> tuple[str, ...]:   # lower-case, each once
-    "Check extensions; a string may hold several, as in timm's `input_key`."
+    extensions: Iterable[str] | str,
+) -> tuple[str, ...]:
+    """Check extensions; a string may hold several, as in timm's `input_key`.
+
+    Args:
+        extensions: such as ('.jpg', '.webp'), or one string of several with `;` between
+
+    Returns:
+        lower-case, each once
+    """
     given = extensions.split(';') if isinstance(extensions, str) else list(extensions)
     bad = [e for e in given if not isinstance(e, str) or len(e) < 2 or not e.startswith('.')]
     if bad or not given: raise ValueError(f'extensions must be like .jpg, at least one; got {given!r}')
@@ -39,22 +54,34 @@ def check_extensions(
 
 # %% ../../nbs/readers/00_extensions.ipynb #434e318c
 def add_img_extensions(
-    extensions: Iterable[str] | str,   # one or several
+    extensions: Iterable[str] | str,
 ):
-    "Add to the extensions."
+    """Add to the extensions.
+
+    Args:
+        extensions: one or several
+    """
     set_img_extensions((*IMG_EXTENSIONS, *check_extensions(extensions)))
 
 
 def del_img_extensions(
-    extensions: Iterable[str] | str,   # one or several
+    extensions: Iterable[str] | str,
 ):
-    "Take away from the extensions."
+    """Take away from the extensions.
+
+    Args:
+        extensions: one or several
+    """
     removed = check_extensions(extensions)
     set_img_extensions(e for e in IMG_EXTENSIONS if e not in removed)
 
 
 def is_img_extension(
-    extension: str,   # such as '.JPG'
+    extension: str,
 ) -> bool:
-    "Tell whether files with this extension are read."
+    """Tell whether files with this extension are read.
+
+    Args:
+        extension: such as '.JPG'
+    """
     return extension.lower() in IMG_EXTENSIONS

@@ -31,9 +31,13 @@ def _is_folder_of_tars(folder: str) -> bool:
 
 
 def holds_tars(
-    root: str | os.PathLike,   # a file or a folder
+    root: str | os.PathLike,
 ) -> bool:
-    "Tell whether a root is a tar, a folder of tars, or has split folders of tars."
+    """Tell whether a root is a tar, a folder of tars, or has split folders of tars.
+
+    Args:
+        root: a file or a folder
+    """
     path = os.fspath(root)
     if not os.path.isdir(path): return path.lower().endswith(_TARS)
     return all(_is_folder_of_tars(os.path.join(path, name)) for name in find_splits(path) or [''])
@@ -51,13 +55,21 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None, settings
 
 # %% ../../nbs/readers/90_factory.ipynb #67eb5b98
 def create_reader(
-    name: str = '',   # '' by what there is, 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'
-    root: str | os.PathLike | None = None,   # a folder, a tar, or a file that lists samples
-    split: str | None = 'train',   # as in `resolve_split` and `ReaderTable`
-    table: Any = None,   # a file or a frame that lists samples; their paths are relative to the root
-    **kwargs,   # for the reader
+    name: str = '',
+    root: str | os.PathLike | None = None,
+    split: str | None = 'train',
+    table: Any = None,
+    **kwargs,
 ) -> Reader | StreamReader:
-    "Make a reader by name, with timm's names, or by what there is."
+    """Make a reader by name, with timm's names, or by what there is.
+
+    Args:
+        name: '' by what there is, 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'
+        root: a folder, a tar, or a file that lists samples
+        split: as in `resolve_split` and `ReaderTable`
+        table: a file or a frame that lists samples; their paths are relative to the root
+        **kwargs: for the reader
+    """
     if root is not None and not isinstance(root, (str, os.PathLike)): raise TypeError(
         f'root is a {type(root).__name__}: give the folder as root, and a frame as table=')
     kind, _, rest = name.partition('/')

@@ -24,20 +24,37 @@ from .sample_table import SampleTable
 # %% ../../nbs/readers/27_file_index.ipynb #cedcb034
 @dataclass(frozen=True, eq=False)
 class FileIndex:
-    "All images below a root, in natural order, and where they were found."
-    table: SampleTable   # paths relative to the root; the target is the number of the folder
-    folders: tuple[str, ...]   # relative to the root; '' is the root itself
-    sources: tuple[str, ...]   # folders or archives that were listed, relative to the root; '' is the root itself
-    stamps: np.ndarray   # int64 (number of sources, 2): their sizes and times, as `stamp` gives them
-    left_out: Mapping[tuple[str, str], int]   # folder, and extension or another reason → image files not taken
-    spans: np.ndarray | None = None   # int64 (N, 3): archive, offset and size of each image; None for folders
+    """All images below a root, in natural order, and where they were found.
+
+    Args:
+        table: paths relative to the root; the target is the number of the folder
+        folders: relative to the root; '' is the root itself
+        sources: folders or archives that were listed, relative to the root; '' is the root itself
+        stamps: int64 (number of sources, 2): their sizes and times, as `stamp` gives them
+        left_out: folder, and extension or another reason → image files not taken
+        spans: int64 (N, 3): archive, offset and size of each image; None for folders
+    """
+    table: SampleTable
+    folders: tuple[str, ...]
+    sources: tuple[str, ...]
+    stamps: np.ndarray
+    left_out: Mapping[tuple[str, str], int]
+    spans: np.ndarray | None = None
 
 
 def stamp(
-    root: str,   # of an index
-    source: str,   # below it; '' is the root itself
-) -> tuple[int, int]:   # bytes; nanoseconds
-    "Look up size and modification time, which differ when a folder or an archive has changed."
+    root: str,
+    source: str,
+) -> tuple[int, int]:
+    """Look up size and modification time, which differ when a folder or an archive has changed.
+
+    Args:
+        root: of an index
+        source: below it; '' is the root itself
+
+    Returns:
+        bytes; nanoseconds
+    """
     stat = os.stat(os.path.join(root, source) if source else root)
     return stat.st_size, stat.st_mtime_ns
 
@@ -104,12 +121,19 @@ def _load(path: Path, root: str, key: str) -> FileIndex | None:
 
 # %% ../../nbs/readers/27_file_index.ipynb #305271e6
 def keep_index(
-    path: str | os.PathLike,   # .npz, written if it is absent, damaged or stale
-    root: str,   # that the index describes
-    settings: Sequence,   # what else it depends on
-    make: Callable[[], FileIndex],   # lists what is there
+    path: str | os.PathLike,
+    root: str,
+    settings: Sequence,
+    make: Callable[[], FileIndex],
 ) -> FileIndex:
-    "Read an index from its file, or make it and write the file."
+    """Read an index from its file, or make it and write the file.
+
+    Args:
+        path: .npz, written if it is absent, damaged or stale
+        root: that the index describes
+        settings: what else it depends on
+        make: lists what is there
+    """
     key = repr((os.path.abspath(root), *settings))
     index = _load(Path(path), root, key)
     if index is None:
@@ -147,15 +171,28 @@ LINKS = 'links'   # the reason for which archives leave out files
 
 
 def label_samples(
-    index: FileIndex,   # of folders or archives
-    inside: np.ndarray,   # bool, one a folder: whether it belongs to the split
-    class_map: Mapping[str, int] | str | None,   # name → index, or its file; None: from the folders' names
-    root: str | os.PathLike,   # folder where a relative class map is looked for too
-    where: str,   # the split, for messages
-    extensions: Iterable[str] | str | None,   # as the user gave them; None: other types are worth a warning
-    not_classes: Collection[str] = ('',),   # folders that only hold others
-) -> tuple[np.ndarray, SampleTable, dict[str, int]]:   # bool, rows of the index; paths and class indexes; class_to_idx
-    "Number the classes, take the images of the split, and tell what is left out."
+    index: FileIndex,
+    inside: np.ndarray,
+    class_map: Mapping[str, int] | str | None,
+    root: str | os.PathLike,
+    where: str,
+    extensions: Iterable[str] | str | None,
+    not_classes: Collection[str] = ('',),
+) -> tuple[np.ndarray, SampleTable, dict[str, int]]:
+    """Number the classes, take the images of the split, and tell what is left out.
+
+    Args:
+        index: of folders or archives
+        inside: bool, one a folder: whether it belongs to the split
+        class_map: name → index, or its file; None: from the folders' names
+        root: folder where a relative class map is looked for too
+        where: the split, for messages
+        extensions: as the user gave them; None: other types are worth a warning
+        not_classes: folders that only hold others
+
+    Returns:
+        bool, rows of the index; paths and class indexes; class_to_idx
+    """
     names = _class_names(index, not_classes)
     if class_map is None or class_map == '': class_to_idx = build_class_map(name for name in names if name)
     else: class_to_idx = load_class_map(class_map, root)

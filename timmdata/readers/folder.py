@@ -23,17 +23,31 @@ from .sample_table import SampleTable
 
 # %% ../../nbs/readers/30_folder.ipynb #dd7c1386
 def list_folders(
-    folder: str | os.PathLike,   # where to look
-) -> list[str]:   # names
-    "List the folders in a folder, without hidden ones."
+    folder: str | os.PathLike,
+) -> list[str]:
+    """List the folders in a folder, without hidden ones.
+
+    Args:
+        folder: where to look
+
+    Returns:
+        names
+    """
     with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if not entry.name.startswith('.') and entry.is_dir())
 
 
 def find_splits(
-    root: str | os.PathLike,   # a data set
-) -> list[str]:   # names of its split folders; empty if the root is not divided
-    "List the folders with a split's name, if one of them holds folders or if there are no others."
+    root: str | os.PathLike,
+) -> list[str]:
+    """List the folders with a split's name, if one of them holds folders or if there are no others.
+
+    Args:
+        root: a data set
+
+    Returns:
+        names of its split folders; empty if the root is not divided
+    """
     root = Path(root)
     if not root.exists(): raise FileNotFoundError(f'there is no folder {root}')
     if not root.is_dir(): raise NotADirectoryError(f'{root} is a file; give the folder that holds the class folders')
@@ -43,10 +57,18 @@ def find_splits(
 
 # %% ../../nbs/readers/30_folder.ipynb #395b785e
 def resolve_split(
-    root: str | os.PathLike,   # a data set
-    split: str | None = 'train',   # 'train', 'val', 'validation', 'test', …, or a folder's name; None: the whole root
-) -> str:   # folder relative to the root; '' is the root itself
-    "Find the folder of a split. A root that is not divided is the train split; a missing split is an error."
+    root: str | os.PathLike,
+    split: str | None = 'train',
+) -> str:
+    """Find the folder of a split. A root that is not divided is the train split; a missing split is an error.
+
+    Args:
+        root: a data set
+        split: 'train', 'val', 'validation', 'test', …, or a folder's name; None: the whole root
+
+    Returns:
+        folder relative to the root; '' is the root itself
+    """
     splits = find_splits(root)
     if not split: return ''
     folders, is_train = list_folders(root), 'train' in split_group(split)
@@ -127,12 +149,19 @@ def _mix(tables: list[SampleTable]) -> SampleTable:
 
 # %% ../../nbs/readers/30_folder.ipynb #77374b78
 def scan_folder(
-    root: str | os.PathLike,   # where to begin
-    starts: Sequence[str] = ('',),   # folders under the root to look in; '' is all of it
-    extensions: Iterable[str] | str | None = None,   # None: `get_img_extensions()`
-    num_threads: int = 16,   # folders listed at the same time
+    root: str | os.PathLike,
+    starts: Sequence[str] = ('',),
+    extensions: Iterable[str] | str | None = None,
+    num_threads: int = 16,
 ) -> FileIndex:
-    "Find all images under a root, following links, in natural order of their relative paths."
+    """Find all images under a root, following links, in natural order of their relative paths.
+
+    Args:
+        root: where to begin
+        starts: folders under the root to look in; '' is all of it
+        extensions: None: `get_img_extensions()`
+        num_threads: folders listed at the same time
+    """
     root, wanted = os.fspath(root), check_extensions(extensions or get_img_extensions())
     folders, stamps, tables, left_out, links = [], [], [], {}, _Links(root)
     level = [(start, '') for start in starts]   # path, and the first link on the way there
@@ -154,12 +183,19 @@ def scan_folder(
 
 # %% ../../nbs/readers/30_folder.ipynb #0d0edd85
 def index_folder(
-    root: str | os.PathLike,   # as in `scan_folder`
-    starts: Sequence[str] = ('',),   # as in `scan_folder`
-    extensions: Iterable[str] | str | None = None,   # as in `scan_folder`
-    index_file: str | os.PathLike | None = None,   # .npz, written if absent or stale; None: always scan
+    root: str | os.PathLike,
+    starts: Sequence[str] = ('',),
+    extensions: Iterable[str] | str | None = None,
+    index_file: str | os.PathLike | None = None,
 ) -> FileIndex:
-    "Scan, or read an earlier index from its file where nothing has changed since."
+    """Scan, or read an earlier index from its file where nothing has changed since.
+
+    Args:
+        root: as in `scan_folder`
+        starts: as in `scan_folder`
+        extensions: as in `scan_folder`
+        index_file: .npz, written if absent or stale; None: always scan
+    """
     if index_file is None: return scan_folder(root, starts, extensions)
     kept_in = Path(index_file).parent.resolve()
     if any(kept_in.is_relative_to(Path(root, start).resolve()) for start in starts):
@@ -170,14 +206,22 @@ def index_folder(
 
 # %% ../../nbs/readers/30_folder.ipynb #0b94790d
 class ReaderImageFolder(ReaderFiles):
-    "Read images in class folders."
+    """Read images in class folders.
+
+    Args:
+        root: a folder of class folders, or of split folders that hold them
+        split: as in `resolve_split`; None: the whole root
+        class_map: name → index, or a file of it; other folders are left out
+        extensions: None: `get_img_extensions()`
+        index_file: keeps the index for next time, see `index_folder`
+    """
 
     def __init__(self,
-        root: str | os.PathLike,   # a folder of class folders, or of split folders that hold them
-        split: str | None = None,   # as in `resolve_split`; None: the whole root
-        class_map: Mapping[str, int] | str | None = None,   # name → index, or a file of it; other folders are left out
-        extensions: Iterable[str] | str | None = None,   # None: `get_img_extensions()`
-        index_file: str | os.PathLike | None = None,   # keeps the index for next time, see `index_folder`
+        root: str | os.PathLike,
+        split: str | None = None,
+        class_map: Mapping[str, int] | str | None = None,
+        extensions: Iterable[str] | str | None = None,
+        index_file: str | os.PathLike | None = None,
     ):
         self.split = resolve_split(root, split)
         starts = find_splits(root) if self.split else []

@@ -48,13 +48,24 @@ def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
 
 # %% ../../nbs/readers/70_huggingface.ipynb #7013d37a
 def load_hf(
-    name: str,   # on the hub, a folder of data files, or a folder that `save_to_disk` made
-    root: str | os.PathLike | None = None,   # where the package keeps its files; None: its own cache folder
-    split: str = 'train',   # a name, another word for it, or an expression such as 'train[:10%]'
-    download: bool = False,   # fetch what is not there
-    trust_remote_code: bool = False,   # let the data set run code; `datasets` below version 4
-) -> Any:   # datasets.Dataset
-    "Load a data set as a table with an index."
+    name: str,
+    root: str | os.PathLike | None = None,
+    split: str = 'train',
+    download: bool = False,
+    trust_remote_code: bool = False,
+) -> Any:
+    """Load a data set as a table with an index.
+
+    Args:
+        name: on the hub, a folder of data files, or a folder that `save_to_disk` made
+        root: where the package keeps its files; None: its own cache folder
+        split: a name, another word for it, or an expression such as 'train[:10%]'
+        download: fetch what is not there
+        trust_remote_code: let the data set run code; `datasets` below version 4
+
+    Returns:
+        datasets.Dataset
+    """
     hf = _datasets()
     if any(os.path.isfile(os.path.join(name, file)) for file in ('state.json', 'dataset_dict.json')):
         saved = hf.load_from_disk(name)
@@ -88,20 +99,33 @@ def _undecoded(table: Any, key: str, name: str) -> Any:
 
 # %% ../../nbs/readers/70_huggingface.ipynb #386e4e1f
 class ReaderHfds(Reader):
-    "Read a table of the `datasets` package; `reader[index]` is `(bytes, target)`, then the additional features."
+    """Read a table of the `datasets` package; `reader[index]` is `(bytes, target)`, then the additional features.
+
+    Args:
+        name: as in `load_hf`, or a `datasets.Dataset`
+        root: as in `load_hf`
+        split: a name, another word for it, or an expression such as 'train[:10%]'
+        class_map: name or old index → index, or its file
+        input_key: column of images
+        target_key: as in `TargetFields`
+        target_format: as in `TargetFields`
+        additional_features: columns that come after the target
+        download: as in `load_hf`
+        trust_remote_code: as in `load_hf`
+    """
     is_thread_safe = True   # a table of Arrow does not change
 
     def __init__(self,
-        name: Any,   # as in `load_hf`, or a `datasets.Dataset`
-        root: str | os.PathLike | None = None,   # as in `load_hf`
-        split: str = 'train',   # a name, another word for it, or an expression such as 'train[:10%]'
-        class_map: Mapping[str, int] | str | None = None,   # name or old index → index, or its file
-        input_key: str = 'image',   # column of images
-        target_key: str = 'label',   # as in `TargetFields`
-        target_format: str | None = None,   # as in `TargetFields`
-        additional_features: Sequence[str] | str | None = None,   # columns that come after the target
-        download: bool = False,   # as in `load_hf`
-        trust_remote_code: bool = False,   # as in `load_hf`
+        name: Any,
+        root: str | os.PathLike | None = None,
+        split: str = 'train',
+        class_map: Mapping[str, int] | str | None = None,
+        input_key: str = 'image',
+        target_key: str = 'label',
+        target_format: str | None = None,
+        additional_features: Sequence[str] | str | None = None,
+        download: bool = False,
+        trust_remote_code: bool = False,
     ):
         table = load_hf(name, root, split, download, trust_remote_code) if isinstance(name, str) else name
         self.name = name if isinstance(name, str) else 'the table'
@@ -129,23 +153,40 @@ class ReaderHfds(Reader):
         return self._found if len(self._found) else None
 
     def filename(self,
-        index: int,   # of the sample
-        basename: bool = False,   # only the last part
-        absolute: bool = False,   # no difference: the images lie in the table
+        index: int,
+        basename: bool = False,
+        absolute: bool = False,
     ) -> str:
-        "Name one sample, as the table keeps it."
+        """Name one sample, as the table keeps it.
+
+        Args:
+            index: of the sample
+            basename: only the last part
+            absolute: no difference: the images lie in the table
+        """
         path = self.dataset[int(index)][self.input_key].get('path') or f'{index}'
         return os.path.basename(path) if basename else path
 
 # %% ../../nbs/readers/70_huggingface.ipynb #f5092c88
 def open_hf_stream(
-    name: str,   # as in `load_hf`
-    root: str | os.PathLike | None = None,   # as in `load_hf`
-    split: str = 'train',   # a name, another word for it, or an expression such as 'train[:10%]'
-    download: bool = False,   # first fetch all, then read from this machine
-    trust_remote_code: bool = False,   # as in `load_hf`
-) -> tuple[Any, int | None]:   # datasets.IterableDataset, and its number of samples where it is known
-    "Open a data set as a stream."
+    name: str,
+    root: str | os.PathLike | None = None,
+    split: str = 'train',
+    download: bool = False,
+    trust_remote_code: bool = False,
+) -> tuple[Any, int | None]:
+    """Open a data set as a stream.
+
+    Args:
+        name: as in `load_hf`
+        root: as in `load_hf`
+        split: a name, another word for it, or an expression such as 'train[:10%]'
+        download: first fetch all, then read from this machine
+        trust_remote_code: as in `load_hf`
+
+    Returns:
+        datasets.IterableDataset, and its number of samples where it is known
+    """
     hf, root = _datasets(), root and os.fspath(root)
     builder = hf.load_dataset_builder(name, cache_dir=root, **_trust(hf.load_dataset, trust_remote_code))
     if download: builder.download_and_prepare()
@@ -159,24 +200,42 @@ def open_hf_stream(
 
 # %% ../../nbs/readers/70_huggingface.ipynb #19e08ca8
 class ReaderHfids(StreamReader):
-    "Stream a data set of the `datasets` package; yields `(bytes, target)`."
+    """Stream a data set of the `datasets` package; yields `(bytes, target)`.
+
+    Args:
+        name: as in `load_hf`, or a `datasets.IterableDataset`
+        root: as in `load_hf`
+        split: a name, another word for it, or an expression such as 'train[:10%]'
+        is_training: shuffled, whole batches
+        batch_size: samples
+        download: first fetch all, then read from this machine
+        repeats: passes in an epoch
+        seed: of the order
+        class_map: name or old index → index, or its file
+        input_key: column of images
+        target_key: as in `TargetFields`
+        target_format: as in `TargetFields`
+        shuffle_size: samples among which one is drawn
+        num_samples: in the split; None: as the data set says
+        trust_remote_code: as in `load_hf`
+    """
 
     def __init__(self,
-        name: Any,   # as in `load_hf`, or a `datasets.IterableDataset`
-        root: str | os.PathLike | None = None,   # as in `load_hf`
-        split: str = 'train',   # a name, another word for it, or an expression such as 'train[:10%]'
-        is_training: bool = False,   # shuffled, whole batches
-        batch_size: int = 1,   # samples
-        download: bool = False,   # first fetch all, then read from this machine
-        repeats: int = 0,   # passes in an epoch
-        seed: int = 42,   # of the order
-        class_map: Mapping[str, int] | str | None = None,   # name or old index → index, or its file
-        input_key: str = 'image',   # column of images
-        target_key: str = 'label',   # as in `TargetFields`
-        target_format: str | None = None,   # as in `TargetFields`
-        shuffle_size: int = 4096,   # samples among which one is drawn
-        num_samples: int | None = None,   # in the split; None: as the data set says
-        trust_remote_code: bool = False,   # as in `load_hf`
+        name: Any,
+        root: str | os.PathLike | None = None,
+        split: str = 'train',
+        is_training: bool = False,
+        batch_size: int = 1,
+        download: bool = False,
+        repeats: int = 0,
+        seed: int = 42,
+        class_map: Mapping[str, int] | str | None = None,
+        input_key: str = 'image',
+        target_key: str = 'label',
+        target_format: str | None = None,
+        shuffle_size: int = 4096,
+        num_samples: int | None = None,
+        trust_remote_code: bool = False,
     ):
         stream, found = name, None
         if isinstance(name, str): stream, found = open_hf_stream(name, root, split, download, trust_remote_code)
@@ -188,11 +247,17 @@ class ReaderHfids(StreamReader):
         self.class_to_idx = self._fields.class_to_idx
 
     def read_shard(self,
-        shard_index: int,   # not used: the package divides among workers by itself
-        num_shards: int,   # not used either
-        seed: int,   # of the order, in training
+        shard_index: int,
+        num_shards: int,
+        seed: int,
     ) -> Iterator[tuple[bytes, Any]]:
-        "Pass once over a share of the samples."
+        """Pass once over a share of the samples.
+
+        Args:
+            shard_index: not used: the package divides among workers by itself
+            num_shards: not used either
+            seed: of the order, in training
+        """
         rank, world = self.world
         stream = self._stream
         if self.is_training:
@@ -207,9 +272,14 @@ class ReaderHfids(StreamReader):
         for row in stream: yield _bytes_of(row[self.input_key]), self._fields(row)
 
     def filenames(self,
-        basename: bool = False,   # only the last parts
-        absolute: bool = False,   # no difference: a stream knows no folder
+        basename: bool = False,
+        absolute: bool = False,
     ) -> list[str]:
-        "List the paths of all images, as the data set keeps them; reads all of it."
+        """List the paths of all images, as the data set keeps them; reads all of it.
+
+        Args:
+            basename: only the last parts
+            absolute: no difference: a stream knows no folder
+        """
         paths = [row[self.input_key].get('path') or str(k) for k, row in enumerate(self._stream)]
         return [os.path.basename(path) for path in paths] if basename else paths

@@ -25,12 +25,18 @@ def _row(index: int, n: int) -> int:
 
 # %% ../../nbs/readers/20_sample_table.ipynb #58b12dac
 class SampleTable:
-    "An immutable sequence of (path, target): one byte array of all paths, their ends, and the targets."
+    """An immutable sequence of (path, target): one byte array of all paths, their ends, and the targets.
+
+    Args:
+        paths: uint8, all paths without separators, encoded by `os.fsencode`
+        ends: int64 (N,), where each path ends in `paths`
+        targets: int32 or int64 (N,), class indexes; -1 for a sample without a class
+    """
 
     def __init__(self,
-        paths: np.ndarray,   # uint8, all paths without separators, encoded by `os.fsencode`
-        ends: np.ndarray,   # int64 (N,), where each path ends in `paths`
-        targets: np.ndarray,   # int32 or int64 (N,), class indexes; -1 for a sample without a class
+        paths: np.ndarray,
+        ends: np.ndarray,
+        targets: np.ndarray,
     ):
         if len(ends) != len(targets): raise ValueError(f'got {len(ends)} paths and {len(targets)} targets')
         self.paths, self.ends, self.targets = paths, ends, targets
@@ -38,35 +44,53 @@ class SampleTable:
 
     @classmethod
     def from_samples(cls,
-        paths: Iterable[str],   # one a sample
-        targets: Iterable[int],   # one a sample
+        paths: Iterable[str],
+        targets: Iterable[int],
     ) -> 'SampleTable':
-        "Pack paths and targets."
+        """Pack paths and targets.
+
+        Args:
+            paths: one a sample
+            targets: one a sample
+        """
         return cls(*_pack(paths), np.asarray(list(targets), np.int32))
 
     def path(self,
-        index: int,   # of the row; a negative one counts from the end
+        index: int,
     ) -> str:
-        "Look up the path of one sample."
+        """Look up the path of one sample.
+
+        Args:
+            index: of the row; a negative one counts from the end
+        """
         index = _row(index, len(self))
         start = self.ends[index - 1] if index else 0
         return os.fsdecode(self.paths[start:self.ends[index]].tobytes())
 
     @classmethod
     def concatenate(cls,
-        tables: Sequence['SampleTable'],   # at least one
+        tables: Sequence['SampleTable'],
     ) -> 'SampleTable':
-        "Join tables: the rows of the first, then those of the second, …"
+        """Join tables: the rows of the first, then those of the second, …
+
+        Args:
+            tables: at least one
+        """
         ends = np.concatenate([np.diff(table.ends, prepend=0) for table in tables])
         np.cumsum(ends, out=ends)   # in place: the tables may be large
         targets = np.concatenate([table.targets for table in tables])
         return cls(np.concatenate([table.paths for table in tables]), ends, targets)
 
     def select(self,
-        keep: np.ndarray,   # bool (N,), which rows
-        new_targets: np.ndarray | None = None,   # replaces target t by new_targets[t]; None: as they are
+        keep: np.ndarray,
+        new_targets: np.ndarray | None = None,
     ) -> 'SampleTable':
-        "Make a table of some of the rows, in the same order."
+        """Make a table of some of the rows, in the same order.
+
+        Args:
+            keep: bool (N,), which rows
+            new_targets: replaces target t by new_targets[t]; None: as they are
+        """
         targets = self.targets[keep] if new_targets is None else new_targets[self.targets[keep]]
         if keep.all(): return SampleTable(self.paths, self.ends, targets)
         bounds = np.concatenate([[0], self.ends])   # row k is paths[bounds[k]:bounds[k + 1]]
@@ -75,10 +99,15 @@ class SampleTable:
         return SampleTable(np.concatenate([self.paths[:0], *pieces]), np.cumsum(np.diff(bounds)[keep]), targets)
 
     def take(self,
-        rows: np.ndarray,   # int64, row numbers, in any order
-        targets: np.ndarray,   # one for each of them
+        rows: np.ndarray,
+        targets: np.ndarray,
     ) -> 'SampleTable':
-        "Make a table of some rows, in any order, with other targets."
+        """Make a table of some rows, in any order, with other targets.
+
+        Args:
+            rows: int64, row numbers, in any order
+            targets: one for each of them
+        """
         return SampleTable.from_samples([self.path(row) for row in rows], targets)
 
     def __getitem__(self, index: int) -> tuple[str, int]: return self.path(index), int(self.targets[index])
@@ -91,12 +120,18 @@ MAX_CLASSES = 10_000_000   # a sample's row of so many float32 has 40 MB
 
 
 class LabelLists:
-    "An immutable sequence of label lists; item k is float32 (num_classes,), 1 for each label that sample k has."
+    """An immutable sequence of label lists; item k is float32 (num_classes,), 1 for each label that sample k has.
+
+    Args:
+        indexes: int32, class indexes of all samples, one after the other
+        ends: int64 (N,), where each sample's list ends in `indexes`
+        num_classes: length of a row
+    """
 
     def __init__(self,
-        indexes: np.ndarray,   # int32, class indexes of all samples, one after the other
-        ends: np.ndarray,   # int64 (N,), where each sample's list ends in `indexes`
-        num_classes: int,   # length of a row
+        indexes: np.ndarray,
+        ends: np.ndarray,
+        num_classes: int,
     ):
         if num_classes > MAX_CLASSES: raise ValueError(
             f'{num_classes:,} classes: a row of them takes {4e-9 * num_classes:.1f} GB. The greatest index is '
@@ -105,10 +140,15 @@ class LabelLists:
 
     @classmethod
     def from_lists(cls,
-        lists: Iterable[Iterable[int]],   # class indexes, one list a sample; it may be empty
-        num_classes: int,   # more than the greatest index
+        lists: Iterable[Iterable[int]],
+        num_classes: int,
     ) -> 'LabelLists':
-        "Pack lists."
+        """Pack lists.
+
+        Args:
+            lists: class indexes, one list a sample; it may be empty
+            num_classes: more than the greatest index
+        """
         lists = [list(labels) for labels in lists]
         indexes = np.array([idx for labels in lists for idx in labels], np.int32)
         if indexes.size and not 0 <= indexes.min() <= indexes.max() < num_classes:
@@ -116,15 +156,26 @@ class LabelLists:
         return cls(indexes, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists))), num_classes)
 
     def labels(self,
-        index: int,   # of the sample
-    ) -> np.ndarray:   # int32, class indexes
-        "Look up the labels of one sample."
+        index: int,
+    ) -> np.ndarray:
+        """Look up the labels of one sample.
+
+        Args:
+            index: of the sample
+
+        Returns:
+            int32, class indexes
+        """
         return self.indexes[self.ends[index - 1] if index else 0:self.ends[index]]
 
     def select(self,
-        rows: np.ndarray,   # int64, sample indexes, in any order
+        rows: np.ndarray,
     ) -> 'LabelLists':
-        "Make lists of some of the samples."
+        """Make lists of some of the samples.
+
+        Args:
+            rows: int64, sample indexes, in any order
+        """
         return LabelLists.from_lists([self.labels(row) for row in rows], self.num_classes)
 
     def __getitem__(self, index: int) -> np.ndarray:

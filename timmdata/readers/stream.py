@@ -19,14 +19,22 @@ from ..core.rng import sample_seed
 
 # %% ../../nbs/readers/55_stream.ipynb #65a2af70
 class StreamReader:
-    "Divide a stream among ranks and workers; a reader defines `read_shard(shard_index, num_shards, seed)`."
+    """Divide a stream among ranks and workers; a reader defines `read_shard(shard_index, num_shards, seed)`.
+
+    Args:
+        num_samples: in the split; None: unknown, which training cannot work with
+        is_training: shuffled, whole batches, read again where needed
+        batch_size: samples
+        repeats: passes in an epoch of training; 0 and 1 are one pass
+        seed: of the order
+    """
 
     def __init__(self,
-        num_samples: int | None,   # in the split; None: unknown, which training cannot work with
-        is_training: bool = False,   # shuffled, whole batches, read again where needed
-        batch_size: int = 1,   # samples
-        repeats: int = 0,   # passes in an epoch of training; 0 and 1 are one pass
-        seed: int = 42,   # of the order
+        num_samples: int | None,
+        is_training: bool = False,
+        batch_size: int = 1,
+        repeats: int = 0,
+        seed: int = 42,
     ):
         if is_training and not num_samples: raise ValueError(
             'training needs the number of samples, for the length of an epoch: give num_samples')
@@ -38,23 +46,40 @@ class StreamReader:
         self.world = (distributed.get_rank(), distributed.get_world_size()) if is_divided else (0, 1)
 
     def read_shard(self,
-        shard_index: int,   # of the share, from 0
-        num_shards: int,   # shares, of all workers of all ranks
-        seed: int,   # of the order, in training
-    ) -> Iterator[tuple[Any, Any]]:   # (bytes, target)
-        "Pass once over a share of the samples."
+        shard_index: int,
+        num_shards: int,
+        seed: int,
+    ) -> Iterator[tuple[Any, Any]]:
+        """Pass once over a share of the samples.
+
+        Args:
+            shard_index: of the share, from 0
+            num_shards: shares, of all workers of all ranks
+            seed: of the order, in training
+
+        Returns:
+            (bytes, target)
+        """
         raise NotImplementedError
 
     def set_epoch(self,
-        count: int,   # of the epoch, from 0
+        count: int,
     ):
-        "Set the epoch, in workers that are running as well."
+        """Set the epoch, in workers that are running as well.
+
+        Args:
+            count: of the epoch, from 0
+        """
         self._epoch.fill_(count)
 
     def set_loader_cfg(self,
-        num_workers: int | None = None,   # of this rank; 0 is one, None changes nothing
+        num_workers: int | None = None,
     ):
-        "Set the number of workers, so that the length is known before they start."
+        """Set the number of workers, so that the length is known before they start.
+
+        Args:
+            num_workers: of this rank; 0 is one, None changes nothing
+        """
         if num_workers is not None: self.num_workers = max(1, num_workers)
 
     def samples_per_worker(self) -> int:

@@ -35,16 +35,27 @@ _WHOLE = r'-?(0|[1-9]\d*)'
 
 @dataclass(frozen=True)
 class Table:
-    "Columns by number; each becomes a list when it is asked for."
-    names: list[str]   # of the columns, in order; one may come twice
-    num_rows: int   # without the header
-    values: Callable[[int], list]   # number of a column → its values, as they are; None where there is none
-    is_untyped: bool = False   # all values are texts, as in a CSV
+    """Columns by number; each becomes a list when it is asked for.
+
+    Args:
+        names: of the columns, in order; one may come twice
+        num_rows: without the header
+        values: number of a column → its values, as they are; None where there is none
+        is_untyped: all values are texts, as in a CSV
+    """
+    names: list[str]
+    num_rows: int
+    values: Callable[[int], list]
+    is_untyped: bool = False
 
     def typed(self,
-        number: int,   # of the column
+        number: int,
     ) -> list:
-        "Give a column; where nothing has a type, texts that are all numbers become numbers, and empty ones None."
+        """Give a column; where nothing has a type, texts that are all numbers become numbers, and empty ones None.
+
+        Args:
+            number: of the column
+        """
         values = self.values(number)
         if not self.is_untyped: return values
         numbers = _plain_numbers([text for text in values if text])
@@ -129,9 +140,13 @@ def _read_parquet(path: str) -> Table:
 
 # %% ../../nbs/readers/50_table.ipynb #tblread2
 def read_table(
-    table: Any,   # a file of one of the `TABLE_TYPES`, a dict of lists, or a frame of pandas, polars or pyarrow
+    table: Any,
 ) -> Table:
-    "Read a table; only Parquet and Arrow need pyarrow."
+    """Read a table; only Parquet and Arrow need pyarrow.
+
+    Args:
+        table: a file of one of the `TABLE_TYPES`, a dict of lists, or a frame of pandas, polars or pyarrow
+    """
     if not isinstance(table, (str, os.PathLike)):
         library = type(table).__module__.partition('.')[0]
         if isinstance(table, Mapping): return _of_columns(table)
@@ -173,11 +188,20 @@ def _map_labels(values: Iterable[Any], change: Callable[[Any], Any]) -> list:
 
 # %% ../../nbs/readers/50_table.ipynb #fb97a344
 def number_targets(
-    values: Sequence[Any],   # names, whole numbers, numbers, or lists of names or whole numbers; None: there is none
-    class_map: Mapping[str, int] | str | os.PathLike | None = None,   # name → index, or its file; None: of the values
-    root: str | os.PathLike = '',   # where a relative class map is looked for too
-) -> tuple[list, dict[str, int]]:   # indexes, numbers or lists, None for an unknown name; and class_to_idx
-    "Turn a column of labels into class indexes, or leave numbers as they are."
+    values: Sequence[Any],
+    class_map: Mapping[str, int] | str | os.PathLike | None = None,
+    root: str | os.PathLike = '',
+) -> tuple[list, dict[str, int]]:
+    """Turn a column of labels into class indexes, or leave numbers as they are.
+
+    Args:
+        values: names, whole numbers, numbers, or lists of names or whole numbers; None: there is none
+        class_map: name → index, or its file; None: of the values
+        root: where a relative class map is looked for too
+
+    Returns:
+        indexes, numbers or lists, None for an unknown name; and class_to_idx
+    """
     is_lists, flat = any(isinstance(v, list) for v in values), _flat(values)
     if all(isinstance(v, str) for v in flat) and class_map is None:
         numbers = iter(_plain_numbers(flat))
@@ -200,11 +224,16 @@ def number_targets(
 
 # %% ../../nbs/readers/50_table.ipynb #f95e1464
 class TableError(ValueError):
-    "Rows of a table cannot be used; `problems` has them all, row → [(what, which), …]."
+    """Rows of a table cannot be used; `problems` has them all, row → [(what, which), …].
+
+    Args:
+        message: with counts and first examples
+        problems: row, from 0 → what is wrong, and which
+    """
 
     def __init__(self,
-        message: str,   # with counts and first examples
-        problems: Mapping[int, list[tuple[str, str]]],   # row, from 0 → what is wrong, and which
+        message: str,
+        problems: Mapping[int, list[tuple[str, str]]],
     ):
         super().__init__(message)
         self.problems = dict(problems)
@@ -213,14 +242,26 @@ class TableError(ValueError):
 
 
 def find_problems(
-    paths: Sequence[str | None],   # one a row
-    targets: Sequence[Any],   # as given, one a row; None: there is none
-    numbered: Sequence[Any],   # as `number_targets` gives them
-    weights: Sequence[float | None] | None,   # one a row; None: there are none
-    root: str | os.PathLike | None,   # folder of the files; None: they are not looked for
-    within: str | os.PathLike | None = None,   # folder that paths must not leave, after links; None: they may
-) -> dict[int, list[tuple[str, str]]]:   # row, from 0 → what is wrong, and which
-    "Find rows without path, target or file, with an unknown label, and paths that come twice."
+    paths: Sequence[str | None],
+    targets: Sequence[Any],
+    numbered: Sequence[Any],
+    weights: Sequence[float | None] | None,
+    root: str | os.PathLike | None,
+    within: str | os.PathLike | None = None,
+) -> dict[int, list[tuple[str, str]]]:
+    """Find rows without path, target or file, with an unknown label, and paths that come twice.
+
+    Args:
+        paths: one a row
+        targets: as given, one a row; None: there is none
+        numbered: as `number_targets` gives them
+        weights: one a row; None: there are none
+        root: folder of the files; None: they are not looked for
+        within: folder that paths must not leave, after links; None: they may
+
+    Returns:
+        row, from 0 → what is wrong, and which
+    """
     problems, first = defaultdict(dict), {}   # row → what → which
     for row, (path, target, number) in enumerate(zip(paths, targets, numbered)):
         other = first.setdefault(os.path.normpath(path), row) if path else row
@@ -248,10 +289,15 @@ def find_problems(
 
 # %% ../../nbs/readers/50_table.ipynb #9704ccdb
 def describe_problems(
-    problems: Mapping[int, list[tuple[str, str]]],   # from `find_problems`
-    num_rows: int,   # of the table
+    problems: Mapping[int, list[tuple[str, str]]],
+    num_rows: int,
 ) -> str:
-    "Say how many rows have which problem, with the first three of each kind."
+    """Say how many rows have which problem, with the first three of each kind.
+
+    Args:
+        problems: from `find_problems`
+        num_rows: of the table
+    """
     examples, lines = defaultdict(list), []
     for row, found in problems.items():
         for what, which in found: examples[what].append(f'row {row + 1}' + f' ({printable(which)})' * bool(which))
@@ -323,23 +369,39 @@ def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | 
 
 # %% ../../nbs/readers/50_table.ipynb #5aa786bf
 class ReaderTable(ReaderFiles):
-    "Read files that a table lists; `reader[index]` is `(bytes, target, …)`, then the weight and the fields asked for."
+    """Read files that a table lists; `reader[index]` is `(bytes, target, …)`, then the weight and the fields asked for.
+
+    Args:
+        table: a file or a frame, as in `read_table`
+        root: folder of relative paths; None: that of the table
+        split: 'train', 'val', …, or as in the table; None: all rows
+        class_map: name → index, or its file; None: from all rows
+        input_key: column of the files' paths; 'auto': 'path', or the one with a usual name
+        target_key: column of labels; 'auto': 'target', or as above; None: there are none, -1
+        split_key: column of splits; None: 'split', if it is there
+        weight_key: column of numbers, 0 or more, that come after the target
+        fields: further columns, that come last
+        target_separator: between several labels in a text
+        on_problem: rows that cannot be used: 'raise', or 'drop' with a warning
+        check_files: look whether every file is there
+        within_root: refuse paths that leave the root, for a table of people you do not know
+    """
 
     def __init__(self,
-        table: Any,   # a file or a frame, as in `read_table`
-        root: str | os.PathLike | None = None,   # folder of relative paths; None: that of the table
-        split: str | None = 'train',   # 'train', 'val', …, or as in the table; None: all rows
-        class_map: Mapping[str, int] | str | None = None,   # name → index, or its file; None: from all rows
+        table: Any,
+        root: str | os.PathLike | None = None,
+        split: str | None = 'train',
+        class_map: Mapping[str, int] | str | None = None,
         *,
-        input_key: str = 'auto',   # column of the files' paths; 'auto': 'path', or the one with a usual name
-        target_key: str | None = 'auto',   # column of labels; 'auto': 'target', or as above; None: there are none, -1
-        split_key: str | None = None,   # column of splits; None: 'split', if it is there
-        weight_key: str | None = None,   # column of numbers, 0 or more, that come after the target
-        fields: Sequence[str] = (),   # further columns, that come last
-        target_separator: str | None = None,   # between several labels in a text
-        on_problem: str = 'raise',   # rows that cannot be used: 'raise', or 'drop' with a warning
-        check_files: bool = True,   # look whether every file is there
-        within_root: bool = False,   # refuse paths that leave the root, for a table of people you do not know
+        input_key: str = 'auto',
+        target_key: str | None = 'auto',
+        split_key: str | None = None,
+        weight_key: str | None = None,
+        fields: Sequence[str] = (),
+        target_separator: str | None = None,
+        on_problem: str = 'raise',
+        check_files: bool = True,
+        within_root: bool = False,
     ):
         is_file = isinstance(table, (str, os.PathLike))
         if root is None and not is_file: raise ValueError('root is missing: the folder that the paths are relative to')
@@ -380,11 +442,17 @@ class ReaderTable(ReaderFiles):
         super().__init__(root, SampleTable.from_samples(paths, [-1] * len(paths)), class_to_idx, beside)
 
     def select(self,
-        rows: np.ndarray,   # int64, sample indexes, in any order
-        targets: np.ndarray | LabelLists,   # one for each of them
-        class_to_idx: Mapping[str, int],   # that the targets belong to
+        rows: np.ndarray,
+        targets: np.ndarray | LabelLists,
+        class_to_idx: Mapping[str, int],
     ) -> 'ReaderTable':
-        "Make a reader of some of the samples, with other targets; weights and fields go with their samples."
+        """Make a reader of some of the samples, with other targets; weights and fields go with their samples.
+
+        Args:
+            rows: int64, sample indexes, in any order
+            targets: one for each of them
+            class_to_idx: that the targets belong to
+        """
         selected: ReaderTable = super().select(rows, targets, class_to_idx)
         if self.weights is not None: selected.weights = self.weights[rows]
         selected._rows = self._rows[rows]

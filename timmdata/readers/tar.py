@@ -61,9 +61,16 @@ _COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2', b'\xfd7zXZ\0': 'unxz', 
 
 
 def list_tar(
-    path: str | os.PathLike,   # a tar file
-) -> list[tuple[str, int, int]]:   # name, offset of the first byte, size in bytes; offset -1: a link
-    "Find all files in a tar, and in tars inside it. A file that comes twice counts once, as its last version."
+    path: str | os.PathLike,
+) -> list[tuple[str, int, int]]:
+    """Find all files in a tar, and in tars inside it. A file that comes twice counts once, as its last version.
+
+    Args:
+        path: a tar file
+
+    Returns:
+        name, offset of the first byte, size in bytes; offset -1: a link
+    """
     with io.BufferedReader(open_file(path)) as file:
         begin = file.read(8)
         command = next((command for magic, command in _COMPRESSED.items() if begin.startswith(magic)), None)
@@ -97,11 +104,17 @@ def _folder_of(path: str) -> str:
 
 # %% ../../nbs/readers/40_tar.ipynb #7f4141ad
 def scan_tars(
-    root: str | os.PathLike,   # a tar, or a folder of them
-    extensions: Iterable[str] | str | None = None,   # of images; None: `get_img_extensions()`
-    num_threads: int = 8,   # archives walked at the same time
+    root: str | os.PathLike,
+    extensions: Iterable[str] | str | None = None,
+    num_threads: int = 8,
 ) -> FileIndex:
-    "Find all images in archives. Hidden files are passed over, as in folders."
+    """Find all images in archives. Hidden files are passed over, as in folders.
+
+    Args:
+        root: a tar, or a folder of them
+        extensions: of images; None: `get_img_extensions()`
+        num_threads: archives walked at the same time
+    """
     root, wanted = os.fspath(root), frozenset(check_extensions(extensions or get_img_extensions()))
     archives = _list_archives(root)
     stamps = np.array([stamp(root, name) for name in archives], np.int64)
@@ -125,11 +138,17 @@ def scan_tars(
 
 # %% ../../nbs/readers/40_tar.ipynb #13bbb754
 def index_tars(
-    root: str | os.PathLike,   # as in `scan_tars`
-    extensions: Iterable[str] | str | None = None,   # as in `scan_tars`
-    index_file: str | os.PathLike | None = None,   # .npz, written if absent or stale; 'cache': in the cache folder
+    root: str | os.PathLike,
+    extensions: Iterable[str] | str | None = None,
+    index_file: str | os.PathLike | None = None,
 ) -> FileIndex:
-    "Scan, or read an earlier index from its file where nothing has changed since."
+    """Scan, or read an earlier index from its file where nothing has changed since.
+
+    Args:
+        root: as in `scan_tars`
+        extensions: as in `scan_tars`
+        index_file: .npz, written if absent or stale; 'cache': in the cache folder
+    """
     if index_file is None: return scan_tars(root, extensions)
     root = os.fspath(root)
     name = hashlib.blake2b(os.path.abspath(root).encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()
@@ -140,11 +159,20 @@ def index_tars(
 
 # %% ../../nbs/readers/40_tar.ipynb #145a6c24
 def choose_folders(
-    folders: Sequence[str],   # of images, from the index
-    split: str | None,   # 'train', 'val', …; None: all
-    root: str | os.PathLike,   # the archive or the folder, for its name and for the message
-) -> np.ndarray:   # bool, one a folder: whether it belongs to the split
-    "Find the folders of a split. Archives that are not divided are the train split; a missing split is an error."
+    folders: Sequence[str],
+    split: str | None,
+    root: str | os.PathLike,
+) -> np.ndarray:
+    """Find the folders of a split. Archives that are not divided are the train split; a missing split is an error.
+
+    Args:
+        folders: of images, from the index
+        split: 'train', 'val', …; None: all
+        root: the archive or the folder, for its name and for the message
+
+    Returns:
+        bool, one a folder: whether it belongs to the split
+    """
     if not split: return np.ones(len(folders), bool)
     parts, group, names = [folder.split('/') for folder in folders], split_group(split), [Path(root).stem]
     while len({part[0] for part in parts}) == 1 and all(len(part) > 1 for part in parts):   # what all have before
@@ -162,20 +190,30 @@ _MOST_OPEN = 128   # archives kept open; with more, each read opens its own: pro
 
 
 class Archives:
-    "Read bytes out of files, by offset, in any thread and process."
+    """Read bytes out of files, by offset, in any thread and process.
+
+    Args:
+        paths: of the files
+    """
 
     def __init__(self,
-        paths: Sequence[str],   # of the files
+        paths: Sequence[str],
     ): self.paths, self._files = list(paths), {}
 
     def __getstate__(self): return {'paths': self.paths, '_files': {}}   # a process opens its own
 
     def read(self,
-        archive: int,   # number of the file
-        offset: int,   # of the first byte
-        size: int,   # bytes
+        archive: int,
+        offset: int,
+        size: int,
     ) -> bytes:
-        "Read so many bytes; fewer are an error."
+        """Read so many bytes; fewer are an error.
+
+        Args:
+            archive: number of the file
+            offset: of the first byte
+            size: bytes
+        """
         path = self.paths[archive]
         if not hasattr(os, 'pread') or len(self.paths) > _MOST_OPEN:   # Windows has no pread
             with open_file(path) as file:
@@ -190,14 +228,22 @@ class Archives:
 
 # %% ../../nbs/readers/40_tar.ipynb #44838c37
 class ReaderImageTar(ReaderFiles):
-    "Read images in class folders in a tar, in a folder of tars, or in tars in a tar."
+    """Read images in class folders in a tar, in a folder of tars, or in tars in a tar.
+
+    Args:
+        root: a tar, or a folder of them
+        split: 'train', 'val', …, a folder in the tar or a tar in the folder; None: all
+        class_map: name → index, or a file of it; other folders are left out
+        extensions: None: `get_img_extensions()`
+        index_file: keeps the index for next time, see `index_tars`
+    """
 
     def __init__(self,
-        root: str | os.PathLike,   # a tar, or a folder of them
-        split: str | None = None,   # 'train', 'val', …, a folder in the tar or a tar in the folder; None: all
-        class_map: Mapping[str, int] | str | None = None,   # name → index, or a file of it; other folders are left out
-        extensions: Iterable[str] | str | None = None,   # None: `get_img_extensions()`
-        index_file: str | os.PathLike | None = None,   # keeps the index for next time, see `index_tars`
+        root: str | os.PathLike,
+        split: str | None = None,
+        class_map: Mapping[str, int] | str | None = None,
+        extensions: Iterable[str] | str | None = None,
+        index_file: str | os.PathLike | None = None,
     ):
         index, where = index_tars(root, extensions, index_file), os.fspath(root)
         shards = sum(count for (_, what), count in index.left_out.items() if what == '.cls')
@@ -211,11 +257,17 @@ class ReaderImageTar(ReaderFiles):
         self._archives = Archives([os.path.join(self.root, name) if name else self.root for name in index.sources])
 
     def select(self,
-        rows: np.ndarray,   # int64, sample indexes, in any order
-        targets: np.ndarray | LabelLists,   # one for each of them
-        class_to_idx: Mapping[str, int],   # that the targets belong to
+        rows: np.ndarray,
+        targets: np.ndarray | LabelLists,
+        class_to_idx: Mapping[str, int],
     ) -> 'ReaderImageTar':
-        "Make a reader of some of the samples, with other targets."
+        """Make a reader of some of the samples, with other targets.
+
+        Args:
+            rows: int64, sample indexes, in any order
+            targets: one for each of them
+            class_to_idx: that the targets belong to
+        """
         selected: ReaderImageTar = super().select(rows, targets, class_to_idx)
         selected._spans = self._spans[rows]
         return selected

@@ -17,10 +17,15 @@ from .class_map import load_class_map
 
 # %% ../../nbs/readers/45_target_fields.ipynb #9d8ea2ba
 def get_field(
-    record: Any,   # a dict, dicts and lists in it; or the features of a data set
-    path: str,   # 'label', or 'objects/category'
+    record: Any,
+    path: str,
 ) -> Any:
-    "Find a field; one value for each item where the path goes through a list."
+    """Find a field; one value for each item where the path goes through a list.
+
+    Args:
+        record: a dict, dicts and lists in it; or the features of a data set
+        path: 'label', or 'objects/category'
+    """
     try:
         if path in record: return record[path]
         value, parts = record, path.split('/')
@@ -40,22 +45,37 @@ def _item_feature(feature: Any) -> Any:
 
 
 def class_names(
-    features: Any,   # of a data set: name → feature
-    target_key: str,   # a field, a path to one, or several with commas; all must be there
-) -> Sequence[str]:   # empty if the first field has none
-    "Look up the names of the classes."
+    features: Any,
+    target_key: str,
+) -> Sequence[str]:
+    """Look up the names of the classes.
+
+    Args:
+        features: of a data set: name → feature
+        target_key: a field, a path to one, or several with commas; all must be there
+
+    Returns:
+        empty if the first field has none
+    """
     first, *_ = [get_field(features, key.strip()) for key in target_key.split(',')]
     return getattr(_item_feature(first), 'names', None) or ()
 
 # %% ../../nbs/readers/45_target_fields.ipynb #aca497f6
 class TargetFields:
-    "Find the target of a record, as `target_key` says; `class_to_idx` has the classes."
+    """Find the target of a record, as `target_key` says; `class_to_idx` has the classes.
+
+    Args:
+        target_key: a field, a path to one, or several with commas
+        names: of the classes, in the data set's own numbering
+        class_map: name or own index → index, or its file
+        target_format: None or 'indices'; 'multihot': a vector with one value for each class
+    """
 
     def __init__(self,
-        target_key: str,   # a field, a path to one, or several with commas
-        names: Sequence[str] = (),   # of the classes, in the data set's own numbering
-        class_map: Mapping[str | int, int] | str | None = None,   # name or own index → index, or its file
-        target_format: str | None = None,   # None or 'indices'; 'multihot': a vector with one value for each class
+        target_key: str,
+        names: Sequence[str] = (),
+        class_map: Mapping[str | int, int] | str | None = None,
+        target_format: str | None = None,
     ):
         if target_format not in (None, 'indices', 'multihot'):
             raise ValueError(f'target_format={target_format!r}: allowed are indices, multihot')
@@ -97,11 +117,16 @@ class TargetFields:
 
 # %% ../../nbs/readers/45_target_fields.ipynb #6b95eb6b
 class MultiLabelTarget:
-    "Make of several labels a float32 tensor (num_classes,): 1 for each label a sample has."
+    """Make of several labels a float32 tensor (num_classes,): 1 for each label a sample has.
+
+    Args:
+        num_classes: length of the vector
+        dense: the target is such a vector already, of values 0..1; then it is checked
+    """
 
     def __init__(self,
-        num_classes: int,   # length of the vector
-        dense: bool = False,   # the target is such a vector already, of values 0..1; then it is checked
+        num_classes: int,
+        dense: bool = False,
     ):
         if num_classes < 1: raise ValueError(f'num_classes={num_classes}: give 1 or more')
         self.num_classes, self.dense = num_classes, dense

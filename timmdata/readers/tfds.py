@@ -37,11 +37,20 @@ def _tensorflow() -> Any:
 
 # %% ../../nbs/readers/80_tfds.ipynb #f4c69532
 def open_tfds(
-    name: str,   # as `tensorflow_datasets.builder` takes it
-    root: str | os.PathLike | None = None,   # where prepared data sets are; None: the package's own folder
-    download: bool = False,   # fetch and prepare it if it is not there
-) -> Any:   # tensorflow_datasets.core.DatasetBuilder
-    "Find a prepared data set; one that is not there is an error."
+    name: str,
+    root: str | os.PathLike | None = None,
+    download: bool = False,
+) -> Any:
+    """Find a prepared data set; one that is not there is an error.
+
+    Args:
+        name: as `tensorflow_datasets.builder` takes it
+        root: where prepared data sets are; None: the package's own folder
+        download: fetch and prepare it if it is not there
+
+    Returns:
+        tensorflow_datasets.core.DatasetBuilder
+    """
     tfds = _tfds()
     if not name: raise ValueError("the name of the data set is missing: 'tfds/mnist'")
     try: builder = tfds.builder(name, data_dir=root and os.fspath(root))
@@ -93,24 +102,42 @@ def _read_config(seed: int | None, threads: int) -> Any:
 
 # %% ../../nbs/readers/80_tfds.ipynb #5dbba134
 class ReaderTfds(StreamReader):
-    "Stream samples of a prepared data set; yields `(bytes, target)`."
+    """Stream samples of a prepared data set; yields `(bytes, target)`.
+
+    Args:
+        name: as in `open_tfds`
+        root: as in `open_tfds`
+        split: a name, another word for it, or an expression such as 'train[:10%]+test' or 'all'
+        class_map: name or old index → index, or its file
+        is_training: shuffled, whole batches
+        batch_size: samples
+        download: as in `open_tfds`
+        repeats: passes in an epoch
+        seed: of the order
+        input_key: feature of images
+        target_key: as in `TargetFields`
+        target_format: as in `TargetFields`
+        prefetch_size: samples that a worker reads ahead
+        shuffle_size: samples among which one is drawn, of all workers together
+        max_threadpool_size: TensorFlow's threads, of all workers of a rank together
+    """
 
     def __init__(self,
-        name: str,   # as in `open_tfds`
-        root: str | os.PathLike | None = None,   # as in `open_tfds`
-        split: str = 'train',   # a name, another word for it, or an expression such as 'train[:10%]+test' or 'all'
-        class_map: Mapping[str, int] | str | None = None,   # name or old index → index, or its file
-        is_training: bool = False,   # shuffled, whole batches
-        batch_size: int = 1,   # samples
-        download: bool = False,   # as in `open_tfds`
-        repeats: int = 0,   # passes in an epoch
-        seed: int = 42,   # of the order
-        input_key: str = 'image',   # feature of images
-        target_key: str = 'label',   # as in `TargetFields`
-        target_format: str | None = None,   # as in `TargetFields`
-        prefetch_size: int = 256,   # samples that a worker reads ahead
-        shuffle_size: int = 8192,   # samples among which one is drawn, of all workers together
-        max_threadpool_size: int = 8,   # TensorFlow's threads, of all workers of a rank together
+        name: str,
+        root: str | os.PathLike | None = None,
+        split: str = 'train',
+        class_map: Mapping[str, int] | str | None = None,
+        is_training: bool = False,
+        batch_size: int = 1,
+        download: bool = False,
+        repeats: int = 0,
+        seed: int = 42,
+        input_key: str = 'image',
+        target_key: str = 'label',
+        target_format: str | None = None,
+        prefetch_size: int = 256,
+        shuffle_size: int = 8192,
+        max_threadpool_size: int = 8,
     ):
         self.builder, self.name = open_tfds(name, root, download), name
         info = self.builder.info
@@ -136,11 +163,17 @@ class ReaderTfds(StreamReader):
         except failure as error: raise ImageReadError(f'cannot read {self.name}: {error.message}') from error
 
     def read_shard(self,
-        shard_index: int,   # as in `StreamReader`
-        num_shards: int,   # as in `StreamReader`
-        seed: int,   # of the order, in training
+        shard_index: int,
+        num_shards: int,
+        seed: int,
     ) -> Iterator[tuple[bytes, Any]]:
-        "Pass once over a share of the samples; in training shares are dealt out by the seed, alike in all workers."
+        """Pass once over a share of the samples; in training shares are dealt out by the seed, alike in all workers.
+
+        Args:
+            shard_index: as in `StreamReader`
+            num_shards: as in `StreamReader`
+            seed: of the order, in training
+        """
         if self.is_training: shard_index = random.Random(seed).sample(range(num_shards), num_shards)[shard_index]
         order = seed if self.is_training else None
         for record in self._records(self._fields.keys, shard_index, num_shards, order):
@@ -148,10 +181,15 @@ class ReaderTfds(StreamReader):
             yield get_field(record, self.input_key), self._fields(target)
 
     def filenames(self,
-        basename: bool = False,   # only the last parts
-        absolute: bool = False,   # no difference: a stream knows no folder
+        basename: bool = False,
+        absolute: bool = False,
     ) -> list[str]:
-        "List the names of all images, as the data set keeps them; reads all of it."
+        """List the names of all images, as the data set keeps them; reads all of it.
+
+        Args:
+            basename: only the last parts
+            absolute: no difference: a stream knows no folder
+        """
         key = next((key for key in ('file_name', 'filename', 'id') if key in self.builder.info.features), None)
         if key is None: raise ValueError(f'{self.name} has no names of files')
         names = [str(_plain(record[key])) for record in self._records([key], 0, 1, None)]

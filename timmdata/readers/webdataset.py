@@ -28,11 +28,18 @@ def _webdataset() -> Any:
 
 # %% ../../nbs/readers/60_webdataset.ipynb #8310ef7d
 class ShardSplit(NamedTuple):
-    "Name the shards of one split."
-    name: str   # '' for a pattern
-    filenames: tuple[str, ...]   # of the shards, relative to the root
-    num_samples: int | None   # None: unknown
-    label_key: str = ''   # field of the JSON that holds the class, where it is not in a .cls file
+    """Name the shards of one split.
+
+    Args:
+        name: '' for a pattern
+        filenames: of the shards, relative to the root
+        num_samples: None: unknown
+        label_key: field of the JSON that holds the class, where it is not in a .cls file
+    """
+    name: str
+    filenames: tuple[str, ...]
+    num_samples: int | None
+    label_key: str = ''
 
 
 def _check_info(info: Any) -> dict[str, Any]:
@@ -52,9 +59,16 @@ def _check_info(info: Any) -> dict[str, Any]:
 
 
 def load_info(
-    root: str | os.PathLike,   # folder or address
-) -> dict[str, Any]:   # empty if there is none
-    "Read `_info.json` or `info.json`, in which the splits are described."
+    root: str | os.PathLike,
+) -> dict[str, Any]:
+    """Read `_info.json` or `info.json`, in which the splits are described.
+
+    Args:
+        root: folder or address
+
+    Returns:
+        empty if there is none
+    """
     for name in ('_info.json', 'info.json'):
         path = os.path.join(root, name)
         if '://' not in path and not os.path.isfile(path): continue
@@ -67,10 +81,15 @@ def load_info(
 
 
 def find_shards(
-    root: str | os.PathLike,   # folder or address
-    split: str,   # a name in the info file, another word for it, or a pattern such as 'train-{0000..0099}.tar|100000'
+    root: str | os.PathLike,
+    split: str,
 ) -> ShardSplit:
-    "Find the shards of a split; one that there is not is an error."
+    """Find the shards of a split; one that there is not is an error.
+
+    Args:
+        root: folder or address
+        split: a name in the info file, another word for it, or a pattern such as 'train-{0000..0099}.tar|100000'
+    """
     splits = load_info(root).get('splits', {})
     if '.tar' in split or '..' in split:
         pattern, _, num = split.partition('|')
@@ -122,23 +141,40 @@ def _target_of(group: Mapping[str, Any], fields: TargetFields, what: str) -> Any
 
 # %% ../../nbs/readers/60_webdataset.ipynb #fe2383db
 class ReaderWds(StreamReader):
-    "Stream samples of WebDataset shards; yields `(bytes, target)`."
+    """Stream samples of WebDataset shards; yields `(bytes, target)`.
+
+    Args:
+        root: folder or address of the shards and of `_info.json`
+        name: not used: the root says all
+        split: as in `find_shards`
+        is_training: shuffled, whole batches
+        num_samples: in the split; None: as the info file or the pattern says
+        batch_size: samples
+        repeats: passes in an epoch
+        seed: of the order
+        class_map: old index or label → index, or its file
+        input_key: endings of images, the first that is there
+        target_key: field of the JSON, as in `TargetFields`; None: the class in the .cls file
+        target_format: as in `TargetFields`
+        sample_shuffle_size: samples among which one is drawn
+        sample_initial_size: samples that are waited for at the start
+    """
 
     def __init__(self,
-        root: str | os.PathLike,   # folder or address of the shards and of `_info.json`
-        name: str = '',   # not used: the root says all
-        split: str = 'train',   # as in `find_shards`
-        is_training: bool = False,   # shuffled, whole batches
-        num_samples: int | None = None,   # in the split; None: as the info file or the pattern says
-        batch_size: int = 1,   # samples
-        repeats: int = 0,   # passes in an epoch
-        seed: int = 42,   # of the order
-        class_map: Mapping[str, int] | str | None = None,   # old index or label → index, or its file
-        input_key: str = 'jpg;jpeg;png;webp',   # endings of images, the first that is there
-        target_key: str | None = None,   # field of the JSON, as in `TargetFields`; None: the class in the .cls file
-        target_format: str | None = None,   # as in `TargetFields`
-        sample_shuffle_size: int = 8192,   # samples among which one is drawn
-        sample_initial_size: int = 2048,   # samples that are waited for at the start
+        root: str | os.PathLike,
+        name: str = '',
+        split: str = 'train',
+        is_training: bool = False,
+        num_samples: int | None = None,
+        batch_size: int = 1,
+        repeats: int = 0,
+        seed: int = 42,
+        class_map: Mapping[str, int] | str | None = None,
+        input_key: str = 'jpg;jpeg;png;webp',
+        target_key: str | None = None,
+        target_format: str | None = None,
+        sample_shuffle_size: int = 8192,
+        sample_initial_size: int = 2048,
     ):
         _webdataset()   # an error now if it is not installed
         if not root: raise ValueError('root is missing: the folder or the address of the shards')
@@ -151,11 +187,17 @@ class ReaderWds(StreamReader):
         self.class_to_idx, self._shuffle = self._fields.class_to_idx, (sample_shuffle_size, sample_initial_size)
 
     def read_shard(self,
-        shard_index: int,   # as in `StreamReader`
-        num_shards: int,   # as in `StreamReader`
-        seed: int,   # of the order, in training
+        shard_index: int,
+        num_shards: int,
+        seed: int,
     ) -> Iterator[tuple[bytes, Any]]:
-        "Pass once over a share of the samples."
+        """Pass once over a share of the samples.
+
+        Args:
+            shard_index: as in `StreamReader`
+            num_shards: as in `StreamReader`
+            seed: of the order, in training
+        """
         shards, (size, initial) = list(self.split_info.filenames), self._shuffle
         if self.is_training: random.Random(seed).shuffle(shards)   # all workers in the same way
         groups = _groups(self.root, shards, shard_index, num_shards)
@@ -166,10 +208,15 @@ class ReaderWds(StreamReader):
             if target is not None: yield _image_of(group, self._input_keys), target
 
     def filenames(self,
-        basename: bool = False,   # only the last parts
-        absolute: bool = False,   # no difference: a stream knows no folder
+        basename: bool = False,
+        absolute: bool = False,
     ) -> list[str]:
-        "List the keys of all samples, with the ending of the image; reads all shards."
+        """List the keys of all samples, with the ending of the image; reads all shards.
+
+        Args:
+            basename: only the last parts
+            absolute: no difference: a stream knows no folder
+        """
         names = [f'{group["__key__"]}.{next(key for key in self._input_keys if key in group)}'
                  for group in _groups(self.root, self.split_info.filenames, 0, 1)]
         return [os.path.basename(name) for name in names] if basename else names

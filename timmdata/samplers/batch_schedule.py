@@ -24,12 +24,22 @@ from .epoch import EpochSampler, SampleKey
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #47ea8984
 def choice_probabilities(
-    weights: Sequence[float],   # of the buckets; 0: never
-    progress: float,   # 0: the bell is over the first bucket, 1: over the last
-    spread: float = 0.65,   # standard deviation of the bell, in buckets; 0: only the nearest
-    random_mix: float = 0.1,   # share of draws that are uniform, 0..1
-) -> tuple[float, ...]:   # sum 1
-    "Weigh the buckets for a point of the schedule."
+    weights: Sequence[float],
+    progress: float,
+    spread: float = 0.65,
+    random_mix: float = 0.1,
+) -> tuple[float, ...]:
+    """Weigh the buckets for a point of the schedule.
+
+    Args:
+        weights: of the buckets; 0: never
+        progress: 0: the bell is over the first bucket, 1: over the last
+        spread: standard deviation of the bell, in buckets; 0: only the nearest
+        random_mix: share of draws that are uniform, 0..1
+
+    Returns:
+        sum 1
+    """
     center = progress * (len(weights) - 1)
     active = [bucket for bucket, weight in enumerate(weights) if weight > 0]
     distances = {bucket: abs(bucket - center) for bucket in active}
@@ -55,18 +65,32 @@ def _is_count(value: Any) -> bool: return isinstance(value, Integral) and not is
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    "Hold which sizes batches have, and when; wrong settings are refused when it is made."
-    batch_sizes: Sequence[int]   # samples in a batch, for each bucket
-    choice_weights: Sequence[float] | None = None   # of the buckets; 0: never; None: all alike
-    seed: int = 0   # of the plans, the same on all ranks
-    drop_last: bool = True   # leave out samples that do not fill a batch
-    shuffle_schedule: bool = True   # the batches of an epoch in random order
-    num_batches: int | None = None   # in every epoch; None: as many as the samples fill
-    choice_schedule: str = 'constant'   # or 'progressive': from the first bucket to the last
-    schedule_epochs: int | None = None   # progressive: epochs until the last bucket
-    schedule_spread: float = 0.65   # progressive: width of the bell, in buckets
-    schedule_random_mix: float = 0.1   # progressive: share of uniform draws, 0..1
-    input_sizes: Sequence[tuple[int, int]] | None = None   # height, width for each bucket, for the plan
+    """Hold which sizes batches have, and when; wrong settings are refused when it is made.
+
+    Args:
+        batch_sizes: samples in a batch, for each bucket
+        choice_weights: of the buckets; 0: never; None: all alike
+        seed: of the plans, the same on all ranks
+        drop_last: leave out samples that do not fill a batch
+        shuffle_schedule: the batches of an epoch in random order
+        num_batches: in every epoch; None: as many as the samples fill
+        choice_schedule: or 'progressive': from the first bucket to the last
+        schedule_epochs: progressive: epochs until the last bucket
+        schedule_spread: progressive: width of the bell, in buckets
+        schedule_random_mix: progressive: share of uniform draws, 0..1
+        input_sizes: height, width for each bucket, for the plan
+    """
+    batch_sizes: Sequence[int]
+    choice_weights: Sequence[float] | None = None
+    seed: int = 0
+    drop_last: bool = True
+    shuffle_schedule: bool = True
+    num_batches: int | None = None
+    choice_schedule: str = 'constant'
+    schedule_epochs: int | None = None
+    schedule_spread: float = 0.65
+    schedule_random_mix: float = 0.1
+    input_sizes: Sequence[tuple[int, int]] | None = None
 
     def __post_init__(self):
         sizes = tuple(self.batch_sizes) if _is_list(self.batch_sizes) else ()
@@ -105,9 +129,16 @@ class ScheduleSettings:
         return self.choice_schedule == 'progressive'
 
     def probabilities(self,
-        epoch: int,   # from 0
-    ) -> tuple[float, ...]:   # sum 1
-        "Compute how likely each bucket is."
+        epoch: int,
+    ) -> tuple[float, ...]:
+        """Compute how likely each bucket is.
+
+        Args:
+            epoch: from 0
+
+        Returns:
+            sum 1
+        """
         if not self.is_progressive: return self.choice_weights
         last = self.schedule_epochs - 1
         progress = min(max(epoch / last, 0.), 1.) if last else 1.
@@ -115,28 +146,49 @@ class ScheduleSettings:
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #ba7bf2a7
 class PlannedBatch(NamedTuple):
-    "Say what is known of a batch before it has samples."
-    size: tuple[int, int] | None   # height, width of the images, pixels; None: sizes were not given
-    batch_size: int   # samples
-    bucket: int   # which of the sizes it is
+    """Say what is known of a batch before it has samples.
+
+    Args:
+        size: height, width of the images, pixels; None: sizes were not given
+        batch_size: samples
+        bucket: which of the sizes it is
+    """
+    size: tuple[int, int] | None
+    batch_size: int
+    bucket: int
 
 
 class ScheduledBatchSampler(Sampler):
-    "Yield batches whose image size and number of samples change: lists of (index, bucket), for a `DataLoader`."
+    """Yield batches whose image size and number of samples change: lists of (index, bucket), for a `DataLoader`.
+
+    Args:
+        sampler: of indexes, or an `EpochSampler`; this rank's share
+        batch_sizes: samples in a batch, for each bucket
+        choice_weights: of the buckets; 0: never; None: all alike
+        seed: of the plans, the same on all ranks
+        drop_last: leave out samples that do not fill a batch
+        shuffle_schedule: the batches of an epoch in random order
+        num_batches: in every epoch; None: as many as the samples fill
+        choice_schedule: or 'progressive': from the first bucket to the last
+        schedule_epochs: progressive: epochs until the last bucket
+        schedule_spread: progressive: width of the bell, in buckets
+        schedule_random_mix: progressive: share of uniform draws, 0..1
+        input_sizes: height, width for each bucket, for the plan
+    """
 
     def __init__(self,
-        sampler: Sampler,   # of indexes, or an `EpochSampler`; this rank's share
-        batch_sizes: Sequence[int],   # samples in a batch, for each bucket
-        choice_weights: Sequence[float] | None = None,   # of the buckets; 0: never; None: all alike
-        seed: int = 0,   # of the plans, the same on all ranks
-        drop_last: bool = True,   # leave out samples that do not fill a batch
-        shuffle_schedule: bool = True,   # the batches of an epoch in random order
-        num_batches: int | None = None,   # in every epoch; None: as many as the samples fill
-        choice_schedule: str = 'constant',   # or 'progressive': from the first bucket to the last
-        schedule_epochs: int | None = None,   # progressive: epochs until the last bucket
-        schedule_spread: float = 0.65,   # progressive: width of the bell, in buckets
-        schedule_random_mix: float = 0.1,   # progressive: share of uniform draws, 0..1
-        input_sizes: Sequence[tuple[int, int]] | None = None,   # height, width for each bucket, for the plan
+        sampler: Sampler,
+        batch_sizes: Sequence[int],
+        choice_weights: Sequence[float] | None = None,
+        seed: int = 0,
+        drop_last: bool = True,
+        shuffle_schedule: bool = True,
+        num_batches: int | None = None,
+        choice_schedule: str = 'constant',
+        schedule_epochs: int | None = None,
+        schedule_spread: float = 0.65,
+        schedule_random_mix: float = 0.1,
+        input_sizes: Sequence[tuple[int, int]] | None = None,
     ):
         if not isinstance(sampler, Sized): raise TypeError(f'a {type(sampler).__name__} has no length: give a sampler')
         if len(sampler) < 1: raise ValueError('the sampler is empty: there is nothing to put in batches')
@@ -175,15 +227,26 @@ class ScheduledBatchSampler(Sampler):
         return [*composition, (*rng.choices(range(len(weights)), weights), rest)]
 
     def choice_weights_for_epoch(self,
-        epoch: int,   # from 0
-    ) -> torch.Tensor:   # float64 (buckets,), sum 1
-        "Compute how likely each bucket is; timm's name for it."
+        epoch: int,
+    ) -> torch.Tensor:
+        """Compute how likely each bucket is; timm's name for it.
+
+        Args:
+            epoch: from 0
+
+        Returns:
+            float64 (buckets,), sum 1
+        """
         return torch.tensor(self.settings.probabilities(epoch), dtype=torch.float64)
 
     def plan(self,
-        epoch: int,   # which pass over the data, from 0
+        epoch: int,
     ) -> list[PlannedBatch]:
-        "Plan all batches of an epoch: a function of the seed and the epoch, the same on every rank."
+        """Plan all batches of an epoch: a function of the seed and the epoch, the same on every rank.
+
+        Args:
+            epoch: which pass over the data, from 0
+        """
         seed, batches = self.settings.seed, list(self._composition)
         if self.num_batches is not None:
             weights = self.settings.probabilities(epoch)
@@ -194,25 +257,38 @@ class ScheduledBatchSampler(Sampler):
         return [PlannedBatch(sizes[bucket], batch_size, bucket) for bucket, batch_size in batches]
 
     def with_sampler(self,
-        sampler: EpochSampler,   # another order of as many samples
+        sampler: EpochSampler,
     ) -> 'ScheduledBatchSampler':
-        "Make a copy for another order."
+        """Make a copy for another order.
+
+        Args:
+            sampler: another order of as many samples
+        """
         copied = copy.copy(self)
         copied.sampler = copied._order = sampler
         return copied
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Choose the next epoch; needed only to go back or to skip. Passed on to the sampler."
+        """Choose the next epoch; needed only to go back or to skip. Passed on to the sampler.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
         self.epoch = epoch
         self._order.set_epoch(epoch)
 
     def batches(self,
-        epoch: int,   # which pass over the data
-        start: int = 0,   # batches that were used before
+        epoch: int,
+        start: int = 0,
     ) -> Iterator[tuple[PlannedBatch, list[SampleKey]]]:
-        "Yield planned batches with their samples."
+        """Yield planned batches with their samples.
+
+        Args:
+            epoch: which pass over the data
+            start: batches that were used before
+        """
         plan = self.plan(epoch)
         used, share = (sum(batch.batch_size for batch in part) for part in (plan[:start], plan[start:]))
         keys = self._order.keys(epoch, used * self._order.num_replicas, share)
@@ -234,21 +310,37 @@ class ScheduledBatchSampler(Sampler):
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #446ed99a
 def create_batch_schedule(
-    sampler: Sampler,   # as in `ScheduledBatchSampler`
-    batch_size: int,   # of all sizes, without batch_size_choices
-    input_size_choices: Sequence[int | Sequence[int]],   # edge, (height, width) or (channels, height, width), pixels
-    batch_size_choices: Sequence[int] | None = None,   # samples in a batch, for each size
-    batch_choice_weights: Sequence[float] | None = None,   # None: all alike
-    batch_choice_seed: int = 0,   # of the plans
-    batch_choice_schedule: str = 'constant',   # or 'progressive'
-    batch_schedule_epochs: int | None = None,   # progressive: epochs until the last size
-    batch_schedule_spread: float = 0.65,   # progressive: width of the bell, in sizes
-    batch_schedule_random_mix: float = 0.1,   # progressive: share of uniform draws, 0..1
-    num_batches: int | None = None,   # in every epoch
-    *, channels: int = 3,   # of all sizes
-    drop_last: bool = True,   # leave out samples that do not fill a batch
+    sampler: Sampler,
+    batch_size: int,
+    input_size_choices: Sequence[int | Sequence[int]],
+    batch_size_choices: Sequence[int] | None = None,
+    batch_choice_weights: Sequence[float] | None = None,
+    batch_choice_seed: int = 0,
+    batch_choice_schedule: str = 'constant',
+    batch_schedule_epochs: int | None = None,
+    batch_schedule_spread: float = 0.65,
+    batch_schedule_random_mix: float = 0.1,
+    num_batches: int | None = None,
+    *, channels: int = 3,
+    drop_last: bool = True,
 ) -> ScheduledBatchSampler:
-    "Make the batch sampler that a loader's settings describe."
+    """Make the batch sampler that a loader's settings describe.
+
+    Args:
+        sampler: as in `ScheduledBatchSampler`
+        batch_size: of all sizes, without batch_size_choices
+        input_size_choices: edge, (height, width) or (channels, height, width), pixels
+        batch_size_choices: samples in a batch, for each size
+        batch_choice_weights: None: all alike
+        batch_choice_seed: of the plans
+        batch_choice_schedule: or 'progressive'
+        batch_schedule_epochs: progressive: epochs until the last size
+        batch_schedule_spread: progressive: width of the bell, in sizes
+        batch_schedule_random_mix: progressive: share of uniform draws, 0..1
+        num_batches: in every epoch
+        channels: of all sizes
+        drop_last: leave out samples that do not fill a batch
+    """
     if not input_size_choices: raise ValueError('input_size_choices is empty: give one size or more')
     sizes = [image_size(size) for size in input_size_choices]
     for size in input_size_choices:
@@ -262,11 +354,16 @@ def create_batch_schedule(
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #a8ec88e8
 class ScheduledTransformDataset(Dataset):
-    "Join a dataset and one transform for each bucket: `dataset[index, bucket]`."
+    """Join a dataset and one transform for each bucket: `dataset[index, bucket]`.
+
+    Args:
+        dataset: of samples (image, …), not transformed yet
+        transforms: one for each bucket
+    """
 
     def __init__(self,
-        dataset: Dataset,   # of samples (image, …), not transformed yet
-        transforms: Sequence[Callable],   # one for each bucket
+        dataset: Dataset,
+        transforms: Sequence[Callable],
     ):
         if not transforms: raise ValueError('transforms is empty: give one for each bucket')
         self.dataset, self.transforms = dataset, tuple(transforms)

@@ -29,12 +29,18 @@ def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 
 
 class OrderedDistributedSampler(Sampler):
-    "Yield a rank's share of a dataset, in order: for evaluation."
+    """Yield a rank's share of a dataset, in order: for evaluation.
+
+    Args:
+        dataset: of any kind
+        num_replicas: ranks that share it; None: of the process group
+        rank: which of them this is; None: of the process group
+    """
 
     def __init__(self,
-        dataset: Sized,   # of any kind
-        num_replicas: int | None = None,   # ranks that share it; None: of the process group
-        rank: int | None = None,   # which of them this is; None: of the process group
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
     ):
         self.dataset = dataset
         self.num_replicas, self.rank = _world(num_replicas, rank)
@@ -42,9 +48,13 @@ class OrderedDistributedSampler(Sampler):
         self.total_size = self.num_samples * self.num_replicas
 
     def set_epoch(self,
-        epoch: int,   # which pass over the data
+        epoch: int,
     ):
-        "Change nothing: all epochs have one order."
+        """Change nothing: all epochs have one order.
+
+        Args:
+            epoch: which pass over the data
+        """
 
     @property
     def num_valid_samples(self) -> int:
@@ -65,10 +75,18 @@ def _gather(rows: torch.Tensor) -> list[torch.Tensor]:
 
 
 def gather_valid(
-    values: torch.Tensor,   # (N, …), what this rank computed, in the order of its batches
-    valid: torch.Tensor,   # bool (N,), the masks of the batches
-) -> torch.Tensor:   # (M, …), the same on all ranks: one row for each sample, in the order of the data set
-    "Put together what all ranks computed in an evaluation, without samples that only fill up. All ranks must call it."
+    values: torch.Tensor,
+    valid: torch.Tensor,
+) -> torch.Tensor:
+    """Put together what all ranks computed in an evaluation, without samples that only fill up. All ranks must call it.
+
+    Args:
+        values: (N, …), what this rank computed, in the order of its batches
+        valid: bool (N,), the masks of the batches
+
+    Returns:
+        (M, …), the same on all ranks: one row for each sample, in the order of the data set
+    """
     if valid.dtype != torch.bool or valid.shape != values.shape[:1]: raise ValueError(
         f'valid is {valid.dtype} {tuple(valid.shape)} for values of shape {tuple(values.shape)}: '
         'give one bool for each row of the values')
@@ -86,13 +104,21 @@ def gather_valid(
 
 # %% ../../nbs/samplers/10_distributed.ipynb #176c41db
 def num_selected(
-    num_samples: int,   # of the dataset
-    num_replicas: int = 1,   # ranks
-    num_repeats: float = 3,   # of each sample, at least 1
-    selected_round: int = 256,   # the dataset's size is rounded down to a multiple; 0: not rounded
-    selected_ratio: float = 0,   # a rank gets this fraction, 1 / ratio, of the dataset's size; 0: 1 / num_replicas
+    num_samples: int,
+    num_replicas: int = 1,
+    num_repeats: float = 3,
+    selected_round: int = 256,
+    selected_ratio: float = 0,
 ) -> int:
-    "Count the samples of a rank in an epoch of repeated augmentation."
+    """Count the samples of a rank in an epoch of repeated augmentation.
+
+    Args:
+        num_samples: of the dataset
+        num_replicas: ranks
+        num_repeats: of each sample, at least 1
+        selected_round: the dataset's size is rounded down to a multiple; 0: not rounded
+        selected_ratio: a rank gets this fraction, 1 / ratio, of the dataset's size; 0: 1 / num_replicas
+    """
     if not num_repeats >= 1: raise ValueError(f'num_repeats={num_repeats!r}: give 1 or more')
     if selected_round < 0 or selected_ratio < 0:
         raise ValueError(f'selected_round={selected_round!r}, selected_ratio={selected_ratio!r}: give 0 or more')
@@ -104,17 +130,28 @@ def num_selected(
 
 # %% ../../nbs/samplers/10_distributed.ipynb #8ccbe4d3
 class RepeatAugSampler(EpochSampler):
-    "Yield a rank's share of an epoch in which each sample comes several times, on different ranks."
+    """Yield a rank's share of an epoch in which each sample comes several times, on different ranks.
+
+    Args:
+        dataset: of any kind
+        num_replicas: ranks that share it; None: of the process group
+        rank: which of them this is; None: of the process group
+        shuffle: False: in order
+        num_repeats: of each sample, at least 1
+        selected_round: as in `num_selected`
+        selected_ratio: as in `num_selected`
+        seed: of the shuffles
+    """
 
     def __init__(self,
-        dataset: Sized,   # of any kind
-        num_replicas: int | None = None,   # ranks that share it; None: of the process group
-        rank: int | None = None,   # which of them this is; None: of the process group
-        shuffle: bool = True,   # False: in order
-        num_repeats: float = 3,   # of each sample, at least 1
-        selected_round: int = 256,   # as in `num_selected`
-        selected_ratio: float = 0,   # as in `num_selected`
-        seed: int = 0,   # of the shuffles
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        num_repeats: float = 3,
+        selected_round: int = 256,
+        selected_ratio: float = 0,
+        seed: int = 0,
     ):
         super().__init__(dataset, shuffle, seed, None, *_world(num_replicas, rank), num_repeats)
         self.dataset = dataset

@@ -20,18 +20,31 @@ from ..core.rng import KeyedRandom, sample_seed, seeded
 
 # %% ../../nbs/samplers/00_epoch.ipynb #713ae70e
 class SampleKey(NamedTuple):
-    "Say which sample, when, and for which batch: what a sampler sends to a worker in place of a bare index."
-    index: int   # of the sample in its dataset
-    epoch: int   # which pass over the data
-    view: int = 0   # which of several versions of the sample
-    bucket: int = 0   # which of several input sizes its batch has
-    valid: bool = True   # False: it only fills up a share or a batch, and comes in this epoch by itself
+    """Say which sample, when, and for which batch: what a sampler sends to a worker in place of a bare index.
+
+    Args:
+        index: of the sample in its dataset
+        epoch: which pass over the data
+        view: which of several versions of the sample
+        bucket: which of several input sizes its batch has
+        valid: False: it only fills up a share or a batch, and comes in this epoch by itself
+    """
+    index: int
+    epoch: int
+    view: int = 0
+    bucket: int = 0
+    valid: bool = True
 
     def rng(self,
-        seed: int,   # of the run
-        sequence: int = 0,   # which of the sample's independent sequences: one for each purpose
+        seed: int,
+        sequence: int = 0,
     ) -> KeyedRandom:
-        "Make the generator of the sample's random numbers."
+        """Make the generator of the sample's random numbers.
+
+        Args:
+            seed: of the run
+            sequence: which of the sample's independent sequences: one for each purpose
+        """
         return KeyedRandom(seed, self.epoch, self.index, self.view, sequence)
 
 # %% ../../nbs/samplers/00_epoch.ipynb #7a3a1951
@@ -40,15 +53,26 @@ class EpochAware(Protocol):
     "A sampler that wants to know the epoch, such as torch's `DistributedSampler`."
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Take note of the epoch."
+        """Take note of the epoch.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
 
 
 def count_views(
-    indexes: torch.Tensor,   # int64 (N,), of samples, in the order in which they come
-) -> torch.Tensor:   # int64 (N,)
-    "Count how often each sample came before."
+    indexes: torch.Tensor,
+) -> torch.Tensor:
+    """Count how often each sample came before.
+
+    Args:
+        indexes: int64 (N,), of samples, in the order in which they come
+
+    Returns:
+        int64 (N,)
+    """
     together, position = torch.sort(indexes, stable=True)
     views = torch.empty_like(indexes)
     views[position] = torch.arange(len(indexes)) - torch.searchsorted(together, together)   # how far from its first
@@ -77,17 +101,28 @@ def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torc
 
 # %% ../../nbs/samplers/00_epoch.ipynb #9d9f31f5
 class EpochSampler(Sampler):
-    "Yield the keys of an epoch, or of a rank's share of it: shuffled anew in every epoch, or in order."
+    """Yield the keys of an epoch, or of a rank's share of it: shuffled anew in every epoch, or in order.
+
+    Args:
+        data_source: the dataset
+        shuffle: False: in order
+        seed: of the shuffles
+        sampler: a sampler of the user's; then it decides the order
+        num_replicas: ranks that share an epoch
+        rank: which of them this is
+        num_repeats: times that a sample comes in a row, with other pixels; 0: once
+        samples_per_epoch: of all ranks; None: all, once each
+    """
 
     def __init__(self,
-        data_source: Sized,   # the dataset
-        shuffle: bool = True,   # False: in order
-        seed: int = 0,   # of the shuffles
-        sampler: Sampler | None = None,   # a sampler of the user's; then it decides the order
-        num_replicas: int = 1,   # ranks that share an epoch
-        rank: int = 0,   # which of them this is
-        num_repeats: float = 0,   # times that a sample comes in a row, with other pixels; 0: once
-        samples_per_epoch: int | None = None,   # of all ranks; None: all, once each
+        data_source: Sized,
+        shuffle: bool = True,
+        seed: int = 0,
+        sampler: Sampler | None = None,
+        num_replicas: int = 1,
+        rank: int = 0,
+        num_repeats: float = 0,
+        samples_per_epoch: int | None = None,
     ):
         if num_repeats and (num_repeats < 1 or sampler is not None):
             raise ValueError(f'num_repeats={num_repeats}: give 1 or more, without a sampler')
@@ -103,24 +138,37 @@ class EpochSampler(Sampler):
         self.num_choices = 0   # times that the next pass was chosen; what was noted before a choice is out of date
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Choose the next epoch. It begins at its start, or at the position in it that was chosen and not begun yet."
+        """Choose the next epoch. It begins at its start, or at the position in it that was chosen and not begun yet.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
         self.set_position(epoch, self.start if epoch == self.epoch else 0)
 
     def set_position(self,
-        epoch: int,   # of the next pass, from 0
-        start: int,   # samples of all ranks that were used in it
+        epoch: int,
+        start: int,
     ):
-        "Choose where the next pass begins. The epoch is passed on to the user's sampler."
+        """Choose where the next pass begins. The epoch is passed on to the user's sampler.
+
+        Args:
+            epoch: of the next pass, from 0
+            start: samples of all ranks that were used in it
+        """
         if not isinstance(epoch, Integral) or epoch < 0:
             raise ValueError(f'epoch={epoch!r}: give a whole number, 0 or more')
         self.epoch, self.start = epoch, start
         self.num_choices += 1
         if isinstance(self.sampler, EpochAware): self.sampler.set_epoch(epoch)
 
-    def begin(self) -> tuple[int, int]:   # its epoch, and the samples of all ranks that were used in it
-        "Begin a pass; the one after it is the next epoch, from its start."
+    def begin(self) -> tuple[int, int]:
+        """Begin a pass; the one after it is the next epoch, from its start.
+
+        Returns:
+            its epoch, and the samples of all ranks that were used in it
+        """
         epoch, start = self.epoch, self.start
         self.epoch, self.start = epoch + 1, 0
         return epoch, start
@@ -135,9 +183,16 @@ class EpochSampler(Sampler):
         return size // 256 * 256   # as timm/data/distributed_sampler.py
 
     def order(self,
-        epoch: int,   # which pass over the data
-    ) -> tuple[Sequence[int], Sequence[int] | None]:   # index and view of each sample; None: all are first views
-        "Give the order of an epoch, of all ranks: a function of the seed and the epoch."
+        epoch: int,
+    ) -> tuple[Sequence[int], Sequence[int] | None]:
+        """Give the order of an epoch, of all ranks: a function of the seed and the epoch.
+
+        Args:
+            epoch: which pass over the data
+
+        Returns:
+            index and view of each sample; None: all are first views
+        """
         if isinstance(self.sampler, EpochSampler):   # it knows which view of a sample another rank has
             keys = list(self.sampler.keys(epoch))
             return [key.index for key in keys], [key.view for key in keys]
@@ -166,20 +221,33 @@ class EpochSampler(Sampler):
         return indexes, count_views(indexes)
 
     def deal(self,
-        epoch: int,   # which pass over the data
-        start: int,   # position in the order from which on
-        stop: int,   # position before which, a multiple of the number of ranks after `start`
+        epoch: int,
+        start: int,
+        stop: int,
     ) -> Iterable[int]:
-        "Give this rank's positions in the order: every n-th."
+        """Give this rank's positions in the order: every n-th.
+
+        Args:
+            epoch: which pass over the data
+            start: position in the order from which on
+            stop: position before which, a multiple of the number of ranks after `start`
+        """
         return range(start + self.rank, stop, self.num_replicas)
 
     def keys(self,
-        epoch: int,   # which pass over the data
-        start: int = 0,   # samples of all ranks that were used before
-        share: int | None = None,   # samples of this rank, in a further round with further views; None: what is left
-        multiple: int = 1,   # what is left is filled up to a multiple of so many samples of this rank
+        epoch: int,
+        start: int = 0,
+        share: int | None = None,
+        multiple: int = 1,
     ) -> Iterator[SampleKey]:
-        "Yield this rank's share of an epoch; begin again where samples do not suffice or divide evenly."
+        """Yield this rank's share of an epoch; begin again where samples do not suffice or divide evenly.
+
+        Args:
+            epoch: which pass over the data
+            start: samples of all ranks that were used before
+            share: samples of this rank, in a further round with further views; None: what is left
+            multiple: what is left is filled up to a multiple of so many samples of this rank
+        """
         indexes, views = self.order(epoch)
         num_views = 1 if views is None or not len(views) else int(torch.as_tensor(views).max()) + 1
         fills_up = share is None
@@ -190,9 +258,13 @@ class EpochSampler(Sampler):
             yield SampleKey(int(indexes[at]), epoch, view, valid=not (fills_up and lap))
 
     def count_valid(self,
-        share: int | None = None,   # of this rank's first so many samples; None: of all
+        share: int | None = None,
     ) -> int:
-        "Count this rank's samples of an epoch without those that only fill up."
+        """Count this rank's samples of an epoch without those that only fill up.
+
+        Args:
+            share: of this rank's first so many samples; None: of all
+        """
         if share is None: share = len(self)
         return sum(position < self.length for position in self.deal(0, 0, share * self.num_replicas))
 
@@ -204,19 +276,29 @@ class EpochSampler(Sampler):
 
 # %% ../../nbs/samplers/00_epoch.ipynb #57d3e58d
 def view_keys(
-    keys: Sequence[SampleKey],   # of the samples
-    num_views: int,   # of each
+    keys: Sequence[SampleKey],
+    num_views: int,
 ) -> list[SampleKey]:
-    "Make the keys of several views of each sample, first views first; a sample's own views have others."
+    """Make the keys of several views of each sample, first views first; a sample's own views have others.
+
+    Args:
+        keys: of the samples
+        num_views: of each
+    """
     if num_views == 1: return list(keys)
     return [key._replace(view=key.view * num_views + view) for view in range(num_views) for key in keys]
 
 
 def keys_of_images(
-    keys: Sequence[SampleKey],   # of the samples
-    num_images: int,   # that a collate function made of them
+    keys: Sequence[SampleKey],
+    num_images: int,
 ) -> list[SampleKey]:
-    "Make one key for each image, also where a collate function made several views of each sample."
+    """Make one key for each image, also where a collate function made several views of each sample.
+
+    Args:
+        keys: of the samples
+        num_images: that a collate function made of them
+    """
     num_views, rest = divmod(num_images, len(keys))
     if rest: return [keys[0]._replace(view=k) for k in range(num_images)]   # its own way to put images together
     return view_keys(keys, num_views)

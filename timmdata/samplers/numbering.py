@@ -11,72 +11,121 @@ from typing import NamedTuple
 
 # %% ../../nbs/samplers/30_numbering.ipynb #328b835b
 class Numbering(NamedTuple):
-    "Say which batch of which epoch a number is, and which deliveries it has."
-    epoch: int   # of number 0
-    start: int   # samples of all ranks that were used before number 0
-    length: int   # samples of an epoch
-    batch_size: int   # of this rank
-    num_replicas: int   # ranks
-    drop_last: bool   # incomplete batches are left out
-    repeats: int = 1   # deliveries of a batch
-    window: int = 1   # batches that are delivered in turn before they are delivered again
+    """Say which batch of which epoch a number is, and which deliveries it has.
+
+    Args:
+        epoch: of number 0
+        start: samples of all ranks that were used before number 0
+        length: samples of an epoch
+        batch_size: of this rank
+        num_replicas: ranks
+        drop_last: incomplete batches are left out
+        repeats: deliveries of a batch
+        window: batches that are delivered in turn before they are delivered again
+    """
+    epoch: int
+    start: int
+    length: int
+    batch_size: int
+    num_replicas: int
+    drop_last: bool
+    repeats: int = 1
+    window: int = 1
 
     def _origin(self, epoch: int) -> int:
         "Samples of all ranks that were used before the first batch of an epoch."
         return self.start if epoch == self.epoch else 0
 
     def batches(self,
-        epoch: int,   # which pass over the data
+        epoch: int,
     ) -> int:
-        "Count the batches of an epoch; the first one may be a rest."
+        """Count the batches of an epoch; the first one may be a rest.
+
+        Args:
+            epoch: which pass over the data
+        """
         share = math.ceil((self.length - self._origin(epoch)) / self.num_replicas)
         full, rest = divmod(share, self.batch_size)
         return full + bool(rest and not self.drop_last)
 
     def first(self,
-        epoch: int,   # which pass over the data
+        epoch: int,
     ) -> int:
-        "Give the number of the first batch of an epoch."
+        """Give the number of the first batch of an epoch.
+
+        Args:
+            epoch: which pass over the data
+        """
         if epoch <= self.epoch: return 0
         return self.batches(self.epoch) + (epoch - self.epoch - 1) * self.batches(self.epoch + 1)
 
     def epoch_of(self,
-        number: int,   # of a batch
+        number: int,
     ) -> int:
-        "Give the epoch of a batch."
+        """Give the epoch of a batch.
+
+        Args:
+            number: of a batch
+        """
         rest = number - self.batches(self.epoch)
         return self.epoch if rest < 0 else self.epoch + 1 + rest // self.batches(self.epoch + 1)
 
     def delivery(self,
-        count: int,   # deliveries before this one, over all epochs
-    ) -> tuple[int, int]:   # number of the batch, and which of its deliveries
-        "Say which batch is delivered."
+        count: int,
+    ) -> tuple[int, int]:
+        """Say which batch is delivered.
+
+        Args:
+            count: deliveries before this one, over all epochs
+
+        Returns:
+            number of the batch, and which of its deliveries
+        """
         epoch = self.epoch_of(count // self.repeats)
         group, rest = divmod(count - self.repeats * self.first(epoch), self.repeats * self.window)
         size = min(self.window, self.batches(epoch) - group * self.window)   # the last window may be smaller
         return self.first(epoch) + group * self.window + rest % size, rest // size
 
     def low_watermark(self,
-        count: int,   # deliveries that were used
-    ) -> int:   # number of a batch
-        "Find the first batch that is still needed."
+        count: int,
+    ) -> int:
+        """Find the first batch that is still needed.
+
+        Args:
+            count: deliveries that were used
+
+        Returns:
+            number of a batch
+        """
         number, repeat = self.delivery(count)
         if repeat == self.repeats - 1: return number   # those before it in the window have had their last delivery
         first = self.first(self.epoch_of(number))
         return first + (number - first) // self.window * self.window
 
     def count(self,
-        epoch: int,   # which pass over the data
-        position: int,   # samples of all ranks that were used
+        epoch: int,
+        position: int,
     ) -> int:
-        "Count the deliveries before a position."
+        """Count the deliveries before a position.
+
+        Args:
+            epoch: which pass over the data
+            position: samples of all ranks that were used
+        """
         used = (position - self._origin(epoch)) / (self.batch_size * self.num_replicas)
         return self.repeats * self.first(epoch) + math.ceil(used)
 
     def position(self,
-        count: int,   # deliveries that were used
-    ) -> tuple[int, int]:   # epoch, samples of all ranks
-        "Say where a run is after that many deliveries."
+        count: int,
+    ) -> tuple[int, int]:
+        """Say where a run is after that many deliveries.
+
+        Args:
+            count: deliveries that were used
+
+        Returns:
+            epoch, samples of all ranks
+        """
         epoch = self.epoch_of(count // self.repeats)
         used = (count - self.repeats * self.first(epoch)) * self.batch_size * self.num_replicas
         return epoch, self._origin(epoch) + used

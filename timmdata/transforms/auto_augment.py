@@ -32,10 +32,18 @@ def _number(part: str, text: str, whole: bool, smallest: float) -> float | int:
 
 
 def parse_config(
-    config: str,   # such as 'rand-m9-mstd0.5'
-    parts: dict[str, tuple[type, float]],   # each part's name, its type and its smallest value
-) -> tuple[str, dict[str, Any]]:   # the policy's name and its parts
-    "Take a policy string apart."
+    config: str,
+    parts: dict[str, tuple[type, float]],
+) -> tuple[str, dict[str, Any]]:
+    """Take a policy string apart.
+
+    Args:
+        config: such as 'rand-m9-mstd0.5'
+        parts: each part's name, its type and its smallest value
+
+    Returns:
+        the policy's name and its parts
+    """
     name, *sections = config.split('-')
     values = {}
     for section in sections:
@@ -52,12 +60,22 @@ def parse_config(
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #e842ac0e
 def policy_hparams(
-    img_size: int | Sequence[int],   # edge or (height, width), pixels
-    mean: Sequence[float],   # 0..1 for each channel: the color of what comes in from outside
-    interpolation: str | None = None,   # a name; None or 'random': bilinear or bicubic, by chance
-    **more: Any,   # further settings, such as translate_pct
-) -> dict[str, Any]:   # for `AugmentOp`
-    "Make the settings of a policy, from what a loader knows. timm/data/transforms_factory.py."
+    img_size: int | Sequence[int],
+    mean: Sequence[float],
+    interpolation: str | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Make the settings of a policy, from what a loader knows. timm/data/transforms_factory.py.
+
+    Args:
+        img_size: edge or (height, width), pixels
+        mean: 0..1 for each channel: the color of what comes in from outside
+        interpolation: a name; None or 'random': bilinear or bicubic, by chance
+        **more: further settings, such as translate_pct
+
+    Returns:
+        for `AugmentOp`
+    """
     edge = img_size if isinstance(img_size, int) else min(img_size)
     return dict(translate_const=int(edge * 0.45), img_mean=tuple(min(255, round(255 * v)) for v in mean),
                 interpolation=interpolation, **more)
@@ -80,22 +98,35 @@ _SETS = {   # by the name after t; numbers are weights. timm/data/auto_augment.p
 
 
 def rand_augment_ops(
-    magnitude: float = 10,   # 0..10, of all
-    prob: float = 0.5,   # 0..1, that one that was chosen happens
-    hparams: dict | None = None,   # as in `AugmentOp`
-    transforms: Sequence[str] | None = None,   # names in `OPERATIONS`; None: RandAugment's fifteen
+    magnitude: float = 10,
+    prob: float = 0.5,
+    hparams: dict | None = None,
+    transforms: Sequence[str] | None = None,
 ) -> list[AugmentOp]:
-    "List the operations that RandAugment chooses from."
+    """List the operations that RandAugment chooses from.
+
+    Args:
+        magnitude: 0..10, of all
+        prob: 0..1, that one that was chosen happens
+        hparams: as in `AugmentOp`
+        transforms: names in `OPERATIONS`; None: RandAugment's fifteen
+    """
     return [AugmentOp(name, prob, magnitude, hparams) for name in transforms or _PLAIN]
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #8a963f67
 class RandAugment(Policy):
-    "Draw a few operations from a list: with replacement, or by weight without."
+    """Draw a few operations from a list: with replacement, or by weight without.
+
+    Args:
+        ops: to choose from
+        num_layers: how many are chosen for each image
+        choice_weights: one for each operation; None: all alike
+    """
 
     def __init__(self,
-        ops: Sequence[AugmentOp],   # to choose from
-        num_layers: int = 2,   # how many are chosen for each image
-        choice_weights: Sequence[float] | None = None,   # one for each operation; None: all alike
+        ops: Sequence[AugmentOp],
+        num_layers: int = 2,
+        choice_weights: Sequence[float] | None = None,
     ):
         self.ops, self.num_layers = list(ops), num_layers
         self.choice_weights = None if choice_weights is None else [float(weight) for weight in choice_weights]
@@ -109,9 +140,16 @@ class RandAugment(Policy):
             raise ValueError(f'{num_layers} operations without replacement from {num_choices}: lower num_layers')
 
     def draw(self,
-        rng: Any = random,   # a `random.Random`, or the module
-    ) -> tuple[DrawnOp, ...]:   # at most `num_layers`
-        "Choose operations, then draw each."
+        rng: Any = random,
+    ) -> tuple[DrawnOp, ...]:
+        """Choose operations, then draw each.
+
+        Args:
+            rng: a `random.Random`, or the module
+
+        Returns:
+            at most `num_layers`
+        """
         if self.choice_weights is None: return draw_all(rng.choices(self.ops, k=self.num_layers), rng)
         weights, chosen = list(self.choice_weights), []
         for _ in range(self.num_layers):
@@ -128,11 +166,17 @@ class RandAugment(Policy):
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #296cea71
 def rand_augment_transform(
-    config_str: str,   # 'rand', then -m -n -p -mstd -mmax -inc -t in any order
-    hparams: dict | None = None,   # as in `AugmentOp`; what it says of noise and maximum is kept
-    transforms: Sequence[str] | dict[str, float] | str | None = None,   # names, or weights by name, or a set's name
+    config_str: str,
+    hparams: dict | None = None,
+    transforms: Sequence[str] | dict[str, float] | str | None = None,
 ) -> RandAugment:
-    "Make RandAugment from a string such as 'rand-m9-n3-mstd0.5'."
+    """Make RandAugment from a string such as 'rand-m9-n3-mstd0.5'.
+
+    Args:
+        config_str: 'rand', then -m -n -p -mstd -mmax -inc -t in any order
+        hparams: as in `AugmentOp`; what it says of noise and maximum is kept
+        transforms: names, or weights by name, or a set's name
+    """
     parts = dict(m=(float, 0), n=(int, 1), p=(float, 0), mstd=(float, 0), mmax=(float, 0), inc=(bool, 0), t=(str, 0))
     name, given = parse_config(config_str, parts)
     if name != 'rand': raise ValueError(f"{config_str!r} is no RandAugment: it starts with 'rand'")
@@ -172,10 +216,18 @@ _SUB_POLICIES = {   # operation, probability, magnitude; timm/data/auto_augment.
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #675deb93
 def auto_augment_policy(
-    name: str = 'v0',   # 'original', 'originalr', 'v0', 'v0r' or '3a'
-    hparams: dict | None = None,   # as in `AugmentOp`
-) -> list[list[AugmentOp]]:   # one of the inner lists is drawn for each image
-    "List the sub-policies of a published policy."
+    name: str = 'v0',
+    hparams: dict | None = None,
+) -> list[list[AugmentOp]]:
+    """List the sub-policies of a published policy.
+
+    Args:
+        name: 'original', 'originalr', 'v0', 'v0r' or '3a'
+        hparams: as in `AugmentOp`
+
+    Returns:
+        one of the inner lists is drawn for each image
+    """
     if name not in _SUB_POLICIES: raise ValueError(f'policy {name!r}: allowed are {", ".join(_SUB_POLICIES)}')
     rule = re.compile(r'(\w+) ([\d.]+) (\d+)')
     return [[AugmentOp(op, float(prob), int(magnitude), hparams) for op, prob, magnitude in rule.findall(sub_policy)]
@@ -183,18 +235,29 @@ def auto_augment_policy(
 
 
 class AutoAugment(Policy):
-    "Draw one of several short sequences of operations."
+    """Draw one of several short sequences of operations.
+
+    Args:
+        policy: from `auto_augment_policy`, or your own
+    """
 
     def __init__(self,
-        policy: Sequence[Sequence[AugmentOp]],   # from `auto_augment_policy`, or your own
+        policy: Sequence[Sequence[AugmentOp]],
     ):
         if not policy: raise ValueError('AutoAugment has no sub-policies: give at least one')
         self.policy = [list(ops) for ops in policy]
 
     def draw(self,
-        rng: Any = random,   # a `random.Random`, or the module
-    ) -> tuple[DrawnOp, ...]:   # those of one sub-policy that happen
-        "Choose a sub-policy, then draw its operations."
+        rng: Any = random,
+    ) -> tuple[DrawnOp, ...]:
+        """Choose a sub-policy, then draw its operations.
+
+        Args:
+            rng: a `random.Random`, or the module
+
+        Returns:
+            those of one sub-policy that happen
+        """
         return draw_all(rng.choice(self.policy), rng)
 
     def __repr__(self) -> str:
@@ -203,19 +266,28 @@ class AutoAugment(Policy):
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #80386cc2
 class ThreeAugment(AutoAugment):
-    "Solarize, turn gray or blur, one of the three: 3-Augment of DeiT III."
+    """Solarize, turn gray or blur, one of the three: 3-Augment of DeiT III.
+
+    Args:
+        hparams: as in `AugmentOp`
+    """
 
     def __init__(self,
-        hparams: dict | None = None,   # as in `AugmentOp`
+        hparams: dict | None = None,
     ):
         super().__init__(auto_augment_policy('3a', hparams))
 
 
 def auto_augment_transform(
-    config_str: str,   # 'original', 'originalr', 'v0', 'v0r' or '3a', then -mstd
-    hparams: dict | None = None,   # as in `AugmentOp`; what it says of noise is kept
+    config_str: str,
+    hparams: dict | None = None,
 ) -> AutoAugment:
-    "Make AutoAugment from a string such as 'original-mstd0.5'."
+    """Make AutoAugment from a string such as 'original-mstd0.5'.
+
+    Args:
+        config_str: 'original', 'originalr', 'v0', 'v0r' or '3a', then -mstd
+        hparams: as in `AugmentOp`; what it says of noise is kept
+    """
     name, given = parse_config(config_str, dict(mstd=(float, 0)))
     hparams = dict(hparams or {})
     if given: hparams.setdefault('magnitude_std', given['mstd'])
@@ -228,12 +300,18 @@ _TRIVIAL = dict(Identity=None, ShearX=0.99, ShearY=0.99, TranslateX=32., Transla
 
 
 class TrivialAugmentWide(Policy):
-    "Draw one operation with a magnitude from a wide range."
+    """Draw one operation with a magnitude from a wide range.
+
+    Args:
+        num_magnitude_bins: magnitudes to choose from
+        interpolation: a name, 'random', or torchvision's or Pillow's value
+        fill: 0..255, of what comes in from outside; None: black
+    """
 
     def __init__(self,
-        num_magnitude_bins: int = 31,   # magnitudes to choose from
-        interpolation: Any = 'nearest',   # a name, 'random', or torchvision's or Pillow's value
-        fill: Sequence[int] | int | None = None,   # 0..255, of what comes in from outside; None: black
+        num_magnitude_bins: int = 31,
+        interpolation: Any = 'nearest',
+        fill: Sequence[int] | int | None = None,
     ):
         if num_magnitude_bins < 2: raise ValueError(f'num_magnitude_bins={num_magnitude_bins}: give 2 or more')
         hparams = dict(img_mean=0 if fill is None else fill, interpolation=interpolation)
@@ -241,12 +319,22 @@ class TrivialAugmentWide(Policy):
         self.num_magnitude_bins = num_magnitude_bins
 
     def at(self,
-        name: str,   # in torchvision's space
-        k: int,   # which magnitude, from 0
-        sign: int = 1,   # or -1
-        interpolation: str | None = None,   # of those that move pixels; None: the first
-    ) -> tuple[DrawnOp, ...]:   # none for 'Identity'
-        "Give the operation at a magnitude, nothing left to chance."
+        name: str,
+        k: int,
+        sign: int = 1,
+        interpolation: str | None = None,
+    ) -> tuple[DrawnOp, ...]:
+        """Give the operation at a magnitude, nothing left to chance.
+
+        Args:
+            name: in torchvision's space
+            k: which magnitude, from 0
+            sign: or -1
+            interpolation: of those that move pixels; None: the first
+
+        Returns:
+            none for 'Identity'
+        """
         if name == 'Identity': return ()
         bins, largest = self.num_magnitude_bins, _TRIVIAL[name]
         if name == 'Posterize': return DrawnOp(name, int(8 - (torch.tensor(k) / ((bins - 1) / 6)).round())),
@@ -258,9 +346,16 @@ class TrivialAugmentWide(Policy):
         return DrawnOp(name, value, interpolation or self.hparams['interpolation'][0], self.hparams['img_mean']),
 
     def draw(self,
-        rng: Any = random,   # a `random.Random`, or the module
-    ) -> tuple[DrawnOp, ...]:   # one, or none
-        "Choose an operation, a magnitude and a direction."
+        rng: Any = random,
+    ) -> tuple[DrawnOp, ...]:
+        """Choose an operation, a magnitude and a direction.
+
+        Args:
+            rng: a `random.Random`, or the module
+
+        Returns:
+            one, or none
+        """
         name, k = rng.choice(list(_TRIVIAL)), rng.randrange(self.num_magnitude_bins)
         return self.at(name, k, rng.choice((1, -1)), rng.choice(self.hparams['interpolation']))
 
@@ -270,10 +365,16 @@ class TrivialAugmentWide(Policy):
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #0339c3e7
 class AugMixParams(NamedTuple):
-    "Everything that is drawn for one image."
-    chains: tuple[tuple[DrawnOp, ...], ...]   # operations of each chain, in order
-    weights: tuple[float, ...]   # of each chain; they sum to 1
-    share: float   # 0..1, of the mixture in the result
+    """Everything that is drawn for one image.
+
+    Args:
+        chains: operations of each chain, in order
+        weights: of each chain; they sum to 1
+        share: 0..1, of the mixture in the result
+    """
+    chains: tuple[tuple[DrawnOp, ...], ...]
+    weights: tuple[float, ...]
+    share: float
 
 
 _AUGMIX = ('AutoContrast', 'ColorIncreasing', 'ContrastIncreasing', 'BrightnessIncreasing', 'SharpnessIncreasing',
@@ -282,11 +383,17 @@ _AUGMIX = ('AutoContrast', 'ColorIncreasing', 'ContrastIncreasing', 'BrightnessI
 
 
 def augmix_ops(
-    magnitude: float = 10,   # 0..10, of all
-    hparams: dict | None = None,   # as in `AugmentOp`
-    transforms: Sequence[str] | None = None,   # names in `OPERATIONS`; None: AugMix's thirteen
+    magnitude: float = 10,
+    hparams: dict | None = None,
+    transforms: Sequence[str] | None = None,
 ) -> list[AugmentOp]:
-    "List the operations that chains are made of; each always happens."
+    """List the operations that chains are made of; each always happens.
+
+    Args:
+        magnitude: 0..10, of all
+        hparams: as in `AugmentOp`
+        transforms: names in `OPERATIONS`; None: AugMix's thirteen
+    """
     return [AugmentOp(name, 1., magnitude, hparams) for name in transforms or _AUGMIX]
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #5001ac8e
@@ -308,23 +415,35 @@ def _mix_in_turn(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMi
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #eb8d5aa0
 class AugMixAugment(Policy):
-    "Draw chains of operations, and mix their results by random weights."
+    """Draw chains of operations, and mix their results by random weights.
+
+    Args:
+        ops: to make chains of
+        alpha: of the distributions of weights and share; 1: even
+        width: chains
+        depth: operations in a chain; below 1: one to three by chance
+        blended: mix one chain after another, in 8 bits
+    """
 
     def __init__(self,
-        ops: Sequence[AugmentOp],   # to make chains of
-        alpha: float = 1.,   # of the distributions of weights and share; 1: even
-        width: int = 3,   # chains
-        depth: int = -1,   # operations in a chain; below 1: one to three by chance
-        blended: bool = False,   # mix one chain after another, in 8 bits
+        ops: Sequence[AugmentOp],
+        alpha: float = 1.,
+        width: int = 3,
+        depth: int = -1,
+        blended: bool = False,
     ):
         if not ops: raise ValueError('AugMix has no operations to make chains of: give at least one')
         if not alpha > 0 or width < 1: raise ValueError(f'alpha={alpha}, width={width}: give alpha > 0 and width >= 1')
         self.ops, self.alpha, self.width, self.depth, self.blended = list(ops), alpha, width, depth, blended
 
     def draw(self,
-        rng: Any = random,   # a `random.Random`, or the module
+        rng: Any = random,
     ) -> AugMixParams:
-        "Draw weights, share and chains."
+        """Draw weights, share and chains.
+
+        Args:
+            rng: a `random.Random`, or the module
+        """
         parts = [rng.gammavariate(self.alpha, 1.) for _ in range(self.width)]   # divided by their sum: Dirichlet
         total, share = sum(parts), rng.betavariate(self.alpha, self.alpha)
         chains = []
@@ -334,10 +453,18 @@ class AugMixAugment(Policy):
         return AugMixParams(tuple(chains), tuple(part / total for part in parts), share)
 
     def apply(self,
-        image: Image.Image,   # RGB or L
-        drawn: AugMixParams,   # from `draw`
-    ) -> Image.Image:   # of the same size and mode
-        "Compute the chains and mix them."
+        image: Image.Image,
+        drawn: AugMixParams,
+    ) -> Image.Image:
+        """Compute the chains and mix them.
+
+        Args:
+            image: RGB or L
+            drawn: from `draw`
+
+        Returns:
+            of the same size and mode
+        """
         chains = [apply_ops(image, chain) for chain in drawn.chains]
         mix = _mix_in_turn if self.blended else _mix_sum
         return mix(image, chains, drawn)
@@ -349,10 +476,15 @@ class AugMixAugment(Policy):
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #9d781e9c
 def augment_and_mix_transform(
-    config_str: str,   # 'augmix', then -m -w -d -a -b -mstd in any order
-    hparams: dict | None = None,   # as in `AugmentOp`; what it says of noise is kept
+    config_str: str,
+    hparams: dict | None = None,
 ) -> AugMixAugment:
-    "Make AugMix from a string such as 'augmix-m5-w4-d2'."
+    """Make AugMix from a string such as 'augmix-m5-w4-d2'.
+
+    Args:
+        config_str: 'augmix', then -m -w -d -a -b -mstd in any order
+        hparams: as in `AugmentOp`; what it says of noise is kept
+    """
     parts = dict(m=(float, 0), w=(int, 1), d=(int, 0), a=(float, 0), b=(bool, 0), mstd=(float, 0))
     name, given = parse_config(config_str, parts)
     if name != 'augmix': raise ValueError(f"{config_str!r} is no AugMix: it starts with 'augmix'")
@@ -362,12 +494,19 @@ def augment_and_mix_transform(
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #77dbebec
 def create_policy(
-    config: str,   # 'rand-…', 'original', 'originalr', 'v0', 'v0r', '3a' or 'augmix', with parts, or 'trivial'
-    img_size: int | Sequence[int] = 224,   # edge or (height, width), pixels
-    mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,   # 0..1 for each channel: the color of what comes in from outside
-    interpolation: str | None = None,   # a name; None or 'random': bilinear or bicubic, by chance
+    config: str,
+    img_size: int | Sequence[int] = 224,
+    mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,
+    interpolation: str | None = None,
 ) -> Policy:
-    "Make the policy of a string, with settings from what a loader knows."
+    """Make the policy of a string, with settings from what a loader knows.
+
+    Args:
+        config: 'rand-…', 'original', 'originalr', 'v0', 'v0r', '3a' or 'augmix', with parts, or 'trivial'
+        img_size: edge or (height, width), pixels
+        mean: 0..1 for each channel: the color of what comes in from outside
+        interpolation: a name; None or 'random': bilinear or bicubic, by chance
+    """
     name, hparams = config.split('-')[0], policy_hparams(img_size, mean, interpolation)
     if name == 'rand': return rand_augment_transform(config, hparams)
     if name in _SUB_POLICIES: return auto_augment_transform(config, hparams)

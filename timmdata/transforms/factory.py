@@ -25,9 +25,16 @@ from .settings import AugmentSettings
 
 # %% ../../nbs/transforms/70_factory.ipynb #1035cfc5
 def evaluation_steps(
-    settings: AugmentSettings,   # of evaluation
-) -> list[Callable]:   # PIL image → PIL image of the input's size
-    "Resize, then take the center. timm/data/transforms_factory.py."
+    settings: AugmentSettings,
+) -> list[Callable]:
+    """Resize, then take the center. timm/data/transforms_factory.py.
+
+    Args:
+        settings: of evaluation
+
+    Returns:
+        PIL image → PIL image of the input's size
+    """
     size, interpolation = settings.input_size, settings.interpolation
     scaled = tuple(math.floor(edge / settings.crop_pct) for edge in size)
     steps = [TrimBorder(settings.crop_border_pixels)] if settings.crop_border_pixels else []
@@ -55,9 +62,16 @@ def _random_crop(settings: AugmentSettings) -> list[Callable]:
 
 
 def training_steps(
-    settings: AugmentSettings,   # of training
-) -> tuple[list[Callable], list[Callable]]:   # PIL image → PIL image: crop and flips; what changes its content
-    "Crop and flip, then change colors. timm/data/transforms_factory.py."
+    settings: AugmentSettings,
+) -> tuple[list[Callable], list[Callable]]:
+    """Crop and flip, then change colors. timm/data/transforms_factory.py.
+
+    Args:
+        settings: of training
+
+    Returns:
+        PIL image → PIL image: crop and flips; what changes its content
+    """
     geometry = _random_crop(settings)
     if settings.hflip: geometry.append(v2.RandomHorizontalFlip(settings.hflip))
     if settings.vflip: geometry.append(v2.RandomVerticalFlip(settings.vflip))
@@ -73,14 +87,26 @@ def training_steps(
 
 # %% ../../nbs/transforms/70_factory.ipynb #7df2166e
 def compose_transform(
-    settings: AugmentSettings,   # of training or evaluation
-    std: Sequence[float] = IMAGENET_DEFAULT_STD,   # per channel, for pixels in 0..1
-    erasing: RandomErasing | None = None,   # of training; without the prefetcher only
-    use_prefetcher: bool = False,   # give uint8; the prefetcher normalises and erases
-    normalize: bool = True,   # without the prefetcher: give normalised float32; False gives uint8, not erased
-    separate: bool = False,   # training: give three pipelines, crop and flips; colors; tensor
-) -> v2.Compose | tuple[v2.Compose, v2.Compose, v2.Compose]:   # PIL image → tensor (C, H, W)
-    "Build the pipeline that settings describe."
+    settings: AugmentSettings,
+    std: Sequence[float] = IMAGENET_DEFAULT_STD,
+    erasing: RandomErasing | None = None,
+    use_prefetcher: bool = False,
+    normalize: bool = True,
+    separate: bool = False,
+) -> v2.Compose | tuple[v2.Compose, v2.Compose, v2.Compose]:
+    """Build the pipeline that settings describe.
+
+    Args:
+        settings: of training or evaluation
+        std: per channel, for pixels in 0..1
+        erasing: of training; without the prefetcher only
+        use_prefetcher: give uint8; the prefetcher normalises and erases
+        normalize: without the prefetcher: give normalised float32; False gives uint8, not erased
+        separate: training: give three pipelines, crop and flips; colors; tensor
+
+    Returns:
+        PIL image → tensor (C, H, W)
+    """
     if settings.num_aug_splits: raise ValueError(
         'num_aug_splits: a pipeline makes one view; give it to create_loader, or wrap the dataset in AugMixDataset')
     if separate and not settings.is_random: raise ValueError('separate=True is for training with augmentation')
@@ -95,28 +121,72 @@ def compose_transform(
 # %% ../../nbs/transforms/70_factory.ipynb #a61f8572
 @delegates(AugmentSettings, but=['num_aug_splits'])
 def create_transform(
-    input_size: int | Sequence[int] = 224,   # edge, (height, width) or (channels, height, width); pixels
-    is_training: bool = False,   # random pipeline in place of evaluation's
-    no_aug: bool = False,   # training without randomness
+    input_size: int | Sequence[int] = 224,
+    is_training: bool = False,
+    no_aug: bool = False,
     *,
-    std: Sequence[float] = IMAGENET_DEFAULT_STD,   # per channel, for pixels in 0..1
-    re_prob: float = 0.,   # this and the next three as in `ErasingSettings`; here only without the prefetcher
-    re_mode: str = 'const',   # what rectangles are filled with
-    re_count: int = 1,   # rectangles at most
-    re_num_splits: int = 0,   # above 1: the first 1/re_num_splits of a batch stays clean
-    tf_preprocessing: bool = False,   # TensorFlow's pipeline: not offered
-    use_prefetcher: bool = False,   # give uint8 (C, H, W); the prefetcher normalises
-    normalize: bool = True,   # without the prefetcher: give normalised float32; False gives uint8
-    separate: bool = False,   # training: give three pipelines
-    naflex: bool = False,   # patch sequences: not offered
-    patch_size: int | tuple[int, int] = 16,   # of naflex and patchify: has no effect without them
-    max_seq_len: int = 576,   # likewise
-    patchify: bool = False,   # not offered
-    patchify_channels_last: bool = True,   # of patchify: has no effect without it
-    patchify_flatten: bool = True,   # likewise
-    **kwargs: Any,   # the other fields of `AugmentSettings`
-) -> v2.Compose | tuple[v2.Compose, ...]:   # PIL image → tensor (C, H, W)
-    "Build the pipeline of one image: training's or evaluation's."
+    std: Sequence[float] = IMAGENET_DEFAULT_STD,
+    re_prob: float = 0.,
+    re_mode: str = 'const',
+    re_count: int = 1,
+    re_num_splits: int = 0,
+    tf_preprocessing: bool = False,
+    use_prefetcher: bool = False,
+    normalize: bool = True,
+    separate: bool = False,
+    naflex: bool = False,
+    patch_size: int | tuple[int, int] = 16,
+    max_seq_len: int = 576,
+    patchify: bool = False,
+    patchify_channels_last: bool = True,
+    patchify_flatten: bool = True,
+    **kwargs: Any,
+) -> v2.Compose | tuple[v2.Compose, ...]:
+    """Build the pipeline of one image: training's or evaluation's.
+
+    Args:
+        input_size: edge, (height, width) or (channels, height, width); pixels
+        is_training: random pipeline in place of evaluation's
+        no_aug: training without randomness
+        std: per channel, for pixels in 0..1
+        re_prob: this and the next three as in `ErasingSettings`; here only without the prefetcher
+        re_mode: what rectangles are filled with
+        re_count: rectangles at most
+        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
+        tf_preprocessing: TensorFlow's pipeline: not offered
+        use_prefetcher: give uint8 (C, H, W); the prefetcher normalises
+        normalize: without the prefetcher: give normalised float32; False gives uint8
+        separate: training: give three pipelines
+        naflex: patch sequences: not offered
+        patch_size: of naflex and patchify: has no effect without them
+        max_seq_len: likewise
+        patchify: not offered
+        patchify_channels_last: of patchify: has no effect without it
+        patchify_flatten: likewise
+
+    **kwargs, the other fields of `AugmentSettings`:
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
+        scale: area of the random crop, share of the image's; None: as the mode
+        ratio: width / height of the random crop; None: as the mode
+        hflip: 0..1, probability that left and right are swapped
+        vflip: 0..1, probability that top and bottom are swapped
+        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
+        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
+        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
+        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
+        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
+        interpolation: as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic
+        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
+        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
+        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
+        mean: 0..1 per channel: color of borders and of what a policy moves in
+        crop_padding: 'rc': pixels that the crop may reach beyond the image
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
+        force_color_jitter: jitter colors beside any policy
+
+    Returns:
+        PIL image → tensor (C, H, W)
+    """
     later = {'tf_preprocessing': tf_preprocessing, 'naflex': naflex, 'patchify': patchify}
     for name, value in later.items():
         if value: raise NotImplementedError(f'{name} is not offered yet: leave it out')
@@ -130,27 +200,153 @@ create_transform.__delwrap__ = AugmentSettings   # where docments find what the 
 # %% ../../nbs/transforms/70_factory.ipynb #72fe6631
 @delegates(create_transform, but=['input_size', 'is_training', 'no_aug'])
 def transforms_imagenet_train(
-    img_size: int | Sequence[int] = 224,   # as `input_size`
-    interpolation: str = 'random',   # a name, or 'random' for bilinear or bicubic
-    **kwargs: Any,   # others of `create_transform`
-) -> v2.Compose | tuple[v2.Compose, ...]:   # PIL image → tensor (C, H, W)
-    "Build the training pipeline."
+    img_size: int | Sequence[int] = 224,
+    interpolation: str = 'random',
+    **kwargs: Any,
+) -> v2.Compose | tuple[v2.Compose, ...]:
+    """Build the training pipeline.
+
+    Args:
+        img_size: as `input_size`
+        interpolation: a name, or 'random' for bilinear or bicubic
+
+    **kwargs, others of `create_transform`:
+        std: per channel, for pixels in 0..1
+        re_prob: this and the next three as in `ErasingSettings`; here only without the prefetcher
+        re_mode: what rectangles are filled with
+        re_count: rectangles at most
+        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
+        tf_preprocessing: TensorFlow's pipeline: not offered
+        use_prefetcher: give uint8 (C, H, W); the prefetcher normalises
+        normalize: without the prefetcher: give normalised float32; False gives uint8
+        separate: training: give three pipelines
+        naflex: patch sequences: not offered
+        patch_size: of naflex and patchify: has no effect without them
+        max_seq_len: likewise
+        patchify: not offered
+        patchify_channels_last: of patchify: has no effect without it
+        patchify_flatten: likewise
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
+        scale: area of the random crop, share of the image's; None: as the mode
+        ratio: width / height of the random crop; None: as the mode
+        hflip: 0..1, probability that left and right are swapped
+        vflip: 0..1, probability that top and bottom are swapped
+        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
+        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
+        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
+        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
+        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
+        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
+        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
+        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
+        mean: 0..1 per channel: color of borders and of what a policy moves in
+        crop_padding: 'rc': pixels that the crop may reach beyond the image
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
+        force_color_jitter: jitter colors beside any policy
+
+    Returns:
+        PIL image → tensor (C, H, W)
+    """
     return create_transform(img_size, is_training=True, interpolation=interpolation, **kwargs)
 
 
 @delegates(create_transform, but=['input_size', 'is_training', 'no_aug'])
 def transforms_imagenet_eval(
-    img_size: int | Sequence[int] = 224,   # as `input_size`
-    **kwargs: Any,   # others of `create_transform`
-) -> v2.Compose:   # PIL image → tensor (C, H, W)
-    "Build the evaluation pipeline."
+    img_size: int | Sequence[int] = 224,
+    **kwargs: Any,
+) -> v2.Compose:
+    """Build the evaluation pipeline.
+
+    Args:
+        img_size: as `input_size`
+
+    **kwargs, others of `create_transform`:
+        std: per channel, for pixels in 0..1
+        re_prob: this and the next three as in `ErasingSettings`; here only without the prefetcher
+        re_mode: what rectangles are filled with
+        re_count: rectangles at most
+        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
+        tf_preprocessing: TensorFlow's pipeline: not offered
+        use_prefetcher: give uint8 (C, H, W); the prefetcher normalises
+        normalize: without the prefetcher: give normalised float32; False gives uint8
+        separate: training: give three pipelines
+        naflex: patch sequences: not offered
+        patch_size: of naflex and patchify: has no effect without them
+        max_seq_len: likewise
+        patchify: not offered
+        patchify_channels_last: of patchify: has no effect without it
+        patchify_flatten: likewise
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
+        scale: area of the random crop, share of the image's; None: as the mode
+        ratio: width / height of the random crop; None: as the mode
+        hflip: 0..1, probability that left and right are swapped
+        vflip: 0..1, probability that top and bottom are swapped
+        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
+        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
+        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
+        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
+        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
+        interpolation: as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic
+        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
+        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
+        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
+        mean: 0..1 per channel: color of borders and of what a policy moves in
+        crop_padding: 'rc': pixels that the crop may reach beyond the image
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
+        force_color_jitter: jitter colors beside any policy
+
+    Returns:
+        PIL image → tensor (C, H, W)
+    """
     return create_transform(img_size, **kwargs)
 
 
 @delegates(create_transform, but=['input_size', 'is_training', 'no_aug'])
 def transforms_noaug_train(
-    img_size: int | Sequence[int] = 224,   # as `input_size`
-    **kwargs: Any,   # others of `create_transform`
-) -> v2.Compose:   # PIL image → tensor (C, H, W)
-    "Build a training pipeline without randomness: cover the size, take the center."
+    img_size: int | Sequence[int] = 224,
+    **kwargs: Any,
+) -> v2.Compose:
+    """Build a training pipeline without randomness: cover the size, take the center.
+
+    Args:
+        img_size: as `input_size`
+
+    **kwargs, others of `create_transform`:
+        std: per channel, for pixels in 0..1
+        re_prob: this and the next three as in `ErasingSettings`; here only without the prefetcher
+        re_mode: what rectangles are filled with
+        re_count: rectangles at most
+        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
+        tf_preprocessing: TensorFlow's pipeline: not offered
+        use_prefetcher: give uint8 (C, H, W); the prefetcher normalises
+        normalize: without the prefetcher: give normalised float32; False gives uint8
+        separate: training: give three pipelines
+        naflex: patch sequences: not offered
+        patch_size: of naflex and patchify: has no effect without them
+        max_seq_len: likewise
+        patchify: not offered
+        patchify_channels_last: of patchify: has no effect without it
+        patchify_flatten: likewise
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
+        scale: area of the random crop, share of the image's; None: as the mode
+        ratio: width / height of the random crop; None: as the mode
+        hflip: 0..1, probability that left and right are swapped
+        vflip: 0..1, probability that top and bottom are swapped
+        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
+        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
+        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
+        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
+        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
+        interpolation: as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic
+        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
+        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
+        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
+        mean: 0..1 per channel: color of borders and of what a policy moves in
+        crop_padding: 'rc': pixels that the crop may reach beyond the image
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
+        force_color_jitter: jitter colors beside any policy
+
+    Returns:
+        PIL image → tensor (C, H, W)
+    """
     return create_transform(img_size, is_training=True, no_aug=True, **kwargs)

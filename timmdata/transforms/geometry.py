@@ -26,25 +26,37 @@ _RANDOM_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
 
 
 def str_to_interp_mode(
-    mode_str: str,   # 'nearest', 'bilinear', 'bicubic', 'box', 'hamming' or 'lanczos'
+    mode_str: str,
 ) -> InterpolationMode:
-    "Give the torchvision interpolation of a name."
+    """Give the torchvision interpolation of a name.
+
+    Args:
+        mode_str: 'nearest', 'bilinear', 'bicubic', 'box', 'hamming' or 'lanczos'
+    """
     if mode_str not in _INTERPOLATIONS:
         raise ValueError(f'interpolation {mode_str!r}: allowed are {", ".join(_INTERPOLATIONS)}')
     return _INTERPOLATIONS[mode_str]
 
 
 def str_to_pil_interp(
-    mode_str: str,   # as in `str_to_interp_mode`
+    mode_str: str,
 ) -> Image.Resampling:
-    "Give the Pillow interpolation of a name."
+    """Give the Pillow interpolation of a name.
+
+    Args:
+        mode_str: as in `str_to_interp_mode`
+    """
     return Image.Resampling[str_to_interp_mode(mode_str).name]
 
 
 def interp_mode_to_str(
-    mode: InterpolationMode,   # of torchvision
+    mode: InterpolationMode,
 ) -> str:
-    "Give the name of a torchvision interpolation."
+    """Give the name of a torchvision interpolation.
+
+    Args:
+        mode: of torchvision
+    """
     return mode.value
 
 
@@ -73,10 +85,15 @@ def _pair(size: int | Sequence[int], what: str = 'size') -> tuple[int, int]:
 
 
 def check_range(
-    name: str,   # of the setting, for the message
-    values: Sequence[float],   # (low, high)
+    name: str,
+    values: Sequence[float],
 ) -> tuple[float, float]:
-    "Refuse anything but two positive numbers in order."
+    """Refuse anything but two positive numbers in order.
+
+    Args:
+        name: of the setting, for the message
+        values: (low, high)
+    """
     pair = tuple(values) if isinstance(values, (tuple, list)) else ()
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
         raise ValueError(f'{name}={values!r}: give (low, high) with 0 < low <= high')
@@ -84,25 +101,42 @@ def check_range(
 
 # %% ../../nbs/transforms/00_geometry.ipynb #9a4edc8f
 class RandomResizedCropAndInterpolation:
-    "Crop a random area with a random aspect ratio and resize it to `size`."
+    """Crop a random area with a random aspect ratio and resize it to `size`.
+
+    Args:
+        size: of the result, pixels; (height, width)
+        scale: area of the crop, share of the image's
+        ratio: width / height of the crop
+        interpolation: a name, or 'random' for bilinear or bicubic
+    """
 
     def __init__(self,
-        size: int | tuple[int, int],   # of the result, pixels; (height, width)
-        scale: tuple[float, float] = (0.08, 1.0),   # area of the crop, share of the image's
-        ratio: tuple[float, float] = (3 / 4, 4 / 3),   # width / height of the crop
-        interpolation: str = 'bilinear',   # a name, or 'random' for bilinear or bicubic
+        size: int | tuple[int, int],
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        interpolation: str = 'bilinear',
     ):
         self.size, self.scale, self.ratio = _pair(size), check_range('scale', scale), check_range('ratio', ratio)
         self.interpolation = _interpolation(interpolation)
 
     @staticmethod
     def get_params(
-        img: Any,   # to be cropped; its `size` is (width, height)
-        scale: tuple[float, float],   # as in the constructor
-        ratio: tuple[float, float],   # as in the constructor
-        rng: Any = random,   # a `random.Random`, or the module
-    ) -> tuple[int, int, int, int]:   # top, left, height, width
-        "Draw a crop; after ten that do not fit, the largest centered one of an allowed ratio. timm/data/transforms.py."
+        img: Any,
+        scale: tuple[float, float],
+        ratio: tuple[float, float],
+        rng: Any = random,
+    ) -> tuple[int, int, int, int]:
+        """Draw a crop; after ten that do not fit, the largest centered one of an allowed ratio. timm/data/transforms.py.
+
+        Args:
+            img: to be cropped; its `size` is (width, height)
+            scale: as in the constructor
+            ratio: as in the constructor
+            rng: a `random.Random`, or the module
+
+        Returns:
+            top, left, height, width
+        """
         img_w, img_h = img.size
         log_ratio = math.log(ratio[0]), math.log(ratio[1])
         for _ in range(10):
@@ -116,9 +150,16 @@ class RandomResizedCropAndInterpolation:
         return (img_h - h) // 2, (img_w - w) // 2, h, w
 
     def __call__(self,
-        img: Image.Image,   # of any size
-    ) -> Image.Image:   # of `size`
-        "Draw and apply."
+        img: Image.Image,
+    ) -> Image.Image:
+        """Draw and apply.
+
+        Args:
+            img: of any size
+
+        Returns:
+            of `size`
+        """
         top, left, height, width = self.get_params(img, self.scale, self.ratio)
         return F.resized_crop(img, top, left, max(1, height), max(1, width), self.size, _choose(self.interpolation))
 
@@ -129,17 +170,28 @@ class RandomResizedCropAndInterpolation:
 
 # %% ../../nbs/transforms/00_geometry.ipynb #8e8a8092
 class ResizeKeepRatio:
-    "Resize so that the image barely covers `size` (longest=0) or barely fits in it (longest=1), varied if wanted."
+    """Resize so that the image barely covers `size` (longest=0) or barely fits in it (longest=1), varied if wanted.
+
+    Args:
+        size: target, pixels; (height, width)
+        longest: 0: the shorter edge decides, 1: the longer one
+        interpolation: a name, or 'random' for bilinear or bicubic
+        random_scale_prob: 0..1, how often the scale is varied
+        random_scale_range: factor of the size, or of the area
+        random_scale_area: the factor is a share of the area seen: smaller zooms in
+        random_aspect_prob: 0..1, how often the aspect is varied
+        random_aspect_range: factor of width / height
+    """
 
     def __init__(self,
-        size: int | tuple[int, int],   # target, pixels; (height, width)
-        longest: float = 0.,   # 0: the shorter edge decides, 1: the longer one
-        interpolation: str = 'bilinear',   # a name, or 'random' for bilinear or bicubic
-        random_scale_prob: float = 0.,   # 0..1, how often the scale is varied
-        random_scale_range: tuple[float, float] = (0.85, 1.05),   # factor of the size, or of the area
-        random_scale_area: bool = False,   # the factor is a share of the area seen: smaller zooms in
-        random_aspect_prob: float = 0.,   # 0..1, how often the aspect is varied
-        random_aspect_range: tuple[float, float] = (0.9, 1.11),   # factor of width / height
+        size: int | tuple[int, int],
+        longest: float = 0.,
+        interpolation: str = 'bilinear',
+        random_scale_prob: float = 0.,
+        random_scale_range: tuple[float, float] = (0.85, 1.05),
+        random_scale_area: bool = False,
+        random_aspect_prob: float = 0.,
+        random_aspect_range: tuple[float, float] = (0.9, 1.11),
     ):
         self.size, self.longest, self.interpolation = _pair(size), float(longest), _interpolation(interpolation)
         self.random_scale_prob, self.random_aspect_prob = random_scale_prob, random_aspect_prob
@@ -148,10 +200,18 @@ class ResizeKeepRatio:
         self.random_aspect_range = check_range('random_aspect_range', random_aspect_range)
 
     def get_params(self,
-        img: Any,   # to be resized; its `size` is (width, height)
-        rng: Any = random,   # a `random.Random`, or the module
-    ) -> list[int]:   # height, width
-        "Draw the size of the result. timm/data/transforms.py."
+        img: Any,
+        rng: Any = random,
+    ) -> list[int]:
+        """Draw the size of the result. timm/data/transforms.py.
+
+        Args:
+            img: to be resized; its `size` is (width, height)
+            rng: a `random.Random`, or the module
+
+        Returns:
+            height, width
+        """
         img_size = img.size[::-1]
         ratios = [edge / target for edge, target in zip(img_size, self.size)]
         ratio = max(ratios) * self.longest + min(ratios) * (1 - self.longest)
@@ -165,9 +225,16 @@ class ResizeKeepRatio:
         return [max(1, round(edge * factor / ratio)) for edge, factor in zip(img_size, factors)]
 
     def __call__(self,
-        img: Image.Image,   # of any size
-    ) -> Image.Image:   # that covers `size`, or fits in it
-        "Draw and apply."
+        img: Image.Image,
+    ) -> Image.Image:
+        """Draw and apply.
+
+        Args:
+            img: of any size
+
+        Returns:
+            that covers `size`, or fits in it
+        """
         return F.resize(img, self.get_params(img), _choose(self.interpolation))
 
     def __repr__(self) -> str:
@@ -176,15 +243,28 @@ class ResizeKeepRatio:
 
 # %% ../../nbs/transforms/00_geometry.ipynb #25a2699f
 def crop_or_pad(
-    img: Any,   # PIL image or tensor (..., C, H, W)
-    top: int,   # offset of the crop; negative reaches beyond the image
-    left: int,   # likewise
-    height: int,   # of the crop
-    width: int,   # of the crop
-    fill: Any = 0,   # color of the padding, 0..255, one or one per channel
-    padding_mode: str = 'constant',   # 'constant', 'edge', 'reflect' or 'symmetric'
-) -> Any:   # PIL image or tensor of that size
-    "Crop an image, padding where the crop reaches beyond it."
+    img: Any,
+    top: int,
+    left: int,
+    height: int,
+    width: int,
+    fill: Any = 0,
+    padding_mode: str = 'constant',
+) -> Any:
+    """Crop an image, padding where the crop reaches beyond it.
+
+    Args:
+        img: PIL image or tensor (..., C, H, W)
+        top: offset of the crop; negative reaches beyond the image
+        left: likewise
+        height: of the crop
+        width: of the crop
+        fill: color of the padding, 0..255, one or one per channel
+        padding_mode: 'constant', 'edge', 'reflect' or 'symmetric'
+
+    Returns:
+        PIL image or tensor of that size
+    """
     _, img_h, img_w = F.get_dimensions(img)
     right, bottom = left + width, top + height
     padding = [max(-left + min(0, right), 0), max(-top + min(0, bottom), 0),
@@ -194,12 +274,22 @@ def crop_or_pad(
 
 
 def center_crop_or_pad(
-    img: Any,   # PIL image or tensor (..., C, H, W)
-    output_size: int | Sequence[int],   # (height, width) or both
-    fill: Any = 0,   # as in `crop_or_pad`
-    padding_mode: str = 'constant',   # as in `crop_or_pad`
-) -> Any:   # PIL image or tensor of that size
-    "Cut the center, or pad around it."
+    img: Any,
+    output_size: int | Sequence[int],
+    fill: Any = 0,
+    padding_mode: str = 'constant',
+) -> Any:
+    """Cut the center, or pad around it.
+
+    Args:
+        img: PIL image or tensor (..., C, H, W)
+        output_size: (height, width) or both
+        fill: as in `crop_or_pad`
+        padding_mode: as in `crop_or_pad`
+
+    Returns:
+        PIL image or tensor of that size
+    """
     height, width = _pair(output_size, 'output_size')
     _, img_h, img_w = F.get_dimensions(img)
     more_h, more_w = max(height - img_h, 0), max(width - img_w, 0)
@@ -210,86 +300,152 @@ def center_crop_or_pad(
 
 # %% ../../nbs/transforms/00_geometry.ipynb #b0a9760e
 class CenterCropOrPad:
-    "Cut the center of an image, or pad around it, to exactly `size`."
+    """Cut the center of an image, or pad around it, to exactly `size`.
+
+    Args:
+        size: of the result, pixels; (height, width)
+        fill: color of the padding, 0..255, one or one per channel
+        padding_mode: 'constant', 'edge', 'reflect' or 'symmetric'
+    """
 
     def __init__(self,
-        size: int | Sequence[int],   # of the result, pixels; (height, width)
-        fill: Any = 0,   # color of the padding, 0..255, one or one per channel
-        padding_mode: str = 'constant',   # 'constant', 'edge', 'reflect' or 'symmetric'
+        size: int | Sequence[int],
+        fill: Any = 0,
+        padding_mode: str = 'constant',
     ):
         self.size, self.fill, self.padding_mode = _pair(size), fill, padding_mode
 
     def __call__(self,
-        img: Any,   # PIL image or tensor (..., C, H, W)
-    ) -> Any:   # PIL image or tensor of `size`
-        "Cut or pad."
+        img: Any,
+    ) -> Any:
+        """Cut or pad.
+
+        Args:
+            img: PIL image or tensor (..., C, H, W)
+
+        Returns:
+            PIL image or tensor of `size`
+        """
         return center_crop_or_pad(img, self.size, self.fill, self.padding_mode)
 
     def __repr__(self) -> str: return f'{type(self).__name__}(size={self.size}, padding_mode={self.padding_mode})'
 
 
 class RandomCropOrPad(CenterCropOrPad):
-    "Cut exactly `size` at a random place; along an edge that is too short, pad by random amounts on both sides."
+    """Cut exactly `size` at a random place; along an edge that is too short, pad by random amounts on both sides.
+
+    Args:
+        size: of the result, pixels; (height, width)
+        fill: color of the padding, 0..255, one or one per channel
+        padding_mode: 'constant', 'edge', 'reflect' or 'symmetric'
+    """
 
     @staticmethod
     def get_params(
-        img: Any,   # to be cropped: PIL image, tensor or (height, width)
-        size: tuple[int, int],   # (height, width)
-        rng: Any = random,   # a `random.Random`, or the module
-    ) -> tuple[int, int]:   # top and left; negative where there is padding
-        "Draw the offset of the crop."
+        img: Any,
+        size: tuple[int, int],
+        rng: Any = random,
+    ) -> tuple[int, int]:
+        """Draw the offset of the crop.
+
+        Args:
+            img: to be cropped: PIL image, tensor or (height, width)
+            size: (height, width)
+            rng: a `random.Random`, or the module
+
+        Returns:
+            top and left; negative where there is padding
+        """
         img_h, img_w = img if isinstance(img, tuple) else F.get_dimensions(img)[1:]
         deltas = img_h - size[0], img_w - size[1]
         return tuple(int(math.copysign(rng.randint(0, abs(delta)), delta)) for delta in deltas)
 
     def __call__(self,
-        img: Any,   # PIL image or tensor (..., C, H, W)
-    ) -> Any:   # PIL image or tensor of `size`
-        "Draw and apply."
+        img: Any,
+    ) -> Any:
+        """Draw and apply.
+
+        Args:
+            img: PIL image or tensor (..., C, H, W)
+
+        Returns:
+            PIL image or tensor of `size`
+        """
         top, left = self.get_params(img, self.size)
         return crop_or_pad(img, top, left, *self.size, fill=self.fill, padding_mode=self.padding_mode)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #0d40e698
 class RandomPad:
-    "Pad an image that is smaller than `input_size` to it, by random amounts on both sides."
+    """Pad an image that is smaller than `input_size` to it, by random amounts on both sides.
+
+    Args:
+        input_size: (height, width), pixels
+        fill: color of the padding, 0..255
+    """
 
     def __init__(self,
-        input_size: tuple[int, int],   # (height, width), pixels
-        fill: Any = 0,   # color of the padding, 0..255
+        input_size: tuple[int, int],
+        fill: Any = 0,
     ):
         self.input_size, self.fill = _pair(input_size, 'input_size'), fill
 
     @staticmethod
     def get_params(
-        img: Any,   # to be padded
-        input_size: tuple[int, int],   # (height, width)
-    ) -> tuple[int, int, int, int]:   # left, top, right, bottom
-        "Draw how the padding is divided."
+        img: Any,
+        input_size: tuple[int, int],
+    ) -> tuple[int, int, int, int]:
+        """Draw how the padding is divided.
+
+        Args:
+            img: to be padded
+            input_size: (height, width)
+
+        Returns:
+            left, top, right, bottom
+        """
         width, height = F.get_image_size(img)
         more_w, more_h = max(input_size[1] - width, 0), max(input_size[0] - height, 0)
         left, top = random.randint(0, more_w), random.randint(0, more_h)
         return left, top, more_w - left, more_h - top
 
     def __call__(self,
-        img: Any,   # PIL image or tensor (..., C, H, W)
-    ) -> Any:   # PIL image or tensor of at least `input_size`
-        "Draw and apply."
+        img: Any,
+    ) -> Any:
+        """Draw and apply.
+
+        Args:
+            img: PIL image or tensor (..., C, H, W)
+
+        Returns:
+            PIL image or tensor of at least `input_size`
+        """
         return F.pad(img, list(self.get_params(img, self.input_size)), self.fill)
 
 
 class TrimBorder:
-    "Cut `border_size` pixels off each side."
+    """Cut `border_size` pixels off each side.
+
+    Args:
+        border_size: pixels
+    """
 
     def __init__(self,
-        border_size: int,   # pixels
+        border_size: int,
     ):
         if border_size < 0: raise ValueError(f'border_size={border_size}: give 0 or more pixels')
         self.border_size = border_size
 
     def __call__(self,
-        img: Any,   # PIL image or tensor (..., C, H, W)
-    ) -> Any:   # PIL image or tensor, smaller by two borders
-        "Cut."
+        img: Any,
+    ) -> Any:
+        """Cut.
+
+        Args:
+            img: PIL image or tensor (..., C, H, W)
+
+        Returns:
+            PIL image or tensor, smaller by two borders
+        """
         width, height = F.get_image_size(img)
         border = self.border_size
         if 2 * border >= min(width, height):
@@ -301,25 +457,43 @@ class ToNumpy:
     "Turn PIL images into uint8 arrays (C, H, W)."
 
     def __call__(self,
-        pil_img: Image.Image,   # of any mode with 8 bits a channel
-    ) -> np.ndarray:   # uint8 (C, H, W)
-        "Turn one image."
+        pil_img: Image.Image,
+    ) -> np.ndarray:
+        """Turn one image.
+
+        Args:
+            pil_img: of any mode with 8 bits a channel
+
+        Returns:
+            uint8 (C, H, W)
+        """
         array = np.array(pil_img, dtype=np.uint8)
         return np.moveaxis(array if array.ndim == 3 else array[..., None], 2, 0)
 
 
 class ToTensor:
-    "Turn PIL images into tensors (C, H, W) of `dtype`, values 0..255 as they are."
+    """Turn PIL images into tensors (C, H, W) of `dtype`, values 0..255 as they are.
+
+    Args:
+        dtype: of the result
+    """
 
     def __init__(self,
-        dtype: torch.dtype = torch.float32,   # of the result
+        dtype: torch.dtype = torch.float32,
     ):
         self.dtype = dtype
 
     def __call__(self,
-        pil_img: Image.Image,   # of any mode with 8 bits a channel
-    ) -> torch.Tensor:   # (C, H, W)
-        "Turn one image."
+        pil_img: Image.Image,
+    ) -> torch.Tensor:
+        """Turn one image.
+
+        Args:
+            pil_img: of any mode with 8 bits a channel
+
+        Returns:
+            (C, H, W)
+        """
         return F.pil_to_tensor(pil_img).to(self.dtype)
 
 
@@ -327,9 +501,16 @@ class MaybeToTensor:
     "Turn PIL images and arrays into float32 tensors (C, H, W) in 0..1; a tensor stays as it is."
 
     def __call__(self,
-        pic: Any,   # PIL image, array (H, W, C) or tensor
-    ) -> torch.Tensor:   # (C, H, W)
-        "Turn one image."
+        pic: Any,
+    ) -> torch.Tensor:
+        """Turn one image.
+
+        Args:
+            pic: PIL image, array (H, W, C) or tensor
+
+        Returns:
+            (C, H, W)
+        """
         return pic if isinstance(pic, torch.Tensor) else F.to_tensor(pic)
 
     def __repr__(self) -> str: return 'MaybeToTensor()'
@@ -339,9 +520,16 @@ class MaybePILToTensor:
     "Turn PIL images into uint8 tensors (C, H, W); a tensor stays as it is."
 
     def __call__(self,
-        pic: Any,   # PIL image or tensor
-    ) -> torch.Tensor:   # (C, H, W)
-        "Turn one image."
+        pic: Any,
+    ) -> torch.Tensor:
+        """Turn one image.
+
+        Args:
+            pic: PIL image or tensor
+
+        Returns:
+            (C, H, W)
+        """
         return pic if isinstance(pic, torch.Tensor) else F.pil_to_tensor(pic)
 
     def __repr__(self) -> str: return 'MaybePILToTensor()'

@@ -18,12 +18,22 @@ import torch
 
 # %% ../../nbs/transforms/60_mixup.ipynb #06aa412a
 def rand_bbox(
-    img_shape: Sequence[int],   # (…, height, width), pixels
-    lam: float,   # share of the image that is kept, 0..1
-    margin: float = 0.,   # how far the center stays from the border, share of the box's edge; 0.5: never cut
-    rng: random.Random | None = None,   # None: Python's global generator
-) -> tuple[int, int, int, int]:   # top, bottom, left, right
-    "Draw a box of the image's shape that covers 1 − lam of it, cut at the border."
+    img_shape: Sequence[int],
+    lam: float,
+    margin: float = 0.,
+    rng: random.Random | None = None,
+) -> tuple[int, int, int, int]:
+    """Draw a box of the image's shape that covers 1 − lam of it, cut at the border.
+
+    Args:
+        img_shape: (…, height, width), pixels
+        lam: share of the image that is kept, 0..1
+        margin: how far the center stays from the border, share of the box's edge; 0.5: never cut
+        rng: None: Python's global generator
+
+    Returns:
+        top, bottom, left, right
+    """
     rng, box = rng or random, []
     for edge in img_shape[-2:]:
         cut = int(edge * math.sqrt(1 - lam))
@@ -34,11 +44,20 @@ def rand_bbox(
 
 # %% ../../nbs/transforms/60_mixup.ipynb #7784ba9f
 def rand_bbox_minmax(
-    img_shape: Sequence[int],   # (…, height, width), pixels
-    minmax: Sequence[float],   # least and greatest edge of the box, share of the image's
-    rng: random.Random | None = None,   # None: Python's global generator
-) -> tuple[int, int, int, int]:   # top, bottom, left, right
-    "Draw a box inside the image whose edges are drawn one by one."
+    img_shape: Sequence[int],
+    minmax: Sequence[float],
+    rng: random.Random | None = None,
+) -> tuple[int, int, int, int]:
+    """Draw a box inside the image whose edges are drawn one by one.
+
+    Args:
+        img_shape: (…, height, width), pixels
+        minmax: least and greatest edge of the box, share of the image's
+        rng: None: Python's global generator
+
+    Returns:
+        top, bottom, left, right
+    """
     rng, edges, cuts = rng or random, img_shape[-2:], []
     for edge in edges:
         least, most = (int(edge * share) for share in minmax)
@@ -49,13 +68,24 @@ def rand_bbox_minmax(
 
 
 def cutmix_bbox_and_lam(
-    img_shape: Sequence[int],   # (…, height, width), pixels
-    lam: float,   # share of the image that is kept, as it was drawn, 0..1
-    ratio_minmax: Sequence[float] | None = None,   # draw the box from these in place of lam
-    correct_lam: bool = True,   # the share that the box really leaves, where the border has cut it
-    rng: random.Random | None = None,   # None: Python's global generator
-) -> tuple[tuple, float]:   # (top, bottom, left, right), lam
-    "Draw a box, and the share of the image that it leaves."
+    img_shape: Sequence[int],
+    lam: float,
+    ratio_minmax: Sequence[float] | None = None,
+    correct_lam: bool = True,
+    rng: random.Random | None = None,
+) -> tuple[tuple, float]:
+    """Draw a box, and the share of the image that it leaves.
+
+    Args:
+        img_shape: (…, height, width), pixels
+        lam: share of the image that is kept, as it was drawn, 0..1
+        ratio_minmax: draw the box from these in place of lam
+        correct_lam: the share that the box really leaves, where the border has cut it
+        rng: None: Python's global generator
+
+    Returns:
+        (top, bottom, left, right), lam
+    """
     if ratio_minmax is None: box = rand_bbox(img_shape, lam, rng=rng)
     else: box = rand_bbox_minmax(img_shape, ratio_minmax, rng)
     if correct_lam or ratio_minmax is not None:
@@ -65,11 +95,17 @@ def cutmix_bbox_and_lam(
 
 # %% ../../nbs/transforms/60_mixup.ipynb #9e9153fe
 def check_target(
-    target: torch.Tensor,   # class indexes (N,) or dense (N, num_classes)
-    num_classes: int,   # columns of the result
-    multi_label: bool = False,   # then it must be dense
+    target: torch.Tensor,
+    num_classes: int,
+    multi_label: bool = False,
 ):
-    "Refuse targets that cannot be mixed. On a GPU the numbers are not read: that would wait for it."
+    """Refuse targets that cannot be mixed. On a GPU the numbers are not read: that would wait for it.
+
+    Args:
+        target: class indexes (N,) or dense (N, num_classes)
+        num_classes: columns of the result
+        multi_label: then it must be dense
+    """
     shape = tuple(target.shape)
     if target.ndim == 2 and shape[1] == num_classes: return
     if target.ndim != 1 or target.is_floating_point() or multi_label:
@@ -82,14 +118,26 @@ def check_target(
 
 
 def mixup_target(
-    target: torch.Tensor,   # class indexes (N,), or dense (N, num_classes): shares or multi-label
-    num_classes: int,   # columns of the result
-    lam: float | Sequence[float] | torch.Tensor = 1.,   # own share of each row of the result, or of all
-    smoothing: float = 0.0,   # share that is spread: over all classes, multi-label towards 0.5
-    multi_label: bool = False,   # the dense targets are yes or no for each class
-    partner: Sequence[int] | torch.Tensor | None = None,   # index of the other sample for each row; None: reversed
-) -> torch.Tensor:   # float32 (N, num_classes), as many rows as partners
-    "Make dense targets, smooth them and mix them: y·lam + y[partner]·(1 − lam)."
+    target: torch.Tensor,
+    num_classes: int,
+    lam: float | Sequence[float] | torch.Tensor = 1.,
+    smoothing: float = 0.0,
+    multi_label: bool = False,
+    partner: Sequence[int] | torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Make dense targets, smooth them and mix them: y·lam + y[partner]·(1 − lam).
+
+    Args:
+        target: class indexes (N,), or dense (N, num_classes): shares or multi-label
+        num_classes: columns of the result
+        lam: own share of each row of the result, or of all
+        smoothing: share that is spread: over all classes, multi-label towards 0.5
+        multi_label: the dense targets are yes or no for each class
+        partner: index of the other sample for each row; None: reversed
+
+    Returns:
+        float32 (N, num_classes), as many rows as partners
+    """
     check_target(target, num_classes, multi_label)
     if target.ndim == 2: y = target.float()
     else:
@@ -113,12 +161,22 @@ def _blend(x: torch.Tensor, other: torch.Tensor, lam: float | torch.Tensor, over
 
 
 def paste_slices(
-    own: torch.Tensor,   # (N, C, H, W)
-    other: torch.Tensor,   # (N, C, H, W)
-    boxes: Sequence,   # top, bottom, left, right of each image; None: there is none
-    overwrite: bool = False,   # write into `own`
-) -> torch.Tensor:   # as `own`
-    "Paste a box of each image from the other one, image by image; best on a CPU."
+    own: torch.Tensor,
+    other: torch.Tensor,
+    boxes: Sequence,
+    overwrite: bool = False,
+) -> torch.Tensor:
+    """Paste a box of each image from the other one, image by image; best on a CPU.
+
+    Args:
+        own: (N, C, H, W)
+        other: (N, C, H, W)
+        boxes: top, bottom, left, right of each image; None: there is none
+        overwrite: write into `own`
+
+    Returns:
+        as `own`
+    """
     out = own if overwrite else own.clone()
     for n, box in enumerate(boxes):
         if box is None: continue
@@ -128,11 +186,20 @@ def paste_slices(
 
 
 def paste_masked(
-    own: torch.Tensor,   # (N, C, H, W)
-    other: torch.Tensor,   # (N, C, H, W)
-    boxes: Sequence,   # as in `paste_slices`
-) -> torch.Tensor:   # as `own`
-    "Paste with a few operations for the whole batch, on any device."
+    own: torch.Tensor,
+    other: torch.Tensor,
+    boxes: Sequence,
+) -> torch.Tensor:
+    """Paste with a few operations for the whole batch, on any device.
+
+    Args:
+        own: (N, C, H, W)
+        other: (N, C, H, W)
+        boxes: as in `paste_slices`
+
+    Returns:
+        as `own`
+    """
     edges = torch.tensor([box or (0, 0, 0, 0) for box in boxes]).to(own.device, non_blocking=True)
     top, bottom, left, right = edges[:, :, None].unbind(1)
     y, x = (torch.arange(edge, device=own.device) for edge in own.shape[2:])
@@ -141,11 +208,18 @@ def paste_masked(
 
 # %% ../../nbs/transforms/60_mixup.ipynb #07e1def1
 class MixParams(NamedTuple):
-    "How a batch is mixed: one entry for each row of the result."
-    kind: tuple[str, ...]   # 'mixup', 'cutmix' or 'none'
-    lam: tuple[float, ...]   # the sample's own share of pixels and target, 0..1, a float32 number
-    box: tuple[tuple[int, int, int, int] | None, ...]   # cutmix: top, bottom, left, right, pixels
-    partner: tuple[int, ...]   # index of the other sample
+    """How a batch is mixed: one entry for each row of the result.
+
+    Args:
+        kind: 'mixup', 'cutmix' or 'none'
+        lam: the sample's own share of pixels and target, 0..1, a float32 number
+        box: cutmix: top, bottom, left, right, pixels
+        partner: index of the other sample
+    """
+    kind: tuple[str, ...]
+    lam: tuple[float, ...]
+    box: tuple[tuple[int, int, int, int] | None, ...]
+    partner: tuple[int, ...]
 
 
 def _num_rows(batch_size: int, mode: str) -> int: return math.ceil(batch_size / 2) if mode == 'half' else batch_size
@@ -207,19 +281,33 @@ def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tens
 # %% ../../nbs/transforms/60_mixup.ipynb #a16e7e5c
 @dataclass(eq=False)
 class Mixup:
-    "Mix a batch of images and its targets; `mixup_enabled = False` stops it from the next call on."
+    """Mix a batch of images and its targets; `mixup_enabled = False` stops it from the next call on.
 
-    mixup_alpha: float = 1.   # of the Beta distribution for blending; 0: no blending
-    cutmix_alpha: float = 0.   # of the Beta distribution for pasting; 0: no pasting
-    cutmix_minmax: Sequence[float] | None = None   # draw boxes by their edges in place of cutmix_alpha
-    prob: float = 1.   # 0..1, of a batch, pair or sample to be mixed at all
-    switch_prob: float = 0.5   # 0..1, of pasting, where both are on
-    mode: str = 'batch'   # one draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows
-    correct_lam: bool = True   # the label's share is what the box really leaves
-    label_smoothing: float = 0.1   # 0..1
-    num_classes: int = 1000   # columns of the target
-    multi_label: bool = False   # dense targets of yes and no, smoothed towards 0.5
-    partner: str = 'reversed'   # the batch from its end, as timm; 'random': a permutation
+    Args:
+        mixup_alpha: of the Beta distribution for blending; 0: no blending
+        cutmix_alpha: of the Beta distribution for pasting; 0: no pasting
+        cutmix_minmax: draw boxes by their edges in place of cutmix_alpha
+        prob: 0..1, of a batch, pair or sample to be mixed at all
+        switch_prob: 0..1, of pasting, where both are on
+        mode: one draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows
+        correct_lam: the label's share is what the box really leaves
+        label_smoothing: 0..1
+        num_classes: columns of the target
+        multi_label: dense targets of yes and no, smoothed towards 0.5
+        partner: the batch from its end, as timm; 'random': a permutation
+    """
+
+    mixup_alpha: float = 1.
+    cutmix_alpha: float = 0.
+    cutmix_minmax: Sequence[float] | None = None
+    prob: float = 1.
+    switch_prob: float = 0.5
+    mode: str = 'batch'
+    correct_lam: bool = True
+    label_smoothing: float = 0.1
+    num_classes: int = 1000
+    multi_label: bool = False
+    partner: str = 'reversed'
     _enabled: torch.Tensor = field(init=False, repr=False)   # the switch, one byte of shared memory
 
     def __post_init__(self):
@@ -269,11 +357,17 @@ class Mixup:
         return 'cutmix' if pastes else 'mixup', float(np.float32(lam)), box
 
     def draw(self,
-        batch_size: int,   # samples, 1 or more, odd ones too
-        size: tuple[int, int],   # height, width of the images, pixels
-        rng: random.Random | None = None,   # None: Python's global generator
+        batch_size: int,
+        size: tuple[int, int],
+        rng: random.Random | None = None,
     ) -> MixParams:
-        "Draw what happens to a batch."
+        """Draw what happens to a batch.
+
+        Args:
+            batch_size: samples, 1 or more, odd ones too
+            size: height, width of the images, pixels
+            rng: None: Python's global generator
+        """
         if batch_size < 1: raise ValueError(f'batch_size={batch_size!r}: there is nothing to mix')
         rng = rng or random
         partner = _partners(batch_size, self.mode, self.partner, rng)
@@ -296,12 +390,22 @@ class Mixup:
             raise ValueError(f'parameters of {len(params.lam)} rows for {len(x)} images: draw for a batch of this size')
 
     def apply(self,
-        x: torch.Tensor,   # uint8 or floating (N, C, H, W), any device and memory format; left as it is
-        target: torch.Tensor,   # class indexes (N,), or dense (N, num_classes)
-        params: MixParams,   # from `draw`
-        overwrite: bool = False,   # x is not needed any more: it may be written over, which saves a copy
-    ) -> tuple[torch.Tensor, torch.Tensor]:   # images as x, targets float32 (N, num_classes); half: half of the rows
-        "Mix as drawn. Where nothing is mixed, the images are x itself."
+        x: torch.Tensor,
+        target: torch.Tensor,
+        params: MixParams,
+        overwrite: bool = False,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mix as drawn. Where nothing is mixed, the images are x itself.
+
+        Args:
+            x: uint8 or floating (N, C, H, W), any device and memory format; left as it is
+            target: class indexes (N,), or dense (N, num_classes)
+            params: from `draw`
+            overwrite: x is not needed any more: it may be written over, which saves a copy
+
+        Returns:
+            images as x, targets float32 (N, num_classes); half: half of the rows
+        """
         self._check_batch(x, target, params)
         lam, partner = params.lam, params.partner
         mixed_target = mixup_target(target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
@@ -312,9 +416,18 @@ class Mixup:
         return mixed, mixed_target
 
     def __call__(self,
-        x: torch.Tensor,   # as in `apply`
-        target: torch.Tensor,   # as in `apply`
-        rng: random.Random | None = None,   # None: Python's global generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:   # as of `apply`
-        "Draw and apply."
+        x: torch.Tensor,
+        target: torch.Tensor,
+        rng: random.Random | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw and apply.
+
+        Args:
+            x: as in `apply`
+            target: as in `apply`
+            rng: None: Python's global generator
+
+        Returns:
+            as of `apply`
+        """
         return self.apply(x, target, self.draw(len(x), x.shape[-2:], rng))

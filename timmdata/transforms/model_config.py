@@ -25,9 +25,13 @@ class _Config(Protocol):
 
 
 def as_settings(
-    given: Any,   # a dict, None, or an object such as argparse's Namespace or a dataclass
+    given: Any,
 ) -> dict[str, Any]:
-    "Read the settings of a dict or an object, without those that are None."
+    """Read the settings of a dict or an object, without those that are None.
+
+    Args:
+        given: a dict, None, or an object such as argparse's Namespace or a dataclass
+    """
     if given is None: return {}
     if not isinstance(given, Mapping): given = given.to_dict() if isinstance(given, _Config) else vars(given)
     return {name: value for name, value in given.items() if value is not None}
@@ -86,13 +90,24 @@ def _check_input_size(size: Any):
 
 
 def resolve_data_config(
-    args: Any = None,   # input_size, img_size, in_chans, mean, std, interpolation, crop_pct, crop_mode
-    pretrained_cfg: Any = None,   # in place of the model's
-    model: Any = None,   # with `pretrained_cfg`, as timm's models
-    use_test_size: bool = False,   # the model's `test_input_size` and `test_crop_pct`, if it has them
-    verbose: bool = False,   # log the result
-) -> dict[str, Any]:   # input_size, interpolation, mean, std, crop_pct, crop_mode: for `create_loader(**config)`
-    "Find the settings of the images for a model: from arguments, else from the model, else timm's defaults."
+    args: Any = None,
+    pretrained_cfg: Any = None,
+    model: Any = None,
+    use_test_size: bool = False,
+    verbose: bool = False,
+) -> dict[str, Any]:
+    """Find the settings of the images for a model: from arguments, else from the model, else timm's defaults.
+
+    Args:
+        args: input_size, img_size, in_chans, mean, std, interpolation, crop_pct, crop_mode
+        pretrained_cfg: in place of the model's
+        model: with `pretrained_cfg`, as timm's models
+        use_test_size: the model's `test_input_size` and `test_crop_pct`, if it has them
+        verbose: log the result
+
+    Returns:
+        input_size, interpolation, mean, std, crop_pct, crop_mode: for `create_loader(**config)`
+    """
     if model is None and not args and not pretrained_cfg:
         raise ValueError('nothing to resolve: give a model, a pretrained_cfg or args')
     args, cfg = as_settings(args), _pretrained(pretrained_cfg, model)
@@ -112,13 +127,21 @@ def resolve_data_config(
 
 # %% ../../nbs/transforms/80_model_config.ipynb #afd9bc96
 def resolve_model_data_config(
-    model: Any,   # with `pretrained_cfg`
-    args: Any = None,   # as in `resolve_data_config`
-    pretrained_cfg: Any = None,   # in place of the model's
-    use_test_size: bool = False,   # as in `resolve_data_config`
-    verbose: bool = False,   # log the result
+    model: Any,
+    args: Any = None,
+    pretrained_cfg: Any = None,
+    use_test_size: bool = False,
+    verbose: bool = False,
 ) -> dict[str, Any]:
-    "Find the settings with the model as the first argument, else as `resolve_data_config`."
+    """Find the settings with the model as the first argument, else as `resolve_data_config`.
+
+    Args:
+        model: with `pretrained_cfg`
+        args: as in `resolve_data_config`
+        pretrained_cfg: in place of the model's
+        use_test_size: as in `resolve_data_config`
+        verbose: log the result
+    """
     return resolve_data_config(args, pretrained_cfg, model, use_test_size, verbose)
 
 # %% ../../nbs/transforms/80_model_config.ipynb #d0fa34f1
@@ -160,13 +183,24 @@ def _fit_statistics(
 
 
 def resolve_input_data_config(
-    model: Any,   # with `pretrained_cfg`
-    args: Any = None,   # as in `resolve_data_config`
-    pretrained_cfg: Any = None,   # in place of the model's
-    use_test_size: bool = False,   # as in `resolve_data_config`
-    verbose: bool = False,   # log the result
-) -> dict[str, Any]:   # as in `resolve_data_config`
-    "Find the settings for the channels and the size that this model accepts; others are refused."
+    model: Any,
+    args: Any = None,
+    pretrained_cfg: Any = None,
+    use_test_size: bool = False,
+    verbose: bool = False,
+) -> dict[str, Any]:
+    """Find the settings for the channels and the size that this model accepts; others are refused.
+
+    Args:
+        model: with `pretrained_cfg`
+        args: as in `resolve_data_config`
+        pretrained_cfg: in place of the model's
+        use_test_size: as in `resolve_data_config`
+        verbose: log the result
+
+    Returns:
+        as in `resolve_data_config`
+    """
     args = as_settings(args)
     cfg = as_settings(getattr(model, 'pretrained_cfg', None) if pretrained_cfg is None else pretrained_cfg)
     channels, size, is_fixed = _accepted(model, as_settings(getattr(model, 'pretrained_cfg', None)))

@@ -21,23 +21,44 @@ from .geometry import interp_mode_to_str
 
 # %% ../../nbs/transforms/10_policy.ipynb #2feeae09
 class Operation(NamedTuple):
-    "How a magnitude becomes a value, and the function that takes it."
-    function: Callable   # of an image, the value (if any), then interpolation and fill (if it moves pixels)
-    start: float | None = None   # the value at magnitude 0; None: the operation takes none
-    span: float | str = 0.   # what magnitude 10 adds; a name: the setting that says so
-    is_signed: bool = False   # added or subtracted, by chance
-    lowest: float = -math.inf   # the value is kept in this range
-    highest: float = math.inf   # likewise
-    is_whole: bool = False   # the added part is cut to a whole number
-    moves_pixels: bool = False   # takes an interpolation and a fill
-    drawn_from: float | None = None   # the value is drawn, from here to that of the magnitude; None: it is that
+    """How a magnitude becomes a value, and the function that takes it.
+
+    Args:
+        function: of an image, the value (if any), then interpolation and fill (if it moves pixels)
+        start: the value at magnitude 0; None: the operation takes none
+        span: what magnitude 10 adds; a name: the setting that says so
+        is_signed: added or subtracted, by chance
+        lowest: the value is kept in this range
+        highest: likewise
+        is_whole: the added part is cut to a whole number
+        moves_pixels: takes an interpolation and a fill
+        drawn_from: the value is drawn, from here to that of the magnitude; None: it is that
+    """
+    function: Callable
+    start: float | None = None
+    span: float | str = 0.
+    is_signed: bool = False
+    lowest: float = -math.inf
+    highest: float = math.inf
+    is_whole: bool = False
+    moves_pixels: bool = False
+    drawn_from: float | None = None
 
     def value(self,
-        magnitude: float,   # 0..10
-        sign: int = 1,   # or -1, of operations that go both ways
-        **settings: Any,   # by name, where the span is a name
-    ) -> float | int | None:   # None: the operation takes none
-        "Compute the value at a magnitude."
+        magnitude: float,
+        sign: int = 1,
+        **settings: Any,
+    ) -> float | int | None:
+        """Compute the value at a magnitude.
+
+        Args:
+            magnitude: 0..10
+            sign: or -1, of operations that go both ways
+            **settings: by name, where the span is a name
+
+        Returns:
+            None: the operation takes none
+        """
         if self.start is None: return None
         change = (magnitude / 10) * (settings[self.span] if isinstance(self.span, str) else self.span)
         if self.is_signed: change *= sign
@@ -48,11 +69,18 @@ OPERATIONS: dict[str, Operation] = {}   # name → operation; colors and moves a
 
 # %% ../../nbs/transforms/10_policy.ipynb #50389135
 class DrawnOp(NamedTuple):
-    "One operation with everything that was drawn for it."
-    name: str   # in `OPERATIONS`
-    value: float | int | None = None   # degrees, bits, pixels, a share or a factor; None: the operation takes none
-    interpolation: str | None = None   # 'nearest', 'bilinear' or 'bicubic'; None: no pixel moves
-    fill: tuple[int, ...] | None = None   # color of what comes in from outside, 0..255
+    """One operation with everything that was drawn for it.
+
+    Args:
+        name: in `OPERATIONS`
+        value: degrees, bits, pixels, a share or a factor; None: the operation takes none
+        interpolation: 'nearest', 'bilinear' or 'bicubic'; None: no pixel moves
+        fill: color of what comes in from outside, 0..255
+    """
+    name: str
+    value: float | int | None = None
+    interpolation: str | None = None
+    fill: tuple[int, ...] | None = None
 
 
 def _fit_fill(fill: tuple[int, ...], num_bands: int) -> tuple[int, ...]:
@@ -62,10 +90,18 @@ def _fit_fill(fill: tuple[int, ...], num_bands: int) -> tuple[int, ...]:
 
 
 def apply_ops(
-    image: Image.Image,   # RGB or L
-    ops: Iterable[DrawnOp],   # in order
-) -> Image.Image:   # of the same size and mode
-    "Carry out drawn operations."
+    image: Image.Image,
+    ops: Iterable[DrawnOp],
+) -> Image.Image:
+    """Carry out drawn operations.
+
+    Args:
+        image: RGB or L
+        ops: in order
+
+    Returns:
+        of the same size and mode
+    """
     for op in ops:
         if image.mode not in ('L', 'RGB'):
             raise ValueError(f"operations take images of mode RGB or L, got {image.mode}: use image.convert('RGB')")
@@ -291,13 +327,20 @@ def _check_hparams(hparams: dict | None) -> dict[str, Any]:
 
 # %% ../../nbs/transforms/10_policy.ipynb #7f8e8863
 class AugmentOp:
-    "An operation that happens with a probability, at about a magnitude."
+    """An operation that happens with a probability, at about a magnitude.
+
+    Args:
+        name: in `OPERATIONS`
+        prob: 0..1, that it happens
+        magnitude: 0..10, how strongly
+        hparams: settings by timm's names: translate_const, img_mean, magnitude_std, …
+    """
 
     def __init__(self,
-        name: str,   # in `OPERATIONS`
-        prob: float = 0.5,   # 0..1, that it happens
-        magnitude: float = 10,   # 0..10, how strongly
-        hparams: dict | None = None,   # settings by timm's names: translate_const, img_mean, magnitude_std, …
+        name: str,
+        prob: float = 0.5,
+        magnitude: float = 10,
+        hparams: dict | None = None,
     ):
         if name not in OPERATIONS: raise ValueError(f'operation {name!r}: allowed are {", ".join(sorted(OPERATIONS))}')
         if not 0 <= prob <= 1: raise ValueError(f'{name}: prob={prob!r} must be a probability, 0..1')
@@ -305,18 +348,30 @@ class AugmentOp:
         self.magnitude_std, self.magnitude_max = self.hparams['magnitude_std'], self.hparams['magnitude_max']
 
     def at(self,
-        magnitude: float,   # 0..10, or to magnitude_max
-        sign: int = 1,   # or -1, of operations that go both ways
+        magnitude: float,
+        sign: int = 1,
     ) -> DrawnOp:
-        "Give the operation at a magnitude, nothing left to chance."
+        """Give the operation at a magnitude, nothing left to chance.
+
+        Args:
+            magnitude: 0..10, or to magnitude_max
+            sign: or -1, of operations that go both ways
+        """
         operation = OPERATIONS[self.name]
         moving = (self.hparams['interpolation'][0], self.hparams['img_mean']) if operation.moves_pixels else ()
         return DrawnOp(self.name, operation.value(magnitude, sign, **self.hparams), *moving)
 
     def draw(self,
-        rng: Any = random,   # a `random.Random`, or the module
-    ) -> DrawnOp | None:   # None: it does not happen
-        "Draw whether it happens, the magnitude, the sign and the interpolation."
+        rng: Any = random,
+    ) -> DrawnOp | None:
+        """Draw whether it happens, the magnitude, the sign and the interpolation.
+
+        Args:
+            rng: a `random.Random`, or the module
+
+        Returns:
+            None: it does not happen
+        """
         if self.prob < 1 and rng.random() > self.prob: return None
         magnitude, std = self.magnitude, self.magnitude_std
         if std == math.inf: magnitude = rng.uniform(0, magnitude)
@@ -330,9 +385,16 @@ class AugmentOp:
         return drawn._replace(interpolation=rng.choice(choices))
 
     def __call__(self,
-        image: Image.Image,   # RGB or L
-    ) -> Image.Image:   # of the same size and mode
-        "Draw and apply, with Python's global generator."
+        image: Image.Image,
+    ) -> Image.Image:
+        """Draw and apply, with Python's global generator.
+
+        Args:
+            image: RGB or L
+
+        Returns:
+            of the same size and mode
+        """
         drawn = self.draw()
         return image if drawn is None else apply_ops(image, [drawn])
 
@@ -347,21 +409,43 @@ class Policy(Protocol):
 
     @abstractmethod
     def draw(self,
-        rng: Any = random,   # a `random.Random`, or the module
-    ) -> Any:   # a record that `apply` takes: here a tuple of `DrawnOp`, in order
-        "Draw the operations of one image."
+        rng: Any = random,
+    ) -> Any:
+        """Draw the operations of one image.
+
+        Args:
+            rng: a `random.Random`, or the module
+
+        Returns:
+            a record that `apply` takes: here a tuple of `DrawnOp`, in order
+        """
 
     def apply(self,
-        image: Image.Image,   # RGB or L
-        drawn: Any,   # from `draw`
-    ) -> Image.Image:   # of the same size and mode
-        "Carry out what was drawn."
+        image: Image.Image,
+        drawn: Any,
+    ) -> Image.Image:
+        """Carry out what was drawn.
+
+        Args:
+            image: RGB or L
+            drawn: from `draw`
+
+        Returns:
+            of the same size and mode
+        """
         return apply_ops(image, drawn)
 
     def __call__(self,
-        image: Image.Image,   # RGB or L
-    ) -> Image.Image:   # of the same size and mode
-        "Draw and apply."
+        image: Image.Image,
+    ) -> Image.Image:
+        """Draw and apply.
+
+        Args:
+            image: RGB or L
+
+        Returns:
+            of the same size and mode
+        """
         return self.apply(image, self.draw())
 
     def __repr__(self) -> str:   # what a resumed run compares
@@ -369,8 +453,16 @@ class Policy(Protocol):
 
 
 def draw_all(
-    ops: Iterable[AugmentOp],   # in order
-    rng: Any,   # a `random.Random`, or the module
-) -> tuple[DrawnOp, ...]:   # those that happen
-    "Draw several operations."
+    ops: Iterable[AugmentOp],
+    rng: Any,
+) -> tuple[DrawnOp, ...]:
+    """Draw several operations.
+
+    Args:
+        ops: in order
+        rng: a `random.Random`, or the module
+
+    Returns:
+        those that happen
+    """
     return tuple(drawn for drawn in (op.draw(rng) for op in ops) if drawn is not None)

@@ -68,20 +68,34 @@ def _fill_values(mode: str, rngs: Sequence[random.Random], boxes: torch.Tensor, 
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #8a3d1fd9
 class RandomErasing:
-    "Erase random rectangles of normalised images, in place: (N, C, H, W) or (C, H, W), any device and float type."
+    """Erase random rectangles of normalised images, in place: (N, C, H, W) or (C, H, W), any device and float type.
+
+    Args:
+        probability: 0..1, of an image to be erased at all
+        min_area: of all rectangles of an image together, share of its area
+        max_area: likewise
+        min_aspect: height / width of a rectangle
+        max_aspect: None: 1 / min_aspect
+        mode: 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise
+        min_count: rectangles in a chosen image
+        max_count: None: min_count
+        num_splits: above 1: the first 1/num_splits of a batch stays clean
+        device: kept for timm's calls; the batch's own device is used
+        generator: a CPU generator for calls without `rngs`; None: torch's global one
+    """
 
     def __init__(self,
-        probability: float = 0.5,   # 0..1, of an image to be erased at all
-        min_area: float = 0.02,   # of all rectangles of an image together, share of its area
-        max_area: float = 1 / 3,   # likewise
-        min_aspect: float = 0.3,   # height / width of a rectangle
-        max_aspect: float | None = None,   # None: 1 / min_aspect
-        mode: str = 'const',   # 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise
-        min_count: int = 1,   # rectangles in a chosen image
-        max_count: int | None = None,   # None: min_count
-        num_splits: int = 0,   # above 1: the first 1/num_splits of a batch stays clean
-        device: str | torch.device | None = None,   # kept for timm's calls; the batch's own device is used
-        generator: torch.Generator | None = None,   # a CPU generator for calls without `rngs`; None: torch's global one
+        probability: float = 0.5,
+        min_area: float = 0.02,
+        max_area: float = 1 / 3,
+        min_aspect: float = 0.3,
+        max_aspect: float | None = None,
+        mode: str = 'const',
+        min_count: int = 1,
+        max_count: int | None = None,
+        num_splits: int = 0,
+        device: str | torch.device | None = None,
+        generator: torch.Generator | None = None,
     ):
         self.mode, self.min_count, self.max_count = (mode or 'const').lower(), min_count, max_count or min_count
         _check_erasing(probability, min_area, max_area, self.mode, self.min_count, self.max_count)
@@ -90,11 +104,20 @@ class RandomErasing:
         self.num_splits, self.generator = num_splits, generator
 
     def get_params(self,
-        rng: random.Random,   # of the image
-        img_h: int,   # pixels
-        img_w: int,   # pixels
-    ) -> list[tuple[int, int, int, int]]:   # top, left, height, width of each rectangle
-        "Draw the rectangles of one image. The rules are those of timm 1.0.31, timm/data/random_erasing.py."
+        rng: random.Random,
+        img_h: int,
+        img_w: int,
+    ) -> list[tuple[int, int, int, int]]:
+        """Draw the rectangles of one image. The rules are those of timm 1.0.31, timm/data/random_erasing.py.
+
+        Args:
+            rng: of the image
+            img_h: pixels
+            img_w: pixels
+
+        Returns:
+            top, left, height, width of each rectangle
+        """
         if rng.random() > self.probability: return []
         one_count = self.min_count == self.max_count   # then nothing is drawn, as in timm
         count = self.min_count if one_count else rng.randint(self.min_count, self.max_count)
@@ -102,10 +125,18 @@ class RandomErasing:
         return [box for box in boxes if box is not None]
 
     def __call__(self,
-        input: torch.Tensor,   # float (N, C, H, W) or (C, H, W), normalised
-        rngs: Sequence[random.Random] | None = None,   # one for each image; None: made from `generator`
-    ) -> torch.Tensor:   # the same tensor
-        "Erase in place."
+        input: torch.Tensor,
+        rngs: Sequence[random.Random] | None = None,
+    ) -> torch.Tensor:
+        """Erase in place.
+
+        Args:
+            input: float (N, C, H, W) or (C, H, W), normalised
+            rngs: one for each image; None: made from `generator`
+
+        Returns:
+            the same tensor
+        """
         images = input if input.ndim == 4 else input[None]
         if rngs is None:
             rngs = list(map(random.Random, torch.randint(2**62, (len(images),), generator=self.generator).tolist()))
@@ -124,16 +155,27 @@ class RandomErasing:
 # %% ../../nbs/transforms/50_random_erasing.ipynb #3b3fb0fb
 @dataclass(frozen=True)
 class ErasingSettings:
-    "Hold a loader's settings of random erasing; wrong ones are refused when it is made."
+    """Hold a loader's settings of random erasing; wrong ones are refused when it is made.
 
-    re_prob: float = 0.   # 0..1, probability of an image to be erased
-    re_mode: str = 'const'   # 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise
-    re_count: int = 1   # erased rectangles at most
-    re_num_splits: int = 0   # above 1: the first 1/re_num_splits of a batch stays clean
+    Args:
+        re_prob: 0..1, probability of an image to be erased
+        re_mode: 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise
+        re_count: erased rectangles at most
+        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
+    """
+
+    re_prob: float = 0.
+    re_mode: str = 'const'
+    re_count: int = 1
+    re_num_splits: int = 0
 
     def __post_init__(self): self.create()   # it checks what it is given
 
-    def create(self) -> RandomErasing | None:   # None: there is nothing to do
-        "Make the erasing."
+    def create(self) -> RandomErasing | None:
+        """Make the erasing.
+
+        Returns:
+            None: there is nothing to do
+        """
         erasing = RandomErasing(self.re_prob, mode=self.re_mode, max_count=self.re_count, num_splits=self.re_num_splits)
         return erasing if self.re_prob > 0 else None

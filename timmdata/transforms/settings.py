@@ -19,11 +19,17 @@ from ..core.sample import image_size
 
 # %% ../../nbs/transforms/65_settings.ipynb #040beb47
 def check_choice(
-    name: str,   # of the setting, for the message
-    value: Any,   # of the setting
-    allowed: Sequence[str],   # values
+    name: str,
+    value: Any,
+    allowed: Sequence[str],
 ):
-    "Refuse a value that is not allowed."
+    """Refuse a value that is not allowed.
+
+    Args:
+        name: of the setting, for the message
+        value: of the setting
+        allowed: values
+    """
     if value not in allowed: raise ValueError(f'{name}={value!r}: allowed are {", ".join(allowed)}')
 
 
@@ -51,30 +57,55 @@ _TRAIN_CROPS = {'rrc': ((0.08, 1.), (3 / 4, 4 / 3)), 'rkrc': ((0.8, 1.), (0.9, 1
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    "Hold all that is drawn for an image's pixels; wrong settings are refused when it is made."
+    """Hold all that is drawn for an image's pixels; wrong settings are refused when it is made.
 
-    input_size: int | Sequence[int]   # edge, (height, width) or (channels, height, width); pixels
-    is_training: bool = False   # random crop, flips, colors and policy; False: the center crop of evaluation
-    no_aug: bool = False   # training without randomness: the center of an image that covers the input
-    train_crop_mode: str | None = None   # 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
-    scale: tuple[float, float] | None = None   # area of the random crop, share of the image's; None: as the mode
-    ratio: tuple[float, float] | None = None   # width / height of the random crop; None: as the mode
-    hflip: float = 0.5   # 0..1, probability that left and right are swapped
-    vflip: float = 0.   # 0..1, probability that top and bottom are swapped
-    color_jitter: float | Sequence[float] | None = 0.4   # 1 ± this: brightness, contrast, saturation (and hue)
-    color_jitter_prob: float | None = None   # 0..1, probability of the jitter; None: always (SimCLR: 0.8)
-    grayscale_prob: float = 0.   # 0..1, probability of a conversion to gray (SimCLR: 0.2)
-    gaussian_blur_prob: float = 0.   # 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
-    auto_augment: str | Policy | None = None   # such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
-    interpolation: str = 'bilinear'   # as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic
-    crop_pct: float | None = None   # evaluation: input size / size that is resized to, above 0; None: 0.875
-    crop_mode: str | None = None   # evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
-    crop_border_pixels: int | None = None   # evaluation: cut off each side of the original image first; None: 0
-    mean: Sequence[float] = IMAGENET_DEFAULT_MEAN   # 0..1 per channel: color of borders and of what a policy moves in
-    crop_padding: int = 0   # 'rc': pixels that the crop may reach beyond the image
-    padding_mode: str | None = None   # 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
-    num_aug_splits: int = 0   # views of a sample: the first one cropped and flipped only; 0: one view, augmented
-    force_color_jitter: bool = False   # jitter colors beside any policy
+    Args:
+        input_size: edge, (height, width) or (channels, height, width); pixels
+        is_training: random crop, flips, colors and policy; False: the center crop of evaluation
+        no_aug: training without randomness: the center of an image that covers the input
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
+        scale: area of the random crop, share of the image's; None: as the mode
+        ratio: width / height of the random crop; None: as the mode
+        hflip: 0..1, probability that left and right are swapped
+        vflip: 0..1, probability that top and bottom are swapped
+        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
+        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
+        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
+        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
+        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
+        interpolation: as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic
+        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
+        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
+        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
+        mean: 0..1 per channel: color of borders and of what a policy moves in
+        crop_padding: 'rc': pixels that the crop may reach beyond the image
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
+        num_aug_splits: views of a sample: the first one cropped and flipped only; 0: one view, augmented
+        force_color_jitter: jitter colors beside any policy
+    """
+
+    input_size: int | Sequence[int]
+    is_training: bool = False
+    no_aug: bool = False
+    train_crop_mode: str | None = None
+    scale: tuple[float, float] | None = None
+    ratio: tuple[float, float] | None = None
+    hflip: float = 0.5
+    vflip: float = 0.
+    color_jitter: float | Sequence[float] | None = 0.4
+    color_jitter_prob: float | None = None
+    grayscale_prob: float = 0.
+    gaussian_blur_prob: float = 0.
+    auto_augment: str | Policy | None = None
+    interpolation: str = 'bilinear'
+    crop_pct: float | None = None
+    crop_mode: str | None = None
+    crop_border_pixels: int | None = None
+    mean: Sequence[float] = IMAGENET_DEFAULT_MEAN
+    crop_padding: int = 0
+    padding_mode: str | None = None
+    num_aug_splits: int = 0
+    force_color_jitter: bool = False
 
     def __post_init__(self):
         self._check()
@@ -136,8 +167,12 @@ class AugmentSettings:
         return self.is_training and not self.no_aug
 
     @property
-    def fill(self) -> tuple[int, ...]:   # 0..255, per channel, or one for all
-        "The color of padding: the mean with crop_mode='border', else black."
+    def fill(self) -> tuple[int, ...]:
+        """The color of padding: the mean with crop_mode='border', else black.
+
+        Returns:
+            0..255, per channel, or one for all
+        """
         return tuple(round(255 * v) for v in self.mean) if not self.is_random and self.crop_mode == 'border' else (0,)
 
     @cached_property

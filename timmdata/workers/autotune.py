@@ -37,11 +37,20 @@ def _file_bytes(builder: BatchBuilder) -> int:
 
 
 def choose_workers(
-    workers: str,   # 'threads', 'processes' or 'auto'
-    builder: BatchBuilder,   # knows whose code runs
-    num_workers: int,   # that will run
-) -> str:   # 'threads' or 'processes'
-    "Choose the kind of workers."
+    workers: str,
+    builder: BatchBuilder,
+    num_workers: int,
+) -> str:
+    """Choose the kind of workers.
+
+    Args:
+        workers: 'threads', 'processes' or 'auto'
+        builder: knows whose code runs
+        num_workers: that will run
+
+    Returns:
+        'threads' or 'processes'
+    """
     if workers != 'auto': return workers
     if not builder.is_thread_safe or num_workers > _MOST_THREADS: return 'processes'
     has_policy = builder.sample_loader.params.policy is not None   # 13 % faster in processes: benchmarks/README.md
@@ -59,12 +68,22 @@ def available_cores() -> int:
 
 
 def measure_threads(
-    builder: BatchBuilder,   # loads samples
-    keys: Sequence[SampleKey],   # to try, at least one
-    most: int,   # threads
-    seconds: float = 0.1,   # for each number of threads
-) -> dict[int, float]:   # number of threads → samples per second
-    "Load samples with 1, 2, 4 … threads."
+    builder: BatchBuilder,
+    keys: Sequence[SampleKey],
+    most: int,
+    seconds: float = 0.1,
+) -> dict[int, float]:
+    """Load samples with 1, 2, 4 … threads.
+
+    Args:
+        builder: loads samples
+        keys: to try, at least one
+        most: threads
+        seconds: for each number of threads
+
+    Returns:
+        number of threads → samples per second
+    """
     speeds = {}
     for number in [*(1 << k for k in range(most.bit_length()) if 1 << k < most), most]:
         pool = ThreadPool(builder, number)
@@ -80,11 +99,20 @@ def measure_threads(
 
 # %% ../../nbs/workers/40_autotune.ipynb #61e37937
 def choose_num_workers(
-    builder: BatchBuilder,   # loads samples
-    keys: Sequence[SampleKey],   # to try
-    workers: str = 'auto',   # 'threads', 'processes' or 'auto'
-) -> tuple[int, str]:   # number, and how it was chosen
-    "Choose the number of workers by a short trial."
+    builder: BatchBuilder,
+    keys: Sequence[SampleKey],
+    workers: str = 'auto',
+) -> tuple[int, str]:
+    """Choose the number of workers by a short trial.
+
+    Args:
+        builder: loads samples
+        keys: to try
+        workers: 'threads', 'processes' or 'auto'
+
+    Returns:
+        number, and how it was chosen
+    """
     cores = available_cores()
     most = cores if cores <= 2 else cores - 1   # one for the training thread
     if choose_workers(workers, builder, 1) == 'processes' or not keys: return most, f'{cores} cores'
@@ -95,11 +123,20 @@ def choose_num_workers(
 
 
 def resolve_workers(
-    builder: BatchBuilder,   # does the work
-    settings: WorkerSettings,   # in which 'auto' may stand
-    keys: Sequence[SampleKey] = (),   # samples to try
-) -> tuple[WorkerSettings, str]:   # without 'auto', and how the number was chosen
-    "Replace each 'auto' by what it means here."
+    builder: BatchBuilder,
+    settings: WorkerSettings,
+    keys: Sequence[SampleKey] = (),
+) -> tuple[WorkerSettings, str]:
+    """Replace each 'auto' by what it means here.
+
+    Args:
+        builder: does the work
+        settings: in which 'auto' may stand
+        keys: samples to try
+
+    Returns:
+        without 'auto', and how the number was chosen
+    """
     why = ''
     if settings.workers == 'auto' and settings.worker_init_fn is not None:
         settings = replace(settings, workers='processes')   # threads would never call it

@@ -27,13 +27,20 @@ from ..samplers.epoch import SampleKey
 
 # %% ../../nbs/workers/00_base.ipynb #404bbc34
 class Task:
-    "A batch on its way: threads load its samples in any order, the last one makes the batch, the consumer takes it."
+    """A batch on its way: threads load its samples in any order, the last one makes the batch, the consumer takes it.
+
+    Args:
+        keys: of its samples
+        rows: that they are written to; None: the builder uses none
+        refused: index → why this sample must not be tried
+        report: told the index before a sample is loaded, -1 after it
+    """
 
     def __init__(self,
-        keys: Sequence[SampleKey],   # of its samples
-        rows: torch.Tensor | None = None,   # that they are written to; None: the builder uses none
-        refused: dict[int, str] | None = None,   # index → why this sample must not be tried
-        report: Callable[[int], None] = lambda index: None,   # told the index before a sample is loaded, -1 after it
+        keys: Sequence[SampleKey],
+        rows: torch.Tensor | None = None,
+        refused: dict[int, str] | None = None,
+        report: Callable[[int], None] = lambda index: None,
     ):
         self.keys = list(keys)
         self.rows = rows
@@ -53,10 +60,15 @@ class Task:
         self._error = None
 
     def load(self,
-        builder: BatchBuilder,   # loads the sample
-        position: int,   # of the sample in the batch
+        builder: BatchBuilder,
+        position: int,
     ):
-        "Load one sample; the last one to end makes the batch."
+        """Load one sample; the last one to end makes the batch.
+
+        Args:
+            builder: loads the sample
+            position: of the sample in the batch
+        """
         try:
             if not (self.cancelled or self._errors): self._samples[position] = self._load(builder, position)
         except BaseException as error: self._errors[position] = error
@@ -84,10 +96,15 @@ class Task:
         else: self.finish(result)
 
     def finish(self,
-        result: Any = None,   # the batch; of processes: what was sent
-        error: BaseException | None = None,   # raised in place of it
+        result: Any = None,
+        error: BaseException | None = None,
     ):
-        "Let the consumer have the batch or the error; the first call counts."
+        """Let the consumer have the batch or the error; the first call counts.
+
+        Args:
+            result: the batch; of processes: what was sent
+            error: raised in place of it
+        """
         with self._lock:
             if self._is_finished: return
             self._is_finished = True
@@ -96,10 +113,18 @@ class Task:
         self.done.set()
 
     def take(self,
-        describe: Callable[[SampleKey], str] = str,   # names a sample
-        timeout: float = 0.,   # seconds; 0: for ever
-    ) -> Any:   # as given to `finish`; None: every sample was skipped
-        "Wait for the batch and take it, or raise the error; once."
+        describe: Callable[[SampleKey], str] = str,
+        timeout: float = 0.,
+    ) -> Any:
+        """Wait for the batch and take it, or raise the error; once.
+
+        Args:
+            describe: names a sample
+            timeout: seconds; 0: for ever
+
+        Returns:
+            as given to `finish`; None: every sample was skipped
+        """
         if not self.done.wait(timeout or None):
             self.cancelled = True
             indexes = set(self.loading())
@@ -112,19 +137,31 @@ class Task:
 
 # %% ../../nbs/workers/00_base.ipynb #634489d7
 class RowMemory:
-    "Allocates the rows of batches, in memory that is used again when the consumer has dropped the batch."
+    """Allocates the rows of batches, in memory that is used again when the consumer has dropped the batch.
+
+    Args:
+        builder: knows their shape
+        pin_memory: page-locked, for a CUDA device
+    """
 
     def __init__(self,
-        builder: BatchBuilder,   # knows their shape
-        pin_memory: bool = False,   # page-locked, for a CUDA device
+        builder: BatchBuilder,
+        pin_memory: bool = False,
     ):
         self.builder, self.pin_memory = builder, pin_memory
         self._pool, self._pool_bytes = None, 0
 
     def allocate(self,
-        keys: Sequence[SampleKey],   # of the samples
-    ) -> torch.Tensor | None:   # uint8 (N, C, H, W), all views; None if the builder uses no rows
-        "Allocate the rows of one batch."
+        keys: Sequence[SampleKey],
+    ) -> torch.Tensor | None:
+        """Allocate the rows of one batch.
+
+        Args:
+            keys: of the samples
+
+        Returns:
+            uint8 (N, C, H, W), all views; None if the builder uses no rows
+        """
         num, bucket = len(keys), keys[0].bucket
         num_bytes = self.builder.row_bytes(num, bucket)
         if not num_bytes: return None
@@ -140,56 +177,97 @@ class WorkerPool(Protocol):
     "What a loader needs of those who make batches."
 
     def submit(self,
-        keys: Sequence[SampleKey],   # of the samples
+        keys: Sequence[SampleKey],
     ) -> Task:
-        "Begin a batch."
+        """Begin a batch.
+
+        Args:
+            keys: of the samples
+        """
 
     def take(self,
-        task: Task,   # from `submit`
-        timeout: float = 0.,   # seconds; 0: for ever
-    ) -> HostBatch | None:   # None: every sample was skipped
-        "Wait for a batch and take it, once; an error of a sample is raised here."
+        task: Task,
+        timeout: float = 0.,
+    ) -> HostBatch | None:
+        """Wait for a batch and take it, once; an error of a sample is raised here.
+
+        Args:
+            task: from `submit`
+            timeout: seconds; 0: for ever
+
+        Returns:
+            None: every sample was skipped
+        """
 
     def cancel(self,
-        task: Task,   # that nobody will take
+        task: Task,
     ):
-        "Leave the rest of a batch undone."
+        """Leave the rest of a batch undone.
+
+        Args:
+            task: that nobody will take
+        """
 
     def close(self):
         "End the workers; tasks that are left end with an error."
 
 
 class InlinePool:
-    "Makes a batch when it is taken, in the consumer's thread: no workers."
+    """Makes a batch when it is taken, in the consumer's thread: no workers.
+
+    Args:
+        builder: does the work
+    """
 
     def __init__(self,
-        builder: BatchBuilder,   # does the work
+        builder: BatchBuilder,
     ): self.builder, self._memory = builder, RowMemory(builder)
 
     def submit(self,
-        keys: Sequence[SampleKey],   # of the samples
+        keys: Sequence[SampleKey],
     ) -> Task:
-        "Note a batch."
+        """Note a batch.
+
+        Args:
+            keys: of the samples
+        """
         return Task(keys)
 
     def take(self,
-        task: Task,   # from `submit`
-        timeout: float = 0.,   # not used: nothing is waited for
-    ) -> HostBatch | None:   # None: every sample was skipped
-        "Make the batch."
+        task: Task,
+        timeout: float = 0.,
+    ) -> HostBatch | None:
+        """Make the batch.
+
+        Args:
+            task: from `submit`
+            timeout: not used: nothing is waited for
+
+        Returns:
+            None: every sample was skipped
+        """
         task.rows = self._memory.allocate(task.keys)
         self.run(task)
         return task.take()
 
     def run(self,
-        task: Task,   # with rows
+        task: Task,
     ):
-        "Load the samples of a task, one after the other."
+        """Load the samples of a task, one after the other.
+
+        Args:
+            task: with rows
+        """
         for position in range(len(task.keys)): task.load(self.builder, position)
 
     def cancel(self,
-        task: Task,   # that nobody will take
-    ): "Do nothing: the batch was not begun."
+        task: Task,
+    ):
+        """Do nothing: the batch was not begun.
+
+        Args:
+            task: that nobody will take
+        """
 
     def close(self): "Do nothing: there are no workers."
 
@@ -207,9 +285,13 @@ _processes = weakref.WeakSet()   # of all pools and loaders
 
 
 def leave_to_original(
-    process: Any,   # of `multiprocessing`, before or after its start
+    process: Any,
 ):
-    "Let a forked copy of this program leave a process alone: Python would end it as the copy ends."
+    """Let a forked copy of this program leave a process alone: Python would end it as the copy ends.
+
+    Args:
+        process: of `multiprocessing`, before or after its start
+    """
     _processes.add(process)
 
 
@@ -222,9 +304,13 @@ if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget_p
 
 
 def check_original(
-    pid: int,   # of the process that started the workers
+    pid: int,
 ):
-    "Refuse workers that belong to another process."
+    """Refuse workers that belong to another process.
+
+    Args:
+        pid: of the process that started the workers
+    """
     if os.getpid() != pid: raise RuntimeError(
         f'the workers belong to process {pid}, and this is process {os.getpid()}: '
         'make the loader in the process that uses it')
@@ -238,12 +324,18 @@ def _end_all():
 
 
 class Lifetime:
-    "Ends what a pool started: when it is closed or dropped, or Python ends; only in the process that made the pool."
+    """Ends what a pool started: when it is closed or dropped, or Python ends; only in the process that made the pool.
+
+    Args:
+        pool: whose end is the end
+        stop: asks the threads to end, and waits for nothing; it must not hold the pool
+        threads: of the pool, daemons
+    """
 
     def __init__(self,
-        pool: Any,   # whose end is the end
-        stop: Callable[[], None],   # asks the threads to end, and waits for nothing; it must not hold the pool
-        threads: Sequence[threading.Thread],   # of the pool, daemons
+        pool: Any,
+        stop: Callable[[], None],
+        threads: Sequence[threading.Thread],
     ):
         self.pid, self.threads = os.getpid(), threads
         self.stop = end_with(pool, stop)
@@ -260,9 +352,13 @@ class Lifetime:
         if not self.stop.alive: raise RuntimeError('the workers are closed')
 
     def close(self,
-        seconds: float = 5.,   # to wait at most
+        seconds: float = 5.,
     ):
-        "End the pool, and wait until it has ended."
+        """End the pool, and wait until it has ended.
+
+        Args:
+            seconds: to wait at most
+        """
         self.stop()
         _join(self.threads, seconds)
         _threads.difference_update(self.threads)   # waited for long enough
@@ -275,9 +371,14 @@ def _check_whole(name: str, value: Any, least: int):
 
 @dataclass(frozen=True)
 class WorkerKind:
-    "What sets a kind of workers apart for those who do not make them."
-    is_process: bool   # each has its own dataset and transforms, and calls `worker_init_fn`; else they share them
-    prefetches_each: bool   # `prefetch_factor` counts for each worker; else for all together
+    """What sets a kind of workers apart for those who do not make them.
+
+    Args:
+        is_process: each has its own dataset and transforms, and calls `worker_init_fn`; else they share them
+        prefetches_each: `prefetch_factor` counts for each worker; else for all together
+    """
+    is_process: bool
+    prefetches_each: bool
 
 
 WORKER_KINDS = {'threads': WorkerKind(is_process=False, prefetches_each=False),
@@ -286,16 +387,28 @@ WORKER_KINDS = {'threads': WorkerKind(is_process=False, prefetches_each=False),
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    "Who makes the batches, and how many of them ahead of the consumer."
-    num_workers: int | str = 1   # threads or processes; 0: the consumer's thread; 'auto': by a short trial
-    workers: str = 'auto'   # 'threads', 'processes'; 'auto': threads where only this library's code runs in them
-    threads_per_worker: int = 1   # in each process
-    prefetch_factor: int | None = None   # batches ahead, of each process or of all threads together; None: 2
-    persistent_workers: bool = True   # keep the workers between epochs
-    timeout: float = 0.   # seconds to wait for a batch; 0: for ever
-    multiprocessing_context: str | BaseContext | None = None   # 'fork', 'spawn', 'forkserver'; None: the platform's
-    worker_init_fn: Callable[[int], None] | None = None   # called with the worker's number in each worker process
-    pin_memory: bool = False   # page-locked rows, for a loader that copies them to a CUDA device
+    """Who makes the batches, and how many of them ahead of the consumer.
+
+    Args:
+        num_workers: threads or processes; 0: the consumer's thread; 'auto': by a short trial
+        workers: 'threads', 'processes'; 'auto': threads where only this library's code runs in them
+        threads_per_worker: in each process
+        prefetch_factor: batches ahead, of each process or of all threads together; None: 2
+        persistent_workers: keep the workers between epochs
+        timeout: seconds to wait for a batch; 0: for ever
+        multiprocessing_context: 'fork', 'spawn', 'forkserver'; None: the platform's
+        worker_init_fn: called with the worker's number in each worker process
+        pin_memory: page-locked rows, for a loader that copies them to a CUDA device
+    """
+    num_workers: int | str = 1
+    workers: str = 'auto'
+    threads_per_worker: int = 1
+    prefetch_factor: int | None = None
+    persistent_workers: bool = True
+    timeout: float = 0.
+    multiprocessing_context: str | BaseContext | None = None
+    worker_init_fn: Callable[[int], None] | None = None
+    pin_memory: bool = False
 
     def __post_init__(self):
         if self.num_workers != 'auto': _check_whole('num_workers', self.num_workers, 0)

@@ -25,12 +25,19 @@ _MAKERS: dict[str, Callable[[BatchBuilder, WorkerSettings, int], WorkerPool]] = 
 
 
 def create_pool(
-    builder: BatchBuilder,   # makes the batches
-    settings: WorkerSettings,   # who does the work
-    keys: Sequence[SampleKey] = (),   # a few samples to try: for 'auto', and for transforms that threads cannot share
-    batch_sizes: Sequence[int] = (),   # samples of a batch, for each size bucket; none: no memory shared by processes
+    builder: BatchBuilder,
+    settings: WorkerSettings,
+    keys: Sequence[SampleKey] = (),
+    batch_sizes: Sequence[int] = (),
 ) -> WorkerPool:
-    "Start the workers."
+    """Start the workers.
+
+    Args:
+        builder: makes the batches
+        settings: who does the work
+        keys: a few samples to try: for 'auto', and for transforms that threads cannot share
+        batch_sizes: samples of a batch, for each size bucket; none: no memory shared by processes
+    """
     settings, _ = resolve_workers(builder, settings, keys)
     if not settings.num_workers: return InlinePool(builder)
     is_process = WORKER_KINDS[settings.workers].is_process

@@ -36,20 +36,36 @@ from .threads import ThreadPool
 # %% ../../nbs/workers/30_processes.ipynb #27e36e29
 @dataclass
 class WorkerSpec:
-    "What all worker processes of a pool are given."
-    builder: BatchBuilder   # does the work; pickled for spawned processes
-    slots: SlotPool   # shared memory for the batches
-    num_workers: int = 1   # processes
-    num_threads: int = 1   # in each process
-    worker_init_fn: Callable[[int], None] | None = None   # called with the worker's number in each process
-    status: SharedMemory = field(init=False)   # for each thread of each process: the index that it loads, or -1
+    """What all worker processes of a pool are given.
+
+    Args:
+        builder: does the work; pickled for spawned processes
+        slots: shared memory for the batches
+        num_workers: processes
+        num_threads: in each process
+        worker_init_fn: called with the worker's number in each process
+        status: for each thread of each process: the index that it loads, or -1
+    """
+    builder: BatchBuilder
+    slots: SlotPool
+    num_workers: int = 1
+    num_threads: int = 1
+    worker_init_fn: Callable[[int], None] | None = None
+    status: SharedMemory = field(init=False)
 
     def __post_init__(self): self.status = SharedMemory(8 * self.num_workers * (self.num_threads + 1))
 
     def indexes(self,
-        number: int,   # of a worker
-    ) -> torch.Tensor:   # int64, one for each of its threads, the main thread among them
-        "Give the status of one worker."
+        number: int,
+    ) -> torch.Tensor:
+        """Give the status of one worker.
+
+        Args:
+            number: of a worker
+
+        Returns:
+            int64, one for each of its threads, the main thread among them
+        """
         return self.status.tensor.view(torch.int64).view(self.num_workers, -1)[number]
 
 
@@ -131,18 +147,34 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
 # %% ../../nbs/workers/30_processes.ipynb #92617654
 @dataclass
 class Assignment:
-    "A task in the hands of a worker process, and what its workers have died of."
-    number: int   # of the task, in its pool
-    task: Task   # that is made
-    slot: int | None = None   # of shared memory; None: the batch is pickled
-    suspects: frozenset[int] = frozenset()   # indexes that were being loaded when the last worker died
-    deaths: int = 0   # of workers in a row for which no sample could be blamed
-    is_careful: bool = False   # a worker has died of it: its samples are loaded one by one
+    """A task in the hands of a worker process, and what its workers have died of.
+
+    Args:
+        number: of the task, in its pool
+        task: that is made
+        slot: of shared memory; None: the batch is pickled
+        suspects: indexes that were being loaded when the last worker died
+        deaths: of workers in a row for which no sample could be blamed
+        is_careful: a worker has died of it: its samples are loaded one by one
+    """
+    number: int
+    task: Task
+    slot: int | None = None
+    suspects: frozenset[int] = frozenset()
+    deaths: int = 0
+    is_careful: bool = False
 
     def blame(self,
-        suspects: frozenset[int],   # indexes that were being loaded when a worker died of it
-    ) -> frozenset[int]:   # those that were being loaded at the last death, too
-        "Note a death, and tell which samples are to blame."
+        suspects: frozenset[int],
+    ) -> frozenset[int]:
+        """Note a death, and tell which samples are to blame.
+
+        Args:
+            suspects: indexes that were being loaded when a worker died of it
+
+        Returns:
+            those that were being loaded at the last death, too
+        """
         guilty = suspects & self.suspects
         self.suspects, self.is_careful = suspects, True
         self.deaths = 0 if guilty else self.deaths + 1
@@ -160,13 +192,20 @@ def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
 
 
 class WorkerProcess:
-    "A worker process: started, given tasks, asked what it loads, and ended."
+    """A worker process: started, given tasks, asked what it loads, and ended.
+
+    Args:
+        spec: what it needs
+        context: how processes are started
+        number: of the worker
+        failed_starts: of processes before it with the same number, in a row
+    """
 
     def __init__(self,
-        spec: WorkerSpec,   # what it needs
-        context: BaseContext,   # how processes are started
-        number: int,   # of the worker
-        failed_starts: int = 0,   # of processes before it with the same number, in a row
+        spec: WorkerSpec,
+        context: BaseContext,
+        number: int,
+        failed_starts: int = 0,
     ):
         self.number, self.failed_starts = number, failed_starts
         self.is_ready = False   # it has told so
@@ -185,10 +224,15 @@ class WorkerProcess:
         self._sender.start()
 
     def send(self,
-        assignment: Assignment,   # to be made
-        refused: dict[int, str],   # index → why this sample must not be tried
+        assignment: Assignment,
+        refused: dict[int, str],
     ):
-        "Give the worker a task, and wait for nothing; if it is dead, its successor will get it."
+        """Give the worker a task, and wait for nothing; if it is dead, its successor will get it.
+
+        Args:
+            assignment: to be made
+            refused: index → why this sample must not be tried
+        """
         task = assignment.task
         refused = {key.index: refused[key.index] for key in task.keys if key.index in refused}
         message = _Message(assignment.number, task.keys, assignment.slot, refused, assignment.is_careful)
@@ -211,9 +255,13 @@ class WorkerProcess:
         self._outbox.put(pickle.dumps(None))
 
     def end(self,
-        deadline: float,   # of `time.monotonic`; by force afterwards
+        deadline: float,
     ):
-        "Wait for its end, which is certain: no wait is without a limit."
+        """Wait for its end, which is certain: no wait is without a limit.
+
+        Args:
+            deadline: of `time.monotonic`; by force afterwards
+        """
         self.process.join(max(0., deadline - time.monotonic()))
         for force in (self.process.terminate, self.process.kill):
             if self.process.is_alive():
@@ -229,11 +277,16 @@ class WorkerProcess:
 
 # %% ../../nbs/workers/30_processes.ipynb #ebea02ec
 class Supervisor:
-    "Starts worker processes, gives them tasks, listens to them, replaces those that die, and ends them."
+    """Starts worker processes, gives them tasks, listens to them, replaces those that die, and ends them.
+
+    Args:
+        spec: what the workers need
+        context: how processes are started
+    """
 
     def __init__(self,
-        spec: WorkerSpec,   # what the workers need
-        context: BaseContext,   # how processes are started
+        spec: WorkerSpec,
+        context: BaseContext,
     ):
         self.spec, self.context = spec, context
         self.closed, self._cause = '', None   # or why, and the error of a worker behind it
@@ -253,9 +306,16 @@ class Supervisor:
         self.thread.start()
 
     def submit(self,
-        keys: Sequence[SampleKey],   # of the samples
-    ) -> Task:   # finished with the bytes of `(batch, error)`
-        "Give a task to the worker that has the fewest."
+        keys: Sequence[SampleKey],
+    ) -> Task:
+        """Give a task to the worker that has the fewest.
+
+        Args:
+            keys: of the samples
+
+        Returns:
+            finished with the bytes of `(batch, error)`
+        """
         with self.lock:
             if self.closed: raise self._error()
             assignment = Assignment(next(self._numbers), Task(keys), self.spec.slots.acquire())
@@ -264,16 +324,25 @@ class Supervisor:
             return assignment.task
 
     def release(self,
-        task: Task,   # that nobody will take
+        task: Task,
     ):
-        "Let the slot of a task be used again; once, whoever calls it."
+        """Let the slot of a task be used again; once, whoever calls it.
+
+        Args:
+            task: that nobody will take
+        """
         self.spec.slots.release(self.slots_of.pop(task, None))
 
     def stop(self,
-        why: str = 'the workers are closed',   # the error of the tasks that are left
-        cause: Exception | None = None,   # of that error
+        why: str = 'the workers are closed',
+        cause: Exception | None = None,
     ):
-        "Ask for the end, and wait for nothing."
+        """Ask for the end, and wait for nothing.
+
+        Args:
+            why: the error of the tasks that are left
+            cause: of that error
+        """
         with self.lock:
             if self.closed: return
             self._cause, self.closed = cause, why
@@ -369,13 +438,20 @@ class Supervisor:
 
 # %% ../../nbs/workers/30_processes.ipynb #45398a3b
 class ProcessPool:
-    "Makes batches in processes; for many cores, and for transforms that hold Python's lock or draw globally."
+    """Makes batches in processes; for many cores, and for transforms that hold Python's lock or draw globally.
+
+    Args:
+        builder: does the work; pickled for spawned processes
+        settings: number of processes, of threads in each, and of batches ahead; how they start
+        slot_bytes: of shared memory for one batch; 0: batches are pickled
+        max_lent: slots that the consumer may hold; more batches are copied out
+    """
 
     def __init__(self,
-        builder: BatchBuilder,   # does the work; pickled for spawned processes
-        settings: WorkerSettings,   # number of processes, of threads in each, and of batches ahead; how they start
-        slot_bytes: int = 0,   # of shared memory for one batch; 0: batches are pickled
-        max_lent: int = 2,   # slots that the consumer may hold; more batches are copied out
+        builder: BatchBuilder,
+        settings: WorkerSettings,
+        slot_bytes: int = 0,
+        max_lent: int = 2,
     ):
         if multiprocessing.current_process().daemon: raise RuntimeError(
             "a daemonic process cannot start worker processes: give workers='threads' or num_workers=0")
@@ -392,17 +468,29 @@ class ProcessPool:
             raise
 
     def submit(self,
-        keys: Sequence[SampleKey],   # of the samples
+        keys: Sequence[SampleKey],
     ) -> Task:
-        "Begin a batch."
+        """Begin a batch.
+
+        Args:
+            keys: of the samples
+        """
         self._lifetime.check()
         return self._supervisor.submit(keys)
 
     def take(self,
-        task: Task,   # from `submit`
-        timeout: float = 0.,   # seconds; 0: for ever
-    ) -> HostBatch | None:   # None: every sample was skipped
-        "Wait for a batch and take it."
+        task: Task,
+        timeout: float = 0.,
+    ) -> HostBatch | None:
+        """Wait for a batch and take it.
+
+        Args:
+            task: from `submit`
+            timeout: seconds; 0: for ever
+
+        Returns:
+            None: every sample was skipped
+        """
         self._lifetime.check_owner()
         try: data = task.take(self.builder.describe, timeout)
         finally:
@@ -414,9 +502,13 @@ class ProcessPool:
         return result
 
     def cancel(self,
-        task: Task,   # that nobody will take
+        task: Task,
     ):
-        "Leave the rest of a batch undone."
+        """Leave the rest of a batch undone.
+
+        Args:
+            task: that nobody will take
+        """
         task.cancelled = True
         if task.done.is_set(): self._supervisor.release(task)
 

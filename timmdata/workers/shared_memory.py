@@ -24,10 +24,14 @@ from ..core.memory_pool import watch
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #887a1016
 class SharedMemory:
-    "Bytes that several processes see."
+    """Bytes that several processes see.
+
+    Args:
+        num_bytes: 1 or more
+    """
 
     def __init__(self,
-        num_bytes: int,   # 1 or more
+        num_bytes: int,
     ):
         self.num_bytes = num_bytes
         if hasattr(os, 'memfd_create'):
@@ -112,11 +116,17 @@ def _view(slot: torch.Tensor, offset: int, dtype: torch.dtype, shape: tuple, str
 
 
 def pack(
-    value: Any,   # to be sent
-    slot: torch.Tensor | None = None,   # uint8 shared memory for large tensors; None: pickle them
-    used: int = 0,   # bytes at the front of the slot that are taken already
+    value: Any,
+    slot: torch.Tensor | None = None,
+    used: int = 0,
 ) -> bytes:
-    "Make bytes of a batch whose large tensors lie in a slot."
+    """Make bytes of a batch whose large tensors lie in a slot.
+
+    Args:
+        value: to be sent
+        slot: uint8 shared memory for large tensors; None: pickle them
+        used: bytes at the front of the slot that are taken already
+    """
     file = BytesIO()
     _Packer(file, slot, used).dump(value)
     return file.getvalue()
@@ -133,20 +143,31 @@ class _Unpacker(pickle.Unpickler):
 
 
 def unpack(
-    data: bytes,   # from `pack`
-    slot: torch.Tensor | None = None,   # the same memory
+    data: bytes,
+    slot: torch.Tensor | None = None,
 ) -> Any:
-    "Make the batch again; its large tensors are views of the slot."
+    """Make the batch again; its large tensors are views of the slot.
+
+    Args:
+        data: from `pack`
+        slot: the same memory
+    """
     return _Unpacker(BytesIO(data), slot).load()
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #30a09853
 class SlotPool:
-    "Shared memory for batches, in slots of one size."
+    """Shared memory for batches, in slots of one size.
+
+    Args:
+        num_slots: batches that are made or held at a time
+        slot_bytes: of each; 0: there are no slots, and batches are pickled
+        max_lent: slots that the consumer may hold
+    """
 
     def __init__(self,
-        num_slots: int,   # batches that are made or held at a time
-        slot_bytes: int,   # of each; 0: there are no slots, and batches are pickled
-        max_lent: int = 2,   # slots that the consumer may hold
+        num_slots: int,
+        slot_bytes: int,
+        max_lent: int = 2,
     ):
         self.slot_bytes, self.max_lent = math.ceil(slot_bytes / 64) * 64, max_lent
         self.memory = SharedMemory(max(64, self.slot_bytes * num_slots))
@@ -158,19 +179,37 @@ class SlotPool:
         self.memory.pin()
 
     def view(self,
-        slot: int | None,   # from `acquire`
-    ) -> torch.Tensor | None:   # uint8; None without a slot
-        "Give the memory of a slot."
+        slot: int | None,
+    ) -> torch.Tensor | None:
+        """Give the memory of a slot.
+
+        Args:
+            slot: from `acquire`
+
+        Returns:
+            uint8; None without a slot
+        """
         return None if slot is None else self.memory.tensor[slot * self.slot_bytes:(slot + 1) * self.slot_bytes]
 
-    def acquire(self) -> int | None:   # None: none is free
-        "Take a slot for a batch that is to be made."
+    def acquire(self) -> int | None:
+        """Take a slot for a batch that is to be made.
+
+        Returns:
+            None: none is free
+        """
         return self._free.popleft() if self._free else None
 
     def lend(self,
-        slot: int | None,   # with a finished batch
-    ) -> torch.Tensor | None:   # uint8; None without a slot
-        "Give the consumer the memory of a slot until it drops the last tensor in it; a copy if it holds many."
+        slot: int | None,
+    ) -> torch.Tensor | None:
+        """Give the consumer the memory of a slot until it drops the last tensor in it; a copy if it holds many.
+
+        Args:
+            slot: with a finished batch
+
+        Returns:
+            uint8; None without a slot
+        """
         if slot is None: return None
         if len(self._lent) < self.max_lent:
             self._lent.add(slot)
@@ -180,9 +219,13 @@ class SlotPool:
         return memory
 
     def release(self,
-        slot: int | None,   # that nobody reads
+        slot: int | None,
     ):
-        "Let the slot be used again."
+        """Let the slot be used again.
+
+        Args:
+            slot: that nobody reads
+        """
         if slot is None: return
         self._lent.discard(slot)
         self._free.append(slot)
@@ -199,9 +242,16 @@ class WorkerTraceback(Exception):
 
 
 def portable_error(
-    error: BaseException,   # any; its traceback is taken off
-) -> tuple[BaseException, str]:   # the error and its traceback
-    "Make an error that survives pickling, and its traceback as text."
+    error: BaseException,
+) -> tuple[BaseException, str]:
+    """Make an error that survives pickling, and its traceback as text.
+
+    Args:
+        error: any; its traceback is taken off
+
+    Returns:
+        the error and its traceback
+    """
     text = ''.join(traceback.format_exception(type(error), error, error.__traceback__))
     error.__cause__, error.__traceback__ = None, None
     try: pickle.loads(pickle.dumps(error))
@@ -210,8 +260,12 @@ def portable_error(
 
 
 def raise_portable(
-    sent: tuple[BaseException, str],   # from `portable_error`
+    sent: tuple[BaseException, str],
 ):
-    "Raise an error of another process, with its traceback as the cause."
+    """Raise an error of another process, with its traceback as the cause.
+
+    Args:
+        sent: from `portable_error`
+    """
     error, text = sent
     raise error from WorkerTraceback(text)

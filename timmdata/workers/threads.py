@@ -55,12 +55,18 @@ def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: weakref.WeakSet):
 
 # %% ../../nbs/workers/10_threads.ipynb #7ae76e3e
 class ThreadPool:
-    "Makes batches in threads of this process; for transforms that release Python's lock and draw nothing globally."
+    """Makes batches in threads of this process; for transforms that release Python's lock and draw nothing globally.
+
+    Args:
+        builder: does the work; its datasets and functions are called by several threads
+        num_workers: threads
+        pin_memory: page-locked rows, for a CUDA device
+    """
 
     def __init__(self,
-        builder: BatchBuilder,   # does the work; its datasets and functions are called by several threads
-        num_workers: int,   # threads
-        pin_memory: bool = False,   # page-locked rows, for a CUDA device
+        builder: BatchBuilder,
+        num_workers: int,
+        pin_memory: bool = False,
     ):
         self.builder, self.num_workers, self._memory = builder, num_workers, RowMemory(builder, pin_memory)
         self._todo, self._tasks = queue.SimpleQueue(), weakref.WeakSet()
@@ -68,33 +74,53 @@ class ThreadPool:
         self._lifetime = Lifetime(self, partial(_stop, self._todo, num_workers, self._tasks), threads)
 
     def submit(self,
-        keys: Sequence[SampleKey],   # of the samples
+        keys: Sequence[SampleKey],
     ) -> Task:
-        "Begin a batch."
+        """Begin a batch.
+
+        Args:
+            keys: of the samples
+        """
         self._lifetime.check()
         task = Task(keys, self._memory.allocate(keys))
         self.run(task)
         return task
 
     def run(self,
-        task: Task,   # with rows
+        task: Task,
     ):
-        "Let the threads load the samples of a task."
+        """Let the threads load the samples of a task.
+
+        Args:
+            task: with rows
+        """
         self._tasks.add(task)
         for position in range(len(task.keys)): self._todo.put((task, position))
 
     def take(self,
-        task: Task,   # from `submit`
-        timeout: float = 0.,   # seconds; 0: for ever
-    ) -> HostBatch | None:   # None: every sample was skipped
-        "Wait for a batch and take it."
+        task: Task,
+        timeout: float = 0.,
+    ) -> HostBatch | None:
+        """Wait for a batch and take it.
+
+        Args:
+            task: from `submit`
+            timeout: seconds; 0: for ever
+
+        Returns:
+            None: every sample was skipped
+        """
         self._lifetime.check_owner()
         return task.take(self.builder.describe, timeout)
 
     def cancel(self,
-        task: Task,   # that nobody will take
+        task: Task,
     ):
-        "Leave the rest of a batch undone."
+        """Leave the rest of a batch undone.
+
+        Args:
+            task: that nobody will take
+        """
         task.cancelled = True
 
     def close(self):
@@ -110,10 +136,15 @@ def _global_states() -> dict[str, Any]:
 
 
 def check_threads(
-    builder: BatchBuilder,   # to be used by threads
-    key: SampleKey,   # of a sample to try, where the user's code has a part in it
+    builder: BatchBuilder,
+    key: SampleKey,
 ):
-    "Refuse a dataset or transform that draws from global generators."
+    """Refuse a dataset or transform that draws from global generators.
+
+    Args:
+        builder: to be used by threads
+        key: of a sample to try, where the user's code has a part in it
+    """
     if builder.is_thread_safe: return
     transform = builder.sample_loader.transform
     if hasattr(transform, 'set_random_seed'): raise ValueError(   # of Albumentations

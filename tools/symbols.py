@@ -1,4 +1,4 @@
-"""Read the package's public definitions from its source, without importing it: names, signatures, docments."""
+"""Read the package's public definitions from its source, without importing it: names, signatures, what parameters mean."""
 import ast
 import io
 import re
@@ -18,6 +18,13 @@ class Param:
     default: str = ''
     details: str = ''
     marker: bool = False   # a bare * or /, in the signature but not in the table
+    group: str = ''   # heading of its part of the signature: a comment on a line of its own there
+    lines: tuple[int, ...] = ()   # of the source, that hold its details as comments
+
+    @property
+    def short(self) -> str:
+        "The name without stars."
+        return self.name.lstrip('*')
 
 
 @dataclass
@@ -33,6 +40,9 @@ class Symbol:
     params: list[Param] = field(default_factory=list)
     returns: Param | None = None
     called: bool = True   # has a signature to show
+    node: ast.AST | None = None   # where it is defined
+    delegate: str = ''   # whose parameters `**kwargs` stands for: of `@delegates(delegate, but=[…])`
+    but: tuple[str, ...] = ()   # parameters of it that are left out
     value: str = ''   # of a constant, as written
 
     @property
@@ -44,13 +54,15 @@ class Symbol:
     def signature(self, width: int = 84) -> str:
         "The call as it is typed, one line where it fits, else wrapped between parameters."
         if not self.called: return self.name
-        parts = [p.name + (f'={p.default}' if p.default and not p.marker else '') for p in self.params]
+        parts = [(p.group, p.name + (f'={p.default}' if p.default and not p.marker else '')) for p in self.params]
         end = ')' + (f' -> {self.returns.type}' if self.returns and self.returns.type else '')
-        one = f'{self.name}({", ".join(parts)}{end}'
+        one = f'{self.name}({", ".join(part for _, part in parts)}{end}'
         if len(one) <= width: return one
-        lines, line = [], ''
-        for part in parts:
-            if line and len(line) + len(part) + 6 > width: lines.append(line); line = ''
+        lines, line, last = [], '', ''
+        for group, part in parts:
+            is_new = group not in ('', last)
+            if line and (is_new or len(line) + len(part) + 6 > width): lines.append(line); line = ''
+            if is_new: lines.append(f'# {group}'); last = group
             line += ('' if not line else ' ') + part + ','
         return '\n'.join([f'{self.name}(', *('    ' + o for o in [*lines, line] if o), end])
 
@@ -66,12 +78,47 @@ def _comments(source: str) -> dict[int, tuple[str, bool]]:
     return found
 
 
-def _details(first: int, last: int, comments: dict, stop: int) -> str:
-    "The comment on line `last`, after those on lines of their own just above `first`."
-    above, line = [], first - 1
-    while line > stop and line in comments and comments[line][1]: above.insert(0, comments[line][0]); line -= 1
-    own = [comments[last][0]] if last in comments and not comments[last][1] else []
-    return ' '.join(above + own)
+def _beside(line: int, comments: dict) -> str:
+    "The comment at the end of a line of code."
+    return comments[line][0] if line in comments and not comments[line][1] else ''
+
+
+def _heading(first: int, line: int, comments: dict) -> str:
+    "The last comment on a line of its own from line `first` to `line`: the heading of a group of parameters."
+    return next((comments[at][0] for at in range(line, first, -1) if at in comments and comments[at][1]), '')
+
+
+def _constant_details(node, comments: dict) -> str:
+    "The comment beside a constant, after those on lines of their own above it."
+    above, line = [], node.lineno - 1
+    while line in comments and comments[line][1]: above.insert(0, comments[line][0]); line -= 1
+    return ' '.join(filter(None, [*above, _beside(node.end_lineno, comments)]))
+
+
+_section = re.compile(r'\n\n(?=(?:[A-Z*][^\n]*):\n    \S)')
+
+
+def split_doc(doc: str, names: list[str]) -> tuple[str, dict[str, str]]:
+    "A docstring without the sections that `tools/docstrings.py` writes, and what these say about the parameters `names`."
+    text, *sections = _section.split(doc)
+    found = {}
+    for section in sections:
+        heading, _, body = section.partition(':\n')
+        rows = [row.split(':', 1) for row in re.split(r'\n    (?! )', '\n' + body)[1:]]
+        if heading.startswith('**'): found['kwargs'] = heading.partition(', ')[2]
+        elif heading == 'Returns': found['return'] = ' '.join(body.split())
+        elif all(len(row) == 2 and row[0].lstrip('*') in names for row in rows):
+            found |= {name.lstrip('*'): ' '.join(details.split()) for name, details in rows}
+        else: text += f'\n\n{section}'
+    return text, found
+
+
+def _delegate(fn) -> tuple[str, tuple[str, ...]]:
+    "Whose parameters a function takes as well, and which ones it does not."
+    for call in fn.decorator_list:
+        if not (isinstance(call, ast.Call) and _unparse(call.func) == 'delegates'): continue
+        return _unparse(call.args[0]), tuple(o.value for k in call.keywords for o in ast.walk(k.value) if isinstance(o, ast.Constant))
+    return '', ()
 
 
 def _unparse(node) -> str:
@@ -99,13 +146,14 @@ def _params(fn, comments: dict, method: bool) -> tuple[list[Param], Param | None
     for star, p, d in rows:
         if p is None: params.append(Param(star, marker=True)); continue
         end = max(p.end_lineno, d.end_lineno if d is not None else 0)
-        details = _details(p.lineno, end, comments, fn.lineno) if last[end] is p else ''
-        params.append(Param(star + p.arg, _unparse(p.annotation), ast.unparse(d) if d is not None else '', details))
+        details = _beside(end, comments) if last[end] is p else ''
+        params.append(Param(star + p.arg, _unparse(p.annotation), ast.unparse(d) if d is not None else '', details,
+                            group=_heading(fn.lineno, p.lineno, comments), lines=(end,) if details else ()))
     returns = None
     if fn.returns is not None and _unparse(fn.returns) != 'None':
         line = fn.returns.end_lineno
-        details = _details(line, line, comments, line) if line not in last else ''
-        returns = Param('', _unparse(fn.returns), details=details)
+        details = _beside(line, comments) if line not in last and line < fn.body[0].lineno else ''
+        returns = Param('return', _unparse(fn.returns), details=details, lines=(line,) if details else ())
     return params, returns
 
 
@@ -122,10 +170,13 @@ def _class(node: ast.ClassDef, comments: dict, classes: dict) -> tuple[list[Para
     if made is not None: return _params(made, comments, True)[0], True
     if _is_record(node):
         return [Param(o.target.id, _unparse(o.annotation), ast.unparse(o.value) if o.value is not None else '',
-                      _details(o.lineno, o.end_lineno, comments, node.lineno))
+                      _beside(o.end_lineno, comments), group=_heading(node.lineno, o.lineno, comments),
+                      lines=(o.end_lineno,) if _beside(o.end_lineno, comments) else ())
                 for o in node.body if isinstance(o, ast.AnnAssign) and not o.target.id.startswith('_')], True
     for base in node.bases:
-        if _unparse(base) in classes: return classes[_unparse(base)]
+        if _unparse(base) in classes:
+            params, called = classes[_unparse(base)]
+            return [replace(p, lines=()) for p in params], called   # their lines are those of another class
     return [], False
 
 
@@ -145,17 +196,25 @@ def read_module(path: Path, module: str, classes: dict | None = None) -> dict[st
     tree, comments = ast.parse(source), _comments(source)
     public, found, classes = _names(tree), {}, {} if classes is None else classes
 
-    def add(name, kind, node, **kw):
-        found[name] = Symbol(name, module, kind, node.lineno, public=name.split('.')[0] in public, **kw)
+    def add(name, kind, node, params=(), returns=None, doc='', **kw):
+        doc, details = split_doc(doc, [p.short for p in params])
+        params = [replace(p, details=p.details or details.get(p.short, '')) for p in params]
+        if returns: returns = replace(returns, details=returns.details or details.get('return', ''))
+        found[name] = Symbol(name, module, kind, node.lineno, doc=doc, public=name.split('.')[0] in public, params=params,
+                             returns=returns, node=node, **kw)
+        return params
 
     for node in tree.body:
         if isinstance(node, _functions):
             params, returns = _params(node, comments, False)
-            add(node.name, 'function', node, doc=ast.get_docstring(node) or '', params=params, returns=returns)
+            delegate, but = _delegate(node)
+            add(node.name, 'function', node, doc=ast.get_docstring(node) or '', params=params, returns=returns,
+                delegate=delegate, but=but)
         elif isinstance(node, ast.ClassDef):
-            params, called = classes[node.name] = _class(node, comments, classes)
-            add(node.name, 'class', node, doc=ast.get_docstring(node) or '', params=params, called=called,
-                bases=[_unparse(b) for b in node.bases if _unparse(b) != 'object'])
+            params, called = _class(node, comments, classes)
+            params = add(node.name, 'class', node, doc=ast.get_docstring(node) or '', params=params, called=called,
+                         bases=[_unparse(b) for b in node.bases if _unparse(b) != 'object'])
+            classes[node.name] = params, called
             for item in node.body:
                 if not isinstance(item, _functions): continue
                 params, returns = _params(item, comments, True)
@@ -166,8 +225,7 @@ def read_module(path: Path, module: str, classes: dict | None = None) -> dict[st
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if not isinstance(target, ast.Name) or target.id.startswith('__'): continue
-                comment = _details(node.lineno, node.end_lineno, comments, node.lineno)
-                add(target.id, 'constant', node, value=_unparse(node.value), doc=comment)
+                add(target.id, 'constant', node, value=_unparse(node.value), doc=_constant_details(node, comments))
     return found
 
 
@@ -193,6 +251,14 @@ class Package:
         if symbol is None or not symbol.public or symbol.name.split('.')[-1].startswith('_'): return None
         top = symbol.name.split('.')[0]
         return symbol if top in self.exported or symbol.module == module or name != symbol.name else None
+
+    def delegated(self, symbol: Symbol) -> list[Param]:
+        "The parameters that `**kwargs` of a function stands for."
+        target = self.find(symbol.delegate, symbol.module) if symbol.delegate else None
+        if target is None: return []
+        own = {p.short for p in symbol.params} | set(symbol.but)
+        params = [p for p in [*target.params, *self.delegated(target)] if not p.name.startswith('*')]
+        return [p for p in params if p.default and p.short not in own]
 
     def methods(self, name: str, module: str) -> list[Symbol]:
         "The public, documented methods and properties of a class, with those that it has from other classes of the package."
@@ -224,19 +290,24 @@ def read_package(path: Path) -> Package:
     return Package(modules, doors[path/'__init__.py'] or public, {*alone, *(n for names in doors.values() for n in names)})
 
 
+_timm = re.compile(r'\(((?:not in )?timm\b[^()]*)\)$')
+
+
 def parameter_table(symbol: Symbol, text) -> str:
     "A markdown table of the parameters and the result; `text` prepares a sentence. Empty where there are none."
-    rows = [p for p in symbol.params if not p.marker]
+    params = [p for p in symbol.params if not p.marker]
     result = symbol.returns if symbol.returns and symbol.returns.details else None
-    if not any(p.type or p.details for p in rows) and not result: return ''   # the signature says it all
+    if not any(p.type or p.details for p in params) and not result: return ''   # the signature says it all
     code = lambda s: f'`{s}`'.replace('|', r'\|') if s else ''   # noqa: E731
-    cell = lambda s: text(s).replace('|', r'\|')   # noqa: E731
-    table = [['Parameter', 'Type', 'Default', 'Details']]
-    table += [[code(p.name), code(p.type), code(p.default) + '{.default}' * bool(p.default), cell(p.details)]
-              for p in rows]
-    if result: table.append(['**Returns**', code(result.type), '', cell(result.details)])
-    used = [i for i in range(4) if any(row[i] for row in table[1:])]
-    lines = ['| ' + ' | '.join(row[i] for i in used) + ' |' for row in table]
+    cell = lambda s: _timm.sub(r'<span class="timm">\1</span>', text(s)).replace('|', r'\|')   # noqa: E731
+    rows, group = [['Parameter', 'Type', 'Default', 'Details']], ''
+    for p in params:
+        if p.group != group: rows.append([f'<span class="group">{p.group}</span>', '', '', ''])
+        group, anchor = p.group, f'<span id="{symbol.name}-{p.short}"></span>'
+        rows.append([anchor + code(p.name), code(p.type), code(p.default) + '{.default}' * bool(p.default), cell(p.details)])
+    if result: rows.append(['**Returns**', code(result.type), '', cell(result.details)])
+    used = [i for i in range(4) if any(row[i] for row in rows[1:])]
+    lines = ['| ' + ' | '.join(row[i] for i in used) + ' |' for row in rows]
     return '\n'.join(['{.docments}', lines[0], '|---' * len(used) + '|', *lines[1:]])
 
 
