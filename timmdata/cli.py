@@ -165,8 +165,8 @@ def _loader_settings(
         try: num_workers = int(num_workers)
         except ValueError: raise ValueError(f"--num-workers {num_workers}: give a whole number or 'auto'") from None
     training = dict(is_training=True, color_jitter=color_jitter, re_prob=re_prob) if mode == 'train' else {}
-    return dict(workers=workers, num_workers=num_workers, interpolation=interpolation, backend=backend, device=device,
-                **training)
+    return dict(workers=workers, num_workers=num_workers, interpolation=interpolation, device=device,
+                backend=None if backend == 'auto' else backend, **training)
 
 
 @delegates(_loader_settings)
@@ -258,8 +258,8 @@ def doctor(
     diagnosis = diagnose(dataset, input_size, batch_size, images, rounds, step_ms, progress=True, **settings)
     _say(format_diagnosis(diagnosis))
     if json_path: json_path.write_text(diagnosis.to_json() + '\n', encoding='utf-8')
-    page = diagnosis_page(diagnosis, f'doctor: {data}, split {split}')
-    if html_path: html_path.write_text(page, encoding='utf-8')
+    if html_path:
+        html_path.write_text(diagnosis_page(diagnosis, f'doctor: {data}, split {split}'), encoding='utf-8')
 
 # %% ../nbs/60_cli.ipynb #8b6771ad
 def status(

@@ -9,23 +9,25 @@ __all__ = ['diagnosis_page']
 from collections.abc import Iterable
 
 from .inspection.report import safe_text
-from .profile import Diagnosis, Trial, format_machine, what_is_left_out
+from .profile import GUIDE, Diagnosis, Trial, explain_change, format_machine, what_is_left_out
 
 # %% ../nbs/55_diagnosis_page.ipynb #08383065
-def _row(diagnosis: Diagnosis, trial: Trial, name: str) -> str:
+def _row(diagnosis: Diagnosis, trial: Trial, name: str, with_share: bool = False) -> str:
     "A trial: its name, numbers, and the time of an image as a bar."
-    share = f'{diagnosis.shares[trial.name]:.0%}' if trial.name in diagnosis.shares else ''
+    share = [f'{diagnosis.shares[trial.name]:.0%}' if trial.name in diagnosis.shares else ''] * with_share
     meaning = '' if trial.name == 'as it is' else diagnosis.judge(trial)
-    numbers = [f'{trial.images_per_s:,.0f}', f'{trial.speedup:.2f}', f'{trial.low:.2f}–{trial.high:.2f}', share]
+    numbers = [f'{trial.images_per_s:,.0f}', f'{trial.speedup:.2f}', *share]
     cells = ''.join(f'<td class="n">{text}</td>' for text in numbers)
+    cells += f'<td class="n rounds">{trial.low:.2f}–{trial.high:.2f}</td>'
     width = min(100., 100 / max(trial.speedup, 0.01))
     return (f'<tr><td>{safe_text(name)}</td>{cells}<td class="bar"><i style="width:{width:.1f}%"></i></td>'
             f'<td>{meaning}</td></tr>')
 
 
-def _table(title: str, rows: Iterable[str]) -> str:
-    heads = ''.join(f'<th class="n">{head}</th>' for head in ('images/s', 'speed', 'in rounds', 'share'))
-    return (f'<h2>{title}</h2><div class="scroll"><table><tr><th></th>{heads}<th>time of an image</th><th></th></tr>'
+def _table(title: str, rows: Iterable[str], with_share: bool = False) -> str:
+    heads = ''.join(f'<th class="n">{head}</th>' for head in ['images/s', 'speed', *['share'] * with_share])
+    heads += '<th class="n rounds">in rounds</th><th class="bar">time of an image</th>'
+    return (f'<h2>{title}</h2><div class="scroll"><table><tr><th></th>{heads}<th></th></tr>'
             f'{"".join(rows)}</table></div>')
 
 # %% ../nbs/55_diagnosis_page.ipynb #26a9cb74
@@ -43,11 +45,31 @@ h1 { font-size: 1.6rem; margin: 0 } h2 { font-size: 1.2rem; margin: 2rem 0 .4rem
 pre { margin: .2rem 0 1rem; padding: .6rem .8rem; border: 1px solid var(--line); border-radius: .4rem;
   background: var(--card); white-space: pre-wrap; font-size: .85rem }
 .scroll { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-size: .85rem }
-td, th { padding: .2rem .5rem; text-align: left } td:first-child { min-width: 9rem }
+td, th { padding: .2rem .5rem; text-align: left; overflow-wrap: normal } td:first-child { min-width: 9rem }
 td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
 tr + tr td { border-top: 1px solid var(--line) } td.bar { width: 22%; min-width: 5rem }
 td.bar i { display: block; height: .7rem; background: var(--bar); border-radius: .2rem; min-width: 1px }
+@media (max-width: 40rem) {   /* a phone: without the rounds and the bars */
+  td, th { padding: .2rem .3rem } td:first-child { min-width: 5.6rem; overflow-wrap: anywhere }
+  .rounds, .bar { display: none } }
 '''
+
+
+def _remedy(diagnosis: Diagnosis, trial: Trial) -> str:
+    "A suggestion: what it brings, what to know, and the call that has it."
+    return (f'<p><strong>{safe_text(trial.name)}</strong>: {diagnosis.judge(trial)}; {explain_change(trial.name)}.</p>'
+            f'<pre>{safe_text(diagnosis.remedies[trial.name])}</pre>')
+
+
+def _remedies(diagnosis: Diagnosis) -> str:
+    "The best suggestion by itself, and the others."
+    helpful = [_remedy(diagnosis, trial) for trial in diagnosis.helpful()]
+    if not helpful: return ('<h2>Do this first</h2><p>Nothing that was tried is faster by more than the noise, so no '
+                            'setting has to be changed; what is said above is left.</p>')
+    others = ''.join(helpful[1:])
+    if others: others = ('<h2>What else helps</h2><p>Each was tried by itself; those that leave the batches as they '
+                         f'are come first.</p>{others}')
+    return f'<h2>Do this first</h2>{helpful[0]}{others}'
 
 
 def diagnosis_page(
@@ -63,10 +85,8 @@ def diagnosis_page(
     Returns:
         HTML
     """
-    calls = ''.join(f'<p>{safe_text(trial.name)}: {diagnosis.judge(trial)}</p>'
-                    f'<pre>{safe_text(diagnosis.remedies[trial.name])}</pre>' for trial in diagnosis.helpful())
-    left_out = _table('Left out', (_row(diagnosis, trial, what_is_left_out(trial.name, diagnosis.shares))
-                                   for trial in diagnosis.left_out))
+    left_out = _table('Left out', (_row(diagnosis, trial, what_is_left_out(trial.name, diagnosis.shares), True)
+                                   for trial in diagnosis.left_out), True)
     changed = _table('Changed', (_row(diagnosis, trial, trial.name) for trial in diagnosis.suggestions))
     notes = ''.join(f'<p>{safe_text(note)}</p>' for note in diagnosis.notes)
     settings = ', '.join(f'{name}={value}' for name, value in diagnosis.settings.items())
@@ -75,10 +95,11 @@ def diagnosis_page(
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{policy}"><title>{safe_text(title)}</title>
 <style>{_STYLE}</style></head>
-<body><h1>{safe_text(title)}</h1><p class="verdict">{safe_text(diagnosis.verdict)}</p>
-<h2>To paste, the fastest first</h2>{calls or "<p>Nothing that was tried is faster by more than the noise.</p>"}
+<body><h1>{safe_text(title)}</h1><p class="verdict"><strong>{safe_text(diagnosis.verdict)}</strong><br>{safe_text(diagnosis.advice)}</p>
+{_remedies(diagnosis)}
 {left_out}
 {changed}
 <h2>Measured on</h2><p class="soft">{safe_text(format_machine(diagnosis.machine))}</p>
-<p class="soft">{safe_text(settings)}</p>{notes}</body></html>
+<p class="soft">{safe_text(settings)}</p>{notes}
+<p class="soft">{GUIDE}</p></body></html>
 '''

@@ -1,9 +1,11 @@
 "Planted faults are found, all of them and nothing else; stopped runs go on; names of files are text, whatever they hold."
 import errno
+import html
 import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -186,6 +188,24 @@ def test_splits_that_number_their_classes_differently_are_told(tmp_path):
     report, page = ((tmp_path/f'out/report.{kind}').read_text(encoding='utf-8') for kind in ('json', 'html'))
     assert json.loads(report)['remarks'][0] == remark and remark in page
     assert not found.rows('conflict')   # labels are compared by name
+
+
+def test_the_page_says_what_to_do_first(tmp_path):
+    "The call that it gives is pasted, and leaves out as many samples as it says."
+    draw_photographs(tmp_path/'data')
+    assert 'No sample has to be left out' in page_of(tmp_path)
+    (tmp_path/'data/train/a/0.jpg').write_bytes(b'')
+    page = page_of(tmp_path)
+    assert page.index('Do this first') < page.index('loading them is an error')
+    call, count = re.search(r'<pre>ImageDataset\((.*?)\) +# train: without (\d+) samples</pre>', html.unescape(page)).groups()
+    assert call == "…, exclude='exclude-train.json'" and int(count) == 1
+    whole = ImageDataset(tmp_path/'data', split='train')
+    assert len(whole) - len(ImageDataset(tmp_path/'data', split='train', exclude=tmp_path/'out/exclude-train.json')) == 1
+
+
+def page_of(folder) -> str:
+    inspect(folder/'data', folder/'out', exact=True, progress=False)
+    return (folder/'out/report.html').read_text(encoding='utf-8')
 
 
 def test_the_page_fits_and_runs_nothing(tmp_path):

@@ -1,7 +1,9 @@
 "`timmdata bench` and `timmdata doctor` on the sample photographs, and what they measure, with tiny settings."
 import html
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -228,3 +230,33 @@ def test_nothing_is_announced_unasked(capsys):
 def test_names_on_the_page_are_escaped():
     page = diagnosis_page(made_up(notes=['<script>alert(1)</script>'], settings={'<i>': '"'}), '<b>photos\n</b>')
     assert '<script' not in page and '<b>' not in page and '&lt;b&gt;photos\\n' in page and 'prefers-color-scheme: dark' in page
+
+
+def test_what_leaves_batches_as_they_are_comes_first():
+    suggested = [Trial('dct_scaling=True', 9., 8., 10., 1.),
+                 Trial("workers='processes'", 1.3, 1.2, 1.4, 1.), Trial('num_workers=4', 1.9, 1.8, 2., 1.)]
+    found = made_up(suggestions=suggested, remedies={trial.name: f'call({trial.name})' for trial in suggested})
+    assert [trial.name for trial in found.helpful()] == ['num_workers=4', "workers='processes'", 'dct_scaling=True']
+    page = diagnosis_page(found)
+    assert [html.unescape(call) for call in re.findall('<pre>(.*?)</pre>', page)] == [f'call({trial.name})' for trial in found.helpful()]
+    assert page.index('Do this first') < page.index('call(') < page.index('What else helps') and found.advice in html.unescape(page)
+    assert 'Nothing that was tried is faster' in diagnosis_page(made_up(suggestions=[]))
+
+
+def test_the_page_of_a_diagnosis_fits(tmp_path):
+    "In a browser, on a desk and on a phone: no row is a tower of letters, and nothing is wider than the page."
+    sync_api = pytest.importorskip('playwright.sync_api')
+    names = list(filter(None, [os.environ.get('CHROMIUM'), 'chromium', 'chromium-browser', 'google-chrome']))
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None: pytest.skip(f'no browser: {" or ".join(names)}')
+    (tmp_path/'page.html').write_text(diagnosis_page(made_up(), 'doctor: ' + 60 * 'a/b'), encoding='utf-8')
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=['--no-sandbox'])
+        for width in (1280, 390):
+            page = chromium.new_page(viewport=dict(width=width, height=800))
+            page.goto((tmp_path/'page.html').as_uri())
+            assert page.evaluate('document.documentElement.scrollWidth') <= width
+            tables = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => [box.scrollWidth, box.clientWidth])")
+            heights = page.evaluate("[...document.querySelectorAll('tr')].map(row => row.getBoundingClientRect().height)")
+            assert all(inner <= outer for inner, outer in tables) and max(heights) < 120, (width, tables, heights)
+        chromium.close()

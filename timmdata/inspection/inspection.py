@@ -18,7 +18,7 @@ from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import fingerprint
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions, find_all
 from .measure import measure_dataset, perceptual_hash
-from .report import make_page, summarize
+from .report import exclusion_file, make_page, summarize
 from ..readers.base import NoSplitError, ReaderFiles
 
 # %% ../../nbs/inspection/40_inspection.ipynb #dd5d18d3
@@ -165,5 +165,5 @@ def inspect(
     _write(out/'report.json', lambda file: json.dump(summary, file, indent=1))   # not as one text: it may be long
     _write(out/'report.html', lambda file: file.write(make_page(survey, findings, limits, title, remarks)))
     for split, names in exclusions(survey, findings).items():
-        _write(out/f'exclude-{_file_name(split)}.json', lambda file, names=names: json.dump(names, file, indent=0))
+        _write(out/exclusion_file(split), lambda file, names=names: json.dump(names, file, indent=0))
     return Inspection(survey, findings, limits, out)
