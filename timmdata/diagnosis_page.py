@@ -95,7 +95,8 @@ def diagnosis_page(
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{policy}"><title>{safe_text(title)}</title>
 <style>{_STYLE}</style></head>
-<body><h1>{safe_text(title)}</h1><p class="verdict"><strong>{safe_text(diagnosis.verdict)}</strong><br>{safe_text(diagnosis.advice)}</p>
+<body><h1>{safe_text(title)}</h1>
+<p class="verdict"><strong>{safe_text(diagnosis.verdict)}</strong><br>{diagnosis.advice}</p>
 {_remedies(diagnosis)}
 {left_out}
 {changed}

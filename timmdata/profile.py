@@ -1141,7 +1141,8 @@ def format_diagnosis(
     lines += [_trial_line(diagnosis, trial, trial.name) for trial in diagnosis.suggestions]
     helpful = diagnosis.helpful()
     nothing = 'nothing that was tried is faster by more than the noise'
-    lines += ['', 'to paste; each was tried by itself, those that leave the batches as they are come first' if helpful else nothing]
+    to_paste = 'to paste; each was tried by itself, those that leave the batches as they are come first'
+    lines += ['', to_paste if helpful else nothing]
     for trial in helpful:
         lines += [f'  {trial.name}: {diagnosis.judge(trial)}; {explain_change(trial.name)}',
                   f'    {diagnosis.remedies[trial.name]}']
