@@ -107,10 +107,13 @@ def same(a, b) -> bool:
     return type(a) is type(b) and a == b
 
 
+def memory_of(data: bytes) -> torch.Tensor: return torch.tensor(list(data), dtype=torch.uint8)
+
+
 @pytest.mark.parametrize('batch', BATCHES, ids=['usual', 'dict', 'odd', 'types'])
 def test_bytes_of_batches(batch):
     host = HostBatch(batch, [SampleKey(2**40, 3, 1, 2)], 17)
-    again = decode_batch('a', bytearray(b''.join(encode_batch('a', host))))
+    again = decode_batch('a', memory_of(b''.join(encode_batch('a', host))))
     assert same(batch, again.batch) and again[1:] == host[1:] and type(again.keys[0]) is SampleKey
 
 
@@ -120,10 +123,10 @@ def test_random_bytes_are_damaged_batches():
     for at in range(len(whole)):
         data = bytearray(whole)
         data[at] ^= rng.randint(1, 255)
-        with pytest.raises(DamagedBatch): decode_batch('a', data)
+        with pytest.raises(DamagedBatch): decode_batch('a', memory_of(data))
     for length in range(0, len(whole), 7):
-        with pytest.raises(DamagedBatch): decode_batch('a', bytearray(whole[:length]))
-        with pytest.raises(DamagedBatch): decode_batch('a', bytearray(rng.randbytes(length)))
+        with pytest.raises(DamagedBatch): decode_batch('a', memory_of(whole[:length]))
+        with pytest.raises(DamagedBatch): decode_batch('a', memory_of(rng.randbytes(length)))
 
 
 @pytest.mark.parametrize('change', [
@@ -136,7 +139,7 @@ def test_a_right_checksum_of_wrong_words_is_a_damaged_batch(change):
     body = said + b''.join(parts[2:])
     check = zlib.crc32(body, zlib.crc32(f'a {len(said)}'.encode()))
     data = struct.pack('<8sIIQ', b'timmdat1', check, len(said), 24 + len(body)) + body
-    with pytest.raises(DamagedBatch): decode_batch('a', bytearray(data))
+    with pytest.raises(DamagedBatch): decode_batch('a', memory_of(data))
 
 
 @pytest.mark.parametrize('value', [{1, 2}, b'x', torch.zeros(2).to_sparse(), HostBatch(1, []), object()], ids=lambda v: type(v).__name__)

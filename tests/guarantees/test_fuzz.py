@@ -404,7 +404,7 @@ def _same(a, b) -> bool: return repr(a) == repr(b)
 @fuzz(400)
 @given(data=mutated(st.just(WHOLE)))
 def test_bytes_are_the_batch_or_damaged(data):
-    try: found = decode_batch('7', bytearray(data))
+    try: found = decode_batch('7', torch.tensor(list(data), dtype=torch.uint8))
     except DamagedBatch as error: assert 'batch 7 is damaged' in str(error)
     else: assert data == WHOLE and _same(found, HOST)
 
@@ -417,8 +417,8 @@ def test_a_checksum_that_is_right_does_not_make_a_batch(said):
     text = json.dumps(said).encode()
     body = text + WHOLE[HEADER.size + size:]
     check = zlib.crc32(body, zlib.crc32(f'7 {len(text)}'.encode()))
-    memory = bytearray(HEADER.pack(b'timmdat1', check, len(text), HEADER.size + len(body)) + body)
-    try: found = decode_batch('7', memory)
+    data = HEADER.pack(b'timmdat1', check, len(text), HEADER.size + len(body)) + body
+    try: found = decode_batch('7', torch.tensor(list(data), dtype=torch.uint8))
     except DamagedBatch as error: assert 'batch 7 is damaged' in str(error)
     else: assert isinstance(found, HostBatch)
 
@@ -426,7 +426,7 @@ def test_a_checksum_that_is_right_does_not_make_a_batch(said):
 @fuzz(150)
 @given(data=mutated(st.just(WHOLE)), cut=st.booleans())
 def test_a_file_of_a_buffer_is_the_batch_or_damaged(folder, data, cut):
-    "Mapped memory: a file that is shorter than its header says must not be read behind its end."
+    "A file that is shorter than its header says must not be read behind its end."
     store = _store(folder)
     store.write(3, HOST)
     path = store.directory/f'{3:012}.batch'

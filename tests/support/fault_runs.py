@@ -272,24 +272,19 @@ def _a_batch_file(life, rng, change: Callable[[Path], None]):
     except FileNotFoundError: pass   # it was used and removed at this moment
 
 
-def _change_batch(life, rng, change: Callable[[bytes], bytes]):
-    "As a whole: what is written to a file that a reader has mapped reaches the reader, see SECURITY.md."
-    def replace(path: Path):
-        draft = path.with_name('changed')
-        draft.write_bytes(change(path.read_bytes()))
-        os.rename(draft, path)
-    _a_batch_file(life, rng, replace)
-
-
 def flip_bit_of_batch(life, rng):
-    def flip(data: bytes) -> bytes:
-        at, damaged = rng.randrange(len(data)), bytearray(data)
-        damaged[at] ^= 1 << rng.randrange(8)
-        return bytes(damaged)
-    _change_batch(life, rng, flip)
+    "In place, also while a reader uses the batch."
+    def flip(path: Path):
+        with path.open('r+b') as file:
+            at = rng.randrange(max(1, path.stat().st_size))
+            file.seek(at)
+            byte = file.read(1) or b' '
+            file.seek(at)
+            file.write(bytes([byte[0] ^ 1 << rng.randrange(8)]))
+    _a_batch_file(life, rng, flip)
 
 
-def cut_batch(life, rng): _change_batch(life, rng, lambda data: data[:rng.choice([0, 7, 4096])])
+def cut_batch(life, rng): _a_batch_file(life, rng, lambda path: os.truncate(path, rng.choice([0, 7, 4096])))
 
 
 def delete_batch(life, rng): _a_batch_file(life, rng, Path.unlink)

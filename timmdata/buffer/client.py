@@ -36,31 +36,19 @@ def _load(store: BatchStore, number: int, pin: bool) -> HostBatch | str | None: 
 
 
 class BatchReader:
-    """One reader of a store: a name, a lock while it lives, and how far it has come.
-
-    Args:
-        store: to be read
-        name: which stays the same when the program is started again
-        start_producer: called if the store has none
-        low_watermark: deliveries that were used → the first batch that is wanted
-        start: of a reader that is new: deliveries that count as used
-        timeout: seconds to wait for a batch; 0: for ever
-        max_held: batches that the consumer may keep in the memory of their files; of others it gets copies
-        pin: copy batches to page-locked memory
-    """
+    "One reader of a store: a name, a lock while it lives, and how far it has come."
 
     def __init__(self,
-        store: BatchStore,
-        name: str,
-        start_producer: Callable[[], RunningProducer],
-        low_watermark: Callable[[int], int] = int,
-        start: int = 0,
-        timeout: float = 0.,
-        max_held: int = 2,
-        pin: bool = False,
+        store: BatchStore,   # to be read
+        name: str,   # which stays the same when the program is started again
+        start_producer: Callable[[], RunningProducer],   # called if the store has none
+        low_watermark: Callable[[int], int] = int,   # deliveries that were used → the first batch that is wanted
+        start: int = 0,   # of a reader that is new: deliveries that count as used
+        timeout: float = 0.,   # seconds to wait for a batch; 0: for ever
+        pin: bool = False,   # copy batches to page-locked memory
     ):
         self.store, self.name, self.readers = store, name, Readers(store.files)
-        self.low_watermark, self.timeout, self.max_held, self.pin = low_watermark, timeout, max_held, pin
+        self.low_watermark, self.timeout, self.pin = low_watermark, timeout, pin
         self._start_producer, self._warned = start_producer, set()   # readers that this one was told about
         self._lock = self._executor = self._producer = self._ahead = None   # of `_live`
         self._live()
@@ -89,33 +77,20 @@ class BatchReader:
             f'reader {self.name!r} was dropped from the buffer in {self.store.directory}: make a new BatchBuffer')
 
     def use(self,
-        count: int,
+        count: int,   # deliveries, in all
     ):
-        """Note that so many deliveries are used.
-
-        Args:
-            count: deliveries, in all
-        """
+        "Note that so many deliveries are used."
         self._live()
         self._save(self.record()._replace(used=count, want=None))
 
     def get(self,
-        number: int,
-        following: int | None = None,
-    ) -> HostBatch:
-        """Get a batch, when it is there.
-
-        Args:
-            number: of the batch
-            following: the batch that will be wanted next
-
-        Returns:
-            without keys if every sample was skipped
-        """
+        number: int,   # of the batch
+        following: int | None = None,   # the batch that will be wanted next
+    ) -> HostBatch:   # without keys if every sample was skipped
+        "Get a batch, when it is there."
         self._live()
         self._keep_producer(number)
         host = self._attempt(number) or self._wait(number)
-        if len(self.store.mapped) > self.max_held: host = host._replace(batch=map_tensors(torch.clone, host.batch))
         if following is not None:
             self._ahead = following, self._executor.submit(_load, self.store, following, self.pin)
         return host
@@ -161,16 +136,9 @@ class BatchReader:
         return producer is not None and producer.died_making(number)
 
     def blocking(self,
-        number: int,
-    ) -> dict[str, str]:
-        """Find the other readers that still want batches in whose place this one would be.
-
-        Args:
-            number: of a batch
-
-        Returns:
-            name → a text about it; none: there is room for the batch
-        """
+        number: int,   # of a batch
+    ) -> dict[str, str]:   # name → a text about it; none: there is room for the batch
+        "Find the other readers that still want batches in whose place this one would be."
         found = {}
         for name, record in self.readers.records().items():
             behind = number - self.low_watermark(record.used)

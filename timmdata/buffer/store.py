@@ -11,14 +11,13 @@ import builtins
 import contextlib
 import json
 import math
-import mmap
 import os
 import re
 import shutil
 import struct
 import traceback
-import weakref
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
@@ -26,6 +25,7 @@ from urllib.parse import quote, unquote
 import torch
 
 from .files import BatchBufferError, FileLock, PrivateDirectory
+from ..core.memory_pool import MemoryPool
 from ..pipeline.fetch import HostBatch
 from ..samplers.epoch import SampleKey
 from ..workers.shared_memory import WorkerTraceback
@@ -74,18 +74,10 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def encode_batch(
-    name: str,
-    host: HostBatch,
-) -> list[bytes | memoryview]:
-    """Make bytes of a batch; what cannot be said in them is a `BatchBufferError`.
-
-    Args:
-        name: of the batch
-        host: CPU tensors, numbers and texts in tuples, lists and dicts
-
-    Returns:
-        what a file of it consists of; tensors are not copied
-    """
+    name: str,   # of the batch
+    host: HostBatch,   # CPU tensors, numbers and texts in tuples, lists and dicts
+) -> list[bytes | memoryview]:   # what a file of it consists of; tensors are not copied
+    "Make bytes of a batch; what cannot be said in them is a `BatchBufferError`."
     tensors, layouts, parts, used = [], [], [], 0
     said = _describe(host.batch, tensors)
     for tensor in map(_dense, tensors):
@@ -100,33 +92,27 @@ def encode_batch(
     return [_HEADER.pack(_MAGIC, check, len(text), _HEADER.size + len(text) + used), text, *parts]
 
 
-def _unpack(memory: mmap.mmap | bytearray, start: int) -> HostBatch:
+def _unpack(memory: torch.Tensor, start: int) -> HostBatch:
     "The batch whose JSON ends and whose tensors begin at `start`."
-    said = json.loads(bytes(memory[_HEADER.size:start]))
-    every_byte, tensors = torch.frombuffer(memory, dtype=torch.uint8), []
+    said, tensors = json.loads(memory[_HEADER.size:start].numpy().tobytes()), []
     for kind, shape, stride, offset in said['tensors']:
         size = math.prod(shape) * _DTYPES[kind].itemsize
-        raw = every_byte[start + offset:start + offset + size]
+        raw = memory[start + offset:start + offset + size]
         tensors.append(raw.view(_DTYPES[kind]).as_strided(shape, stride))
     return HostBatch(_restore(said['batch'], tensors), [SampleKey(*key) for key in said['keys']], said['position'])
 
 
 def decode_batch(
-    name: str,
-    memory: mmap.mmap | bytearray,
+    name: str,   # of the batch that it should be
+    memory: torch.Tensor,   # uint8, the bytes from `encode_batch`; the batch's tensors are views of it
 ) -> HostBatch:
-    """Make the batch of its bytes, or raise a `DamagedBatch`.
-
-    Args:
-        name: of the batch that it should be
-        memory: from `encode_batch`; the tensors are views of it
-    """
+    "Make the batch of its bytes, or raise a `DamagedBatch`."
     damaged = DamagedBatch(f'batch {name} is damaged')
     if len(memory) < _HEADER.size: raise damaged
-    magic, check, text_bytes, num_bytes = _HEADER.unpack_from(memory)
+    content = memory.numpy().data
+    magic, check, text_bytes, num_bytes = _HEADER.unpack_from(content)
     if (magic, num_bytes) != (_MAGIC, len(memory)): raise damaged
-    with memoryview(memory) as view:
-        if zlib.crc32(view[_HEADER.size:], zlib.crc32(f'{name} {text_bytes}'.encode())) != check: raise damaged
+    if zlib.crc32(content[_HEADER.size:], zlib.crc32(f'{name} {text_bytes}'.encode())) != check: raise damaged
     try: return _unpack(memory, _HEADER.size + text_bytes)
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise damaged from error   # the checksum is right, and what it says is not
@@ -143,14 +129,10 @@ def _error_type(name: str) -> type[Exception]:
 
 
 class BatchStore:
-    """Batches by number, each in a file. One producer writes, several readers read.
-
-    Args:
-        directory: in which there is a store
-    """
+    "Batches by number, each in a file. One producer writes, several readers read."
 
     def __init__(self,
-        directory: str | os.PathLike,
+        directory: str | os.PathLike,   # in which there is a store
     ):
         missing = BatchBufferError(f'there is no buffer in {directory}')
         if not os.path.isdir(directory): raise missing
@@ -158,23 +140,16 @@ class BatchStore:
         self.directory, identity = self.files.path, self.files.load('identity')
         if identity is None: raise missing
         self.identity, self.capacity, self.batch_bytes = identity, identity['capacity'], identity['batch_bytes']
-        self.mapped = weakref.WeakSet()   # memory of batches that tensors of this program use
+        self._memory = MemoryPool(partial(torch.empty, self.batch_bytes, dtype=torch.uint8))
 
     @classmethod
     def create(cls,
-        directory: str | os.PathLike,
-        capacity: int,
-        batch_bytes: int,
-        identity: dict[str, Any] | None = None,
+        directory: str | os.PathLike,   # made if it is not there; what a store left in it is removed
+        capacity: int,   # batches that may wait
+        batch_bytes: int,   # of one
+        identity: dict[str, Any] | None = None,   # what the batches follow from: JSON
     ) -> 'BatchStore':
-        """Make a store; one that does not fit is a `BatchBufferError`.
-
-        Args:
-            directory: made if it is not there; what a store left in it is removed
-            capacity: batches that may wait
-            batch_bytes: of one
-            identity: what the batches follow from: JSON
-        """
+        "Make a store; one that does not fit is a `BatchBufferError`."
         files = PrivateDirectory(directory, create=True)
         if capacity < MIN_BATCHES: raise BatchBufferError(
             f'the buffer has room for {capacity} batches of {batch_bytes / 1e6:.1f} MB: '
@@ -199,72 +174,45 @@ class BatchStore:
         return {int(name[:12]) for name in self.files.names() if name.endswith('.batch')}
 
     def write(self,
-        number: int,
-        host: HostBatch,
+        number: int,   # of the batch, from 0
+        host: HostBatch,   # as in `encode_batch`
     ):
-        """Add a batch.
-
-        Args:
-            number: of the batch, from 0
-            host: as in `encode_batch`
-        """
+        "Add a batch."
         self.files.write(f'{number:012}.batch', encode_batch(self._name(number), host))
 
     def read(self,
-        number: int,
-    ) -> HostBatch:
-        """Read a batch in place; a `FileNotFoundError` if it is not there, a `DamagedBatch` if it is damaged.
-
-        Args:
-            number: of the batch
-
-        Returns:
-            its tensors are in the file's memory; what is written to them is seen by nobody else
-        """
+        number: int,   # of the batch
+    ) -> HostBatch:   # in memory that is used again when nobody holds its tensors any more
+        "Read a batch; a `FileNotFoundError` if it is not there, a `DamagedBatch` if it is damaged."
         with open(self.files.open(f'{number:012}.batch'), 'rb') as file:
-            if not os.fstat(file.fileno()).st_size: raise DamagedBatch(f'batch {self._name(number)} is damaged')
-            memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        self.mapped.add(memory)
-        return decode_batch(self._name(number), memory)
+            num_bytes = os.fstat(file.fileno()).st_size
+            is_usual = num_bytes <= self.batch_bytes
+            memory = self._memory.acquire()[:num_bytes] if is_usual else torch.empty(num_bytes, dtype=torch.uint8)
+            num_read = file.readinto(memory.numpy())   # fewer if somebody cuts the file at this moment
+        return decode_batch(self._name(number), memory[:num_read])
 
     def _name(self, number: int) -> str: return f'{number} of store {self.identity["unique"][:8]}'
 
     def remove(self,
-        number: int,
+        number: int,   # of a batch, which may be gone already
     ):
-        """Unlink a batch, or the error in its place; memory that is in use stays.
-
-        Args:
-            number: of a batch, which may be gone already
-        """
+        "Unlink a batch, or the error in its place; memory that is in use stays."
         for kind in ('batch', 'error'): self.files.remove(f'{number:012}.{kind}')
 
     def fail(self,
-        number: int,
-        error: BaseException,
+        number: int,   # of a batch that could not be made
+        error: BaseException,   # why
     ):
-        """Leave an error in the place of a batch: its nearest built-in type, its message and its traceback.
-
-        Args:
-            number: of a batch that could not be made
-            error: why
-        """
+        "Leave an error in the place of a batch: its nearest built-in type, its message and its traceback."
         kind = next(kind for kind in type(error).__mro__ if kind is BatchBufferError or kind.__module__ == 'builtins')
         self.files.save(f'{number:012}.error', {
             'type': kind.__name__, 'message': str(error), 'notes': vars(error).get('__notes__', []),
             'traceback': ''.join(traceback.format_exception(error))})
 
     def failure(self,
-        number: int,
-    ) -> Exception | None:
-        """Get the error that is in the place of a batch.
-
-        Args:
-            number: of a batch
-
-        Returns:
-            None: there is none
-        """
+        number: int,   # of a batch
+    ) -> Exception | None:   # None: there is none
+        "Get the error that is in the place of a batch."
         found = self.files.load(f'{number:012}.error')
         if found is None: return None
         try: error = _error_type(found['type'])(found['message'])
@@ -286,55 +234,35 @@ class BatchStore:
 
 
 def clear_directory(
-    files: PrivateDirectory,
+    files: PrivateDirectory,   # whose other files stay
 ):
-    """Remove the files of a store, the identity first.
-
-    Args:
-        files: whose other files stay
-    """
+    "Remove the files of a store, the identity first."
     for name in sorted(filter(_FILES.fullmatch, files.names()), key=lambda name: name != 'identity'): files.remove(name)
 
 
 def remove_directory(
-    files: PrivateDirectory,
+    files: PrivateDirectory,   # of a store
 ):
-    """Remove the files of a store, the lock under which it was made, and the directory if nothing else is in it.
-
-    Args:
-        files: of a store
-    """
+    "Remove the files of a store, the lock under which it was made, and the directory if nothing else is in it."
     clear_directory(files)
     files.remove('setup.lock')
     with contextlib.suppress(OSError): os.rmdir(files.path)
 
 # %% ../../nbs/buffer/10_store.ipynb #b3434435
 class ReaderRecord(NamedTuple):
-    """How far a reader has come.
-
-    Args:
-        used: deliveries
-        want: number of the batch that it waits for
-        damaged: batches that it found damaged
-        process: number of its process, for people; whether it lives is told by its lock
-        seen: seconds since 1970, when it was written
-    """
-    used: int
-    want: int | None = None
-    damaged: int = 0
-    process: int = 0
-    seen: float = 0.
+    "How far a reader has come."
+    used: int   # deliveries
+    want: int | None = None   # number of the batch that it waits for
+    damaged: int = 0   # batches that it found damaged
+    process: int = 0   # number of its process, for people; whether it lives is told by its lock
+    seen: float = 0.   # seconds since 1970, when it was written
 
 
 class Readers:
-    """The readers of a store, by name.
-
-    Args:
-        files: of the store
-    """
+    "The readers of a store, by name."
 
     def __init__(self,
-        files: PrivateDirectory,
+        files: PrivateDirectory,   # of the store
     ): self.files = files
 
     def records(self) -> dict[str, ReaderRecord]:
@@ -344,52 +272,32 @@ class Readers:
         return {name: ReaderRecord(**record) for name, record in found.items() if record is not None}
 
     def record(self,
-        name: str,
-    ) -> ReaderRecord | None:
-        """Look up how far a reader has come.
-
-        Args:
-            name: of a reader
-
-        Returns:
-            None: there is no such reader
-        """
+        name: str,   # of a reader
+    ) -> ReaderRecord | None:   # None: there is no such reader
+        "Look up how far a reader has come."
         found = self.files.load(f'{quote(name, safe="")}.reader')
         return found and ReaderRecord(**found)
 
     def save(self,
-        name: str,
-        record: ReaderRecord,
+        name: str,   # of a reader whose lock this program has
+        record: ReaderRecord,   # its new one
     ):
-        """Note how far a reader has come.
-
-        Args:
-            name: of a reader whose lock this program has
-            record: its new one
-        """
+        "Note how far a reader has come."
         self.files.save(f'{quote(name, safe="")}.reader', record._asdict())
 
     def lock(self,
-        name: str,
+        name: str,   # of a reader
     ) -> FileLock:
-        """Be a reader, as long as the lock is held; one whose program lives is refused.
-
-        Args:
-            name: of a reader
-        """
+        "Be a reader, as long as the lock is held; one whose program lives is refused."
         lock = self.files.lock(f'{quote(name, safe="")}.reader.lock')
         if lock is None: raise BatchBufferError(
             f'reader {name!r} of this buffer is {self.describe(name)}, which is alive: give another reader=')
         return lock
 
     def is_alive(self,
-        name: str,
+        name: str,   # of a reader
     ) -> bool:
-        """Tell whether the program of a reader lives.
-
-        Args:
-            name: of a reader
-        """
+        "Tell whether the program of a reader lives."
         return self.files.is_locked(f'{quote(name, safe="")}.reader.lock')
 
     def alive(self) -> list[str]:
@@ -398,24 +306,16 @@ class Readers:
         return [unquote(name.removesuffix('.reader.lock')) for name in names if self.files.is_locked(name)]
 
     def describe(self,
-        name: str,
+        name: str,   # of a reader
     ) -> str:
-        """Name the process of a reader, for people.
-
-        Args:
-            name: of a reader
-        """
+        "Name the process of a reader, for people."
         record = self.record(name)
         return f'process {record.process if record else 0}' if self.is_alive(name) else 'its program has ended'
 
     def drop(self,
-        name: str,
+        name: str,   # of a reader whose program has ended
     ):
-        """Keep nothing for a reader any more.
-
-        Args:
-            name: of a reader whose program has ended
-        """
+        "Keep nothing for a reader any more."
         if self.record(name) is None: raise BatchBufferError(f'the buffer has no reader {name!r}')
         if self.is_alive(name): raise BatchBufferError(
             f'reader {name!r} is {self.describe(name)}, which is alive: end it first, or close its buffer')
@@ -423,13 +323,9 @@ class Readers:
 
 # %% ../../nbs/buffer/10_store.ipynb #16beaeed
 def check_unused(
-    files: PrivateDirectory,
+    files: PrivateDirectory,   # of a store that is to be thrown away, and may be damaged
 ):
-    """Raise a `BatchBufferError` that names the living programs that use a store.
-
-    Args:
-        files: of a store that is to be thrown away, and may be damaged
-    """
+    "Raise a `BatchBufferError` that names the living programs that use a store."
     readers = Readers(files)
     users = [f'reader {name!r} ({readers.describe(name)})' for name in readers.alive()]
     if files.is_locked('producer.lock'):
