@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from .store import BatchStore, Readers, check_unused, encode_batch, remove_direc
 from ..core.memory_pool import end_with
 from ..loaders.base import ForwardingLoader
 from ..loaders.batch_loader import BatchLoader
-from ..loaders.checkpoint import Progress, check_form
-from ..loaders.stats import LoaderStats, Meter, count_bad_samples
+from ..loaders.checkpoint import check_form
+from ..loaders.consumer import Consumer
+from ..loaders.stats import LoaderStats, count_bad_samples
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.numbering import Numbering
 from ..workers.base import WorkerSettings
@@ -173,15 +175,15 @@ class BatchBuffer(ForwardingLoader):
             f'a {type(loader).__name__} cannot be buffered: give a BatchLoader, or use create_loader(…, buffer=…)')
         self.loader, self.auto_ack = loader, self.settings.auto_ack
         self.store = self.numbering = self._reader = None
-        self._progress, self._meter = Progress(loader.sampler), Meter()   # of the pass that was begun last
+        self._consumer = Consumer(loader.sampler)
         if self.settings.directory is not None: self._open()   # its seed and position are known at once
 
     def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: it opens the store by itself
-        return {**vars(self), 'store': None, 'numbering': None, '_reader': None, '_progress': None}
+        return {**vars(self), 'store': None, 'numbering': None, '_reader': None, '_consumer': None}
 
     def __setstate__(self, state: dict[str, Any]):
         vars(self).update(state)
-        self._progress = Progress(self.loader.sampler)
+        self._consumer = Consumer(self.loader.sampler)
 
     @property
     def device(self) -> torch.device:
@@ -245,7 +247,7 @@ class BatchBuffer(ForwardingLoader):
     def stats(self) -> LoaderStats:
         "Report how the pass goes that runs, or that ran last; batches that are ready are those in the store."
         ready = 0 if self.store is None else buffer_status(self.store)['waiting']
-        return self._meter.stats(ready=ready, bad_samples=count_bad_samples(self.dataset))
+        return self._consumer.meter.stats(ready=ready, bad_samples=count_bad_samples(self.dataset))
 
     def set_epoch(self,
         epoch: int,   # of the next pass, from 0
@@ -259,7 +261,7 @@ class BatchBuffer(ForwardingLoader):
         ahead: int = 0,   # batches that the trainer has read and not used, such as 1 for Accelerate
     ) -> dict[str, Any]:
         "Say where the consumer is, as a `BatchLoader` does."
-        state = self.loader.state_dict(progress or self._progress.at(ahead))
+        state = self.loader.state_dict(progress or self._consumer.progress.at(ahead))
         return {**state, 'settings': {**state['settings'], **self._echo()}} if self.settings.repeats > 1 else state
 
     def _echo(self) -> dict[str, str]:
@@ -320,24 +322,8 @@ class BatchBuffer(ForwardingLoader):
 
     def __iter__(self) -> Iterator:
         self._open()   # it may be where another run has stopped
-        progress, meter = Progress(self.sampler), Meter()
-        self._progress, self._meter = progress, meter
-        progress.begin()
-        meter.begin()
-        try:
-            for host in self.host_batches():
-                progress.hand_out(host.keys[0].epoch, host.position)
-                self._progress = progress   # a loop inside this one had its own
-                meter.hand_out(len(host.keys))
-                batch = host.batch
-                del host
-                yield batch
-                del batch
-                meter.resume()
-                if self.auto_ack: self.acknowledge(*progress.last)
-        finally: meter.stop()
-        progress.end()
-        self._progress = progress
+        hosts = self._consumer.deliver(self.host_batches, self.acknowledge if self.auto_ack else None)
+        yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was handed out
 
     def acknowledge(self,
         epoch: int,   # which pass over the data
@@ -348,9 +334,9 @@ class BatchBuffer(ForwardingLoader):
 
     def ack(self):
         "Use the batch that was delivered last, such as after the optimizer's step."
-        if self._progress.last is None:
-            raise BatchBufferError('ack() is for a batch that was delivered, and none was yet')
-        self.acknowledge(*self._progress.last)
+        last = self._consumer.progress.last
+        if last is None: raise BatchBufferError('ack() is for a batch that was delivered, and none was yet')
+        self.acknowledge(*last)
 
     def close(self):
         "End the producer, if it is this program's; the store stays, if it has a directory of its own."

@@ -2,6 +2,7 @@
 from .base import BufferedLoader, ForeignLoader, ForwardingLoader, HostLoader, Loader
 from .batch_loader import BatchLoader, BatchSettings, EpochBatchSampler
 from .checkpoint import Progress, check_state, describe_settings, differences, make_state
+from .consumer import Consumer
 from .device_cache import CachedPool, DeviceCache
 from .prefetch import PrefetchLoader, resolve_device
 from .side_stream import SideStream, iterate_ahead, map_tensors, move_to_device
@@ -9,7 +10,7 @@ from .stats import LoaderStats, Meter, count_bad_samples
 from .stream_loader import StreamLoader
 
 __all__ = [
-    'BatchLoader', 'BatchSettings', 'BufferedLoader', 'CachedPool', 'DeviceCache', 'EpochBatchSampler', 'ForeignLoader',
+    'BatchLoader', 'BatchSettings', 'BufferedLoader', 'CachedPool', 'Consumer', 'DeviceCache', 'EpochBatchSampler', 'ForeignLoader',
     'ForwardingLoader', 'HostLoader', 'Loader', 'LoaderStats', 'Meter', 'PrefetchLoader', 'Progress', 'SideStream',
     'StreamLoader', 'check_state', 'count_bad_samples', 'describe_settings', 'differences', 'iterate_ahead', 'make_state',
     'map_tensors', 'move_to_device', 'resolve_device',

@@ -8,11 +8,12 @@ __all__ = ['BatchSettings', 'EpochBatchSampler', 'BatchLoader']
 # %% ../../nbs/loaders/10_batch_loader.ipynb #38443425
 import copy
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from numbers import Integral
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -21,10 +22,11 @@ from torch.utils.data import Dataset, Sampler
 from ..core.faults import ImageReadError
 from ..datasets.wrappers import fingerprint
 from .base import MixingSwitch, find_mixing
-from .checkpoint import Progress, check_state, describe_settings, make_state
+from .checkpoint import check_state, describe_settings, make_state
+from .consumer import Consumer
 from .device_cache import CachedPool, DeviceCache
 from .side_stream import map_tensors
-from .stats import LoaderStats, Meter, count_bad_samples
+from .stats import LoaderStats, count_bad_samples
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
 from ..samplers.batch_schedule import PlannedBatch, ScheduledBatchSampler
@@ -36,18 +38,11 @@ from ..workers.factory import create_pool
 # %% ../../nbs/loaders/10_batch_loader.ipynb #47f894bd
 @dataclass(frozen=True)
 class BatchSettings:
-    """Say how an order of samples is cut into batches.
-
-    Args:
-        batch_size: samples
-        drop_last: leave out an incomplete last batch
-        schedule: input and batch size of each batch; None: always the same
-        pad_last: fill an incomplete last batch with the next samples of the order again, not valid
-    """
-    batch_size: int
-    drop_last: bool = False
-    schedule: ScheduledBatchSampler | None = None
-    pad_last: bool = False
+    "Say how an order of samples is cut into batches."
+    batch_size: int   # samples
+    drop_last: bool = False   # leave out an incomplete last batch
+    schedule: ScheduledBatchSampler | None = None   # input and batch size of each batch; None: always the same
+    pad_last: bool = False   # fill an incomplete last batch with the next samples of the order again, not valid
 
     def __post_init__(self):
         is_whole = isinstance(self.batch_size, Integral) and not isinstance(self.batch_size, bool)
@@ -59,13 +54,9 @@ class BatchSettings:
             'pad_last=True and a schedule, which plans the size of each batch: leave one of them out')
 
     def with_sampler(self,
-        sampler: EpochSampler,
+        sampler: EpochSampler,   # another order
     ) -> 'BatchSettings':
-        """Make a copy whose schedule plans the batches of another order.
-
-        Args:
-            sampler: another order
-        """
+        "Make a copy whose schedule plans the batches of another order."
         return self if self.schedule is None else replace(self, schedule=self.schedule.with_sampler(sampler))
 
     @property
@@ -74,41 +65,27 @@ class BatchSettings:
         return list(self.schedule.batch_sizes) if self.schedule else [self.batch_size]
 
     def count(self,
-        sampler: EpochSampler,
+        sampler: EpochSampler,   # the order; its next epoch counts
     ) -> int:
-        """Count the batches of an epoch.
-
-        Args:
-            sampler: the order; its next epoch counts
-        """
+        "Count the batches of an epoch."
         if self.schedule is not None: return len(self.schedule.plan(sampler.epoch))
         full, rest = divmod(len(sampler), self.batch_size)
         return full + bool(rest and not self.drop_last)
 
     def count_valid(self,
-        sampler: EpochSampler,
+        sampler: EpochSampler,   # the order; its next epoch counts
     ) -> int:
-        """Count this rank's samples of an epoch without those that only fill up.
-
-        Args:
-            sampler: the order; its next epoch counts
-        """
+        "Count this rank's samples of an epoch without those that only fill up."
         if self.schedule is not None: return sum(batch.batch_size for batch in self.schedule.plan(sampler.epoch))
         share = len(sampler)
         return sampler.count_valid(share // self.batch_size * self.batch_size if self.drop_last else share)
 
     def cut(self,
-        sampler: EpochSampler,
-        epoch: int,
-        start: int = 0,
+        sampler: EpochSampler,   # the order
+        epoch: int,   # which pass over the data
+        start: int = 0,   # samples of all ranks that were used before
     ) -> Iterator[list[SampleKey]]:
-        """Give the keys of each batch of this rank.
-
-        Args:
-            sampler: the order
-            epoch: which pass over the data
-            start: samples of all ranks that were used before
-        """
+        "Give the keys of each batch of this rank."
         if self.schedule is not None:
             yield from self._cut_as_planned(self.schedule.plan(epoch), sampler, epoch, start)
             return
@@ -137,28 +114,19 @@ class BatchSettings:
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #c1fe6cf6
 class EpochBatchSampler(Sampler):
-    """Yield the keys of each batch of the next pass, as often as one likes; what torch calls a batch sampler.
-
-    Args:
-        sampler: the order, which knows the next pass
-        batches: how it is cut
-    """
+    "Yield the keys of each batch of the next pass, as often as one likes; what torch calls a batch sampler."
 
     def __init__(self,
-        sampler: EpochSampler,
-        batches: BatchSettings,
+        sampler: EpochSampler,   # the order, which knows the next pass
+        batches: BatchSettings,   # how it is cut
     ):
         self.sampler, self.batches = sampler, batches
         self.batch_size, self.drop_last = batches.batch_size, batches.drop_last
 
     def set_epoch(self,
-        epoch: int,
+        epoch: int,   # of the next pass, from 0
     ):
-        """Choose the next epoch of the order, and so of its loader.
-
-        Args:
-            epoch: of the next pass, from 0
-        """
+        "Choose the next epoch of the order, and so of its loader."
         self.sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[list[SampleKey]]:
@@ -168,29 +136,18 @@ class EpochBatchSampler(Sampler):
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #e51aa8ff
 class BatchLoader(MixingSwitch):
-    """Make batches of a map-style dataset, by workers, in the order of a sampler; saved, resumed and replayed at will.
-
-    Args:
-        builder: makes a batch
-        sampler: the order, and the epoch
-        batches: how the order is cut into batches
-        workers: who makes them; None: the consumer's thread
-        pin_batches: copy finished batches to page-locked memory, where no prefetcher takes them
-        cache: keeps all images on a device; then there are no workers
-        settings: dataclasses and dicts that a state must agree with, beside those above
-        adopts_seed: a state may bring another seed, because none was asked for
-    """
+    "Make batches of a map-style dataset, by workers, in the order of a sampler; saved, resumed and replayed at will."
 
     def __init__(self,
-        builder: BatchBuilder,
-        sampler: EpochSampler,
-        batches: BatchSettings,
-        workers: WorkerSettings | None = None,
+        builder: BatchBuilder,   # makes a batch
+        sampler: EpochSampler,   # the order, and the epoch
+        batches: BatchSettings,   # how the order is cut into batches
+        workers: WorkerSettings | None = None,   # who makes them; None: the consumer's thread
         *,
-        pin_batches: bool = False,
-        cache: DeviceCache | None = None,
-        settings: Sequence[Any] = (),
-        adopts_seed: bool = False,
+        pin_batches: bool = False,   # copy finished batches to page-locked memory, where no prefetcher takes them
+        cache: DeviceCache | None = None,   # keeps all images on a device; then there are no workers
+        settings: Sequence[Any] = (),   # dataclasses and dicts that a state must agree with, beside those above
+        adopts_seed: bool = False,   # a state may bring another seed, because none was asked for
     ):
         self.builder, self.sampler, self.batches = builder, sampler, batches
         self.workers = WorkerSettings(num_workers=0) if workers is None or cache is not None else workers
@@ -199,16 +156,17 @@ class BatchLoader(MixingSwitch):
         self.cache, self.settings, self.adopts_seed = cache, tuple(settings), adopts_seed
         self._pool: WorkerPool | None = None
         self._fingerprint: str | None = None
-        # Where the consumer is. It must be right before the first loop, in one, after a `break` and after the end, and
-        # when a loop was begun that gave no batch yet; after `set_epoch` and `load_state_dict`, those count.
-        self._progress = Progress(sampler)
-        self._meter, self._tasks = Meter(), deque[Task]()   # of the pass that was begun last
+        # Where it is must be right before the first loop, in one, after a `break` and after the end, and when a loop was
+        # begun that gave no batch yet; after `set_epoch` and `load_state_dict`, those count.
+        self._consumer = Consumer(sampler)
+        self._tasks = deque[Task]()   # of the pass that was begun last
+        self._made_by = Counter[int | None]()   # of the same pass: batches of each worker process
 
     def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: with an order and a pool of its own
         sampler = copy.copy(self.sampler)
         batches = self.batches.with_sampler(sampler)
-        return {**vars(self), 'sampler': sampler, 'batches': batches, '_pool': None, '_progress': Progress(sampler),
-                '_meter': Meter(), '_tasks': deque()}
+        return {**vars(self), 'sampler': sampler, 'batches': batches, '_pool': None, '_consumer': Consumer(sampler),
+                '_tasks': deque(), '_made_by': Counter()}
 
     @property
     def dataset(self) -> Dataset:
@@ -298,38 +256,30 @@ class BatchLoader(MixingSwitch):
 
     def __len__(self) -> int: return self.batches.count(self.sampler)   # of a whole epoch, after a resume, too
 
-    def __iter__(self) -> Iterator: return (made.batch for made in self.host_batches())
+    def __iter__(self) -> Iterator: yield from map(attrgetter('batch'), self.host_batches())   # holds none of them
 
     # one pass
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass, from the first `next` on; a batch in which every sample was skipped is left out."
-        progress = self._progress = Progress(self.sampler)
-        progress.begin()
-        meter = self._meter = Meter()
-        meter.begin()
-        try: yield from self._pass(progress, meter, *self.sampler.begin())
-        finally: meter.stop()
+        return self._consumer.deliver(self._pass)
 
-    def _pass(self, progress: Progress, meter: Meter, epoch: int, position: int) -> Iterator[HostBatch]:
+    def _pass(self) -> Iterator[HostBatch]:
+        epoch, position = self.sampler.begin()
         pool = self._pool or self._start_pool()
-        tasks = self._tasks = deque[Task]()
+        tasks, made_by = deque[Task](), Counter[int | None]()
+        self._tasks, self._made_by = tasks, made_by
         finished: list[HostBatch] = []   # one at most; popped, so that the consumer alone holds its memory
         if self.workers.persistent_workers: self._pool = pool
         batches, begun_at, is_empty = self.batches.cut(self.sampler, epoch, position), position, True
         try:
             while True:   # workers get their next batch before the consumer gets this one
                 for keys in islice(batches, self.workers.num_ahead - len(tasks)): tasks.append(pool.submit(keys))
-                if finished:
-                    progress.hand_out(epoch, finished[0].position)
-                    self._progress = progress   # a loop inside this one had its own
-                    meter.hand_out(len(finished[0].keys))
-                    yield finished.pop()
-                    meter.resume()
+                if finished: yield finished.pop()
                 if not tasks: break
                 task = tasks.popleft()
                 made = pool.take(task, self.workers.timeout)
-                meter.made_by(task.made_by)
+                made_by[task.made_by] += 1
                 position += len(task.keys) * self.sampler.num_replicas
                 if made is not None:
                     finished.append(self._finish(made, position))
@@ -346,8 +296,6 @@ class BatchLoader(MixingSwitch):
             for task in tasks: pool.cancel(task)
             tasks.clear()
             if not self.workers.persistent_workers: pool.close()
-        progress.end()
-        self._progress = progress
 
     def _finish(self, made: HostBatch, position: int) -> HostBatch:
         "Note how far the epoch is with this batch."
@@ -359,7 +307,8 @@ class BatchLoader(MixingSwitch):
         kind = WORKER_KINDS.get(self.workers.workers)   # None: it is chosen in the first loop
         num_processes = self.workers.num_workers if kind is not None and kind.is_process else 0
         ready = sum(task.done.is_set() for task in tuple(self._tasks))
-        return self._meter.stats(num_processes, ready, count_bad_samples(self.dataset))
+        of_workers = tuple(self._made_by[number] for number in range(num_processes))
+        return self._consumer.meter.stats(ready, count_bad_samples(self.dataset), of_workers)
 
     # workers
 
@@ -381,71 +330,45 @@ class BatchLoader(MixingSwitch):
     # where the consumer is
 
     def set_epoch(self,
-        epoch: int,
+        epoch: int,   # of the next pass, from 0
     ):
-        """Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip.
-
-        Args:
-            epoch: of the next pass, from 0
-        """
+        "Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip."
         self.sampler.set_epoch(epoch)
 
     def set_position(self,
-        epoch: int,
-        position: int,
+        epoch: int,   # of the next pass
+        position: int,   # samples of all ranks that were used in it
     ):
-        """Let the next pass begin in the middle of an epoch.
-
-        Args:
-            epoch: of the next pass
-            position: samples of all ranks that were used in it
-        """
+        "Let the next pass begin in the middle of an epoch."
         self.sampler.set_position(epoch, position)
 
     def set_seed(self,
-        seed: int,
+        seed: int,   # of the run
     ):
-        """Take another seed. The workers, which have the old one, end.
-
-        Args:
-            seed: of the run
-        """
+        "Take another seed. The workers, which have the old one, end."
         self.close()
         self.builder, self.sampler.seed = self.builder.with_seed(seed), seed
 
-    def identity(self) -> dict[str, str]:
-        """Tell what the batches depend on, beside the seed: what a state compares.
-
-        Returns:
-            name → text
-        """
+    def identity(self) -> dict[str, str]:   # name → text
+        "Tell what the batches depend on, beside the seed: what a state compares."
         if self._fingerprint is None: self._fingerprint = fingerprint(self.dataset)
         own = dict(dataset=self._fingerprint, samples=len(self.dataset), shuffle=self.sampler.shuffle,
                    cached=self.cache is not None)
         return describe_settings(own, self.batches, *self.settings)
 
     def state_dict(self,
-        progress: tuple[int, int] | None = None,
+        progress: tuple[int, int] | None = None,   # epoch and position of a consumer further on; None: of this loader
         *,
-        ahead: int = 0,
+        ahead: int = 0,   # batches that the trainer has read and not used, such as 1 for Accelerate
     ) -> dict[str, Any]:
-        """Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts.
-
-        Args:
-            progress: epoch and position of a consumer further on; None: of this loader
-            ahead: batches that the trainer has read and not used, such as 1 for Accelerate
-        """
-        epoch, position = progress or self._progress.at(ahead) or (self.sampler.epoch, self.sampler.start)
+        "Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts."
+        epoch, position = progress or self._consumer.progress.at(ahead) or (self.sampler.epoch, self.sampler.start)
         return make_state(epoch, position, self.seed, self.identity())
 
     def load_state_dict(self,
-        state: dict[str, Any],
+        state: dict[str, Any],   # from `state_dict` of a loader with the same settings
     ):
-        """Go on where the state was taken: the next loop begins with the batch after it. Workers and ranks may differ.
-
-        Args:
-            state: from `state_dict` of a loader with the same settings
-        """
+        "Go on where the state was taken: the next loop begins with the batch after it. Workers and ranks may differ."
         check_state(state, self.identity(), None if self.adopts_seed else self.seed)
         self.set_seed(state['seed'])
         self.set_position(state['epoch'], state['position'])
@@ -453,17 +376,11 @@ class BatchLoader(MixingSwitch):
     # what training saw
 
     def replay(self,
-        epoch: int,
-        batch: int | None = None,
-        index: int | None = None,
+        epoch: int,   # which pass over the data
+        batch: int | None = None,   # number of the batch in it, from 0
+        index: int | None = None,   # of one sample, in place of a batch
     ) -> Replay:
-        """Make a batch again, exactly as it was, with the parameters that were drawn; or a sample by itself, not mixed.
-
-        Args:
-            epoch: which pass over the data
-            batch: number of the batch in it, from 0
-            index: of one sample, in place of a batch
-        """
+        "Make a batch again, exactly as it was, with the parameters that were drawn; or a sample by itself, not mixed."
         if (batch is None) == (index is None): raise TypeError('give batch= or index=, one of them')
         if epoch < 0 or (batch or 0) < 0: raise ValueError(f'epoch={epoch}, batch={batch}: they count from 0')
         if batch is None: keys = [SampleKey(range(len(self.dataset))[index], epoch)]

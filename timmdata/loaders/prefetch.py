@@ -9,6 +9,7 @@ __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -17,9 +18,9 @@ from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
 from .base import BufferedLoader, ForwardingLoader, HostLoader, MixingSwitch
 from .base import as_host_loader, find_mixing
-from .checkpoint import Progress
+from .consumer import Consumer
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
-from .stats import LoaderStats, Measured, Meter
+from .stats import LoaderStats, Measured
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.epoch import keys_of_images
@@ -27,13 +28,9 @@ from ..transforms.random_erasing import ErasingSettings, RandomErasing
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
 def resolve_device(
-    device: str | torch.device | None = None,
+    device: str | torch.device | None = None,   # None: the first present of cuda, xpu, mps, cpu
 ) -> torch.device:
-    """Choose the device; one that torch does not see is an error.
-
-    Args:
-        device: None: the first present of cuda, xpu, mps, cpu
-    """
+    "Choose the device; one that torch does not see is an error."
     present = {'cuda': torch.cuda.is_available, 'xpu': torch.xpu.is_available,
                'mps': torch.backends.mps.is_available, 'cpu': lambda: True}
     if device is None: return torch.device(next(name for name, is_present in present.items() if is_present()))
@@ -47,20 +44,11 @@ def resolve_device(
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #bfc3cea3
 def adapt_to_chs(
-    values: float | Sequence[float],
-    channels: int,
-    name: str = 'mean',
-) -> tuple[float, ...]:
-    """Fit a mean or std to the number of channels.
-
-    Args:
-        values: mean or std, per channel
-        channels: of the input
-        name: for messages
-
-    Returns:
-        one per channel
-    """
+    values: float | Sequence[float],   # mean or std, per channel
+    channels: int,   # of the input
+    name: str = 'mean',   # for messages
+) -> tuple[float, ...]:   # one per channel
+    "Fit a mean or std to the number of channels."
     values = tuple(float(v) for v in values) if isinstance(values, Iterable) else (float(values),)
     if len(values) == channels: return values
     if len(values) == 1: return values * channels
@@ -74,20 +62,11 @@ def adapt_to_chs(
 
 
 def adapt_statistics(
-    mean: float | Sequence[float] | None,
-    std: float | Sequence[float] | None,
-    channels: int,
-) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Fit mean and std to the number of channels; a std that cannot divide is an error.
-
-    Args:
-        mean: per channel, for pixels in 0..1; None: the images are normalized already
-        std: per channel, above 0; None together with mean
-        channels: of the input
-
-    Returns:
-        mean and std, one value per channel, or None twice
-    """
+    mean: float | Sequence[float] | None,   # per channel, for pixels in 0..1; None: the images are normalized already
+    std: float | Sequence[float] | None,   # per channel, above 0; None together with mean
+    channels: int,   # of the input
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:   # mean and std, one value per channel, or None twice
+    "Fit mean and std to the number of channels; a std that cannot divide is an error."
     if mean is None and std is None: return None, None
     if mean is None or std is None: raise ValueError(f'mean={mean}, std={std}: give both, or None for both')
     mean, std = adapt_to_chs(mean, channels, 'mean'), adapt_to_chs(std, channels, 'std')
@@ -98,39 +77,23 @@ def adapt_statistics(
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #cf187285
 class PrefetchLoader(ForwardingLoader, MixingSwitch):
-    """Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams.
-
-    Args:
-        loader: gives (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W)
-        mean: for pixels in 0..1; None: normalized already
-        std: per channel; None together with mean
-        channels: of the images
-        device: None: the best there is
-        img_dtype: of the normalized images; None: torch.float32
-        fp16: timm's old word for img_dtype=torch.float16
-        re_prob: 0..1, probability of random erasing
-        re_mode: 'const', 'rand' or 'pixel', as in `RandomErasing`
-        re_count: rectangles at most
-        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
-        seed: of the erasing; None: drawn from torch's global generator
-        batch_transform: a ready one, in place of all settings but `device`
-    """
+    "Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams."
 
     def __init__(self,
-        loader: HostLoader | Iterable,
-        mean: float | Sequence[float] | None = IMAGENET_DEFAULT_MEAN,
-        std: float | Sequence[float] | None = IMAGENET_DEFAULT_STD,
-        channels: int = 3,
-        device: str | torch.device | None = None,
-        img_dtype: torch.dtype | None = None,
-        fp16: bool = False,
-        re_prob: float = 0.,
-        re_mode: str = 'const',
-        re_count: int = 1,
-        re_num_splits: int = 0,
+        loader: HostLoader | Iterable,   # gives (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W)
+        mean: float | Sequence[float] | None = IMAGENET_DEFAULT_MEAN,   # for pixels in 0..1; None: normalized already
+        std: float | Sequence[float] | None = IMAGENET_DEFAULT_STD,   # per channel; None together with mean
+        channels: int = 3,   # of the images
+        device: str | torch.device | None = None,   # None: the best there is
+        img_dtype: torch.dtype | None = None,   # of the normalized images; None: torch.float32
+        fp16: bool = False,   # timm's old word for img_dtype=torch.float16
+        re_prob: float = 0.,   # 0..1, probability of random erasing
+        re_mode: str = 'const',   # 'const', 'rand' or 'pixel', as in `RandomErasing`
+        re_count: int = 1,   # rectangles at most
+        re_num_splits: int = 0,   # above 1: the first 1/re_num_splits of a batch stays clean
         *,
-        seed: int | None = None,
-        batch_transform: BatchTransform | None = None,
+        seed: int | None = None,   # of the erasing; None: drawn from torch's global generator
+        batch_transform: BatchTransform | None = None,   # a ready one, in place of all settings but `device`
     ):
         self.loader, self.device = as_host_loader(loader), resolve_device(device)
         if batch_transform is None:
@@ -141,8 +104,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
             settings = BatchTransformSettings(mean, std, img_dtype)
             batch_transform = BatchTransform(settings, erasing=erasing, seed=seed)
         self.batch_transform = batch_transform
-        self._progress = Progress(self.sampler)   # of the consumer; the loader may be ahead of it
-        self._meter = Meter()   # of the consumer's time, in the pass that was begun last
+        self._consumer = Consumer(self.sampler)   # the loader may be ahead of it
         self._stream: SideStream | None = None   # made at the first batch: a GPU is not touched before
 
     # what training scripts ask a loader for
@@ -188,25 +150,9 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
     # one pass
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        progress, meter = Progress(self.sampler), Meter()
-        self._progress, self._meter = progress, meter
-        progress.begin()
-        meter.begin()
         acks = isinstance(self.loader, BufferedLoader) and self.loader.auto_ack
-        try:
-            for host in self._hosts():
-                progress.hand_out(host.keys[0].epoch, host.position)
-                self._progress = progress   # a loop inside this one had its own
-                meter.hand_out(len(host.keys))
-                batch = host.batch
-                del host   # the consumer alone holds the batch
-                yield batch
-                del batch
-                meter.resume()
-                if acks: self.loader.acknowledge(*progress.last)
-        finally: meter.stop()
-        progress.end()
-        self._progress = progress
+        hosts = self._consumer.deliver(self._hosts, self.loader.acknowledge if acks else None)
+        yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was handed out
 
     def _hosts(self) -> Iterator[HostBatch]:
         "The loader's batches, on the device; one ahead where that has streams."
@@ -217,7 +163,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
     def stats(self) -> LoaderStats:
         "Report how the pass goes that runs, or that ran last: how long its consumer waits, and how fast it is."
         below = self.loader.stats() if isinstance(self.loader, Measured) else LoaderStats()
-        own = self._meter.stats(ready=below.ready, bad_samples=below.bad_samples)
+        own = self._consumer.meter.stats(ready=below.ready, bad_samples=below.bad_samples)
         return replace(own, of_workers=below.of_workers)
 
     def _on_device(self, host: HostBatch) -> HostBatch:
@@ -233,49 +179,31 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
     # where the consumer is
 
     def set_epoch(self,
-        epoch: int,
+        epoch: int,   # of the next pass, from 0
     ):
-        """Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip.
-
-        Args:
-            epoch: of the next pass, from 0
-        """
+        "Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip."
         self.loader.set_epoch(epoch)
 
     def state_dict(self,
         *,
-        ahead: int = 0,
+        ahead: int = 0,   # batches that the trainer has read and not used, such as 1 for Accelerate
     ) -> dict[str, Any]:
-        """Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts.
-
-        Args:
-            ahead: batches that the trainer has read and not used, such as 1 for Accelerate
-        """
-        return self.loader.state_dict(self._progress.at(ahead))
+        "Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts."
+        return self.loader.state_dict(self._consumer.progress.at(ahead))
 
     def load_state_dict(self,
-        state: dict[str, Any],
+        state: dict[str, Any],   # from `state_dict` of a loader with the same settings
     ):
-        """Go on where the state was taken: the next loop begins with the batch after it.
-
-        Args:
-            state: from `state_dict` of a loader with the same settings
-        """
+        "Go on where the state was taken: the next loop begins with the batch after it."
         self.loader.load_state_dict(state)
         self.batch_transform = self.batch_transform.with_seed(state['seed'])
 
     def replay(self,
-        epoch: int,
-        batch: int | None = None,
-        index: int | None = None,
+        epoch: int,   # which pass over the data
+        batch: int | None = None,   # number of the batch in it, from 0
+        index: int | None = None,   # of one sample, in place of a batch
     ) -> Replay:
-        """Make a batch again, exactly as training saw it, with the parameters that were drawn; or a sample by itself.
-
-        Args:
-            epoch: which pass over the data
-            batch: number of the batch in it, from 0
-            index: of one sample, in place of a batch
-        """
+        "Make a batch again, exactly as training saw it, with the parameters that were drawn; or a sample by itself."
         replay = self.loader.replay(epoch, batch, index)
         images = _images(replay.batch)
         mix_params = self.batch_transform.mix_params(keys_of_images(replay.keys, len(images)), images.shape[2:])
@@ -286,7 +214,8 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
         "Tell a buffer that the batch which was delivered last is used, such as after the optimizer's step."
         if not isinstance(self.loader, BufferedLoader):
             raise TypeError('this loader has no buffer: see create_loader(…, buffer=…)')
-        if self._progress.last is not None: self.loader.acknowledge(*self._progress.last)
+        last = self._consumer.progress.last
+        if last is not None: self.loader.acknowledge(*last)
 
     # the end
 

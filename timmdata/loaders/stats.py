@@ -7,7 +7,6 @@ __all__ = ['LoaderStats', 'Meter', 'count_bad_samples', 'Measured']
 
 # %% ../../nbs/loaders/07_stats.ipynb #787bb60d
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
@@ -18,28 +17,16 @@ from ..datasets.wrappers import base_datasets
 # %% ../../nbs/loaders/07_stats.ipynb #8ce0f5a1
 @dataclass(frozen=True)
 class LoaderStats:
-    """Say how a pass goes: sums since it began, or since an earlier report.
-
-    Args:
-        batches: that were handed out
-        images: in them
-        startup: seconds until the first batch came; no part of the sums below
-        timed_images: that came after the first batch
-        waited: seconds that the consumer waited for batches
-        worked: seconds that it worked between them
-        ready: batches that are made and wait for the consumer at this moment; None: unknown
-        bad_samples: of the dataset, that could not be read, in the whole run so far
-        of_workers: batches that came from each worker process; empty: there are none, or unknown
-    """
-    batches: int = 0
-    images: int = 0
-    startup: float = 0.
-    timed_images: int = 0
-    waited: float = 0.
-    worked: float = 0.
-    ready: int | None = None
-    bad_samples: int = 0
-    of_workers: tuple[int, ...] = ()
+    "Say how a pass goes: sums since it began, or since an earlier report."
+    batches: int = 0   # that were handed out
+    images: int = 0   # in them
+    startup: float = 0.   # seconds until the first batch came; no part of the sums below
+    timed_images: int = 0   # that came after the first batch
+    waited: float = 0.   # seconds that the consumer waited for batches
+    worked: float = 0.   # seconds that it worked between them
+    ready: int | None = None   # batches that are made and wait for the consumer at this moment; None: unknown
+    bad_samples: int = 0   # of the dataset, that could not be read, in the whole run so far
+    of_workers: tuple[int, ...] = ()   # batches that came from each worker process; empty: there are none, or unknown
 
     @property
     def wait_share(self) -> float:
@@ -52,13 +39,9 @@ class LoaderStats:
         return self.timed_images / total if (total := self.waited + self.worked) > 0 else 0.
 
     def since(self,
-        earlier: 'LoaderStats',
+        earlier: 'LoaderStats',   # of this pass; nothing is subtracted if it is of another one, or had no batch yet
     ) -> 'LoaderStats':
-        """Give what came after an earlier report; the startup tells one pass from another.
-
-        Args:
-            earlier: of this pass; nothing is subtracted if it is of another one, or had no batch yet
-        """
+        "Give what came after an earlier report; the startup tells one pass from another."
         if not earlier.batches or earlier.startup != self.startup: return self
         before = (*earlier.of_workers, *[0] * len(self.of_workers))
         return replace(
@@ -67,13 +50,9 @@ class LoaderStats:
             worked=self.worked - earlier.worked, of_workers=tuple(a - b for a, b in zip(self.of_workers, before)))
 
     def as_dict(self,
-        prefix: str = 'data/',
+        prefix: str = 'data/',   # of all names
     ) -> dict[str, float]:
-        """Give the numbers for a logger, flat; what is unknown is left out.
-
-        Args:
-            prefix: of all names
-        """
+        "Give the numbers for a logger, flat; what is unknown is left out."
         numbers = dict(wait_share=self.wait_share, images_per_s=self.images_per_s, waited_s=self.waited,
                        startup_s=self.startup, batches=self.batches, images=self.images, bad_samples=self.bad_samples)
         if self.ready is not None: numbers['ready'] = self.ready
@@ -89,20 +68,15 @@ class LoaderStats:
 
 # %% ../../nbs/loaders/07_stats.ipynb #54befe3e
 class Meter:
-    """Measure one pass, from inside the generator that the consumer reads.
-
-    Args:
-        clock: seconds
-    """
+    "Measure one pass, from inside the generator that the consumer reads."
 
     def __init__(self,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float] = time.perf_counter,   # seconds
     ):
         self._clock, self._seconds = clock, {'startup': 0., 'waited': 0., 'worked': 0.}
         self._account: str | None = None   # whose time runs
         self._event = 0.   # when it began
         self._batches = self._images = self._first = 0   # the last: images of the first batch
-        self._of_workers: Counter[int] = Counter()
 
     def _switch(self, account: str | None):
         "Book the time since the last event, and begin with another account."
@@ -115,13 +89,9 @@ class Meter:
         self._switch('startup')
 
     def hand_out(self,
-        num_images: int,
+        num_images: int,   # of the batch
     ):
-        """Note that the consumer gets a batch, and works.
-
-        Args:
-            num_images: of the batch
-        """
+        "Note that the consumer gets a batch, and works."
         self._switch('worked')
         if not self._batches: self._first = num_images
         self._batches += 1
@@ -135,46 +105,22 @@ class Meter:
         "Note that the pass has ended, or was left."
         self._switch(None)
 
-    def made_by(self,
-        worker: int | None,
-    ):
-        """Count a batch for its worker.
-
-        Args:
-            worker: number of the process that made a batch; None: unknown
-        """
-        if worker is not None: self._of_workers[worker] += 1
-
     def stats(self,
-        num_workers: int = 0,
-        ready: int | None = None,
-        bad_samples: int = 0,
+        ready: int | None = None,   # batches that wait; None: unknown
+        bad_samples: int = 0,   # of the dataset
+        of_workers: tuple[int, ...] = (),   # batches that came from each worker process
     ) -> LoaderStats:
-        """Report the sums of the pass, up to this moment.
-
-        Args:
-            num_workers: processes that are counted one by one
-            ready: batches that wait; None: unknown
-            bad_samples: of the dataset
-        """
+        "Report the sums of the pass, up to this moment."
         seconds = dict(self._seconds)
         if self._account is not None: seconds[self._account] += self._clock() - self._event
-        of_workers = tuple(self._of_workers[number] for number in range(num_workers))
         return LoaderStats(batches=self._batches, images=self._images, timed_images=self._images - self._first,
                            ready=ready, bad_samples=bad_samples, of_workers=of_workers, **seconds)
 
 # %% ../../nbs/loaders/07_stats.ipynb #d07dc920
 def count_bad_samples(
-    dataset: Any,
-) -> int:
-    """Count the samples that could not be read and were skipped or replaced.
-
-    Args:
-        dataset: of this package, or torch's Subset or ConcatDataset of such
-
-    Returns:
-        0 for the datasets of others
-    """
+    dataset: Any,   # of this package, or torch's Subset or ConcatDataset of such
+) -> int:   # 0 for the datasets of others
+    "Count the samples that could not be read and were skipped or replaced."
     known = (base for base in base_datasets(dataset) if isinstance(base, (ImageDataset, IterableImageDataset)))
     return sum(len(base.bad_samples) for base in known)
 
