@@ -99,6 +99,29 @@ def read_header(
     return JpegHeader(height, width) if ordinary and not too_large else None
 
 # %% ../../nbs/core/50_jpeg.ipynb #a355e6be
+def _with_simplejpeg(data: bytes, header: JpegHeader, factor: int, is_cut: bool) -> np.ndarray:
+    least = {} if factor == 1 else dict(
+        min_height=math.ceil(header.height / factor), min_width=math.ceil(header.width / factor))
+    return simplejpeg.decode_jpeg(data, 'RGB', strict=not is_cut, **least)   # strict: a warning is an error
+
+
+def _with_torchvision(data: bytes) -> np.ndarray:
+    tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    return decode_jpeg(tensor, ImageReadMode.RGB.value, False).permute(1, 2, 0).numpy()   # False: EXIF unheeded
+
+
+def _with_torchcodec(data: bytes) -> np.ndarray:
+    header, scan, rest = data.partition(b'\xff\xda')
+    header = header.replace(b'\xff\xe1', b'\xff\xef')   # hide EXIF: it would turn the image by itself
+    return _import_torchcodec()(header + scan + rest, mode='RGB').permute(1, 2, 0).numpy()
+
+
+def _with_pillow(data: bytes, header: JpegHeader, factor: int) -> np.ndarray:
+    image = Image.open(io.BytesIO(data))
+    image.draft('RGB', (header.width // factor, header.height // factor))
+    return np.asarray(image.convert('RGB'))
+
+
 def decode_header(
     data: bytes,
     header: JpegHeader,
@@ -120,20 +143,10 @@ def decode_header(
     """
     backend = resolve_backend(backend)
     try:
-        if backend == 'simplejpeg':
-            least = {} if factor == 1 else dict(
-                min_height=math.ceil(header.height / factor), min_width=math.ceil(header.width / factor))
-            return simplejpeg.decode_jpeg(data, 'RGB', strict=not is_cut, **least)   # strict: a warning is an error
-        if factor == 1 and backend == 'torchcodec':
-            header_part, scan, rest = data.partition(b'\xff\xda')
-            header_part = header_part.replace(b'\xff\xe1', b'\xff\xef')   # hide EXIF: it would turn the image by itself
-            return _import_torchcodec()(header_part + scan + rest, mode='RGB').permute(1, 2, 0).numpy()
-        if factor == 1 and backend == 'torchvision':
-            tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-            return decode_jpeg(tensor, ImageReadMode.RGB.value, False).permute(1, 2, 0).numpy()   # False: EXIF unheeded
-        image = Image.open(io.BytesIO(data))
-        image.draft('RGB', (header.width // factor, header.height // factor))
-        return np.asarray(image.convert('RGB'))
+        if backend == 'simplejpeg': return _with_simplejpeg(data, header, factor, is_cut)
+        if factor == 1 and backend == 'torchvision': return _with_torchvision(data)   # it and torchcodec have one size
+        if factor == 1 and backend == 'torchcodec': return _with_torchcodec(data)
+        return _with_pillow(data, header, factor)
     except (ValueError, RuntimeError, OSError, SyntaxError): return None
 
 # %% ../../nbs/core/50_jpeg.ipynb #e3332a58
