@@ -51,10 +51,36 @@ from .workers.autotune import available_cores
 from .workers.base import WorkerSettings
 
 # %% ../nbs/20_loader.ipynb #005b7e2b
-def _refuse(name: str, why: str, **others: Any):
-    "Refuse settings that cannot be had together."
-    given = [other for other, value in others.items() if value is not None and value is not False and value != 0]
-    if given: raise ValueError(f'{name} and {", ".join(given)} cannot be had together: {why}')
+_NOT_TOGETHER = (   # what is asked for, what cannot be had with it, why
+    ('is_training=False', 'mixup dct_scaling num_aug_repeats num_aug_splits input_size_choices weights balanced_batches '
+     'samples_per_epoch', 'evaluation takes every sample once, as it is; these are for training only'),
+    ('a stream', 'shuffle sampler', 'it decides its own order'),
+    ('a stream', 'cache num_aug_repeats num_aug_splits input_size_choices pad_last valid_mask weights balanced_batches '
+     'samples_per_epoch buffer', 'its samples have no index'),
+    ('sampler', 'shuffle weights balanced_batches samples_per_epoch', 'it decides which samples come, and their order'),
+    ('weights', 'balanced_batches shuffle num_aug_repeats', 'they decide the order'),
+    ('balanced_batches', 'shuffle num_aug_repeats input_size_choices', 'the classes take turns'),
+    ('samples_per_epoch', 'num_aug_repeats', 'repeats decide the number of samples'),
+    ('cache', "transform collate_fn auto_augment color_jitter_mode='exact' dct_scaling num_aug_splits input_size_choices",
+     'it keeps decoded images, which the loader crops on the device'),
+    ('input_size_choices', 'transform num_aug_splits', 'each size needs its own pipeline'),
+    ('input_size_choices', 'pad_last', 'its plan says the size of each batch'),
+    ('num_aug_splits', 'transform no_aug', 'the loader makes and augments the views'),
+    ('num_aug_splits', 'mixup', 'clean views must not be mixed'),
+    ('transform', 'auto_augment', 'a transform of yours takes the place of the policy'),
+    ('use_prefetcher=False', 'mixup re_split', 'without the prefetcher, they need samples with an index, no transform and '
+     'no collate_fn of yours'),
+    ('buffer', 'cache', 'the images are on the device already'),
+    ('buffer', 'input_size_choices', 'it keeps batches of one size'),
+    ('a buffer without the prefetcher', 'mixup', 'the prefetcher mixes, after the buffer'))
+
+
+def _check_together(**settings: Any):
+    "Refuse what cannot be had together; what is None, False or 0 is not asked for."
+    asked = {name for name, value in settings.items() if not (value is None or isinstance(value, Real) and value == 0)}
+    for name, others, why in _NOT_TOGETHER:
+        found = [other for other in others.split() if other in asked]
+        if name in asked and found: raise ValueError(f'{name} and {", ".join(found)} cannot be had together: {why}')
 
 # %% ../nbs/20_loader.ipynb #4033eee8
 def _check_words(
@@ -147,8 +173,7 @@ def _create_order(
     return EpochSampler(dataset, shuffle, seed, sampler, num_ranks, rank, num_repeats, samples_per_epoch)
 
 
-def _check_sampler(sampler: Any, shuffle: bool | None, is_distributed: bool, valid_mask: bool = False):
-    if shuffle: raise ValueError('a sampler decides the order: leave out shuffle')
+def _check_sampler(sampler: Any, is_distributed: bool, valid_mask: bool):
     num_ranks = getattr(sampler, 'num_replicas', 1)   # such as of torch's DistributedSampler
     if is_distributed and num_ranks > 1: raise ValueError(
         f'distributed=True and a {type(sampler).__name__}, which gives one of {num_ranks} ranks its share already: it '
@@ -400,55 +425,22 @@ def create_loader(
     dataset, num_aug_splits = without_splits(dataset, num_aug_splits)   # timm's other way to ask for views
     is_stream = isinstance(dataset, IterableDataset)
     if type(collate_fn) is FastCollateMixup:   # timm's other way to ask for mixing
-        _refuse('a FastCollateMixup as collate_fn', 'give one of them', mixup=mixup)
+        if mixup is not None: raise ValueError('mixup and a FastCollateMixup as collate_fn are the same: give one of them')
         if use_prefetcher or not (is_stream or transform is not None): collate_fn, mixup = None, collate_fn
     _check_dataset(dataset, is_training)
     if class_to_idx is not None: check_class_map(classes_of(dataset), class_to_idx)
-
-    # what cannot be had together
-    sampling = dict(weights=weights is not None, balanced_batches=balanced_batches,
-                    samples_per_epoch=samples_per_epoch is not None)
-    if not is_training: _refuse(
-        'is_training=False', 'evaluation takes every sample once, as it is; these are for training only', mixup=mixup,
-        dct_scaling=dct_scaling, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
-        input_size_choices=input_size_choices, **sampling)
-    if is_stream: _refuse(
-        'a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
-        num_aug_splits=num_aug_splits, input_size_choices=input_size_choices, pad_last=pad_last, valid_mask=valid_mask,
-        **sampling)
-    if is_stream and (shuffle or sampler is not None):
-        raise ValueError('a stream decides its own order: leave out shuffle and sampler')
-    if sampler is not None:
-        _check_sampler(sampler, shuffle, distributed, valid_mask)
-        _refuse('sampler', 'it decides which samples come', **sampling)
-    if weights is not None: _refuse(
-        'weights', 'they decide the order', balanced_batches=balanced_batches, shuffle=shuffle,
-        num_aug_repeats=num_aug_repeats)
-    if balanced_batches: _refuse(
-        'balanced_batches', 'the classes take turns', shuffle=shuffle, num_aug_repeats=num_aug_repeats,
-        input_size_choices=input_size_choices)
-    if samples_per_epoch is not None: _refuse(
-        'samples_per_epoch', 'repeats decide the number of samples', num_aug_repeats=num_aug_repeats)
-    if cache is not None: _refuse(
-        'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
-        collate_fn=collate_fn, auto_augment=auto_augment, color_jitter_mode=color_jitter_mode == 'exact',
-        dct_scaling=dct_scaling, num_aug_splits=num_aug_splits, input_size_choices=input_size_choices)
-    if input_size_choices: _refuse(
-        'input_size_choices', 'each size needs its own pipeline', transform=transform, num_aug_splits=num_aug_splits)
-    if input_size_choices: _refuse('input_size_choices', 'its plan says the size of each batch', pad_last=pad_last)
-    if num_aug_splits:
-        _refuse('num_aug_splits', 'the loader makes and augments the views', transform=transform, no_aug=no_aug)
-        _refuse('num_aug_splits', 'clean views must not be mixed', mixup=mixup)
-    if transform is not None: _refuse(
-        'transform', 'a transform of yours takes the place of the policy', auto_augment=auto_augment)
-    if not use_prefetcher and (is_stream or transform is not None or collate_fn is not None): _refuse(
-        'use_prefetcher=False', 'without the prefetcher, it needs samples with an index, no transform and '
-        'no collate_fn of yours', mixup=mixup, re_split=re_split and re_prob)
-    if buffer is not None:
-        if is_stream: raise ValueError('a buffer needs samples with an index, not a stream')
-        _refuse('buffer', 'the images are on the device already', cache=cache)
-        _refuse('buffer', 'it keeps batches of one size', input_size_choices=input_size_choices)
-        if not use_prefetcher: _refuse('buffer', 'use the prefetcher, which mixes after it', mixup=mixup)
+    if sampler is not None and not is_stream: _check_sampler(sampler, distributed, valid_mask)
+    has_own_parts = is_stream or transform is not None or collate_fn is not None
+    _check_together(
+        shuffle=shuffle, sampler=sampler, weights=weights, balanced_batches=balanced_batches,
+        samples_per_epoch=samples_per_epoch, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
+        input_size_choices=input_size_choices, pad_last=pad_last, valid_mask=valid_mask, transform=transform,
+        collate_fn=collate_fn, mixup=mixup, auto_augment=auto_augment, no_aug=no_aug, dct_scaling=dct_scaling,
+        cache=cache, buffer=buffer, re_split=re_split and re_prob, **{
+            'is_training=False': not is_training, 'a stream': is_stream,
+            "color_jitter_mode='exact'": color_jitter_mode == 'exact',
+            'use_prefetcher=False': not use_prefetcher and has_own_parts,
+            'a buffer without the prefetcher': buffer is not None and not use_prefetcher})
 
     # settings
     is_random, adopts_seed = is_training and not no_aug, seed is None

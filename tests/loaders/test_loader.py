@@ -520,7 +520,7 @@ WRONG = [
     (TypeError, 'img_dtype', dict(img_dtype=torch.uint8)), (RuntimeError, 'device',
                                             dict(device='nonsense')), (TypeError, 'dataset', dict(dataset=iter([]))),
     (TypeError, 'dataset', dict(dataset=None)), (TypeError, 'batch_choise_seed', dict(batch_choise_seed=1)),
-    (ValueError, 'a stream decides', dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)),
+    (ValueError, 'a stream and shuffle cannot be had together: it decides its own order', dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)),
     (ValueError, 'never substitutes', dict(dataset=type('D', (Coded,), {'on_error': 'replace'})(12)))]
 
 
