@@ -509,7 +509,7 @@ WRONG = [
     (ValueError, 'no transform and no collate_fn', dict(is_training=True, use_prefetcher=False, transform=str, mixup=Mixup())),
     (ValueError, 'input_size_choices and transform', dict(is_training=True, input_size_choices=[8], transform=str)),
     (NotImplementedError, 'tf_preprocessing', dict(tf_preprocessing=True)),
-    (ValueError, 'worker_seeding', dict(worker_seeding='none')), (ValueError, 'sampler decides',
+    (ValueError, 'worker_seeding', dict(worker_seeding='none')), (ValueError, 'sampler and shuffle cannot',
                                             dict(sampler=[0], shuffle=True)),
     (ValueError, 'divided twice', dict(sampler=DistributedSampler(range(12), 2, 0), distributed=True)),
     (ValueError, 'weights of shape', dict(is_training=True, weights=[1, 2])), (TypeError, 'does not say its labels', dict(is_training=True,
@@ -520,7 +520,7 @@ WRONG = [
     (TypeError, 'img_dtype', dict(img_dtype=torch.uint8)), (RuntimeError, 'device',
                                             dict(device='nonsense')), (TypeError, 'dataset', dict(dataset=iter([]))),
     (TypeError, 'dataset', dict(dataset=None)), (TypeError, 'batch_choise_seed', dict(batch_choise_seed=1)),
-    (ValueError, 'a stream and shuffle cannot be had together: it decides its own order', dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)),
+    (ValueError, 'a stream and shuffle cannot be had together', dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)),
     (ValueError, 'never substitutes', dict(dataset=type('D', (Coded,), {'on_error': 'replace'})(12)))]
 
 

@@ -39,10 +39,18 @@ from ..workers.base import WorkerSettings
 
 # %% ../../nbs/buffer/50_buffer.ipynb #70516d70
 def parse_size(
-    size: float | str,   # bytes, or a text such as '30GB' or '500 MB'
-    name: str = 'size',   # of the setting, for the error
-) -> int:   # bytes
-    "Read a size; units are powers of 1000, with an i (GiB) of 1024."
+    size: float | str,
+    name: str = 'size',
+) -> int:
+    """Read a size; units are powers of 1000, with an i (GiB) of 1024.
+
+    Args:
+        size: bytes, or a text such as '30GB' or '500 MB'
+        name: of the setting, for the error
+
+    Returns:
+        bytes
+    """
     found = re.fullmatch(r'\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?\s*', size) if isinstance(size, str) else None
     num_bytes = size if isinstance(size, Real) and not isinstance(size, bool) else math.nan
     if found: num_bytes = float(found[1]) * (1024 if found[3] else 1000)**' KMGT'.index(found[2].upper() or ' ')
@@ -53,18 +61,32 @@ def parse_size(
 
 @dataclass(frozen=True, kw_only=True)
 class BufferSettings:
-    "What is asked of a buffer."
-    capacity: int | float | str | None = None   # bytes, or a text such as '30GB'; None: `batches` decides
-    batches: int | None = None   # that may wait; None: as many as the capacity holds, or 256
-    low: int | None = None   # go on when fewer batches wait; None: two thirds of what may wait
-    directory: str | os.PathLike | None = None   # kept for the next run; None: in RAM, for this program
-    reader: str = 'main'   # name; several programs with different names share one buffer
-    producer: str = 'process'   # 'process' or 'thread'
-    repeats: int = 1   # deliveries of each batch, with other flips, colours and erasing each time
-    repeat_window: int = 1   # batches that are delivered in turn before they are delivered again
-    auto_ack: bool = True   # a batch is used when the next one is asked for; False: when `ack` is called
-    on_mismatch: str = 'raise'   # a directory of other settings: 'raise', or 'discard' what is in it
-    num_epochs: int | None = None   # that are wanted, of all runs; None: without end
+    """What is asked of a buffer.
+
+    Args:
+        capacity: bytes, or a text such as '30GB'; None: `batches` decides
+        batches: that may wait; None: as many as the capacity holds, or 256
+        low: go on when fewer batches wait; None: two thirds of what may wait
+        directory: kept for the next run; None: in RAM, for this program
+        reader: name; several programs with different names share one buffer
+        producer: 'process' or 'thread'
+        repeats: deliveries of each batch, with other flips, colours and erasing each time
+        repeat_window: batches that are delivered in turn before they are delivered again
+        auto_ack: a batch is used when the next one is asked for; False: when `ack` is called
+        on_mismatch: a directory of other settings: 'raise', or 'discard' what is in it
+        num_epochs: that are wanted, of all runs; None: without end
+    """
+    capacity: int | float | str | None = None
+    batches: int | None = None
+    low: int | None = None
+    directory: str | os.PathLike | None = None
+    reader: str = 'main'
+    producer: str = 'process'
+    repeats: int = 1
+    repeat_window: int = 1
+    auto_ack: bool = True
+    on_mismatch: str = 'raise'
+    num_epochs: int | None = None
 
     def __post_init__(self):
         least = dict(batches=4, low=1, repeats=1, repeat_window=1, num_epochs=1)
@@ -91,8 +113,12 @@ def default_directory() -> Path:
     return Path('/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir(), f'timmdata-{os.getuid()}')
 
 
-def remove_stale() -> list[Path]:   # what was removed
-    "Remove buffers without a directory whose programs are gone: nobody holds a lock in them."
+def remove_stale() -> list[Path]:
+    """Remove buffers without a directory whose programs are gone: nobody holds a lock in them.
+
+    Returns:
+        what was removed
+    """
     base, removed = PrivateDirectory(default_directory(), create=True), []
     for name in filter(re.compile('run-').match, base.names()):
         with contextlib.suppress(BatchBufferError):   # its program may remove it at this moment
@@ -124,11 +150,20 @@ def _identity(loader: BatchLoader, settings: BufferSettings) -> dict[str, Any]:
 
 
 def find_store(
-    files: PrivateDirectory,   # whose lock for setting up this program has
-    loader: BatchLoader,   # that makes the batches
-    settings: BufferSettings,   # say what to do with a store of other batches
-) -> BatchStore | None:   # None: there is none, or it is to be discarded, and nobody uses it
-    "Open the store in a directory, if its batches are those of the loader."
+    files: PrivateDirectory,
+    loader: BatchLoader,
+    settings: BufferSettings,
+) -> BatchStore | None:
+    """Open the store in a directory, if its batches are those of the loader.
+
+    Args:
+        files: whose lock for setting up this program has
+        loader: that makes the batches
+        settings: say what to do with a store of other batches
+
+    Returns:
+        None: there is none, or it is to be discarded, and nobody uses it
+    """
     if 'identity' not in files.names(): return None
     try:
         store = BatchStore(files.path)
@@ -147,11 +182,17 @@ def find_store(
 
 
 def create_store(
-    files: PrivateDirectory,   # whose lock for setting up this program has
-    loader: BatchLoader,   # that makes the batches
-    settings: BufferSettings,   # say how many may wait
+    files: PrivateDirectory,
+    loader: BatchLoader,
+    settings: BufferSettings,
 ) -> BatchStore:
-    "Make the first batch, for its size, and the store."
+    """Make the first batch, for its size, and the store.
+
+    Args:
+        files: whose lock for setting up this program has
+        loader: that makes the batches
+        settings: say how many may wait
+    """
     check_unused(files)
     own, numbering = copy_loader(loader), numbering_of(loader)
     own.workers = WorkerSettings(num_workers=0, persistent_workers=False)
@@ -163,11 +204,16 @@ def create_store(
 
 # %% ../../nbs/buffer/50_buffer.ipynb #4b557b10
 class BatchBuffer(ForwardingLoader):
-    "A loader's batches, made ahead and kept in a store; iterated like the loader."
+    """A loader's batches, made ahead and kept in a store; iterated like the loader.
+
+    Args:
+        loader: whose batches are buffered; `create_loader(…, buffer=…)` makes all of it
+        **settings: of `BufferSettings`
+    """
 
     def __init__(self,
-        loader: BatchLoader,   # whose batches are buffered; `create_loader(…, buffer=…)` makes all of it
-        **settings: Any,   # of `BufferSettings`
+        loader: BatchLoader,
+        **settings: Any,
     ):
         check_system()
         self.settings = BufferSettings(**settings)
@@ -250,17 +296,26 @@ class BatchBuffer(ForwardingLoader):
         return self._consumer.meter.stats(ready=ready, bad_samples=count_bad_samples(self.dataset))
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Choose the next epoch; a position in it that was just loaded or found stays."
+        """Choose the next epoch; a position in it that was just loaded or found stays.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
         self.loader.set_epoch(epoch)
 
     def state_dict(self,
-        progress: tuple[int, int] | None = None,   # epoch and position of who prefetches from this; None: its own
+        progress: tuple[int, int] | None = None,
         *,
-        ahead: int = 0,   # batches that the trainer has read and not used, such as 1 for Accelerate
+        ahead: int = 0,
     ) -> dict[str, Any]:
-        "Say where the consumer is, as a `BatchLoader` does."
+        """Say where the consumer is, as a `BatchLoader` does.
+
+        Args:
+            progress: epoch and position of who prefetches from this; None: its own
+            ahead: batches that the trainer has read and not used, such as 1 for Accelerate
+        """
         state = self.loader.state_dict(progress or self._consumer.progress.at(ahead))
         return {**state, 'settings': {**state['settings'], **self._echo()}} if self.settings.repeats > 1 else state
 
@@ -268,9 +323,13 @@ class BatchBuffer(ForwardingLoader):
         return dict(repeats=str(self.settings.repeats), repeat_window=str(self.settings.repeat_window))
 
     def load_state_dict(self,
-        state: dict[str, Any],   # from `state_dict`
+        state: dict[str, Any],
     ):
-        "Go on where the state was taken, which may be before or after what this buffer's reader has used."
+        """Go on where the state was taken, which may be before or after what this buffer's reader has used.
+
+        Args:
+            state: from `state_dict`
+        """
         check_form(state)
         settings, mine = dict(state['settings']), self._echo()
         theirs = {name: settings.pop(name, '1') for name in mine}
@@ -281,11 +340,17 @@ class BatchBuffer(ForwardingLoader):
         self.loader.load_state_dict({**state, 'settings': settings})
 
     def replay(self,
-        epoch: int,   # which pass over the data
-        batch: int | None = None,   # number of the batch in it, from 0
-        index: int | None = None,   # of one sample, in place of a batch
+        epoch: int,
+        batch: int | None = None,
+        index: int | None = None,
     ) -> Replay:
-        "Make a batch or a sample again, as `BatchLoader` does."
+        """Make a batch or a sample again, as `BatchLoader` does.
+
+        Args:
+            epoch: which pass over the data
+            batch: number of the batch in it, from 0
+            index: of one sample, in place of a batch
+        """
         return self.loader.replay(epoch, batch, index)
 
     def host_batches(self) -> Iterator[HostBatch]:
@@ -326,10 +391,15 @@ class BatchBuffer(ForwardingLoader):
         yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was handed out
 
     def acknowledge(self,
-        epoch: int,   # which pass over the data
-        position: int,   # samples of all ranks, as `HostBatch` has it
+        epoch: int,
+        position: int,
     ):
-        "Use everything up to a position: it will not be delivered again, and its room is free."
+        """Use everything up to a position: it will not be delivered again, and its room is free.
+
+        Args:
+            epoch: which pass over the data
+            position: samples of all ranks, as `HostBatch` has it
+        """
         self._open().use(self.numbering.count(epoch, position))
 
     def ack(self):

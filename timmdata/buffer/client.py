@@ -36,16 +36,26 @@ def _load(store: BatchStore, number: int, pin: bool) -> HostBatch | str | None: 
 
 
 class BatchReader:
-    "One reader of a store: a name, a lock while it lives, and how far it has come."
+    """One reader of a store: a name, a lock while it lives, and how far it has come.
+
+    Args:
+        store: to be read
+        name: which stays the same when the program is started again
+        start_producer: called if the store has none
+        low_watermark: deliveries that were used → the first batch that is wanted
+        start: of a reader that is new: deliveries that count as used
+        timeout: seconds to wait for a batch; 0: for ever
+        pin: copy batches to page-locked memory
+    """
 
     def __init__(self,
-        store: BatchStore,   # to be read
-        name: str,   # which stays the same when the program is started again
-        start_producer: Callable[[], RunningProducer],   # called if the store has none
-        low_watermark: Callable[[int], int] = int,   # deliveries that were used → the first batch that is wanted
-        start: int = 0,   # of a reader that is new: deliveries that count as used
-        timeout: float = 0.,   # seconds to wait for a batch; 0: for ever
-        pin: bool = False,   # copy batches to page-locked memory
+        store: BatchStore,
+        name: str,
+        start_producer: Callable[[], RunningProducer],
+        low_watermark: Callable[[int], int] = int,
+        start: int = 0,
+        timeout: float = 0.,
+        pin: bool = False,
     ):
         self.store, self.name, self.readers = store, name, Readers(store.files)
         self.low_watermark, self.timeout, self.pin = low_watermark, timeout, pin
@@ -77,17 +87,29 @@ class BatchReader:
             f'reader {self.name!r} was dropped from the buffer in {self.store.directory}: make a new BatchBuffer')
 
     def use(self,
-        count: int,   # deliveries, in all
+        count: int,
     ):
-        "Note that so many deliveries are used."
+        """Note that so many deliveries are used.
+
+        Args:
+            count: deliveries, in all
+        """
         self._live()
         self._save(self.record()._replace(used=count, want=None))
 
     def get(self,
-        number: int,   # of the batch
-        following: int | None = None,   # the batch that will be wanted next
-    ) -> HostBatch:   # without keys if every sample was skipped
-        "Get a batch, when it is there."
+        number: int,
+        following: int | None = None,
+    ) -> HostBatch:
+        """Get a batch, when it is there.
+
+        Args:
+            number: of the batch
+            following: the batch that will be wanted next
+
+        Returns:
+            without keys if every sample was skipped
+        """
         self._live()
         self._keep_producer(number)
         host = self._attempt(number) or self._wait(number)
@@ -136,9 +158,16 @@ class BatchReader:
         return producer is not None and producer.died_making(number)
 
     def blocking(self,
-        number: int,   # of a batch
-    ) -> dict[str, str]:   # name → a text about it; none: there is room for the batch
-        "Find the other readers that still want batches in whose place this one would be."
+        number: int,
+    ) -> dict[str, str]:
+        """Find the other readers that still want batches in whose place this one would be.
+
+        Args:
+            number: of a batch
+
+        Returns:
+            name → a text about it; none: there is room for the batch
+        """
         found = {}
         for name, record in self.readers.records().items():
             behind = number - self.low_watermark(record.used)

@@ -74,10 +74,18 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def encode_batch(
-    name: str,   # of the batch
-    host: HostBatch,   # CPU tensors, numbers and texts in tuples, lists and dicts
-) -> list[bytes | memoryview]:   # what a file of it consists of; tensors are not copied
-    "Make bytes of a batch; what cannot be said in them is a `BatchBufferError`."
+    name: str,
+    host: HostBatch,
+) -> list[bytes | memoryview]:
+    """Make bytes of a batch; what cannot be said in them is a `BatchBufferError`.
+
+    Args:
+        name: of the batch
+        host: CPU tensors, numbers and texts in tuples, lists and dicts
+
+    Returns:
+        what a file of it consists of; tensors are not copied
+    """
     tensors, layouts, parts, used = [], [], [], 0
     said = _describe(host.batch, tensors)
     for tensor in map(_dense, tensors):
@@ -103,10 +111,15 @@ def _unpack(memory: torch.Tensor, start: int) -> HostBatch:
 
 
 def decode_batch(
-    name: str,   # of the batch that it should be
-    memory: torch.Tensor,   # uint8, the bytes from `encode_batch`; the batch's tensors are views of it
+    name: str,
+    memory: torch.Tensor,
 ) -> HostBatch:
-    "Make the batch of its bytes, or raise a `DamagedBatch`."
+    """Make the batch of its bytes, or raise a `DamagedBatch`.
+
+    Args:
+        name: of the batch that it should be
+        memory: uint8, the bytes from `encode_batch`; the batch's tensors are views of it
+    """
     damaged = DamagedBatch(f'batch {name} is damaged')
     if len(memory) < _HEADER.size: raise damaged
     content = memory.numpy().data
@@ -129,10 +142,14 @@ def _error_type(name: str) -> type[Exception]:
 
 
 class BatchStore:
-    "Batches by number, each in a file. One producer writes, several readers read."
+    """Batches by number, each in a file. One producer writes, several readers read.
+
+    Args:
+        directory: in which there is a store
+    """
 
     def __init__(self,
-        directory: str | os.PathLike,   # in which there is a store
+        directory: str | os.PathLike,
     ):
         missing = BatchBufferError(f'there is no buffer in {directory}')
         if not os.path.isdir(directory): raise missing
@@ -144,12 +161,19 @@ class BatchStore:
 
     @classmethod
     def create(cls,
-        directory: str | os.PathLike,   # made if it is not there; what a store left in it is removed
-        capacity: int,   # batches that may wait
-        batch_bytes: int,   # of one
-        identity: dict[str, Any] | None = None,   # what the batches follow from: JSON
+        directory: str | os.PathLike,
+        capacity: int,
+        batch_bytes: int,
+        identity: dict[str, Any] | None = None,
     ) -> 'BatchStore':
-        "Make a store; one that does not fit is a `BatchBufferError`."
+        """Make a store; one that does not fit is a `BatchBufferError`.
+
+        Args:
+            directory: made if it is not there; what a store left in it is removed
+            capacity: batches that may wait
+            batch_bytes: of one
+            identity: what the batches follow from: JSON
+        """
         files = PrivateDirectory(directory, create=True)
         if capacity < MIN_BATCHES: raise BatchBufferError(
             f'the buffer has room for {capacity} batches of {batch_bytes / 1e6:.1f} MB: '
@@ -174,16 +198,28 @@ class BatchStore:
         return {int(name[:12]) for name in self.files.names() if name.endswith('.batch')}
 
     def write(self,
-        number: int,   # of the batch, from 0
-        host: HostBatch,   # as in `encode_batch`
+        number: int,
+        host: HostBatch,
     ):
-        "Add a batch."
+        """Add a batch.
+
+        Args:
+            number: of the batch, from 0
+            host: as in `encode_batch`
+        """
         self.files.write(f'{number:012}.batch', encode_batch(self._name(number), host))
 
     def read(self,
-        number: int,   # of the batch
-    ) -> HostBatch:   # in memory that is used again when nobody holds its tensors any more
-        "Read a batch; a `FileNotFoundError` if it is not there, a `DamagedBatch` if it is damaged."
+        number: int,
+    ) -> HostBatch:
+        """Read a batch; a `FileNotFoundError` if it is not there, a `DamagedBatch` if it is damaged.
+
+        Args:
+            number: of the batch
+
+        Returns:
+            in memory that is used again when nobody holds its tensors any more
+        """
         with open(self.files.open(f'{number:012}.batch'), 'rb') as file:
             num_bytes = os.fstat(file.fileno()).st_size
             is_usual = num_bytes <= self.batch_bytes
@@ -194,25 +230,41 @@ class BatchStore:
     def _name(self, number: int) -> str: return f'{number} of store {self.identity["unique"][:8]}'
 
     def remove(self,
-        number: int,   # of a batch, which may be gone already
+        number: int,
     ):
-        "Unlink a batch, or the error in its place; memory that is in use stays."
+        """Unlink a batch, or the error in its place; memory that is in use stays.
+
+        Args:
+            number: of a batch, which may be gone already
+        """
         for kind in ('batch', 'error'): self.files.remove(f'{number:012}.{kind}')
 
     def fail(self,
-        number: int,   # of a batch that could not be made
-        error: BaseException,   # why
+        number: int,
+        error: BaseException,
     ):
-        "Leave an error in the place of a batch: its nearest built-in type, its message and its traceback."
+        """Leave an error in the place of a batch: its nearest built-in type, its message and its traceback.
+
+        Args:
+            number: of a batch that could not be made
+            error: why
+        """
         kind = next(kind for kind in type(error).__mro__ if kind is BatchBufferError or kind.__module__ == 'builtins')
         self.files.save(f'{number:012}.error', {
             'type': kind.__name__, 'message': str(error), 'notes': vars(error).get('__notes__', []),
             'traceback': ''.join(traceback.format_exception(error))})
 
     def failure(self,
-        number: int,   # of a batch
-    ) -> Exception | None:   # None: there is none
-        "Get the error that is in the place of a batch."
+        number: int,
+    ) -> Exception | None:
+        """Get the error that is in the place of a batch.
+
+        Args:
+            number: of a batch
+
+        Returns:
+            None: there is none
+        """
         found = self.files.load(f'{number:012}.error')
         if found is None: return None
         try: error = _error_type(found['type'])(found['message'])
@@ -234,35 +286,55 @@ class BatchStore:
 
 
 def clear_directory(
-    files: PrivateDirectory,   # whose other files stay
+    files: PrivateDirectory,
 ):
-    "Remove the files of a store, the identity first."
+    """Remove the files of a store, the identity first.
+
+    Args:
+        files: whose other files stay
+    """
     for name in sorted(filter(_FILES.fullmatch, files.names()), key=lambda name: name != 'identity'): files.remove(name)
 
 
 def remove_directory(
-    files: PrivateDirectory,   # of a store
+    files: PrivateDirectory,
 ):
-    "Remove the files of a store, the lock under which it was made, and the directory if nothing else is in it."
+    """Remove the files of a store, the lock under which it was made, and the directory if nothing else is in it.
+
+    Args:
+        files: of a store
+    """
     clear_directory(files)
     files.remove('setup.lock')
     with contextlib.suppress(OSError): os.rmdir(files.path)
 
 # %% ../../nbs/buffer/10_store.ipynb #b3434435
 class ReaderRecord(NamedTuple):
-    "How far a reader has come."
-    used: int   # deliveries
-    want: int | None = None   # number of the batch that it waits for
-    damaged: int = 0   # batches that it found damaged
-    process: int = 0   # number of its process, for people; whether it lives is told by its lock
-    seen: float = 0.   # seconds since 1970, when it was written
+    """How far a reader has come.
+
+    Args:
+        used: deliveries
+        want: number of the batch that it waits for
+        damaged: batches that it found damaged
+        process: number of its process, for people; whether it lives is told by its lock
+        seen: seconds since 1970, when it was written
+    """
+    used: int
+    want: int | None = None
+    damaged: int = 0
+    process: int = 0
+    seen: float = 0.
 
 
 class Readers:
-    "The readers of a store, by name."
+    """The readers of a store, by name.
+
+    Args:
+        files: of the store
+    """
 
     def __init__(self,
-        files: PrivateDirectory,   # of the store
+        files: PrivateDirectory,
     ): self.files = files
 
     def records(self) -> dict[str, ReaderRecord]:
@@ -272,32 +344,52 @@ class Readers:
         return {name: ReaderRecord(**record) for name, record in found.items() if record is not None}
 
     def record(self,
-        name: str,   # of a reader
-    ) -> ReaderRecord | None:   # None: there is no such reader
-        "Look up how far a reader has come."
+        name: str,
+    ) -> ReaderRecord | None:
+        """Look up how far a reader has come.
+
+        Args:
+            name: of a reader
+
+        Returns:
+            None: there is no such reader
+        """
         found = self.files.load(f'{quote(name, safe="")}.reader')
         return found and ReaderRecord(**found)
 
     def save(self,
-        name: str,   # of a reader whose lock this program has
-        record: ReaderRecord,   # its new one
+        name: str,
+        record: ReaderRecord,
     ):
-        "Note how far a reader has come."
+        """Note how far a reader has come.
+
+        Args:
+            name: of a reader whose lock this program has
+            record: its new one
+        """
         self.files.save(f'{quote(name, safe="")}.reader', record._asdict())
 
     def lock(self,
-        name: str,   # of a reader
+        name: str,
     ) -> FileLock:
-        "Be a reader, as long as the lock is held; one whose program lives is refused."
+        """Be a reader, as long as the lock is held; one whose program lives is refused.
+
+        Args:
+            name: of a reader
+        """
         lock = self.files.lock(f'{quote(name, safe="")}.reader.lock')
         if lock is None: raise BatchBufferError(
             f'reader {name!r} of this buffer is {self.describe(name)}, which is alive: give another reader=')
         return lock
 
     def is_alive(self,
-        name: str,   # of a reader
+        name: str,
     ) -> bool:
-        "Tell whether the program of a reader lives."
+        """Tell whether the program of a reader lives.
+
+        Args:
+            name: of a reader
+        """
         return self.files.is_locked(f'{quote(name, safe="")}.reader.lock')
 
     def alive(self) -> list[str]:
@@ -306,16 +398,24 @@ class Readers:
         return [unquote(name.removesuffix('.reader.lock')) for name in names if self.files.is_locked(name)]
 
     def describe(self,
-        name: str,   # of a reader
+        name: str,
     ) -> str:
-        "Name the process of a reader, for people."
+        """Name the process of a reader, for people.
+
+        Args:
+            name: of a reader
+        """
         record = self.record(name)
         return f'process {record.process if record else 0}' if self.is_alive(name) else 'its program has ended'
 
     def drop(self,
-        name: str,   # of a reader whose program has ended
+        name: str,
     ):
-        "Keep nothing for a reader any more."
+        """Keep nothing for a reader any more.
+
+        Args:
+            name: of a reader whose program has ended
+        """
         if self.record(name) is None: raise BatchBufferError(f'the buffer has no reader {name!r}')
         if self.is_alive(name): raise BatchBufferError(
             f'reader {name!r} is {self.describe(name)}, which is alive: end it first, or close its buffer')
@@ -323,9 +423,13 @@ class Readers:
 
 # %% ../../nbs/buffer/10_store.ipynb #16beaeed
 def check_unused(
-    files: PrivateDirectory,   # of a store that is to be thrown away, and may be damaged
+    files: PrivateDirectory,
 ):
-    "Raise a `BatchBufferError` that names the living programs that use a store."
+    """Raise a `BatchBufferError` that names the living programs that use a store.
+
+    Args:
+        files: of a store that is to be thrown away, and may be damaged
+    """
     readers = Readers(files)
     users = [f'reader {name!r} ({readers.describe(name)})' for name in readers.alive()]
     if files.is_locked('producer.lock'):

@@ -23,32 +23,53 @@ NAMES = {'image': 'pixel_values', 'target': 'labels', 'label': 'labels'}   # of 
 
 
 def rename_fields(
-    batch: Any,   # (images, targets, …), or a dict
-    names: Mapping[str, str],   # field → the model's name for it; other fields are left out
-) -> dict[str, Any]:   # the model's name → values
-    "Give the fields of a batch the names that a model expects."
+    batch: Any,
+    names: Mapping[str, str],
+) -> dict[str, Any]:
+    """Give the fields of a batch the names that a model expects.
+
+    Args:
+        batch: (images, targets, …), or a dict
+        names: field → the model's name for it; other fields are left out
+
+    Returns:
+        the model's name → values
+    """
     fields = batch if isinstance(batch, Mapping) else dict(zip(('image', 'target'), batch))
     return {name: fields[field] for field, name in names.items() if field in fields}
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #b88e484e
 class GatheredSampler(EpochSampler):
-    "Give each rank a part in a row of each batch of all ranks: gathered results are in the dataset's order."
+    """Give each rank a part in a row of each batch of all ranks: gathered results are in the dataset's order.
+
+    Args:
+        data_source: map-style
+        batch_size: samples in a batch of one rank
+        num_replicas: ranks that share the samples
+        rank: which of them this is
+    """
 
     def __init__(self,
-        data_source: Dataset,   # map-style
-        batch_size: int,   # samples in a batch of one rank
-        num_replicas: int = 1,   # ranks that share the samples
-        rank: int = 0,   # which of them this is
+        data_source: Dataset,
+        batch_size: int,
+        num_replicas: int = 1,
+        rank: int = 0,
     ):
         super().__init__(data_source, shuffle=False, num_replicas=num_replicas, rank=rank)
         self.batch_size = batch_size
 
     def deal(self,
-        epoch: int,   # not used: all epochs have one order
-        start: int,   # position in the order from which on
-        stop: int,   # position before which, a multiple of the number of ranks after `start`
+        epoch: int,
+        start: int,
+        stop: int,
     ) -> Iterator[int]:
-        "Give this rank's positions in the order."
+        """Give this rank's positions in the order.
+
+        Args:
+            epoch: not used: all epochs have one order
+            start: position in the order from which on
+            stop: position before which, a multiple of the number of ranks after `start`
+        """
         for row in self.deal_in_rows(start, stop, self.batch_size): yield from row
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #7ef4b2cd
@@ -56,12 +77,18 @@ DataLoaderStateMixin = base_class('accelerate.data_loader', 'DataLoaderStateMixi
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #810df8bd
 class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
-    "Tell Accelerate where the end of a loader is, and how many samples of the last batch count."
+    """Tell Accelerate where the end of a loader is, and how many samples of the last batch count.
+
+    Args:
+        loader: from `create_loader`, of this rank's share
+        num_processes: that share the dataset
+        names: as in `rename_fields`; None: batches stay as they are
+    """
 
     def __init__(self,
-        loader: Loader,   # from `create_loader`, of this rank's share
-        num_processes: int = 1,   # that share the dataset
-        names: Mapping[str, str] | None = None,   # as in `rename_fields`; None: batches stay as they are
+        loader: Loader,
+        num_processes: int = 1,
+        names: Mapping[str, str] | None = None,
     ):
         self.loader, self.num_processes, self.names = loader, num_processes, names
         self.gradient_state = require('accelerate.state').GradientState()
@@ -91,9 +118,13 @@ class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
         finally: self.end()
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Choose the next epoch; a position in it that was just loaded stays."
+        """Choose the next epoch; a position in it that was just loaded stays.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
         self.loader.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,9 +132,13 @@ class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
         return self.loader.state_dict(ahead=self._ahead)
 
     def load_state_dict(self,
-        state: dict[str, Any],   # from `state_dict` of a loader with the same settings
+        state: dict[str, Any],
     ):
-        "Go on where the state was taken."
+        """Go on where the state was taken.
+
+        Args:
+            state: from `state_dict` of a loader with the same settings
+        """
         self.loader.load_state_dict(state)
         self._ahead = 0
 
@@ -113,16 +148,26 @@ class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #aa501041
 def create_accelerated_loader(
-    accelerator: Any,   # `accelerate.Accelerator`: knows the device and the ranks
-    dataset: Dataset,   # as in `create_loader`
-    input_size: int | Sequence[int],   # as in `create_loader`
-    batch_size: int,   # samples, in each process
-    is_training: bool = False,   # as in `create_loader`
+    accelerator: Any,
+    dataset: Dataset,
+    input_size: int | Sequence[int],
+    batch_size: int,
+    is_training: bool = False,
     *,
-    names: Mapping[str, str] | None = None,   # as in `rename_fields`; None: batches stay as they are
-    **settings: Any,   # of `create_loader`
+    names: Mapping[str, str] | None = None,
+    **settings: Any,
 ) -> AcceleratedLoader:
-    "Make a loader for a loop with Accelerate: `prepare` leaves it as it is, `gather_for_metrics` cuts what fills up."
+    """Make a loader for a loop with Accelerate: `prepare` leaves it as it is, `gather_for_metrics` cuts what fills up.
+
+    Args:
+        accelerator: `accelerate.Accelerator`: knows the device and the ranks
+        dataset: as in `create_loader`
+        input_size: as in `create_loader`
+        batch_size: samples, in each process
+        is_training: as in `create_loader`
+        names: as in `rename_fields`; None: batches stay as they are
+        **settings: of `create_loader`
+    """
     num_processes, rank = accelerator.num_processes, accelerator.process_index
     is_stream = isinstance(dataset, IterableDataset)
     if num_processes > 1 and (is_training or is_stream): settings = {'distributed': True, **settings}
@@ -140,18 +185,30 @@ class LoaderState(TrainerCallback, ExportableState):
     "Keep the state of the training loader in the checkpoints of the Trainer, and take it from there."
     loader: AcceleratedLoader | None = None   # of this training
 
-    def state(self) -> dict[str, Any]:   # in the form that the Trainer expects
-        "Tell where training is."
+    def state(self) -> dict[str, Any]:
+        """Tell where training is.
+
+        Returns:
+            in the form that the Trainer expects
+        """
         return {'args': {}, 'attributes': {'saved': self.loader and self.loader.state_dict()}}
 
     def on_train_begin(self,
-        args: Any,   # `TrainingArguments`
-        state: Any,   # `TrainerState`, of a checkpoint or a new one
-        control: Any,   # not used
-        train_dataloader: Any = None,   # of this training
-        **others: Any,   # that the Trainer tells its callbacks
+        args: Any,
+        state: Any,
+        control: Any,
+        train_dataloader: Any = None,
+        **others: Any,
     ):
-        "Go on where the checkpoint was made."
+        """Go on where the checkpoint was made.
+
+        Args:
+            args: `TrainingArguments`
+            state: `TrainerState`, of a checkpoint or a new one
+            control: not used
+            train_dataloader: of this training
+            **others: that the Trainer tells its callbacks
+        """
         if not isinstance(train_dataloader, AcceleratedLoader): return
         kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state())   # the Trainer expects an entry
         self.loader = train_dataloader
@@ -181,16 +238,26 @@ Trainer = base_class('transformers', 'Trainer')
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #1679c4a4
 class ImageTrainer(Trainer):
-    "Train and evaluate a model of Transformers with the loaders of this library."
+    """Train and evaluate a model of Transformers with the loaders of this library.
+
+    Args:
+        *args: of `transformers.Trainer`: the model, `TrainingArguments` …
+        input_size: as in `create_loader`
+        settings: of `create_loader`, for all loaders
+        training: settings for training alone, such as augmentation
+        evaluation: settings for evaluation and prediction
+        names: as in `rename_fields`
+        **others: of `transformers.Trainer`: train_dataset, eval_dataset, compute_metrics …
+    """
 
     def __init__(self,
-        *args: Any,   # of `transformers.Trainer`: the model, `TrainingArguments` …
-        input_size: int | Sequence[int],   # as in `create_loader`
-        settings: Mapping[str, Any] | None = None,   # of `create_loader`, for all loaders
-        training: Mapping[str, Any] | None = None,   # settings for training alone, such as augmentation
-        evaluation: Mapping[str, Any] | None = None,   # settings for evaluation and prediction
-        names: Mapping[str, str] = NAMES,   # as in `rename_fields`
-        **others: Any,   # of `transformers.Trainer`: train_dataset, eval_dataset, compute_metrics …
+        *args: Any,
+        input_size: int | Sequence[int],
+        settings: Mapping[str, Any] | None = None,
+        training: Mapping[str, Any] | None = None,
+        evaluation: Mapping[str, Any] | None = None,
+        names: Mapping[str, str] = NAMES,
+        **others: Any,
     ):
         super().__init__(*args, **others)
         self.input_size, self.names = input_size, names
@@ -220,24 +287,40 @@ class ImageTrainer(Trainer):
         return self._loader(self.train_dataset, self._train_batch_size, True)
 
     def get_eval_dataloader(self,
-        eval_dataset: str | Dataset | None = None,   # a dataset, the name of one, or None for that of the Trainer
+        eval_dataset: str | Dataset | None = None,
     ) -> AcceleratedLoader:
-        "Give the loader of an evaluation."
+        """Give the loader of an evaluation.
+
+        Args:
+            eval_dataset: a dataset, the name of one, or None for that of the Trainer
+        """
         if isinstance(eval_dataset, str): eval_dataset = self.eval_dataset[eval_dataset]
         if eval_dataset is None: eval_dataset = self.eval_dataset
         return self._loader(eval_dataset, self.args.eval_batch_size, False)
 
     def get_test_dataloader(self,
-        test_dataset: Dataset,   # whose samples are predicted, in its order
+        test_dataset: Dataset,
     ) -> AcceleratedLoader:
-        "Give the loader of a prediction."
+        """Give the loader of a prediction.
+
+        Args:
+            test_dataset: whose samples are predicted, in its order
+        """
         return self._loader(test_dataset, self.args.eval_batch_size, False)
 
     def train(self,
-        *args: Any,   # of `transformers.Trainer.train`: resume_from_checkpoint …
-        **others: Any,   # the same, by name
-    ) -> Any:   # `TrainOutput`
-        "Train, and end the workers; a checkpoint is resumed without reading again what was seen."
+        *args: Any,
+        **others: Any,
+    ) -> Any:
+        """Train, and end the workers; a checkpoint is resumed without reading again what was seen.
+
+        Args:
+            *args: of `transformers.Trainer.train`: resume_from_checkpoint …
+            **others: the same, by name
+
+        Returns:
+            `TrainOutput`
+        """
         try:
             with _nothing_to_skip(): return super().train(*args, **others)
         finally: self.close()

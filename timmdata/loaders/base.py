@@ -17,18 +17,30 @@ from ..samplers.epoch import EpochAware, EpochSampler, SampleKey
 
 # %% ../../nbs/loaders/00_base.ipynb #2bca35f3
 def count_images(
-    batch: Any,   # (images, target, …) or a dict with 'image'
-) -> int:   # 0 if it has no images where they are looked for
-    "Count the images of a batch."
+    batch: Any,
+) -> int:
+    """Count the images of a batch.
+
+    Args:
+        batch: (images, target, …) or a dict with 'image'
+
+    Returns:
+        0 if it has no images where they are looked for
+    """
     images = batch['image'] if isinstance(batch, Mapping) else batch[0] if isinstance(batch, Sequence) else ()
     return len(images) if isinstance(images, Sized) else 0
 
 
 def number_batches(
-    batches: Iterable[Any],   # (images, target, …) or dicts with 'image'; None: every sample of it was skipped
-    epoch: int,   # which pass over the data
+    batches: Iterable[Any],
+    epoch: int,
 ) -> Iterator[HostBatch]:
-    "Give each image the number that it has in the epoch as its key."
+    """Give each image the number that it has in the epoch as its key.
+
+    Args:
+        batches: (images, target, …) or dicts with 'image'; None: every sample of it was skipped
+        epoch: which pass over the data
+    """
     count = 0
     for batch in batches:
         if batch is None: continue
@@ -47,21 +59,35 @@ class EpochLoader(Protocol):
     def __len__(self) -> int: ...   # batches of an epoch
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ) -> None:
-        "Choose the next epoch; a position in it that was just loaded stays."
+        """Choose the next epoch; a position in it that was just loaded stays.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
 
     def load_state_dict(self,
-        state: dict[str, Any],   # from `state_dict` of a loader with the same settings
+        state: dict[str, Any],
     ) -> None:
-        "Go on where the state was taken."
+        """Go on where the state was taken.
+
+        Args:
+            state: from `state_dict` of a loader with the same settings
+        """
 
     def replay(self,
-        epoch: int,   # which pass over the data
-        batch: int | None = None,   # number of the batch in it, from 0
-        index: int | None = None,   # of one sample, in place of a batch
+        epoch: int,
+        batch: int | None = None,
+        index: int | None = None,
     ) -> Replay:
-        "Make a batch or a sample again, with what was drawn for it."
+        """Make a batch or a sample again, with what was drawn for it.
+
+        Args:
+            epoch: which pass over the data
+            batch: number of the batch in it, from 0
+            index: of one sample, in place of a batch
+        """
 
     def close(self) -> None:
         "End workers and all else that was started; a later pass starts it again."
@@ -77,9 +103,13 @@ class HostLoader(EpochLoader, Protocol):
         "Make one pass over the data, which begins with the first `next`; the pass after it is the next epoch."
 
     def state_dict(self,
-        progress: tuple[int, int] | None = None,   # epoch and position of a consumer further on; None: of this loader
+        progress: tuple[int, int] | None = None,
     ) -> dict[str, Any]:
-        "Tell where the consumer is: a few numbers and short texts."
+        """Tell where the consumer is: a few numbers and short texts.
+
+        Args:
+            progress: epoch and position of a consumer further on; None: of this loader
+        """
 
 
 @runtime_checkable
@@ -88,10 +118,15 @@ class BufferedLoader(HostLoader, Protocol):
     auto_ack: bool   # a batch was used when the next one is asked for
 
     def acknowledge(self,
-        epoch: int,   # which pass over the data
-        position: int,   # samples of all ranks, as `HostBatch` has it
+        epoch: int,
+        position: int,
     ) -> None:
-        "Note that all batches up to a position were used."
+        """Note that all batches up to a position were used.
+
+        Args:
+            epoch: which pass over the data
+            position: samples of all ranks, as `HostBatch` has it
+        """
 
 # %% ../../nbs/loaders/00_base.ipynb #b42cfde9
 @runtime_checkable
@@ -100,9 +135,16 @@ class _Switchable(Protocol):
 
 
 def find_mixing(
-    *candidates: Any,   # such as a `Mixup`, a collate function or None
-) -> Any:   # the first one that has timm's switch; None if none has it
-    "Find what mixes batches: a `Mixup`, or a collate function such as timm's `FastCollateMixup`."
+    *candidates: Any,
+) -> Any:
+    """Find what mixes batches: a `Mixup`, or a collate function such as timm's `FastCollateMixup`.
+
+    Args:
+        *candidates: such as a `Mixup`, a collate function or None
+
+    Returns:
+        the first one that has timm's switch; None if none has it
+    """
     return next((one for one in candidates if isinstance(one, _Switchable)), None)
 
 
@@ -149,10 +191,14 @@ class Loader(EpochLoader, Protocol):
 
 # %% ../../nbs/loaders/00_base.ipynb #e4db717c
 class Forwarded:
-    "Ask the loader below for an attribute; None if it has none."
+    """Ask the loader below for an attribute; None if it has none.
+
+    Args:
+        doc: what the attribute means
+    """
 
     def __init__(self,
-        doc: str,   # what the attribute means
+        doc: str,
     ): self.__doc__ = doc
 
     def __set_name__(self, owner: type, name: str): self.name = name
@@ -191,31 +237,49 @@ class ForwardOnly:
     def _name(self) -> str: return type(self).__name__
 
     def state_dict(self,
-        progress: tuple[int, int] | None = None,   # not used
+        progress: tuple[int, int] | None = None,
     ) -> dict[str, Any]:
-        "Refuse to save."
+        """Refuse to save.
+
+        Args:
+            progress: not used
+        """
         self._refuse('say where it is')
 
     def load_state_dict(self,
-        state: dict[str, Any],   # not used
+        state: dict[str, Any],
     ):
-        "Refuse to resume."
+        """Refuse to resume.
+
+        Args:
+            state: not used
+        """
         self._refuse('go on where another one was')
 
     def replay(self,
-        epoch: int,   # not used
-        batch: int | None = None,   # not used
-        index: int | None = None,   # not used
+        epoch: int,
+        batch: int | None = None,
+        index: int | None = None,
     ) -> Replay:
-        "Refuse to make a batch again."
+        """Refuse to make a batch again.
+
+        Args:
+            epoch: not used
+            batch: not used
+            index: not used
+        """
         self._refuse('make a batch again')
 
 # %% ../../nbs/loaders/00_base.ipynb #71c229f9
 class ForeignLoader(ForwardOnly, ForwardingLoader):
-    "Adapt any iterable of batches, such as torch's `DataLoader`, to a `HostLoader`."
+    """Adapt any iterable of batches, such as torch's `DataLoader`, to a `HostLoader`.
+
+    Args:
+        loader: gives (images, target, …) or dicts with 'image'
+    """
 
     def __init__(self,
-        loader: Iterable,   # gives (images, target, …) or dicts with 'image'
+        loader: Iterable,
     ):
         self.loader, self.epoch = loader, 0   # of the next pass, where no sampler counts
         self.mixing = find_mixing(self.collate_fn)
@@ -231,9 +295,13 @@ class ForeignLoader(ForwardOnly, ForwardingLoader):
         yield from number_batches(self.loader, epoch)
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Choose the next epoch, and tell it to the loader or to its sampler and dataset."
+        """Choose the next epoch, and tell it to the loader or to its sampler and dataset.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
         self.epoch = epoch
         parts = [self.loader] if isinstance(self.loader, EpochAware) else [self.sampler, self.dataset]
         for part in parts:
@@ -246,7 +314,14 @@ class ForeignLoader(ForwardOnly, ForwardingLoader):
 
 # %% ../../nbs/loaders/00_base.ipynb #151a232c
 def as_host_loader(
-    loader: HostLoader | Iterable,   # of batches
-) -> HostLoader:   # itself, if it is one
-    "Adapt a loader, unless it is a host loader."
+    loader: HostLoader | Iterable,
+) -> HostLoader:
+    """Adapt a loader, unless it is a host loader.
+
+    Args:
+        loader: of batches
+
+    Returns:
+        itself, if it is one
+    """
     return loader if isinstance(loader, HostLoader) else ForeignLoader(loader)

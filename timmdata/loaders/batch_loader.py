@@ -38,11 +38,18 @@ from ..workers.factory import create_pool
 # %% ../../nbs/loaders/10_batch_loader.ipynb #47f894bd
 @dataclass(frozen=True)
 class BatchSettings:
-    "Say how an order of samples is cut into batches."
-    batch_size: int   # samples
-    drop_last: bool = False   # leave out an incomplete last batch
-    schedule: ScheduledBatchSampler | None = None   # input and batch size of each batch; None: always the same
-    pad_last: bool = False   # fill an incomplete last batch with the next samples of the order again, not valid
+    """Say how an order of samples is cut into batches.
+
+    Args:
+        batch_size: samples
+        drop_last: leave out an incomplete last batch
+        schedule: input and batch size of each batch; None: always the same
+        pad_last: fill an incomplete last batch with the next samples of the order again, not valid
+    """
+    batch_size: int
+    drop_last: bool = False
+    schedule: ScheduledBatchSampler | None = None
+    pad_last: bool = False
 
     def __post_init__(self):
         is_whole = isinstance(self.batch_size, Integral) and not isinstance(self.batch_size, bool)
@@ -54,9 +61,13 @@ class BatchSettings:
             'pad_last=True and a schedule, which plans the size of each batch: leave one of them out')
 
     def with_sampler(self,
-        sampler: EpochSampler,   # another order
+        sampler: EpochSampler,
     ) -> 'BatchSettings':
-        "Make a copy whose schedule plans the batches of another order."
+        """Make a copy whose schedule plans the batches of another order.
+
+        Args:
+            sampler: another order
+        """
         return self if self.schedule is None else replace(self, schedule=self.schedule.with_sampler(sampler))
 
     @property
@@ -65,27 +76,41 @@ class BatchSettings:
         return list(self.schedule.batch_sizes) if self.schedule else [self.batch_size]
 
     def count(self,
-        sampler: EpochSampler,   # the order; its next epoch counts
+        sampler: EpochSampler,
     ) -> int:
-        "Count the batches of an epoch."
+        """Count the batches of an epoch.
+
+        Args:
+            sampler: the order; its next epoch counts
+        """
         if self.schedule is not None: return len(self.schedule.plan(sampler.epoch))
         full, rest = divmod(len(sampler), self.batch_size)
         return full + bool(rest and not self.drop_last)
 
     def count_valid(self,
-        sampler: EpochSampler,   # the order; its next epoch counts
+        sampler: EpochSampler,
     ) -> int:
-        "Count this rank's samples of an epoch without those that only fill up."
+        """Count this rank's samples of an epoch without those that only fill up.
+
+        Args:
+            sampler: the order; its next epoch counts
+        """
         if self.schedule is not None: return sum(batch.batch_size for batch in self.schedule.plan(sampler.epoch))
         share = len(sampler)
         return sampler.count_valid(share // self.batch_size * self.batch_size if self.drop_last else share)
 
     def cut(self,
-        sampler: EpochSampler,   # the order
-        epoch: int,   # which pass over the data
-        start: int = 0,   # samples of all ranks that were used before
+        sampler: EpochSampler,
+        epoch: int,
+        start: int = 0,
     ) -> Iterator[list[SampleKey]]:
-        "Give the keys of each batch of this rank."
+        """Give the keys of each batch of this rank.
+
+        Args:
+            sampler: the order
+            epoch: which pass over the data
+            start: samples of all ranks that were used before
+        """
         if self.schedule is not None:
             yield from self._cut_as_planned(self.schedule.plan(epoch), sampler, epoch, start)
             return
@@ -114,19 +139,28 @@ class BatchSettings:
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #c1fe6cf6
 class EpochBatchSampler(Sampler):
-    "Yield the keys of each batch of the next pass, as often as one likes; what torch calls a batch sampler."
+    """Yield the keys of each batch of the next pass, as often as one likes; what torch calls a batch sampler.
+
+    Args:
+        sampler: the order, which knows the next pass
+        batches: how it is cut
+    """
 
     def __init__(self,
-        sampler: EpochSampler,   # the order, which knows the next pass
-        batches: BatchSettings,   # how it is cut
+        sampler: EpochSampler,
+        batches: BatchSettings,
     ):
         self.sampler, self.batches = sampler, batches
         self.batch_size, self.drop_last = batches.batch_size, batches.drop_last
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Choose the next epoch of the order, and so of its loader."
+        """Choose the next epoch of the order, and so of its loader.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
         self.sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[list[SampleKey]]:
@@ -136,18 +170,29 @@ class EpochBatchSampler(Sampler):
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #e51aa8ff
 class BatchLoader(MixingSwitch):
-    "Make batches of a map-style dataset, by workers, in the order of a sampler; saved, resumed and replayed at will."
+    """Make batches of a map-style dataset, by workers, in the order of a sampler; saved, resumed and replayed at will.
+
+    Args:
+        builder: makes a batch
+        sampler: the order, and the epoch
+        batches: how the order is cut into batches
+        workers: who makes them; None: the consumer's thread
+        pin_batches: copy finished batches to page-locked memory, where no prefetcher takes them
+        cache: keeps all images on a device; then there are no workers
+        settings: dataclasses and dicts that a state must agree with, beside those above
+        adopts_seed: a state may bring another seed, because none was asked for
+    """
 
     def __init__(self,
-        builder: BatchBuilder,   # makes a batch
-        sampler: EpochSampler,   # the order, and the epoch
-        batches: BatchSettings,   # how the order is cut into batches
-        workers: WorkerSettings | None = None,   # who makes them; None: the consumer's thread
+        builder: BatchBuilder,
+        sampler: EpochSampler,
+        batches: BatchSettings,
+        workers: WorkerSettings | None = None,
         *,
-        pin_batches: bool = False,   # copy finished batches to page-locked memory, where no prefetcher takes them
-        cache: DeviceCache | None = None,   # keeps all images on a device; then there are no workers
-        settings: Sequence[Any] = (),   # dataclasses and dicts that a state must agree with, beside those above
-        adopts_seed: bool = False,   # a state may bring another seed, because none was asked for
+        pin_batches: bool = False,
+        cache: DeviceCache | None = None,
+        settings: Sequence[Any] = (),
+        adopts_seed: bool = False,
     ):
         self.builder, self.sampler, self.batches = builder, sampler, batches
         self.workers = WorkerSettings(num_workers=0) if workers is None or cache is not None else workers
@@ -330,45 +375,71 @@ class BatchLoader(MixingSwitch):
     # where the consumer is
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip."
+        """Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
         self.sampler.set_epoch(epoch)
 
     def set_position(self,
-        epoch: int,   # of the next pass
-        position: int,   # samples of all ranks that were used in it
+        epoch: int,
+        position: int,
     ):
-        "Let the next pass begin in the middle of an epoch."
+        """Let the next pass begin in the middle of an epoch.
+
+        Args:
+            epoch: of the next pass
+            position: samples of all ranks that were used in it
+        """
         self.sampler.set_position(epoch, position)
 
     def set_seed(self,
-        seed: int,   # of the run
+        seed: int,
     ):
-        "Take another seed. The workers, which have the old one, end."
+        """Take another seed. The workers, which have the old one, end.
+
+        Args:
+            seed: of the run
+        """
         self.close()
         self.builder, self.sampler.seed = self.builder.with_seed(seed), seed
 
-    def identity(self) -> dict[str, str]:   # name → text
-        "Tell what the batches depend on, beside the seed: what a state compares."
+    def identity(self) -> dict[str, str]:
+        """Tell what the batches depend on, beside the seed: what a state compares.
+
+        Returns:
+            name → text
+        """
         if self._fingerprint is None: self._fingerprint = fingerprint(self.dataset)
         own = dict(dataset=self._fingerprint, samples=len(self.dataset), shuffle=self.sampler.shuffle,
                    cached=self.cache is not None)
         return describe_settings(own, self.batches, *self.settings)
 
     def state_dict(self,
-        progress: tuple[int, int] | None = None,   # epoch and position of a consumer further on; None: of this loader
+        progress: tuple[int, int] | None = None,
         *,
-        ahead: int = 0,   # batches that the trainer has read and not used, such as 1 for Accelerate
+        ahead: int = 0,
     ) -> dict[str, Any]:
-        "Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts."
+        """Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts.
+
+        Args:
+            progress: epoch and position of a consumer further on; None: of this loader
+            ahead: batches that the trainer has read and not used, such as 1 for Accelerate
+        """
         epoch, position = progress or self._consumer.progress.at(ahead) or (self.sampler.epoch, self.sampler.start)
         return make_state(epoch, position, self.seed, self.identity())
 
     def load_state_dict(self,
-        state: dict[str, Any],   # from `state_dict` of a loader with the same settings
+        state: dict[str, Any],
     ):
-        "Go on where the state was taken: the next loop begins with the batch after it. Workers and ranks may differ."
+        """Go on where the state was taken: the next loop begins with the batch after it. Workers and ranks may differ.
+
+        Args:
+            state: from `state_dict` of a loader with the same settings
+        """
         check_state(state, self.identity(), None if self.adopts_seed else self.seed)
         self.set_seed(state['seed'])
         self.set_position(state['epoch'], state['position'])
@@ -376,11 +447,17 @@ class BatchLoader(MixingSwitch):
     # what training saw
 
     def replay(self,
-        epoch: int,   # which pass over the data
-        batch: int | None = None,   # number of the batch in it, from 0
-        index: int | None = None,   # of one sample, in place of a batch
+        epoch: int,
+        batch: int | None = None,
+        index: int | None = None,
     ) -> Replay:
-        "Make a batch again, exactly as it was, with the parameters that were drawn; or a sample by itself, not mixed."
+        """Make a batch again, exactly as it was, with the parameters that were drawn; or a sample by itself, not mixed.
+
+        Args:
+            epoch: which pass over the data
+            batch: number of the batch in it, from 0
+            index: of one sample, in place of a batch
+        """
         if (batch is None) == (index is None): raise TypeError('give batch= or index=, one of them')
         if epoch < 0 or (batch or 0) < 0: raise ValueError(f'epoch={epoch}, batch={batch}: they count from 0')
         if batch is None: keys = [SampleKey(range(len(self.dataset))[index], epoch)]

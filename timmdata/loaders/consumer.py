@@ -15,20 +15,29 @@ from ..pipeline.fetch import HostBatch
 
 # %% ../../nbs/loaders/08_consumer.ipynb #85ce73c7
 class Consumer:
-    "Hand batches out to the loop that reads a loader; note how far it is, and how long it waits."
+    """Hand batches out to the loop that reads a loader; note how far it is, and how long it waits.
+
+    Args:
+        sampler: that chooses the pass, as for `Progress`
+    """
 
     def __init__(self,
-        sampler: Any,   # that chooses the pass, as for `Progress`
+        sampler: Any,
     ):
         self.sampler = sampler
         self.progress = Progress(sampler)   # of the pass that gave a batch last
         self.meter = Meter()   # of the pass that was begun last
 
     def deliver(self,
-        begin: Callable[[], Iterator[HostBatch]],   # begins a pass, when its first batch is asked for
-        when_used: Callable[[int, int], None] | None = None,   # told epoch and position, when the next batch is asked for
+        begin: Callable[[], Iterator[HostBatch]],
+        when_used: Callable[[int, int], None] | None = None,
     ) -> Iterator[HostBatch]:
-        "Hand out the batches of one pass; the consumer alone holds them."
+        """Hand out the batches of one pass; the consumer alone holds them.
+
+        Args:
+            begin: begins a pass, when its first batch is asked for
+            when_used: told epoch and position, when the next batch is asked for
+        """
         progress, meter = Progress(self.sampler), Meter()
         self.progress, self.meter = progress, meter
         progress.begin()

@@ -28,9 +28,13 @@ from ..transforms.random_erasing import ErasingSettings, RandomErasing
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
 def resolve_device(
-    device: str | torch.device | None = None,   # None: the first present of cuda, xpu, mps, cpu
+    device: str | torch.device | None = None,
 ) -> torch.device:
-    "Choose the device; one that torch does not see is an error."
+    """Choose the device; one that torch does not see is an error.
+
+    Args:
+        device: None: the first present of cuda, xpu, mps, cpu
+    """
     present = {'cuda': torch.cuda.is_available, 'xpu': torch.xpu.is_available,
                'mps': torch.backends.mps.is_available, 'cpu': lambda: True}
     if device is None: return torch.device(next(name for name, is_present in present.items() if is_present()))
@@ -44,11 +48,20 @@ def resolve_device(
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #bfc3cea3
 def adapt_to_chs(
-    values: float | Sequence[float],   # mean or std, per channel
-    channels: int,   # of the input
-    name: str = 'mean',   # for messages
-) -> tuple[float, ...]:   # one per channel
-    "Fit a mean or std to the number of channels."
+    values: float | Sequence[float],
+    channels: int,
+    name: str = 'mean',
+) -> tuple[float, ...]:
+    """Fit a mean or std to the number of channels.
+
+    Args:
+        values: mean or std, per channel
+        channels: of the input
+        name: for messages
+
+    Returns:
+        one per channel
+    """
     values = tuple(float(v) for v in values) if isinstance(values, Iterable) else (float(values),)
     if len(values) == channels: return values
     if len(values) == 1: return values * channels
@@ -62,11 +75,20 @@ def adapt_to_chs(
 
 
 def adapt_statistics(
-    mean: float | Sequence[float] | None,   # per channel, for pixels in 0..1; None: the images are normalized already
-    std: float | Sequence[float] | None,   # per channel, above 0; None together with mean
-    channels: int,   # of the input
-) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:   # mean and std, one value per channel, or None twice
-    "Fit mean and std to the number of channels; a std that cannot divide is an error."
+    mean: float | Sequence[float] | None,
+    std: float | Sequence[float] | None,
+    channels: int,
+) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
+    """Fit mean and std to the number of channels; a std that cannot divide is an error.
+
+    Args:
+        mean: per channel, for pixels in 0..1; None: the images are normalized already
+        std: per channel, above 0; None together with mean
+        channels: of the input
+
+    Returns:
+        mean and std, one value per channel, or None twice
+    """
     if mean is None and std is None: return None, None
     if mean is None or std is None: raise ValueError(f'mean={mean}, std={std}: give both, or None for both')
     mean, std = adapt_to_chs(mean, channels, 'mean'), adapt_to_chs(std, channels, 'std')
@@ -77,23 +99,39 @@ def adapt_statistics(
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #cf187285
 class PrefetchLoader(ForwardingLoader, MixingSwitch):
-    "Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams."
+    """Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams.
+
+    Args:
+        loader: gives (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W)
+        mean: for pixels in 0..1; None: normalized already
+        std: per channel; None together with mean
+        channels: of the images
+        device: None: the best there is
+        img_dtype: of the normalized images; None: torch.float32
+        fp16: timm's old word for img_dtype=torch.float16
+        re_prob: 0..1, probability of random erasing
+        re_mode: 'const', 'rand' or 'pixel', as in `RandomErasing`
+        re_count: rectangles at most
+        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
+        seed: of the erasing; None: drawn from torch's global generator
+        batch_transform: a ready one, in place of all settings but `device`
+    """
 
     def __init__(self,
-        loader: HostLoader | Iterable,   # gives (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W)
-        mean: float | Sequence[float] | None = IMAGENET_DEFAULT_MEAN,   # for pixels in 0..1; None: normalized already
-        std: float | Sequence[float] | None = IMAGENET_DEFAULT_STD,   # per channel; None together with mean
-        channels: int = 3,   # of the images
-        device: str | torch.device | None = None,   # None: the best there is
-        img_dtype: torch.dtype | None = None,   # of the normalized images; None: torch.float32
-        fp16: bool = False,   # timm's old word for img_dtype=torch.float16
-        re_prob: float = 0.,   # 0..1, probability of random erasing
-        re_mode: str = 'const',   # 'const', 'rand' or 'pixel', as in `RandomErasing`
-        re_count: int = 1,   # rectangles at most
-        re_num_splits: int = 0,   # above 1: the first 1/re_num_splits of a batch stays clean
+        loader: HostLoader | Iterable,
+        mean: float | Sequence[float] | None = IMAGENET_DEFAULT_MEAN,
+        std: float | Sequence[float] | None = IMAGENET_DEFAULT_STD,
+        channels: int = 3,
+        device: str | torch.device | None = None,
+        img_dtype: torch.dtype | None = None,
+        fp16: bool = False,
+        re_prob: float = 0.,
+        re_mode: str = 'const',
+        re_count: int = 1,
+        re_num_splits: int = 0,
         *,
-        seed: int | None = None,   # of the erasing; None: drawn from torch's global generator
-        batch_transform: BatchTransform | None = None,   # a ready one, in place of all settings but `device`
+        seed: int | None = None,
+        batch_transform: BatchTransform | None = None,
     ):
         self.loader, self.device = as_host_loader(loader), resolve_device(device)
         if batch_transform is None:
@@ -179,31 +217,49 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
     # where the consumer is
 
     def set_epoch(self,
-        epoch: int,   # of the next pass, from 0
+        epoch: int,
     ):
-        "Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip."
+        """Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip.
+
+        Args:
+            epoch: of the next pass, from 0
+        """
         self.loader.set_epoch(epoch)
 
     def state_dict(self,
         *,
-        ahead: int = 0,   # batches that the trainer has read and not used, such as 1 for Accelerate
+        ahead: int = 0,
     ) -> dict[str, Any]:
-        "Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts."
+        """Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts.
+
+        Args:
+            ahead: batches that the trainer has read and not used, such as 1 for Accelerate
+        """
         return self.loader.state_dict(self._consumer.progress.at(ahead))
 
     def load_state_dict(self,
-        state: dict[str, Any],   # from `state_dict` of a loader with the same settings
+        state: dict[str, Any],
     ):
-        "Go on where the state was taken: the next loop begins with the batch after it."
+        """Go on where the state was taken: the next loop begins with the batch after it.
+
+        Args:
+            state: from `state_dict` of a loader with the same settings
+        """
         self.loader.load_state_dict(state)
         self.batch_transform = self.batch_transform.with_seed(state['seed'])
 
     def replay(self,
-        epoch: int,   # which pass over the data
-        batch: int | None = None,   # number of the batch in it, from 0
-        index: int | None = None,   # of one sample, in place of a batch
+        epoch: int,
+        batch: int | None = None,
+        index: int | None = None,
     ) -> Replay:
-        "Make a batch again, exactly as training saw it, with the parameters that were drawn; or a sample by itself."
+        """Make a batch again, exactly as training saw it, with the parameters that were drawn; or a sample by itself.
+
+        Args:
+            epoch: which pass over the data
+            batch: number of the batch in it, from 0
+            index: of one sample, in place of a batch
+        """
         replay = self.loader.replay(epoch, batch, index)
         images = _images(replay.batch)
         mix_params = self.batch_transform.mix_params(keys_of_images(replay.keys, len(images)), images.shape[2:])

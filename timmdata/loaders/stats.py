@@ -17,16 +17,28 @@ from ..datasets.wrappers import base_datasets
 # %% ../../nbs/loaders/07_stats.ipynb #8ce0f5a1
 @dataclass(frozen=True)
 class LoaderStats:
-    "Say how a pass goes: sums since it began, or since an earlier report."
-    batches: int = 0   # that were handed out
-    images: int = 0   # in them
-    startup: float = 0.   # seconds until the first batch came; no part of the sums below
-    timed_images: int = 0   # that came after the first batch
-    waited: float = 0.   # seconds that the consumer waited for batches
-    worked: float = 0.   # seconds that it worked between them
-    ready: int | None = None   # batches that are made and wait for the consumer at this moment; None: unknown
-    bad_samples: int = 0   # of the dataset, that could not be read, in the whole run so far
-    of_workers: tuple[int, ...] = ()   # batches that came from each worker process; empty: there are none, or unknown
+    """Say how a pass goes: sums since it began, or since an earlier report.
+
+    Args:
+        batches: that were handed out
+        images: in them
+        startup: seconds until the first batch came; no part of the sums below
+        timed_images: that came after the first batch
+        waited: seconds that the consumer waited for batches
+        worked: seconds that it worked between them
+        ready: batches that are made and wait for the consumer at this moment; None: unknown
+        bad_samples: of the dataset, that could not be read, in the whole run so far
+        of_workers: batches that came from each worker process; empty: there are none, or unknown
+    """
+    batches: int = 0
+    images: int = 0
+    startup: float = 0.
+    timed_images: int = 0
+    waited: float = 0.
+    worked: float = 0.
+    ready: int | None = None
+    bad_samples: int = 0
+    of_workers: tuple[int, ...] = ()
 
     @property
     def wait_share(self) -> float:
@@ -39,9 +51,13 @@ class LoaderStats:
         return self.timed_images / total if (total := self.waited + self.worked) > 0 else 0.
 
     def since(self,
-        earlier: 'LoaderStats',   # of this pass; nothing is subtracted if it is of another one, or had no batch yet
+        earlier: 'LoaderStats',
     ) -> 'LoaderStats':
-        "Give what came after an earlier report; the startup tells one pass from another."
+        """Give what came after an earlier report; the startup tells one pass from another.
+
+        Args:
+            earlier: of this pass; nothing is subtracted if it is of another one, or had no batch yet
+        """
         if not earlier.batches or earlier.startup != self.startup: return self
         before = (*earlier.of_workers, *[0] * len(self.of_workers))
         return replace(
@@ -50,9 +66,13 @@ class LoaderStats:
             worked=self.worked - earlier.worked, of_workers=tuple(a - b for a, b in zip(self.of_workers, before)))
 
     def as_dict(self,
-        prefix: str = 'data/',   # of all names
+        prefix: str = 'data/',
     ) -> dict[str, float]:
-        "Give the numbers for a logger, flat; what is unknown is left out."
+        """Give the numbers for a logger, flat; what is unknown is left out.
+
+        Args:
+            prefix: of all names
+        """
         numbers = dict(wait_share=self.wait_share, images_per_s=self.images_per_s, waited_s=self.waited,
                        startup_s=self.startup, batches=self.batches, images=self.images, bad_samples=self.bad_samples)
         if self.ready is not None: numbers['ready'] = self.ready
@@ -68,10 +88,14 @@ class LoaderStats:
 
 # %% ../../nbs/loaders/07_stats.ipynb #54befe3e
 class Meter:
-    "Measure one pass, from inside the generator that the consumer reads."
+    """Measure one pass, from inside the generator that the consumer reads.
+
+    Args:
+        clock: seconds
+    """
 
     def __init__(self,
-        clock: Callable[[], float] = time.perf_counter,   # seconds
+        clock: Callable[[], float] = time.perf_counter,
     ):
         self._clock, self._seconds = clock, {'startup': 0., 'waited': 0., 'worked': 0.}
         self._account: str | None = None   # whose time runs
@@ -89,9 +113,13 @@ class Meter:
         self._switch('startup')
 
     def hand_out(self,
-        num_images: int,   # of the batch
+        num_images: int,
     ):
-        "Note that the consumer gets a batch, and works."
+        """Note that the consumer gets a batch, and works.
+
+        Args:
+            num_images: of the batch
+        """
         self._switch('worked')
         if not self._batches: self._first = num_images
         self._batches += 1
@@ -106,11 +134,17 @@ class Meter:
         self._switch(None)
 
     def stats(self,
-        ready: int | None = None,   # batches that wait; None: unknown
-        bad_samples: int = 0,   # of the dataset
-        of_workers: tuple[int, ...] = (),   # batches that came from each worker process
+        ready: int | None = None,
+        bad_samples: int = 0,
+        of_workers: tuple[int, ...] = (),
     ) -> LoaderStats:
-        "Report the sums of the pass, up to this moment."
+        """Report the sums of the pass, up to this moment.
+
+        Args:
+            ready: batches that wait; None: unknown
+            bad_samples: of the dataset
+            of_workers: batches that came from each worker process
+        """
         seconds = dict(self._seconds)
         if self._account is not None: seconds[self._account] += self._clock() - self._event
         return LoaderStats(batches=self._batches, images=self._images, timed_images=self._images - self._first,
@@ -118,9 +152,16 @@ class Meter:
 
 # %% ../../nbs/loaders/07_stats.ipynb #d07dc920
 def count_bad_samples(
-    dataset: Any,   # of this package, or torch's Subset or ConcatDataset of such
-) -> int:   # 0 for the datasets of others
-    "Count the samples that could not be read and were skipped or replaced."
+    dataset: Any,
+) -> int:
+    """Count the samples that could not be read and were skipped or replaced.
+
+    Args:
+        dataset: of this package, or torch's Subset or ConcatDataset of such
+
+    Returns:
+        0 for the datasets of others
+    """
     known = (base for base in base_datasets(dataset) if isinstance(base, (ImageDataset, IterableImageDataset)))
     return sum(len(base.bad_samples) for base in known)
 

@@ -235,11 +235,17 @@ class EpochSampler(Sampler):
         return range(start + self.rank, stop, self.num_replicas)
 
     def deal_in_rows(self,
-        start: int,   # as for `deal`
-        stop: int,   # as for `deal`
-        batch_size: int,   # samples in a batch of one rank
+        start: int,
+        stop: int,
+        batch_size: int,
     ) -> Iterator[range]:
-        "Give this rank's positions in another way: of each batch of all ranks, a part in a row."
+        """Give this rank's positions in another way: of each batch of all ranks, a part in a row.
+
+        Args:
+            start: as for `deal`
+            stop: as for `deal`
+            batch_size: samples in a batch of one rank
+        """
         for first in range(start, stop, batch_size * self.num_replicas):
             own = min(batch_size, (stop - first) // self.num_replicas)
             yield range(first + self.rank * own, first + (self.rank + 1) * own)

@@ -34,10 +34,18 @@ _POWERS = {'balanced': -1., 'sqrt-balanced': -0.5}   # of the number of samples 
 
 
 def sample_weights(
-    dataset: Dataset,   # whose samples are weighted
-    weights: str | Sequence[float] | np.ndarray | torch.Tensor,   # 'balanced', 'sqrt-balanced' or one for each sample
-) -> torch.Tensor:   # float64 (N,)
-    "Make the weight of each sample: how often it comes, compared with others."
+    dataset: Dataset,
+    weights: str | Sequence[float] | np.ndarray | torch.Tensor,
+) -> torch.Tensor:
+    """Make the weight of each sample: how often it comes, compared with others.
+
+    Args:
+        dataset: whose samples are weighted
+        weights: 'balanced', 'sqrt-balanced' or one for each sample
+
+    Returns:
+        float64 (N,)
+    """
     if isinstance(weights, str):
         check_choice('weights', weights, tuple(_POWERS))
         _, position, counts = np.unique(_classes(dataset), return_inverse=True, return_counts=True)
@@ -56,24 +64,40 @@ def sample_weights(
 
 # %% ../../nbs/samplers/15_weighted.ipynb #0db6f62d
 class WeightedSampler(EpochSampler):
-    "Yield the keys of samples that are drawn by their weights, with replacement; each time with other pixels."
+    """Yield the keys of samples that are drawn by their weights, with replacement; each time with other pixels.
+
+    Args:
+        data_source: whose samples are drawn
+        weights: as in `sample_weights`
+        samples_per_epoch: of all ranks; None: as many as the dataset has
+        seed: of the draws
+        num_replicas: ranks that share an epoch
+        rank: which of them this is
+    """
 
     def __init__(self,
-        data_source: Dataset,   # whose samples are drawn
-        weights: str | Sequence[float] | np.ndarray | torch.Tensor,   # as in `sample_weights`
-        samples_per_epoch: int | None = None,   # of all ranks; None: as many as the dataset has
-        seed: int = 0,   # of the draws
-        num_replicas: int = 1,   # ranks that share an epoch
-        rank: int = 0,   # which of them this is
+        data_source: Dataset,
+        weights: str | Sequence[float] | np.ndarray | torch.Tensor,
+        samples_per_epoch: int | None = None,
+        seed: int = 0,
+        num_replicas: int = 1,
+        rank: int = 0,
     ):
         super().__init__(
             data_source, seed=seed, num_replicas=num_replicas, rank=rank, samples_per_epoch=samples_per_epoch)
         self.weights = sample_weights(data_source, weights)
 
     def order(self,
-        epoch: int,   # which pass over the data
-    ) -> tuple[torch.Tensor, torch.Tensor]:   # index and view of each sample
-        "Draw the samples of an epoch, of all ranks: a function of the seed and the epoch."
+        epoch: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw the samples of an epoch, of all ranks: a function of the seed and the epoch.
+
+        Args:
+            epoch: which pass over the data
+
+        Returns:
+            index and view of each sample
+        """
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))   # -1: no sample's index
         if not self.length: return torch.arange(0), torch.arange(0)
         ends = self.weights.cumsum(0)
@@ -84,15 +108,24 @@ class WeightedSampler(EpochSampler):
 
 # %% ../../nbs/samplers/15_weighted.ipynb #bb82de98
 class BalancedSampler(EpochSampler):
-    "Yield the keys of samples whose classes take turns: each batch, of a rank and of all, has them in equal numbers."
+    """Yield the keys of samples whose classes take turns: each batch, of a rank and of all, has them in equal numbers.
+
+    Args:
+        data_source: that knows its labels, as in `targets_of`
+        batch_size: samples in a batch of this rank
+        samples_per_epoch: of all ranks; None: as many as the dataset has
+        seed: of the shuffles
+        num_replicas: ranks that share an epoch
+        rank: which of them this is
+    """
 
     def __init__(self,
-        data_source: Dataset,   # that knows its labels, as in `targets_of`
-        batch_size: int,   # samples in a batch of this rank
-        samples_per_epoch: int | None = None,   # of all ranks; None: as many as the dataset has
-        seed: int = 0,   # of the shuffles
-        num_replicas: int = 1,   # ranks that share an epoch
-        rank: int = 0,   # which of them this is
+        data_source: Dataset,
+        batch_size: int,
+        samples_per_epoch: int | None = None,
+        seed: int = 0,
+        num_replicas: int = 1,
+        rank: int = 0,
     ):
         super().__init__(
             data_source, seed=seed, num_replicas=num_replicas, rank=rank, samples_per_epoch=samples_per_epoch)
@@ -100,9 +133,16 @@ class BalancedSampler(EpochSampler):
         self.members = [torch.from_numpy(np.flatnonzero(classes == k)) for k in np.unique(classes)]
 
     def order(self,
-        epoch: int,   # which pass over the data
-    ) -> tuple[torch.Tensor, torch.Tensor]:   # index and view of each sample
-        "Let the classes take turns, in a sequence of the epoch: a function of the seed and the epoch."
+        epoch: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Let the classes take turns, in a sequence of the epoch: a function of the seed and the epoch.
+
+        Args:
+            epoch: which pass over the data
+
+        Returns:
+            index and view of each sample
+        """
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))   # -1: no sample's index
         indexes, views = (torch.empty(self.length, dtype=torch.int64) for _ in range(2))
         num_classes = len(self.members)
@@ -115,11 +155,17 @@ class BalancedSampler(EpochSampler):
         return indexes, views
 
     def deal(self,
-        epoch: int,   # which pass over the data
-        start: int,   # position in the order from which on
-        stop: int,   # position before which, a multiple of the number of ranks after `start`
+        epoch: int,
+        start: int,
+        stop: int,
     ) -> Iterator[int]:
-        "Give this rank's positions: of each batch of all ranks a part in a row, shuffled."
+        """Give this rank's positions: of each batch of all ranks a part in a row, shuffled.
+
+        Args:
+            epoch: which pass over the data
+            start: position in the order from which on
+            stop: position before which, a multiple of the number of ranks after `start`
+        """
         for row in self.deal_in_rows(start, stop, self.batch_size):
             positions = list(row)
             KeyedRandom(self.seed, epoch, -5, row.start).shuffle(positions)   # -5: no sample's index
