@@ -52,8 +52,9 @@ from .workers.base import WorkerSettings
 
 # %% ../nbs/20_loader.ipynb #005b7e2b
 _NOT_TOGETHER = (   # what is asked for, what cannot be had with it, why
-    ('is_training=False', 'mixup dct_scaling num_aug_repeats num_aug_splits input_size_choices weights balanced_batches '
-     'samples_per_epoch', 'evaluation takes every sample once, as it is; these are for training only'),
+    ('is_training=False',
+     'mixup dct_scaling num_aug_repeats num_aug_splits input_size_choices weights balanced_batches samples_per_epoch',
+     'evaluation takes every sample once, as it is; these are for training only'),
     ('a stream', 'shuffle sampler', 'it decides its own order'),
     ('a stream', 'cache num_aug_repeats num_aug_splits input_size_choices pad_last valid_mask weights balanced_batches '
      'samples_per_epoch buffer', 'its samples have no index'),
@@ -61,15 +62,16 @@ _NOT_TOGETHER = (   # what is asked for, what cannot be had with it, why
     ('weights', 'balanced_batches shuffle num_aug_repeats', 'they decide the order'),
     ('balanced_batches', 'shuffle num_aug_repeats input_size_choices', 'the classes take turns'),
     ('samples_per_epoch', 'num_aug_repeats', 'repeats decide the number of samples'),
-    ('cache', "transform collate_fn auto_augment color_jitter_mode='exact' dct_scaling num_aug_splits input_size_choices",
+    ('cache',
+     "transform collate_fn auto_augment color_jitter_mode='exact' dct_scaling num_aug_splits input_size_choices",
      'it keeps decoded images, which the loader crops on the device'),
     ('input_size_choices', 'transform num_aug_splits', 'each size needs its own pipeline'),
     ('input_size_choices', 'pad_last', 'its plan says the size of each batch'),
     ('num_aug_splits', 'transform no_aug', 'the loader makes and augments the views'),
     ('num_aug_splits', 'mixup', 'clean views must not be mixed'),
     ('transform', 'auto_augment', 'a transform of yours takes the place of the policy'),
-    ('use_prefetcher=False', 'mixup re_split', 'without the prefetcher, they need samples with an index, no transform and '
-     'no collate_fn of yours'),
+    ('use_prefetcher=False', 'mixup re_split',
+     'without the prefetcher, they need samples with an index, no transform and no collate_fn of yours'),
     ('buffer', 'cache', 'the images are on the device already'),
     ('buffer', 'input_size_choices', 'it keeps batches of one size'),
     ('a buffer without the prefetcher', 'mixup', 'the prefetcher mixes, after the buffer'))
@@ -77,7 +79,9 @@ _NOT_TOGETHER = (   # what is asked for, what cannot be had with it, why
 
 def _check_together(**settings: Any):
     "Refuse what cannot be had together; what is None, False or 0 is not asked for."
-    asked = {name for name, value in settings.items() if not (value is None or isinstance(value, Real) and value == 0)}
+    def is_asked(value: Any) -> bool: return value is not None and not (isinstance(value, Real) and value == 0)
+
+    asked = {name for name, value in settings.items() if is_asked(value)}
     for name, others, why in _NOT_TOGETHER:
         found = [other for other in others.split() if other in asked]
         if name in asked and found: raise ValueError(f'{name} and {", ".join(found)} cannot be had together: {why}')
@@ -425,7 +429,7 @@ def create_loader(
     dataset, num_aug_splits = without_splits(dataset, num_aug_splits)   # timm's other way to ask for views
     is_stream = isinstance(dataset, IterableDataset)
     if type(collate_fn) is FastCollateMixup:   # timm's other way to ask for mixing
-        if mixup is not None: raise ValueError('mixup and a FastCollateMixup as collate_fn are the same: give one of them')
+        if mixup is not None: raise ValueError('mixup and a FastCollateMixup as collate_fn do one thing: give one')
         if use_prefetcher or not (is_stream or transform is not None): collate_fn, mixup = None, collate_fn
     _check_dataset(dataset, is_training)
     if class_to_idx is not None: check_class_map(classes_of(dataset), class_to_idx)

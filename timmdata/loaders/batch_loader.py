@@ -201,8 +201,8 @@ class BatchLoader(MixingSwitch):
         self.cache, self.settings, self.adopts_seed = cache, tuple(settings), adopts_seed
         self._pool: WorkerPool | None = None
         self._fingerprint: str | None = None
-        # Where it is must be right before the first loop, in one, after a `break` and after the end, and when a loop was
-        # begun that gave no batch yet; after `set_epoch` and `load_state_dict`, those count.
+        # Where it is must be right before the first loop, in one, after a `break` and after the end, and when a loop
+        # was begun that gave no batch yet; after `set_epoch` and `load_state_dict`, those count.
         self._consumer = Consumer(sampler)
         self._tasks = deque[Task]()   # of the pass that was begun last
         self._made_by = Counter[int | None]()   # of the same pass: batches of each worker process

@@ -36,7 +36,7 @@ class Consumer:
 
         Args:
             begin: begins a pass, when its first batch is asked for
-            when_used: told epoch and position, when the next batch is asked for
+            when_used: gets epoch and position when the next one is asked for
         """
         progress, meter = Progress(self.sampler), Meter()
         self.progress, self.meter = progress, meter
