@@ -42,6 +42,7 @@ setup(
         'wds': settings['wds_requirements'].split(),
         'hf': settings['hf_requirements'].split(),
         'inspect': settings['inspect_requirements'].split(),
+        'explore': settings['explore_requirements'].split(),
         'tfds': settings['tfds_requirements'].split(),
         'integrations': settings['integrations_requirements'].split(),
         'notebooks': settings['notebooks_requirements'].split(),

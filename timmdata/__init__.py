@@ -46,6 +46,7 @@ from .not_offered import (
 )
 from .recipes import get_recipe, list_recipes
 from .visualize import show_batch, show_images, show_replay, show_transform
+from .explore import explore, preview
 
 __all__ = [
     'DEFAULT_CROP_MODE', 'DEFAULT_CROP_PCT', 'IMAGENET_DEFAULT_MEAN', 'IMAGENET_DEFAULT_STD',
@@ -82,4 +83,5 @@ __all__ = [
     'patchify_image',
     'get_recipe', 'list_recipes',
     'show_batch', 'show_images', 'show_replay', 'show_transform',
+    'explore', 'preview',
 ]

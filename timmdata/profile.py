@@ -7,11 +7,10 @@ __all__ = ['BOTTLENECKS', 'NO_SIMPLEJPEG', 'CHANGES', 'GUIDE', 'process_tree', '
            'describe_machine', 'format_machine', 'synchronize', 'Pass', 'run_pass', 'announce', 'in_turns', 'Trial',
            'compare_speeds', 'KnownSamples', 'leave_out', 'StageTime', 'measure_stages', 'measure_hand_over',
            'LoaderSpeed', 'measure_loader', 'spread', 'BenchResult', 'bench_loader', 'format_result', 'plot_results',
-           'find_bottleneck', 'loader_call', 'keeps_batches', 'explain_change', 'Diagnosis', 'what_is_left_out',
-           'write_verdict', 'diagnose', 'format_diagnosis']
+           'find_bottleneck', 'keeps_batches', 'explain_change', 'Diagnosis', 'what_is_left_out', 'write_verdict',
+           'diagnose', 'format_diagnosis']
 
 # %% ../nbs/50_profile.ipynb #8c0c1c4f
-import inspect
 import io
 import json
 import math
@@ -41,7 +40,7 @@ from .core.rng import seeded
 from .core.sample import apply_transform, as_pil_image, sample_image, with_image
 from .datasets.image_dataset import ImageDataset
 from .datasets.wrappers import base_datasets, gives_bytes, unwrap
-from .loader import create_loader
+from .loader import create_loader, loader_call
 from .loaders.batch_loader import BatchLoader
 from .loaders.prefetch import PrefetchLoader
 from .loaders.side_stream import move_to_device
@@ -856,36 +855,6 @@ def _with_small_photographs(
     edge = round(min(size) * (1.5 if is_random else 1 / 0.875))
     host.builder = leave_out(host.builder, 'read', keys, partial(_shrink, edge=edge))
     return edge, loader
-
-# %% ../nbs/50_profile.ipynb #06ffc02a
-def _is_plain(value: Any) -> bool:
-    "Whether `repr` of a value can be pasted."
-    if isinstance(value, (list, tuple)): return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float, torch.dtype))
-
-
-def loader_call(
-    input_size: int | Sequence[int],
-    batch_size: int,
-    settings: Mapping[str, Any],
-) -> str:
-    """Write the call of `create_loader` that has these settings.
-
-    Args:
-        input_size: of the network's input, pixels
-        batch_size: samples
-        settings: further arguments of `create_loader`
-
-    Returns:
-        one line of Python
-    """
-    words = ['dataset', repr(input_size), repr(batch_size)]
-    for name, parameter in inspect.signature(create_loader).parameters.items():
-        if name not in settings: continue
-        value = settings[name]
-        if not _is_plain(value): words.append(f'{name}={name}')
-        elif value != parameter.default: words.append(f'{name}={value!r}')
-    return f'create_loader({", ".join(words)})'
 
 # %% ../nbs/50_profile.ipynb #ca79a0a3
 BOTTLENECKS = {   # stage that limits the loader → what that means, and what to try

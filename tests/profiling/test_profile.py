@@ -14,7 +14,7 @@ import torch
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.diagnosis_page import diagnosis_page
-from timmdata.loader import create_loader
+from timmdata.loader import create_loader, loader_call
 from timmdata.profile import (
     BenchResult,
     Diagnosis,
@@ -26,7 +26,6 @@ from timmdata.profile import (
     format_diagnosis,
     in_turns,
     leave_out,
-    loader_call,
     measure_stages,
     memory_bytes,
     process_tree,

@@ -11,15 +11,15 @@ from synthetic import ROOT
 
 # packages, and modules beside them: each imports only from those before it
 ORDER = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer', 'loader',
-         'integrations', 'not_offered', 'recipes', 'visualize', 'inspection', 'profile', 'diagnosis_page', 'cli']
+         'integrations', 'not_offered', 'recipes', 'visualize', 'inspection', 'explore', 'profile', 'diagnosis_page', 'cli']
 PACKAGES = [name for name in ORDER if (ROOT/'timmdata'/name).is_dir()]
 FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ignite'}   # of `integrations`
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
-         'webdataset', 'datasets', 'tensorflow', 'tensorflow_datasets', 'imagehash', *FRAMEWORKS}
+         'webdataset', 'datasets', 'tensorflow', 'tensorflow_datasets', 'imagehash', 'ipywidgets', *FRAMEWORKS}
 # not needed to run: found when present
 OPTIONAL = {'skimage', 'simplejpeg', 'torchcodec', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
-            'tensorflow_datasets', 'imagehash', *FRAMEWORKS}
+            'tensorflow_datasets', 'imagehash', 'ipywidgets', *FRAMEWORKS}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 
 

@@ -262,9 +262,9 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
         """
         replay = self.loader.replay(epoch, batch, index)
         images = _images(replay.batch)
-        mix_params = self.batch_transform.mix_params(keys_of_images(replay.keys, len(images)), images.shape[2:])
-        host = self._on_device(HostBatch(replay.batch, replay.keys))
-        return replay._replace(batch=host.batch, mix_params=mix_params)
+        keys = keys_of_images(replay.keys, len(images))
+        replay = replay.with_batch_params(self.batch_transform, keys, tuple(images.shape[2:]))
+        return replay._replace(batch=self._on_device(HostBatch(replay.batch, replay.keys)).batch)
 
     def ack(self):
         "Tell a buffer that the batch which was delivered last is used, such as after the optimizer's step."

@@ -298,6 +298,21 @@ class BatchTransform:
         """
         return self.mixup and self.mixup.draw(len(keys), size, keys[0].rng(self.seed, MIXING))
 
+    def erase_boxes(self,
+        keys: Sequence[SampleKey],
+        size: tuple[int, int],
+    ) -> list[list[tuple[int, int, int, int]]] | None:
+        """Draw the rectangles that are erased in each image.
+
+        Args:
+            keys: of the images
+            size: height, width of the images
+
+        Returns:
+            top, left, height, width; None: nothing is erased
+        """
+        return self.erasing and self.erasing.draw([key.rng(self.seed, ERASING) for key in keys], *size)
+
     @torch.inference_mode(False)   # what is kept for the next batch may be used in training
     def __call__(self,
         images: torch.Tensor,

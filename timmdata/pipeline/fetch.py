@@ -244,12 +244,30 @@ class Replay(NamedTuple):
         sample_params: crops; None with a transform of the user's
         appearance_params: flips and colors; None with a transform of the user's
         mix_params: with mixing: how
+        erase_boxes: with erasing: top, left, height, width of an image's rectangles
     """
     batch: Any
     keys: list[SampleKey]
     sample_params: list[SampleParams] | None
     appearance_params: list[AppearanceParams] | None
     mix_params: MixParams | None = None
+    erase_boxes: list[list[tuple]] | None = None
+
+    def with_batch_params(self,
+        transform: BatchTransform,
+        keys: Sequence[SampleKey],
+        size: tuple[int, int],
+    ) -> 'Replay':
+        """Draw again how the batch was mixed and what was erased.
+
+        Args:
+            transform: that finished the batch
+            keys: of its images, before they were mixed
+            size: height, width of the images
+        """
+        mixing = transform.mix_params(keys, size)
+        rows = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
+        return self._replace(mix_params=mixing, erase_boxes=transform.erase_boxes(keys[:rows], size))
 
 
 def _fit_image(image: Any, size: tuple[int, int], name: str) -> Any:
@@ -482,5 +500,5 @@ class BatchBuilder:
         if not loader.sample_transforms: return Replay(made.batch, keys, None, None)
         params = loader.sample_transforms[keys[0].bucket].params
         appearance = [params.appearance_params(key, loader.seed) for key in keys]
-        mixing = self.batch_transform and self.batch_transform.mix_params(keys, params.size)
-        return Replay(made.batch, keys, [loader.sample_params(key) for key in keys], appearance, mixing)
+        replay = Replay(made.batch, keys, [loader.sample_params(key) for key in keys], appearance)
+        return replay if self.batch_transform is None else replay.with_batch_params(self.batch_transform, keys, params.size)

@@ -169,9 +169,9 @@ class ParamSampler:
         self.num_splits = max(1, settings.num_aug_splits)
         self._crop = RandomCrop(settings) if settings.is_random else CenterCrop(settings)
         jitter = list(zip(('brightness', 'contrast', 'saturation'), settings.color_jitter or ()))
-        self._jitter = [(name, max(0., 1 - v), 1 + v) for name, v in jitter if v]
+        self.jitter = [(name, max(0., 1 - v), 1 + v) for name, v in jitter if v]
         if len(settings.color_jitter or ()) == 4 and settings.color_jitter[3]:
-            self._jitter.append(('hue', -settings.color_jitter[3], settings.color_jitter[3]))
+            self.jitter.append(('hue', -settings.color_jitter[3], settings.color_jitter[3]))
 
     def _rngs(self, key: SampleKey, seed: int, sequence: int) -> tuple[random.Random, random.Random, bool]:
         "The generator that all views of a sample share, that of this view, and whether this is the clean view."
@@ -217,8 +217,8 @@ class ParamSampler:
         vflip = bool(settings.vflip) and shared.random() < settings.vflip
         if is_clean: return AppearanceParams(hflip, vflip)
         prob = 1. if settings.color_jitter_prob is None else settings.color_jitter_prob
-        if self._jitter and (prob == 1 or own.random() < prob):
-            color = [(name, own.uniform(low, high)) for name, low, high in self._jitter]
+        if self.jitter and (prob == 1 or own.random() < prob):
+            color = [(name, own.uniform(low, high)) for name, low, high in self.jitter]
             own.shuffle(color)
         if settings.grayscale_prob and own.random() < settings.grayscale_prob: color.append(('grayscale', 0.))
         return AppearanceParams(hflip, vflip, tuple(color))
@@ -239,7 +239,7 @@ class ParamSampler:
     @property
     def changes_color(self) -> bool:
         "Whether colors are changed."
-        return bool(self._jitter or self.settings.grayscale_prob)
+        return bool(self.jitter or self.settings.grayscale_prob)
 
     @property
     def changes_on_device(self) -> bool:

@@ -124,6 +124,24 @@ class RandomErasing:
         boxes = [_draw_box(rng, self.area, self.log_aspect, img_h, img_w, count) for _ in range(count)]
         return [box for box in boxes if box is not None]
 
+    def draw(self,
+        rngs: Sequence[random.Random],
+        img_h: int,
+        img_w: int,
+    ) -> list[list[tuple[int, int, int, int]]]:
+        """Draw the rectangles of a batch.
+
+        Args:
+            rngs: one for each image of a batch
+            img_h: pixels
+            img_w: pixels
+
+        Returns:
+            as of `get_params`, for each image; none for the clean ones
+        """
+        clean = len(rngs) // self.num_splits if self.num_splits > 1 else 0
+        return [[] if n < clean else self.get_params(rng, img_h, img_w) for n, rng in enumerate(rngs)]
+
     def __call__(self,
         input: torch.Tensor,
         rngs: Sequence[random.Random] | None = None,
@@ -140,10 +158,9 @@ class RandomErasing:
         images = input if input.ndim == 4 else input[None]
         if rngs is None:
             rngs = list(map(random.Random, torch.randint(2**62, (len(images),), generator=self.generator).tolist()))
-        clean = len(images) // self.num_splits if self.num_splits > 1 else 0
         boxes = torch.zeros(len(images), self.max_count, 4, dtype=torch.int64)
-        for n, rng in enumerate(rngs[clean:], clean):
-            for k, box in enumerate(self.get_params(rng, *images.shape[2:])): boxes[n, k] = torch.tensor(box)
+        for n, drawn in enumerate(self.draw(rngs, *images.shape[2:])):
+            for k, box in enumerate(drawn): boxes[n, k] = torch.tensor(box)
         if self.mode == 'const' and images.device.type != 'cpu': _zero_masked(images, boxes)
         else: _erase_slices(images, boxes, _fill_values(self.mode, rngs, boxes, images))
         return input

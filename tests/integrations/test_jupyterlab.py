@@ -1,0 +1,90 @@
+"The sliders of `explore` in a real JupyterLab, in a real browser."
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import frameworks
+import pytest
+
+pytestmark = pytest.mark.timeout(240)
+TOKEN = 'explore'
+CELL = ["from timmdata import ImageDataset, explore, get_samples\n", "explorer = explore(ImageDataset(get_samples()), 64, 4, seed=1)\n",
+        "explorer"]
+
+
+def notebook() -> dict:
+    "A notebook of one cell."
+    cell = dict(cell_type='code', id='sliders', metadata={}, execution_count=None, outputs=[], source=CELL)
+    kernel = dict(display_name='Python 3', language='python', name='python3')
+    return dict(cells=[cell], metadata=dict(kernelspec=kernel), nbformat=4, nbformat_minor=5)
+
+
+@pytest.fixture(scope='module')
+def lab(tmp_path_factory, cache, samples):
+    "The address of a JupyterLab that has the notebook."
+    frameworks.require('jupyterlab')
+    frameworks.require('ipywidgets')
+    root = tmp_path_factory.mktemp('lab')
+    (root/'explore.ipynb').write_text(json.dumps(notebook()), encoding='utf-8')
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        port = free.getsockname()[1]
+    homes = {name: str(root/name.lower()) for name in ('JUPYTER_CONFIG_DIR', 'JUPYTER_DATA_DIR', 'JUPYTER_RUNTIME_DIR', 'IPYTHONDIR')}
+    env = {**os.environ, **homes, 'TIMMDATA_CACHE': str(cache), 'PYTHONPATH': str(Path(__file__).resolve().parents[2])}
+    command = [sys.executable, '-m', 'jupyterlab', '--no-browser', '--allow-root', '--ip=127.0.0.1', f'--port={port}',
+               f'--IdentityProvider.token={TOKEN}', f'--ServerApp.root_dir={root}', '--LabApp.news_url=None', '--ServerApp.port_retries=0']
+    with open(root/'lab.log', 'w') as log:
+        server = subprocess.Popen(command, cwd=root, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            address = f'http://127.0.0.1:{port}'
+            for _ in range(300):
+                try: urllib.request.urlopen(f'{address}/api/status?token={TOKEN}', timeout=5).close(); break
+                except (urllib.error.URLError, ConnectionError): time.sleep(0.2)
+                assert server.poll() is None, (root/'lab.log').read_text()
+            else: pytest.fail((root/'lab.log').read_text())
+            yield address
+        finally:
+            server.terminate()   # it ends its kernels
+            server.wait(30)
+
+
+def test_a_slider_changes_pictures_numbers_and_the_call(lab, chromium):
+    page = chromium.new_page(viewport=dict(width=1280, height=1400))
+    page.goto(f'{lab}/lab/tree/explore.ipynb?token={TOKEN}&reset')
+    page.locator('.jp-Notebook .jp-CodeCell .cm-content').first.click(timeout=60_000)
+    page.keyboard.press('Shift+Enter')
+    view = page.locator('.tdx').first
+    view.wait_for(timeout=90_000)
+
+    def shown():
+        steps = view.locator('.way figure')
+        return dict(batch=view.locator('.grid').first.locator('img').evaluate_all('images => images.map(image => image.src)'),
+                    crop=steps.nth(1).inner_text(), call=view.locator('pre').inner_text())
+
+    first = shown()
+    assert len(first['batch']) == 8 and 'scale' not in first['call'] and re.search(r'\d+% of the photograph', first['crop'])
+    slider = page.locator('.widget-slider', has_text='area').locator('.noUi-handle').first
+    slider.focus()
+    page.keyboard.press('PageUp')   # a larger part at least
+    view.locator('.changed').wait_for(timeout=30_000)
+    after = shown()
+    assert 'scale=(0.' in after['call'] and after['crop'] != first['crop']
+    assert after["batch"][1::2] != first["batch"][1::2]
+    assert re.search(r'[1-4] of 4 images changed', view.locator('.changed').inner_text())
+
+    policy = page.get_by_label('auto-augment')
+    policy.fill('rand-m9-x3')   # a wrong word
+    policy.press('Enter')
+    page.get_by_role('alert').get_by_text("the part 'x3' is unknown").wait_for(timeout=30_000)
+    assert shown() == after   # the last good pictures stay
+    page.get_by_role('button', name='reset').click()
+    page.get_by_role('alert').wait_for(state='detached', timeout=30_000)
+    assert shown() == first
+    page.close()

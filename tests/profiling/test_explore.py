@@ -1,0 +1,236 @@
+"What `explore` shows is what `create_loader` makes: each picture, each number, and the call."
+import random
+import sys
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+from torch.utils.data import IterableDataset, Subset
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import functional as F
+
+from timmdata import ImageDataset, Mixup, create_loader, explore, get_recipe, preview
+from timmdata.explore import CONTROLS, Explorer, op_words, preview_html, spread_indexes
+from timmdata.transforms.policy import OPERATIONS, AugmentOp, Policy
+from timmdata.visualize import denormalize, to_uint8_array
+
+pytestmark = pytest.mark.timeout(60)
+SIZE, INDEXES = 48, [5, 70, 131, 260]
+
+
+class Darker(Policy):
+    "A policy of the user's, whose record is a number."
+    def draw(self, rng=random): return rng.uniform(0.2, 0.8)
+    def apply(self, image, drawn): return image.point(lambda level: round(drawn * level))
+    def __repr__(self): return 'Darker()'
+
+
+SETTINGS = {
+    'plain': {}, 'evaluation': dict(is_training=False, crop_pct=0.7), 'no_aug': dict(no_aug=True),
+    'rc': dict(train_crop_mode='rc', crop_padding=8, vflip=0.5), 'rkrr': dict(train_crop_mode='rkrr', interpolation='random'),
+    'many colors': dict(color_jitter=(0.4, 0.3, 0.2, 0.1), grayscale_prob=0.5, gaussian_blur_prob=0.7),
+    'exact colors': dict(color_jitter_mode='exact', grayscale_prob=0.5, gaussian_blur_prob=0.7),
+    'pillow': dict(backend='pillow', interpolation='bicubic'),
+    'rand': dict(auto_augment='rand-m9-n4-mstd0.5-inc1', gaussian_blur_prob=0.5), '3a': dict(auto_augment='3a', vflip=0.5),
+    '3a exact': dict(auto_augment='3a', color_jitter_mode='exact'), 'augmix': dict(auto_augment='augmix-m5-w4-d2'),
+    'own policy': dict(auto_augment=Darker()), 'float16': dict(img_dtype=torch.float16),
+    'erasing': dict(re_prob=0.9, re_mode='pixel', re_count=3), 'mixup': dict(mixup=Mixup(mode='elem', num_classes=10), re_prob=0.5),
+    'cutmix': dict(mixup=Mixup(0., 1., mode='pair', num_classes=10), re_prob=0.5, re_mode='rand'),
+    'half': dict(mixup=Mixup(0.5, 1., mode='half', num_classes=10), re_prob=0.5),
+    'views': dict(num_aug_splits=3, re_prob=0.6, re_split=True, auto_augment='rand-m5'),
+    'own transform': dict(transform=v2.Compose([v2.Resize((SIZE, SIZE)), v2.RandomHorizontalFlip(), v2.ToImage()])),
+}
+
+
+@pytest.mark.parametrize('name', SETTINGS)
+def test_what_is_shown_is_what_the_loader_makes(samples, name):
+    dataset, settings = ImageDataset(samples), {'is_training': True, 'seed': 7, **SETTINGS[name]}
+    shown = preview(dataset, SIZE, indexes=INDEXES, epoch=2, **settings)
+    loader = create_loader(dataset, SIZE, len(INDEXES), **settings, sampler=INDEXES, num_workers=2, device='cpu')
+    loader.set_epoch(2)
+    images, targets = next(iter(loader))
+    loader.close()
+    assert torch.equal(shown.images, images) and len(shown.trace.pictures) == len(images) == shown.trace.num_images
+    for position, image in enumerate(images):
+        steps, picture = shown.trace.steps(position), to_uint8_array(denormalize(image))
+        assert steps[0].name == 'photograph' and np.array_equal(steps[-1].image, picture), (position, [s.name for s in steps])
+        assert np.array_equal(shown.trace.pictures[position], picture)
+    page = preview_html(shown)
+    assert page.count('<figure') == len(images) + len(shown.steps)
+
+
+def test_each_step_does_what_it_says(samples):
+    "Against Pillow and torchvision, from the words of the steps before."
+    dataset = ImageDataset(samples)
+    settings = dict(backend='pillow', auto_augment='3a', color_jitter=0.3, hflip=1., mean=0., std=1., seed=3)
+    names = set()
+    for position in range(len(INDEXES)):
+        shown = preview(dataset, SIZE, indexes=INDEXES, position=position, **settings)
+        photograph = dataset[INDEXES[position]][0].convert('RGB')
+        left, top, width, height = map(int, shown.steps[0].boxes[0])
+        box = (left, top, left + width, top + height)
+        cut = photograph.crop(box).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+        assert np.array_equal(shown.steps[0].image, photograph) and np.array_equal(shown.steps[1].image, cut)
+        assert f'{width} × {height} pixels, {width * height / (photograph.width * photograph.height):.0%}' in shown.steps[1].drawn
+        assert shown.steps[2].name == 'flip' and np.array_equal(shown.steps[2].image, ImageOps.mirror(cut))
+        before = torch.from_numpy(shown.steps[3].image).permute(2, 0, 1)
+        for step in shown.steps[4:5]:   # the first change of color; those after it start from numbers that are not rounded
+            names.add(step.name)
+            wanted = getattr(F, f'adjust_{step.name}')(before, float(step.drawn.removeprefix('× ')))
+            difference = (wanted.permute(1, 2, 0).float() - torch.from_numpy(step.image).float()).abs()
+            assert difference.max() <= 3   # the factor is written with two digits
+    assert names
+
+
+def test_steps_of_a_policy_follow_each_other(samples):
+    from timmdata.transforms.policy import apply_ops
+    shown = preview(ImageDataset(samples), SIZE, indexes=INDEXES, auto_augment='rand-m9-n6-p1.0', mean=0., std=1.)
+    for position, params in enumerate(shown.trace.replay.sample_params):
+        steps = shown.trace.steps(position)[-len(params.ops):]
+        before = Image.fromarray(shown.trace.steps(position)[-len(params.ops) - 1].image)
+        for op, step in zip(params.ops, steps, strict=True):
+            before = apply_ops(before, [op])
+            assert step.name == op.name and step.drawn == op_words(op) and np.array_equal(step.image, before)
+
+
+@pytest.mark.parametrize('mode', ['const', 'pixel'])
+def test_frames_are_around_what_was_erased_and_pasted(samples, mode):
+    mixup = Mixup(0., 1., mode='elem', num_classes=10)
+    shown = preview(ImageDataset(samples), SIZE, indexes=INDEXES, mixup=mixup, re_prob=1., re_count=2, re_mode=mode, seed=2)
+    alone = preview(ImageDataset(samples), SIZE, indexes=INDEXES, seed=2).trace.pictures
+
+    def inside(step):
+        mask = np.zeros((SIZE, SIZE), bool)
+        for left, top, width, height in step.boxes: mask[top:top + height, left:left + width] = True
+        return mask
+    for position in range(len(INDEXES)):
+        steps = {step.name: step for step in shown.trace.steps(position)}
+        pasted, erased, partner = steps['cutmix'], steps['erasing'], shown.trace.replay.mix_params.partner[position]
+        mask = inside(pasted)[..., None]
+        assert f'of image {partner + 1}' in pasted.drawn
+        assert np.array_equal(pasted.image, np.where(mask, alone[partner], alone[position]))
+        mask = inside(erased)
+        assert np.array_equal(erased.image[~mask], pasted.image[~mask]) and not np.array_equal(erased.image[mask], pasted.image[mask])
+        if mode == 'const': assert len(np.unique(erased.image[mask], axis=0)) == 1
+
+
+def test_the_pasted_call_makes_the_same_pixels_whatever_the_batch(samples):
+    dataset = ImageDataset(samples)
+    shown = preview(dataset, SIZE, indexes=INDEXES, scale=(0.3, 0.9), auto_augment='rand-m7', re_prob=0.5, re_mode='pixel', seed=11)
+    loader = eval(shown.call)
+    for k, index in enumerate(INDEXES): assert torch.equal(loader.replay(0, index=index).batch[0][0], shown.images[k])
+
+
+def test_order_and_work_stay_in_the_call(samples):
+    dataset = ImageDataset(samples)
+    recipe = get_recipe('rsb-a2', num_classes=10).train
+    shown = preview(dataset, batch_size=3, **{**recipe, 'input_size': SIZE}, num_workers=4, weights=None, prefetch_factor=4)
+    assert 'num_aug_repeats=3' in shown.call and 'num_workers=4' in shown.call and 'mixup=Mixup(mixup_alpha=0.1' in shown.call
+    assert shown.indexes == spread_indexes(len(dataset), 3) and len(shown.images) == 3
+    assert len(preview(Subset(dataset, [3, 4]), SIZE, 8).images) == 2
+
+
+def test_refusals_are_the_librarys_own(samples):
+    class Stream(IterableDataset):
+        def __iter__(self): return iter(())
+    with pytest.raises(TypeError, match='have no index'): preview(Stream(), SIZE)
+    with pytest.raises(TypeError, match='give one with __getitem__'): preview(42, SIZE)
+    with pytest.raises(ValueError, match='cannot be had together'): preview(ImageDataset(samples), SIZE, is_training=False, mixup=Mixup())
+    with pytest.raises(ValueError, match='there must be one'): preview(ImageDataset(samples), SIZE, 0)
+    with pytest.raises(TypeError, match='hflipp'): preview(ImageDataset(samples), SIZE, hflipp=1.)
+
+
+def test_names_are_escaped(tmp_path):
+    for name in ('<script>a', 'b'):
+        (tmp_path/name).mkdir()
+        Image.new('RGB', (40, 30)).save(tmp_path/name/'0.jpg')
+    page = preview_html(preview(ImageDataset(tmp_path), 16))
+    assert '<script>' not in page and '&lt;script&gt;a' in page
+
+
+def test_every_operation_has_words():
+    for name, operation in OPERATIONS.items():
+        words = op_words(AugmentOp(name, prob=1, magnitude=9).at(9))
+        assert bool(words) == (operation.start is not None)
+
+
+# the shell
+def test_without_ipywidgets_it_says_what_to_install(samples, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'ipywidgets', None)
+    with pytest.raises(ImportError, match=r"pip install 'timmdata\[explore\]'; preview draws"): explore(ImageDataset(samples), SIZE)
+    assert preview(ImageDataset(samples), SIZE, 2)._repr_html_()
+
+
+@pytest.fixture
+def explorer(samples):
+    pytest.importorskip('ipywidgets')
+    return explore(ImageDataset(samples), SIZE, 4, seed=1, color_jitter=(0.4, 0.2, 0.1))
+
+
+def test_a_move_changes_its_setting_alone(explorer):
+    assert isinstance(explorer, Explorer) and set(explorer.controls) == {control.name for control in CONTROLS}
+    given = explorer.settings
+    explorer.controls['hflip'].value = 1.
+    assert explorer.settings == {**given, 'hflip': 1.} and 'hflip: 0.5 → 1.0' in explorer.view.value
+    explorer.controls['mixup.cutmix_alpha'].value = 1.
+    assert explorer.settings['mixup'].num_classes == 10 and explorer.settings['mixup'].mixup_alpha == 0
+    explorer.controls['mixup.cutmix_alpha'].value = 0.
+    assert explorer.settings == {**given, 'hflip': 1.} and explorer.error is None
+    images = explorer.preview.images
+    explorer.again.click()
+    assert explorer.preview.epoch == 1 and not torch.equal(images, explorer.preview.images)
+    explorer.reset.click()
+    assert explorer.settings == given and explorer.preview.epoch == 0 and explorer.controls['hflip'].value == 0.5
+
+
+def test_the_image_that_is_shown_can_be_chosen(explorer):
+    explorer.image.value = 3
+    assert explorer.preview.position == 2 and 'Image 3, step by step' in explorer.view.value
+    explorer.controls['mixup.mixup_alpha'].value = 1.
+    explorer.controls['mixup.mode'].value = 'half'   # two images are left
+    assert explorer.preview.position == 1 and explorer.image.max == 2 and explorer.error is None
+
+
+def test_defaults_of_a_crop_are_shown_and_idle_controls_are_off(explorer):
+    assert explorer.controls['scale'].value == (0.08, 1.) and explorer.controls['crop_pct'].disabled
+    explorer.controls['train_crop_mode'].value = 'rkrc'
+    assert explorer.controls['scale'].value == (0.8, 1.) and 'scale' not in explorer.settings
+    explorer.controls['is_training'].value = False
+    assert explorer.controls['scale'].disabled and not explorer.controls['crop_pct'].disabled
+    assert 'in evaluation' in explorer.view.value
+
+
+def test_a_wrong_combination_is_a_message_and_can_be_taken_back(explorer):
+    explorer.controls['mixup.mixup_alpha'].value = 1.
+    page = explorer.view.value
+    explorer.controls['is_training'].value = False
+    assert 'cannot be had together' in explorer.message.value and isinstance(explorer.error, ValueError)
+    assert explorer.view.value == page and explorer.settings['is_training']
+    explorer.controls['is_training'].value = True
+    assert explorer.error is None and explorer.message.value == ''
+    explorer.controls['auto_augment'].value = 'rand-<b>'
+    assert '&lt;b&gt;' in explorer.message.value and explorer.view.value.count('<b>') > 3
+
+
+def test_warnings_of_the_library_are_shown(explorer, monkeypatch):
+    module = sys.modules['timmdata.explore']
+    create = module.create_loader
+
+    def warning(*args, **settings):
+        warnings.warn('look out', stacklevel=2)
+        return create(*args, **settings)
+    monkeypatch.setattr(module, 'create_loader', warning)
+    explorer.controls['vflip'].value = 1.
+    assert 'look out' in explorer.message.value and explorer.error is None
+
+
+def test_a_policy_of_the_users_stays_until_another_is_chosen(samples):
+    pytest.importorskip('ipywidgets')
+    shown = explore(ImageDataset(samples), SIZE, 2, auto_augment=Darker())
+    shown.controls['hflip'].value = 0.
+    assert isinstance(shown.settings['auto_augment'], Darker) and shown.preview.steps[-1].name == 'policy'
+    shown.controls['auto_augment'].value = '3a'
+    assert shown.settings['auto_augment'] == '3a' and replace(shown.preview, epoch=3).steps[2].name != 'policy'
