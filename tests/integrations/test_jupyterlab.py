@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -55,12 +56,27 @@ def lab(tmp_path_factory, cache, samples):
             server.wait(30)
 
 
+@pytest.fixture(scope='module')
+def chromium():
+    "A headless Chromium."
+    frameworks.require('playwright')
+    from playwright.sync_api import sync_playwright
+    chosen = os.environ.get('CHROMIUM')
+    names = [chosen] if chosen else ['chromium', 'chromium-browser', 'google-chrome']
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None: (pytest.fail if os.environ.get(frameworks.REQUIRED) else pytest.skip)(f'no browser: {" or ".join(names)}')
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=['--headless', '--no-sandbox', '--disable-gpu'])
+        yield browser
+        browser.close()
+
+
 def test_a_slider_changes_pictures_numbers_and_the_call(lab, chromium):
     page = chromium.new_page(viewport=dict(width=1280, height=1400))
     page.goto(f'{lab}/lab/tree/explore.ipynb?token={TOKEN}&reset')
     page.locator('.jp-Notebook .jp-CodeCell .cm-content').first.click(timeout=60_000)
     page.keyboard.press('Shift+Enter')
-    view = page.locator('.tdx').first
+    view = page.locator('.tdx:has(.grid)')
     view.wait_for(timeout=90_000)
 
     def shown():
@@ -76,7 +92,7 @@ def test_a_slider_changes_pictures_numbers_and_the_call(lab, chromium):
     view.locator('.changed').wait_for(timeout=30_000)
     after = shown()
     assert 'scale=(0.' in after['call'] and after['crop'] != first['crop']
-    assert after["batch"][1::2] != first["batch"][1::2]
+    assert after['batch'][1::2] != first['batch'][1::2]
     assert re.search(r'[1-4] of 4 images changed', view.locator('.changed').inner_text())
 
     policy = page.get_by_label('auto-augment')
