@@ -618,7 +618,8 @@ def preview_html(
             f'<p class="soft">Seed {shown.settings.get("seed")}, epoch {shown.epoch}. The red frame is the part of the '
             'photograph that is used. Below each image: the target that the network is asked for.</p>'
             f'{_batch_html(shown)}<h4>Image {shown.position + 1}, step by step</h4>'
-            '<p class="soft">Bold: what was done. Below: the numbers that were drawn, and the setting that they were drawn from.</p>'
+            '<p class="soft">Bold: what was done. Below: the numbers that were drawn, and the setting that they were '
+            'drawn from.</p>'
             f'{_way_html(shown, before)}<p class="soft">Last, {safe_text(_numbers_words(shown))}.</p><h4>The call</h4>'
             '<p class="soft">Paste it, with a batch size of your own.</p>'
             f'<pre>{safe_text(shown.call)}</pre></div>')

@@ -98,9 +98,9 @@ def test_a_slider_changes_pictures_numbers_and_the_call(lab, chromium):
     policy = page.get_by_label('auto-augment')
     policy.fill('rand-m9-x3')   # a wrong word
     policy.press('Enter')
-    page.get_by_role('alert').get_by_text("the part 'x3' is unknown").wait_for(timeout=30_000)
+    page.locator('.tdx .message').get_by_text("the part 'x3' is unknown").wait_for(timeout=30_000)
     assert shown() == after   # the last good pictures stay
     page.get_by_role('button', name='reset').click()
-    page.get_by_role('alert').wait_for(state='detached', timeout=30_000)
+    page.locator('.tdx .message').wait_for(state='detached', timeout=30_000)
     assert shown() == first
     page.close()

@@ -501,4 +501,5 @@ class BatchBuilder:
         params = loader.sample_transforms[keys[0].bucket].params
         appearance = [params.appearance_params(key, loader.seed) for key in keys]
         replay = Replay(made.batch, keys, [loader.sample_params(key) for key in keys], appearance)
-        return replay if self.batch_transform is None else replay.with_batch_params(self.batch_transform, keys, params.size)
+        if self.batch_transform is None: return replay
+        return replay.with_batch_params(self.batch_transform, keys, params.size)
