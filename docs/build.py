@@ -23,7 +23,7 @@ def build(out: Path, work: Path) -> int:
     import prep
     from sphinx.cmd.build import build_main
     if out.exists():
-        if any(out.iterdir()) and not (out/'searchindex.js').exists():
+        if any(out.iterdir()) and not (out/'_static/site.css').exists():
             raise SystemExit(f'{out} is not empty and not a site; name another folder with --out')
         shutil.rmtree(out)
     pages, cache = work/'.pages', work/'.doctrees'
@@ -32,6 +32,7 @@ def build(out: Path, work: Path) -> int:
                        str(pages), str(out)])
     shutil.rmtree(cache, ignore_errors=True)
     for name in ('objects.inv', '.buildinfo'): (out/name).unlink(missing_ok=True)
+    shutil.copy2(pages/'llms.txt', out)
     return code
 
 

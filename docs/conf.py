@@ -16,7 +16,8 @@ version = release = _settings['version']
 language = 'en'
 smartquotes = False   # 'bicubic' in a sentence is a string
 
-extensions = ['myst_nb', 'sphinx_copybutton']
+extensions = ['myst_nb', 'sphinx_copybutton', 'search']
+templates_path = [str(prep.root/'docs/_templates')]
 copybutton_selector = 'div.cell_input pre, details.source pre, div.highlight-sh pre, div.highlight-python:not(.signature *) pre'
 nb_code_prompt_show, nb_code_prompt_hide = 'Imports', 'Imports'   # the only cells that are folded
 nb_execution_mode = 'off'
@@ -39,6 +40,7 @@ html_favicon = str(prep.root/'docs/_static/favicon.svg')
 html_copy_source = False
 html_show_sourcelink = False
 html_use_index = False
+html_additional_pages = {'search': 'search.html'}
 html_domain_indices = False
 pygments_style = 'friendly'
 pygments_dark_style = 'github-dark'

@@ -1,5 +1,6 @@
 """Turn nbdev's processed notebooks into the pages that Sphinx builds: titles, show_doc cells, links, notes, toc."""
 import ast
+import doctest
 import json
 import re
 import shutil
@@ -12,6 +13,7 @@ from posixpath import normpath, relpath
 
 import yaml
 from nbdev.processors import FilterDefaults
+from needs import llms, needs_page, read_needs
 
 root = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(root/'tools'))
@@ -64,6 +66,7 @@ class Page:
     path: Path   # below nbs
     name: str
     title: str = ''
+    subtitle: str = ''
     module: str | None = None
 
     @property
@@ -85,7 +88,9 @@ def find_pages(nbs: Path) -> dict[str, Page]:
         text = '\n'.join(source(c) for c in json.loads(path.read_text(encoding='utf-8'))['cells'])
         module = re.search(r'^#\|\s*default_exp\s+(\S+)', text, re.M)
         title = re.search(r'^# (.+)', text, re.M)
-        page = Page(rel, name, title[1].strip() if title else name, module[1] if module else None)
+        subtitle = re.search(r'^# .+\n+> (.+)', text, re.M)
+        page = Page(rel, name, title[1].strip() if title else name, re.sub(r'[`*]', '', subtitle[1].strip()) if subtitle else '',
+                    module[1] if module else None)
         if name in {p.name for p in pages.values()}:
             raise ValueError(f'two notebooks give the page {name}; rename {rel}')
         pages[rel.as_posix()] = page
@@ -104,6 +109,7 @@ class Writer:
         self.by_name = {p.name: p for p in pages.values()}
         self.by_module = {p.module: p for p in pages.values() if p.module}
         self.level = self.base = 1   # of the last heading; of the last heading that the author wrote
+        self.depth = 1 if self.offered() else 0   # levels that the lesson is below where its author wrote it
         self.level_is_prose = True
 
     # links
@@ -197,7 +203,7 @@ class Writer:
     def heading(self, line: str) -> str:
         "A heading at most one level below the one before; names in it stay unlinked."
         marks, text = line.split(' ', 1)
-        self.level = max(2, min(len(marks), self.level + 1))
+        self.level = min(6, max(2 + self.depth, min(len(marks) + self.depth, self.level + 1)))
         return f"{'#' * self.level} {text}"
 
     @staticmethod
@@ -215,12 +221,9 @@ class Writer:
         symbol = package().find(name, self.page.module)
         if symbol is None:
             raise ValueError(f'{self.page.path}: show_doc({name}), but {settings()["lib_name"]} defines no such name')
-        is_method = '.' in symbol.name
-        if not is_method: self.base = self.level if self.level_is_prose else self.base
-        level = min(self.base + (2 if is_method else 1), 6)
-        self.level, self.level_is_prose = level, False
+        level = 3 if is_offered(symbol) else self.symbol_level('.' in symbol.name)
         parts = [f"{'#' * level} `{symbol.name}`"]
-        if symbol.doc: parts.append(self.inline(symbol.doc))
+        parts += self.doc(symbol.doc)
         keyword = 'class ' if symbol.kind == 'class' else ''
         parts.append(f'{{.signature}}\n```python\n{keyword}{symbol.signature()}\n```')
         if symbol.bases: parts.append('{.bases}\nBases: ' + ', '.join(self.inline(f'`{b}`') for b in symbol.bases))
@@ -229,6 +232,22 @@ class Writer:
         if symbol.kind == 'class' and methods:
             parts.append('\n'.join(['{.methods}', '| Method | |', '|---|---|', *map(self.method, methods)]))
         return '\n\n'.join(p for p in parts if p)
+
+    def symbol_level(self, is_method: bool) -> int:
+        "The level of the heading of a definition in the lesson."
+        if not is_method: self.base = self.level if self.level_is_prose else self.base
+        self.level, self.level_is_prose = min(self.base + (2 if is_method else 1), self.level + 1, 6), False
+        return self.level
+
+    def doc(self, text: str) -> list[str]:
+        "A docstring: prose, and calls with what they give."
+        parts = []
+        for part in doctest.DocTestParser().parse(text):
+            if not isinstance(part, doctest.Example): parts.append(self.inline(part.strip('\n'))); continue
+            if parts and parts[-1].startswith('{.call}'): parts[-1] = parts[-1].removesuffix('```') + part.source + '```'
+            else: parts.append(f'{{.call}}\n```python\n{part.source}```')
+            if part.want: parts.append(f'{{.gives}}\n```text\n{part.want}```')
+        return list(filter(None, parts))
 
     def method(self, symbol: Symbol) -> str:
         "One row of a class's table of methods."
@@ -264,15 +283,17 @@ class Writer:
         links = [f'[Open in Colab]({colab})', f'[Notebook]({self.repository(path)})']
         if self.page.module: links.append(f'[Module]({self.repository(module_path(self.page.module))})')
         subtitle = '{.subtitle}\n' + self.inline(front['description']) + '\n\n' if front.get('description') else ''
-        parts = [f"# {front.get('title') or self.page.title}", f'{subtitle}{{.page-links}}\n' + ' '.join(links), self.reference()]
-        return '\n\n'.join(filter(None, parts))
+        return f"# {front.get('title') or self.page.title}\n\n{subtitle}{{.page-links}}\n" + ' '.join(links)
 
-    def reference(self) -> str:
-        "A table of what the page's module offers to users."
-        offered = [o for o in package().modules.get(self.page.module, {}).values() if '.' not in o.name and o.public
-                   and o.kind != 'constant' and o.name in package().offered]
-        rows = [f'| {self.to_symbol(o, o.name)} | {self.inline(o.summary)} |'.replace('\n', ' ') for o in offered]
-        return '\n'.join(['{.api}', '| Name | |', '|---|---|', *rows]) if rows else ''
+    def offered(self) -> list[Symbol]:
+        "What the page's module offers to users, in the order of the page."
+        return [o for o in package().modules.get(self.page.module, {}).values() if is_offered(o)]
+
+    def reference(self, parts: dict[str, str]) -> str:
+        "What the module offers to users: a table of several names, then each with its call and parameters."
+        rows = [f'| {self.to_symbol(o, o.name)} | {self.inline(o.summary)} |'.replace('\n', ' ') for o in self.offered()]
+        table = ['\n'.join(['{.api}', '| Name | |', '|---|---|', *rows])] if len(rows) > 2 else []
+        return '\n\n'.join(['## Reference', *table, *(parts[o.name] for o in self.offered()), '## How it is built'])
 
     def code(self, cell: dict) -> dict | None:
         "A code cell without directives; what they asked for becomes tags."
@@ -293,6 +314,7 @@ class Writer:
     def convert(self, original: dict, processed: dict) -> dict:
         "The page as a notebook: the processed cells, with the exported code of the original put back, folded."
         ids, todo, cells = {c['id'] for c in original['cells']}, list(processed['cells']), []
+        definitions = {}
 
         def md(text, id):
             if text.strip(): cells.append(dict(cell_type='markdown', id=id[:60], metadata={}, source=text))
@@ -306,7 +328,10 @@ class Writer:
                 text = re.sub(r'<!-- WARNING: THIS FILE WAS AUTOGENERATED.*?-->', '', text)
                 if re.search(r'^#{2,} ', text, re.M): self.level_is_prose = True
                 md(self.markdown(text), id)
-            elif name := shown_name(cell): md(self.symbol(name), id)
+            elif name := shown_name(cell):
+                symbol = package().find(name, self.page.module)
+                if symbol and is_offered(symbol): definitions[name] = self.symbol(name)
+                else: md(self.symbol(name), id)
             elif code := self.code(cell): cells.append(code)
 
         for cell in original['cells']:
@@ -317,6 +342,10 @@ class Writer:
             elif is_exported(cell):
                 for i, text in enumerate(self.exported(source(cell))): md(text, f"{cell['id']}-source-{i}")
         for cell in todo: take(cell)
+        if self.depth:   # after the title and what it is for
+            at = 2 if not cells[1]['source'].startswith('#') else 1
+            text = self.reference(definitions)
+            cells.insert(at, dict(cell_type='markdown', id='reference', metadata={}, source=text))
         meta = dict(kernelspec=dict(display_name='Python 3', language='python', name='python3'),
                     language_info=dict(name='python', pygments_lexer='ipython3'))
         return dict(cells=cells, metadata=meta, nbformat=4, nbformat_minor=5)
@@ -329,6 +358,11 @@ def _statements(code: str) -> list[ast.stmt]:
 
 
 shown: set[str] = set()   # module:Class.method of every method that has a show_doc cell, and so a heading
+
+
+def is_offered(symbol: Symbol) -> bool:
+    "Is this a function or class that the top level or a package offers to users?"
+    return '.' not in symbol.name and symbol.public and symbol.kind != 'constant' and symbol.name in package().offered
 
 
 def is_exported(cell) -> bool:
@@ -358,8 +392,21 @@ def read_toc(path: Path) -> tuple[list[str], dict[str, str]]:
     return toc.pop('guides', '').split(), toc
 
 
-def sections(pages: dict[str, Page], toc: Path) -> list[tuple[str, list[Page]]]:
-    "The sidebar: (caption, pages), guides first, then the packages in the order in which a sample passes them."
+@dataclass
+class Group:
+    "A part of the sidebar; a package is folded, and has a page of its own."
+    caption: str
+    pages: list[Page]
+    sentence: str = ''   # of a package
+
+    @property
+    def heading(self) -> str:
+        "Caption and sentence."
+        return f'{self.caption} · {self.sentence}' if self.sentence else self.caption
+
+
+def sections(pages: dict[str, Page], toc: Path) -> list[Group]:
+    "The sidebar: guides first, then the loader, then the packages in the order in which a sample passes them."
     order, packages = read_toc(toc)
     by_folder = {}
     for page in pages.values():
@@ -368,32 +415,45 @@ def sections(pages: dict[str, Page], toc: Path) -> list[tuple[str, list[Page]]]:
     guides.sort(key=lambda page: (order.index(page.path.stem) if page.path.stem in order else len(order), page.path.name))
     unknown = by_folder.keys() - packages.keys() - {'.'}
     if unknown: raise ValueError(f'{toc.name} has no line for {", ".join(sorted(unknown))}')
-    found = [('Guides', guides), *((f'{name} · {packages[name]}', by_folder.get(name, [])) for name in packages)]
-    found.append(('The loader and its tools', by_folder.get('.', [])))
-    return [(caption, group) for caption, group in found if group]
+    found = [Group('Guides', guides), Group('The loader and its tools', by_folder.get('.', [])),
+             *(Group(name, by_folder.get(name, []), packages[name]) for name in packages)]
+    return [group for group in found if group.pages]
 
 
-def toctrees(groups: list[tuple[str, list[Page]]]) -> str:
-    "The hidden toctrees that make the sidebar."
-    groups = [(caption, [p.name for p in group]) for caption, group in groups] + [('Reference', ['api'])]
-    return '\n\n'.join('\n'.join(['```{toctree}', ':hidden:', f':caption: {caption}', '', *names, '```'])
-                       for caption, names in groups)
+def toctree(names: list[str], caption: str = '') -> str:
+    "A hidden list of pages for the sidebar."
+    return '\n'.join(['```{toctree}', ':hidden:', *([f':caption: {caption}'] if caption else []), '', *names, '```'])
 
 
-def api(pages: dict[str, Page], groups: list[tuple[str, list[Page]]]) -> str:
+def toctrees(groups: list[Group]) -> str:
+    "The lists that make the sidebar; the pages of a package are below the package's own."
+    trees = [toctree(['find'] * (group.caption == 'Guides') + [page.name for page in group.pages], group.caption)
+             for group in groups if not group.sentence]
+    packages = [f'{group.heading} <{group.caption}/index>' for group in groups if group.sentence]
+    return '\n\n'.join([*trees, toctree(packages, 'Packages, in the order of a sample'), toctree(['api'], 'Reference')])
+
+
+def package_page(group: Group) -> str:
+    "The page of a package: what it is for, and its modules with a sentence each."
+    rows = [f'| [{page.title}]({page.name.rpartition("/")[2]}.ipynb) | {page.subtitle} |' for page in group.pages]
+    return '\n'.join([f'# {group.caption}', '', '{.subtitle}', f'{group.sentence[0].upper()}{group.sentence[1:]}.', '',
+                      '{.api}', '| Page | |', '|---|---|', *rows, '', toctree([page.name.rpartition('/')[2] for page in group.pages]), ''])
+
+
+def api(pages: dict[str, Page], groups: list[Group]) -> str:
     "The API index: the names of the top level and those that packages offer, by package and module."
     writer = Writer(Page(Path('api.ipynb'), 'api'), pages)
     parts = ['# API index', '{.subtitle}\nWhat the top level and each package offer, by package.']
     missing = package().offered - {'__version__'}
-    for caption, group in groups:
+    for group in groups:
         rows = []
-        for page in group:
+        for page in group.pages:
             names = [s for n, s in package().modules.get(page.module, {}).items()
                      if n in package().offered and '.' not in n]
             missing -= {s.name for s in names}
             if names: rows.append((page, names))
         if not rows: continue
-        parts.append(f'## {caption}')
+        parts.append(f'## {group.heading}')
         for page, names in rows:
             lines = [f'### [{page.title}]({page.name}.ipynb)', '', '{.api}', '| Name | |', '|---|---|']
             for s in names:
@@ -426,6 +486,12 @@ def prepare(processed: Path, pages_dir: Path):
         text = f"# {settings()['title']}\n\n{settings()['description']}\n\n{toctrees(groups)}\n"
         (pages_dir/'index.md').write_text(text, encoding='utf-8')
     (pages_dir/'api.md').write_text(api(pages, groups), encoding='utf-8')
+    for group in groups:
+        if group.sentence: (pages_dir/group.caption/'index.md').write_text(package_page(group), encoding='utf-8')
+    needs, titles = read_needs(root/'docs/needs.txt'), {page.name: page.title for page in pages.values()}
+    (pages_dir/'find.md').write_text(needs_page(needs, titles), encoding='utf-8')
+    about = pages['index.ipynb'].subtitle if 'index.ipynb' in pages else settings()['description']
+    (pages_dir/'llms.txt').write_text(llms(settings()['title'], about, groups, needs), encoding='utf-8')
     for file in nbs.rglob('*'):   # pictures that a notebook shows with ![](...)
         rel = file.relative_to(nbs)
         if file.suffix in _pictures and not any(o.startswith('.') for o in rel.parts):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 
@@ -106,6 +106,10 @@ _look = r"""async () => {
     links: [...document.querySelectorAll('a[href]')].map(o => new URL(o.getAttribute('href'), document.baseURI).href),
     ids: [...document.querySelectorAll('[id]')].map(o => o.id),
     text: document.body.textContent, prose: prose.textContent,
+    sections: [...document.querySelectorAll('article section')].map(o => o.id),
+    sidebar: [...document.querySelectorAll('.sidebar-tree a')].map(o => o.href),
+    rows: [...document.querySelectorAll('table.api tbody tr')].map(o => [...o.cells].map(o => o.textContent.trim())),
+    groups: [...document.querySelectorAll('table.docments .group')].map(o => o.textContent),
   };
 }"""
 _wide = r"""() => {
@@ -130,7 +134,7 @@ _clipped = r"""() => {
     .map(o => o.textContent.slice(0, 80)).slice(0, 5);
 }"""
 _position = r"""() => {
-  const here = document.querySelector('.sidebar-tree .current-page'), frame = document.querySelector('.sidebar-scroll');
+  const here = document.querySelector('.sidebar-tree .current-page > a'), frame = document.querySelector('.sidebar-scroll');
   if (!here) return 'no page is marked';
   const at = here.getBoundingClientRect(), seen = frame.getBoundingClientRect();
   return at.top < seen.top || at.bottom > Math.min(seen.bottom, innerHeight) ? `at ${at.top}` : '';
@@ -231,15 +235,19 @@ class Crawl:
 
     def too_bright(self): return [f'{n}: {b}' for n, b in self.brightness('dark').items() if b[0] > 60 or b[1] < 150]
 
-    def search(self, words: str) -> list[str]:
-        "The pages that the site's own search finds."
-        tab = self.tab()
-        tab.goto(f'{self.base}search.html?q={words}')
-        results = "document.querySelector('#search-results')?.textContent || ''"
-        tab.wait_for_function(f'/found|did not match/.test({results})', timeout=20_000)
-        links = tab.eval_on_selector_all('#search-results li a', 'all => all.map(o => o.href)')
+    def search(self, *queries: str) -> list[list[dict]]:
+        "For each query, what the site's own search finds: address, page, anchor, title and the text below it."
+        tab, found = self.tab(), []
+        for query in queries:
+            tab.goto(f'{self.base}search.html?q={quote(query)}')
+            tab.wait_for_function("document.querySelector('.search-count')", timeout=20_000)
+            results = tab.eval_on_selector_all('#search-results li', """all => all.map(o => ({
+                url: o.querySelector('a').href, title: o.querySelector('a').textContent, text: o.querySelector('p').textContent,
+                marked: [...o.querySelectorAll('mark')].map(o => o.textContent)}))""")
+            for result in results: result['page'], result['anchor'] = self.local(result['url'])
+            found.append(results)
         tab.context.close()
-        return [target[0] for target in map(self.local, links) if target]
+        return found
 
 
 @pytest.fixture(scope='session')
@@ -250,7 +258,7 @@ def crawl(browser, site):
     crawl.server.shutdown()
 
 
-def test_builds_without_a_warning(site): assert (site/'searchindex.js').exists()
+def test_builds_without_a_warning(site): assert (site/'_static/search-records.js').exists()
 
 
 def test_every_notebook_is_reached(crawl):
@@ -346,13 +354,117 @@ def test_theme_button(crawl):
     tab.context.close()
 
 
-@pytest.mark.parametrize('name', ['PrefetchLoader', 'create_loader', 'ImageDataset'])
-def test_search(crawl, name):
-    if name not in public_names(): pytest.skip(f'{name} is not public yet')
-    where = [p for p, page in crawl.pages.items() if name in page['ids']]
-    assert where, f'no page documents {name}'
-    assert where[0] in crawl.search(name)
-    assert not crawl.search('zzqqxxnothing')
+# what people type → where it leads: the first result, or one of the first three where the list begins with …
+SEARCHES = {
+    'num_workers': 'loader.html#create_loader-num_workers', 'seed': 'loader.html#create_loader-seed',
+    'shuffle': 'loader.html#create_loader-shuffle', 'cache': 'loader.html#create_loader-cache',
+    'batch size': 'loader.html#create_loader-batch_size', 'pin_memory': 'loader.html#create_loader-pin_memory',
+    'ImageDataset': 'datasets/image_dataset.html#ImageDataset', 'create_loader': 'loader.html#create_loader',
+    'PrefetchLoader': 'loaders/prefetch.html#PrefetchLoader', 'state_dict': 'loaders/prefetch.html#PrefetchLoader.state_dict',
+    'mixup': 'loader.html#create_loader-mixup … transforms/mixup.html#Mixup',
+    'resume': 'guides/several_gpus.html#resume … guides/train.html#stopped-and-resumed',
+    'corrupt': 'guides/your_folder.html#corrupt-and-truncated-files', 'DDP': 'guides/several_gpus.html',
+    'multi GPU': 'guides/several_gpus.html', 'multi-gpu': 'guides/several_gpus.html',
+    'out of memory': 'guides/when_something_goes_wrong.html#out-of-memory', 'slow': 'profile.html', 'csv': 'guides/labels.html',
+    'Docker shm': 'guides/when_something_goes_wrong.html#bus-error-docker-devshm',
+    'bus error': 'guides/when_something_goes_wrong.html#bus-error-docker-devshm',
+    'worker': 'workers/autotune.html', 'crash': 'guides/when_something_goes_wrong.html#out-of-memory',
+    'reproducible': 'guides/when_something_goes_wrong.html#not-the-same-result-seed-and-determinism',
+    'bucket': 'samplers/batch_schedule.html', 'streaming': 'readers/webdataset.html', 'webdataset': 'readers/webdataset.html',
+    'huggingface': 'readers/huggingface.html … integrations/huggingface.html', 'lightning': 'integrations/lightning.html',
+    'albumentations': 'guides/own_transforms.html', 'imbalanced classes': 'samplers/weighted.html',
+    'how do I load a folder': 'guides/your_folder.html', 'windows': 'guides/when_something_goes_wrong.html#spawn-windows',
+    'imagenet': 'guides/recipes.html', 'validation accuracy': 'guides/several_gpus.html#exact-evaluation',
+}
+
+
+def test_search_leads_to_what_people_type(crawl):
+    wrong = {}
+    for query, results in zip(SEARCHES, crawl.search(*SEARCHES)):
+        first, *others = SEARCHES[query].split(' … ')
+        urls = [result['url'].removeprefix(crawl.base) for result in results]
+        if not urls or not urls[0].startswith(first) or not set(others) <= set(urls[:3]): wrong[query] = urls[:4]
+    assert not wrong
+
+
+def test_search_shows_the_words_and_leads_to_what_is_there(crawl):
+    for query, results in zip(SEARCHES, crawl.search(*SEARCHES)):
+        assert all(result['text'].strip() for result in results)
+        assert any(result['marked'] for result in results[:2]), query
+        gone = [o['url'] for o in results if o['anchor'] and o['anchor'] not in crawl.pages[o['page']]['ids']]
+        assert not gone, query
+
+
+def test_search_finds_every_public_name_at_its_definition_and_every_setting(crawl):
+    names = [name for name in public_names() if not name.startswith('__')]
+    assert not [name for name, (first, *_) in zip(names, crawl.search(*names)) if first['anchor'] != name]
+    words = list(inspect.signature(timmdata.create_loader).parameters)
+    assert not [word for word, (first, *_) in zip(words, crawl.search(*words)) if first['anchor'] != f'create_loader-{word}']
+
+
+def test_search_without_a_result_says_where_else_to_look(crawl):
+    tab = crawl.tab()
+    tab.goto(f'{crawl.base}search.html?q=zzqqxxnothing%3Cb%3E')
+    assert 'did not match' in tab.text_content('#search-results')
+    assert tab.eval_on_selector_all('#search-results a', 'all => all.map(o => o.getAttribute("href"))') == ['find.html', 'api.html']
+    tab.fill('form.search-form input', 'num_workers')
+    tab.press('form.search-form input', 'Enter')
+    tab.wait_for_selector('#search-results li')
+    tab.context.close()
+
+
+# what is found without a search
+def test_the_index_by_need_is_first_and_its_links_live(crawl):
+    needs = [line.split('|') for line in (root/'docs/needs.txt').read_text(encoding='utf-8').splitlines()
+             if '|' in line and not line.startswith('#')]
+    links = {crawl.local(link) for link in crawl.pages['find.html']['links']}
+    assert len(needs) > 40
+    for sentence, target, _ in needs:
+        page, _, anchor = target.strip().partition('#')
+        assert (f'{page}.html', anchor) in links, sentence
+        assert not anchor or anchor in crawl.pages[f'{page}.html']['ids'], sentence
+    order = [crawl.local(link)[0] for link in crawl.pages['index.html']['sidebar']]
+    assert order[0] == 'find.html' and order[1].startswith('guides/')
+    guides, loader, core = (order.index(name) for name in ('guides/from_timm.html', 'loader.html', 'core/index.html'))
+    assert guides < loader < core
+
+
+def test_packages_have_a_page_with_a_sentence_for_each_module(crawl):
+    for folder in {path.parent for path in notebooks()} - {Path('.'), Path('guides')}:
+        page = crawl.pages[f'{folder}/index.html']
+        links = {crawl.local(link)[0] for link in page['links'] if crawl.local(link)}
+        assert {page_of(path) for path in notebooks() if path.parent == folder} <= links
+        assert page['rows'] and all(len(row[1]) > 10 for row in page['rows']), folder
+
+
+def test_llms_txt(crawl):
+    "The form of https://llmstxt.org: a title, a summary, then sections of links with a sentence each."
+    text = (crawl.folder/'llms.txt').read_text(encoding='utf-8')
+    assert re.match(r'# timmdata\n\n> .+\n\n', text)
+    rows = re.findall(r'^- \[(.+?)\]\((.+?)\)(?:: (.+))?$', text, re.M)
+    listed = {url for _, url, _ in rows}
+    assert {page_of(path) for path in notebooks()} - {'index.html'} <= listed
+    sections = re.findall(r'^## (.+)', text, re.M)
+    assert sections[:2] == ['Guides', 'The loader and its tools'] and 'readers: where samples lie' in sections
+    assert sections[-1] == 'Optional'
+    said = {url for _, url, sentence in rows if len(sentence) > 10}
+    assert all(page_of(path) in said for path in notebooks() if path.name != 'index.ipynb')
+    for url in listed:
+        page, _, anchor = url.partition('#')
+        assert page in crawl.pages and (not anchor or anchor in crawl.pages[page]['ids']), url
+
+
+def test_the_reference_is_before_the_lesson(crawl):
+    "A definition that users need is within its page's first part, with all parameters in groups where there are groups."
+    offered = {n for info in pkgutil.iter_modules(timmdata.__path__) if info.ispkg for n in offered_names(f'timmdata.{info.name}')}
+    for name, page in crawl.pages.items():
+        headings = page['sections']
+        if 'how-it-is-built' not in headings: continue
+        assert headings[1] == 'reference', name
+        lesson = headings[headings.index('how-it-is-built'):]
+        assert not set(lesson) & {n for n in offered if n[0].isupper()}, name
+    assert crawl.pages['loader.html']['sections'][:4] == ['Loader', 'reference', 'create_loader', 'how-it-is-built']
+    assert crawl.pages['loader.html']['groups'][:2] == ['Data', 'Order'] and 'Workers' in crawl.pages['loader.html']['groups']
 
 
 def test_no_errors(crawl): assert not crawl.errors   # these two come last: they hold for all that happened above
