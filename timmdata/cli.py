@@ -24,6 +24,7 @@ from .buffer.status import buffer_status, drop_reader, format_status, plot_level
 from .buffer.store import BatchStore
 from .core.demo_data import get_samples
 from .core.faults import printable
+from .core.paths import expand_home
 from .datasets.image_dataset import ImageDataset
 from .diagnosis_page import diagnosis_page
 from .inspection.inspection import inspect as inspect_data
@@ -40,7 +41,7 @@ _PICTURES = ('.png', '.jpg', '.jpeg', '.pdf', '.svg')
 
 def _output_path(path: Path | str, option: str, endings: Sequence[str] = _PICTURES) -> Path:
     "Check where a file goes."
-    path = Path(path)
+    path = Path(expand_home(path))
     if path.suffix.lower() not in endings:
         raise ValueError(f'{option} {path}: the name must end with {", ".join(endings)}')
     if not path.absolute().parent.is_dir():
@@ -142,8 +143,7 @@ def inspect(
         exact: look for copies of files alone, without imagehash
         num_threads: that read and decode; else as many as there are cores
     """
-    place = data if data.startswith('hf:') else Path(data).expanduser()
-    found = inspect_data(open_splits(place, split), out, exact=exact, num_threads=num_threads, input_size=input_size,
+    found = inspect_data(open_splits(data, split), out, exact=exact, num_threads=num_threads, input_size=input_size,
                          crop_pct=crop_pct, near=near)
     print(found)
     print(f'written to {found.out}: report.html to look at, report.json, exclude-….json for ImageDataset(exclude=…)')
@@ -299,7 +299,7 @@ def drop(
     _say(f'reader {reader!r} was dropped' if reader else f'the buffer in {directory} was removed')
 
 # %% ../nbs/60_cli.ipynb #eb86c2ef
-def _expand(text: str) -> Path: return Path(text).expanduser()
+def _expand(text: str) -> Path: return Path(expand_home(text))
 
 
 def _add_command(commands: Any, function: Callable):

@@ -28,6 +28,7 @@ from .producer import batches_from, copy_loader, numbering_of, start_producer
 from .status import buffer_status
 from .store import BatchStore, Readers, check_unused, encode_batch, remove_directory
 from ..core.memory_pool import end_with
+from ..core.paths import expand_home
 from ..loaders.base import ForwardingLoader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.checkpoint import check_form
@@ -103,6 +104,7 @@ class BufferSettings:
         if not isinstance(self.reader, str) or not self.reader.isprintable() or not 0 < len(self.reader.encode()) <= 40:
             raise ValueError(f'reader={self.reader!r}: give a name, a text of 1 to 40 bytes')
         if self.directory is None: return
+        object.__setattr__(self, 'directory', expand_home(self.directory))   # only while it is made
         if not isinstance(self.directory, (str, os.PathLike)) or not os.fspath(self.directory): raise ValueError(
             f'directory={self.directory!r}: give the path of a directory, or None')
 

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..core.paths import expand_home
+
 # %% ../../nbs/buffer/00_files.ipynb #5170136a
 try: import fcntl
 except ImportError: fcntl = None   # Windows: `check_system` refuses it
@@ -86,6 +88,7 @@ def open_private(
         file descriptor
     """
     check_system()
+    path = expand_home(path)
     try: fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         reason = 'it is a link' if os.path.islink(path) else error.strerror
@@ -110,7 +113,7 @@ class PrivateDirectory:
         create: bool = False,
     ):
         check_system()
-        self.path = Path(path)
+        self.path = Path(expand_home(path))
         if create: self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.fd = open_private(self.path)
         weakref.finalize(self, os.close, self.fd).atexit = False   # pyrefly: ignore  (a property)

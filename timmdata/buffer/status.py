@@ -16,6 +16,7 @@ import numpy as np
 from .files import BatchBufferError, PrivateDirectory
 from .producer import History
 from .store import BatchStore, Readers, check_unused, remove_directory
+from ..core.paths import expand_home
 from ..samplers.numbering import Numbering
 
 # %% ../../nbs/buffer/40_status.ipynb #85b62d1f
@@ -128,6 +129,7 @@ def remove_buffer(
     Args:
         directory: of a buffer
     """
+    directory = expand_home(directory)
     if not os.path.isfile(os.path.join(directory, 'identity')):
         raise BatchBufferError(f'there is no buffer in {directory}')
     files = PrivateDirectory(directory)

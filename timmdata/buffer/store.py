@@ -26,6 +26,7 @@ import torch
 
 from .files import BatchBufferError, FileLock, PrivateDirectory
 from ..core.memory_pool import MemoryPool
+from ..core.paths import expand_home
 from ..pipeline.fetch import HostBatch
 from ..samplers.epoch import SampleKey
 from ..workers.shared_memory import WorkerTraceback
@@ -151,6 +152,7 @@ class BatchStore:
     def __init__(self,
         directory: str | os.PathLike,
     ):
+        directory = expand_home(directory)
         missing = BatchBufferError(f'there is no buffer in {directory}')
         if not os.path.isdir(directory): raise missing
         self.files = PrivateDirectory(directory)

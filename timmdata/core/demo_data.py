@@ -23,11 +23,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from .paths import expand_home
+
 # %% ../../nbs/core/70_demo_data.ipynb #39f7e180
 def cache_dir() -> Path:
     "Find the folder for data that can be made again: `TIMMDATA_CACHE`, else the platform's cache folder."
     override = os.environ.get('TIMMDATA_CACHE')
-    if override: return Path(override).expanduser()
+    if override: return Path(expand_home(override))
     if sys.platform == 'darwin': base = Path.home()/'Library/Caches'
     elif os.name == 'nt': base = Path(os.environ.get('LOCALAPPDATA') or Path.home()/'AppData/Local')
     else: base = Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')
@@ -204,7 +206,7 @@ def get_samples(
     Returns:
         a folder with train/, val/ and oddities/
     """
-    folder = (Path(root) if root is not None else cache_dir())/_VERSION
+    folder = (Path(expand_home(root)) if root is not None else cache_dir())/_VERSION
     _remove_leftovers(folder)
     if _is_complete(folder): return folder
     try:
@@ -233,7 +235,7 @@ def get_imagenette(
         a folder with train/ and val/
     """
     if size not in _IMAGENETTE: raise ValueError(f'size={size!r}: allowed are {", ".join(_IMAGENETTE)}')
-    folder = (Path(root) if root is not None else cache_dir())/_IMAGENETTE[size]
+    folder = (Path(expand_home(root)) if root is not None else cache_dir())/_IMAGENETTE[size]
     _remove_leftovers(folder)
     if _is_complete(folder): return folder
     if folder.exists():

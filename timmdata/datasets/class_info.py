@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.faults import printable
+from ..core.paths import expand_home
 
 # %% ../../nbs/datasets/40_class_info.ipynb #40a3ad12
 class DatasetInfo:
@@ -156,7 +157,7 @@ def load_class_info(
     Args:
         path: .txt, .tsv, .csv with columns index, name, description, detail, or .json
     """
-    path = Path(path)
+    path = Path(expand_home(path))
     if not path.is_file(): raise FileNotFoundError(f'there is no file {path} with class names')
     text, suffix = path.read_text(encoding='utf-8-sig').rstrip('\n'), path.suffix.lower()
     if suffix == '.csv': rows = list(csv.DictReader(text.splitlines()))

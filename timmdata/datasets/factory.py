@@ -13,6 +13,7 @@ from typing import Any
 from torch.utils.data import Dataset
 from torchvision import datasets as torchvision_datasets
 
+from ..core.paths import expand_home
 from .image_dataset import ImageDataset, IterableImageDataset
 from ..readers.base import split_group
 from ..readers.folder import resolve_split
@@ -116,7 +117,7 @@ def create_dataset(
         trust_remote_code: of a hub's data set; `datasets` offers it below version 4
         **kwargs: for the data set and its reader; None counts as not given
     """
-    kind, rest = _split_name(name)
+    root, (kind, rest) = expand_home(root), _split_name(name)
     settings = {key: value for key, value in kwargs.items() if value is not None}
     if kind == 'torch':
         if class_map: raise ValueError(

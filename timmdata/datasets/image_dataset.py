@@ -16,6 +16,7 @@ import torch
 from ..core.decode import check_background, check_mode, decode_image, read_content
 from ..core.faults import BadSample, FaultPolicy, ImageReadError, is_system_error, name_fault, printable
 from ..core.jpeg import Pixels
+from ..core.paths import expand_home
 from ..core.sample import transform_image
 from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
@@ -70,7 +71,7 @@ class ImageDataset(torch.utils.data.Dataset):
     ):
         check_background(background)
         check_mode(input_img_mode)
-        self.faults = FaultPolicy(on_error, replace_seed, max_retries)
+        self.faults, root = FaultPolicy(on_error, replace_seed, max_retries), expand_home(root)
         self.reader = _reader_of(reader, root, split, dict(class_map=class_map, **kwargs))
         if exclude is not None: self.reader = exclude_samples(self.reader, exclude)
         self.root, self.split = root, split
@@ -211,7 +212,7 @@ class IterableImageDataset(torch.utils.data.IterableDataset):
         if reader is None: raise TypeError('reader is missing: an iterable of (bytes, target)')
         check_background(background)
         check_mode(input_img_mode)
-        self.faults = FaultPolicy(on_error)
+        self.faults, root = FaultPolicy(on_error), expand_home(root)
         self.reader = _reader_of(reader, root, split, kwargs)
         self.root, self.split = root, split
         self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ..core.paths import expand_home
+
 # %% ../../nbs/datasets/50_real_labels.ipynb #be517239
 class RealLabelsImagenet:
     """Top-k accuracy with several right answers; results come in the order of the samples.
@@ -29,7 +31,7 @@ class RealLabelsImagenet:
     ):
         if real_json is None: raise ValueError('real_json is missing: the file real.json of google-research/'
                                                'reassessed-imagenet; this library ships no labels')
-        with open(real_json, encoding='utf-8') as file: labels = json.load(file)
+        with open(expand_home(real_json), encoding='utf-8') as file: labels = json.load(file)
         if len(labels) != len(filenames):
             raise ValueError(f'{real_json} has labels for {len(labels)} photographs, the data set has {len(filenames)}')
         by_name = {f'ILSVRC2012_val_{k:08d}.JPEG': found for k, found in enumerate(labels, 1)}

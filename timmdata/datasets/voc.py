@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..core.paths import expand_home
 from ..readers.class_map import build_class_map
 from .image_dataset import ImageDataset
 from .relabel import LabelMap, number_classes, relabel
@@ -45,7 +46,7 @@ def read_voc_objects(
         path: an XML file of VOC
     """
     try:
-        with open_file(path) as file: root = ElementTree.parse(file).getroot()
+        with open_file(expand_home(path)) as file: root = ElementTree.parse(file).getroot()
     except ElementTree.ParseError as error: raise ValueError(f'{path} is no annotation of VOC: {error}') from None
     objects = []
     for found in root.findall('object'):
@@ -82,7 +83,7 @@ def choose_names(
 # %% ../../nbs/datasets/30_voc.ipynb #70803312
 def _voc_folder(root: str | os.PathLike, year: str) -> Path:
     "The folder of a year, as torchvision unpacks it, or where the root is already inside."
-    root, name = Path(root), f'VOC{year}'
+    root, name = Path(expand_home(root)), f'VOC{year}'
     tried = [root/'VOCdevkit'/name, root/'TrainVal'/'VOCdevkit'/name, root/name, root]
     for path in tried:
         if (path/'Annotations').is_dir() and (path.name == name or path is not root): return path

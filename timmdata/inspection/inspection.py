@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 from urllib.parse import quote
 
+from ..core.paths import expand_home
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import fingerprint
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions, find_all
@@ -37,6 +38,7 @@ def open_splits(
     Returns:
         split → data set; the last one is for evaluation
     """
+    data = expand_home(data)
     root, reader = (None, f'hfds/{os.fspath(data)[3:]}') if os.fspath(data).startswith('hf:') else (data, None)
     found, known, missing = {}, set(), None
     for name in ('train', 'val', 'test') if split is None else (split,):
@@ -153,7 +155,7 @@ def inspect(
         **settings: of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near
     """
     limits, hash_image, datasets = InspectSettings(**settings), None if exact else perceptual_hash(), _datasets_of(data)
-    out = Path(out).expanduser()
+    out = Path(expand_home(out))
     (out/'measures').mkdir(parents=True, exist_ok=True)
     paths = {split: out/'measures'/f'{_file_name(split)}.npy' for split in datasets}
     tables = {split: measure_dataset(dataset, paths[split], hash_image, num_threads, progress)

@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from ..core.decode import decode_image, read_content
 from ..core.faults import ImageReadError, is_system_error
+from ..core.paths import expand_home
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import fingerprint
 from ..workers.autotune import available_cores
@@ -137,6 +138,7 @@ def open_table(
     Returns:
         of `MEASURES`, in the file
     """
+    path = Path(expand_home(path))
     root = os.path.abspath(dataset.root) if isinstance(dataset.root, (str, os.PathLike)) else ''
     time = os.stat(root).st_mtime_ns if os.path.isfile(root) else 0   # of an archive
     key = dict(samples=len(dataset), fingerprint=fingerprint(dataset), root=root, time=time, split=str(dataset.split),
@@ -187,7 +189,7 @@ def measure_dataset(
     Returns:
         of `MEASURES`, in the file
     """
-    table = open_table(Path(path), dataset, hash_image is not None)
+    table = open_table(Path(expand_home(path)), dataset, hash_image is not None)
     num_threads = num_threads or available_cores()
     times = _times(dataset, np.arange(len(dataset)), 16)
     rows = np.flatnonzero(~table['is_done'] | (table['time'] != times))

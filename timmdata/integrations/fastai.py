@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..core.paths import expand_home
 from ..datasets.relabel import classes_of
 from .base import base_class, require
 from ..loaders.base import ForwardOnly, Loader
@@ -143,7 +144,7 @@ def create_dataloaders(
         fastai's `DataLoaders`
     """
     data = require('fastai.data.core')
-    return data.DataLoaders(*(LoaderDL(loader, vocab) for loader in (train, *valid)), path=path, device=train.device)
+    return data.DataLoaders(*(LoaderDL(loader, vocab) for loader in (train, *valid)), path=expand_home(path), device=train.device)
 
 # %% ../../nbs/integrations/30_fastai.ipynb #814559bb
 class LoaderCheckpoint(base_class('fastai.callback.core', 'Callback')):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..core.paths import expand_home
 from .base import base_class, require
 from ..loaders.base import Loader
 from ..samplers.epoch import EpochSampler
@@ -81,7 +82,7 @@ class LoaderBackup(base_class('keras.callbacks', 'BackupAndRestore')):
         save_freq: str | int = 'epoch',
         **kwargs: Any,
     ):
-        super().__init__(str(backup_dir), save_freq, **kwargs)
+        super().__init__(os.fspath(expand_home(backup_dir)), save_freq, **kwargs)
         self.loader = loader
 
     # Keras has one method each for writing and reading; both are private, and tested with the pinned version

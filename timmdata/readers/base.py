@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..core.faults import printable
+from ..core.paths import expand_home
 from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/25_base.ipynb #bb6b221f
@@ -88,7 +89,7 @@ class ReaderFiles(Reader):
         class_to_idx: Mapping[str, int],
         targets: Sequence | None = None,
     ):
-        self.root, self.samples, self.class_to_idx = os.fspath(root), samples, class_to_idx
+        self.root, self.samples, self.class_to_idx = os.fspath(expand_home(root)), samples, class_to_idx
         self.targets = samples.targets if targets is None else targets
 
     def select(self,

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.faults import printable
+from ..core.paths import expand_home
 
 # %% ../../nbs/readers/10_class_map.ipynb #663b1574
 _NUMBER = re.compile(r'\d+')
@@ -140,7 +141,8 @@ def load_class_map(
     """
     if isinstance(class_map, Mapping): source, class_to_idx = 'class_map', dict(class_map)
     else:
-        tried = [Path(class_map), Path(root)/class_map]
+        class_map = expand_home(class_map)
+        tried = [Path(class_map), Path(expand_home(root))/class_map]
         path = next((path for path in tried if path.is_file()), None)
         if path is None: raise FileNotFoundError(f'no class map at {" or ".join(dict.fromkeys(map(str, tried)))}')
         source, class_to_idx = path, _read_map(path)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.paths import expand_home
 from .base import Reader, ReaderFiles
 from .sample_table import LabelLists
 
@@ -26,6 +27,7 @@ def read_names(
     Args:
         names: of samples; a text is the path of a file of them
     """
+    names = expand_home(names)
     if not isinstance(names, (str, os.PathLike)): return {os.fspath(name) for name in names}
     path = Path(names)
     if not path.is_file(): raise FileNotFoundError(

@@ -9,6 +9,7 @@ __all__ = ['holds_tars', 'create_reader']
 import os
 from typing import Any
 
+from ..core.paths import expand_home
 from .base import Reader
 from .extensions import is_img_extension
 from .folder import ReaderImageFolder, find_splits
@@ -38,7 +39,7 @@ def holds_tars(
     Args:
         root: a file or a folder
     """
-    path = os.fspath(root)
+    path = os.fspath(expand_home(root))
     if not os.path.isdir(path): return path.lower().endswith(_TARS)
     return all(_is_folder_of_tars(os.path.join(path, name)) for name in find_splits(path) or [''])
 
@@ -70,6 +71,7 @@ def create_reader(
         table: a file or a frame that lists samples; their paths are relative to the root
         **kwargs: for the reader
     """
+    root = expand_home(root)
     if root is not None and not isinstance(root, (str, os.PathLike)): raise TypeError(
         f'root is a {type(root).__name__}: give the folder as root, and a frame as table=')
     kind, _, rest = name.partition('/')

@@ -17,6 +17,7 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from ..core.faults import printable
+from ..core.paths import expand_home
 from .class_map import build_class_map, load_class_map
 from .extensions import check_extensions, get_img_extensions
 from .sample_table import SampleTable
@@ -134,11 +135,12 @@ def keep_index(
         settings: what else it depends on
         make: lists what is there
     """
+    path, root = Path(expand_home(path)), expand_home(root)
     key = repr((os.path.abspath(root), *settings))
-    index = _load(Path(path), root, key)
+    index = _load(path, root, key)
     if index is None:
         index = make()
-        _save(Path(path), index, key)
+        _save(path, index, key)
     return index
 
 # %% ../../nbs/readers/27_file_index.ipynb #5a823d09

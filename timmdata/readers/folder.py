@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.paths import expand_home
 from .base import SPLIT_NAMES, ReaderFiles, choose_split, split_group
 from .class_map import natural_key
 from .extensions import check_extensions, get_img_extensions, is_img_extension
@@ -33,7 +34,7 @@ def list_folders(
     Returns:
         names
     """
-    with os.scandir(folder) as entries:
+    with os.scandir(expand_home(folder)) as entries:
         return sorted(entry.name for entry in entries if not entry.name.startswith('.') and entry.is_dir())
 
 
@@ -48,7 +49,7 @@ def find_splits(
     Returns:
         names of its split folders; empty if the root is not divided
     """
-    root = Path(root)
+    root = Path(expand_home(root))
     if not root.exists(): raise FileNotFoundError(f'there is no folder {root}')
     if not root.is_dir(): raise NotADirectoryError(f'{root} is a file; give the folder that holds the class folders')
     folders = list_folders(root)
@@ -69,6 +70,7 @@ def resolve_split(
     Returns:
         folder relative to the root; '' is the root itself
     """
+    root = expand_home(root)
     splits = find_splits(root)
     if not split: return ''
     folders, is_train = list_folders(root), 'train' in split_group(split)
@@ -162,7 +164,7 @@ def scan_folder(
         extensions: None: `get_img_extensions()`
         num_threads: folders listed at the same time
     """
-    root, wanted = os.fspath(root), check_extensions(extensions or get_img_extensions())
+    root, wanted = os.fspath(expand_home(root)), check_extensions(extensions or get_img_extensions())
     folders, stamps, tables, left_out, links = [], [], [], {}, _Links(root)
     level = [(start, '') for start in starts]   # path, and the first link on the way there
     with ThreadPoolExecutor(num_threads) as pool:
@@ -197,6 +199,7 @@ def index_folder(
         index_file: .npz, written if absent or stale; None: always scan
     """
     if index_file is None: return scan_folder(root, starts, extensions)
+    root, index_file = expand_home(root), expand_home(index_file)
     kept_in = Path(index_file).parent.resolve()
     if any(kept_in.is_relative_to(Path(root, start).resolve()) for start in starts):
         raise ValueError(f'index_file={os.fspath(index_file)!r} lies in a folder that it describes, '
@@ -223,6 +226,7 @@ class ReaderImageFolder(ReaderFiles):
         extensions: Iterable[str] | str | None = None,
         index_file: str | os.PathLike | None = None,
     ):
+        root = expand_home(root)
         self.split = resolve_split(root, split)
         starts = find_splits(root) if self.split else []
         index = index_folder(root, starts if self.split in starts else [self.split], extensions, index_file)

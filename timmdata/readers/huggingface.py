@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.paths import expand_home
 from .base import Reader, choose_split, choose_splits, open_file
 from .stream import StreamReader
 from .target_fields import TargetFields, class_names
@@ -66,11 +67,11 @@ def load_hf(
     Returns:
         datasets.Dataset
     """
-    hf = _datasets()
+    hf, name = _datasets(), expand_home(name)   # it may be a folder
     if any(os.path.isfile(os.path.join(name, file)) for file in ('state.json', 'dataset_dict.json')):
         saved = hf.load_from_disk(name)
         return saved[choose_split(list(saved), split, name)] if isinstance(saved, hf.DatasetDict) else saved
-    settings = {'cache_dir': root and os.fspath(root), **_trust(hf.load_dataset, trust_remote_code)}
+    settings = {'cache_dir': root and os.fspath(expand_home(root)), **_trust(hf.load_dataset, trust_remote_code)}
     with _without_download(name, download):
         loaded = hf.load_dataset(name, **settings)
         wanted = choose_splits(list(loaded), split, name)
@@ -187,7 +188,7 @@ def open_hf_stream(
     Returns:
         datasets.IterableDataset, and its number of samples where it is known
     """
-    hf, root = _datasets(), root and os.fspath(root)
+    hf, name, root = _datasets(), expand_home(name), root and os.fspath(expand_home(root))
     builder = hf.load_dataset_builder(name, cache_dir=root, **_trust(hf.load_dataset, trust_remote_code))
     if download: builder.download_and_prepare()
     streams = {} if download else builder.as_streaming_dataset()

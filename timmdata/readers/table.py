@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..core.faults import is_system_error, printable
+from ..core.paths import expand_home
 from .class_map import build_class_map, load_class_map
 from .base import ReaderFiles, choose_split, matching_splits, split_group
 from .sample_table import LabelLists, SampleTable
@@ -153,7 +154,8 @@ def read_table(
         if library == 'pandas': return _of_pandas(table)
         if library == 'polars': return _of_columns(table.to_dict(as_series=False))
         return _of_arrow(_arrow().table(table))
-    path, suffix = os.fspath(table), os.path.splitext(table)[1].lower()
+    path = os.fspath(expand_home(table))
+    suffix = os.path.splitext(path)[1].lower()
     if not os.path.isfile(path): raise FileNotFoundError(f'there is no table {path}')
     if suffix not in TABLE_TYPES: raise ValueError(f'{path} is not a table: read are {", ".join(TABLE_TYPES)}')
     if suffix == '.parquet': _arrow()   # it is there, or the error says how to get it
@@ -276,10 +278,11 @@ def find_problems(
             problems[row]['weight that is no number of 0 or more'] = str(weight)
     named = [row for row, path in enumerate(paths) if path and '\0' not in path]
     if within is not None:
-        real = Path(os.path.realpath(within))
+        real = Path(os.path.realpath(expand_home(within)))
         for row in named:
             if not Path(os.path.realpath(real/paths[row])).is_relative_to(real):
                 problems[row]['path that leaves the root'] = paths[row]
+    root = expand_home(root)
     if root is not None:
         with ThreadPoolExecutor(16) as pool:
             is_there = pool.map(lambda row: os.path.isfile(os.path.join(root, paths[row])), named)
@@ -403,6 +406,7 @@ class ReaderTable(ReaderFiles):
         check_files: bool = True,
         within_root: bool = False,
     ):
+        table, root = expand_home(table), expand_home(root)
         is_file = isinstance(table, (str, os.PathLike))
         if root is None and not is_file: raise ValueError('root is missing: the folder that the paths are relative to')
         if on_problem not in ('raise', 'drop'): raise ValueError(f'on_problem={on_problem!r}: allowed are raise, drop')

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..core.faults import ImageReadError
+from ..core.paths import expand_home
 from .base import choose_splits
 from .stream import StreamReader
 from .target_fields import TargetFields, class_names, get_field
@@ -53,7 +54,7 @@ def open_tfds(
     """
     tfds = _tfds()
     if not name: raise ValueError("the name of the data set is missing: 'tfds/mnist'")
-    try: builder = tfds.builder(name, data_dir=root and os.fspath(root))
+    try: builder = tfds.builder(name, data_dir=root and os.fspath(expand_home(root)))
     except tfds.core.DatasetNotFoundError as error: raise FileNotFoundError(
         f'{name} is not in {root or "the package folder"}, and tensorflow_datasets knows no such data set') from error
     if download: builder.download_and_prepare()

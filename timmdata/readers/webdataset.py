@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ..core.faults import ImageReadError, is_system_error, printable
+from ..core.paths import expand_home
 from .base import choose_split
 from .stream import StreamReader
 from .target_fields import TargetFields
@@ -70,7 +71,7 @@ def load_info(
         empty if there is none
     """
     for name in ('_info.json', 'info.json'):
-        path = os.path.join(root, name)
+        path = os.path.join(expand_home(root), name)
         if '://' not in path and not os.path.isfile(path): continue
         try:
             with _webdataset().gopen(path) as file: return _check_info(json.loads(file.read()))
@@ -178,7 +179,8 @@ class ReaderWds(StreamReader):
     ):
         _webdataset()   # an error now if it is not installed
         if not root: raise ValueError('root is missing: the folder or the address of the shards')
-        self.root, self.name, self.split_info = os.fspath(root), name, find_shards(os.fspath(root), split)
+        self.root, self.name = os.fspath(expand_home(root)), name
+        self.split_info = find_shards(self.root, split)
         if not self.split_info.filenames: raise ValueError(f'split {split!r} of {root} has no shards')
         super().__init__(num_samples or self.split_info.num_samples, is_training, batch_size, repeats, seed)
         json_key = target_key or self.split_info.label_key

@@ -1,0 +1,345 @@
+"`~` is the user's home wherever a path comes in: a table of all entrances, each beside the same call with the whole path."
+import importlib
+import inspect
+import io
+import json
+import os
+import pkgutil
+import shutil
+import tarfile
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from synthetic import JPEG
+
+import timmdata
+from timmdata import create_dataset, create_loader, create_reader, get_samples, load_class_info
+from timmdata.buffer.files import PrivateDirectory, open_private
+from timmdata.buffer.status import buffer_status, drop_reader, fill_levels, plot_levels, remove_buffer
+from timmdata.buffer.store import BatchStore
+from timmdata.cli import main
+from timmdata.core.demo_data import cache_dir, get_imagenette
+from timmdata.core.paths import expand_home
+from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
+from timmdata.datasets.real_labels import RealLabelsImagenet
+from timmdata.datasets.relabel import relabel
+from timmdata.datasets.voc import ReaderVOC, VOCClassification, read_voc_objects
+from timmdata.inspection import inspect as inspect_data
+from timmdata.inspection import measure_dataset, open_splits
+from timmdata.readers import factory, folder, tar, webdataset
+from timmdata.readers.base import ReaderFiles
+from timmdata.readers.class_map import load_class_map
+from timmdata.readers.exclude import exclude_samples, read_names
+from timmdata.readers.file_index import keep_index
+from timmdata.readers.huggingface import ReaderHfds, ReaderHfids, load_hf, open_hf_stream
+from timmdata.readers.table import ReaderTable, find_problems, number_targets, read_table
+from timmdata.readers.target_fields import TargetFields
+from timmdata.visualize import notebook_figure
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings('ignore')]
+NAMES = [f'photos/{split}/{name}/{k}.jpg' for split in ('train', 'val') for name in 'ab' for k in range(2)]
+VOC = '<annotation><object><name>cat</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox></object></annotation>'
+
+
+def write_data(base: Path):
+    "A small data set of each kind, all below one folder."
+    def write(name, content):
+        (base/name).parent.mkdir(parents=True, exist_ok=True)
+        (base/name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    for name in NAMES: write(name, JPEG)
+    write('labels.csv', 'path,label\nphotos/train/a/0.jpg,x\nphotos/train/b/0.jpg,y\n')
+    write('map.json', json.dumps({'a': 1, 'b': 0, 'x': 1, 'y': 0}))
+    write('leave.txt', 'train/a/0.jpg\n')
+    write('names.txt', 'a\tan a\nb\ta b\n')
+    write('real.json', '[[1], [2]]')
+    for k in range(2): write(f'voc/VOCdevkit/VOC2012/Annotations/{k}.xml', VOC)
+    for k in range(2): write(f'voc/VOCdevkit/VOC2012/JPEGImages/{k}.jpg', JPEG)
+    write('voc/VOCdevkit/VOC2012/ImageSets/Main/train.txt', '0\n1\n')
+    with tarfile.open(base/'photos.tar', 'w') as file: file.add(base/'photos', 'photos')
+    (base/'shards').mkdir()
+    with tarfile.open(base/'shards/0.tar', 'w') as file:
+        for name, data in (('0.jpg', JPEG), ('0.cls', b'1')):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+    write('shards/_info.json', json.dumps({'splits': {'train': {'filenames': ['0.tar'], 'shard_lengths': [1], 'num_samples': 1}}}))
+    (base/'buffer').mkdir(mode=0o700)
+    BatchStore.create(base/'buffer', 4, 4096, {'settings': {}, 'numbering': [0, 0, 8, 2, 1, False]})
+
+
+class Place(NamedTuple):
+    "Where data lie, and how a path into it is written."
+    base: Path
+    write: callable
+
+    def __call__(self, name=''): return self.write(name)
+
+    def was_made(self, name):
+        "Whether a file or folder is there now and was not at first."
+        return (self.base/name).exists()
+
+
+def paths_of(dataset): return [dataset.filename(k) for k in range(len(dataset))], len(dataset[0])
+def rows(reader): return [target for _, target in reader]
+
+
+def with_cache(at):
+    "The folder that an environment variable names."
+    before = os.environ.get('TIMMDATA_CACHE')
+    os.environ['TIMMDATA_CACHE'] = os.fspath(at('cache'))
+    try: return cache_dir() == at.base/'cache'
+    finally:
+        os.environ.pop('TIMMDATA_CACHE')
+        if before is not None: os.environ['TIMMDATA_CACHE'] = before
+
+
+def kept_list(at):
+    "An index file, by the function below all others."
+    made = folder.scan_folder(at('photos'))
+    keep_index(at('kept.npz'), os.fspath(at('photos')), [], lambda: made)
+    return at.was_made('kept.npz')
+
+
+def imagenette(at):
+    "A folder that is complete already: nothing is fetched."
+    for split in ('train', 'val'): (at.base/'imagenette2-160'/split).mkdir(parents=True, exist_ok=True)
+    return get_imagenette('160px', at()) == at.base/'imagenette2-160'
+
+
+def samples_in(at):
+    "A folder that is complete already: nothing is drawn."
+    made = get_samples().name
+    for split in ('train', 'val'): (at.base/made/split).mkdir(parents=True, exist_ok=True)
+    return get_samples(at()) == at.base/made
+
+
+def buffered(at):
+    "A buffer in a directory of its own."
+    settings = dict(batches=4, directory=at('made'), producer='thread', num_epochs=1)
+    loader = create_loader(ImageDataset(at.base/'photos'), 8, 2, is_training=True, seed=0, device='cpu', num_workers=0, buffer=settings)
+    with closing(loader.loader): return len(list(loader)), at.was_made('made/identity')
+
+
+def hf(at): return pytest.importorskip('datasets') and os.fspath(at('photos'))
+def wds(call): return pytest.importorskip('webdataset') and call()
+
+
+def removed(at):
+    remove_buffer(at('buffer'))
+    return at.was_made('buffer/identity')
+
+
+def dropped(at):
+    with pytest.raises(Exception, match='nobody') as raised: drop_reader(at('buffer'), 'nobody')
+    return type(raised.value)
+
+
+def drawn(at):
+    axis = notebook_figure(2, 2).subplots()
+    plot_levels(at('buffer'), axis)
+    return axis.get_ylabel()
+
+
+def closed(fd): return os.close(fd)
+def measured(at): return len(measure_dataset(ImageDataset(at.base/'photos'), at('table.npy'))), at.was_made('table.npy')
+
+
+def inspected(at):
+    found = inspect_data(at('photos'), at('report'), exact=True, progress=False)
+    return len(found.findings), at.was_made('report/report.html')
+
+
+
+
+def drawn_by(word, *options):
+    "A command that reads a folder and writes files."
+    def run(at):
+        files = [option.replace('HERE', os.fspath(at())) for option in options]
+        return main([word, os.fspath(at('photos')), *files]), [at.was_made(name) for name in ('out.png', 'out.json', 'out.html', 'found')]
+    return run
+
+
+TINY = '--input-size=8 --batch-size=2 --images=4 --rounds=1 --device=cpu --num-workers=0'.split()
+ENTRANCES = {   # callable and parameter → what is done with a path, and what comes of it
+    'ImageDataset.root': lambda at: paths_of(ImageDataset(at('photos'))),
+    'ImageDataset.root, a tar': lambda at: paths_of(ImageDataset(at('photos.tar'))),
+    'ImageDataset.root, a table': lambda at: paths_of(ImageDataset(at('labels.csv'))),
+    'ImageDataset.table': lambda at: paths_of(ImageDataset(at(), table=at('labels.csv'))),
+    'ImageDataset.class_map': lambda at: ImageDataset(at.base/'photos', class_map=at('map.json')).class_to_idx,
+    'ImageDataset.exclude': lambda at: len(ImageDataset(at.base/'photos', exclude=at('leave.txt'))),
+    'ImageDataset.index_file': lambda at: (len(ImageDataset(at.base/'photos', index_file=at('i.npz'))), at.was_made('i.npz')),
+    'IterableImageDataset.root': lambda at: wds(lambda: len(list(IterableImageDataset(at('shards'), 'wds/')))),
+    'create_reader.root': lambda at: rows(create_reader('', at('photos'))),
+    'create_reader.table': lambda at: rows(create_reader('', at(), table=at('labels.csv'))),
+    'create_dataset.root': lambda at: paths_of(create_dataset('', at('photos'))),
+    'create_dataset.root, torchvision': lambda at: create_dataset('torch/image_folder', at('photos')).samples[0][1],
+    'create_dataset.class_map': lambda at: create_dataset('', at.base/'photos', class_map=at('map.json')).class_to_idx,
+    'holds_tars.root': lambda at: factory.holds_tars(at('photos.tar')),
+    'list_folders.folder': lambda at: folder.list_folders(at('photos')),
+    'find_splits.root': lambda at: folder.find_splits(at('photos')),
+    'resolve_split.root': lambda at: folder.resolve_split(at('photos'), 'train'),
+    'scan_folder.root': lambda at: len(folder.scan_folder(at('photos')).table),
+    'index_folder.root': lambda at: len(folder.index_folder(at('photos'), ['train']).table),
+    'index_folder.index_file': lambda at: (folder.index_folder(at('photos'), ['train'], None, at('f.npz')) and at.was_made('f.npz')),
+    'ReaderImageFolder.root': lambda at: rows(folder.ReaderImageFolder(at('photos'), 'train')),
+    'ReaderImageFolder.class_map': lambda at: folder.ReaderImageFolder(at.base/'photos', class_map=at('map.json')).class_to_idx,
+    'ReaderImageFolder.index_file': lambda at: (folder.ReaderImageFolder(at('photos'), index_file=at('r.npz')) and at.was_made('r.npz')),
+    'keep_index.path': kept_list,
+    'list_tar.path': lambda at: len(tar.list_tar(at('photos.tar'))),
+    'scan_tars.root': lambda at: len(tar.scan_tars(at('photos.tar')).table),
+    'index_tars.root': lambda at: len(tar.index_tars(at('photos.tar')).table),
+    'index_tars.index_file': lambda at: tar.index_tars(at('photos.tar'), None, at('deep/t.npz')) and at.was_made('deep/t.npz'),
+    'ReaderImageTar.root': lambda at: rows(tar.ReaderImageTar(at('photos.tar'))),
+    'ReaderImageTar.class_map': lambda at: tar.ReaderImageTar(at.base/'photos.tar', class_map=at('map.json')).class_to_idx,
+    'ReaderImageTar.index_file': lambda at: tar.ReaderImageTar(at('photos.tar'), index_file=at('u.npz')) and at.was_made('u.npz'),
+    'ReaderFiles.root': lambda at: ReaderFiles(at('photos'), folder.scan_folder(at.base/'photos').table, {})[0][1],
+    'load_class_map.class_map': lambda at: load_class_map(at('map.json')),
+    'load_class_map.root': lambda at: load_class_map('map.json', at()),
+    'TargetFields.class_map': lambda at: TargetFields('label', ['a', 'b'], at('map.json')).class_to_idx,
+    'relabel.class_map': lambda at: relabel(ImageDataset(at.base/'photos'), {'a': 'b', 'b': 'a'}, at('map.json')).class_to_idx,
+    'read_names.names': lambda at: sorted(read_names(at('leave.txt'))),
+    'exclude_samples.names': lambda at: len(exclude_samples(folder.ReaderImageFolder(at.base/'photos'), at('leave.txt'))),
+    'read_table.table': lambda at: read_table(at('labels.csv')).names,
+    'ReaderTable.table': lambda at: rows(ReaderTable(at('labels.csv'))),
+    'ReaderTable.root': lambda at: rows(ReaderTable(at.base/'labels.csv', at())),
+    'ReaderTable.root, stay within it': lambda at: rows(ReaderTable(at('labels.csv'), within_root=True)),
+    'ReaderTable.class_map': lambda at: ReaderTable(at('labels.csv'), class_map=at('map.json')).class_to_idx,
+    'number_targets.class_map': lambda at: number_targets(['x'], at('map.json')),
+    'number_targets.root': lambda at: number_targets(['x'], 'map.json', at()),
+    'find_problems.root': lambda at: find_problems(['labels.csv'], [0], [0], None, at()),
+    'find_problems.within': lambda at: find_problems(['labels.csv'], [0], [0], None, None, at()),
+    'load_info.root': lambda at: wds(lambda: webdataset.load_info(at('shards'))['splits']),
+    'find_shards.root': lambda at: wds(lambda: webdataset.find_shards(at('shards'), 'train')),
+    'ReaderWds.root': lambda at: wds(lambda: rows(webdataset.ReaderWds(at('shards'), split='train'))),
+    'load_hf.name': lambda at: len(load_hf(hf(at), at.base/'hf')),
+    'load_hf.root': lambda at: (len(load_hf(str(hf(at) and at.base/'photos'), at('hf'))), at.was_made('hf')),
+    'ReaderHfds.root': lambda at: (len(ReaderHfds(str(hf(at) and at.base/'photos'), at('hf'))), at.was_made('hf')),
+    'open_hf_stream.root': lambda at: (open_hf_stream(hf(at), at('hf'))[1], at.was_made('hf')),
+    'ReaderHfids.root': lambda at: len(list(ReaderHfids(hf(at), at('hf')))),
+    'RealLabelsImagenet.real_json': lambda at: len(RealLabelsImagenet(
+        [f'ILSVRC2012_val_0000000{k}.JPEG' for k in (1, 2)], at('real.json')).filenames),
+    'load_class_info.path': lambda at: load_class_info(at('names.txt')).label_names(),
+    'read_voc_objects.path': lambda at: len(read_voc_objects(at('voc/VOCdevkit/VOC2012/Annotations/0.xml'))),
+    'ReaderVOC.root': lambda at: rows(ReaderVOC(at('voc'))),
+    'VOCClassification.root': lambda at: VOCClassification(at('voc'))[0][1],
+    'get_samples.root': samples_in,
+    'get_imagenette.root': imagenette,
+    'TIMMDATA_CACHE': with_cache,
+    'BufferSettings.directory': buffered,
+    'BatchStore.directory': lambda at: BatchStore(at('buffer')).capacity,
+    'BatchStore.create.directory': lambda at: (BatchStore.create(at('new'), 4, 4096, {}).capacity, at.was_made('new/identity')),
+    'PrivateDirectory.path': lambda at: sorted(PrivateDirectory(at('buffer')).names()),
+    'open_private.path': lambda at: closed(open_private(at('buffer'))),
+    'buffer_status.store': lambda at: buffer_status(at('buffer'))['capacity'],
+    'fill_levels.store': lambda at: len(fill_levels(at('buffer'))),
+    'plot_levels.store': drawn,
+    'drop_reader.store': dropped,
+    'remove_buffer.directory': removed,
+    'open_splits.data': lambda at: sorted(open_splits(at('photos'))),
+    'open_splits.data, hf:': lambda at: sorted(open_splits(f'hf:{hf(at)}', 'train')),
+    'inspect.data': inspected,
+    'inspect.out': inspected,
+    'measure_dataset.path': measured,
+    'timmdata show': drawn_by('show', '--number=1', '--out=HERE/out.png'),
+    'timmdata bench': drawn_by('bench', *TINY, '--epochs=1', '--json=HERE/out.json', '--plot=HERE/out.png'),
+    'timmdata doctor': drawn_by('doctor', *TINY, '--json=HERE/out.json', '--html=HERE/out.html'),
+    'timmdata inspect': drawn_by('inspect', '--exact', '--out=HERE/found'),
+    'timmdata demo': lambda at: (main(['demo', '--data', os.fspath(at('photos')), '--input-size=8', '--batch-size=2', '--num-workers=0',
+                                       f'--out={os.fspath(at("out.png"))}']), at.was_made('out.png')),
+    'timmdata buffer status': lambda at: main(['buffer', 'status', os.fspath(at('buffer'))]),
+}
+WAYS = {'a text': lambda name: f'~/{name}', 'a Path': lambda name: Path('~')/name, 'a folder called ~': lambda name: f'./~/{name}'}
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory) -> Path:
+    "Made once, copied for each run."
+    base = tmp_path_factory.mktemp('data')
+    write_data(base)
+    return base
+
+
+@pytest.fixture
+def place(data, tmp_path, monkeypatch):
+    "Makes places: a copy of the data each time, and a home."
+    def make(way) -> Place:
+        base = tmp_path/way.replace(' ', '-')/('~' if way == 'a folder called ~' else 'home')
+        shutil.copytree(data, base)
+        home = base if way in ('a text', 'a Path') else tmp_path/'elsewhere'
+        for variable in ('HOME', 'USERPROFILE'): monkeypatch.setenv(variable, str(home))
+        monkeypatch.chdir(base.parent)
+        return Place(base, WAYS.get(way, lambda name: str(base/name)))
+    return make
+
+
+ONCE = {name for name in ENTRANCES if name.startswith(('timmdata ', 'ReaderHf', 'load_hf', 'open_hf'))}   # they take their time
+
+
+@pytest.mark.parametrize('entrance', ENTRANCES)
+def test_each_entrance_finds_the_home(entrance, place, samples, monkeypatch):
+    monkeypatch.setenv('TIMMDATA_CACHE', str(samples.parent))
+    monkeypatch.setenv('HF_HUB_OFFLINE', '1')
+    expected = ENTRANCES[entrance](place('the whole path'))
+    for way in list(WAYS)[:1 if entrance in ONCE else None]:
+        at = place(way)
+        before = set(at.base.parent.iterdir())
+        assert ENTRANCES[entrance](at) == expected, way
+        assert set(at.base.parent.iterdir()) == before, 'nothing is made in a folder called ~'
+
+
+NO_ENTRANCES = {   # where the path is only named in a message, a part of an object, or a text by design
+    'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'open_table.path',
+    'label_samples.root'}
+OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
+    'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderBackup.backup_dir', 'ImageDataModule.data'}
+WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'status', 'drop'}   # commands: their parameters are options
+
+
+def entrances_of_the_library() -> set[str]:
+    "Parameters of public callables that are annotated as a path."
+    found = set()
+    for info in pkgutil.walk_packages(timmdata.__path__, 'timmdata.'):
+        module = importlib.import_module(info.name)
+        for name, value in vars(module).items():
+            if name.startswith('_') or getattr(value, '__module__', None) != info.name or not callable(value): continue
+            if info.name == 'timmdata.cli' and name in WORDS: continue
+            methods = vars(value) if inspect.isclass(value) else {}
+            own = {name: value, **{f'{name}.{key}': getattr(value, key) for key, made in methods.items()
+                                   if not key.startswith('_') and isinstance(made, classmethod)}}
+            for label, function in own.items():
+                try: parameters = inspect.signature(function).parameters
+                except (ValueError, TypeError): continue
+                found |= {f'{label}.{key}' for key, one in parameters.items() if 'Path' in str(one.annotation)}
+    return found
+
+
+def test_the_table_has_all_entrances():
+    found = entrances_of_the_library()
+    tested = {name.partition(',')[0] for name in ENTRANCES}
+    assert len(found) > 40 and found - NO_ENTRANCES - OTHERS <= tested, sorted(found - NO_ENTRANCES - OTHERS - tested)
+    assert NO_ENTRANCES <= found and OTHERS <= found   # nothing is excused that is gone
+
+
+@pytest.mark.parametrize('way', [
+    ImageDataset, lambda path: create_dataset('', path), lambda path: create_reader('', path),
+    read_names, load_class_map, load_class_info, tar.list_tar,
+    BatchStore, remove_buffer, VOCClassification, get_samples, open_splits, lambda path: ReaderTable('labels.csv', path)])
+def test_bytes_are_refused_by_name(way):
+    with pytest.raises(TypeError, match="the path b'photos' is bytes: give a text"): way(b'photos')
+
+
+def test_what_is_no_path_stays_as_it_is():
+    frame = np.zeros(2)
+    assert expand_home(frame) is frame and expand_home(None) is None
+    for path in ('photos', Path('photos'), '/data/~', 'a~', 'https://x.org/~me', ''): assert expand_home(path) is path
+
+
+@pytest.mark.parametrize('name', ['~', '~/x', '~no-such-user-here/x'])
+def test_expanding_twice_changes_nothing(name, monkeypatch, tmp_path):
+    monkeypatch.setenv('HOME', str(tmp_path/'~'))   # a home may be called so
+    once = expand_home(name)
+    assert expand_home(once) is once and os.path.isabs(once)
+    assert expand_home(Path(once)) == Path(once)
