@@ -144,7 +144,8 @@ def create_dataloaders(
         fastai's `DataLoaders`
     """
     data = require('fastai.data.core')
-    return data.DataLoaders(*(LoaderDL(loader, vocab) for loader in (train, *valid)), path=expand_home(path), device=train.device)
+    adapted = [LoaderDL(loader, vocab) for loader in (train, *valid)]
+    return data.DataLoaders(*adapted, path=expand_home(path), device=train.device)
 
 # %% ../../nbs/integrations/30_fastai.ipynb #814559bb
 class LoaderCheckpoint(base_class('fastai.callback.core', 'Callback')):
