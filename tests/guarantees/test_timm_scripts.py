@@ -1,7 +1,11 @@
-"timm's train.py and validate.py with `timm.data` replaced by `timmdata` and nothing else, beside the same scripts under timm."
+"""timm's train.py and validate.py with `timm.data` replaced by `timmdata` and nothing else, beside the same scripts under timm.
+
+A few runs of each; with TIMMDATA_FULL=1, as in `.ci/run`, all of them, also on two ranks.
+"""
 import csv
 import json
 import math
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -26,6 +30,11 @@ from timm_clients import (
 )
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(not TIMM.is_dir(), reason='no scripts of timm beside the checkout')]
+IS_FULL = bool(os.environ.get('TIMMDATA_FULL'))
+FEW = {'train.py': ['plain', 'policy, erasing, mixing', 'views', 'no prefetcher, mixing', 'resume', 'NaFlex'],
+       'validate.py': ['plain', 'no prefetcher', 'results', 'TensorFlow']}
+RUNS = {script: {name: flags for name, flags in table.items() if IS_FULL or name in FEW[script]} for script, table in SCRIPTS.items()}
+in_full = pytest.mark.skipif(not IS_FULL, reason='takes long: set TIMMDATA_FULL=1')
 
 
 @pytest.fixture(scope='module')
@@ -38,9 +47,9 @@ def photos(tmp_path_factory) -> Path: return make_photos(tmp_path_factory.mktemp
 
 @pytest.fixture(scope='module')
 def runs(scripts, photos, tmp_path_factory) -> tuple[dict, dict]:
-    "All runs here and under timm, in two programs side by side."
+    "The runs here and under timm, in two programs side by side."
     folder = tmp_path_factory.mktemp('runs')
-    programs = ScriptRuns(scripts, photos, folder/'here', SCRIPTS), ScriptRuns(TIMM, photos, folder/'timm', SCRIPTS)
+    programs = ScriptRuns(scripts, photos, folder/'here', RUNS), ScriptRuns(TIMM, photos, folder/'timm', RUNS)
     return tuple(program.results() for program in programs)
 
 
@@ -58,7 +67,7 @@ def test_only_imports_are_replaced(scripts):
                                'from timmdata.pipeline import fast_collate as f\n')
 
 
-@pytest.mark.parametrize('name', TRAIN)
+@pytest.mark.parametrize('name', RUNS['train.py'])
 def test_train(runs, name):
     here, timms = (run[f'train.py {name}'] for run in runs)
     if name in REFUSED:
@@ -76,11 +85,13 @@ def test_train(runs, name):
     assert [sorted(epoch) for epoch in here['result']] == [sorted(epoch) for epoch in timms['result']]
 
 
+@in_full
 def test_growing_sizes_grow(runs):
     here = runs[0]['train.py growing sizes']['train']
     assert [shape[-1] for shape in here] == [24] * 7 + [32] * 7   # the script's set_epoch on loader.batch_sampler
 
 
+@in_full
 def test_the_number_of_batches_goes_on_without_sizes_and_counts_with_them(runs):
     here = runs[0]
     assert len(here['train.py sizes, number of batches']['train']) == 3
@@ -88,7 +99,8 @@ def test_the_number_of_batches_goes_on_without_sizes_and_counts_with_them(runs):
 
 
 def test_views_come_together(runs):
-    for name in ('views', 'no prefetcher, views'): assert set(shapes(runs[0][f'train.py {name}'], 'train')) == {(12, 3, 32, 32)}
+    for name in {'views', 'no prefetcher, views'} & set(RUNS['train.py']):
+        assert set(shapes(runs[0][f'train.py {name}'], 'train')) == {(12, 3, 32, 32)}
 
 
 def test_resumed_where_it_was(runs):
@@ -101,7 +113,7 @@ def losses(run: dict) -> list[float]:
     return [float(line.partition('Loss:')[2].split()[0]) for line in run['log'] if line.startswith('Test:')]
 
 
-@pytest.mark.parametrize('name', [name for name in VALIDATE if name != 'TensorFlow'])
+@pytest.mark.parametrize('name', [name for name in RUNS['validate.py'] if name != 'TensorFlow'])
 def test_validate(runs, name):
     here, timms = (run[f'validate.py {name}'] for run in runs)
     assert here['error'] is None and shapes(here, 'eval') == shapes(timms, 'eval') != {}
@@ -120,6 +132,7 @@ def test_results_file(runs, tmp_path_factory):
     assert here == timms and float(here[0]['top1']) == runs[0]['validate.py results']['result']['top1']
 
 
+@in_full
 @pytest.mark.parametrize('name', TORCHRUN)
 def test_two_ranks(scripts, photos, tmp_path, name):
     first, second = run_ranks(scripts, photos, tmp_path/'ranks', name)

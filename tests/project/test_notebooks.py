@@ -1,4 +1,7 @@
 "Every notebook runs top to bottom in a process of its own; what it has stored stays as it is."
+from concurrent.futures import ThreadPoolExecutor, wait
+from queue import SimpleQueue
+
 import pytest
 from execute import execute, kernel_env
 from forked import ForkServer
@@ -7,6 +10,7 @@ from notebooks import find_notebooks
 from synthetic import ROOT, code, notebook, stream, write_notebook
 
 NOT_RUN = ('eval: false', 'notest')
+MEASURE_TIME = ('50_profile.ipynb', 'guides/faster.ipynb')   # they run after the others, alone
 IDS = [p.relative_to(ROOT/'nbs').as_posix() for p in find_notebooks()]
 
 
@@ -25,13 +29,31 @@ def server(caches, tmp_path_factory):
     server.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.fixture(scope='module')
+def running(request, server, caches, tmp_path_factory):
+    "The notebooks that are tested, two at a time; by name, what will come of it."
+    second, free = ForkServer(kernel_env(caches), tmp_path_factory.mktemp('server')), SimpleQueue()
+    for one in (server, second): free.put(one)
+
+    def run(name: str):
+        path, one = ROOT/'nbs'/name, free.get()
+        before = path.read_bytes()
+        try: one.run(path, skip=NOT_RUN)
+        finally: free.put(one)
+        assert path.read_bytes() == before
+
+    tested = [item.callspec.params['name'] for item in request.session.items if getattr(item, 'function', None) is test_notebook]
+    together, alone = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
+    started = {name: together.submit(run, name) for name in tested if name not in MEASURE_TIME}
+    alone.submit(wait, list(started.values()))
+    yield {**started, **{name: alone.submit(run, name) for name in tested if name in MEASURE_TIME}}
+    for pool in (together, alone): pool.shutdown(cancel_futures=True)
+    second.close()
+
+
+@pytest.mark.timeout(600)   # those that run alone wait for the others
 @pytest.mark.parametrize('name', IDS)
-def test_notebook(name, server):
-    path = ROOT/'nbs'/name
-    before = path.read_bytes()
-    server.run(path, skip=NOT_RUN)
-    assert path.read_bytes() == before
+def test_notebook(name, running): running[name].result()
 
 
 def written(path, *cells: str):
