@@ -278,9 +278,9 @@ class Writer:
     def top(self, front: dict) -> str:
         "Title, subtitle and where the page comes from."
         path, s = f"{settings()['nbs_path']}/{self.page.path.as_posix()}", settings()
-        name = s['git_url'].split('github.com/')[-1]
-        colab = f"https://colab.research.google.com/github/{name}/blob/{s['branch']}/{path}"
-        links = [f'[Open in Colab]({colab})', f'[Notebook]({self.repository(path)})']
+        name, links = s['git_url'].split('github.com/')[-1], [f'[Notebook]({self.repository(path)})']
+        if s['colab_branch']:   # copies that install the library: tools/colab.py
+            links.insert(0, f"[Open in Colab](https://colab.research.google.com/github/{name}/blob/{s['colab_branch']}/{path})")
         if self.page.module: links.append(f'[Module]({self.repository(module_path(self.page.module))})')
         subtitle = '{.subtitle}\n' + self.inline(front['description']) + '\n\n' if front.get('description') else ''
         return f"# {front.get('title') or self.page.title}\n\n{subtitle}{{.page-links}}\n" + ' '.join(links)

@@ -113,6 +113,7 @@ def test_the_extra_notebooks_has_all_that_they_import():
 
 def test_the_extra_notebooks_is_part_of_what_is_tested():
     assert requirements('notebooks') <= requirements('dev')
+    assert requirements('demo', 'explore') <= requirements('notebooks')   # .ci/run makes its environment from that of the demo
 
 
 @pytest.mark.parametrize('source, names', [

@@ -1,11 +1,13 @@
 "README, its commands and the notebook diff."
 import base64
 import json
+import os
 import re
 import subprocess
 import sys
 
 import pytest
+from colab import write_copies
 from notebooks import default_exp, page_name, site_url, split_cell
 from readme import describe, render, write_readme
 from readme_commands import readme_commands
@@ -131,3 +133,45 @@ def test_notebook_facts():
     pages = {'46_loader.ipynb': 'loader.html', 'guides/01_a_b.ipynb': 'guides/a_b.html', 'index.ipynb': 'index.html'}
     assert {path: page_name(path) for path in pages} == pages
     assert site_url().startswith('https://') and not site_url().endswith('/')
+
+
+# the copies for Colab
+def run_in_ipython(source: str, cwd, on_colab: bool) -> list[str]:
+    "Run a cell; what it printed, and where it ended. pip only says what it was told."
+    support = [str(ROOT/'tests/support/on_colab')] if on_colab else []
+    code = ("import sys\nfrom IPython.core.interactiveshell import InteractiveShell\nshell = InteractiveShell.instance()\n"
+            "shell.register_magic_function(lambda line: print('pip', line), 'line', 'pip')\n"
+            "shell.run_cell(sys.stdin.read()).raise_error()\nimport os\nprint(os.getcwd())")
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(support), 'IPYTHONDIR': str(cwd/'.ipython')}
+    done = subprocess.run([sys.executable, '-c', code], input=source, cwd=cwd, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.split('\n')[:-1]
+
+
+@pytest.fixture
+def published(repo, tmp_path_factory):
+    "The repository under version control, and the copies of its notebooks."
+    (repo/'settings.ini').write_text(SETTINGS + f'lib_name = some_library\ngit_url = {repo.as_uri()}\n')
+    author = ['-c', 'user.name=a', '-c', 'user.email=a@example.org']
+    for command in (['init', '-q'], ['add', '-A'], [*author, 'commit', '-qm', 'all']):
+        subprocess.run(['git', *command], cwd=repo, check=True)
+    out = tmp_path_factory.mktemp('copies')
+    write_copies(out, base=repo)
+    return out
+
+
+def test_copies_for_colab_have_one_more_cell(repo, published):
+    for path in (repo/'nbs').rglob('*.ipynb'):
+        first, *others = json.loads((published/path.relative_to(repo)).read_text())['cells']
+        assert others == json.loads(path.read_text())['cells'] and first['cell_type'] == 'code'
+    assert len(list(published.rglob('*.ipynb'))) == 3
+
+
+@pytest.mark.parametrize('name, folder', [('guides/dataloader', 'nbs/guides'), ('index', 'nbs')])
+def test_the_first_cell_installs_on_colab_and_does_nothing_elsewhere(repo, published, tmp_path_factory, name, folder):
+    source = ''.join(json.loads((published/f'nbs/{name}.ipynb').read_text())['cells'][0]['source'])
+    there, here = tmp_path_factory.mktemp('there'), tmp_path_factory.mktemp('here')
+    assert run_in_ipython(source, here, on_colab=False) == [str(here)]
+    said, ended = run_in_ipython(source, there, on_colab=True)
+    assert said == "pip install -q './some_library-source[notebooks]'" and ended == str(there/'some_library-source'/folder)
+    assert (there/'some_library-source'/folder/f'{name.split("/")[-1]}.ipynb').is_file()

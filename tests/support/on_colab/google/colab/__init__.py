@@ -1,0 +1,1 @@
+"Stands in for the package that Colab's kernels have loaded."
