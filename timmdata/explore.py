@@ -473,7 +473,7 @@ _STYLE = '''<style>
   --card: var(--jp-layout-color2, var(--color-background-secondary, #8881));
   --accent: var(--jp-brand-color1, var(--color-brand-primary, #1976d2));
   color: var(--ink); font: 13px/1.45 system-ui, sans-serif; max-width: 74em; overflow-wrap: anywhere }
-.tdx h4 { margin: 1.1em 0 .1em; font-size: 15px; font-weight: 600; color: var(--ink) }
+.tdx h4 { margin: 1.1em 0 .1em; padding: 0; font-size: 15px; font-weight: 600; color: var(--ink) }
 .tdx h4:first-of-type { margin-top: 0 }
 .tdx p { margin: .1em 0 .5em } .tdx .soft, .tdx small { color: var(--soft); font-size: 12px }
 .tdx .grid { display: grid; gap: 10px 12px; grid-template-columns: repeat(auto-fill, minmax(170px, 1fr)) }
@@ -485,7 +485,8 @@ _STYLE = '''<style>
 .tdx .pair > i { color: var(--soft); font-style: normal } .tdx .pair > div { flex: 1 1 0 }
 .tdx .shot { position: relative; line-height: 0; text-align: center }
 .tdx .shot > span { position: relative; display: inline-block; max-width: 100%; overflow: hidden; border-radius: 3px }
-.tdx .shot img { display: block; max-width: 100%; max-height: 104px; height: auto; margin: 0 }
+.tdx .shot img { display: block; max-width: 100%; max-height: 104px; height: auto; margin: 0; padding: 0 !important;
+  border-radius: 0; background: none !important }
 .tdx .way .shot img { width: 116px; height: 116px; object-fit: contain }
 .tdx .way .shot.wide img { width: auto; height: auto; max-width: 116px; max-height: 116px }
 .tdx .shot svg { position: absolute; left: 0; top: 0; width: 100%; height: 100%; overflow: visible }
