@@ -68,6 +68,7 @@ class Page:
     title: str = ''
     subtitle: str = ''
     module: str | None = None
+    named: frozenset[str] = frozenset()   # in the subtitle and in the sentences below it
 
     @property
     def number(self) -> str: return (re.match(r'(\d+)', self.path.name) or [''])[0]
@@ -85,12 +86,13 @@ def find_pages(nbs: Path) -> dict[str, Page]:
         rel = path.relative_to(nbs)
         if any(part.startswith(('.', '_')) for part in rel.parts): continue
         name = rel.with_name(re.sub(r'^\d+[a-z]?_', '', rel.stem)).as_posix()
-        text = '\n'.join(source(c) for c in json.loads(path.read_text(encoding='utf-8'))['cells'])
+        cells = json.loads(path.read_text(encoding='utf-8'))['cells']
+        text, prose = ('\n'.join(source(c) for c in some) for some in (cells, [c for c in cells if c['cell_type'] == 'markdown'][:2]))
         module = re.search(r'^#\|\s*default_exp\s+(\S+)', text, re.M)
         title = re.search(r'^# (.+)', text, re.M)
         subtitle = re.search(r'^# .+\n+> (.+)', text, re.M)
         page = Page(rel, name, title[1].strip() if title else name, re.sub(r'[`*]', '', subtitle[1].strip()) if subtitle else '',
-                    module[1] if module else None)
+                    module[1] if module else None, frozenset(re.findall(r'`([A-Za-z_]\w*)', prose)))
         if name in {p.name for p in pages.values()}:
             raise ValueError(f'two notebooks give the page {name}; rename {rel}')
         pages[rel.as_posix()] = page
@@ -221,7 +223,7 @@ class Writer:
         symbol = package().find(name, self.page.module)
         if symbol is None:
             raise ValueError(f'{self.page.path}: show_doc({name}), but {settings()["lib_name"]} defines no such name')
-        level = 3 if is_offered(symbol) else self.symbol_level('.' in symbol.name)
+        level = 3 if self.is_offered(symbol) else self.symbol_level('.' in symbol.name)
         parts = [f"{'#' * level} `{symbol.name}`"]
         parts += self.doc(symbol.doc)
         keyword = 'class ' if symbol.kind == 'class' else ''
@@ -285,9 +287,16 @@ class Writer:
         subtitle = '{.subtitle}\n' + self.inline(front['description']) + '\n\n' if front.get('description') else ''
         return f"# {front.get('title') or self.page.title}\n\n{subtitle}{{.page-links}}\n" + ' '.join(links)
 
+    def is_offered(self, symbol: Symbol) -> bool:
+        "Is this a function or class that users need: of a front door, or, where there is none, named at the top of the page?"
+        has_door, name = '.' in symbol.module, symbol.name
+        is_needed = name in package().exported or name in (package().offered if has_door else self.page.named)
+        return '.' not in name and symbol.public and symbol.kind != 'constant' and is_needed
+
     def offered(self) -> list[Symbol]:
-        "What the page's module offers to users, in the order of the page."
-        return [o for o in package().modules.get(self.page.module, {}).values() if is_offered(o)]
+        "What the page's module offers to users: names of the top level first, then those that the top of the page names."
+        found = [o for o in package().modules.get(self.page.module, {}).values() if self.is_offered(o)]
+        return sorted(found, key=lambda o: (o.name not in package().exported, o.name not in self.page.named))
 
     def reference(self, parts: dict[str, str]) -> str:
         "What the module offers to users: a table of several names, then each with its call and parameters."
@@ -330,7 +339,7 @@ class Writer:
                 md(self.markdown(text), id)
             elif name := shown_name(cell):
                 symbol = package().find(name, self.page.module)
-                if symbol and is_offered(symbol): definitions[name] = self.symbol(name)
+                if symbol and self.is_offered(symbol): definitions[name] = self.symbol(name)
                 else: md(self.symbol(name), id)
             elif code := self.code(cell): cells.append(code)
 
@@ -358,11 +367,6 @@ def _statements(code: str) -> list[ast.stmt]:
 
 
 shown: set[str] = set()   # module:Class.method of every method that has a show_doc cell, and so a heading
-
-
-def is_offered(symbol: Symbol) -> bool:
-    "Is this a function or class that the top level or a package offers to users?"
-    return '.' not in symbol.name and symbol.public and symbol.kind != 'constant' and symbol.name in package().offered
 
 
 def is_exported(cell) -> bool:

@@ -321,8 +321,11 @@ def create_loader(
 
     A loader for training:
 
-        loader = create_loader(ImageDataset('photos/train'), 224, 64, is_training=True, num_workers=8)
-        for images, targets in loader: ...   # float32 (64, 3, 224, 224) and int64 (64,), on the best device there is
+    >>> from timmdata import ImageDataset, create_loader
+    >>> loader = create_loader(ImageDataset('photos', split='train'), 224, 64, is_training=True, num_workers=2)
+    >>> images, targets = next(iter(loader))   # on the best device there is
+    >>> images.shape, images.dtype, targets.shape
+    (torch.Size([64, 3, 224, 224]), torch.float32, torch.Size([64]))
 
     Data:
         dataset: of (image, target, …) or dicts with 'image'; indexed or a stream (timm: sets its transform)

@@ -64,6 +64,15 @@ def get_recipe(
 ) -> Recipe:
     """The settings of a published recipe.
 
+    >>> from timmdata import get_recipe, list_recipes
+    >>> list_recipes()
+    ['rsb-a1', 'rsb-a2', 'rsb-a3', 'deit', 'deit3', 'ra-re', 'jsd']
+    >>> recipe = get_recipe('deit', num_classes=10)
+    >>> recipe.train['auto_augment']
+    'rand-m9-mstd0.5-inc1'
+    >>> recipe.source
+    'Touvron et al. 2020, DeiT, arXiv:2012.12877, table 9'
+
     Args:
         name: one of `list_recipes()`
         num_classes: columns of the mixed targets

@@ -234,6 +234,10 @@ def show_batch(
 ):
     """Draw the first images of a batch with their class names. Returns a matplotlib `Figure`.
 
+    >>> from timmdata import ImageDataset, create_loader, show_batch
+    >>> loader = create_loader(ImageDataset('photos'), 128, 8, is_training=True, device='cpu')
+    >>> show_batch(loader).savefig('batch.png')
+
     Args:
         loader_or_batch: a loader (its next batch is taken), (images, targets, …) or {'image': …}
         n: at most so many pictures

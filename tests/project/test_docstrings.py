@@ -1,6 +1,9 @@
 "What the comments beside parameters say in a notebook is in the docstrings of the package, for `help()` and editors."
+import doctest
 import importlib
 import inspect
+import os
+import pkgutil
 import pydoc
 import re
 import textwrap
@@ -66,7 +69,7 @@ def test_no_comment_of_a_public_parameter_is_left_in_the_package(written):
 def test_help_of_create_loader_leads_with_what_it_is_a_call_and_groups():
     text = pydoc.plain(pydoc.render_doc(timmdata.create_loader)).partition('Make a loader')[2]
     places = [text.index(word) for word in (
-        'normalized batches', "loader = create_loader(ImageDataset('photos/train'), 224, 64, is_training=True", 'Data:\n', 'dataset: ',
+        'normalized batches', ">>> loader = create_loader(ImageDataset('photos', split='train'), 224, 64", 'Data:\n', 'dataset: ',
         'Order:\n', 'seed: ', 'Pixels', 'Augmentation', 'Batches:\n', 'Workers:\n', 'num_workers: ', 'Device:\n', 'device: ', 'Returns:')]
     assert places == sorted(places)
     assert text.count('num_workers: ') == 1
@@ -89,6 +92,27 @@ def test_differences_from_timm_are_said(written):
         assert p.group and p.details.endswith('(not in timm)') == (p.name not in theirs), p.name
         if p.name in theirs and plain(theirs[p.name].default) != plain(ours[p.name].default): assert '(timm: ' in p.details, p.name
     assert 'cuda' in str(theirs['device'].default) and theirs['pin_memory'].default is False   # as said beside them
+
+
+def calls() -> list[doctest.DocTest]:
+    "The docstrings that show a call."
+    modules = [importlib.import_module(info.name) for info in pkgutil.walk_packages(timmdata.__path__, 'timmdata.')]
+    return [test for module in modules for test in doctest.DocTestFinder().find(module, globs={}) if test.examples]
+
+
+@pytest.mark.parametrize('test', calls(), ids=lambda test: test.name)
+def test_calls_in_docstrings_give_what_they_say(test, samples, tmp_path, monkeypatch):
+    os.symlink(samples, tmp_path/'photos')
+    monkeypatch.chdir(tmp_path)
+    problems = []
+    doctest.DocTestRunner(verbose=False).run(test, out=problems.append)
+    assert not problems, ''.join(problems)
+
+
+def test_what_people_use_first_shows_a_call():
+    shown = {test.name.rpartition('.')[2] for test in calls()}
+    assert {'create_loader', 'ImageDataset', 'create_dataset', 'create_transform', 'PrefetchLoader', 'BatchBuffer', 'Mixup', 'get_recipe',
+            'relabel', 'show_batch', 'inspect', 'rand_augment_transform', 'ReaderTable'} <= shown
 
 
 SOURCE = '''

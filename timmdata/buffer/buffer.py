@@ -208,6 +208,17 @@ def create_store(
 class BatchBuffer(ForwardingLoader):
     """A loader's batches, made ahead and kept in a store; iterated like the loader.
 
+    `create_loader` makes it:
+
+    >>> from timmdata import ImageDataset, create_loader
+    >>> photos = ImageDataset('photos', split='train')
+    >>> buffer = dict(batches=4, producer='thread')   # or a capacity, such as '30GB'
+    >>> loader = create_loader(photos, 64, 32, is_training=True, buffer=buffer, device='cpu')
+    >>> images, targets = next(iter(loader))
+    >>> images.shape
+    torch.Size([32, 3, 64, 64])
+    >>> loader.close()
+
     Args:
         loader: whose batches are buffered; `create_loader(…, buffer=…)` makes all of it
         **settings: of `BufferSettings`

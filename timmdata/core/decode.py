@@ -95,6 +95,11 @@ def decode_image(
 ) -> Image.Image:
     """Decode an image; whatever is wrong with it becomes an `ImageReadError`. An animation gives its first frame.
 
+    >>> from pathlib import Path
+    >>> from timmdata.core import decode_image
+    >>> decode_image(Path('photos/val/cat/0000.jpg').read_bytes()).size
+    (320, 390)
+
     Args:
         data: a file's content, an open file, or an image that is decoded already
         mode: Pillow mode of the result; None: as in the file

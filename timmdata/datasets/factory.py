@@ -100,6 +100,14 @@ def create_dataset(
 ) -> Dataset:
     """Make a data set by its name, with timm's names.
 
+    >>> from timmdata import create_dataset
+    >>> create_dataset('', 'photos', split='val')
+    ImageDataset
+        root: photos
+        split: val
+        samples: 80
+        classes: 10
+
     Args:
         name: '' for what is at the root, or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case
         root: folder, tar or table; where torchvision or a hub keep their files

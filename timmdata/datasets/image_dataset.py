@@ -34,6 +34,18 @@ def _reader_of(reader: Any, root: Any, split: str | None, settings: dict) -> Any
 class ImageDataset(torch.utils.data.Dataset):
     """Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given.
 
+    >>> from timmdata import ImageDataset
+    >>> dataset = ImageDataset('photos', split='val')
+    >>> image, target = dataset[0]
+    >>> image.size, target, dataset.filename(0)
+    ((320, 445), 0, 'val/astronaut/0000.jpg')
+    >>> dataset
+    ImageDataset
+        root: photos
+        split: val
+        samples: 80
+        classes: 10
+
     Args:
         root: folder of class folders, or of split folders that hold them; or a table's file
         reader: name, or object whose items are (bytes or image, target)

@@ -271,6 +271,12 @@ def relabel(
 ) -> Dataset:
     """Rename, merge and drop classes. One pass over the labels; nothing is decoded.
 
+    >>> from timmdata import ImageDataset, relabel
+    >>> words = {'cat': 'animal', 'dog': 'animal', 'rocket': 'thing', 'coffee': 'thing'}
+    >>> dataset = relabel(ImageDataset('photos', split='val'), words)
+    >>> dataset.class_to_idx, len(dataset)
+    ({'animal': 0, 'thing': 1}, 24)
+
     Args:
         dataset: as in `targets_of`
         label_map: old name → new name

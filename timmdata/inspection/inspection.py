@@ -146,6 +146,10 @@ def inspect(
 ) -> Inspection:
     """Look at every file of a data set, and write a report.
 
+    >>> from timmdata.inspection import inspect
+    >>> inspect('photos', 'report', exact=True)   # report/report.html is a page to look at
+    Inspection(400 samples, 1 findings)
+
     Args:
         data: or several by split, or as in `open_splits`
         out: folder for the report; a stopped run of the same data goes on there

@@ -101,6 +101,19 @@ def adapt_statistics(
 class PrefetchLoader(ForwardingLoader, MixingSwitch):
     """Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams.
 
+    `create_loader` makes it; a run that is stopped goes on where it was:
+
+    >>> from timmdata import ImageDataset, create_loader
+    >>> settings = dict(input_size=64, batch_size=32, is_training=True, seed=1, device='cpu')
+    >>> loader = create_loader(ImageDataset('photos', split='train'), **settings)
+    >>> for number, (images, targets) in enumerate(loader):
+    ...     if number == 3: break
+    >>> state = loader.state_dict()
+    >>> loader = create_loader(ImageDataset('photos', split='train'), **settings)
+    >>> loader.load_state_dict(state)
+    >>> len(list(loader))
+    6
+
     Args:
         loader: gives (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W)
         mean: for pixels in 0..1; None: normalized already

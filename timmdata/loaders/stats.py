@@ -19,6 +19,12 @@ from ..datasets.wrappers import base_datasets
 class LoaderStats:
     """Say how a pass goes: sums since it began, or since an earlier report.
 
+    >>> from timmdata import ImageDataset, create_loader
+    >>> loader = create_loader(ImageDataset('photos', split='val'), 64, 16, device='cpu')
+    >>> for images, targets in loader: pass
+    >>> loader.stats().images, loader.stats().batches
+    (80, 5)
+
     Args:
         batches: that were handed out
         images: in them

@@ -50,6 +50,10 @@ def build_class_map(
 ) -> dict[str, int]:
     """Number the class names in natural order, from 0.
 
+    >>> from timmdata.readers import build_class_map
+    >>> build_class_map(['dog', 'cat', 'dog'])
+    {'cat': 0, 'dog': 1}
+
     Args:
         names: class names, any order, repeats allowed
 

@@ -104,6 +104,13 @@ def exclude_samples(
 ) -> Reader:
     """Leave out samples by name; a name that no sample has is a `ValueError`.
 
+    `ImageDataset` calls it for `exclude`:
+
+    >>> from timmdata import ImageDataset
+    >>> dataset = ImageDataset('photos', split='val', exclude=['val/cat/0000.jpg'])
+    >>> len(dataset)
+    79
+
     Args:
         reader: has `__getitem__` and `filename`
         names: as in `read_names`

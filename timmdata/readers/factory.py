@@ -64,6 +64,11 @@ def create_reader(
 ) -> Reader | StreamReader:
     """Make a reader by name, with timm's names, or by what there is.
 
+    >>> from timmdata import create_reader
+    >>> reader = create_reader('', 'photos', split='val')
+    >>> len(reader), reader.filename(0), reader.target(0)
+    (80, 'val/astronaut/0000.jpg', 0)
+
     Args:
         name: '' by what there is, 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'
         root: a folder, a tar, or a file that lists samples

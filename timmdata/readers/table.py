@@ -374,6 +374,14 @@ def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | 
 class ReaderTable(ReaderFiles):
     """Read files that a table lists; `reader[index]` is `(bytes, target, …)`, then the weight and the fields asked for.
 
+    >>> from pathlib import Path
+    >>> from timmdata import ImageDataset
+    >>> rows = 'file,label\\nval/cat/0000.jpg,cat\\nval/rocket/0000.jpg,rocket\\n'
+    >>> size = Path('labels.csv').write_text(rows)
+    >>> dataset = ImageDataset('photos', table='labels.csv')
+    >>> dataset.class_to_idx, len(dataset)
+    ({'cat': 0, 'rocket': 1}, 2)
+
     Args:
         table: a file or a frame, as in `read_table`
         root: folder of relative paths; None: that of the table

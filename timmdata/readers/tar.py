@@ -231,6 +231,12 @@ class Archives:
 class ReaderImageTar(ReaderFiles):
     """Read images in class folders in a tar, in a folder of tars, or in tars in a tar.
 
+    >>> import shutil
+    >>> from timmdata import ImageDataset
+    >>> archive = shutil.make_archive('val', 'tar', 'photos', 'val')
+    >>> ImageDataset(archive, split='val').class_to_idx['cat']
+    2
+
     Args:
         root: a tar, or a folder of them
         split: 'train', 'val', …, a folder in the tar or a tar in the folder; None: all

@@ -119,6 +119,10 @@ class TargetFields:
 class MultiLabelTarget:
     """Make of several labels a float32 tensor (num_classes,): 1 for each label a sample has.
 
+    >>> from timmdata import MultiLabelTarget
+    >>> MultiLabelTarget(5)([0, 3])
+    tensor([1., 0., 0., 1., 0.])
+
     Args:
         num_classes: length of the vector
         dense: the target is such a vector already, of values 0..1; then it is checked

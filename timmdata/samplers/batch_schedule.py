@@ -161,6 +161,13 @@ class PlannedBatch(NamedTuple):
 class ScheduledBatchSampler(Sampler):
     """Yield batches whose image size and number of samples change: lists of (index, bucket), for a `DataLoader`.
 
+    >>> from timmdata import ScheduledBatchSampler
+    >>> from timmdata.samplers import EpochSampler
+    >>> sizes = dict(batch_sizes=[16, 8], input_sizes=[(96, 96), (128, 128)])
+    >>> batches = ScheduledBatchSampler(EpochSampler(range(100), seed=1), **sizes)
+    >>> [(batch.batch_size, batch.size) for batch in batches.plan(epoch=0)][:3]
+    [(8, (128, 128)), (16, (96, 96)), (16, (96, 96))]
+
     Args:
         sampler: of indexes, or an `EpochSampler`; this rank's share
         batch_sizes: samples in a batch, for each bucket

@@ -103,6 +103,12 @@ def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torc
 class EpochSampler(Sampler):
     """Yield the keys of an epoch, or of a rank's share of it: shuffled anew in every epoch, or in order.
 
+    >>> from timmdata.samplers import EpochSampler
+    >>> sampler = EpochSampler(range(5), shuffle=True, seed=1)
+    >>> for epoch in range(2): print([key.index for key in sampler])
+    [0, 2, 4, 3, 1]
+    [4, 3, 2, 0, 1]
+
     Args:
         data_source: the dataset
         shuffle: False: in order

@@ -39,6 +39,11 @@ def sample_weights(
 ) -> torch.Tensor:
     """Make the weight of each sample: how often it comes, compared with others.
 
+    >>> from timmdata import ImageDataset
+    >>> from timmdata.samplers import sample_weights
+    >>> sample_weights(ImageDataset('photos', split='val'), 'balanced')[:3]
+    tensor([0.1250, 0.1250, 0.1250], dtype=torch.float64)
+
     Args:
         dataset: whose samples are weighted
         weights: 'balanced', 'sqrt-balanced' or one for each sample

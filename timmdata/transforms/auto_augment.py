@@ -172,6 +172,13 @@ def rand_augment_transform(
 ) -> RandAugment:
     """Make RandAugment from a string such as 'rand-m9-n3-mstd0.5'.
 
+    >>> from timmdata import ImageDataset, rand_augment_transform
+    >>> policy = rand_augment_transform('rand-m9-n2-mstd0.5', {})
+    >>> ImageDataset('photos', split='val', transform=policy)[0][0].size
+    (320, 445)
+    >>> len(policy.ops)
+    15
+
     Args:
         config_str: 'rand', then -m -n -p -mstd -mmax -inc -t in any order
         hparams: as in `AugmentOp`; what it says of noise and maximum is kept

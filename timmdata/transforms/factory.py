@@ -144,6 +144,18 @@ def create_transform(
 ) -> v2.Compose | tuple[v2.Compose, ...]:
     """Build the pipeline of one image: training's or evaluation's.
 
+    >>> from timmdata import ImageDataset, create_transform
+    >>> evaluation = create_transform(224, crop_pct=0.95, interpolation='bicubic')
+    >>> ImageDataset('photos', split='val', transform=evaluation)[0][0].shape
+    torch.Size([3, 224, 224])
+    >>> evaluation
+    Compose(
+          Resize(size=[235], interpolation=InterpolationMode.BICUBIC, antialias=True)
+          CenterCrop(size=(224, 224))
+          MaybeToTensor()
+          Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225], inplace=False)
+    )
+
     Args:
         input_size: edge, (height, width) or (channels, height, width); pixels
         is_training: random pipeline in place of evaluation's

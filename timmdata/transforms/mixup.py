@@ -283,6 +283,13 @@ def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tens
 class Mixup:
     """Mix a batch of images and its targets; `mixup_enabled = False` stops it from the next call on.
 
+    >>> import torch
+    >>> from timmdata import Mixup
+    >>> mixup = Mixup(mixup_alpha=0.8, cutmix_alpha=1., num_classes=10)
+    >>> images, targets = mixup(torch.rand(8, 3, 224, 224), torch.arange(8))
+    >>> images.shape, targets.shape
+    (torch.Size([8, 3, 224, 224]), torch.Size([8, 10]))
+
     Args:
         mixup_alpha: of the Beta distribution for blending; 0: no blending
         cutmix_alpha: of the Beta distribution for pasting; 0: no pasting

@@ -98,6 +98,11 @@ def resolve_data_config(
 ) -> dict[str, Any]:
     """Find the settings of the images for a model: from arguments, else from the model, else timm's defaults.
 
+    >>> from timmdata import resolve_data_config
+    >>> config = resolve_data_config({}, pretrained_cfg={'input_size': (3, 288, 288), 'crop_pct': 0.95})
+    >>> config['input_size'], config['crop_pct'], config['interpolation']
+    ((3, 288, 288), 0.95, 'bicubic')
+
     Args:
         args: input_size, img_size, in_chans, mean, std, interpolation, crop_pct, crop_mode
         pretrained_cfg: in place of the model's

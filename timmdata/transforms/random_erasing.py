@@ -70,6 +70,12 @@ def _fill_values(mode: str, rngs: Sequence[random.Random], boxes: torch.Tensor, 
 class RandomErasing:
     """Erase random rectangles of normalised images, in place: (N, C, H, W) or (C, H, W), any device and float type.
 
+    >>> import torch
+    >>> from timmdata.transforms import RandomErasing
+    >>> erase = RandomErasing(probability=1., device='cpu')
+    >>> erase(torch.ones(3, 64, 64)).unique()
+    tensor([0., 1.])
+
     Args:
         probability: 0..1, of an image to be erased at all
         min_area: of all rectangles of an image together, share of its area

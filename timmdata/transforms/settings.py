@@ -59,6 +59,11 @@ _TRAIN_CROPS = {'rrc': ((0.08, 1.), (3 / 4, 4 / 3)), 'rkrc': ((0.8, 1.), (0.9, 1
 class AugmentSettings:
     """Hold all that is drawn for an image's pixels; wrong settings are refused when it is made.
 
+    >>> from timmdata.transforms import AugmentSettings
+    >>> settings = AugmentSettings(224, is_training=True, train_crop_mode='rkrc')
+    >>> settings.scale, settings.padding_mode
+    ((0.8, 1.0), 'reflect')
+
     Args:
         input_size: edge, (height, width) or (channels, height, width); pixels
         is_training: random crop, flips, colors and policy; False: the center crop of evaluation
