@@ -112,6 +112,7 @@ class Writer:
         self.by_module = {p.module: p for p in pages.values() if p.module}
         self.level = self.base = 1   # of the last heading; of the last heading that the author wrote
         self.depth = 1 if self.offered() else 0   # levels that the lesson is below where its author wrote it
+        self.first = next((o for o in self.offered() if '>>> ' in o.doc), None)   # its call is at the top of the page
         self.level_is_prose = True
 
     # links
@@ -225,7 +226,8 @@ class Writer:
             raise ValueError(f'{self.page.path}: show_doc({name}), but {settings()["lib_name"]} defines no such name')
         level = 3 if self.is_offered(symbol) else self.symbol_level('.' in symbol.name)
         parts = [f"{'#' * level} `{symbol.name}`"]
-        parts += self.doc(symbol.doc)
+        summary, *calls = self.doc(symbol.doc)
+        parts += [summary] if symbol is self.first else [summary, *calls]
         keyword = 'class ' if symbol.kind == 'class' else ''
         parts.append(f'{{.signature}}\n```python\n{keyword}{symbol.signature()}\n```')
         if symbol.bases: parts.append('{.bases}\nBases: ' + ', '.join(self.inline(f'`{b}`') for b in symbol.bases))
@@ -242,14 +244,15 @@ class Writer:
         return self.level
 
     def doc(self, text: str) -> list[str]:
-        "A docstring: prose, and calls with what they give."
-        parts = []
-        for part in doctest.DocTestParser().parse(text):
-            if not isinstance(part, doctest.Example): parts.append(self.inline(part.strip('\n'))); continue
-            if parts and parts[-1].startswith('{.call}'): parts[-1] = parts[-1].removesuffix('```') + part.source + '```'
+        "A docstring: its summary, and further prose, calls and what they give."
+        summary, _, rest = text.partition('\n\n')
+        parts = [self.inline(summary)]
+        for part in doctest.DocTestParser().parse(rest):
+            if not isinstance(part, doctest.Example): parts += [self.inline(part.strip('\n'))] if part.strip() else []; continue
+            if parts[-1].startswith('{.call}'): parts[-1] = parts[-1].removesuffix('```') + part.source + '```'
             else: parts.append(f'{{.call}}\n```python\n{part.source}```')
             if part.want: parts.append(f'{{.gives}}\n```text\n{part.want}```')
-        return list(filter(None, parts))
+        return parts
 
     def method(self, symbol: Symbol) -> str:
         "One row of a class's table of methods."
@@ -299,10 +302,11 @@ class Writer:
         return sorted(found, key=lambda o: (o.name not in package().exported, o.name not in self.page.named))
 
     def reference(self, parts: dict[str, str]) -> str:
-        "What the module offers to users: a table of several names, then each with its call and parameters."
+        "A call; then what the module offers to users: a table of several names, then each with its parameters."
         rows = [f'| {self.to_symbol(o, o.name)} | {self.inline(o.summary)} |'.replace('\n', ' ') for o in self.offered()]
         table = ['\n'.join(['{.api}', '| Name | |', '|---|---|', *rows])] if len(rows) > 2 else []
-        return '\n\n'.join(['## Reference', *table, *(parts[o.name] for o in self.offered()), '## How it is built'])
+        call = self.doc(self.first.doc)[1:] if self.first else []
+        return '\n\n'.join([*call, '## Reference', *table, *(parts[o.name] for o in self.offered()), '## How it is built'])
 
     def code(self, cell: dict) -> dict | None:
         "A code cell without directives; what they asked for becomes tags."

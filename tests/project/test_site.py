@@ -110,6 +110,10 @@ _look = r"""async () => {
     sections: [...document.querySelectorAll('article section')].map(o => o.id),
     sidebar: [...document.querySelectorAll('.sidebar-tree a')].map(o => o.href),
     rows: [...document.querySelectorAll('table.api tbody tr')].map(o => [...o.cells].map(o => o.textContent.trim())),
+    has_call: (() => {   // before the reference
+      const call = document.querySelector('article .call'), reference = document.getElementById('reference');
+      return !!(call && reference && call.compareDocumentPosition(reference) & Node.DOCUMENT_POSITION_FOLLOWING);
+    })(),
     groups: [...document.querySelectorAll('table.docments .group')].map(o => o.textContent),
   };
 }"""
@@ -468,6 +472,10 @@ def test_the_reference_is_before_the_lesson(crawl):
         lesson = headings[headings.index('how-it-is-built'):]
         assert not set(lesson) & {n for n in offered if n[0].isupper()}, name
     assert crawl.pages['loader.html']['sections'][:4] == ['Loader', 'reference', 'create_loader', 'how-it-is-built']
+    assert all(crawl.pages[name]['has_call'] for name in (
+        'loader.html', 'recipes.html', 'visualize.html', 'datasets/image_dataset.html', 'datasets/relabel.html', 'readers/table.html',
+        'transforms/factory.html', 'transforms/mixup.html', 'samplers/epoch.html', 'loaders/prefetch.html', 'buffer/buffer.html',
+        'inspection/inspection.html'))
     assert crawl.pages['loader.html']['groups'][:2] == ['Data', 'Order'] and 'Workers' in crawl.pages['loader.html']['groups']
 
 
