@@ -60,7 +60,10 @@ class NameAnchors(Transform):
         slugs = getattr(self.document, 'myst_slugs', {})
         for section in self.document.findall(nodes.section):
             name = section.get('slug')
-            if not name or self.document.ids.get(name, section) is not section: continue
+            if not name: continue
+            other = self.document.ids.get(name, section)   # such as the title `Explore` on the page of `explore`
+            if other is not section and other.get('slug') in (None, name): continue
+            if other is not section: other['ids'].remove(name)
             section['ids'] = [name, *(o for o in section['ids'] if o != name)]
             self.document.ids[name] = section
             if name in slugs: slugs[name] = (slugs[name][0], name, slugs[name][2])
