@@ -26,7 +26,7 @@ from torchvision.transforms import v2
 from .buffer.buffer import BatchBuffer
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .core.rng import seed_all
-from .core.sample import as_pil_image, image_size
+from .core.sample import as_pil_image, image_size, transform_image
 from .datasets.augmix import AugMixDataset, without_splits
 from .datasets.relabel import classes_of
 from .datasets.wrappers import base_datasets
@@ -36,7 +36,7 @@ from .loaders.prefetch import PrefetchLoader, adapt_statistics, resolve_device
 from .loaders.stream_loader import StreamLoader, check_ranks
 from .pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from .pipeline.collate import FastCollateMixup, fast_collate
-from .pipeline.fetch import BatchBuilder, SampleLoader
+from .pipeline.fetch import BatchBuilder, SampleLoader, fit_image
 from .pipeline.params import ParamSampler
 from .pipeline.sample_transform import DecodeSettings, SampleTransform
 from .readers.class_map import check_class_map
@@ -193,6 +193,15 @@ def _can_pin(pin_memory: bool) -> bool:
     if not pin_memory or torch.cuda.is_available(): return pin_memory
     warnings.warn('pin_memory=True: there is no CUDA device, so batches are not page-locked', stacklevel=3)
     return False
+
+
+class _FittedTransform:
+    "The user's transform of a stream's images, which must make images of the input's size."
+
+    def __init__(self, transform: Callable, size: tuple[int, int]): self.transform, self.size = transform, size
+
+    def __call__(self, image: Any) -> Any:
+        return fit_image(transform_image(self.transform, image), self.size, 'a sample of the stream')
 
 
 def _init_worker(worker_id: int, worker_seeding: Callable):
@@ -493,6 +502,7 @@ def create_loader(
         if distributed: check_ranks(dataset, num_workers)
         if augment is not None: transform = v2.Compose(
             [as_pil_image, compose_transform(augment, std, erasing.create(), use_prefetcher)])
+        elif collate_fn is None: transform = _FittedTransform(transform, size)
         loader = StreamLoader(
             dataset, transform, batch_size, drop_last=drop_last, workers=worker_settings,
             collate_fn=collate_fn or fast_collate, seed=seed)
@@ -506,6 +516,8 @@ def create_loader(
             batch_choice_schedule=batch_choice_schedule, batch_schedule_epochs=batch_schedule_epochs,
             batch_schedule_spread=batch_schedule_spread, batch_schedule_random_mix=batch_schedule_random_mix,
             num_batches=num_batches, channels=channels, drop_last=drop_last))
+        elif is_training and not len(dataset): raise ValueError(
+            'the dataset has no samples, so there is nothing to train on: look at its split and its filters')
         elif drop_last and 0 < len(order) < batch_size: raise ValueError(
             f'{len(order)} samples do not fill one batch of {batch_size}, '
             'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')

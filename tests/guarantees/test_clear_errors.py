@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import IterableDataset, Subset
 from torchvision.transforms import v2
 
-from timmdata import ImageDataset, create_loader
+from timmdata import ImageDataset, IterableImageDataset, create_loader, create_transform
 from timmdata.core.faults import ImageReadError
 
 pytestmark = pytest.mark.timeout(120)
@@ -136,3 +137,107 @@ def test_replay_counts_from_zero(folder, epoch, batch):
 def test_statistics_for_bytes_are_refused(folder, statistics):
     with pytest.raises(ValueError, match='for pixels in 0..1; divide those for 0..255 by 255'):
         loader_of(ImageDataset(folder), **statistics)
+
+
+WORKERS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, persistent_workers=False)]
+
+
+@pytest.mark.filterwarnings('ignore:.*is skipped')
+@pytest.mark.parametrize('settings', [*WORKERS, dict(num_workers=1, multiprocessing_context='spawn'), dict(is_training=True)], ids=str)
+def test_stream_in_which_everything_was_skipped_is_an_error(settings):
+    dataset = IterableImageDataset(reader=[(b'no image', 0)] * 8, on_error='skip')
+    loader = loader_of(dataset, **settings)
+    for epoch in range(2):   # workers that are kept say it again
+        with pytest.raises(ImageReadError, match=f'epoch {epoch} of the stream has no batch, because samples were skipped'): list(loader)
+    loader.close()
+    assert len(dataset.bad_samples) == 8
+
+
+class Nones(IterableDataset):
+    "A stream of one's own that passes over all it has."
+    def __iter__(self): return iter([None] * 4)
+
+
+def test_stream_of_nones_is_an_error():
+    with pytest.raises(ImageReadError, match='has no batch'): list(loader_of(Nones(), transform=v2.Identity()))
+
+
+@pytest.mark.filterwarnings('ignore:.*is skipped')
+@pytest.mark.parametrize('rank', [0, 1])
+def test_rank_whose_share_was_skipped_says_so(rank, monkeypatch):
+    "In evaluation, where skipping is allowed: the other rank goes on, this one does not end in silence."
+    from timmdata.readers.stream import StreamReader
+
+    class Share(StreamReader):
+        def read_shard(self, shard_index, num_shards, seed):
+            good = Image.new('RGB', (40, 40))
+            return ((good if k % 2 else b'no image', k) for k in range(shard_index, 8, num_shards))
+
+    monkeypatch.setattr(torch.distributed, 'is_initialized', lambda: True)
+    monkeypatch.setattr(torch.distributed, 'get_rank', lambda: rank)
+    monkeypatch.setattr(torch.distributed, 'get_world_size', lambda: 2)
+    loader = loader_of(IterableImageDataset(reader=Share(8), on_error='skip'), distributed=True)
+    if rank: assert [targets.tolist() for _, targets in loader] == [[1, 3, 5, 7]]
+    else:
+        with pytest.raises(ImageReadError, match='samples were skipped'): list(loader)
+
+
+@pytest.mark.filterwarnings('ignore:.*is skipped')
+def test_message_counts_the_samples_of_its_rank(folder, monkeypatch):
+    for path in folder.rglob('*.jpg'): path.write_text('no image')
+    for name, value in dict(is_initialized=True, get_rank=1, get_world_size=2).items():
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    with pytest.raises(ImageReadError, match='all 4 samples of epoch 0'):
+        list(loader_of(ImageDataset(folder, on_error='skip'), distributed=True))
+
+
+@pytest.mark.parametrize('reader, is_training, message', [
+    ([], False, 'it gave no sample'), ([(Image.new('RGB', (40, 40)), 0)] * 3, True, 'fewer than 4, and incomplete batches are dropped')])
+@pytest.mark.parametrize('num_workers', [0, 1])
+def test_stream_without_a_batch_is_worth_a_warning(reader, is_training, message, num_workers):
+    loader = loader_of(IterableImageDataset(reader=reader), is_training=is_training, num_workers=num_workers)
+    with pytest.warns(UserWarning, match=f'epoch 0 of the stream has no batch: .*{message}'): assert list(loader) == []
+
+
+@pytest.mark.filterwarnings('ignore:.*is skipped')
+def test_stream_that_has_something_is_no_error():
+    reader = [(b'no image', 0), (Image.new('RGB', (40, 40)), 1)] * 2
+    with warnings.catch_warnings():
+        warnings.simplefilter('error', UserWarning)
+        assert sum(len(t) for _, t in loader_of(IterableImageDataset(reader=reader, on_error='skip'))) == 2
+
+
+def test_stream_transform_of_another_size_is_named():
+    reader = [(Image.new('RGB', (40, 40)), 0)] * 4
+    with pytest.raises(ValueError, match=r'the transform made .*24, 28.* of a sample of the stream, input_size is \(32, 32\)'):
+        list(loader_of(IterableImageDataset(reader=reader), transform=SMALL))
+    arrays = v2.Compose([v2.Resize((32, 32)), np.asarray])
+    (images, _), = loader_of(IterableImageDataset(reader=reader), transform=arrays)
+    assert images.shape == (4, 3, 32, 32)
+
+
+@pytest.mark.parametrize('epoch', ['1', -1, 0.5, None, True])
+def test_epoch_of_a_stream_that_is_no_number(epoch):
+    loader = loader_of(IterableImageDataset(reader=[]))
+    with pytest.raises(ValueError, match='give a whole number, 0 or more'): loader.set_epoch(epoch)
+
+
+@pytest.mark.parametrize('settings', [dict(num_workers=0), dict(num_workers=2), dict(num_workers='auto'),
+                                      dict(num_workers=1, workers='processes')], ids=str)
+def test_an_empty_subset_is_an_empty_evaluation(folder, settings):
+    with loader_of(Subset(ImageDataset(folder), []), **settings) as loader: assert list(loader) == []
+    with pytest.raises(ValueError, match='no samples, so there is nothing to train on'):
+        loader_of(Subset(ImageDataset(folder), []), is_training=True, **settings)
+
+
+@pytest.mark.parametrize('wrong, error, message', [
+    (dict(epoch='0', batch=0), TypeError, "epoch='0': give a whole number"), (dict(epoch=0, batch=0.5), TypeError, 'batch=0.5'),
+    (dict(epoch=0, index='1'), TypeError, "index='1'"), (dict(epoch=0, index=8), IndexError, 'no index 8: the dataset has 8 samples')])
+def test_replay_of_what_is_no_number(folder, wrong, error, message):
+    with pytest.raises(error, match=message): loader_of(ImageDataset(folder), seed=1).replay(**wrong)
+
+
+def test_statistics_for_bytes_are_refused_by_the_transform():
+    for is_training in (False, True):
+        with pytest.raises(ValueError, match='divide those for 0..255 by 255'):
+            create_transform(32, is_training, mean=(123., 116., 103.), std=(58., 57., 57.))

@@ -359,7 +359,7 @@ def test_stream_with_bad_samples(samples):
 
 
 def test_stream_repeats_with_the_seed():
-    first, second = (collected(create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, transform=Noise(), seed=3,
+    first, second = (collected(create_loader(IterableImageDataset(reader=Stream(8)), 4, 4, transform=Noise(), seed=3,
                                             num_workers=0, **CPU)) for _ in range(2))
     assert_equal(first, second)
 

@@ -316,7 +316,8 @@ class BatchLoader(MixingSwitch):
         self._tasks, self._made_by = tasks, made_by
         finished: list[HostBatch] = []   # one at most; popped, so that the consumer alone holds its memory
         if self.workers.persistent_workers: self._pool = pool
-        batches, begun_at, is_empty = self.batches.cut(self.sampler, epoch, position), position, True
+        batches, is_whole = self.batches.cut(self.sampler, epoch, position), position == 0
+        num_read, is_empty = 0, True   # samples of this rank; whether all of them were skipped
         try:
             while True:   # workers get their next batch before the consumer gets this one
                 for keys in islice(batches, self.workers.num_ahead - len(tasks)): tasks.append(pool.submit(keys))
@@ -325,13 +326,14 @@ class BatchLoader(MixingSwitch):
                 task = tasks.popleft()
                 made = pool.take(task, self.workers.timeout)
                 made_by[task.made_by] += 1
+                num_read += len(task.keys)
                 position += len(task.keys) * self.sampler.num_replicas
                 if made is not None:
                     finished.append(self._finish(made, position))
                     is_empty = False
                 del made, task
-            if is_empty and position > begun_at == 0: raise ImageReadError(
-                f'all {position} samples of epoch {epoch} were skipped: dataset.bad_samples has the reason of each; '
+            if is_empty and num_read and is_whole: raise ImageReadError(
+                f'all {num_read} samples of epoch {epoch} were skipped: dataset.bad_samples has the reason of each; '
                 "on_error='raise' stops at the first one")
         except GeneratorExit: raise   # the consumer has left the loop
         except BaseException:
@@ -459,7 +461,12 @@ class BatchLoader(MixingSwitch):
             index: of one sample, in place of a batch
         """
         if (batch is None) == (index is None): raise TypeError('give batch= or index=, one of them')
+        for name, value in dict(epoch=epoch, batch=batch, index=index).items():
+            is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if value is not None and not is_whole: raise TypeError(f'{name}={value!r}: give a whole number')
         if epoch < 0 or (batch or 0) < 0: raise ValueError(f'epoch={epoch}, batch={batch}: they count from 0')
+        if index is not None and not -len(self.dataset) <= index < len(self.dataset):
+            raise IndexError(f'there is no index {index}: the dataset has {len(self.dataset)} samples')
         if batch is None: keys = [SampleKey(range(len(self.dataset))[index], epoch)]
         else: keys = next(islice(self.batches.cut(self.sampler, epoch), batch, None), [])
         if not keys: raise IndexError(f'there is no batch {batch} in epoch {epoch}: there are {len(self)}')

@@ -25,6 +25,7 @@ from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.epoch import keys_of_images
 from ..transforms.random_erasing import ErasingSettings, RandomErasing
+from ..transforms.settings import check_statistics
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
 def resolve_device(
@@ -92,9 +93,7 @@ def adapt_statistics(
     if mean is None and std is None: return None, None
     if mean is None or std is None: raise ValueError(f'mean={mean}, std={std}: give both, or None for both')
     mean, std = adapt_to_chs(mean, channels, 'mean'), adapt_to_chs(std, channels, 'std')
-    if max(mean) > 1 or max(std) > 1: raise ValueError(
-        f'mean={mean}, std={std}: they are for pixels in 0..1; divide those for 0..255 by 255')
-    if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
+    check_statistics(mean, std)
     return mean, std
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #cf187285

@@ -7,6 +7,7 @@ __all__ = ['StreamLoader', 'check_ranks']
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #67dd7085
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import distributed
 from torch.utils.data import DataLoader, IterableDataset
 
+from ..core.faults import ImageReadError
 from ..core.rng import sample_seed
 from ..datasets.wrappers import TransformedIterableDataset
 from .base import ForwardOnly, MixingSwitch, count_images, find_mixing, number_batches
@@ -22,7 +24,7 @@ from .stats import LoaderStats, Meter, count_bad_samples
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch
 from ..readers.stream import StreamReader
-from ..samplers.epoch import EpochAware
+from ..samplers.epoch import EpochAware, check_epoch
 from ..workers.autotune import available_cores
 from ..workers.base import WorkerSettings, check_original, leave_to_original
 
@@ -106,7 +108,8 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         return self.dataset.seed
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        meter = self._meter = Meter()
+        meter, epoch, num_empty = Meter(), self.dataset.epoch, 0
+        self._meter = meter
         meter.begin()
         if self._iterator is not None and self._iterator._shutdown: self._iterator = None   # of another process
         batches = self._get_iterator() if self._num_running else super().__iter__()   # a loop in a loop has its own
@@ -116,20 +119,34 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         if self.num_workers: self.dataset.epoch += 1   # for workers that start with the next pass
         self._num_running += 1
         try:
-            for batch in self._present(batches):
+            for batch in self._watch(batches):
+                if batch is None:
+                    num_empty += 1
+                    continue
                 meter.hand_out(count_images(batch))
                 yield batch
                 meter.resume()
+            if not meter.stats().batches: self._explain_none(epoch, num_empty)
         finally:
             self._num_running -= 1
             meter.stop()
 
-    def _present(self, batches: Any) -> Iterator:
-        "The batches that hold samples. An error ends the workers at once, not when the garbage collector runs."
+    def _explain_none(self, epoch: int, num_empty: int):
+        "An epoch without a batch is an error if samples were skipped, and worth a warning if there were none."
+        num_skipped = count_bad_samples(self.dataset.dataset)
+        if num_skipped or num_empty: raise ImageReadError(
+            f'epoch {epoch} of the stream has no batch, because samples were skipped: dataset.bad_samples has the '
+            "reason of each; on_error='raise' stops at the first one")
+        few = f'for each worker there are fewer than {self.batch_size}, and incomplete batches are dropped (drop_last)'
+        warnings.warn(f'epoch {epoch} of the stream has no batch: {few if self.drop_last else "it gave no sample"}',
+                      stacklevel=3)
+
+    def _watch(self, batches: Any) -> Iterator:
+        "The batches; None: all of it was skipped. An error ends the workers at once, not when garbage is collected."
         pid = os.getpid()
         try:
             for batch in batches:
-                if batch is not None: yield batch
+                yield batch
                 check_original(pid)   # the next batch of the workers is not for a copy of this process
         except (ConnectionError, EOFError):
             if not self.num_workers: raise
@@ -157,6 +174,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
         Args:
             epoch: of the next pass, from 0
         """
+        check_epoch(epoch)
         is_started = self._iterator is not None
         if is_started and epoch != self.dataset.epoch:
             raise ValueError(f'the next epoch is {self.dataset.epoch}: the persistent workers of a stream count by '

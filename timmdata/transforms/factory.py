@@ -21,7 +21,7 @@ from timmdata.transforms.geometry import (
     ResizeKeepRatio, TrimBorder, str_to_interp_mode,
 )
 from .random_erasing import ErasingSettings, RandomErasing
-from .settings import AugmentSettings
+from .settings import AugmentSettings, check_statistics
 
 # %% ../../nbs/transforms/70_factory.ipynb #1035cfc5
 def evaluation_steps(
@@ -113,6 +113,7 @@ def compose_transform(
     geometry, colors = training_steps(settings) if settings.is_random else (evaluation_steps(settings), [])
     finish = [MaybePILToTensor()]
     if normalize and not use_prefetcher:
+        check_statistics(settings.mean, tuple(std))
         finish = [MaybeToTensor(), v2.Normalize(list(settings.mean), list(std))]
         if settings.is_random and erasing is not None: finish.append(erasing)
     if separate: return tuple(v2.Compose(steps or [v2.Identity()]) for steps in (geometry, colors, finish))

@@ -29,7 +29,8 @@ def _is_fork() -> bool:
 
 
 def _file_bytes(builder: BatchBuilder) -> int:
-    "Size of the first sample's file; 0 if it cannot be read."
+    "Size of the first sample's file; 0 if it cannot be read, or if there is none."
+    if not len(builder.dataset): return 0
     base, index = unwrap(builder.dataset, 0)
     if not gives_bytes(base): return 0
     try: return len(base.reader[index][0])
