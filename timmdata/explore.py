@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from PIL import Image
 
+from .call import argument_text, loader_call
 from .core.sample import sample_image
 from .datasets.wrappers import base_datasets
 from .inspection.report import safe_text
-from .loader import argument_text, create_loader, loader_call
+from .loader import create_loader
 from .loaders.batch_loader import BatchLoader
 from .loaders.prefetch import PrefetchLoader
 from .pipeline.batch_transform import BatchTransform, ImageByImage

@@ -34,13 +34,14 @@ from PIL import Image
 from torch.utils.data import Dataset, Subset
 from tqdm import tqdm
 
+from .call import loader_call
 from .core.decode import read_content
 from .core.jpeg import Pixels, resolve_backend
 from .core.rng import seeded
 from .core.sample import apply_transform, as_pil_image, sample_image, with_image
 from .datasets.image_dataset import ImageDataset
 from .datasets.wrappers import base_datasets, gives_bytes, unwrap
-from .loader import create_loader, loader_call
+from .loader import create_loader
 from .loaders.batch_loader import BatchLoader
 from .loaders.prefetch import PrefetchLoader
 from .loaders.side_stream import move_to_device

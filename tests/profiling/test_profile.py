@@ -11,10 +11,11 @@ import time
 import pytest
 import torch
 
+from timmdata.call import loader_call
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.diagnosis_page import diagnosis_page
-from timmdata.loader import create_loader, loader_call
+from timmdata.loader import create_loader
 from timmdata.profile import (
     BenchResult,
     Diagnosis,

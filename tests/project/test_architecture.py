@@ -10,7 +10,7 @@ from notebooks import read_settings
 from synthetic import ROOT
 
 # packages, and modules beside them: each imports only from those before it
-ORDER = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer', 'loader',
+ORDER = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer', 'loader', 'call',
          'integrations', 'not_offered', 'recipes', 'visualize', 'inspection', 'explore', 'profile', 'diagnosis_page', 'cli']
 PACKAGES = [name for name in ORDER if (ROOT/'timmdata'/name).is_dir()]
 FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ignite'}   # of `integrations`
