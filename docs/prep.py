@@ -92,7 +92,7 @@ def find_pages(nbs: Path) -> dict[str, Page]:
         title = re.search(r'^# (.+)', text, re.M)
         subtitle = re.search(r'^# .+\n+> (.+)', text, re.M)
         page = Page(rel, name, title[1].strip() if title else name, re.sub(r'[`*]', '', subtitle[1].strip()) if subtitle else '',
-                    module[1] if module else None, frozenset(re.findall(r'`([A-Za-z_]\w*)', prose)))
+                    module[1] if module else None, frozenset(re.findall(r'[A-Za-z_]\w*', ' '.join(re.findall('`[^`\n]+`', prose)))))
         if name in {p.name for p in pages.values()}:
             raise ValueError(f'two notebooks give the page {name}; rename {rel}')
         pages[rel.as_posix()] = page
@@ -393,11 +393,11 @@ def shown_name(cell) -> str | None:
 
 
 # the pages that no notebook gives
-def read_toc(path: Path) -> tuple[list[str], dict[str, str]]:
-    "The order of the guides and the sentences of the packages, from toc.txt."
+def read_toc(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
+    "The order of the guides and of the loader's tools, and the sentences of the packages, from toc.txt."
     lines = [o for o in path.read_text(encoding='utf-8').splitlines() if o.strip() and not o.startswith('#')]
     toc = {k.strip(): v.strip() for k, v in (o.split(':', 1) for o in lines)}
-    return toc.pop('guides', '').split(), toc
+    return {'guides': toc.pop('guides', '').split(), '.': toc.pop('tools', '').split()}, toc
 
 
 @dataclass
@@ -415,12 +415,15 @@ class Group:
 
 def sections(pages: dict[str, Page], toc: Path) -> list[Group]:
     "The sidebar: guides first, then the loader, then the packages in the order in which a sample passes them."
-    order, packages = read_toc(toc)
+    orders, packages = read_toc(toc)
     by_folder = {}
     for page in pages.values():
         if page.name != 'index': by_folder.setdefault(page.path.parent.as_posix(), []).append(page)
+    for folder, order in orders.items():
+        places = {name: place for place, name in enumerate(order)}
+        by_folder.get(folder, []).sort(key=lambda page, places=places: (
+            places.get(page.name.rpartition('/')[2], len(places)), page.path.name))
     guides = by_folder.pop('guides', [])
-    guides.sort(key=lambda page: (order.index(page.path.stem) if page.path.stem in order else len(order), page.path.name))
     unknown = by_folder.keys() - packages.keys() - {'.'}
     if unknown: raise ValueError(f'{toc.name} has no line for {", ".join(sorted(unknown))}')
     found = [Group('Guides', guides), Group('The loader and its tools', by_folder.get('.', [])),

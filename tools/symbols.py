@@ -283,7 +283,7 @@ def read_package(path: Path) -> Package:
     doors = {p: _names(ast.parse(p.read_text(encoding='utf-8'))) for p in path.rglob('__init__.py')}
     for door, names in doors.items():   # a front door may offer whole modules
         inside = {name: '.'.join((*door.parent.relative_to(path).parts, name)) for name in names}
-        doors[door] = [n for name in names for n in (modules[inside[name]] if inside[name] in modules else [name])
+        doors[door] = [n for name in names for n in (modules[inside[name]] if name not in modules.get(inside[name], [name]) else [name])
                        if n == name or modules[inside[name]][n].public and '.' not in n]
     public = [n for o in modules.values() for n, s in o.items() if s.public and '.' not in n]
     alone = [n for name, o in modules.items() if '.' not in name for n, s in o.items() if s.public and '.' not in n]

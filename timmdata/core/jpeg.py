@@ -48,6 +48,10 @@ def resolve_backend(
 ) -> str:
     """Choose the decoder of JPEGs.
 
+    >>> from timmdata.core import resolve_backend
+    >>> resolve_backend('pillow')
+    'pillow'
+
     Args:
         backend: one of `BACKENDS`; None and 'auto': the fastest that is installed
 

@@ -30,6 +30,10 @@ def sample_seed(
 ) -> int:
     """Hash the four numbers to one: the same on every machine, unrelated for neighbours.
 
+    >>> from timmdata.core import sample_seed
+    >>> sample_seed(seed=0, epoch=0, index=7)
+    8718497006334540760
+
     Args:
         seed: of the run
         epoch: which pass over the data, from 0

@@ -17,6 +17,16 @@ from ..core.sample import sample_image, with_image
 class AugMixDataset(Dataset):
     """A dataset whose images become tuples of views: one clean, the others augmented. timm/data/dataset.py.
 
+    `create_loader` makes the views by itself:
+
+    >>> from timmdata import ImageDataset, create_loader
+    >>> photos = ImageDataset('photos', split='train')
+    >>> policy = dict(auto_augment='augmix-m5-w4-d2', num_aug_splits=3)
+    >>> loader = create_loader(photos, 64, 8, is_training=True, device='cpu', **policy)
+    >>> images, targets = next(iter(loader))
+    >>> images.shape, targets.shape   # clean ones first
+    (torch.Size([24, 3, 64, 64]), torch.Size([24]))
+
     Args:
         dataset: gives (image, target, …) or dicts with 'image'
         num_splits: views of each sample, 2 or more

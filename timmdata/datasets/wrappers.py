@@ -107,6 +107,11 @@ def describe(
 ) -> str:
     """Write down what a value consists of, alike in each run and on each rank; a long text ends in a hash.
 
+    >>> from torchvision.transforms import v2
+    >>> from timmdata.datasets import describe
+    >>> describe(v2.RandomCrop(32)) == describe(v2.RandomCrop(32)) != describe(v2.RandomCrop(28))
+    True
+
     Args:
         value: a function, or an object such as a transform or a sampler
         depth: of objects in objects

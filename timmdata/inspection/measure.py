@@ -78,6 +78,12 @@ def measure_image(
 ) -> dict[str, Any]:
     """Look at one file; one that cannot be read has an `error`.
 
+    >>> from pathlib import Path
+    >>> from timmdata.inspection import measure_image
+    >>> found = measure_image(Path('photos/val/cat/0000.jpg').read_bytes())
+    >>> found['width'], found['height'], found['mode']
+    (320, 390, 'RGB')
+
     Args:
         content: bytes of a file, or an image that is decoded already
         hash_image: gray image → 64 bits; None: no hash

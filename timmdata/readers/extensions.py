@@ -81,6 +81,10 @@ def is_img_extension(
 ) -> bool:
     """Tell whether files with this extension are read.
 
+    >>> from timmdata import is_img_extension
+    >>> is_img_extension('.JPG'), is_img_extension('.txt')
+    (True, False)
+
     Args:
         extension: such as '.JPG'
     """

@@ -211,6 +211,14 @@ def index_folder(
 class ReaderImageFolder(ReaderFiles):
     """Read images in class folders.
 
+    `ImageDataset` makes it:
+
+    >>> from timmdata import ImageDataset
+    >>> reader = ImageDataset('photos', split='val').reader
+    >>> content, target = reader[0]
+    >>> type(content), target, reader.filename(0)
+    (<class 'bytes'>, 0, 'val/astronaut/0000.jpg')
+
     Args:
         root: a folder of class folders, or of split folders that hold them
         split: as in `resolve_split`; None: the whole root

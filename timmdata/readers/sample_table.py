@@ -27,6 +27,11 @@ def _row(index: int, n: int) -> int:
 class SampleTable:
     """An immutable sequence of (path, target): one byte array of all paths, their ends, and the targets.
 
+    >>> from timmdata.readers import SampleTable
+    >>> table = SampleTable.from_samples(['cat/0000.jpg', 'dog/0000.jpg'], [0, 1])
+    >>> len(table), table[1]
+    (2, ('dog/0000.jpg', 1))
+
     Args:
         paths: uint8, all paths without separators, encoded by `os.fsencode`
         ends: int64 (N,), where each path ends in `paths`

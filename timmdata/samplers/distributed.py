@@ -31,6 +31,10 @@ def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 class OrderedDistributedSampler(Sampler):
     """Yield a rank's share of a dataset, in order: for evaluation.
 
+    >>> from timmdata.samplers import OrderedDistributedSampler
+    >>> [list(OrderedDistributedSampler(range(10), num_replicas=4, rank=rank)) for rank in range(4)]
+    [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]
+
     Args:
         dataset: of any kind
         num_replicas: ranks that share it; None: of the process group

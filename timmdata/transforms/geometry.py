@@ -103,6 +103,11 @@ def check_range(
 class RandomResizedCropAndInterpolation:
     """Crop a random area with a random aspect ratio and resize it to `size`.
 
+    >>> from timmdata import ImageDataset, RandomResizedCropAndInterpolation
+    >>> crop = RandomResizedCropAndInterpolation(224, scale=(0.35, 1.), interpolation='bicubic')
+    >>> ImageDataset('photos', split='val', transform=crop)[0][0].size
+    (224, 224)
+
     Args:
         size: of the result, pixels; (height, width)
         scale: area of the crop, share of the image's
