@@ -281,9 +281,10 @@ def read_package(path: Path) -> Package:
     for _ in range(2):   # twice: a base class may be in a file that is read later
         modules = {name: read_module(p, name, classes) for name, p in files.items()}
     doors = {p: _names(ast.parse(p.read_text(encoding='utf-8'))) for p in path.rglob('__init__.py')}
-    for door, names in doors.items():   # a front door may offer whole modules
+    for door, names in doors.items():   # a package's front door may offer whole modules; the top level has none
+        if door.parent == path: continue
         inside = {name: '.'.join((*door.parent.relative_to(path).parts, name)) for name in names}
-        doors[door] = [n for name in names for n in (modules[inside[name]] if name not in modules.get(inside[name], [name]) else [name])
+        doors[door] = [n for name in names for n in (modules[inside[name]] if inside[name] in modules else [name])
                        if n == name or modules[inside[name]][n].public and '.' not in n]
     public = [n for o in modules.values() for n, s in o.items() if s.public and '.' not in n]
     alone = [n for name, o in modules.items() if '.' not in name for n, s in o.items() if s.public and '.' not in n]
