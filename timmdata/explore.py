@@ -446,6 +446,13 @@ def preview(
 ) -> Preview:
     """Make the pictures of some settings: a few images as the network gets them, and the way of one of them.
 
+    >>> from timmdata import ImageDataset, preview
+    >>> shown = preview(ImageDataset('photos'), 128, 4, auto_augment='3a', color_jitter=None)   # a notebook shows it
+    >>> [step.name for step in shown.steps][:2]
+    ['photograph', 'crop']
+    >>> shown.call
+    "create_loader(dataset, 128, 4, is_training=True, seed=0, color_jitter=None, auto_augment='3a')"
+
     Args:
         dataset: gives (image, target, …) or dicts with 'image'; map-style
         input_size: edge, (height, width) or (channels, height, width); pixels
