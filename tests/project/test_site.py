@@ -243,9 +243,10 @@ class Crawl:
     def search(self, *queries: str) -> list[list[dict]]:
         "For each query, what the site's own search finds: address, page, anchor, title and the text below it."
         tab, found = self.tab(), []
+        tab.goto(f'{self.base}search.html?q={quote(queries[0])}')
+        tab.wait_for_selector('.search-count', timeout=20_000)
         for query in queries:
-            tab.goto(f'{self.base}search.html?q={quote(query)}')
-            tab.wait_for_function("document.querySelector('.search-count')", timeout=20_000)
+            tab.evaluate('query => show(query)', query)   # what a visit of the page does, without a visit for each
             results = tab.eval_on_selector_all('#search-results li', """all => all.map(o => ({
                 url: o.querySelector('a').href, title: o.querySelector('a').textContent, text: o.querySelector('p').textContent,
                 marked: [...o.querySelectorAll('mark')].map(o => o.textContent)}))""")
