@@ -23,6 +23,7 @@ from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDatas
 from torchvision.transforms import v2
 
 from .buffer.buffer import BatchBuffer
+from .core.checks import check_number, check_switches
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .core.rng import seed_all
 from .core.sample import as_pil_image, image_size, transform_image
@@ -87,6 +88,20 @@ def _check_together(**settings: Any):
         if name in asked and found: raise ValueError(f'{name} and {", ".join(found)} cannot be had together: {why}')
 
 # %% ../nbs/20_loader.ipynb #4033eee8
+def _check_types(settings: Mapping[str, Any], is_training: bool, **switches: Any):
+    "Refuse values of a wrong type, and tell which settings of training have no effect in evaluation."
+    check_switches(is_training=is_training, **switches)
+    kinds = dict(transform=(Callable, 'a function'), collate_fn=(Callable, 'a function'),
+                 generator=(torch.Generator, 'a torch.Generator'), class_to_idx=(Mapping, 'a dict, name → index'),
+                 img_dtype=(torch.dtype, 'a type such as torch.float16'))
+    for name, (kind, want) in kinds.items():
+        if settings[name] is not None and not isinstance(settings[name], kind):
+            raise TypeError(f'{name} is a {type(settings[name]).__name__}: give {want}')
+    given = [name for name, value in settings.items() if name not in kinds and value]
+    if given and not is_training: warnings.warn(
+        f'{", ".join(given)}: of no effect in evaluation; for training, give is_training=True', stacklevel=3)
+
+
 def _check_words(
     mixup: Any,   # None or a Mixup
     num_aug_repeats: Any,   # 0, or 1 and more
@@ -115,8 +130,7 @@ def _check_words(
     if given and input_size_choices is None:   # timm's train.py passes them on, whether there are sizes or not
         warnings.warn(f'{", ".join(given)}: of no effect without input_size_choices, give the sizes as well',
                       stacklevel=3)
-    if seed is not None and not (isinstance(seed, Integral) and -2**63 <= seed < 2**63):
-        raise ValueError(f'seed={seed!r}: give a whole number of at most 64 bits')
+    if seed is not None: check_number('seed', seed, -2**63, 2**63 - 1, 'a whole number of at most 64 bits', whole=True)
     if not (callable(worker_seeding) or worker_seeding in ('all', 'part')):
         raise ValueError(f"worker_seeding={worker_seeding!r}: allowed are 'all', 'part' or a function "
                          "of the worker's info")
@@ -435,6 +449,15 @@ def create_loader(
         of images (N, C, H, W) and targets
     """
     if tf_preprocessing: raise NotImplementedError(f'{tf_preprocessing=} is not offered yet: leave it out')
+    of_training = dict(re_prob=re_prob, auto_augment=auto_augment, train_crop_mode=train_crop_mode, scale=scale,
+                       ratio=ratio, vflip=vflip, grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob)
+    _check_types(
+        dict(transform=transform, collate_fn=collate_fn, generator=generator, class_to_idx=class_to_idx,
+             img_dtype=img_dtype, **of_training), is_training,
+        no_aug=no_aug, re_split=re_split, distributed=distributed, pin_memory=pin_memory, fp16=fp16,
+        use_prefetcher=use_prefetcher, use_multi_epochs_loader=use_multi_epochs_loader,
+        persistent_workers=persistent_workers, shuffle=shuffle, drop_last=drop_last, pad_last=pad_last,
+        valid_mask=valid_mask, balanced_batches=balanced_batches, dct_scaling=dct_scaling, channels_last=channels_last)
     _check_words(mixup, num_aug_repeats, num_aug_splits, input_size_choices, batch_size_choices, seed, worker_seeding,
                  color_jitter_mode, cache, batch_choice_weights=batch_choice_weights, num_batches=num_batches,
                  batch_choice_schedule=batch_choice_schedule, batch_schedule_epochs=batch_schedule_epochs)
@@ -470,6 +493,9 @@ def create_loader(
         raise ValueError(f'{img_dtype} images need the prefetcher: without it, they are float32')
     if mean is None and transform is None: raise ValueError('mean=None is for a transform of yours that normalizes')
     size, channels = image_size(input_size), _num_channels(input_size, mean)
+    if max(size) < 8 and batch_size >= 4 * max(size): warnings.warn(
+        f'input_size={input_size}, batch_size={batch_size}: are they swapped? The size of the images comes first',
+        stacklevel=2)
     mean, std = adapt_statistics(mean, std, channels)
     device = resolve_device(device) if use_prefetcher else torch.device('cpu')
     pin_memory = _can_pin(device.type == 'cuda' if pin_memory is None else pin_memory)

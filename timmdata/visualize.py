@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 
 from .buffer.buffer import BatchBuffer
+from .core.checks import check_number
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .core.faults import printable
 from .core.rng import sample_seed, seeded
@@ -246,6 +247,7 @@ def show_batch(
         std: None: the loader's own, else ImageNet's
         ncols: pictures in a row; None: at most 4
     """
+    check_number('n', n, 1, 2**31, '1 or more pictures', whole=True)
     loader, batch = None, loader_or_batch
     if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)):
         loader, batch = loader_or_batch, next(iter(loader_or_batch), None)

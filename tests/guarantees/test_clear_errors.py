@@ -1,4 +1,5 @@
 "What a newcomer gets wrong is an error or a warning that says what was got and what to do, not an empty or a wrong batch."
+import inspect
 import sys
 import warnings
 from types import ModuleType
@@ -10,7 +11,7 @@ from PIL import Image
 from torch.utils.data import IterableDataset, Subset
 from torchvision.transforms import v2
 
-from timmdata import ImageDataset, IterableImageDataset, create_loader, create_transform
+from timmdata import ImageDataset, IterableImageDataset, Mixup, create_loader, create_transform, show_batch
 from timmdata.core.faults import ImageReadError
 
 pytestmark = pytest.mark.timeout(120)
@@ -241,3 +242,100 @@ def test_statistics_for_bytes_are_refused_by_the_transform():
     for is_training in (False, True):
         with pytest.raises(ValueError, match='divide those for 0..255 by 255'):
             create_transform(32, is_training, mean=(123., 116., 103.), std=(58., 57., 57.))
+
+
+SWITCHES = [
+    'is_training', 'no_aug', 're_split', 'distributed', 'pin_memory', 'fp16', 'use_prefetcher', 'use_multi_epochs_loader',
+    'persistent_workers', 'shuffle', 'drop_last', 'pad_last', 'valid_mask', 'balanced_batches', 'dct_scaling', 'channels_last']
+
+
+def test_each_switch_of_the_loader_is_checked():
+    "Whatever is annotated as a bool."
+    parameters = inspect.signature(create_loader).parameters
+    assert {name for name, one in parameters.items() if 'bool' in str(one.annotation)} - {'tf_preprocessing'} == set(SWITCHES)
+
+
+@pytest.mark.parametrize('name', SWITCHES)
+@pytest.mark.parametrize('value', ['no', 'False', 2, 0.5])
+def test_texts_are_no_switches(folder, name, value):
+    with pytest.raises(ValueError, match=f"{name}={value!r}: give True or False"): loader_of(ImageDataset(folder), **{name: value})
+
+
+def test_numbers_and_numpy_are_switches(folder):
+    loader = loader_of(ImageDataset(folder), is_training=1, shuffle=np.bool_(False), drop_last=0)
+    assert len(next(iter(loader))[0]) == 4 and not loader.loader.sampler.shuffle
+
+
+@pytest.mark.parametrize('wrong, message', [
+    (dict(crop_pct=95), 'crop_pct=95: give a share above 0, such as 0.875; 95 % are 0.95'), (dict(crop_pct=True), 'crop_pct=True'),
+    (dict(crop_pct='0.9'), "crop_pct='0.9': give a share"), (dict(hflip='yes'), "hflip='yes': give a probability, 0..1"),
+    (dict(hflip=True), 'hflip=True: give a probability'), (dict(hflip=None), 'hflip=None: give a probability'),
+    (dict(vflip=None), 'vflip=None'), (dict(grayscale_prob='0.2'), 'grayscale_prob='), (dict(re_prob=25), 're_prob=25: give a probability'),
+    (dict(re_prob='0.5'), "re_prob='0.5': give a probability"),
+    (dict(re_count=0), 're_count=0: give 1 or more rectangles; re_prob=0 for none'),
+    (dict(scale=(8, 100)), r"scale=\(8, 100\): give shares of the image's area.*8 % are 0.08"),
+    (dict(color_jitter=40), 'color_jitter=40: give one factor.*40 % are 0.4'), (dict(color_jitter='0.4'), "color_jitter='0.4'"),
+    (dict(color_jitter=True), 'color_jitter=True'), (dict(crop_border_pixels=0.1), 'crop_border_pixels=0.1: give 0 or more pixels'),
+    (dict(crop_padding=2.5, train_crop_mode='rc'), 'crop_padding=2.5'), (dict(seed=True), 'seed=True: give a whole number'),
+    (dict(timeout=True), 'timeout=True: give seconds'), (dict(std=(58., 57., 57.)), 'divide those for 0..255 by 255'),
+    (dict(batch_size='32'), "batch_size='32'"), (dict(num_workers=True), 'num_workers=True')], ids=lambda value: str(value)[:30])
+def test_other_units_and_types_are_refused(folder, wrong, message):
+    settings = dict(input_size=32, batch_size=4, is_training=True, num_workers=0, device='cpu') | wrong
+    with pytest.raises(ValueError, match=message): create_loader(ImageDataset(folder), **settings)
+
+
+@pytest.mark.parametrize('wrong, message', [
+    (dict(transform='resize'), 'transform is a str: give a function'), (dict(collate_fn=3), 'collate_fn is a int: give a function'),
+    (dict(generator=3), 'generator is a int: give a torch.Generator'),
+    (dict(class_to_idx=['a', 'b']), 'class_to_idx is a list: give a dict'),
+    (dict(img_dtype='float16'), 'img_dtype is a str: give a type such as torch.float16')], ids=str)
+def test_wrong_types_are_named_before_the_first_batch(folder, wrong, message):
+    with pytest.raises(TypeError, match=message): loader_of(ImageDataset(folder), **wrong)
+
+
+@pytest.mark.parametrize('given', [dict(re_prob=0.25), dict(auto_augment='rand-m9'), dict(vflip=0.5), dict(scale=(0.5, 1.))], ids=str)
+def test_settings_of_training_in_evaluation_are_worth_a_warning(folder, given):
+    name, = given
+    with pytest.warns(UserWarning, match=f'{name}: of no effect in evaluation; for training, give is_training=True'):
+        loader_of(ImageDataset(folder), **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        loader_of(ImageDataset(folder), is_training=True, **given)
+        loader_of(ImageDataset(folder), hflip=0.5, color_jitter=0.4, re_prob=0.)
+
+
+def test_swapped_sizes_are_worth_a_warning(folder):
+    with pytest.warns(UserWarning, match='input_size=4, batch_size=224: are they swapped'): create_loader(
+        ImageDataset(folder), 4, 224, num_workers=0, device='cpu')
+    with pytest.raises(ValueError, match=r'input_size=\(3, 224\): that is a height of 3'): create_transform((3, 224))
+
+
+@pytest.mark.parametrize('wrong', [dict(mixup_alpha='0.2'), dict(prob=50), dict(prob=True), dict(num_classes=2.5), dict(num_classes=True),
+                                   dict(num_classes='10'), dict(label_smoothing=None), dict(correct_lam='no'),
+                                   dict(multi_label='yes')], ids=str)
+def test_mixing_takes_numbers_and_switches(wrong):
+    (name, value), = wrong.items()
+    with pytest.raises(ValueError, match=f'{name}={value!r}: give '): Mixup(**{'mixup_alpha': 0.2, **wrong})
+
+
+@pytest.mark.parametrize('wrong, error, message', [
+    (dict(load_bytes='no'), ValueError, "load_bytes='no': give True or False"), (dict(exif_transpose='no'), ValueError, 'exif_transpose='),
+    (dict(transform='x'), TypeError, 'transform is a str: give a function'),
+    (dict(target_transform=3), TypeError, 'target_transform is a int'),
+    (dict(background=(0.5, 0.5, 0.5)), ValueError, 'give three values 0..255'), (dict(background=255), ValueError, 'background=255'),
+    (dict(max_retries='3'), ValueError, "max_retries='3'"), (dict(max_retries=-1), ValueError, 'max_retries=-1'),
+    (dict(replace_seed='x'), ValueError, "replace_seed='x'"), (dict(class_map=['a', 'b']), TypeError, 'class_map is a list: give a dict'),
+    (dict(class_map='nothing.txt'), FileNotFoundError, 'no class map at nothing.txt')], ids=str)
+def test_datasets_take_what_they_say(folder, wrong, error, message):
+    with pytest.raises(error, match=message): ImageDataset(folder, **wrong)
+
+
+@pytest.mark.parametrize('wrong', [dict(normalize='no'), dict(use_prefetcher='no'), dict(separate='no'), dict(is_training='no')], ids=str)
+def test_switches_of_the_transform_are_checked(wrong):
+    (name, value), = wrong.items()
+    with pytest.raises(ValueError, match=f'{name}={value!r}: give True or False'): create_transform(32, **wrong)
+
+
+@pytest.mark.parametrize('n', [0, -1, 2.5, True])
+def test_pictures_are_counted_from_one(n):
+    with pytest.raises(ValueError, match=f'n={n!r}: give 1 or more pictures'): show_batch(torch.zeros(4, 3, 8, 8), n=n)

@@ -9,6 +9,7 @@ __all__ = ['check_background', 'check_mode', 'read_content', 'decode_image']
 import io
 from collections.abc import Sequence
 from contextlib import closing
+from numbers import Integral
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -55,8 +56,10 @@ def check_background(
     Args:
         background: as in `decode_image`
     """
-    if background is not None and (len(background) != 3 or not all(0 <= v <= 255 for v in background)):
-        raise ValueError(f'background={background!r}: give three values 0..255, red, green, blue')
+    if background is None: return
+    parts = background if isinstance(background, Sequence) and len(background) == 3 else (None,)
+    if not all(isinstance(v, Integral) and 0 <= v <= 255 for v in parts):
+        raise ValueError(f'background={background!r}: give three values 0..255, whole numbers: red, green, blue')
 
 
 def check_mode(

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from .checks import check_number
 from .rng import sample_seed
 
 # %% ../../nbs/core/30_faults.ipynb #ff06da41
@@ -170,6 +171,8 @@ class FaultPolicy:
         allowed = ('raise', 'skip', 'replace')
         if self.on_error not in allowed:
             raise ValueError(f'on_error={self.on_error!r}: allowed are {", ".join(allowed)}')
+        check_number('max_retries', self.max_retries, 0, 2**31, 'a whole number, 0 or more', whole=True)
+        check_number('replace_seed', self.replace_seed, -2**63, 2**63 - 1, 'a whole number of 64 bits', whole=True)
 
     def resolve(self,
         fault: ImageReadError,

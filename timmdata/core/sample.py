@@ -107,4 +107,6 @@ def image_size(
     if len(edges) not in (2, 3) or not whole:
         raise ValueError(f'input_size={input_size!r}: give an edge, (height, width) or (channels, height, width), '
                          'whole numbers above 0')
+    if len(edges) == 2 and edges[0] <= 4 and edges[1] >= 16: raise ValueError(
+        f'input_size={input_size!r}: that is a height of {edges[0]}; give (channels, height, width), or an edge')
     return tuple(int(e) for e in edges[-2:])

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..core.checks import check_switches
 from ..core.decode import check_background, check_mode, decode_image, read_content
 from ..core.faults import BadSample, FaultPolicy, ImageReadError, is_system_error, name_fault, printable
 from ..core.jpeg import Pixels
@@ -29,6 +30,12 @@ def _reader_of(reader: Any, root: Any, split: str | None, settings: dict) -> Any
     settings = [name for name, value in settings.items() if value is not None]
     if settings: raise TypeError(f'{", ".join(settings)} cannot be given together with a reader object')
     return reader
+
+
+def _check_transforms(**transforms: Any):
+    for name, transform in transforms.items():
+        if transform is not None and not callable(transform): raise TypeError(
+            f'{name} is a {type(transform).__name__}: give a function, or an object that can be called')
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #7f27bba4
 class ImageDataset(torch.utils.data.Dataset):
@@ -81,6 +88,8 @@ class ImageDataset(torch.utils.data.Dataset):
         exclude: Iterable[str | os.PathLike] | str | os.PathLike | None = None,
         **kwargs,
     ):
+        check_switches(load_bytes=load_bytes, exif_transpose=exif_transpose)
+        _check_transforms(transform=transform, target_transform=target_transform)
         check_background(background)
         check_mode(input_img_mode)
         self.faults, root = FaultPolicy(on_error, replace_seed, max_retries), expand_home(root)
@@ -222,6 +231,8 @@ class IterableImageDataset(torch.utils.data.IterableDataset):
         if on_error == 'replace':
             raise ValueError("on_error='replace' needs samples with an index: use 'raise' or 'skip' with a stream")
         if reader is None: raise TypeError('reader is missing: an iterable of (bytes, target)')
+        check_switches(load_bytes=load_bytes, exif_transpose=exif_transpose)
+        _check_transforms(transform=transform, target_transform=target_transform)
         check_background(background)
         check_mode(input_img_mode)
         self.faults, root = FaultPolicy(on_error), expand_home(root)

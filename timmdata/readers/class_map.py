@@ -144,6 +144,8 @@ def load_class_map(
         class_to_idx
     """
     if isinstance(class_map, Mapping): source, class_to_idx = 'class_map', dict(class_map)
+    elif not isinstance(class_map, (str, os.PathLike, bytes)): raise TypeError(
+        f'class_map is a {type(class_map).__name__}: give a dict, name → index, or the path of a file')
     else:
         class_map = expand_home(class_map)
         tried = [Path(class_map), Path(expand_home(root))/class_map]

@@ -15,6 +15,7 @@ from fastcore.meta import delegates
 from torchvision.transforms import GaussianBlur   # v2's differs from timm's pixels by 1 in 20,000
 from torchvision.transforms import v2
 
+from ..core.checks import check_switches
 from ..core.constants import IMAGENET_DEFAULT_STD
 from timmdata.transforms.geometry import (
     CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomResizedCropAndInterpolation,
@@ -203,6 +204,7 @@ def create_transform(
     later = {'tf_preprocessing': tf_preprocessing, 'naflex': naflex, 'patchify': patchify}
     for name, value in later.items():
         if value: raise NotImplementedError(f'{name} is not offered yet: leave it out')
+    check_switches(use_prefetcher=use_prefetcher, normalize=normalize, separate=separate)
     settings = AugmentSettings(input_size, is_training, no_aug, **kwargs)
     erasing = ErasingSettings(re_prob, re_mode, re_count, re_num_splits).create()
     return compose_transform(settings, std, erasing, use_prefetcher, normalize, separate)

@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from ..core.checks import check_number, check_switches
+
 # %% ../../nbs/transforms/60_mixup.ipynb #06aa412a
 def rand_bbox(
     img_shape: Sequence[int],
@@ -329,16 +331,16 @@ class Mixup:
         if self.partner not in ('reversed', 'random'):
             raise ValueError(f'partner={self.partner!r}: allowed are reversed, random')
         shares = dict(prob=self.prob, switch_prob=self.switch_prob, label_smoothing=self.label_smoothing)
-        for name, value in shares.items():
-            if not 0 <= value <= 1: raise ValueError(f'{name}={value!r}: give a number of 0..1')
+        for name, value in shares.items(): check_number(name, value, 0, 1, 'a number of 0..1')
         for name, value in dict(mixup_alpha=self.mixup_alpha, cutmix_alpha=self.cutmix_alpha).items():
-            if not 0 <= value < math.inf: raise ValueError(f'{name}={value!r}: give a number of 0 or more')
+            check_number(name, value, 0, 1e30, 'a number of 0 or more')
+        check_switches(correct_lam=self.correct_lam, multi_label=self.multi_label)
         minmax = self.cutmix_minmax
         if minmax is not None and not (len(minmax) == 2 and 0 <= minmax[0] <= minmax[1] <= 1): raise ValueError(
             f'cutmix_minmax={minmax!r}: give the least and the greatest edge, 0 <= least <= greatest <= 1')
         if minmax is None and self.mixup_alpha == self.cutmix_alpha == 0:
             raise ValueError('nothing to mix: give mixup_alpha or cutmix_alpha above 0, or cutmix_minmax')
-        if self.num_classes < 1: raise ValueError(f'num_classes={self.num_classes!r}: give 1 or more')
+        check_number('num_classes', self.num_classes, 1, 2**31, '1 or more', whole=True)
 
     @property
     def mixup_enabled(self) -> bool:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from ..core.checks import check_number
+
 # %% ../../nbs/transforms/50_random_erasing.ipynb #45a120c6
 def _erase_slices(images: torch.Tensor, boxes: torch.Tensor, values: Sequence[Sequence[torch.Tensor | float]]):
     "Overwrite rectangles one by one, in place; `boxes` (N, K, 4), `values[n][k]` broadcasts to (C, h, w)."
@@ -37,7 +39,7 @@ def _check_erasing(
     probability: float, min_area: float, max_area: float, mode: str, min_count: int, max_count: int,
 ):
     "Refuse wrong settings before the first batch."
-    if not 0 <= probability <= 1: raise ValueError(f're_prob={probability!r}: give a probability, 0..1')
+    check_number('re_prob', probability, 0, 1, 'a probability, 0..1')
     if not 0 < min_area <= max_area:
         raise ValueError(f'area {min_area!r}..{max_area!r}: give 0 < min_area <= max_area')
     if mode not in ('const', 'rand', 'pixel'): raise ValueError(f're_mode={mode!r}: allowed are const, rand, pixel')
@@ -192,7 +194,9 @@ class ErasingSettings:
     re_count: int = 1
     re_num_splits: int = 0
 
-    def __post_init__(self): self.create()   # it checks what it is given
+    def __post_init__(self):
+        check_number('re_count', self.re_count, 1, 2**31, '1 or more rectangles; re_prob=0 for none', whole=True)
+        self.create()   # it checks what it is given
 
     def create(self) -> RandomErasing | None:
         """Make the erasing.

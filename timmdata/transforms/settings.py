@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ..core.checks import check_number, check_switches
 from ..core.constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN
 from .auto_augment import ThreeAugment, create_policy
 from .geometry import check_range, str_to_interp_mode
@@ -33,9 +34,8 @@ def check_choice(
     if value not in allowed: raise ValueError(f'{name}={value!r}: allowed are {", ".join(allowed)}')
 
 
-def _check_probabilities(**probabilities: float | None):
-    for name, value in probabilities.items():
-        if value is not None and not 0 <= value <= 1: raise ValueError(f'{name}={value!r}: give a probability, 0..1')
+def _check_probabilities(**probabilities: float):
+    for name, value in probabilities.items(): check_number(name, value, 0, 1, 'a probability, 0..1')
 
 
 def check_statistics(
@@ -56,6 +56,9 @@ def check_statistics(
 def _color_jitter_factors(factors: float | Sequence[float] | None) -> tuple[float, ...] | None:
     "Give a factor to brightness, contrast, saturation (and hue): one number stands for the first three."
     if factors is None: return None
+    for factor in factors if isinstance(factors, (tuple, list)) else (factors,):
+        check_number('color_jitter', factor, 0, 10, (
+            'one factor, three (brightness, contrast, saturation) or four (and hue), 0 or more; 40 % are 0.4'))
     factors = tuple(factors) if isinstance(factors, (tuple, list)) else (float(factors),) * 3
     if len(factors) not in (3, 4) or min(factors) < 0:
         raise ValueError(f'color_jitter={factors!r}: give one factor, three (brightness, contrast, saturation) '
@@ -143,7 +146,9 @@ class AugmentSettings:
 
     def _check(self):
         "Refuse values that no other setting makes right."
-        _check_probabilities(hflip=self.hflip, vflip=self.vflip, color_jitter_prob=self.color_jitter_prob,
+        check_switches(is_training=self.is_training, no_aug=self.no_aug, force_color_jitter=self.force_color_jitter)
+        jitter_prob = 1. if self.color_jitter_prob is None else self.color_jitter_prob
+        _check_probabilities(hflip=self.hflip, vflip=self.vflip, color_jitter_prob=jitter_prob,
                             grayscale_prob=self.grayscale_prob, gaussian_blur_prob=self.gaussian_blur_prob)
         check_choice('train_crop_mode', self.train_crop_mode or 'rrc', tuple(_TRAIN_CROPS))
         check_choice('crop_mode', self.crop_mode or 'center', ('center', 'squash', 'border'))
@@ -151,11 +156,14 @@ class AugmentSettings:
         if self.interpolation != 'random': str_to_interp_mode(self.interpolation)   # refuses an unknown name
         elif not self.is_training:
             raise ValueError("interpolation='random' is for training: evaluation gives the same pixels each time")
-        if self.crop_pct is not None and not self.crop_pct > 0:
-            raise ValueError(f'crop_pct={self.crop_pct!r}: give a share above 0, such as 0.875')
-        if (self.crop_border_pixels or 0) < 0:
-            raise ValueError(f'crop_border_pixels={self.crop_border_pixels}: give 0 or more pixels')
-        if self.crop_padding < 0 or self.crop_padding and self.train_crop_mode != 'rc':
+        if self.crop_pct is not None: check_number('crop_pct', self.crop_pct, 1e-6, 2, (
+            'a share above 0, such as 0.875; 95 % are 0.95'))
+        if self.crop_border_pixels is not None: check_number(
+            'crop_border_pixels', self.crop_border_pixels, 0, 2**31, '0 or more pixels', whole=True)
+        if self.scale is not None and max(check_range('scale', self.scale)) > 10: raise ValueError(
+            f"scale={self.scale!r}: give shares of the image's area, such as (0.08, 1.0); 8 % are 0.08")
+        check_number('crop_padding', self.crop_padding, 0, 2**31, '0 or more pixels', whole=True)
+        if self.crop_padding and self.train_crop_mode != 'rc':
             raise ValueError(f"crop_padding={self.crop_padding} with {self.train_crop_mode or 'rrc'!r}: "
                              "give 0 or more pixels, with train_crop_mode='rc'")
 

@@ -416,7 +416,7 @@ class WorkerSettings:
             raise ValueError(f'workers={self.workers!r}: allowed are {", ".join(WORKER_KINDS)}, auto')
         _check_whole('threads_per_worker', self.threads_per_worker, 1)
         if self.prefetch_factor is not None: _check_whole('prefetch_factor', self.prefetch_factor, 1)
-        if not isinstance(self.timeout, Real) or not self.timeout >= 0:
+        if not isinstance(self.timeout, Real) or isinstance(self.timeout, bool) or not self.timeout >= 0:
             raise ValueError(f'timeout={self.timeout!r}: give seconds; 0 waits for ever')
         names = multiprocessing.get_all_start_methods()
         if not (self.multiprocessing_context is None or self.multiprocessing_context in names
