@@ -182,6 +182,18 @@ def test_missing_split_is_an_error(folders, split, message):
     with pytest.raises(ValueError, match=message): choose_folders(folders, split, 'data.tar')
 
 
+def test_a_folder_beside_the_splits_belongs_to_none_of_them(tmp_path):
+    "As in folders, which are the oracle: before, 'train' took everything, and 'val' was refused."
+    names = ('train/cat/1.jpg', 'train/dog/2.jpg', 'val/cat/3.jpg', 'oddities/4.jpg', 'oddities/deep/5.jpg')
+    for name in names:
+        (tmp_path/'data'/name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path/'data'/name).write_bytes(content(name))
+    path = write_tar(tmp_path/'data.tar', names)
+    for split in ('train', 'val'):
+        assert ReaderImageTar(path, split).filenames() == ReaderImageFolder(tmp_path/'data', split).filenames()
+    with pytest.raises(ValueError, match='no split .test.*there is: train, val'): ReaderImageTar(path, 'test')
+
+
 def test_own_name_is_a_split(tmp_path):
     path = write_tar(tmp_path/'val.tar', ['a/1.jpg'])
     assert len(ReaderImageTar(path, 'validation')) == 1

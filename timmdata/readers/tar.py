@@ -180,7 +180,9 @@ def choose_folders(
         names.append(parts[0][0])
         parts = [part[1:] for part in parts]
     tops = sorted({part[0] for part in parts})
-    splits = tops if all(len(split_group(top)) > 1 for top in tops) else []
+    named = [top for top in tops if len(split_group(top)) > 1]
+    is_divided = len(named) == len(tops) or len({split_group(top) for top in named}) > 1   # one alone may be a class
+    splits = named if is_divided else []
     if not splits and ('train' in group or any(name.lower() in group for name in names)):
         return np.ones(len(folders), bool)
     chosen = choose_split(splits, split, root, 'split=None reads all', tops[:10])
