@@ -261,6 +261,11 @@ def test_texts_are_no_switches(folder, name, value):
     with pytest.raises(ValueError, match=f"{name}={value!r}: give True or False"): loader_of(ImageDataset(folder), **{name: value})
 
 
+@pytest.mark.parametrize('name', ['color_jitter_prob', 'grayscale_prob', 'gaussian_blur_prob'])
+def test_none_is_a_probability_where_timms_script_gives_it(folder, name):
+    assert len(loader_of(ImageDataset(folder), is_training=True, **{name: None})) == 2
+
+
 def test_numbers_and_numpy_are_switches(folder):
     loader = loader_of(ImageDataset(folder), is_training=1, shuffle=np.bool_(False), drop_last=0)
     assert len(next(iter(loader))[0]) == 4 and not loader.loader.sampler.shuffle

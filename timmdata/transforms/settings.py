@@ -147,9 +147,10 @@ class AugmentSettings:
     def _check(self):
         "Refuse values that no other setting makes right."
         check_switches(is_training=self.is_training, no_aug=self.no_aug, force_color_jitter=self.force_color_jitter)
-        jitter_prob = 1. if self.color_jitter_prob is None else self.color_jitter_prob
-        _check_probabilities(hflip=self.hflip, vflip=self.vflip, color_jitter_prob=jitter_prob,
-                            grayscale_prob=self.grayscale_prob, gaussian_blur_prob=self.gaussian_blur_prob)
+        optional = dict(color_jitter_prob=self.color_jitter_prob, grayscale_prob=self.grayscale_prob,
+                        gaussian_blur_prob=self.gaussian_blur_prob)   # timm's train.py gives None for them
+        given = {name: value for name, value in optional.items() if value is not None}
+        _check_probabilities(hflip=self.hflip, vflip=self.vflip, **given)
         check_choice('train_crop_mode', self.train_crop_mode or 'rrc', tuple(_TRAIN_CROPS))
         check_choice('crop_mode', self.crop_mode or 'center', ('center', 'squash', 'border'))
         check_choice('padding_mode', self.padding_mode or 'reflect', ('constant', 'edge', 'reflect', 'symmetric'))
