@@ -140,10 +140,10 @@ def inspect(
         input_size: edge of the network's input, pixels
         crop_pct: of evaluation: input size / size that is resized to
         near: of 64 bits that may differ between similar pictures
-        exact: look for copies of files alone, without imagehash
+        exact: look for copies of files alone, not for similar pictures
         num_threads: that read and decode; else as many as there are cores
     """
-    found = inspect_data(open_splits(data, split), out, exact=exact, num_threads=num_threads, input_size=input_size,
+    found = inspect_data(open_splits(data, split), out, exact=exact or None, num_threads=num_threads, input_size=input_size,
                          crop_pct=crop_pct, near=near)
     print(found)
     print(f'written to {found.out}: report.html to look at, report.json, exclude-….json for ImageDataset(exclude=…)')

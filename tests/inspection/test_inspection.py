@@ -139,6 +139,18 @@ def test_without_imagehash_it_says_what_to_do(tmp_path, monkeypatch):
         perceptual_hash()
 
 
+def test_without_imagehash_all_else_is_looked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, 'imagehash', None)
+    draw_photographs(tmp_path/'data')
+    (tmp_path/'data/train/a/bad.jpg').write_text('no photo')
+    with pytest.warns(UserWarning, match=r"similar pictures are not looked for: that needs imagehash, pip install 'timmdata\[inspect\]'"):
+        found = inspect(tmp_path/'data', tmp_path/'out', progress=False)
+    assert named(found, 'unreadable') == {'train/a/bad.jpg'}
+    assert 'Similar pictures were not looked for.' in (tmp_path/'out/report.html').read_text()
+    with pytest.raises(ImportError, match='near-duplicates'): inspect(tmp_path/'data', tmp_path/'out', exact=False, progress=False)
+    with pytest.warns(UserWarning): assert main(['inspect', str(tmp_path/'data'), '--out', str(tmp_path/'again')]) in (0, None)
+
+
 def test_a_changed_file_is_looked_at_again(tmp_path):
     draw_photographs(tmp_path/'data')
     looked = []

@@ -8,6 +8,7 @@ __all__ = ['open_splits', 'Inspection', 'inspect']
 # %% ../../nbs/inspection/40_inspection.ipynb #74768432
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +128,17 @@ def _write(path: Path, write: Callable[[TextIO], Any]):
     os.replace(draft, path)
 
 
+def _hash_unless(exact: bool | None) -> Callable | None:
+    "What finds similar pictures; None: they are not looked for."
+    if exact: return None
+    try: return perceptual_hash()
+    except ImportError:
+        if exact is False: raise
+        warnings.warn("similar pictures are not looked for: that needs imagehash, pip install 'timmdata[inspect]'",
+                      stacklevel=3)
+        return None
+
+
 def _remarks(datasets: Mapping[str, ImageDataset], exact: bool) -> list[str]:
     "Sentences for the top of the page."
     (first, known), *others = ((split, dataset.class_to_idx) for split, dataset in datasets.items())
@@ -139,7 +151,7 @@ def inspect(
     data: ImageDataset | Mapping[str, ImageDataset] | str | os.PathLike,
     out: str | os.PathLike = 'inspection',
     *,
-    exact: bool = False,
+    exact: bool | None = None,
     num_threads: int | None = None,
     progress: bool = True,
     **settings: Any,
@@ -153,20 +165,20 @@ def inspect(
     Args:
         data: or several by split, or as in `open_splits`
         out: folder for the report; a stopped run of the same data goes on there
-        exact: look for copies of files alone, not for similar pictures
+        exact: look for copies of files alone, not for similar pictures; None: without imagehash
         num_threads: that read and decode; None: as many as there are cores
         progress: draw a bar, where there is a terminal
         **settings: of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near
     """
-    limits, hash_image, datasets = InspectSettings(**settings), None if exact else perceptual_hash(), _datasets_of(data)
+    limits, hash_image, datasets = InspectSettings(**settings), _hash_unless(exact), _datasets_of(data)
     out = Path(expand_home(out))
     (out/'measures').mkdir(parents=True, exist_ok=True)
     paths = {split: out/'measures'/f'{_file_name(split)}.npy' for split in datasets}
     tables = {split: measure_dataset(dataset, paths[split], hash_image, num_threads, progress)
               for split, dataset in datasets.items()}
     survey = Survey(datasets, tables)
-    findings = find_all(survey, limits, not exact)
-    remarks, title = _remarks(datasets, exact), f'Inspection of {next(iter(datasets.values())).root or "a data set"}'
+    findings = find_all(survey, limits, hash_image is not None)
+    remarks, title = _remarks(datasets, hash_image is None), f'Inspection of {next(iter(datasets.values())).root or "a data set"}'
     summary = {'remarks': remarks, **summarize(survey, findings, limits)}
     _write(out/'report.json', lambda file: json.dump(summary, file, indent=1))   # not as one text: it may be long
     _write(out/'report.html', lambda file: file.write(make_page(survey, findings, limits, title, remarks)))
