@@ -143,8 +143,8 @@ def inspect(
         exact: look for copies of files alone, not for similar pictures
         num_threads: that read and decode; else as many as there are cores
     """
-    found = inspect_data(open_splits(data, split), out, exact=exact or None, num_threads=num_threads, input_size=input_size,
-                         crop_pct=crop_pct, near=near)
+    found = inspect_data(open_splits(data, split), out, exact=exact or None, num_threads=num_threads,
+                         input_size=input_size, crop_pct=crop_pct, near=near)
     print(found)
     print(f'written to {found.out}: report.html to look at, report.json, exclude-….json for ImageDataset(exclude=…)')
 

@@ -178,7 +178,8 @@ def inspect(
               for split, dataset in datasets.items()}
     survey = Survey(datasets, tables)
     findings = find_all(survey, limits, hash_image is not None)
-    remarks, title = _remarks(datasets, hash_image is None), f'Inspection of {next(iter(datasets.values())).root or "a data set"}'
+    remarks = _remarks(datasets, hash_image is None)
+    title = f'Inspection of {next(iter(datasets.values())).root or "a data set"}'
     summary = {'remarks': remarks, **summarize(survey, findings, limits)}
     _write(out/'report.json', lambda file: json.dump(summary, file, indent=1))   # not as one text: it may be long
     _write(out/'report.html', lambda file: file.write(make_page(survey, findings, limits, title, remarks)))
