@@ -1,4 +1,25 @@
-"timmdata: image files on disk to normalised batches on the device that trains."
+"""timmdata: image files on disk to normalised batches on the device that trains.
+
+Five lines, with sample photographs; your folder has a folder for each class, perhaps below train/ and val/:
+
+>>> from timmdata import ImageDataset, create_loader, get_samples
+>>> train = create_loader(ImageDataset(get_samples()), 224, 32, is_training=True)
+>>> val = create_loader(ImageDataset(get_samples(), split='val'), 224, 32)
+>>> images, targets = next(iter(train))   # normalized, on the best device there is
+>>> images.shape, targets.shape
+(torch.Size([32, 3, 224, 224]), torch.Size([32]))
+
+What most people need; help(create_loader) and the like say more:
+
+- ImageDataset: a folder, a tar or a table ('labels.csv'); relabel: other classes; create_dataset: data sets by name
+- create_loader: batches for training and evaluation, all of timm's settings; Mixup: mixup and CutMix
+- get_recipe, list_recipes: published settings by name; resolve_data_config: those of a timm model
+- explore, preview: what the settings do to an image; show_batch, show_transform, show_replay: pictures
+- timmdata.inspection.inspect: what is wrong with a data set; `timmdata --help` in a shell: inspect, doctor, bench, …
+- ImageReadError: a file that cannot be read, with its name; get_samples: the sample photographs
+
+The guides are notebooks: nbs/guides in the repository, from your_folder.ipynb on. README.md lists them.
+"""
 __version__ = "0.1.0"
 
 from .core.constants import (

@@ -172,6 +172,14 @@ def _num_channels(input_size: int | Sequence[int], mean: float | Sequence[float]
     return len(mean) if isinstance(mean, Sequence) else 3
 
 
+def _own_rank() -> tuple[int, int]:
+    "The number of ranks, and which one this is."
+    try: return ranks.get_world_size(), ranks.get_rank()
+    except (RuntimeError, ValueError) as error: raise RuntimeError(   # before torch 2.2, a RuntimeError
+        'distributed=True without a process group: start with torchrun and call '
+        'torch.distributed.init_process_group first') from error
+
+
 def _create_order(
     dataset: Dataset,   # map-style
     shuffle: bool,   # anew in each epoch
@@ -184,7 +192,7 @@ def _create_order(
     balanced_batch_size: int | None = None,   # samples in a batch that has the classes in equal numbers; None: any
 ) -> EpochSampler:
     "Make the order of the samples."
-    num_ranks, rank = (ranks.get_world_size(), ranks.get_rank()) if is_distributed else (1, 0)
+    num_ranks, rank = _own_rank() if is_distributed else (1, 0)
     if weights is not None: return WeightedSampler(dataset, weights, samples_per_epoch, seed, num_ranks, rank)
     if balanced_batch_size is not None: return BalancedSampler(
         dataset, balanced_batch_size, samples_per_epoch, seed, num_ranks, rank)
@@ -357,7 +365,7 @@ def create_loader(
         class_to_idx: classes that the dataset must have, as training's (not in timm)
 
     Order:
-        seed: of order, pixels and erasing; None: drawn from `generator` (not in timm)
+        seed: of order, pixels and erasing; None: drawn from `generator`, on ranks 0 (not in timm)
         generator: that the seed is drawn from; None: torch's global one (not in timm)
         shuffle: None: in training (not in timm)
         sampler: decides order and number of samples, of all ranks (not in timm)
@@ -437,7 +445,7 @@ def create_loader(
         multiprocessing_context: 'fork', 'spawn' or 'forkserver'; None: the platform's (not in timm)
 
     Device:
-        device: None: the best there is (timm: 'cuda')
+        device: None: the best there is, the rank's own GPU (timm: 'cuda')
         use_prefetcher: False: the workers give the same normalised float32 batches, on the CPU
         img_dtype: of the images, with the prefetcher
         fp16: timm's old word for img_dtype=torch.float16
@@ -497,7 +505,7 @@ def create_loader(
         f'input_size={input_size}, batch_size={batch_size}: are they swapped? The size of the images comes first',
         stacklevel=2)
     mean, std = adapt_statistics(mean, std, channels)
-    device = resolve_device(device) if use_prefetcher else torch.device('cpu')
+    device = resolve_device(device, distributed) if use_prefetcher else torch.device('cpu')
     pin_memory = _can_pin(device.type == 'cuda' if pin_memory is None else pin_memory)
     batches = BatchSettings(batch_size, drop_last, pad_last=pad_last)
     worker_init_fn = partial(_init_worker, worker_seeding=worker_seeding) if callable(worker_seeding) else None

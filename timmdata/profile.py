@@ -884,7 +884,7 @@ CHANGES = {   # how the name of a suggestion begins → what to know before it i
     'photographs': 'smaller files lose detail that large crops would have'}
 
 
-GUIDE = 'the guide "When the GPU waits" (guides/faster) has a section for each of these findings'
+GUIDE = 'the guide "When the GPU waits" (nbs/guides/faster.ipynb) has a section for each of these findings'
 
 
 def keeps_batches(

@@ -1,5 +1,6 @@
 "What a newcomer gets wrong is an error or a warning that says what was got and what to do, not an empty or a wrong batch."
 import inspect
+import re
 import sys
 import warnings
 from types import ModuleType
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from synthetic import ROOT
 from torch.utils.data import IterableDataset, Subset
 from torchvision.transforms import v2
 
 from timmdata import ImageDataset, IterableImageDataset, Mixup, create_loader, create_transform, show_batch
 from timmdata.core.faults import ImageReadError
+from timmdata.profile import GUIDE
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -109,6 +112,16 @@ def test_transforms_of_albumentations_are_called_in_its_way(folder, monkeypatch)
     expected = np.asarray(dataset[0][0])[:32, 31::-1].transpose(2, 0, 1)
     assert np.abs(images[0].numpy() - expected).max() < 1e-3
     assert ImageDataset(folder, transform=Flip())[0][0].shape == (32, 32, 3)
+
+
+def test_a_dataset_of_floats_hears_of_both_ways_out(folder):
+    dataset = ImageDataset(folder, transform=v2.Compose([v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)]))
+    with pytest.raises(TypeError, match='without a transform to floats.* as transform=, with mean=None, std=None'):
+        next(iter(loader_of(dataset)))
+
+
+def test_doctor_names_a_page_that_is_there():
+    assert (ROOT/re.search(r'\((.*)\)', GUIDE)[1]).exists()
 
 
 @pytest.mark.parametrize('settings', [dict(num_workers=0), dict(num_workers=2), dict(num_workers=1, workers='processes')], ids=str)

@@ -129,6 +129,27 @@ def test_wrong_batches_are_errors(batch, error, message):
     with pytest.raises(error, match=message): first(batch)
 
 
+@pytest.mark.parametrize('local_rank, num_gpus, current, expected', [
+    ('1', 4, 0, 'cuda:1'), ('0', 4, 0, 'cuda:0'), ('1', 4, None, 'cuda:1'),   # None: CUDA is not initialized yet
+    ('1', 4, 1, 'cuda'), ('1', 4, 3, 'cuda'),   # chosen by torch.cuda.set_device
+    ('1', 1, 0, 'cuda'), (None, 4, 0, 'cuda')], ids=str)
+def test_a_rank_takes_the_gpu_of_its_number(local_rank, num_gpus, current, expected, monkeypatch):
+    "No GPU is needed: torch's answers stand for one."
+    found = dict(is_available=True, is_initialized=current is not None, device_count=num_gpus, current_device=current)
+    for name, value in found.items(): monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.delenv('LOCAL_RANK', raising=False)
+    if local_rank is not None: monkeypatch.setenv('LOCAL_RANK', local_rank)
+    assert resolve_device(distributed=True) == torch.device(expected)
+    assert resolve_device() == torch.device('cuda') and resolve_device('cpu', distributed=True) == torch.device('cpu')
+
+
+def test_a_rank_without_a_gpu_of_its_own_is_an_error(monkeypatch):
+    for name, value in dict(is_available=True, is_initialized=False, device_count=2).items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setenv('LOCAL_RANK', '2')
+    with pytest.raises(RuntimeError, match="device='cuda:2': torch sees 2 of them"): resolve_device(distributed=True)
+
+
 @pytest.mark.parametrize('wrong, error', [
     (dict(mean=None), ValueError), (dict(std=None), ValueError), (dict(std=0.), ValueError), (dict(mean=(0.5, 0.5)),
                                             ValueError),

@@ -96,7 +96,7 @@ def test_differences_from_timm_are_said(written):
 
 def calls() -> list[doctest.DocTest]:
     "The docstrings that show a call."
-    modules = [importlib.import_module(info.name) for info in pkgutil.walk_packages(timmdata.__path__, 'timmdata.')]
+    modules = [timmdata, *(importlib.import_module(info.name) for info in pkgutil.walk_packages(timmdata.__path__, 'timmdata.'))]
     return [test for module in modules for test in doctest.DocTestFinder().find(module, globs={}) if test.examples]
 
 
@@ -113,6 +113,12 @@ def test_what_people_use_first_shows_a_call():
     shown = {test.name.rpartition('.')[2] for test in calls()}
     assert {'create_loader', 'ImageDataset', 'create_dataset', 'create_transform', 'PrefetchLoader', 'BatchBuffer', 'Mixup', 'get_recipe',
             'relabel', 'show_batch', 'inspect', 'rand_augment_transform', 'ReaderTable'} <= shown
+
+
+def test_help_of_the_package_begins_with_the_way_to_use_it():
+    begin = timmdata.__doc__
+    for name in ('ImageDataset', 'create_loader', 'Mixup', 'get_recipe', 'explore'): assert name in begin and name in timmdata.__all__
+    assert any(test.name == 'timmdata' for test in calls()) and (ROOT/'nbs/guides/your_folder.ipynb').exists() and 'nbs/guides' in begin
 
 
 SOURCE = '''

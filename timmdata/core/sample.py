@@ -88,7 +88,8 @@ def as_pil_image(
     if is_array and image.dtype in (torch.uint8, np.uint8): return to_pil_image(image)
     what = f'{image.dtype} {type(image).__name__}' if is_array else type(image).__name__
     raise TypeError(f'the dataset gave a {what} as image: give PIL images or uint8 (0..255), '
-                    'without a transform to floats; create_loader does that')
+                    'without a transform to floats; create_loader does that. Or give a transform that normalizes to '
+                    'create_loader, as transform=, with mean=None, std=None')
 
 # %% ../../nbs/core/20_sample.ipynb #634102da
 def image_size(
@@ -109,4 +110,7 @@ def image_size(
                          'whole numbers above 0')
     if len(edges) == 2 and edges[0] <= 4 and edges[1] >= 16: raise ValueError(
         f'input_size={input_size!r}: that is a height of {edges[0]}; give (channels, height, width), or an edge')
+    if len(edges) == 3 and edges[0] >= 16 and edges[2] <= 4: raise ValueError(
+        f'input_size={input_size!r}: that ends with the channels; give (channels, height, width), '
+        f'such as {(edges[2], *edges[:2])}')
     return tuple(int(e) for e in edges[-2:])

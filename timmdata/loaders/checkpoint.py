@@ -6,6 +6,8 @@
 __all__ = ['describe_settings', 'differences', 'make_state', 'check_form', 'check_state', 'Progress']
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #20a7a4f2
+import ast
+import re
 import reprlib
 from collections import deque
 from collections.abc import Mapping
@@ -69,6 +71,17 @@ def make_state(
     return {'epoch': epoch, 'position': position, 'seed': seed, 'settings': dict(settings)}
 
 
+_NOT_ARGUMENTS = 'dataset', 'samples', 'cached', 'schedule', 'force_color_jitter', 're_num_splits'
+_WORD = re.compile(r'\w+(-[\w.]+)*')   # such as torchvision or rand-m9-mstd0.5
+
+
+def _as_argument(name: str, text: str) -> str | None:
+    "Write a setting as an argument of `create_loader`; None: what it was cannot be told from its text."
+    if name in _NOT_ARGUMENTS: return None
+    try: return f'{name}={ast.literal_eval(text)!r}'
+    except (ValueError, SyntaxError): return f'{name}={text!r}' if _WORD.fullmatch(text) else None
+
+
 def check_form(
     state: Any,
 ):
@@ -106,7 +119,11 @@ def check_state(
     was, now = dict(state['settings']), dict(settings)
     if seed is not None: was['seed'], now['seed'] = str(state['seed']), str(seed)
     found = differences(was, now)
-    if found: raise ValueError(f'the state belongs to other settings: {"; ".join(found)}')
+    if not found: return
+    changed = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
+    arguments = [_as_argument(name, was[name]) if {name} <= {*was} & {*now} else None for name in changed]
+    remedy = '' if None in arguments else f': give {", ".join(map(str, arguments))} to go on as before'
+    raise ValueError(f'the state belongs to other settings: {"; ".join(found)}{remedy}')
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #1309f5c9
 class Progress:

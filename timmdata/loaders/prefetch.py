@@ -6,6 +6,7 @@
 __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader']
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #7073076d
+import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,17 +29,30 @@ from ..transforms.random_erasing import ErasingSettings, RandomErasing
 from ..transforms.settings import check_statistics
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
+def _gpu_of_rank() -> str:
+    "Name the GPU with the number that torchrun gave this process on its machine; 'cuda' where one was chosen."
+    is_chosen = torch.cuda.is_initialized() and torch.cuda.current_device() > 0
+    if is_chosen or 'LOCAL_RANK' not in os.environ or torch.cuda.device_count() < 2: return 'cuda'
+    return f'cuda:{int(os.environ["LOCAL_RANK"])}'
+
+
 def resolve_device(
     device: str | torch.device | None = None,
+    distributed: bool = False,
 ) -> torch.device:
     """Choose the device; one that torch does not see is an error.
 
     Args:
         device: None: the first present of cuda, xpu, mps, cpu
+        distributed: None then stands for `cuda:LOCAL_RANK`, where there are several GPUs
     """
     present = {'cuda': torch.cuda.is_available, 'xpu': torch.xpu.is_available,
                'mps': torch.backends.mps.is_available, 'cpu': lambda: True}
-    if device is None: return torch.device(next(name for name, is_present in present.items() if is_present()))
+    if device is None:
+        device = next(name for name, is_present in present.items() if is_present())
+        if distributed and device == 'cuda': device = _gpu_of_rank()
+    if str(device).startswith('gpu'): raise ValueError(
+        f"device={device!r}: torch has no such device; its name for a GPU is 'cuda', or 'cuda:0' with a number")
     device = torch.device(device)
     if device.type in present and not present[device.type]():
         best = resolve_device().type

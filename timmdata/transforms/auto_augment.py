@@ -521,4 +521,5 @@ def create_policy(
     if name == 'trivial':
         parse_config(config, {})
         return TrivialAugmentWide(interpolation=interpolation)
-    raise ValueError(f'policy {config!r}: allowed are rand, {", ".join(_SUB_POLICIES)}, augmix, trivial')
+    raise ValueError(f'policy {config!r}: allowed are rand, {", ".join(_SUB_POLICIES)}, augmix, trivial, '
+                     "with their parts, such as 'rand-m9-mstd0.5-inc1'")

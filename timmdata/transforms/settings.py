@@ -163,6 +163,8 @@ class AugmentSettings:
             'crop_border_pixels', self.crop_border_pixels, 0, 2**31, '0 or more pixels', whole=True)
         if self.scale is not None and max(check_range('scale', self.scale)) > 10: raise ValueError(
             f"scale={self.scale!r}: give shares of the image's area, such as (0.08, 1.0); 8 % are 0.08")
+        if self.scale is not None and self.train_crop_mode in (None, 'rrc') and min(self.scale) > 1: raise ValueError(
+            f"scale={self.scale!r}: no crop has this area; give shares of the image's, 0..1, such as (0.08, 1.0)")
         check_number('crop_padding', self.crop_padding, 0, 2**31, '0 or more pixels', whole=True)
         if self.crop_padding and self.train_crop_mode != 'rc':
             raise ValueError(f"crop_padding={self.crop_padding} with {self.train_crop_mode or 'rrc'!r}: "
