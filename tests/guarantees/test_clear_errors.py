@@ -44,7 +44,22 @@ def test_text_in_place_of_an_image_is_said_in_one_line(folder):
     with pytest.raises(ImageReadError) as caught: ImageDataset(folder)[0]
     message = str(caught.value)
     assert message == ("cannot read a/0.jpg (index 0): the file is no image that Pillow knows, it begins with "
-                       "b'<!DOCTYPE html>\\n'") and '0x' not in message
+                       "b'<!DOCTYPE html>\\n'. on_error='skip' goes on without it; `timmdata inspect FOLDER` finds all such "
+                       'files') and '0x' not in message
+
+
+def test_an_error_of_a_stream_names_no_tool_for_folders():
+    with pytest.raises(ImageReadError, match="sample 0 .*on_error='skip' goes on without it$"):
+        list(IterableImageDataset(reader=[(b'no image', 0)]))
+
+
+def test_the_log_and_the_report_have_the_cause_alone(folder):
+    (folder/'a'/'0.jpg').write_bytes(b'')
+    skipping = ImageDataset(folder, on_error='skip')
+    with pytest.warns(RuntimeWarning) as caught: assert skipping[0] is None
+    with pytest.raises(ImageReadError) as raised: ImageDataset(folder)[0]
+    texts = [str(caught[0].message), skipping.bad_samples[0].cause, raised.value.cause]
+    assert not any('on_error' in text for text in texts)
 
 
 def test_training_without_classes_is_worth_a_warning(folder):

@@ -17,6 +17,7 @@ import timmdata.readers.folder as readers
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.readers import extensions as img_extensions
+from timmdata.readers.base import NoSplitError
 from timmdata.readers.class_map import build_class_map, load_class_map, natural_key
 from timmdata.readers.factory import create_reader
 from timmdata.readers.folder import ReaderImageFolder, find_splits, resolve_split, scan_folder
@@ -257,6 +258,40 @@ def test_split(tree, name):
 def test_root_that_is_a_split_already(tree, name, split):
     root = tree(f'{name}/a/1.jpg', f'{name}/b/1.jpg')
     assert listing(ReaderImageFolder(root/name, split)) == {'a/1.jpg': 0, 'b/1.jpg': 1}
+
+
+MINE = ['train/ant/1.jpg', 'train/bee/1.jpg', 'val/ant/2.jpg', 'val/bee/2.jpg']
+
+
+@pytest.mark.parametrize('above', ['', 'data', os.path.join('data', 'of', 'all')])
+@pytest.mark.parametrize('split', ['train', 'val', 'test'])
+def test_a_root_above_the_data_set_is_no_split(tree, above, split):
+    "Read as one split, its validation images would be trained on."
+    root = tree(*(os.path.join('proj', above, 'mine', name) for name in MINE))/'proj'
+    mine = os.path.join(root, above, 'mine')
+    with pytest.raises(NoSplitError) as raised: ImageDataset(root, split=split)
+    said = f"{os.path.join(mine, 'train')} and …/val lie deeper: did you mean ImageDataset({mine!r})?"
+    assert said in str(raised.value) and 'split=None reads the whole folder' in str(raised.value)
+    assert len(ImageDataset(root, split=None)) == 4 and len(ImageDataset(mine)) == 2
+
+
+@pytest.mark.parametrize('files', [['bus/1.jpg', 'vehicles/train/1.jpg', 'vehicles/val/2.jpg'],   # classes: they hold no folders
+                                   ['a/train/x/1.jpg', 'b/val/x/1.jpg'], ['a/train/x/1.jpg', 'a/bus/y/1.jpg'],
+                                   ['a/val/x/1.jpg', 'a/eval/x/1.jpg']])
+def test_folders_with_names_of_splits_below_the_root_may_be_classes(tree, files):
+    assert len(ImageDataset(tree(*files))) == len(files)
+
+
+def test_an_index_file_does_not_hide_the_splits_below_the_root(tree, tmp_path):
+    root = tree(*(f'mine/{name}' for name in MINE))
+    for _ in range(2):
+        with pytest.raises(NoSplitError, match='lie deeper'): ImageDataset(root, index_file=tmp_path/'index.npz')
+
+
+def test_a_folder_that_is_not_divided_claims_no_split(tree):
+    root = tree(*MINE)
+    for dataset in (ImageDataset(root/'val'), ImageDataset(root, split=None)): assert 'split: none, the whole root' in repr(dataset)
+    for split in ('train', 'val'): assert f'split: {split}\n' in repr(ImageDataset(root, split=split))
 
 
 def test_split_of_a_relative_root(tree, monkeypatch):

@@ -152,6 +152,14 @@ class BadSampleLog:
         self._num_read = start + len(lines) + len(end)
 
 # %% ../../nbs/core/30_faults.ipynb #d660230e
+def _with_way_out(fault: ImageReadError, has_index: bool) -> ImageReadError:
+    "The same error, whose message ends with what to do; a stream cannot be inspected."
+    inspect = '; `timmdata inspect FOLDER` finds all such files' if has_index else ''
+    told = ImageReadError(f"{fault}. on_error='skip' goes on without it{inspect}")
+    told.cause = fault.cause
+    return told
+
+
 @dataclass
 class FaultPolicy:
     """Decides what becomes of a sample that cannot be read, and writes it down.
@@ -193,7 +201,7 @@ class FaultPolicy:
         Returns:
             None for a skipped sample, else its replacement
         """
-        if self.on_error == 'raise': raise fault
+        if self.on_error == 'raise': raise _with_way_out(fault, num_samples > 0) from fault.__cause__
         other, sample = None, None
         if self.on_error == 'replace': other, sample = self._replace(fault, index, num_samples, read)
         self.log.append(BadSample(index, path, fault.cause, other))

@@ -192,7 +192,9 @@ class ImageDataset(torch.utils.data.Dataset):
     def __len__(self) -> int: return len(self.reader)
 
     def __repr__(self) -> str:
-        lines = [f'root: {printable(self.root)}', f'split: {printable(self.split)}', f'samples: {len(self):,}',
+        is_whole = not getattr(self.reader, 'split', self.split)   # a reader knows whether its root is divided
+        split = 'none, the whole root' if is_whole else printable(self.split)
+        lines = [f'root: {printable(self.root)}', f'split: {split}', f'samples: {len(self):,}',
                  f'classes: {len(self.class_to_idx)}']
         if self.faults.on_error != 'raise': lines.append(f'on_error: {self.faults.on_error}')
         return '\n    '.join([f'{type(self).__name__}', *lines])
