@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 import torch
-from loader_parts import Coded, SplitStream, nothing_is_left
+from loader_parts import Coded, SplitStream, nothing_is_left, wait_until
 from torch.utils.data import BatchSampler
 from training_parts import FakeStream, workers
 
@@ -91,6 +91,15 @@ def test_a_loop_that_is_left_and_begun_again_is_the_next_epoch(loader, kind, who
     begun = targets(islice(loader, 2))
     later = targets(loader)
     assert [begun, later] == [epochs(kind, who)[0][:2], epochs(kind, who)[1]]
+
+
+@EVERY
+def test_a_with_block_ends_the_workers(loader, kind, who):
+    before = workers()
+    with pytest.raises(ZeroDivisionError), loader as opened:
+        assert opened is loader
+        for _ in opened: 1 / 0   # noqa: B018
+    wait_until(lambda: workers() == before, 'workers are left')
 
 
 @EVERY

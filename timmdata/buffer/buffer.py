@@ -29,7 +29,7 @@ from .status import buffer_status
 from .store import BatchStore, Readers, check_unused, encode_batch, remove_directory
 from ..core.memory_pool import end_with
 from ..core.paths import expand_home
-from ..loaders.base import ForwardingLoader
+from ..loaders.base import Closing, ForwardingLoader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.checkpoint import check_form
 from ..loaders.consumer import Consumer
@@ -205,7 +205,7 @@ def create_store(
     return BatchStore.create(files.path, capacity, batch_bytes, _identity(loader, settings))
 
 # %% ../../nbs/buffer/50_buffer.ipynb #4b557b10
-class BatchBuffer(ForwardingLoader):
+class BatchBuffer(ForwardingLoader, Closing):
     """A loader's batches, made ahead and kept in a store; iterated like the loader.
 
     `create_loader` makes it:

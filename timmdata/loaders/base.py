@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['count_images', 'number_batches', 'EpochLoader', 'HostLoader', 'BufferedLoader', 'find_mixing', 'MixingSwitch',
-           'Loader', 'Forwarded', 'ForwardingLoader', 'ForwardOnly', 'ForeignLoader', 'as_host_loader']
+           'Closing', 'Loader', 'Forwarded', 'ForwardingLoader', 'ForwardOnly', 'ForeignLoader', 'as_host_loader']
 
 # %% ../../nbs/loaders/00_base.ipynb #a73d85c5
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -166,6 +166,20 @@ class MixingSwitch:
         "Switch the mixing on or off."
         if self.mixing is not None: self.mixing.mixup_enabled = enabled
         elif enabled: raise AttributeError('this loader does not mix samples: give mixup= to create_loader')
+
+# %% ../../nbs/loaders/00_base.ipynb #b1991469
+_Closed = TypeVar('_Closed')
+
+
+class Closing:
+    "Give a loader a `with` block, at whose end it is closed."
+
+    def close(self):
+        "End what was started; each loader knows its own."
+
+    def __enter__(self: _Closed) -> _Closed: return self
+
+    def __exit__(self, *error: Any): self.close()
 
 # %% ../../nbs/loaders/00_base.ipynb #0c3ff027
 @runtime_checkable

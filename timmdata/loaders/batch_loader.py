@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, Sampler
 
 from ..core.faults import ImageReadError
 from ..datasets.wrappers import fingerprint
-from .base import MixingSwitch, find_mixing
+from .base import Closing, MixingSwitch, find_mixing
 from .checkpoint import check_state, describe_settings, make_state
 from .consumer import Consumer
 from .device_cache import CachedPool, DeviceCache
@@ -169,7 +169,7 @@ class EpochBatchSampler(Sampler):
     def __len__(self) -> int: return self.batches.count(self.sampler)
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #e51aa8ff
-class BatchLoader(MixingSwitch):
+class BatchLoader(MixingSwitch, Closing):
     """Make batches of a map-style dataset, by workers, in the order of a sampler; saved, resumed and replayed at will.
 
     Args:

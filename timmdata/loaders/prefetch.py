@@ -17,7 +17,7 @@ import torch
 
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
-from .base import BufferedLoader, ForwardingLoader, HostLoader, MixingSwitch
+from .base import BufferedLoader, Closing, ForwardingLoader, HostLoader, MixingSwitch
 from .base import as_host_loader, find_mixing
 from .consumer import Consumer
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
@@ -111,7 +111,7 @@ def adapt_statistics(
     return mean, std
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #cf187285
-class PrefetchLoader(ForwardingLoader, MixingSwitch):
+class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
     """Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams.
 
     `create_loader` makes it; a run that is stopped goes on where it was:
@@ -304,10 +304,6 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch):
     def close(self):
         "End the workers, and a buffer's producer; a later loop starts others."
         self.loader.close()
-
-    def __enter__(self) -> 'PrefetchLoader': return self
-
-    def __exit__(self, *error: Any): self.close()
 
     def __repr__(self) -> str:
         erasing = f', {self.random_erasing}' if self.random_erasing else ''

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..core.faults import ImageReadError
 from ..core.rng import sample_seed
 from ..datasets.wrappers import TransformedIterableDataset
-from .base import ForwardOnly, MixingSwitch, count_images, find_mixing, number_batches
+from .base import Closing, ForwardOnly, MixingSwitch, count_images, find_mixing, number_batches
 from .stats import LoaderStats, Meter, count_bad_samples
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch
@@ -57,7 +57,7 @@ def _disown_iterators():
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_disown_iterators)
 
 
-class StreamLoader(ForwardOnly, MixingSwitch, DataLoader):
+class StreamLoader(ForwardOnly, MixingSwitch, Closing, DataLoader):
     """Make batches of a stream: a torch `DataLoader` that knows epochs, and leaves out batches without samples.
 
     Args:
