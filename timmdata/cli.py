@@ -27,8 +27,10 @@ from .core.faults import printable
 from .core.paths import expand_home
 from .datasets.image_dataset import ImageDataset
 from .diagnosis_page import diagnosis_page
+from .inspection.findings import KINDS
+from .inspection.inspection import Inspection, open_splits
 from .inspection.inspection import inspect as inspect_data
-from .inspection.inspection import open_splits
+from .inspection.report import exclusion_calls
 from .loader import create_loader
 from timmdata.profile import (
     bench_loader, diagnose, format_diagnosis, format_result, installed_version, plot_results,
@@ -121,6 +123,15 @@ def show(
     _say(f'{len(chosen)} photographs drawn to {out}')
 
 # %% ../nbs/60_cli.ipynb #8e5ef42e
+_MOST_NAMES = 5
+
+
+def _names_of(found: Inspection, kind: str) -> str:
+    "The first names of a finding."
+    names = [name for _, name in found.rows(kind)]
+    return f'{", ".join(names[:_MOST_NAMES])}{", …" if len(names) > _MOST_NAMES else ""}'
+
+
 def inspect(
     data: str,
     split: str | None = None,
@@ -145,8 +156,12 @@ def inspect(
     """
     found = inspect_data(open_splits(data, split), out, exact=exact or None, num_threads=num_threads,
                          input_size=input_size, crop_pct=crop_pct, near=near)
-    print(found)
-    print(f'written to {found.out}: report.html to look at, report.json, exclude-….json for ImageDataset(exclude=…)')
+    _say(found)
+    for kind in ('unreadable', 'conflict'):
+        if found.rows(kind): _say(f'{KINDS[kind].title}: {_names_of(found, kind)}')
+    _say(f'written to {found.out}: report.html to look at, report.json, exclude-….json for ImageDataset(exclude=…)')
+    calls = exclusion_calls(found.survey, found.findings, found.out)
+    if calls: _say('\n    '.join(['if you agree with what it found:', *calls]))
 
 # %% ../nbs/60_cli.ipynb #4bec224b
 def _loader_settings(
@@ -167,6 +182,14 @@ def _loader_settings(
     training = dict(is_training=True, color_jitter=color_jitter, re_prob=re_prob) if mode == 'train' else {}
     return dict(workers=workers, num_workers=num_workers, interpolation=interpolation, device=device,
                 backend=None if backend == 'auto' else backend, **training)
+
+
+def _batch_that_fits(batch_size: int, images: int) -> int:
+    "The batch size; a smaller one, with a note, if an epoch has fewer images."
+    if images < 1: raise ValueError(f'--images {images}: give 1 or more')
+    if batch_size > images: _say(f'note: batches of {images}, since --images {images} do not fill one of '
+                                 f'--batch-size {batch_size}', sys.stderr)
+    return min(batch_size, images)
 
 
 @delegates(_loader_settings)
@@ -205,7 +228,7 @@ def bench(
         backend: JPEG decoder
         device: such as cpu; else the best there is
     """
-    settings = _loader_settings(**kwargs)
+    settings, batch_size = _loader_settings(**kwargs), _batch_that_fits(batch_size, images)
     json_path = json and _output_path(json, '--json', ('.json',))
     plot_path = plot and _output_path(plot, '--plot')
     dataset = ImageDataset(data, split=split)
@@ -251,7 +274,7 @@ def doctor(
         backend: JPEG decoder
         device: such as cpu; else the best there is
     """
-    settings = _loader_settings(**kwargs)
+    settings, batch_size = _loader_settings(**kwargs), _batch_that_fits(batch_size, images)
     json_path = json and _output_path(json, '--json', ('.json',))
     html_path = html and _output_path(html, '--html', ('.html',))
     dataset = ImageDataset(data, split=split)

@@ -202,21 +202,38 @@ def test_splits_that_number_their_classes_differently_are_told(tmp_path):
     assert not found.rows('conflict')   # labels are compared by name
 
 
-def test_the_page_says_what_to_do_first(tmp_path):
+def test_the_page_says_what_to_do_first(tmp_path, monkeypatch):
     "The call that it gives is pasted, and leaves out as many samples as it says."
+    monkeypatch.chdir(tmp_path)
     draw_photographs(tmp_path/'data')
     assert 'No sample has to be left out' in page_of(tmp_path)
     (tmp_path/'data/train/a/0.jpg').write_bytes(b'')
     page = page_of(tmp_path)
     assert page.index('Do this first') < page.index('loading them is an error')
-    call, count = re.search(r'<pre>ImageDataset\((.*?)\) +# train: without (\d+) samples</pre>', html.unescape(page)).groups()
-    assert call == "…, exclude='exclude-train.json'" and int(count) == 1
-    whole = ImageDataset(tmp_path/'data', split='train')
-    assert len(whole) - len(ImageDataset(tmp_path/'data', split='train', exclude=tmp_path/'out/exclude-train.json')) == 1
+    call, count = re.search(r'<pre>(.*?) +# train: without (\d+) samples</pre>', html.unescape(page)).groups()
+    assert call == "ImageDataset('data', exclude='out/exclude-train.json')" and int(count) == 1
+    whole = ImageDataset('data', split='train')
+    assert len(whole) - len(eval(call)) == 1
+
+
+def test_the_command_names_files_and_gives_the_lines_to_paste(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    draw_photographs(tmp_path/'mine')
+    for k in range(6): (tmp_path/f'mine/train/a/broken\x1b{k}.jpg').write_bytes(b'')
+    shutil.copyfile('mine/val/a/0.jpg', 'mine/val/b/same.jpg')
+    assert main(['inspect', 'mine', '--exact', '--out', 'found/here']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    unreadable = ', '.join(f'train/a/broken\\x1b{k}.jpg' for k in range(5))
+    assert f'Unreadable: {unreadable}, …' in lines and 'Two labels: val/a/0.jpg, val/b/same.jpg' in lines
+    calls = [line.strip() for line in lines if 'ImageDataset(\'' in line]
+    assert [call.partition('   #')[0] for call in calls] == [
+        "ImageDataset('mine', exclude='found/here/exclude-train.json')",
+        "ImageDataset('mine', split='val', exclude='found/here/exclude-val.json')"]
+    assert [len(eval(call)) for call in calls] == [16, 3]
 
 
 def page_of(folder) -> str:
-    inspect(folder/'data', folder/'out', exact=True, progress=False)
+    inspect(os.path.relpath(folder/'data'), os.path.relpath(folder/'out'), exact=True, progress=False)
     return (folder/'out/report.html').read_text(encoding='utf-8')
 
 

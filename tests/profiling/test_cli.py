@@ -57,6 +57,15 @@ def test_a_number_of_workers_is_a_number(samples, capsys, workers):
     assert capsys.readouterr().err == f"timmdata: error: --num-workers {workers}: give a whole number or 'auto'\n"
 
 
+@pytest.mark.parametrize('words', [['bench', '--epochs=1'], ['doctor']], ids=['bench', 'doctor'])
+def test_few_images_make_a_smaller_batch(samples, capsys, words):
+    assert main([*words, str(samples), '--images=4', '--rounds=1', '--input-size=16', '--num-workers=0', '--device=cpu']) == 0
+    said = capsys.readouterr()
+    assert 'note: batches of 4, since --images 4 do not fill one of --batch-size 64' in said.err and 'batch_size=4' in said.out
+    assert main([*words, str(samples), '--images=0']) == 2
+    assert capsys.readouterr().err == 'timmdata: error: --images 0: give 1 or more\n'
+
+
 def test_an_interrupt_is_one_line():
     code = ('import timmdata.cli as cli\ndef interrupted(*args, **kwargs): raise KeyboardInterrupt\n'
             'cli.ImageDataset = interrupted\nraise SystemExit(cli.main(["show", "."]))')

@@ -182,7 +182,8 @@ def inspect(
     title = f'Inspection of {next(iter(datasets.values())).root or "a data set"}'
     summary = {'remarks': remarks, **summarize(survey, findings, limits)}
     _write(out/'report.json', lambda file: json.dump(summary, file, indent=1))   # not as one text: it may be long
-    _write(out/'report.html', lambda file: file.write(make_page(survey, findings, limits, title, remarks)))
+    page = make_page(survey, findings, limits, title, remarks, out=out)
+    _write(out/'report.html', lambda file: file.write(page))
     for split, names in exclusions(survey, findings).items():
         _write(out/exclusion_file(split), lambda file, names=names: json.dump(names, file, indent=0))
     return Inspection(survey, findings, limits, out)
