@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Literal, ParamSpec, Protocol, overload
@@ -23,7 +23,7 @@ from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDatas
 from torchvision.transforms import v2
 
 from .buffer.buffer import BatchBuffer
-from .core.checks import check_number, check_switches
+from .core.checks import argument_names, check_arguments, check_number, check_switches
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .core.rng import seed_all
 from .core.sample import as_pil_image, image_size, transform_image
@@ -99,7 +99,7 @@ def _check_types(settings: Mapping[str, Any], is_training: bool, **switches: Any
             raise TypeError(f'{name} is a {type(settings[name]).__name__}: give {want}')
     given = [name for name, value in settings.items() if name not in kinds and value]
     if given and not is_training: warnings.warn(
-        f'{", ".join(given)}: of no effect in evaluation; for training, give is_training=True', stacklevel=3)
+        f'{", ".join(given)}: of no effect in evaluation; for training, give is_training=True', stacklevel=4)
 
 
 def _check_words(
@@ -129,7 +129,7 @@ def _check_words(
     given = [name for name, value in schedule.items() if value not in (None, 'constant')]
     if given and input_size_choices is None:   # timm's train.py passes them on, whether there are sizes or not
         warnings.warn(f'{", ".join(given)}: of no effect without input_size_choices, give the sizes as well',
-                      stacklevel=3)
+                      stacklevel=4)
     if seed is not None: check_number('seed', seed, -2**63, 2**63 - 1, 'a whole number of at most 64 bits', whole=True)
     if not (callable(worker_seeding) or worker_seeding in ('all', 'part')):
         raise ValueError(f"worker_seeding={worker_seeding!r}: allowed are 'all', 'part' or a function "
@@ -162,7 +162,7 @@ def _check_dataset(dataset: Any, is_training: bool):
         if isinstance(targets, np.ndarray) and targets.size and (targets == -1).all(): warnings.warn(
             f'no image of {getattr(base, "root", "the data")} has a class, so every target is -1: '
             'put the images into class folders, or give a table with their labels; '
-            'for training without labels, this will do', stacklevel=4)
+            'for training without labels, this will do', stacklevel=5)
     if not is_training and any(getattr(policy, 'on_error', None) == 'replace' for policy in policies):
         raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
 
@@ -212,7 +212,7 @@ def _check_sampler(sampler: Any, is_distributed: bool, valid_mask: bool):
 def _can_pin(pin_memory: bool) -> bool:
     "Page-locked memory is CUDA's; without a CUDA device, go on without it, as torch's `DataLoader` does."
     if not pin_memory or torch.cuda.is_available(): return pin_memory
-    warnings.warn('pin_memory=True: there is no CUDA device, so batches are not page-locked', stacklevel=3)
+    warnings.warn('pin_memory=True: there is no CUDA device, so batches are not page-locked', stacklevel=4)
     return False
 
 
@@ -247,8 +247,29 @@ class _ByPrefetcher(Protocol[_Settings]):
 
 def _by_prefetcher(create: Callable[_Settings, Any]) -> _ByPrefetcher[_Settings]: return create
 
+# %% ../nbs/20_loader.ipynb #b4c8f943
+_OTHER_WORDS = {   # argument → its names elsewhere
+    'input_size': 'image_size img_size size resolution crop_size', 'is_training': 'train training is_train',
+    'batch_size': 'batch bs', 'auto_augment': 'aa augment augmentation', 'img_dtype': 'dtype', 'hflip': 'flip',
+    'mixup=Mixup(…)': 'mixup_alpha cutmix cutmix_alpha label_smoothing smoothing num_classes',
+    'mean and std': 'normalize', 're_prob': 'erasing random_erasing', 'distributed': 'rank world_size'}
+_HINTS = {word: f'did you mean {name}?' for name, words in _OTHER_WORDS.items() for word in words.split()}
+
+
+def _knows_other_words(create: Callable[_Settings, Any]) -> Callable[_Settings, Any]:
+    "Say which argument is meant by a name that the function does not have."
+    names = argument_names(create)
+
+    @wraps(create)
+    def checked(*args: _Settings.args, **kwargs: _Settings.kwargs) -> Any:
+        check_arguments(create.__name__, kwargs, names, _HINTS)
+        return create(*args, **kwargs)
+
+    return checked
+
 # %% ../nbs/20_loader.ipynb #39742a33
 @_by_prefetcher
+@_knows_other_words
 def create_loader(
     # Data
     dataset: Dataset,
@@ -503,7 +524,7 @@ def create_loader(
     size, channels = image_size(input_size), _num_channels(input_size, mean)
     if max(size) < 8 and batch_size >= 4 * max(size): warnings.warn(
         f'input_size={input_size}, batch_size={batch_size}: are they swapped? The size of the images comes first',
-        stacklevel=2)
+        stacklevel=3)
     mean, std = adapt_statistics(mean, std, channels)
     device = resolve_device(device, distributed) if use_prefetcher else torch.device('cpu')
     pin_memory = _can_pin(device.type == 'cuda' if pin_memory is None else pin_memory)

@@ -1,5 +1,6 @@
 "What a newcomer gets wrong is an error or a warning that says what was got and what to do, not an empty or a wrong batch."
 import inspect
+import pickle
 import re
 import sys
 import warnings
@@ -13,7 +14,7 @@ from synthetic import ROOT
 from torch.utils.data import IterableDataset, Subset
 from torchvision.transforms import v2
 
-from timmdata import ImageDataset, IterableImageDataset, Mixup, create_loader, create_transform, show_batch
+from timmdata import ImageDataset, IterableImageDataset, Mixup, create_loader, create_reader, create_transform, show_batch
 from timmdata.core.faults import ImageReadError
 from timmdata.profile import GUIDE
 
@@ -127,6 +128,39 @@ def test_transforms_of_albumentations_are_called_in_its_way(folder, monkeypatch)
     expected = np.asarray(dataset[0][0])[:32, 31::-1].transpose(2, 0, 1)
     assert np.abs(images[0].numpy() - expected).max() < 1e-3
     assert ImageDataset(folder, transform=Flip())[0][0].shape == (32, 32, 3)
+
+
+@pytest.mark.parametrize('words, message', [
+    (dict(labels='bad.csv'), r"no argument 'labels': a table .* is the root, ImageDataset\('labels.csv'\)"),
+    (dict(csv='a.csv'), r"ImageDataset\('labels.csv'\)"),
+    (dict(train=True), "give split='train'"), (dict(input_size=224), 'create_loader takes it'),
+    (dict(transforms=None), r'did you mean transform\?'),
+    (dict(extension='png'), r'did you mean extensions\? \(allowed are root, reader, split, .*, extensions, index_file\)'),
+    (dict(qqq=1), "no argument 'qqq': allowed are root, ")], ids=str)
+def test_unknown_argument_of_a_dataset_is_told_in_the_users_words(folder, words, message):
+    with pytest.raises(TypeError, match=message) as caught: ImageDataset(folder, **words)
+    assert str(caught.value).startswith('ImageDataset has no') and str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    with pytest.raises(TypeError, match='create_reader has no argument'): create_reader('', folder, **words)
+
+
+@pytest.mark.parametrize('words, message', [
+    *[({word: 32}, r'did you mean input_size\?') for word in ('image_size', 'img_size', 'size')],
+    *[({word: True}, r'did you mean is_training\?') for word in ('train', 'training')], ({'batch': 4}, r'did you mean batch_size\?'),
+    ({'num_worker': 1}, r'did you mean num_workers\?'), ({'mixup_alpha': 1.}, r'did you mean mixup=Mixup'),
+    ({'qqq': 1}, r'help\(create_loader\) lists all')], ids=str)
+def test_unknown_argument_of_create_loader_is_told_with_the_one_that_is_meant(folder, words, message):
+    with pytest.raises(TypeError, match=rf'create_loader has no argument .*{message}'): create_loader(ImageDataset(folder), **words)
+
+
+def test_a_number_of_workers_is_not_their_kind(folder):
+    with pytest.raises(ValueError, match=r'workers=4: .* did you mean num_workers=4\?'): loader_of(ImageDataset(folder), workers=4)
+
+
+def test_warnings_of_create_loader_point_to_its_caller(folder):
+    for settings in (dict(re_prob=0.5), dict(is_training=True, num_batches=3)):
+        with pytest.warns(UserWarning, match='of no effect') as caught:
+            create_loader(ImageDataset(folder), 32, 4, device='cpu', num_workers=0, **settings)
+        assert {warning.filename for warning in caught} == {__file__}
 
 
 def test_a_dataset_of_floats_hears_of_both_ways_out(folder):

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..core.checks import check_switches
+from ..core.checks import UnknownArgument, argument_names, check_switches
 from ..core.decode import check_background, check_mode, decode_image, read_content
 from ..core.faults import BadSample, FaultPolicy, ImageReadError, is_system_error, name_fault, printable
 from ..core.jpeg import Pixels
@@ -24,9 +24,21 @@ from ..readers.factory import create_reader
 from ..readers.base import Reader
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #d50d6469
-def _reader_of(reader: Any, root: Any, split: str | None, settings: dict) -> Any:
+_HINTS = {   # names that are usual elsewhere
+    **dict.fromkeys(('labels', 'csv', 'csv_file', 'label_file', 'labels_file', 'annotations', 'df', 'dataframe'), (
+        "a table with paths and labels is the root, ImageDataset('labels.csv'), or is given as table=")),
+    **dict.fromkeys(('train', 'training', 'is_training', 'val', 'test'), "give split='train' or split='val'"),
+    **dict.fromkeys(('input_size', 'image_size', 'img_size', 'size', 'batch_size'), 'create_loader takes it'),
+    'class_to_idx': 'did you mean class_map?'}
+
+
+def _reader_of(owner: type, reader: Any, root: Any, split: str | None, settings: dict) -> Any:
     "Make the reader that a name stands for; an object is taken as it is."
-    if reader is None or isinstance(reader, str): return create_reader(reader or '', root, split, **settings)
+    if reader is None or isinstance(reader, str):
+        try: return create_reader(reader or '', root, split, **settings)
+        except UnknownArgument as error:
+            allowed = list(dict.fromkeys([*argument_names(owner), *error.allowed]))
+            raise UnknownArgument(owner.__name__, error.name, allowed, _HINTS) from None
     settings = [name for name, value in settings.items() if value is not None]
     if settings: raise TypeError(f'{", ".join(settings)} cannot be given together with a reader object')
     return reader
@@ -93,7 +105,7 @@ class ImageDataset(torch.utils.data.Dataset):
         check_background(background)
         check_mode(input_img_mode)
         self.faults, root = FaultPolicy(on_error, replace_seed, max_retries), expand_home(root)
-        self.reader = _reader_of(reader, root, split, dict(class_map=class_map, **kwargs))
+        self.reader = _reader_of(type(self), reader, root, split, dict(class_map=class_map, **kwargs))
         if exclude is not None: self.reader = exclude_samples(self.reader, exclude)
         self.root, self.split = root, split
         self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
@@ -238,7 +250,7 @@ class IterableImageDataset(torch.utils.data.IterableDataset):
         check_background(background)
         check_mode(input_img_mode)
         self.faults, root = FaultPolicy(on_error), expand_home(root)
-        self.reader = _reader_of(reader, root, split, kwargs)
+        self.reader = _reader_of(type(self), reader, root, split, kwargs)
         self.root, self.split = root, split
         self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
         self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform

@@ -9,6 +9,7 @@ __all__ = ['holds_tars', 'create_reader']
 import os
 from typing import Any
 
+from ..core.checks import argument_names, check_arguments
 from ..core.paths import expand_home
 from .base import Reader
 from .extensions import is_img_extension
@@ -47,12 +48,18 @@ def holds_tars(
 _PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'tfds': ReaderTfds, 'wds': ReaderWds}
 
 
+def _create(kind: type, settings: dict, *args: Any, **place: Any) -> Reader | StreamReader:
+    "A reader of a class; settings that it does not have are an error in the user's words."
+    check_arguments('create_reader', settings, argument_names(kind))
+    return kind(*args, **place, **settings)
+
+
 def _create_named(prefix: str, name: str, root: Any, split: str | None, settings: dict) -> Reader | StreamReader:
     "A reader of another library's data set."
     if prefix == 'wds': settings.pop('download', None)   # shards are read where they are
     if not split: raise ValueError(f'{prefix}/{name} is read by split: give one')
     settings = {key: value for key, value in settings.items() if value is not None}
-    return _PREFIXES[prefix](root=root, name=name, split=split, **settings)
+    return _create(_PREFIXES[prefix], settings, root=root, name=name, split=split)
 
 # %% ../../nbs/readers/90_factory.ipynb #67eb5b98
 def create_reader(
@@ -83,9 +90,9 @@ def create_reader(
     kind = kind.lower()
     if kind in _PREFIXES: return _create_named(kind, rest, root, split, kwargs)
     if table is None and str(root).lower().endswith(TABLE_TYPES) and not os.path.isdir(root): root, table = None, root
-    if table is not None: return ReaderTable(table, root, split, **kwargs)
+    if table is not None: return _create(ReaderTable, kwargs, table, root, split)
     if root is None: raise ValueError('root is missing: the folder of the data set, or a file that lists its samples')
-    if kind == 'tar' or kind == '' and holds_tars(root): return ReaderImageTar(root, split, **kwargs)
-    if kind in ('', 'folder'): return ReaderImageFolder(root, split=split, **kwargs)
+    if kind == 'tar' or kind == '' and holds_tars(root): return _create(ReaderImageTar, kwargs, root, split)
+    if kind in ('', 'folder'): return _create(ReaderImageFolder, kwargs, root, split)
     raise ValueError(f'reader {name!r} is not known: there are folder, tar, {"/…, ".join(_PREFIXES)}/…; '
                      'leave it out for what is at the root')

@@ -415,6 +415,8 @@ class WorkerSettings:
         if self.num_workers != 'auto': _check_whole('num_workers', self.num_workers, 0)
         if self.num_workers != 'auto' and self.num_workers > MAX_WORKERS: raise ValueError(
             f'num_workers={self.num_workers}: more than {MAX_WORKERS} are surely a mistake; give one for each core')
+        if isinstance(self.workers, Integral): raise ValueError(
+            f'workers={self.workers!r}: that is the kind of the workers; did you mean num_workers={self.workers!r}?')
         if self.workers != 'auto' and self.workers not in WORKER_KINDS:
             raise ValueError(f'workers={self.workers!r}: allowed are {", ".join(WORKER_KINDS)}, auto')
         _check_whole('threads_per_worker', self.threads_per_worker, 1)
