@@ -32,7 +32,6 @@ setup(
         'Topic :: Scientific/Engineering :: Artificial Intelligence',
     ],
     packages=find_packages(include=['timmdata', 'timmdata.*']),
-    py_modules=['timmdata_command'],   # outside of the package, which imports torch
     package_data={'timmdata': ['py.typed']},
     python_requires='>=' + settings['min_python'],
     install_requires=settings['requirements'].split(),

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from synthetic import JPEG, ROOT
+from synthetic import JPEG
 
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
@@ -29,18 +29,6 @@ def test_help_has_the_comments_of_the_parameters(capsys, words):
 def test_version(capsys):
     with pytest.raises(SystemExit) as ended: main(['--version'])
     assert ended.value.code == 0 and capsys.readouterr().out == f'timmdata {installed_version("timmdata")}\n'
-
-
-def test_the_version_is_told_without_torch(tmp_path):
-    "As an installed command: its metadata, and the module that the console script calls."
-    (tmp_path/'timmdata-9.8.7.dist-info').mkdir()
-    (tmp_path/'timmdata-9.8.7.dist-info/METADATA').write_text('Metadata-Version: 2.1\nName: timmdata\nVersion: 9.8.7\n')
-    code = ('import sys; sys.path.insert(0, sys.argv.pop(1)); from timmdata_command import main; code = main()\n'
-            'print(sorted({"torch", "torchvision", "numpy", "timmdata"} & set(sys.modules))); raise SystemExit(code)')
-    done = subprocess.run([sys.executable, '-c', code, str(tmp_path), '--version'], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0 and done.stdout == 'timmdata 9.8.7\n[]\n', done.stderr
-    done = subprocess.run([sys.executable, '-c', code, str(tmp_path), 'show', 'no/such/folder'], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 2 and done.stderr == 'timmdata: error: there is no folder no/such/folder\n'   # all else goes to the library
 
 
 @pytest.mark.parametrize('words, message', [

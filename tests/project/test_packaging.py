@@ -13,7 +13,7 @@ from notebooks import find_notebooks, needed, read_notebook, read_settings, spli
 from synthetic import ROOT
 
 pytestmark = pytest.mark.timeout(180)
-SOURCES = ['timmdata', 'tools', 'tests', 'docs', 'benchmarks', 'nbs', 'timmdata_command.py', 'setup.py', 'settings.ini', 'MANIFEST.in',
+SOURCES = ['timmdata', 'tools', 'tests', 'docs', 'benchmarks', 'nbs', 'setup.py', 'settings.ini', 'MANIFEST.in',
            'pyproject.toml', 'README.md', 'LICENSE', 'CHANGELOG.md',
            'SECURITY.md']
 
@@ -54,7 +54,7 @@ def test_wheel_holds_the_modules_and_nothing_else(wheel):
     version = read_settings()['version']
     assert wheel.filename.endswith(f'timmdata-{version}-py3-none-any.whl')
     held = {n for n in wheel.namelist() if not n.startswith(f'timmdata-{version}.dist-info/')}
-    sources = [*(ROOT/'timmdata').rglob('*.py'), ROOT/'timmdata/py.typed', ROOT/'timmdata_command.py']
+    sources = [*(ROOT/'timmdata').rglob('*.py'), ROOT/'timmdata/py.typed']
     assert held == {p.relative_to(ROOT).as_posix() for p in sources}
 
 
@@ -62,7 +62,7 @@ def test_wheel_holds_the_licence_and_the_command(wheel):
     texts = {n.split('/', 1)[1]: wheel.read(n).decode() for n in wheel.namelist() if '.dist-info/' in n}
     licence, = [text for name, text in texts.items() if name.endswith('LICENSE')]
     assert licence == (ROOT/'LICENSE').read_text(encoding='utf-8')
-    assert texts['entry_points.txt'].split() == ['[console_scripts]', 'timmdata', '=', 'timmdata_command:main']
+    assert texts['entry_points.txt'].split() == ['[console_scripts]', 'timmdata', '=', 'timmdata.cli:main']
 
 
 def test_metadata_requires_only_what_runs(metadata):
