@@ -76,8 +76,8 @@ def test_doctor_writes_json(samples, tmp_path, capsys):
 @pytest.mark.parametrize('command', ['bench', 'doctor'])
 @pytest.mark.parametrize('options, message', [
     ('--mode testing', 'allowed are train, eval'), ('--json numbers.txt', 'must end with .json'),
-    ('--json no/such/numbers.json', 'there is no folder'), ('--images 0', 'num_images=0'), ('--rounds 0', 'rounds=0'),
-    ('--batch-size 0', 'batch_size=0'), ('--batch-size 64 --images 8', 'do not fill one batch'),
+    ('--json no/such/numbers.json', 'there is no folder'), ('--images 0', '--images 0: give 1 or more'), ('--rounds 0', 'rounds=0'),
+    ('--batch-size 0', 'batch_size=0'),
     ('--workers fibres', 'allowed are threads, processes, auto'), ('--num-workers -1', 'num_workers=-1'),
     ('--backend none', 'backend='), ('--split nothing', 'there is no split'), ('--device moon', 'moon')])
 def test_wrong_settings_are_one_line(samples, capsys, command, options, message):
