@@ -1,9 +1,17 @@
 "What the tests share: the sample photographs, made once a session, and the data beside the checkout where it is at hand."
+import os
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
+
+
+def pytest_collection_modifyitems(items):
+    "Tests marked `full` are for `.ci/run`: TIMMDATA_FULL=1 pytest -m full."
+    if os.environ.get('TIMMDATA_FULL'): return
+    for item in items:
+        if item.get_closest_marker('full'): item.add_marker(pytest.mark.skip(reason='takes long: set TIMMDATA_FULL=1'))
 
 
 @pytest.fixture(scope='session')

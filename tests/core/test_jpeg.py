@@ -260,7 +260,8 @@ def test_dct_scaling_covers_the_result():
         assert factor == 8 or any(c < 2 * factor * s for c, s in zip(crop, size))
 
 
-@pytest.mark.parametrize('backend', ['simplejpeg', 'torchvision', 'torchcodec', 'pillow'])
+@pytest.mark.parametrize('backend', [
+    'torchvision', *(pytest.param(name, marks=pytest.mark.full) for name in ('simplejpeg', 'torchcodec', 'pillow'))])
 def test_no_decoder_warns(samples, backend):
     "torchvision's own wrapper warns in every call since 0.29, which ends a program under `python -W error`."
     if backend != 'pillow' and find_spec(backend) is None: pytest.skip(f'no {backend}')

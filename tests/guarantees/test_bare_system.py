@@ -95,6 +95,7 @@ def test_what_cannot_be_had_is_refused_by_name(run_bare, samples, tmp_path):
     assert fork == "multiprocessing_context='fork': allowed are spawn"
 
 
+@pytest.mark.full
 def test_the_command_line_measures_what_can_be_known(run_bare, samples, tmp_path):
     done = run_bare(COMMANDS, DATA=samples)
     assert done.returncode == 0 and 'images/s' in done.stdout, done.stderr

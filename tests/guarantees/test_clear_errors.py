@@ -206,7 +206,8 @@ WORKERS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, persist
 
 
 @pytest.mark.filterwarnings('ignore:.*is skipped')
-@pytest.mark.parametrize('settings', [*WORKERS, dict(num_workers=1, multiprocessing_context='spawn'), dict(is_training=True)], ids=str)
+@pytest.mark.parametrize('settings', [
+    *WORKERS, pytest.param(dict(num_workers=1, multiprocessing_context='spawn'), marks=pytest.mark.full), dict(is_training=True)], ids=str)
 def test_stream_in_which_everything_was_skipped_is_an_error(settings):
     dataset = IterableImageDataset(reader=[(b'no image', 0)] * 8, on_error='skip')
     loader = loader_of(dataset, **settings)

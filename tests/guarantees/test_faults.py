@@ -21,7 +21,12 @@ SOAK = float(os.environ.get('TIMMDATA_SOAK', 0))
 def run(tmp_path_factory) -> Run: return Run(tmp_path_factory.mktemp('faults'), 0)
 
 
-@pytest.mark.parametrize('fault', FAULTS, ids=lambda fault: fault.name)
+def one_of_each_group(fault) -> list:
+    "The marks of a fault: the first of its group is tried always."
+    return [] if fault is next(other for other in FAULTS if other.group == fault.group) else [pytest.mark.full]
+
+
+@pytest.mark.parametrize('fault', [pytest.param(fault, id=fault.name, marks=one_of_each_group(fault)) for fault in FAULTS])
 def test_a_fault(run, fault):
     "A program that is disturbed; the next one of its kind goes on from its state."
     if not fits_here(fault): pytest.skip('root may read every file')
@@ -30,6 +35,7 @@ def test_a_fault(run, fault):
     run.live(kind, [fault], rng)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize('kind', KINDS)
 def test_forks(run, kind):
     "Every kind of loader in a copy of the program: refused there, and undisturbed here."

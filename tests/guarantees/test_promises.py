@@ -225,6 +225,7 @@ def test_timeout_of_a_stream_is_kept():
 
 # ---- 5: runs where the user is
 
+@pytest.mark.full
 def test_spawned_workers_where_there_is_no_memfd(samples, monkeypatch):
     "As on macOS and Windows, all at once: context object, seeding function, float batches from the workers' own device stage."
     dataset = ImageDataset(samples, split='val')

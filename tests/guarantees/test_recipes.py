@@ -262,6 +262,7 @@ def two_ranks(two_classes, tmp_path_factory) -> dict[str, list[dict]]:
     return dict(zip(SCRIPT, zip(*ranks, strict=True), strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize('name', SCRIPT)
 def test_training_script_on_two_ranks(two_classes, two_ranks, name):
     root, ranks = two_classes[0], two_ranks[name]

@@ -34,7 +34,12 @@ IS_FULL = bool(os.environ.get('TIMMDATA_FULL'))
 FEW = {'train.py': ['plain', 'policy, erasing, mixing', 'views', 'no prefetcher, mixing', 'resume', 'NaFlex'],
        'validate.py': ['plain', 'no prefetcher', 'results', 'TensorFlow']}
 RUNS = {script: {name: flags for name, flags in table.items() if IS_FULL or name in FEW[script]} for script, table in SCRIPTS.items()}
-in_full = pytest.mark.skipif(not IS_FULL, reason='takes long: set TIMMDATA_FULL=1')
+
+
+def cases(script: str, without: str = '') -> list:
+    "The runs of a script; all but a few are tested in full only."
+    marks = {name: [] if name in FEW[script] else [pytest.mark.full] for name in SCRIPTS[script] if name != without}
+    return [pytest.param(name, id=name, marks=marks[name]) for name in marks]
 
 
 @pytest.fixture(scope='module')
@@ -67,7 +72,7 @@ def test_only_imports_are_replaced(scripts):
                                'from timmdata.pipeline import fast_collate as f\n')
 
 
-@pytest.mark.parametrize('name', RUNS['train.py'])
+@pytest.mark.parametrize('name', cases('train.py'))
 def test_train(runs, name):
     here, timms = (run[f'train.py {name}'] for run in runs)
     if name in REFUSED:
@@ -85,13 +90,13 @@ def test_train(runs, name):
     assert [sorted(epoch) for epoch in here['result']] == [sorted(epoch) for epoch in timms['result']]
 
 
-@in_full
+@pytest.mark.full
 def test_growing_sizes_grow(runs):
     here = runs[0]['train.py growing sizes']['train']
     assert [shape[-1] for shape in here] == [24] * 7 + [32] * 7   # the script's set_epoch on loader.batch_sampler
 
 
-@in_full
+@pytest.mark.full
 def test_the_number_of_batches_goes_on_without_sizes_and_counts_with_them(runs):
     here = runs[0]
     assert len(here['train.py sizes, number of batches']['train']) == 3
@@ -113,7 +118,7 @@ def losses(run: dict) -> list[float]:
     return [float(line.partition('Loss:')[2].split()[0]) for line in run['log'] if line.startswith('Test:')]
 
 
-@pytest.mark.parametrize('name', [name for name in RUNS['validate.py'] if name != 'TensorFlow'])
+@pytest.mark.parametrize('name', cases('validate.py', without='TensorFlow'))
 def test_validate(runs, name):
     here, timms = (run[f'validate.py {name}'] for run in runs)
     assert here['error'] is None and shapes(here, 'eval') == shapes(timms, 'eval') != {}
@@ -132,7 +137,7 @@ def test_results_file(runs, tmp_path_factory):
     assert here == timms and float(here[0]['top1']) == runs[0]['validate.py results']['result']['top1']
 
 
-@in_full
+@pytest.mark.full
 @pytest.mark.parametrize('name', TORCHRUN)
 def test_two_ranks(scripts, photos, tmp_path, name):
     first, second = run_ranks(scripts, photos, tmp_path/'ranks', name)

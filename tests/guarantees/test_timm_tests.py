@@ -2,13 +2,11 @@
 
 They take long, so they are run with TIMMDATA_FULL=1, as in `.ci/run`.
 """
-import os
-
 import pytest
 from timm_clients import FAILING_TESTS, OTHER_WORDS, TIMM, expand, run_own_tests
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(not TIMM.is_dir(), reason='no tests of timm beside the checkout'),
-              pytest.mark.skipif(not os.environ.get('TIMMDATA_FULL'), reason='takes long: set TIMMDATA_FULL=1')]
+              pytest.mark.full]
 
 
 @pytest.fixture(scope='module')

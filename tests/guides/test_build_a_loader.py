@@ -95,6 +95,7 @@ def test_workers_are_as_torch(num_workers, batch_size, drop_last, shuffle):
     for _ in range(2): assert assert_same(ours, theirs) == len(ours) == len(theirs)
 
 
+@pytest.mark.full
 def test_spawned_workers_are_as_torch_until_one_is_killed():
     "Both in one test, since spawned workers take seconds to start."
     dataset = TensorDataset(torch.arange(300.).view(100, 3), torch.arange(100))
@@ -184,7 +185,8 @@ def test_large_batches_that_are_no_tensors():
     assert [number for batch in loader for number in batch] == list(range(160_000))
 
 
-@pytest.mark.parametrize('num_workers, start', [(2, FORK), (1, SPAWN)], ids=['fork', 'spawn'])
+@pytest.mark.parametrize('num_workers, start', [
+    pytest.param(2, FORK, id='fork'), pytest.param(1, SPAWN, id='spawn', marks=pytest.mark.full)])
 def test_error_comes_in_its_turn_with_its_traceback(num_workers, start):
     seen = []
     with pytest.raises(ZeroDivisionError) as caught:

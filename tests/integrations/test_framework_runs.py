@@ -2,7 +2,7 @@
 import pytest
 from framework_runs import check_resume
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.full]
 
 
 def test_a_plain_loop_meets_the_contract(tmp_path):

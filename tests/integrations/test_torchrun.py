@@ -9,7 +9,7 @@ import pytest
 from framework_runs import in_a_plain_loop
 from synthetic import ROOT
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.full]
 SUPPORT = ROOT/'tests/support'
 
 

@@ -31,6 +31,7 @@ def test_imagenet_fits_and_workers_do_not_copy_it():
 
 
 @pytest.mark.skipif(not sys.platform.startswith('linux'), reason='private memory is measured on Linux')
+@pytest.mark.full
 def test_a_list_would_be_copied():
     "The measurement above can fail: with a list of tuples it does."
     assert measure('300000', 'as a list')['worker'] > 20e6

@@ -73,6 +73,7 @@ def test_fields_reach_the_batch(photos, frame, workers):
     assert workers in repr(loader)
 
 
+@pytest.mark.full
 def test_tables_travel_to_spawned_workers(photos, frame):
     dataset = ImageDataset(photos, table=frame, fields=['box'])
     loader = create_loader(dataset, 8, 5, num_workers=1, workers='processes', multiprocessing_context='spawn', device='cpu')
