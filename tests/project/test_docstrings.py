@@ -8,6 +8,7 @@ import pydoc
 import re
 import textwrap
 
+import frameworks  # noqa: F401   (chooses the backend of Keras, where that is installed)
 import pytest
 import timm.data
 from docstrings import write_docstrings
