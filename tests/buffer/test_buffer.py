@@ -67,7 +67,7 @@ def finish(folder: Path, producer: str):
     assert code == 0 and errors == '' and acknowledged(folder/'log') == undisturbed(stop)
 
 
-@pytest.mark.parametrize('producer', ['process', 'thread'])
+@pytest.mark.parametrize('producer', [pytest.param('process', marks=pytest.mark.full), 'thread'])
 def test_kills_of_the_trainer(producer, tmp_path):
     "SIGKILL at 50 random moments, 25 with each kind of producer, also while it starts."
     rng, kills = random.Random(producer), 0
@@ -84,6 +84,7 @@ def test_kills_of_the_trainer(producer, tmp_path):
     finish(tmp_path, producer)
 
 
+@pytest.mark.full
 def test_kills_of_the_producer(tmp_path):
     "50 times; the trainer goes on, and nobody is left in the end."
     rng, stop = random.Random(1), 2000
@@ -97,6 +98,7 @@ def test_kills_of_the_producer(tmp_path):
     assert code == 0 and errors == '' and kills >= 50 and acknowledged(tmp_path/'log') == undisturbed(stop)
 
 
+@pytest.mark.full
 def test_kills_of_both(tmp_path):
     "25 times the producer twice, then the trainer and the third one together."
     rng, kills, code = random.Random(2), [0, 0], training(tmp_path, 'process', FOREVER)
@@ -238,6 +240,7 @@ def test_an_error_that_an_earlier_producer_left_is_not_news(tmp_path, producer):
     again.close()
 
 
+@pytest.mark.full
 def test_a_producer_that_always_dies_is_an_error():
     dataset = Deadly(40, at=9)
     loader = loader_of(dataset)

@@ -79,6 +79,7 @@ def run_bare(tmp_path):
     return run
 
 
+@pytest.mark.full
 def test_batches_are_the_same(run_bare, samples):
     "In the consumer's thread, in threads, in spawned processes; no descriptor is sent, no signal but those that Windows has."
     done = run_bare(LOADERS, DATA=samples)

@@ -71,6 +71,7 @@ def test_the_real_thing(archive, cache, monkeypatch):
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.full
 def test_benchmark_writes_what_the_page_reads(tmp_path):
     rng = np.random.default_rng(0)
     for name in ('a', 'b'):

@@ -143,7 +143,7 @@ class OnDevice(Coded):
         return {'image': image, 'target': target, 'box': torch.zeros(4, device='meta')}
 
 
-@pytest.mark.parametrize('context', ['fork', 'spawn'])
+@pytest.mark.parametrize('context', ['fork', pytest.param('spawn', marks=pytest.mark.full)])
 @pytest.mark.parametrize('field', ['image', 'target', 'dict'])
 def test_tensors_on_a_device_are_refused_in_worker_processes(field, context):
     if context == 'spawn' and field != 'image': pytest.skip('one of them is enough')

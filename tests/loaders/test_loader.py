@@ -87,6 +87,7 @@ def test_workers_do_not_change_the_batches(samples, reference, settings):
     for epoch in reference: assert_equal(collected(loader), epoch)
 
 
+@pytest.mark.full
 def test_spawned_workers_do_not_change_the_batches(samples, reference):
     loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), workers='processes', num_workers=1,
                              multiprocessing_context='spawn')

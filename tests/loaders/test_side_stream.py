@@ -129,6 +129,7 @@ def test_empty_loader_gives_nothing():
     assert list(iterate_ahead(numbers(0), stage_of(stream), stream)) == [] and not threads()
 
 
+@pytest.mark.full
 def test_abandoned_iterator_does_not_keep_the_program_alive(tmp_path):
     done = run_program('stream = RecordingStream()\nbatches = iterate_ahead(numbers(9), stage_of(stream), stream)\n'
                        'next(batches)\nprint("end")')

@@ -23,6 +23,7 @@ def measure(*args) -> dict:
 
 
 @pytest.mark.skipif(not sys.platform.startswith('linux'), reason='private memory is measured on Linux')
+@pytest.mark.full
 def test_imagenet_fits_and_workers_do_not_copy_it():
     found = measure('1281167')
     assert found['nbytes'] < 120e6 and found['pickled'] < 120e6, found

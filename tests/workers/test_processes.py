@@ -150,7 +150,7 @@ def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
     with pytest.raises(RuntimeError, match='the workers are closed'): pool.take(tasks[0], 1)
 
 
-@pytest.mark.parametrize('context', ['fork', 'spawn'])
+@pytest.mark.parametrize('context', ['fork', pytest.param('spawn', marks=pytest.mark.full)])
 def test_an_error_at_the_start_of_a_worker_arrives_with_its_traceback(context):
     settings = WorkerSettings(1, 'processes', worker_init_fn=fail_to_start, multiprocessing_context=context)
     pool = ProcessPool(create_loader(Coded(8), 8, 4, use_prefetcher=False, **INLINE).builder, settings)
