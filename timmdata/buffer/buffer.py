@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
 from .producer import batches_from, copy_loader, numbering_of, start_producer
 from .status import buffer_status
 from .store import BatchStore, Readers, check_unused, encode_batch, remove_directory
+from ..core.checks import check_whole
 from ..core.memory_pool import end_with
 from ..core.paths import expand_home
 from ..loaders.base import Closing, ForwardingLoader
@@ -94,9 +95,7 @@ class BufferSettings:
         allowed = dict(producer=('process', 'thread'), on_mismatch=('raise', 'discard'), auto_ack=(True, False))
         for name, value in vars(self).items():
             if value is None and BufferSettings.__dataclass_fields__[name].default is None: continue
-            is_number = isinstance(value, Integral) and not isinstance(value, bool)
-            if name in least and not (is_number and value >= least[name]): raise ValueError(
-                f'{name}={value!r}: give a whole number, {least[name]} or more')
+            if name in least: check_whole(name, value, least[name])
             if name in allowed and value not in allowed[name]: raise ValueError(
                 f'{name}={value!r}: allowed are {", ".join(map(str, allowed[name]))}')
         if self.capacity is not None: parse_size(self.capacity, 'capacity')

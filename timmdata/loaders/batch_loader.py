@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, Sampler
 
+from ..core.checks import check_whole
 from ..core.faults import ImageReadError
 from ..datasets.wrappers import fingerprint
 from .base import Closing, MixingSwitch, find_mixing
@@ -52,9 +53,7 @@ class BatchSettings:
     pad_last: bool = False
 
     def __post_init__(self):
-        is_whole = isinstance(self.batch_size, Integral) and not isinstance(self.batch_size, bool)
-        if not is_whole or self.batch_size < 1:
-            raise ValueError(f'batch_size={self.batch_size!r}: give a whole number, 1 or more')
+        check_whole('batch_size', self.batch_size, 1)
         if self.pad_last and self.drop_last: raise ValueError(
             'drop_last=True and pad_last=True: an incomplete last batch is left out or filled up, not both')
         if self.pad_last and self.schedule is not None: raise ValueError(

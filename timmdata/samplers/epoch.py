@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from itertools import islice
-from numbers import Integral
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch.utils.data import Sampler
 
+from ..core.checks import check_number, check_whole
 from ..core.rng import KeyedRandom, sample_seed, seeded
 
 # %% ../../nbs/samplers/00_epoch.ipynb #713ae70e
@@ -108,8 +108,7 @@ def check_epoch(
     Args:
         epoch: of a pass, from 0
     """
-    if not isinstance(epoch, Integral) or isinstance(epoch, bool) or epoch < 0:
-        raise ValueError(f'epoch={epoch!r}: give a whole number, 0 or more')
+    check_whole('epoch', epoch, 0)
 
 
 class EpochSampler(Sampler):
@@ -146,9 +145,8 @@ class EpochSampler(Sampler):
             raise ValueError(f'num_repeats={num_repeats}: give 1 or more, without a sampler')
         if samples_per_epoch is not None and (num_repeats or sampler is not None): raise ValueError(
             f'samples_per_epoch={samples_per_epoch!r}: a sampler, or num_repeats, decides the number of samples')
-        is_count = isinstance(samples_per_epoch, Integral) and not isinstance(samples_per_epoch, bool)
-        if samples_per_epoch is not None and not (is_count and samples_per_epoch > 0): raise ValueError(
-            f'samples_per_epoch={samples_per_epoch!r}: give a whole number of 1 or more, or None')
+        if samples_per_epoch is not None: check_number(
+            'samples_per_epoch', samples_per_epoch, 1, math.inf, 'a whole number of 1 or more, or None', whole=True)
         self.data_source, self.shuffle, self.seed = data_source, shuffle, seed
         self.sampler, self.num_repeats, self.samples_per_epoch = sampler, num_repeats, samples_per_epoch
         self.num_replicas, self.rank = num_replicas, rank

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..core.checks import check_whole
 from ..core.memory_pool import MemoryPool, end_with
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
@@ -364,11 +365,6 @@ class Lifetime:
         _threads.difference_update(self.threads)   # waited for long enough
 
 # %% ../../nbs/workers/00_base.ipynb #4a8b91bc
-def _check_whole(name: str, value: Any, least: int):
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f'{name}={value!r}: give a whole number, {least} or more')
-
-
 @dataclass(frozen=True)
 class WorkerKind:
     """What sets a kind of workers apart for those who do not make them.
@@ -412,15 +408,15 @@ class WorkerSettings:
     pin_memory: bool = False
 
     def __post_init__(self):
-        if self.num_workers != 'auto': _check_whole('num_workers', self.num_workers, 0)
+        if self.num_workers != 'auto': check_whole('num_workers', self.num_workers, 0)
         if self.num_workers != 'auto' and self.num_workers > MAX_WORKERS: raise ValueError(
             f'num_workers={self.num_workers}: more than {MAX_WORKERS} are surely a mistake; give one for each core')
         if isinstance(self.workers, Integral): raise ValueError(
             f'workers={self.workers!r}: that is the kind of the workers; did you mean num_workers={self.workers!r}?')
         if self.workers != 'auto' and self.workers not in WORKER_KINDS:
             raise ValueError(f'workers={self.workers!r}: allowed are {", ".join(WORKER_KINDS)}, auto')
-        _check_whole('threads_per_worker', self.threads_per_worker, 1)
-        if self.prefetch_factor is not None: _check_whole('prefetch_factor', self.prefetch_factor, 1)
+        check_whole('threads_per_worker', self.threads_per_worker, 1)
+        if self.prefetch_factor is not None: check_whole('prefetch_factor', self.prefetch_factor, 1)
         if not isinstance(self.timeout, Real) or isinstance(self.timeout, bool) or not self.timeout >= 0:
             raise ValueError(f'timeout={self.timeout!r}: give seconds; 0 waits for ever')
         names = multiprocessing.get_all_start_methods()
