@@ -26,8 +26,8 @@ from side_by_side import cpu_seconds, process_tree, versions
 
 PEERS = Path(__file__).parent/'peers'
 ALL = 'timm_pillow,timmdata_,torchvision_pil,torchvision_tensor,dali_cpu,ffcv_,spdl_,grain_,decode_only'
-WORKS = dict(train='RandomResizedCrop, flip', jitter='RandomResizedCrop, flip, colour jitter 0.4',
-             eval='evaluation: shorter edge 256 bicubic, centre crop', phone='RandomResizedCrop, flip of 12-megapixel photographs')
+WORKS = dict(train='RandomResizedCrop, flip', jitter='RandomResizedCrop, flip, color jitter 0.4',
+             eval='evaluation: shorter edge 256 bicubic, center crop', phone='RandomResizedCrop, flip of 12-megapixel photographs')
 
 
 class Failed(Exception):
@@ -201,7 +201,7 @@ def compare(work: str, peers: list, a, settings: dict, log: Path) -> dict[str, d
 
 
 def check(work: str, peers: list, a, settings: dict, log: Path):
-    "Print what the first batch of each peer looks like; evaluation beside the first peer's, in grey levels."
+    "Print what the first batch of each peer looks like; evaluation beside the first peer's, in gray levels."
     import numpy as np
     std, first, path = np.array([0.229, 0.224, 0.225]).reshape(3, 1, 1) * 255, None, Path(settings['scratch'])/'check.npy'
     for peer in peers:
@@ -215,7 +215,7 @@ def check(work: str, peers: list, a, settings: dict, log: Path):
                 images = np.load(path)
                 first = images if first is None else first
                 difference = np.abs((images - first) * std)
-                line += f', from the first: mean {difference.mean():.3f}, max {difference.max():.1f} grey levels'
+                line += f', from the first: mean {difference.mean():.3f}, max {difference.max():.1f} gray levels'
             print(f'{work} {label(peer, loader.about)}: {line}', flush=True)
         except Failed as error: print(f'{work} {peer[0]}: {error}', flush=True)
         finally:

@@ -2,7 +2,7 @@
 
     python benchmarks/buffer.py [--rounds 3] [--cycles 5] [--burst 24] [--capacities 4,8,12,16] [--num-workers 2] [--data DIR]
 
-Works on the sample photographs, or on the class folders of DIR, with preprocessing that is made expensive: Pillow, bicubic, colours one by
+Works on the sample photographs, or on the class folders of DIR, with preprocessing that is made expensive: Pillow, bicubic, colors one by
 one, a blur. The trainer is one whose work is on another device: it waits for a batch,
 then sleeps as long as a step takes. How long a batch takes to be made is measured first, and the steps follow from it:
 

@@ -3,7 +3,7 @@
     python benchmarks/cifar.py DIR [--rounds 7] [--num-workers 2] [--batch-size 128] [--device cpu] [--seconds 1]
 
 DIR holds class folders of images of 32 × 32 pixels, such as CIFAR-10's, or train/ with them. All loaders do the same: a crop of 32
-after padding by 4, flip, normalise, to the device. Those of images in memory hold them as torchvision's CIFAR10 does, as one uint8
+after padding by 4, flip, normalize, to the device. Those of images in memory hold them as torchvision's CIFAR10 does, as one uint8
 array. Rounds are interleaved, after one that starts the workers and fills the cache; a turn is as many epochs as fill `--seconds`. The
 speed of a loader is divided by that of the first one in the same round; medians go to results/cifar.json,
 which the guide `cifar10` plots. CPU time is that of the whole process tree. Run it on an otherwise idle machine.

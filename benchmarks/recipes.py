@@ -3,7 +3,7 @@ The medians go to results/recipes.json, which the guide `recipes` plots.
 
     python benchmarks/recipes.py DIR [--rounds 5] [--num-workers 2] [--batch-size 64] [--only NAME …]
 
-timm's policies raise with Pillow 13 where they posterise to 0 bits: that one function is repaired here. Repeated augmentation is left
+timm's policies raise with Pillow 13 where they posterize to 0 bits: that one function is repaired here. Repeated augmentation is left
 out of both, since timm has it for several ranks only; it changes which samples come, not what one costs. Idle machine, please.
 """
 import argparse

@@ -44,10 +44,10 @@ html_additional_pages = {'search': 'search.html'}
 html_domain_indices = False
 pygments_style = 'friendly'
 pygments_dark_style = 'github-dark'
-_link_colours = ['color-brand-primary', 'color-brand-content', 'color-brand-visited']
+_link_colors = ['color-brand-primary', 'color-brand-content', 'color-brand-visited']
 html_theme_options = {
-    'light_css_variables': dict.fromkeys(_link_colours, '#0b5394'),
-    'dark_css_variables': dict.fromkeys(_link_colours, '#8ab4f8') | {'color-code-background': '#1f2329'},
+    'light_css_variables': dict.fromkeys(_link_colors, '#0b5394'),
+    'dark_css_variables': dict.fromkeys(_link_colors, '#8ab4f8') | {'color-code-background': '#1f2329'},
     'navigation_with_keys': True,
 }
 

@@ -1,4 +1,4 @@
-"""timmdata: image files on disk to normalised batches on the device that trains.
+"""timmdata: image files on disk to normalized batches on the device that trains.
 
 Five lines, with sample photographs; your folder has a folder for each class, perhaps below train/ and val/:
 

@@ -344,7 +344,7 @@ def _add_command(commands: Any, function: Callable):
 
 def _parser() -> argparse.ArgumentParser:
     "Make the command line of all commands."
-    about = 'Image files to normalised batches on the device that trains.'
+    about = 'Image files to normalized batches on the device that trains.'
     parser = argparse.ArgumentParser('timmdata', description=about)
     parser.add_argument('--version', action='version', version=f'timmdata {installed_version("timmdata")}')
     commands = parser.add_subparsers(required=True, metavar='COMMAND')

@@ -467,7 +467,7 @@ def create_loader(
 
     Device:
         device: None: the best there is, the rank's own GPU (timm: 'cuda')
-        use_prefetcher: False: the workers give the same normalised float32 batches, on the CPU
+        use_prefetcher: False: the workers give the same normalized float32 batches, on the CPU
         img_dtype: of the images, with the prefetcher
         fp16: timm's old word for img_dtype=torch.float16
         channels_last: memory format of the images; False: contiguous as (N, C, H, W) (not in timm)

@@ -36,10 +36,10 @@ def denormalize(
     mean: Sequence[float] | float = IMAGENET_DEFAULT_MEAN,
     std: Sequence[float] | float = IMAGENET_DEFAULT_STD,
 ) -> torch.Tensor:
-    """Undo a normalisation: multiply by `std`, add `mean`, clip to 0..1.
+    """Undo a normalization: multiply by `std`, add `mean`, clip to 0..1.
 
     Args:
-        images: float (..., C, H, W), normalised
+        images: float (..., C, H, W), normalized
         mean: that was subtracted, per channel, for pixels in 0..1
         std: that it was divided by
 
@@ -283,7 +283,7 @@ def show_transform(
         transform: called on the image; may return an image or a tensor
         n: how many draws
         seed: draw k of the same seed is always the same
-        mean: to undo a normalisation; None: ImageNet's, for tensors with negative values
+        mean: to undo a normalization; None: ImageNet's, for tensors with negative values
         std: to undo it; None: ImageNet's
     """
     sample = dataset[index]
@@ -329,7 +329,7 @@ def describe_params(
     sample: SampleParams | None,
     appearance: AppearanceParams | None,
 ) -> str:
-    """Say what was drawn for a sample, beside its crop: flips, a policy's steps, colours, blur.
+    """Say what was drawn for a sample, beside its crop: flips, a policy's steps, colors, blur.
 
     Args:
         sample: of the sample; None with a transform of the user's
@@ -346,14 +346,14 @@ def describe_params(
     words += [f'{name} {factor:.2f}' if name != 'grayscale' else name for name, factor in appearance.color]
     if sample.blur: words.append(f'blur {sample.blur:.1f} px')
     unbroken = (word.replace(' ', '\N{NO-BREAK SPACE}') for word in words)
-    return '\n'.join(textwrap.wrap(', '.join(unbroken), 28)) or 'no flip, colours as they are'
+    return '\n'.join(textwrap.wrap(', '.join(unbroken), 28)) or 'no flip, colors as they are'
 
 # %% ../nbs/40_visualize.ipynb #3243122a
 def drawable_images(
     loader: Any,
     replay: Replay,
 ) -> torch.Tensor:
-    """Undo the normalisation of a replayed batch; where there are several views, the first of each sample comes first.
+    """Undo the normalization of a replayed batch; where there are several views, the first of each sample comes first.
 
     Args:
         loader: that made the batch

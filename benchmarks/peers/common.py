@@ -40,7 +40,7 @@ def random_crop(height: int, width: int) -> tuple[int, int, int, int]:
 
 
 def tensor_pipeline(work: str):
-    "torchvision v2 for one decoded image, uint8 (3, H, W) or PIL: as it arrives at `normalised`."
+    "torchvision v2 for one decoded image, uint8 (3, H, W) or PIL: as it arrives at `normalized`."
     from torchvision.transforms import InterpolationMode, v2
     if work == 'eval':
         return v2.Compose([v2.Resize(RESIZE, InterpolationMode.BICUBIC, antialias=True), v2.CenterCrop(SIZE)])
@@ -65,7 +65,7 @@ class LeanPipeline:
         return self.jitter(image) if self.jitter else image
 
 
-def normalised(images: torch.Tensor) -> torch.Tensor:
-    "uint8 images (N, 3, H, W) as normalised float32, for loaders that leave this to the user."
+def normalized(images: torch.Tensor) -> torch.Tensor:
+    "uint8 images (N, 3, H, W) as normalized float32, for loaders that leave this to the user."
     mean, std = (torch.tensor(values).view(3, 1, 1) * 255 for values in (MEAN, STD))
     return images.to(torch.float32, memory_format=torch.contiguous_format).sub_(mean).div_(std)

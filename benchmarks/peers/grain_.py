@@ -8,7 +8,7 @@ from itertools import islice
 
 import grain
 import torch
-from common import LeanPipeline, files, normalised
+from common import LeanPipeline, files, normalized
 from torchvision.io import ImageReadMode, decode_image, read_file
 
 NAME, VERSION = 'Grain', version('grain')
@@ -39,7 +39,7 @@ class Loader:
         self.iterator = iter(batches)
 
     def __iter__(self):
-        for pixels, targets in islice(self.iterator, self.batches): yield normalised(torch.from_numpy(pixels)), torch.from_numpy(targets)
+        for pixels, targets in islice(self.iterator, self.batches): yield normalized(torch.from_numpy(pixels)), torch.from_numpy(targets)
 
 
 def make(data_dir, work, workers, batch_size, scratch, options):

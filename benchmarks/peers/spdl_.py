@@ -6,7 +6,7 @@ from importlib.metadata import version
 from itertools import islice
 
 import torch
-from common import LeanPipeline, files, normalised, shuffled
+from common import LeanPipeline, files, normalized, shuffled
 from spdl.pipeline import PipelineBuilder
 from torchvision.io import ImageReadMode, decode_image, read_file
 
@@ -18,7 +18,7 @@ class Loader:
 
     def __init__(self, data_dir, work, workers, batch_size):
         self.samples, self.work, self.batch_size, self.transform = files(data_dir), work, batch_size, LeanPipeline(work)
-        torch.set_num_threads(1)   # the batches are normalised in SPDL's threads
+        torch.set_num_threads(1)   # the batches are normalized in SPDL's threads
         builder = PipelineBuilder().add_source(self.source())
         builder = builder.pipe(self.batch, concurrency=workers, output_order='input').add_sink(2)
         self.pipeline = builder.build(num_threads=workers)
@@ -31,7 +31,7 @@ class Loader:
 
     def batch(self, samples):
         images = [self.transform(decode_image(read_file(path), ImageReadMode.RGB)) for path, _ in samples]
-        return normalised(torch.stack(images)), torch.tensor([target for _, target in samples])
+        return normalized(torch.stack(images)), torch.tensor([target for _, target in samples])
 
     def __iter__(self):
         if self.iterator is None:

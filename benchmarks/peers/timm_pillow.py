@@ -1,4 +1,4 @@
-"timm's `create_loader`: Pillow in worker processes, normalised by its prefetcher."
+"timm's `create_loader`: Pillow in worker processes, normalized by its prefetcher."
 import timm
 import timm.data
 import torch

@@ -28,8 +28,8 @@ def test_oddity_is_what_pillow_makes_of_it(samples, name, mode):
         oracle.load()
         if mode is None: pass
         elif '16' in name:
-            grey = np.rint(np.asarray(oracle) / 257).astype(np.uint8)
-            assert np.array_equal(numbers(image), numbers(Image.fromarray(grey).convert(mode)))
+            gray = np.rint(np.asarray(oracle) / 257).astype(np.uint8)
+            assert np.array_equal(numbers(image), numbers(Image.fromarray(gray).convert(mode)))
             return
         elif oracle.mode == 'P' and mode != 'RGBA': oracle = oracle.convert('RGBA').convert(mode)
         else: oracle = oracle.convert(mode)
@@ -76,7 +76,7 @@ def test_exif_orientation(orientation):
 
 
 @pytest.mark.parametrize('name, mode',
-                         [('rgba.png', 'RGB'), ('rgba.png', 'L'), ('palette.png', 'RGB'), ('grey.jpg', 'RGB')])
+                         [('rgba.png', 'RGB'), ('rgba.png', 'L'), ('palette.png', 'RGB'), ('gray.jpg', 'RGB')])
 def test_background_shines_through(samples, name, mode):
     image = decode_image((samples/'oddities'/name).read_bytes(), mode, background=(255, 0, 128))
     with Image.open(samples/'oddities'/name) as file: oracle = file.convert('RGBA')

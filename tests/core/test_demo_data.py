@@ -18,8 +18,8 @@ from synthetic import ROOT
 
 from timmdata.core import demo_data as samples
 
-FOLDER = 'samples-v1'   # in the cache
-MODES = {'grey.jpg': 'L', 'cmyk.jpg': 'CMYK', 'palette.png': 'P', 'grey16.png': 'I;16', 'rgba.png': 'RGBA',
+FOLDER = 'samples-v2'   # in the cache
+MODES = {'gray.jpg': 'L', 'cmyk.jpg': 'CMYK', 'palette.png': 'P', 'gray16.png': 'I;16', 'rgba.png': 'RGBA',
          'exif_rotated.jpg': 'RGB', 'progressive.jpg': 'RGB', 'animated.png': 'RGB'}
 UNREADABLE = {'truncated.jpg': OSError, 'empty.jpg': UnidentifiedImageError, 'text.jpg': UnidentifiedImageError}
 
@@ -218,7 +218,7 @@ def test_oddity_has_the_promised_mode(built, name):
     with Image.open(built/'oddities'/name) as image:
         image.load()
         assert image.mode == MODES[name]
-        if name == 'grey16.png': assert image.getextrema()[1] > 255 * 64
+        if name == 'gray16.png': assert image.getextrema()[1] > 255 * 64
         if name == 'palette.png': assert 'transparency' in image.info
         if name == 'rgba.png': assert image.getchannel('A').getextrema() == (0, 255)
         if name == 'progressive.jpg': assert image.info['progressive']
@@ -234,7 +234,7 @@ def test_exif_rotated_is_upright_when_turned(built):
 
 
 def test_16_bit_values_do_not_fit_8_bits(built):
-    with Image.open(built/'oddities/grey16.png') as image:
+    with Image.open(built/'oddities/gray16.png') as image:
         values = np.asarray(image)
     assert len(np.unique(values % 256)) > 200 and len(np.unique(values // 256)) > 50
 

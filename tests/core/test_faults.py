@@ -45,7 +45,7 @@ def test_log_keeps_whole_lines_when_many_write():
     assert {s.path for s in log.records()} == {os.fsdecode(b'n\xff') * 300}
 
 
-def test_a_torn_line_costs_itself_and_no_neighbour(monkeypatch):
+def test_a_torn_line_costs_itself_and_no_neighbor(monkeypatch):
     log, write = BadSampleLog(), os.write
     log.append(bad(1))
     monkeypatch.setattr(faults.os, 'write', lambda file, line: write(file, line[:len(line) // 2]))   # a full disk

@@ -40,8 +40,8 @@ def test_decoders_agree_with_pillow(samples, decoder, source):
 KINDS = {f'{subsampling}, quality {quality}, {"progressive" if progressive else "baseline"}': dict(
              subsampling=subsampling, quality=quality, progressive=progressive)
          for subsampling, quality, progressive in itertools.product(('4:4:4', '4:2:2', '4:2:0'), (20, 98), (False, True))}
-KINDS |= {'optimised': dict(optimize=True), 'restarts': dict(restart_marker_rows=1), 'adobe RGB': dict(keep_rgb=True),
-          'grey': dict(mode='L'), 'CMYK': dict(mode='CMYK'), 'YCbCr': dict(mode='YCbCr'), 'with a profile': dict(icc_profile=b'x' * 90000),
+KINDS |= {'optimized': dict(optimize=True), 'restarts': dict(restart_marker_rows=1), 'adobe RGB': dict(keep_rgb=True),
+          'gray': dict(mode='L'), 'CMYK': dict(mode='CMYK'), 'YCbCr': dict(mode='YCbCr'), 'with a profile': dict(icc_profile=b'x' * 90000),
           'comment': dict(comment=b'Exif' * 9), 'dpi': dict(dpi=(300, 300))}
 
 
@@ -68,7 +68,7 @@ def test_oddity_is_what_decode_image_makes_of_it(samples, name, decoder):
         pixels, expected = Pixels(data, backend=decoder, **settings), np.asarray(decode_image(data, **{'mode': 'RGB', **settings}))
         assert (pixels.height, pixels.width) == expected.shape[:2]
         for factor in 1, 2: pixels.read(factor)
-        is_ordinary = name in ('grey.jpg', 'progressive.jpg', 'exif_rotated.jpg') and settings.get('mode', 'RGB') == 'RGB'
+        is_ordinary = name in ('gray.jpg', 'progressive.jpg', 'exif_rotated.jpg') and settings.get('mode', 'RGB') == 'RGB'
         assert np.array_equal(pixels.read(), expected) if not is_ordinary else largest(pixels.read(), expected) <= 1
         if name == 'exif_rotated.jpg':
             with Image.open(io.BytesIO(data)) as file: turned = file.size == expected.shape[:2]

@@ -73,5 +73,5 @@ def test_keyed_random_has_the_distributions_of_pythons():
     counts = Counter(rng.randint(0, 6) for _ in range(num))
     assert set(counts) == set(range(7)) and max(counts.values()) - min(counts.values()) < 400
     assert sorted(rng.sample(range(9), 9)) == list(range(9)) and rng.choice('abc') in 'abc'
-    firsts = [KeyedRandom(0, 0, k).random() for k in range(num)]   # of neighbouring samples
+    firsts = [KeyedRandom(0, 0, k).random() for k in range(num)]   # of neighboring samples
     assert np.mean(firsts) == pytest.approx(0.5, abs=0.01) and abs(np.corrcoef(firsts[1:], firsts[:-1])[0, 1]) < 0.03

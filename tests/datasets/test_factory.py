@@ -86,8 +86,8 @@ def test_words_of_training_scripts_pass_through(samples):
                  trust_remote_code=False, transform=None)
     ours = create_dataset('', root=samples, split='train', **words)
     assert len(ours) == len(timm_data.create_dataset('', root=str(samples), split='train', **words))
-    grey = create_dataset('folder', samples, 'val', input_img_mode='L', load_bytes=False)
-    assert grey[0][0].mode == 'L' and create_dataset('', samples, 'val', load_bytes=True)[0][0][:2] == b'\xff\xd8'
+    gray = create_dataset('folder', samples, 'val', input_img_mode='L', load_bytes=False)
+    assert gray[0][0].mode == 'L' and create_dataset('', samples, 'val', load_bytes=True)[0][0][:2] == b'\xff\xd8'
     mapped = create_dataset('', samples, 'val', class_map={name: 3 for name in ours.class_to_idx})
     assert mapped[0][1] == 3
 

@@ -216,9 +216,9 @@ def test_reader_of_the_users(samples):
 
 
 def test_missing_label_is_minus_one(samples):
-    class Unlabelled(OpenFiles):
+    class Unlabeled(OpenFiles):
         def __getitem__(self, index): return super().__getitem__(index)[0], None
-    dataset = ImageDataset('', reader=Unlabelled(sorted((samples/'val/cat').iterdir())),
+    dataset = ImageDataset('', reader=Unlabeled(sorted((samples/'val/cat').iterdir())),
                            target_transform=lambda target: 1 / 0)
     assert dataset[0][1] == -1
 

@@ -52,7 +52,7 @@ def test_torchvisions_data_sets(targets, name):
     assert [target for _, target in DataLoader(made, None)] == [0, 1, 0, 1]
 
 
-def test_relabelling_composes(photos, frame):
+def test_relabeling_composes(photos, frame):
     "Twice, of a subset, of a concatenation: as by hand."
     dataset = ImageDataset(photos, split=None, table=frame, fields=['age'])
     once = relabel(dataset, LabelMap({'ant': 'insect', 'bee': 'insect'}, other='keep'))

@@ -35,8 +35,8 @@ def loader_of(dataset, **settings): return create_loader(dataset, 32, 4, device=
 
 
 def test_unknown_mode_is_refused_before_a_file_is_read(folder):
-    with pytest.raises(ValueError, match="input_img_mode='GREY': give a mode of Pillow, such as 'RGB'"):
-        ImageDataset(folder, input_img_mode='GREY', on_error='skip')
+    with pytest.raises(ValueError, match="input_img_mode='GRAY': give a mode of Pillow, such as 'RGB'"):
+        ImageDataset(folder, input_img_mode='GRAY', on_error='skip')
     for mode in ('L', 'RGBA', 'CMYK', None): assert ImageDataset(folder, input_img_mode=mode)[0][0].mode == (mode or 'RGB')
 
 

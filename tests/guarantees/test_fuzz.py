@@ -74,7 +74,7 @@ def images() -> dict[str, bytes]:
     turned[0x112] = 6
     made = {'baseline': encoded(picture), 'progressive': encoded(picture, progressive=True), 'restarts': encoded(picture,
         restart_marker_rows=1),
-            'CMYK': encoded(picture.convert('CMYK')), 'grey': encoded(picture.convert('L')), 'EXIF': encoded(picture, exif=turned),
+            'CMYK': encoded(picture.convert('CMYK')), 'gray': encoded(picture.convert('L')), 'EXIF': encoded(picture, exif=turned),
             '4:4:4': encoded(picture, subsampling=0, optimize=True), 'comment': encoded(picture, comment=b'\xff\xd8\xff\xda'),
             'RGB': encoded(picture, keep_rgb=True), 'small': encoded(picture.resize((9, 17))), 'profile': encoded(picture,
                 icc_profile=b'x' * 300),
@@ -110,7 +110,7 @@ def test_an_image_is_pillows_or_an_error(data, settings, backend):
         assert (pixels.height, pixels.width) == expected.shape[:2] and largest(pixels.read(), expected) <= 1
 
 
-CUTTABLE = ['baseline', 'restarts', 'grey', '4:4:4', 'EXIF', 'comment', 'profile', 'progressive']
+CUTTABLE = ['baseline', 'restarts', 'gray', '4:4:4', 'EXIF', 'comment', 'profile', 'progressive']
 
 
 @fuzz(500)

@@ -132,7 +132,7 @@ TRAIN_SETTINGS = {
         vflip=0.), 'one jitter': dict(color_jitter=0.7), 'three jitters': dict(color_jitter=(0.1, 0.2, 0.3)),
     'hue': dict(color_jitter=(0.3, 0.2, 0.4,
                               0.1)), 'no jitter': dict(color_jitter=None), 'jitter prob': dict(color_jitter_prob=0.5),
-    'grey': dict(grayscale_prob=0.5), 'blur': dict(gaussian_blur_prob=0.5), 'uint8': dict(use_prefetcher=True),
+    'gray': dict(grayscale_prob=0.5), 'blur': dict(gaussian_blur_prob=0.5), 'uint8': dict(use_prefetcher=True),
     'raw': dict(normalize=False),
     'no_aug': dict(no_aug=True), 'other mean': dict(mean=(0.5, 0.4, 0.3), std=(0.1, 0.2, 0.3)),
     'all': dict(train_crop_mode='rkrr', interpolation='random', vflip=0.5, color_jitter_prob=0.8, grayscale_prob=0.2,
@@ -213,7 +213,7 @@ def test_eval_batches_of_the_samples(samples, settings):
 
 
 def test_batches_without_the_prefetcher_are_timms_but_for_the_last_bits(samples):
-    "timm normalises in two other ways with and without its prefetcher; here both are the one with it."
+    "timm normalizes in two other ways with and without its prefetcher; here both are the one with it."
     dataset, settings = timm_data.ImageDataset(str(samples/'val')), dict(use_prefetcher=False)
     ours = batches(create_loader, ImageDataset(samples, split='val'), backend='pillow', **settings)
     for timms, (images, targets) in zip(batches(timm_data.create_loader, dataset, **settings), ours, strict=True):
@@ -368,11 +368,11 @@ def test_reader_sorts_strange_names_as_timm(tmp_path):
         (tmp_path/name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path/name).touch()
     (tmp_path/'no/image.jpg').touch()   # so that every folder has one: timm leaves empty classes out
-    labelled = [name for name in TimmReaderImageFolder(str(tmp_path)).filenames() if '/' in name]
+    labeled = [name for name in TimmReaderImageFolder(str(tmp_path)).filenames() if '/' in name]
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')   # three files are in no class folder
         ours = ReaderImageFolder(tmp_path)
-    assert ours.filenames() == labelled
+    assert ours.filenames() == labeled
     # timm counts '' as a class, for the files in no folder
     assert list(ours.class_to_idx) == [name for name in TimmReaderImageFolder(str(tmp_path)).class_to_idx if name]
 
@@ -438,12 +438,12 @@ def test_erased_pixels_have_timms_distribution(mode):
         seed_all(0)
         images = kind(1., mode=mode, device='cpu', **settings)(torch.full((400, 3, 24, 20), 100.))
         return images[images != 100], [len(torch.unique(image[:, (image != 100).any(0)])) for image in images]
-    (timms, timm_colours), (ours, our_colours) = erased(TimmRandomErasing), erased(RandomErasing)
+    (timms, timm_colors), (ours, our_colors) = erased(TimmRandomErasing), erased(RandomErasing)
     assert len(ours) == pytest.approx(len(timms), rel=0.1)
-    # 'rand': 1200 colours, weighted by area
+    # 'rand': 1200 colors, weighted by area
     assert abs(ours.mean() - timms.mean()) < 0.08 and abs(ours.std() - timms.std()) < 0.08
-    if mode == 'rand': assert set(our_colours) == set(timm_colours) == {3}
-    if mode == 'pixel': assert np.mean(our_colours) == pytest.approx(np.mean(timm_colours), rel=0.1)
+    if mode == 'rand': assert set(our_colors) == set(timm_colors) == {3}
+    if mode == 'pixel': assert np.mean(our_colors) == pytest.approx(np.mean(timm_colors), rel=0.1)
 
 
 @pytest.mark.parametrize('num_splits', [0, 1, 2, 3])

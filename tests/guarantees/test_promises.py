@@ -36,7 +36,7 @@ def images_of(loader) -> torch.Tensor: return torch.cat([images.clone() for imag
 @pytest.mark.parametrize('what', [
     dict(hflip=0.), dict(scale=(1., 1.), ratio=(1., 1.)), dict(hflip=0., re_prob=1., re_mode='pixel')], ids=str)
 def test_sample_is_drawn_anew_in_every_epoch(samples, what):
-    "The order stays, so only the numbers of the samples can differ: crops, flips and colours, erasing."
+    "The order stays, so only the numbers of the samples can differ: crops, flips and colors, erasing."
     settings = dict(no_aug=False, color_jitter=None, shuffle=False, seed=3, sampler=range(0, 64, 8), drop_last=False)
     loader = create_loader(ImageDataset(samples), 16, 8, True, **settings, **what, **INLINE)
     epochs = [images_of(loader) for _ in range(3)]
@@ -167,7 +167,7 @@ def test_evaluation_does_not_substitute_in_joined_datasets(samples, wrap):
         create_loader(wrap(ImageDataset(samples, on_error='replace')), 8, 4, **CPU)
 
 
-def test_transform_of_the_user_gets_no_neighbour_of_a_skipped_sample(samples):
+def test_transform_of_the_user_gets_no_neighbor_of_a_skipped_sample(samples):
     dataset = ImageDataset(samples/'oddities', split=None, on_error='skip')
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')

@@ -89,7 +89,7 @@ def test_states_of_other_recipes_are_refused_by_name(dataset, name):
 
 @pytest.mark.parametrize('name', ['rand', '3a'])
 def test_pixels_are_the_record_applied_by_pillow(dataset, name):
-    "Crop, resize, flip, the policy's steps, colours: what replay says was drawn gives the batch's pixels."
+    "Crop, resize, flip, the policy's steps, colors: what replay says was drawn gives the batch's pixels."
     settings = {**SETTINGS[name], 're_prob': 0.}
     loader = training(dataset, backend='pillow', interpolation='random', color_jitter_mode='exact', **settings, **INLINE)
     replayed, policy = loader.replay(0, 1), loader.loader.builder.sample_loader.params.policy
@@ -275,7 +275,7 @@ def test_training_script_on_two_ranks(two_classes, two_ranks, name):
 # ---- what goes together, and what users bring
 
 class Drawing(torch.utils.data.Dataset):
-    "A data set that draws: another grey each time, from Python's generator."
+    "A data set that draws: another gray each time, from Python's generator."
     def __len__(self): return 8
     def __getitem__(self, index): return Image.new('RGB', (20, 20), (random.randrange(256),) * 3), index
 
@@ -318,7 +318,7 @@ def test_wrong_types_are_told_before_the_first_batch(dataset, settings):
 
 
 @pytest.mark.parametrize('policy, is_jittered', [('3a', True), (ThreeAugment(), True), ('rand-m9', False), (Stripes(), False)])
-def test_a_policy_takes_the_place_of_colour_jitter_except_3_augment(dataset, policy, is_jittered):
+def test_a_policy_takes_the_place_of_color_jitter_except_3_augment(dataset, policy, is_jittered):
     replayed = training(dataset, auto_augment=policy, color_jitter=0.4, **INLINE).replay(0, 0)
     assert {bool(choices.color) for choices in replayed.appearance_params} == {is_jittered}
 

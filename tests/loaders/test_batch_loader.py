@@ -218,7 +218,7 @@ def test_state_is_small_and_plain(dataset):
     assert {type(value) for value in state['settings'].values()} == {str}
 
 
-class Grey(Policy):
+class Gray(Policy):
     "A policy of a user's, without a text of its own."
     def __init__(self, level): self.level = level
     def draw(self, rng=None): return ()
@@ -252,7 +252,7 @@ def test_state_of_other_files_is_refused(samples, tmp_path):
     (dict(transform=v2.Compose([v2.Resize(24), v2.PILToTensor()])), dict(transform=v2.Compose([v2.Resize(20), v2.PILToTensor()]))),
     (dict(collate_fn=plain_collate), dict(collate_fn=lambda samples: plain_collate(samples[::-1]))),
     (dict(sampler=WeightedRandomSampler([1.] * NUM, NUM)), dict(sampler=WeightedRandomSampler([2.] * NUM, NUM))),
-    (dict(auto_augment=Grey(3)), dict(auto_augment=Grey(4)))], ids=lambda given: next(iter(given)))
+    (dict(auto_augment=Gray(3)), dict(auto_augment=Gray(4)))], ids=lambda given: next(iter(given)))
 def test_state_of_another_function_is_refused_by_name(dataset, first, other):
     state, name = training(dataset, **first, **INLINE).state_dict(), next(iter(first))
     training(dataset, **pickle.loads(pickle.dumps(first)), **INLINE).load_state_dict(state)   # the same, made anew

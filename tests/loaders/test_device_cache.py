@@ -30,7 +30,7 @@ def pictures(): return Pictures()
 
 SETTINGS = {
     'train': dict(is_training=True),
-    'with colours': dict(is_training=True, color_jitter=(0.4, 0.4, 0.4, 0.1)),
+    'with colors': dict(is_training=True, color_jitter=(0.4, 0.4, 0.4, 0.1)),
     'train, bicubic': dict(is_training=True, interpolation='bicubic'),
     'random, erased': dict(is_training=True, interpolation='random', re_prob=0.5, re_mode='pixel', vflip=0.5, grayscale_prob=0.3),
     'shifted': dict(is_training=True, train_crop_mode='rc', crop_padding=4, input_size=28),
@@ -46,18 +46,18 @@ SETTINGS = {
 @pytest.mark.parametrize('device', DEVICES)
 @pytest.mark.parametrize('name', SETTINGS)
 def test_batches_are_those_of_the_ordinary_path(pictures, name, device):
-    "Two epochs; one grey level, of rounding, is allowed for, and two in rare cases."
+    "Two epochs; one gray level, of rounding, is allowed for, and two in rare cases."
     settings = dict(input_size=24, batch_size=16, seed=3, num_workers=0, mean=0, std=1 / 255, device=device,
                     color_jitter=None) | SETTINGS[name]
-    allowed = 3 if name == 'with colours' else 2
+    allowed = 3 if name == 'with colors' else 2
     cached, plain = (create_loader(pictures, cache=cache, **settings) for cache in ('device', None))
     for epoch in range(2):
         for (images, targets), (expected, expected_targets) in zip(cached, plain, strict=True):
             assert images.device.type == device and torch.equal(targets, expected_targets)
             assert images.is_contiguous(memory_format=torch.channels_last)
             difference = (images - expected).abs()
-            assert difference.max() < allowed + 0.01 and difference.mean() < 0.3, epoch   # colours multiply a difference
-            if name != 'with colours': assert (difference > 1.01).float().mean() < 1e-3
+            assert difference.max() < allowed + 0.01 and difference.mean() < 0.3, epoch   # colors multiply a difference
+            if name != 'with colors': assert (difference > 1.01).float().mean() < 1e-3
 
 
 def test_unscaled_crops_are_exact(pictures):

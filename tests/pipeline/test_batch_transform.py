@@ -35,16 +35,16 @@ def numpy_colors(image: np.ndarray, color) -> np.ndarray:
     x = image.astype(np.float64)
     for name, factor in color:
         is_rgb = x.shape[2] == 3
-        grey = 0.299 * x[..., 0] + 0.587 * x[..., 1] + 0.114 * x[..., 2] if is_rgb else x[..., 0]
+        gray = 0.299 * x[..., 0] + 0.587 * x[..., 1] + 0.114 * x[..., 2] if is_rgb else x[..., 0]
         if name == 'brightness': x = x * factor
-        elif name == 'contrast': x = (x - grey.mean()) * factor + grey.mean()
-        elif name == 'saturation': x = (x - grey[..., None]) * factor + grey[..., None]
-        elif name == 'grayscale': x = np.repeat(grey[..., None], x.shape[2], 2)
+        elif name == 'contrast': x = (x - gray.mean()) * factor + gray.mean()
+        elif name == 'saturation': x = (x - gray[..., None]) * factor + gray[..., None]
+        elif name == 'grayscale': x = np.repeat(gray[..., None], x.shape[2], 2)
         elif is_rgb:   # hue: the chrominance (I, Q) is turned
             i = 0.596 * x[..., 0] - 0.274 * x[..., 1] - 0.322 * x[..., 2]
             q = 0.211 * x[..., 0] - 0.523 * x[..., 1] + 0.312 * x[..., 2]
             turned = (i + 1j * q) * np.exp(-2j * np.pi * factor)
-            yiq = np.stack([grey, turned.real, turned.imag], -1)
+            yiq = np.stack([gray, turned.real, turned.imag], -1)
             matrix = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
             x = np.linalg.solve(matrix, yiq.reshape(-1, 3).T).T.reshape(x.shape)
     return np.clip(x, 0, 255)
@@ -58,7 +58,7 @@ class Fixed:
 
 
 def uint8_batch(num, channels, height, width, seed=0, layout=torch.channels_last) -> torch.Tensor:
-    "Blobs of colour with some noise: neither flat nor clipped everywhere."
+    "Blobs of color with some noise: neither flat nor clipped everywhere."
     rng = np.random.default_rng(seed)
     coarse = torch.from_numpy(rng.uniform(20, 235, (num, channels, 3, 3)).astype(np.float32))
     smooth = torch.nn.functional.interpolate(coarse, (height, width), mode='bilinear')
@@ -91,7 +91,7 @@ def test_fused_colors_are_the_composition_in_float64(shape):
         assert np.abs(row.permute(1, 2, 0).numpy() - expected).max() < 1e-4, choice
 
 
-def test_matrices_are_the_identity_without_operations_and_keep_grey_grey():
+def test_matrices_are_the_identity_without_operations_and_keep_gray_gray():
     for channels in 1, 3:
         m, k = color_matrices((), channels)
         assert np.array_equal(m, np.eye(channels)) and not k.any()

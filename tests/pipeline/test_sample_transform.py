@@ -57,7 +57,7 @@ EVALUATION = [dict(), dict(crop_pct=0.95), dict(crop_pct=1.), dict(crop_mode='sq
               dict(crop_mode='border', crop_pct=1.1, crop_border_pixels=4)]
 TRAINING = [dict(is_training=True, train_crop_mode=mode) for mode in ('rrc', 'rkrc', 'rkrr')]
 SIZES = [(224, 224), (160, 208), (96, 64)]
-# Values that may be further than one grey level from Pillow's, as a share: none is further than two. torch's weights
+# Values that may be further than one gray level from Pillow's, as a share: none is further than two. torch's weights
 # have 16 bits, Pillow's 22; in 450 million values of bilinear, ten were two off.
 ABOVE_ONE = {'bilinear': 1e-6, 'bicubic': 1e-4}
 
@@ -65,7 +65,7 @@ ABOVE_ONE = {'bilinear': 1e-6, 'bicubic': 1e-4}
 @pytest.mark.parametrize('source', ['samples', 'imagenet-200'])
 @pytest.mark.parametrize('kind', ['evaluation', 'training'])
 @pytest.mark.parametrize('interpolation', ABOVE_ONE)
-def test_default_pixels_are_pillows_within_one_grey_level(samples, interpolation, kind, source):
+def test_default_pixels_are_pillows_within_one_gray_level(samples, interpolation, kind, source):
     counts, paths = np.zeros(256, np.int64), photographs(samples, source)
     for k, path in enumerate(paths):
         data = path.read_bytes()
@@ -95,7 +95,7 @@ def test_other_interpolations_are_pillows(samples, name):
 
 @pytest.mark.parametrize('edges', [(1, 1), (1, 300), (300, 1), (7, 500), (33, 47), (64, 96), (65, 97), (2000, 30)])
 @pytest.mark.parametrize('mode', ['RGB', 'L', 'RGBA'])
-def test_odd_shapes_and_modes_are_pillows_within_one_grey_level(edges, mode):
+def test_odd_shapes_and_modes_are_pillows_within_one_gray_level(edges, mode):
     channels = len(Image.new(mode, (1, 1)).getbands())
     noise = np.random.default_rng(0).integers(0, 256, (*edges, channels), np.uint8)
     image = Image.fromarray(noise if channels > 1 else noise[..., 0])
@@ -112,7 +112,7 @@ def test_odd_shapes_and_modes_are_pillows_within_one_grey_level(edges, mode):
     dict(), dict(is_training=True, color_jitter=None, dct_scaling=False),
     dict(is_training=True, color_jitter=None, interpolation='bicubic', train_crop_mode='rkrr', dct_scaling=False)], ids=str)
 @pytest.mark.parametrize('use_prefetcher', [False, True])
-def test_batches_are_pillows_within_one_grey_level(samples, settings, use_prefetcher):
+def test_batches_are_pillows_within_one_gray_level(samples, settings, use_prefetcher):
     dataset, scale = ImageDataset(samples, split='val'), 255 * torch.tensor(STD).view(3, 1, 1)
     loaders = [create_loader(dataset, (3, 96, 80), 40, device='cpu', seed=3, num_workers=2, backend=backend,
                              use_prefetcher=use_prefetcher, **settings) for backend in (None, 'pillow')]
@@ -133,7 +133,7 @@ def test_blur_is_the_same_on_both_backends(samples):
     assert torch.equal(F.gaussian_blur(sharp, [23, 23], [choices[0].blur] * 2), rows[1])
 
 
-def test_row_in_the_middle_of_a_batch_leaves_its_neighbours_alone(samples):
+def test_row_in_the_middle_of_a_batch_leaves_its_neighbors_alone(samples):
     data = (samples/'val/cat/0002.jpg').read_bytes()
     for settings, backend in itertools.product([*EVALUATION, *TRAINING], (None, 'pillow')):
         memory = torch.full((3 * 3 * 40 * 56 + 9,), 7, dtype=torch.uint8)
@@ -147,7 +147,7 @@ def test_row_in_the_middle_of_a_batch_leaves_its_neighbours_alone(samples):
 
 @pytest.mark.parametrize('decoder', [*DECODERS, 'pillow'])
 def test_odd_files_in_a_loader_are_pillows(samples, decoder):
-    "Whole rows of the oddities folder: readable ones within a grey level, unreadable ones in the log."
+    "Whole rows of the oddities folder: readable ones within a gray level, unreadable ones in the log."
     rows = {}
     for backend in decoder, 'pillow':
         dataset = ImageDataset(samples/'oddities', on_error='skip', exif_transpose=True)
@@ -226,7 +226,7 @@ def test_dct_scaling_is_for_training_only(samples, tmp_path, monkeypatch, settin
     assert (max(factors, default=1) > 1) == scales
 
 
-# ---- colours one by one
+# ---- colors one by one
 
 PIL_ENHANCE = {'brightness': ImageEnhance.Brightness, 'contrast': ImageEnhance.Contrast, 'saturation': ImageEnhance.Color}
 TORCHVISION = {'brightness': F.adjust_brightness, 'contrast': F.adjust_contrast, 'saturation': F.adjust_saturation,

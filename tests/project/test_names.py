@@ -35,13 +35,13 @@ BETTER = {
     'create_dataset': 'a wrong split is an error that lists the splits; paths keep their case',
     'create_reader': 'tables of labels; indexes of archives are no pickles',
     'AugMixDataset': 'the loader makes the views by itself',
-    'RandAugment': 'posterising keeps one bit',
-    'AutoAugment': 'posterising keeps one bit',
+    'RandAugment': 'posterizing keeps one bit',
+    'AutoAugment': 'posterizing keeps one bit',
     'rand_augment_transform': 'parts that are not understood are errors',
     'auto_augment_transform': 'parts that are not understood are errors',
     'Mixup': 'odd batches; inputs are left as they are; a random partner',
     'FastCollateMixup': 'odd batches; the switch reaches workers',
-    'ScheduledBatchSampler': 'plans of neighbouring seeds are unrelated; the epoch advances by itself',
+    'ScheduledBatchSampler': 'plans of neighboring seeds are unrelated; the epoch advances by itself',
     'TrimBorder': 'a border that leaves nothing is an error',
     'RealLabelsImagenet': 'files that have no labels are named',
     'MultiLabelTarget': 'wrong indexes are errors',
@@ -131,7 +131,7 @@ def test_policies_work_with_this_pillow():
         warnings.simplefilter('ignore')
         try: timm.data.auto_augment.AugmentOp('Posterize', 1., 0)(image)
         except (ValueError, OSError): return
-    pytest.skip('this Pillow posterises to 0 bits')
+    pytest.skip('this Pillow posterizes to 0 bits')
 
 
 def test_bare_inc_is_refused_where_timm_passes_over_it():

@@ -46,7 +46,7 @@ def metadata(wheel):
     return Parser().parsestr(wheel.read(name).decode())
 
 
-def normalise(requirement: str) -> str:
+def normalize(requirement: str) -> str:
     return re.sub(r'\s', '', requirement)
 
 
@@ -58,17 +58,17 @@ def test_wheel_holds_the_modules_and_nothing_else(wheel):
     assert held == {p.relative_to(ROOT).as_posix() for p in sources}
 
 
-def test_wheel_holds_the_licence_and_the_command(wheel):
+def test_wheel_holds_the_license_and_the_command(wheel):
     texts = {n.split('/', 1)[1]: wheel.read(n).decode() for n in wheel.namelist() if '.dist-info/' in n}
-    licence, = [text for name, text in texts.items() if name.endswith('LICENSE')]
-    assert licence == (ROOT/'LICENSE').read_text(encoding='utf-8')
+    license, = [text for name, text in texts.items() if name.endswith('LICENSE')]
+    assert license == (ROOT/'LICENSE').read_text(encoding='utf-8')
     assert texts['entry_points.txt'].split() == ['[console_scripts]', 'timmdata', '=', 'timmdata.cli:main']
 
 
 def test_metadata_requires_only_what_runs(metadata):
     settings = read_settings()
     assert metadata['Requires-Python'] == f">={settings['min_python']}"
-    required = [normalise(r) for r in metadata.get_all('Requires-Dist')]
+    required = [normalize(r) for r in metadata.get_all('Requires-Dist')]
     assert {r for r in required if ';' not in r} == set(settings['requirements'].split())
     extras = {name.removesuffix('_requirements') for name in settings if name.endswith('_requirements')}
     for extra in extras:

@@ -147,7 +147,7 @@ _position = r"""() => {
 _folds = "() => [...document.querySelectorAll('details')].map(o => [o.open, o.innerText, o.className])"
 _buttons = "() => [document.querySelectorAll('div.cell_input pre').length, document.querySelectorAll('button.copybtn').length]"
 
-_colours = "() => ['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
+_colors = "() => ['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
 
 
 class Crawl:
@@ -167,7 +167,7 @@ class Crawl:
             page.update(position=position, folds=folds, buttons=buttons, clipped=tab.evaluate(_clipped))
             for scheme in ('dark', 'light'):
                 tab.emulate_media(color_scheme=scheme)
-                page[scheme] = tab.evaluate(_colours)
+                page[scheme] = tab.evaluate(_colors)
             tab.set_viewport_size(dict(width=390, height=844))
             page['wide'] = tab.evaluate(_wide)
             page['clipped'] += tab.evaluate(_clipped)
@@ -235,7 +235,7 @@ class Crawl:
 
     def brightness(self, scheme: str) -> dict[str, tuple[float, float]]:
         "(background, text) of each page, 0 to 255."
-        return {name: tuple(sum(map(float, re.findall(r'[\d.]+', colour)[:3])) / 3 for colour in page[scheme])
+        return {name: tuple(sum(map(float, re.findall(r'[\d.]+', color)[:3])) / 3 for color in page[scheme])
                 for name, page in self.pages.items()}
 
     def too_bright(self): return [f'{n}: {b}' for n, b in self.brightness('dark').items() if b[0] > 60 or b[1] < 150]

@@ -81,7 +81,7 @@ def test_tables_in_threads_and_copies(hf):
     assert not wrong and [copied[k] for k in range(NUM)] == wanted
 
 
-def test_tables_can_be_relabelled(hf):
+def test_tables_can_be_relabeled(hf):
     dataset = create_dataset(f'hfds/{hf[0]}', hf[2], 'val')
     assert dataset.reader.targets.tolist() == [dataset[k][1] for k in range(NUM)]
     some = relabel(dataset, LabelMap({'cat': 'pet', 'rocket': 'vehicle'}))

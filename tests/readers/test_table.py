@@ -90,8 +90,8 @@ def test_targets_of_all_kinds(photos, frame):
     several = of(target=[['bee', 'ant'] if k % 2 else [] for k in range(20)])
     images, targets = next(iter(create_loader(several, 8, 4, device='cpu')))
     assert targets.tolist() == [[0, 0], [1, 1]] * 2 and targets.dtype == torch.float32
-    unlabelled = ImageDataset(photos, split=None, table=frame[['path']], target_key=None)
-    assert {t for _, t in unlabelled} == {-1} and unlabelled.class_to_idx == {}
+    unlabeled = ImageDataset(photos, split=None, table=frame[['path']], target_key=None)
+    assert {t for _, t in unlabeled} == {-1} and unlabeled.class_to_idx == {}
 
 
 @pytest.mark.parametrize('texts, expected', [
@@ -137,7 +137,7 @@ def test_a_path_in_two_splits_is_found(photos, frame):
 
 @pytest.mark.parametrize('wrong, message', [
     (dict(input_key='file'), "no column 'file'.*input_key="), (dict(target_key='label'), "no column 'label'.*target_key="),
-    (dict(split_key='fold'), "no column 'fold'.*split_key="), (dict(fields=['colour']), "no column 'colour'.*fields="),
+    (dict(split_key='fold'), "no column 'fold'.*split_key="), (dict(fields=['color']), "no column 'color'.*fields="),
     (dict(weight_key='w'), "no column 'w'.*weight_key="), (dict(split='test'), "no split 'test' in .*; there is: train, val"),
     (dict(on_problem='skip'), 'allowed are raise, drop'), (dict(class_map={}), 'at least one class name')])
 def test_wrong_settings(photos, frame, wrong, message):

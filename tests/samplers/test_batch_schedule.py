@@ -153,8 +153,8 @@ def test_plans_are_functions_of_seed_and_epoch(schedule):
         other.set_epoch(epoch)
         assert other.schedule == tuple((batch.bucket, batch.batch_size) for batch in one.plan(epoch))
         assert list(other) == epochs[epoch]
-    neighbour = ScheduledBatchSampler(EpochSampler(range(60), seed=3), [8, 4, 2], seed=1, **SCHEDULES[schedule])
-    plans_of = [[sampler.plan(epoch) for epoch in range(4)] for sampler in (one, neighbour)]
+    neighbor = ScheduledBatchSampler(EpochSampler(range(60), seed=3), [8, 4, 2], seed=1, **SCHEDULES[schedule])
+    plans_of = [[sampler.plan(epoch) for epoch in range(4)] for sampler in (one, neighbor)]
     if schedule not in ('nearest', 'in order'): assert plans_of[0][0] != plans_of[1][1]   # timm's are the same
     torch.manual_seed(torch.seed())
     assert [one.plan(epoch) for epoch in range(4)] == plans_of[0]
@@ -240,7 +240,7 @@ def test_wrong_schedules_are_errors(options, message):
 
 
 def test_timms_order_of_the_epoch_repeats_and_ours_does_not():
-    "What timm does without `set_epoch`, and with neighbouring seeds; the reason for the difference."
+    "What timm does without `set_epoch`, and with neighboring seeds; the reason for the difference."
     timms = timm_scheduled.ScheduledBatchSampler(range(90), [8, 4, 2], num_batches=20)
     assert list(timms) == list(timms)
     shifted = timm_scheduled.ScheduledBatchSampler(range(90), [8, 4, 2], num_batches=20, seed=2)

@@ -38,7 +38,7 @@ def few_images(samples) -> Subset:
 
 
 def training(dataset, **settings):
-    "A loader that draws crops, flips, colours, blurs and erased noise."
+    "A loader that draws crops, flips, colors, blurs and erased noise."
     return create_loader(dataset, **{**dict(input_size=24, batch_size=BATCH, is_training=True, seed=3, re_prob=0.5,
         re_mode='pixel', re_count=2, gaussian_blur_prob=0.3, grayscale_prob=0.2, device='cpu'), **settings})
 

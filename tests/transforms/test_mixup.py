@@ -340,15 +340,15 @@ def test_switched_off(mode):
     assert not torch.equal(mixing(x, target)[0], expected) and not torch.equal(collate(samples)[0], expected)
 
 
-class Grey(torch.utils.data.Dataset):
-    "A hundred grey images, whose grey is their index."
+class Gray(torch.utils.data.Dataset):
+    "A hundred gray images, whose gray is their index."
     def __len__(self): return 100
     def __getitem__(self, index): return torch.full((1, 4, 4), index, dtype=torch.uint8), index
 
 
 def test_the_switch_reaches_persistent_workers():
     collate = FastCollateMixup(num_classes=100, label_smoothing=0.)
-    loader = DataLoader(Grey(), 10, num_workers=1, persistent_workers=True, collate_fn=collate, timeout=60)
+    loader = DataLoader(Gray(), 10, num_workers=1, persistent_workers=True, collate_fn=collate, timeout=60)
     for enabled in (True, False, True):
         collate.mixup_enabled = enabled
         assert any((target.max(1).values < 1).any() for _, target in loader) == enabled

@@ -63,18 +63,18 @@ def test_photographs_of_imagenet(name):
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_grey_images(photos, name):
-    grey = photos[1].convert('L')
+def test_gray_images(photos, name):
+    gray = photos[1].convert('L')
     for magnitude in (0, 4, 10):
         drawn = AugmentOp(name, 1., hparams=HPARAMS | dict(img_mean=(116,))).at(magnitude)
         args = [] if drawn.value is None else [drawn.value]
-        assert_same(apply_ops(grey, [drawn]), timm_apply(name, grey, args, fill=(116,)), drawn)
+        assert_same(apply_ops(gray, [drawn]), timm_apply(name, gray, args, fill=(116,)), drawn)
 
 
 def test_fill_fits_the_mode(photos):
-    colour = DrawnOp('TranslateX', 500., 'bilinear', (30, 60, 90))   # nothing of the image is left
-    assert apply_ops(photos[0].convert('L'), [colour]).getextrema() == (60, 60)
-    assert apply_ops(photos[0], [colour._replace(fill=(7,))]).getextrema() == ((7, 7),) * 3
+    color = DrawnOp('TranslateX', 500., 'bilinear', (30, 60, 90))   # nothing of the image is left
+    assert apply_ops(photos[0].convert('L'), [color]).getextrema() == (60, 60)
+    assert apply_ops(photos[0], [color._replace(fill=(7,))]).getextrema() == ((7, 7),) * 3
 
 
 def test_other_modes_are_refused(photos):

@@ -72,7 +72,7 @@ class BufferSettings:
         directory: kept for the next run; None: in RAM, for this program
         reader: name; several programs with different names share one buffer
         producer: 'process' or 'thread'
-        repeats: deliveries of each batch, with other flips, colours and erasing each time
+        repeats: deliveries of each batch, with other flips, colors and erasing each time
         repeat_window: batches that are delivered in turn before they are delivered again
         auto_ack: a batch is used when the next one is asked for; False: when `ack` is called
         on_mismatch: a directory of other settings: 'raise', or 'discard' what is in it

@@ -19,7 +19,7 @@ from .faults import ImageReadError, is_system_error
 
 # %% ../../nbs/core/40_decode.ipynb #8b106be7
 def _scale_16_bit(image: Image.Image) -> Image.Image:
-    "Scale greyscale of more than 8 bits to mode L: 0..65535 becomes 0..255, rounded."
+    "Scale grayscale of more than 8 bits to mode L: 0..65535 becomes 0..255, rounded."
     if image.mode == 'F': raise ValueError('a 32-bit float image has no fixed white: convert the file to 8 or 16 bits')
     values = np.asarray(image).astype(np.int64)
     if values.size and (values.min() < 0 or values.max() > 65535):
@@ -29,7 +29,7 @@ def _scale_16_bit(image: Image.Image) -> Image.Image:
 
 # %% ../../nbs/core/40_decode.ipynb #14485479
 def _flatten(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
-    "Lay an image with transparency over a colour; other images stay as they are."
+    "Lay an image with transparency over a color; other images stay as they are."
     if image.mode not in ('RGBA', 'LA', 'PA') and 'transparency' not in image.info: return image
     base = Image.new('RGBA', image.size, (*background, 255))
     base.alpha_composite(image.convert('RGBA'))
@@ -51,7 +51,7 @@ def _convert(image: Image.Image, mode: str | None, exif_transpose: bool, backgro
 def check_background(
     background: Sequence[int] | None,
 ):
-    """Refuse what is no colour, before any file is read.
+    """Refuse what is no color, before any file is read.
 
     Args:
         background: as in `decode_image`

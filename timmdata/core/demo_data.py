@@ -36,7 +36,7 @@ def cache_dir() -> Path:
     return base/'timmdata'
 
 # %% ../../nbs/core/70_demo_data.ipynb #d1dc4455
-PHOTOGRAPHS = {   # class → file in skimage/data; source; licence
+PHOTOGRAPHS = {   # class → file in skimage/data; source; license
     'astronaut': 'astronaut.png',   # NASA Great Images; public domain
     'brick': 'brick.png',   # CC0Textures Bricks25; CC0
     'cat': 'chelsea.png',   # Stefan van der Walt; CC0
@@ -51,7 +51,7 @@ PHOTOGRAPHS = {   # class → file in skimage/data; source; licence
 
 
 def _photograph(name: str) -> Image.Image:
-    "Open one of the photographs, at most 640 pixels on the shorter side, greyscale or RGB."
+    "Open one of the photographs, at most 640 pixels on the shorter side, grayscale or RGB."
     skimage = find_spec('skimage')   # found, not imported: only its files are needed
     if skimage is None: raise ImportError("the sample photographs come with scikit-image: pip install 'timmdata[demo]'")
     path = Path(skimage.submodule_search_locations[0], 'data', PHOTOGRAPHS[name])
@@ -92,8 +92,8 @@ def make_view(
     angle = radians(rng.uniform(-15, 15))
     shift = [rng.uniform(-0.12, 0.12) * edge for edge in image.size]
     a, b = scale * cos(angle), scale * sin(angle)
-    centre = [edge / 2 + s for edge, s in zip(image.size, shift, strict=True)]
-    matrix = (a, b, centre[0] - a * width / 2 - b * height / 2, -b, a, centre[1] + b * width / 2 - a * height / 2)
+    center = [edge / 2 + s for edge, s in zip(image.size, shift, strict=True)]
+    matrix = (a, b, center[0] - a * width / 2 - b * height / 2, -b, a, center[1] + b * width / 2 - a * height / 2)
     image = image.transform((width, height), Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC)
     light, contrast = rng.uniform(0.7, 1.3), rng.uniform(0.8, 1.25)
     table = [min(255, max(0, round(((v - 128) * contrast + 128) * light))) for v in range(256)]
@@ -103,10 +103,10 @@ def make_view(
 
 # %% ../../nbs/core/70_demo_data.ipynb #d224f251
 ODDITIES = {   # file → what it is; the last three cannot be read
-    'grey.jpg': 'greyscale, mode L',
+    'gray.jpg': 'grayscale, mode L',
     'cmyk.jpg': 'CMYK, as print shops deliver',
-    'palette.png': '64 colours, one of them transparent, mode P',
-    'grey16.png': '16 bits a pixel, mode I;16',
+    'palette.png': '64 colors, one of them transparent, mode P',
+    'gray16.png': '16 bits a pixel, mode I;16',
     'rgba.png': 'transparency that fades out to the right',
     'exif_rotated.jpg': 'stored lying down, EXIF orientation 6 says to turn it',
     'progressive.jpg': 'progressive JPEG',
@@ -127,22 +127,22 @@ def _encode(image: Image.Image, format: str, **options) -> bytes:
 def _make_oddities() -> dict[str, bytes]:
     "Make the files of `ODDITIES`, from one view of the cat."
     cat = Image.open(io.BytesIO(make_view('cat', 1000))).convert('RGB').resize((160, 120))
-    grey, jpeg = cat.convert('L'), _encode(cat, 'jpeg', quality=90)
-    deep = np.asarray(grey).astype(np.uint16) * 240 + np.arange(160, dtype=np.uint16)   # up to 61359, beyond 8 bits
+    gray, jpeg = cat.convert('L'), _encode(cat, 'jpeg', quality=90)
+    deep = np.asarray(gray).astype(np.uint16) * 240 + np.arange(160, dtype=np.uint16)   # up to 61359, beyond 8 bits
     fading = cat.copy()
     fading.putalpha(Image.fromarray(np.tile(np.linspace(255, 0, 160).astype(np.uint8), (120, 1))))
     exif = Image.Exif()
     exif[0x0112] = 6   # orientation: turn by 90 degrees clockwise to view
     lying = cat.transpose(Image.Transpose.ROTATE_90)
     return {
-        'grey.jpg': _encode(grey, 'jpeg'),
+        'gray.jpg': _encode(gray, 'jpeg'),
         'cmyk.jpg': _encode(cat.convert('CMYK'), 'jpeg'),
         'palette.png': _encode(cat.quantize(64), 'png', transparency=0),
-        'grey16.png': _encode(Image.fromarray(deep), 'png'),
+        'gray16.png': _encode(Image.fromarray(deep), 'png'),
         'rgba.png': _encode(fading, 'png'),
         'exif_rotated.jpg': _encode(lying, 'jpeg', exif=exif),
         'progressive.jpg': _encode(cat, 'jpeg', progressive=True),
-        'animated.png': _encode(cat, 'png', save_all=True, append_images=[grey.convert('RGB')]),
+        'animated.png': _encode(cat, 'png', save_all=True, append_images=[gray.convert('RGB')]),
         'truncated.jpg': jpeg[:len(jpeg) * 6 // 10],
         'empty.jpg': b'',
         'text.jpg': b'This is a text file with the extension of a photograph.\n',
@@ -178,7 +178,7 @@ def _remove_leftovers(folder: Path):
 # %% ../../nbs/core/70_demo_data.ipynb #72412941
 TRAIN_VIEWS = range(32)
 VAL_VIEWS = range(32, 40)   # no view is in both
-_VERSION = 'samples-v1'   # another number for other files
+_VERSION = 'samples-v2'   # another number for other files
 
 
 def _write_samples(folder: Path):

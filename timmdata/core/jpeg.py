@@ -81,7 +81,7 @@ def read_header(
     data: bytes,
     backend: str = 'auto',
 ) -> JpegHeader | None:
-    """Read the size of an ordinary JPEG: 8 bits, colour or grey, not larger than Pillow accepts.
+    """Read the size of an ordinary JPEG: 8 bits, color or gray, not larger than Pillow accepts.
 
     Args:
         data: a file's content

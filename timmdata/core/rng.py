@@ -28,7 +28,7 @@ def sample_seed(
     index: int,
     view: int = 0,
 ) -> int:
-    """Hash the four numbers to one: the same on every machine, unrelated for neighbours.
+    """Hash the four numbers to one: the same on every machine, unrelated for neighbors.
 
     >>> from timmdata.core import sample_seed
     >>> sample_seed(seed=0, epoch=0, index=7)

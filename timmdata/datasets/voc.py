@@ -30,7 +30,7 @@ class VOCObject(NamedTuple):
     Args:
         name: of its class
         area: of its box, pixels
-        is_difficult: marked as hard to recognise
+        is_difficult: marked as hard to recognize
     """
     name: str
     area: float

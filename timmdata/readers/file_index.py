@@ -199,8 +199,8 @@ def label_samples(
     if class_map is None or class_map == '': class_to_idx = build_class_map(name for name in names if name)
     else: class_to_idx = load_class_map(class_map, root)
     targets = np.array([class_to_idx.get(name, -1) for name in names], np.int32)
-    is_labelled = any(name and here for name, here in zip(names, inside))   # else all targets are -1
-    keep = inside & ((targets >= 0) | (not is_labelled))
+    is_labeled = any(name and here for name, here in zip(names, inside))   # else all targets are -1
+    keep = inside & ((targets >= 0) | (not is_labeled))
     rows = keep[index.table.targets]
     lost = Counter()   # class name → images in folders of the split that are left out
     for number, count in enumerate(np.bincount(index.table.targets[~rows])):

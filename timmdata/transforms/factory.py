@@ -101,8 +101,8 @@ def compose_transform(
         settings: of training or evaluation
         std: per channel, for pixels in 0..1
         erasing: of training; without the prefetcher only
-        use_prefetcher: give uint8; the prefetcher normalises and erases
-        normalize: without the prefetcher: give normalised float32; False gives uint8, not erased
+        use_prefetcher: give uint8; the prefetcher normalizes and erases
+        normalize: without the prefetcher: give normalized float32; False gives uint8, not erased
         separate: training: give three pipelines, crop and flips; colors; tensor
 
     Returns:
@@ -168,8 +168,8 @@ def create_transform(
         re_count: rectangles at most
         re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
         tf_preprocessing: TensorFlow's pipeline: not offered
-        use_prefetcher: give uint8 (C, H, W); the prefetcher normalises
-        normalize: without the prefetcher: give normalised float32; False gives uint8
+        use_prefetcher: give uint8 (C, H, W); the prefetcher normalizes
+        normalize: without the prefetcher: give normalized float32; False gives uint8
         separate: training: give three pipelines
         naflex: patch sequences: not offered
         patch_size: of naflex and patchify: has no effect without them
@@ -232,8 +232,8 @@ def transforms_imagenet_train(
         re_count: rectangles at most
         re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
         tf_preprocessing: TensorFlow's pipeline: not offered
-        use_prefetcher: give uint8 (C, H, W); the prefetcher normalises
-        normalize: without the prefetcher: give normalised float32; False gives uint8
+        use_prefetcher: give uint8 (C, H, W); the prefetcher normalizes
+        normalize: without the prefetcher: give normalized float32; False gives uint8
         separate: training: give three pipelines
         naflex: patch sequences: not offered
         patch_size: of naflex and patchify: has no effect without them
@@ -282,8 +282,8 @@ def transforms_imagenet_eval(
         re_count: rectangles at most
         re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
         tf_preprocessing: TensorFlow's pipeline: not offered
-        use_prefetcher: give uint8 (C, H, W); the prefetcher normalises
-        normalize: without the prefetcher: give normalised float32; False gives uint8
+        use_prefetcher: give uint8 (C, H, W); the prefetcher normalizes
+        normalize: without the prefetcher: give normalized float32; False gives uint8
         separate: training: give three pipelines
         naflex: patch sequences: not offered
         patch_size: of naflex and patchify: has no effect without them
@@ -333,8 +333,8 @@ def transforms_noaug_train(
         re_count: rectangles at most
         re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
         tf_preprocessing: TensorFlow's pipeline: not offered
-        use_prefetcher: give uint8 (C, H, W); the prefetcher normalises
-        normalize: without the prefetcher: give normalised float32; False gives uint8
+        use_prefetcher: give uint8 (C, H, W); the prefetcher normalizes
+        normalize: without the prefetcher: give normalized float32; False gives uint8
         separate: training: give three pipelines
         naflex: patch sequences: not offered
         patch_size: of naflex and patchify: has no effect without them

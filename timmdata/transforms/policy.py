@@ -212,7 +212,7 @@ for _name, _function in dict(Color=_color, Contrast=_contrast, Brightness=_brigh
 
 # %% ../../nbs/transforms/10_policy.ipynb #f69a0a14
 def _interpolate(taps: np.ndarray, d: np.ndarray, is_cubic: bool) -> np.ndarray:
-    "Between the second and the third of four neighbours; int16 `taps` (…, width + 3). As Pillow's Geometry.c."
+    "Between the second and the third of four neighbors; int16 `taps` (…, width + 3). As Pillow's Geometry.c."
     width = taps.shape[-1] - 3
     v1, v2, v3, v4 = (taps[..., k:k + width] for k in range(4))
     if not is_cubic:

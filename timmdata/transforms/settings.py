@@ -179,7 +179,7 @@ class AugmentSettings:
                   padding_mode=self.padding_mode or ('constant' if mode == 'rc' else 'reflect'))
 
     def _replaces_color_jitter(self) -> bool:
-        "Whether there is a policy, not of the kind that timm leaves colour jitter beside."
+        "Whether there is a policy, not of the kind that timm leaves color jitter beside."
         names_three = isinstance(self.auto_augment, str) and '3a' in self.auto_augment   # as in timm
         is_three = names_three or isinstance(self.policy, ThreeAugment)
         return self.policy is not None and not is_three and not self.force_color_jitter
