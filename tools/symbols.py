@@ -280,7 +280,7 @@ def read_package(path: Path) -> Package:
     classes = {}
     for _ in range(2):   # twice: a base class may be in a file that is read later
         modules = {name: read_module(p, name, classes) for name, p in files.items()}
-    doors = {p: _names(ast.parse(p.read_text(encoding='utf-8'))) for p in path.rglob('__init__.py')}
+    doors = {p: _names(ast.parse(p.read_text(encoding='utf-8'))) for p in [*path.rglob('__init__.py'), *path.glob('_offered.py')]}
     for door, names in doors.items():   # a package's front door may offer whole modules; the top level has none
         if door.parent == path: continue
         inside = {name: '.'.join((*door.parent.relative_to(path).parts, name)) for name in names}
@@ -288,7 +288,7 @@ def read_package(path: Path) -> Package:
                        if n == name or modules[inside[name]][n].public and '.' not in n]
     public = [n for o in modules.values() for n, s in o.items() if s.public and '.' not in n]
     alone = [n for name, o in modules.items() if '.' not in name for n, s in o.items() if s.public and '.' not in n]
-    return Package(modules, doors[path/'__init__.py'] or public, {*alone, *(n for names in doors.values() for n in names)})
+    return Package(modules, doors.get(path/'_offered.py') or public, {*alone, *(n for names in doors.values() for n in names)})
 
 
 _timm = re.compile(r'\(((?:not in )?timm\b[^()]*)\)$')

@@ -43,8 +43,8 @@ def notebooks() -> list[Path]:
 
 
 def public_names() -> list[str]:
-    "`__all__` of the package."
-    for node in ast.parse((root/'timmdata/__init__.py').read_text(encoding='utf-8')).body:
+    "What the package offers at top level."
+    for node in ast.parse((root/'timmdata/_offered.py').read_text(encoding='utf-8')).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '__all__':
             return [o.value for o in ast.walk(node.value) if isinstance(o, ast.Constant)]
     return []

@@ -1,0 +1,85 @@
+"What `import timmdata` offers: `timmdata.__getattr__` takes it from here when the first name is asked for."
+from .core.constants import (
+    DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, IMAGENET_DPN_MEAN,
+    IMAGENET_DPN_STD, IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD, OPENAI_CLIP_MEAN, OPENAI_CLIP_STD,
+)
+from .readers.extensions import (
+    add_img_extensions, del_img_extensions, get_img_extensions, is_img_extension, set_img_extensions,
+)
+from .core.faults import ImageReadError
+from .core.demo_data import get_samples
+from .readers.target_fields import MultiLabelTarget
+from .readers.factory import create_reader
+from .datasets.image_dataset import ImageDataset, IterableImageDataset
+from .datasets.relabel import LabelMap, relabel
+from .datasets.voc import VOCClassification
+from .datasets.class_info import (
+    CustomDatasetInfo, DatasetInfo, DatasetInfoLabelMapper, LabelMappingCoverage, infer_imagenet_subset,
+    load_class_info,
+)
+from .datasets.real_labels import RealLabelsImagenet
+from .datasets.factory import create_dataset
+from .samplers.batch_schedule import ScheduledBatchSampler, ScheduledTransformDataset
+from .transforms.geometry import (
+    CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomPad,
+    RandomResizedCropAndInterpolation, ResizeKeepRatio, ToNumpy, ToTensor, TrimBorder, center_crop_or_pad,
+    crop_or_pad, interp_mode_to_str, str_to_interp_mode, str_to_pil_interp,
+)
+from .transforms.auto_augment import (
+    AutoAugment, RandAugment, auto_augment_policy, auto_augment_transform, rand_augment_ops,
+    rand_augment_transform,
+)
+from .transforms.mixup import Mixup
+from .pipeline.collate import FastCollateMixup
+from .transforms.factory import create_transform
+from .transforms.model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
+from .datasets.augmix import AugMixDataset
+from .loaders.prefetch import PrefetchLoader
+from .buffer.buffer import BatchBuffer
+from .loader import create_loader
+from .not_offered import (
+    CenterCropToSequence, ImageNetInfo, NaFlexMapDatasetWrapper, NaFlexMixup, Patchify, RandomCropToSequence,
+    RandomResizedCropToSequence, ResizeKeepRatioToSequence, ResizeToSequence, calculate_naflex_batch_size,
+    create_naflex_loader, mix_batch_variable_size, pairwise_mixup_target, patchify_image,
+)
+from .recipes import get_recipe, list_recipes
+from .visualize import show_batch, show_images, show_replay, show_transform
+from .explore import explore, preview
+
+__all__ = [
+    'DEFAULT_CROP_MODE', 'DEFAULT_CROP_PCT', 'IMAGENET_DEFAULT_MEAN', 'IMAGENET_DEFAULT_STD',
+    'IMAGENET_DPN_MEAN', 'IMAGENET_DPN_STD', 'IMAGENET_INCEPTION_MEAN', 'IMAGENET_INCEPTION_STD',
+    'OPENAI_CLIP_MEAN', 'OPENAI_CLIP_STD',
+    'add_img_extensions', 'del_img_extensions', 'get_img_extensions', 'is_img_extension', 'set_img_extensions',
+    'ImageReadError',
+    'get_samples',
+    'MultiLabelTarget',
+    'create_reader',
+    'ImageDataset', 'IterableImageDataset',
+    'LabelMap', 'relabel',
+    'VOCClassification',
+    'CustomDatasetInfo', 'DatasetInfo', 'DatasetInfoLabelMapper', 'LabelMappingCoverage',
+    'infer_imagenet_subset', 'load_class_info',
+    'RealLabelsImagenet',
+    'create_dataset',
+    'ScheduledBatchSampler', 'ScheduledTransformDataset',
+    'CenterCropOrPad', 'MaybePILToTensor', 'MaybeToTensor', 'RandomCropOrPad', 'RandomPad',
+    'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'ToNumpy', 'ToTensor', 'TrimBorder',
+    'center_crop_or_pad', 'crop_or_pad', 'interp_mode_to_str', 'str_to_interp_mode', 'str_to_pil_interp',
+    'AutoAugment', 'RandAugment', 'auto_augment_policy', 'auto_augment_transform', 'rand_augment_ops',
+    'rand_augment_transform',
+    'FastCollateMixup', 'Mixup',
+    'create_transform',
+    'resolve_data_config', 'resolve_input_data_config', 'resolve_model_data_config',
+    'AugMixDataset',
+    'PrefetchLoader',
+    'BatchBuffer',
+    'create_loader',
+    'CenterCropToSequence', 'ImageNetInfo', 'NaFlexMapDatasetWrapper', 'NaFlexMixup', 'Patchify',
+    'RandomCropToSequence', 'RandomResizedCropToSequence', 'ResizeKeepRatioToSequence', 'ResizeToSequence',
+    'calculate_naflex_batch_size', 'create_naflex_loader', 'mix_batch_variable_size', 'pairwise_mixup_target',
+    'patchify_image',
+    'get_recipe', 'list_recipes',
+    'show_batch', 'show_images', 'show_replay', 'show_transform',
+    'explore', 'preview',
+]
