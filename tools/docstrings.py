@@ -7,9 +7,10 @@ import ast
 import io
 import textwrap
 import tokenize
+from collections.abc import Iterable
 from pathlib import Path
 
-from symbols import Package, Symbol, read_package
+from symbols import Package, Symbol
 
 WIDTH = 120   # characters of a line
 
@@ -30,6 +31,12 @@ def sections(symbol: Symbol, package: Package) -> str:
 
 def _is_private(name: str) -> bool:
     return any(part.startswith('_') and not part.endswith('__') for part in name.split('.'))
+
+
+def _documented(symbols: dict[str, Symbol]) -> list[Symbol]:
+    "The definitions whose docstrings say what parameters mean; what `__init__` takes is said by its class."
+    return [symbol for symbol in symbols.values() if symbol.kind != 'constant' and not _is_private(symbol.name)
+            and not symbol.name.endswith(('.__init__', '.__new__'))]
 
 
 def _literal(text: str, indent: str) -> list[str]:
@@ -56,9 +63,7 @@ def write_docstrings(source: str, symbols: dict[str, Symbol], package: Package) 
     columns = {t.start[0]: t.start[1] for t in tokenize.generate_tokens(io.StringIO(source).readline)
                if t.type == tokenize.COMMENT}
     lines, edits = source.split('\n'), []
-    for symbol in symbols.values():
-        if symbol.kind == 'constant' or symbol.name.endswith(('.__init__', '.__new__')): continue   # theirs are the class's
-        if _is_private(symbol.name): continue
+    for symbol in _documented(symbols):
         text, doc = sections(symbol, package), ast.get_docstring(symbol.node)
         if not text or doc is None: continue
         edits.append((symbol.node.body[0], _literal(f'{doc}\n\n{text}', ' ' * (symbol.node.col_offset + 4))))
@@ -73,10 +78,17 @@ def write_docstrings(source: str, symbols: dict[str, Symbol], package: Package) 
     return written
 
 
-def write_package(path: Path):
-    "Write the docstrings of all modules of the package at `path`."
-    package = read_package(path)
-    for module, symbols in package.modules.items():
+def unwritten(package: Package) -> list[str]:
+    "The modules whose docstrings do not end with what their parameters mean: newly exported ones, and those that show theirs."
+    def is_written(symbol: Symbol) -> bool:
+        text, doc = sections(symbol, package), ast.get_docstring(symbol.node)
+        return not text or doc is None or ' '.join(doc.split()).endswith(' '.join(text.split()))
+    return [module for module, symbols in package.modules.items() if not all(map(is_written, _documented(symbols)))]
+
+
+def write_modules(path: Path, package: Package, modules: Iterable[str]):
+    "Write the docstrings of modules of the `package` at `path`, as nbdev has exported them."
+    for module in modules:
         file = path/f"{module.replace('.', '/')}.py"
         source = file.read_text(encoding='utf-8')
-        file.write_text(write_docstrings(source, symbols, package), encoding='utf-8', newline='\n')
+        file.write_text(write_docstrings(source, package.modules[module], package), encoding='utf-8', newline='\n')

@@ -5,6 +5,7 @@ import re
 import textwrap
 import tokenize
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 _functions = ast.FunctionDef, ast.AsyncFunctionDef
@@ -67,15 +68,16 @@ class Symbol:
         return '\n'.join([f'{self.name}(', *('    ' + o for o in [*lines, line] if o), end])
 
 
-def _comments(source: str) -> dict[int, tuple[str, bool]]:
-    "Line number -> (comment, whether the line holds nothing else)."
+@cache
+def _parse(source: str) -> tuple[ast.Module, dict[int, tuple[str, bool]]]:
+    "The syntax tree of a module, and its comments: line number -> (comment, whether the line holds nothing else)."
     found = {}
     for tok in tokenize.generate_tokens(io.StringIO(source).readline):
         if tok.type != tokenize.COMMENT: continue
         text = tok.string.lstrip('#').strip()
         if not text.startswith(('%%', '|')) and 'noqa' not in text:
             found[tok.start[0]] = text, tok.line.strip().startswith('#')
-    return found
+    return ast.parse(source), found
 
 
 def _beside(line: int, comments: dict) -> str:
@@ -192,8 +194,7 @@ def _names(tree) -> list[str]:
 
 def read_module(path: Path, module: str, classes: dict | None = None) -> dict[str, Symbol]:
     "All named definitions of one module, such as `readers.tar`, in order."
-    source = path.read_text(encoding='utf-8')
-    tree, comments = ast.parse(source), _comments(source)
+    tree, comments = _parse(path.read_text(encoding='utf-8'))
     public, found, classes = _names(tree), {}, {} if classes is None else classes
 
     def add(name, kind, node, params=(), returns=None, doc='', **kw):

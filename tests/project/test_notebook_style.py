@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tokenize
+from functools import cache
 from pathlib import PurePosixPath
 
 import pytest
@@ -37,12 +38,14 @@ class Notebook:
         for i, cell in enumerate(self.cells):
             if cell['cell_type'] == 'code': yield i, *split_cell(cell['source'])
 
-    def trees(self, exported: bool):
+    @cache   # noqa: B019   (the notebooks stay)
+    def trees(self, exported: bool) -> list[tuple[int, ast.Module, str]]:
         "Index, syntax tree and code of the cells that are exported, or of those that are not."
-        for i, directives, text in self.code_cells():
-            if bool(EXPORTS & set(directives)) != exported or 'eval: false' in directives: continue
-            # magics and shell escapes are no Python
-            yield i, ast.parse('\n'.join('' if re.match(r'\s*[%!]', line) else line for line in text.split('\n'))), text
+        chosen = [(i, text) for i, directives, text in self.code_cells()
+                  if bool(EXPORTS & set(directives)) == exported and 'eval: false' not in directives]
+        # magics and shell escapes are no Python
+        plain = ['\n'.join('' if re.match(r'\s*[%!]', line) else line for line in text.split('\n')) for _, text in chosen]
+        return [(i, ast.parse(code), text) for (i, text), code in zip(chosen, plain)]
 
     def public_defs(self):
         "Index, node and code of each public top-level function and class that is exported."
@@ -255,11 +258,14 @@ RULES = [title_cell, file_name, known_directives, no_stored_errors, no_addresses
          sizes, line_length, prose_length, banned_words, links_exist, docstrings, docments, used_later]
 
 
+@cache
+def parsed(name: str) -> Notebook: return Notebook(name, NOTEBOOKS[name])
+
+
 @pytest.mark.parametrize('rule', RULES, ids=lambda rule: rule.__name__)
-@pytest.mark.parametrize('name', NOTEBOOKS)
-def test_notebook(name, rule):
-    problems = rule(Notebook(name, NOTEBOOKS[name]))
-    assert not problems, '\n'.join([f'{name}: {rule.__doc__}', *problems])
+def test_notebooks(rule):
+    problems = [f'nbs/{name}, {problem}' for name in NOTEBOOKS for problem in rule(parsed(name))]
+    if problems: pytest.fail('\n'.join([rule.__doc__, *problems]), pytrace=False)
 
 
 HEAD = [code('#| default_exp thing'), md('# Thing\n\n> What it is.'),

@@ -116,6 +116,12 @@ def test_the_extra_notebooks_is_part_of_what_is_tested():
     assert requirements('demo', 'explore') <= requirements('notebooks')   # .ci/run makes its environment from that of the demo
 
 
+def test_an_installation_for_development_without_the_constraints_has_the_same_nbdev():
+    pinned = {line.split(';')[0].strip() for line in (ROOT/'constraints.txt').read_text(encoding='utf-8').split('\n') if '==' in line}
+    required = {r for r in read_settings()['dev_requirements'].split() if '==' in r}
+    assert {r.split('==')[0] for r in required} >= {'nbdev', 'execnb', 'fastcore', 'ghapi', 'fastgit'} and required <= pinned
+
+
 @pytest.mark.parametrize('source, names', [
     ('import os, numpy.random as r', {'numpy'}), ('def f():\n    from pandas.api import types', {'pandas'}),
     ('#| export\nfrom timmdata.loader import create_loader', set())])

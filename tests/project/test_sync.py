@@ -121,6 +121,33 @@ def test_write_regenerates_a_dirty_tree(checkout):
     assert git(checkout, 'status', '--porcelain') == ''
 
 
+def run(base, *command):
+    env = {**os.environ, 'PATH': os.pathsep.join([os.path.dirname(sys.executable), os.environ['PATH']])}
+    env.pop('IN_TEST', None)
+    return subprocess.run(command, cwd=base, env=env, capture_output=True, text=True)
+
+
+def test_one_exported_notebook_gives_the_package_that_all_give(checkout):
+    notebook, = (checkout/'nbs/transforms').glob('*_settings.ipynb')   # create_transform and others show its fields
+    line = next(line for line in notebook.read_text(encoding='utf-8').split('\n') if '    hflip: float' in line)
+    text = notebook.read_text(encoding='utf-8').replace(line, line.replace('   # ', '   # In a mirror: '))
+    notebook.write_text(text, encoding='utf-8')
+    assert run(checkout, sys.executable, 'tools/export.py', 'nbs/transforms/' + notebook.name).returncode == 0
+    assert 'hflip: In a mirror: ' in (checkout/'timmdata/transforms/factory.py').read_text(encoding='utf-8')
+    git(checkout, 'add', '-A')
+    assert run(checkout, sys.executable, 'tools/export.py').returncode == 0
+    assert git(checkout, 'diff', '--stat') == ''
+
+
+def test_a_package_written_by_nbdev_export_is_refused_until_it_is_ours_again(checkout):
+    done = run(checkout, 'nbdev_export')
+    assert done.returncode == 0, done.stderr
+    asked = run(checkout, sys.executable, '-m', 'pytest', '--collect-only', '-q', 'tests/project/test_names.py')
+    assert asked.returncode == 4 and 'run `python tools/export.py`' in asked.stderr
+    assert run(checkout, sys.executable, 'tools/export.py').returncode == 0
+    assert git(checkout, 'status', '--porcelain') == ''
+
+
 def test_readme_of_this_checkout_is_current(snapshot, checkout):
     write_readme(checkout)
     assert (checkout/'README.md').read_text(encoding='utf-8') == (snapshot/'README.md').read_text(encoding='utf-8')

@@ -8,10 +8,12 @@ import sys
 
 import pytest
 from colab import write_copies
+from imports import used, with_imports
 from notebooks import default_exp, page_name, site_url, split_cell
 from readme import describe, render, write_readme
 from readme_commands import readme_commands
 from synthetic import JPEG, ROOT, code, md, notebook, shown, stream, write_notebook
+from test import chosen
 from textconv import textconv
 
 SETTINGS = '[DEFAULT]\ndoc_host = https://example.org\ndoc_baseurl = /docs\n'
@@ -133,6 +135,28 @@ def test_notebook_facts():
     pages = {'46_loader.ipynb': 'loader.html', 'guides/01_a_b.ipynb': 'guides/a_b.html', 'index.ipynb': 'index.html'}
     assert {path: page_name(path) for path in pages} == pages
     assert site_url().startswith('https://') and not site_url().endswith('/')
+
+
+# what is tested after a change
+def test_a_changed_notebook_runs_its_page_the_tests_of_its_module_and_the_style():
+    tests, later = chosen(['nbs/readers/40_tar.ipynb', 'timmdata/readers/tar.py', 'tests/readers/test_base.py', 'CHANGELOG.md'])
+    assert {'tests/readers/test_tar.py', 'tests/project/test_notebooks.py::test_notebook[readers/40_tar.ipynb]',
+            'tests/project/test_notebook_style.py', 'tests/readers/test_base.py'} <= set(tests)
+    assert len(tests) == len(set(tests)) and not set(tests) & set(later)
+    assert all(test.endswith('.py') for test in later) and 'tests/core/test_rng.py' not in later
+    assert chosen(['CHANGELOG.md']) == ([], [])
+
+
+def test_what_tests_share_is_tested_by_those_that_import_it():
+    tests, later = chosen(['tests/support/synthetic.py', 'tools/sync.py'])
+    assert 'tests/project/test_sync.py' in tests and 'tests/project/test_spelling.py' in later
+
+
+def test_imports_are_followed_through_front_doors():
+    assert used('from timmdata import create_loader') == {'loader'}
+    assert used('from timmdata.core.rng import seed\nimport os') == used('from timmdata.core import rng') == {'core.rng'}
+    assert used('import timmdata') > used('import timmdata.readers') > {'readers.tar', 'readers.base'}
+    assert {'loader', 'core.rng'} < with_imports({'loader'}) and with_imports({'core.rng'}) == {'core.rng'}
 
 
 # the copies for Colab
