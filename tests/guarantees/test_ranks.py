@@ -62,7 +62,9 @@ def test_a_reader_divides_whether_it_is_asked_or_not(ranks):
 
 
 def test_ranks_draw_other_random_numbers(ranks):
-    assert len(ranks[0]['pixels']) == len(ranks[1]['pixels']) and not set(ranks[0]['pixels']) & set(ranks[1]['pixels'])
+    assert flat(ranks[0]['same photographs']) == flat(ranks[1]['same photographs']), 'the photographs differ'
+    first, second = (rank['pixels'] for rank in ranks)
+    assert len(first) == len(second) > 0 and not set(first) & set(second)
 
 
 def test_what_would_not_be_divided_is_refused(ranks):

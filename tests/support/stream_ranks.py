@@ -27,9 +27,6 @@ def refusal(dataset, **settings) -> str:
 def batches(loader) -> list: return [targets.tolist() for _, targets in loader]
 
 
-def pixels(loader) -> list[float]: return [float(value) for images, _ in loader for value in images.mean((1, 2, 3))]
-
-
 def run_stream_rank(rank: int, root: str, init_file: str, out: str):
     "One of two processes: writes what its loaders give."
     torch.set_num_threads(1)
@@ -49,8 +46,11 @@ def run_stream_rank(rank: int, root: str, init_file: str, out: str):
     found['skip'] = refusal(stream(root, True, on_error='skip'), is_training=True), refusal(stream(root, on_error='skip'))
     # the same photographs in the same order on both ranks: only the random numbers can differ
     noisy = stream(root, True, sample_shuffle_size=1)
-    noisy.reader._read = lambda place, count, seed: type(noisy.reader)._read(noisy.reader, 0, 1, 0)
-    found['pixels'] = pixels(create_loader(noisy, is_training=True, num_workers=0, distributed=True, re_prob=0., **common))
+    read_all = noisy.reader.read_shard
+    noisy.reader.read_shard = lambda shard_index, num_shards, seed: read_all(0, 1, 0)
+    drawn = list(create_loader(noisy, is_training=True, num_workers=0, distributed=True, re_prob=0., **common))
+    found['same photographs'] = [targets.tolist() for _, targets in drawn]
+    found['pixels'] = [float(value) for images, _ in drawn for value in images.mean((1, 2, 3))]
     distributed.barrier()
     Path(f'{out}{rank}.json').write_text(json.dumps(found))
     distributed.destroy_process_group()
