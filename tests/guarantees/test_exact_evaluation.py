@@ -12,7 +12,9 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
+from timmdata.loaders.batch_loader import BatchSettings
 from timmdata.samplers.distributed import gather_valid
+from timmdata.samplers.epoch import EpochSampler
 from timmdata.transforms.mixup import Mixup
 
 pytestmark = pytest.mark.timeout(180)
@@ -106,6 +108,14 @@ def test_num_valid_counts_what_comes():
         loader = create_loader(Coded(11), 8, 4, valid_mask=True, seed=0, device='cpu', **INLINE, **settings)
         assert loader.num_valid == sum(sum(mask) for mask in masks_of(loader)), settings
     assert create_loader(IterableImageDataset(reader=Stream(4)), 8, 2, num_workers=0, device='cpu').num_valid is None
+
+
+@pytest.mark.parametrize('rank', range(3))
+def test_num_valid_counts_what_comes_in_rows_that_are_filled_up(rank):
+    "The share of a rank is larger with the samples that fill up, so its rows begin elsewhere."
+    sampler = EpochSampler(Coded(11), False, num_replicas=3, rank=rank, row_size=4)
+    for settings in (BatchSettings(4), BatchSettings(4, pad_last=True), BatchSettings(4, drop_last=True)):
+        assert settings.count_valid(sampler) == sum(key.valid for keys in settings.cut(sampler, 0) for key in keys), settings
 
 
 @pytest.mark.parametrize('settings, expected', [

@@ -3,6 +3,7 @@ import gc
 import json
 import os
 import pickle
+import sys
 import threading
 import time
 import warnings
@@ -70,6 +71,40 @@ def reference(samples):
     "Two epochs of random training batches, made in this process."
     loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), num_workers=0)
     return [collected(loader) for _ in range(2)]
+
+
+# ---- what making one costs
+
+def num_calls(function) -> int:
+    "Calls of Python functions, and steps of generators: work, whatever else the machine does."
+    count = 0
+
+    def note(frame, event, arg):
+        nonlocal count
+        count += event == 'call'
+
+    sys.setprofile(note)
+    try: function()
+    finally: sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize('settings', [dict(), dict(is_training=True), dict(is_training=True, buffer=dict(batches=4, producer='thread')),
+                                      dict(pad_last=True), dict(is_training=True, num_aug_repeats=3), dict(use_prefetcher=False)], ids=str)
+def test_a_larger_data_set_is_no_more_work(settings):
+    "On Python 3.10 and 3.11, a check of a protocol computes the attributes; one of them went through all samples."
+    def make(num): return create_loader(Coded(num), 8, 4, num_workers=0, **CPU, **settings)
+    make(1000)   # what is made once
+    few, many = (num_calls(lambda: make(num).num_valid) for num in (1000, 100_000))
+    assert abs(many - few) < 50
+
+
+@pytest.mark.parametrize('settings', [dict(), dict(input_size_choices=[8, 12]), dict(buffer=dict(batches=4, producer='thread'))], ids=str)
+def test_nothing_is_computed_to_know_a_loader(settings, monkeypatch):
+    monkeypatch.setattr(BatchLoader, 'num_valid', property(lambda loader: pytest.fail('num_valid was computed')))
+    loader = create_loader(Coded(20), 8, 4, True, num_workers=0, **CPU, **settings)
+    for _ in range(2): assert len(list(loader)) == 5
+    loader.close()
 
 
 # ---- the same batches, whoever computes them

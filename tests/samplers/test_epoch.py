@@ -10,8 +10,17 @@ from torch.utils.data import RandomSampler, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from timmdata.samplers.epoch import EpochSampler, SampleKey, keys_of_images, view_keys
+from timmdata.samplers.weighted import BalancedSampler, WeightedSampler
 
 pytestmark = pytest.mark.timeout(120)
+
+
+class Labeled(list):
+    "Samples whose labels are known."
+    @property
+    def targets(self): return [target for _, target in self]
+
+
 QUICK = settings(max_examples=80, deadline=None)
 
 
@@ -87,7 +96,28 @@ def test_valid_samples_of_all_ranks_are_each_sample_once(size, num_replicas, sta
     assert share % multiple == 0 and (share - multiple) * num_replicas < max(0, size - start)   # no batch too many
     filling = [key.index for together in zip(*shares) for key in together if not key.valid]
     assert filling == (order * (len(filling) // size + 1))[:len(filling)]   # the next samples of the order again
-    if not start: assert [rank.count_valid() for rank in ranks] == [sum(key.valid for key in share) for share in shares]
+
+
+@settings(max_examples=400, deadline=None)
+@given(size=st.integers(1, 40), num_replicas=st.integers(1, 5), row_size=st.integers(1, 9), of_rows=st.integers(0, 9),
+       kind=st.sampled_from(['plain', 'repeats', 'given length', "user's", 'weighted', 'balanced']))
+def test_valid_samples_are_counted_as_they_come(size, num_replicas, row_size, of_rows, kind):
+    "The number is computed, so every sampler, share and row is held against its keys."
+    data = Labeled((None, index % 3) for index in range(size))
+    for rank in range(num_replicas):
+        ranks = dict(num_replicas=num_replicas, rank=rank)
+        sampler = {
+            'plain': lambda: EpochSampler(data, row_size=row_size, **ranks),
+            'repeats': lambda: EpochSampler(data, num_repeats=2, row_size=row_size, **ranks),
+            'given length': lambda: EpochSampler(data, samples_per_epoch=17, row_size=row_size, **ranks),
+            "user's": lambda: EpochSampler(data, sampler=list(range(0, size, 2)), row_size=row_size, **ranks),
+            'weighted': lambda: WeightedSampler(data, [1.] * size, **ranks),
+            'balanced': lambda: BalancedSampler(data, row_size, **ranks)}[kind]()
+        assert sampler.count_valid() == sum(key.valid for key in sampler.keys(0))
+        padded = list(sampler.keys(0, multiple=row_size))
+        assert sampler.count_valid(len(padded)) == sum(key.valid for key in padded)
+        share = min(len(sampler), of_rows * row_size)   # as of whole batches alone
+        assert sampler.count_valid(share) == sum(key.valid for key in list(sampler.keys(0))[:share])
 
 
 @pytest.mark.parametrize('make', [RandomSampler, lambda data, generator: WeightedRandomSampler([1.] * 20, 20, generator=generator)])

@@ -95,8 +95,9 @@ class BatchSettings:
             sampler: the order; its next epoch counts
         """
         if self.schedule is not None: return sum(batch.batch_size for batch in self.schedule.plan(sampler.epoch))
-        share = len(sampler)
-        return sampler.count_valid(share // self.batch_size * self.batch_size if self.drop_last else share)
+        share, whole = len(sampler), len(sampler) // self.batch_size * self.batch_size
+        if self.pad_last and whole < share: whole += self.batch_size
+        return sampler.count_valid(whole if self.drop_last or self.pad_last else share)
 
     def cut(self,
         sampler: EpochSampler,

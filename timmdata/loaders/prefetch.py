@@ -17,7 +17,7 @@ import torch
 
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
-from .base import BufferedLoader, Closing, ForwardingLoader, HostLoader, MixingSwitch
+from .base import Closing, ForwardingLoader, HostLoader, KeepsBatches, MixingSwitch
 from .base import as_host_loader, find_mixing
 from .consumer import Consumer
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
@@ -214,7 +214,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
     # one pass
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        acks = isinstance(self.loader, BufferedLoader) and self.loader.auto_ack
+        acks = isinstance(self.loader, KeepsBatches) and self.loader.auto_ack
         hosts = self._consumer.deliver(self._hosts, self.loader.acknowledge if acks else None)
         yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was handed out
 
@@ -294,7 +294,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
 
     def ack(self):
         "Tell a buffer that the batch which was delivered last is used, such as after the optimizer's step."
-        if not isinstance(self.loader, BufferedLoader):
+        if not isinstance(self.loader, KeepsBatches):
             raise TypeError('this loader has no buffer: see create_loader(…, buffer=…)')
         last = self._consumer.progress.last
         if last is not None: self.loader.acknowledge(*last)

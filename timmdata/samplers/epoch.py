@@ -9,7 +9,7 @@ __all__ = ['SampleKey', 'EpochAware', 'count_views', 'check_epoch', 'EpochSample
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -129,6 +129,7 @@ class EpochSampler(Sampler):
         rank: which of them this is
         num_repeats: times that a sample comes in a row, with other pixels; 0: once
         samples_per_epoch: of all ranks; None: all, once each
+        row_size: samples of this rank in a row of the order, such as a batch; 1: every n-th
     """
 
     def __init__(self,
@@ -140,6 +141,7 @@ class EpochSampler(Sampler):
         rank: int = 0,
         num_repeats: float = 0,
         samples_per_epoch: int | None = None,
+        row_size: int = 1,
     ):
         if num_repeats and (num_repeats < 1 or sampler is not None):
             raise ValueError(f'num_repeats={num_repeats}: give 1 or more, without a sampler')
@@ -149,7 +151,7 @@ class EpochSampler(Sampler):
             'samples_per_epoch', samples_per_epoch, 1, math.inf, 'a whole number of 1 or more, or None', whole=True)
         self.data_source, self.shuffle, self.seed = data_source, shuffle, seed
         self.sampler, self.num_repeats, self.samples_per_epoch = sampler, num_repeats, samples_per_epoch
-        self.num_replicas, self.rank = num_replicas, rank
+        self.num_replicas, self.rank, self.row_size = num_replicas, rank, row_size
         self.epoch, self.start = 0, 0   # of the next pass: which, and after how many samples of all ranks it begins
         self.num_choices = 0   # times that the next pass was chosen; what was noted before a choice is out of date
 
@@ -235,35 +237,33 @@ class EpochSampler(Sampler):
         indexes = torch.cat([torch.arange(0), *map(self._pass, passes)])[skipped:skipped + length]
         return indexes, count_views(indexes)
 
+    def rows(self,
+        start: int,
+        stop: int,
+    ) -> Iterator[range]:
+        """Give this rank's positions in the order: of each `row_size` × ranks of them, a part in a row.
+
+        Args:
+            start: position in the order from which on
+            stop: position before which, a multiple of the number of ranks after `start`
+        """
+        for first in range(start, stop, self.row_size * self.num_replicas):
+            own = min(self.row_size, (stop - first) // self.num_replicas)
+            yield range(first + self.rank * own, first + (self.rank + 1) * own)
+
     def deal(self,
         epoch: int,
         start: int,
         stop: int,
     ) -> Iterable[int]:
-        """Give this rank's positions in the order: every n-th.
+        """Give this rank's positions in the sequence in which their samples come.
 
         Args:
             epoch: which pass over the data
-            start: position in the order from which on
-            stop: position before which, a multiple of the number of ranks after `start`
+            start: as for `rows`
+            stop: as for `rows`
         """
-        return range(start + self.rank, stop, self.num_replicas)
-
-    def deal_in_rows(self,
-        start: int,
-        stop: int,
-        batch_size: int,
-    ) -> Iterator[range]:
-        """Give this rank's positions in another way: of each batch of all ranks, a part in a row.
-
-        Args:
-            start: as for `deal`
-            stop: as for `deal`
-            batch_size: samples in a batch of one rank
-        """
-        for first in range(start, stop, batch_size * self.num_replicas):
-            own = min(batch_size, (stop - first) // self.num_replicas)
-            yield range(first + self.rank * own, first + (self.rank + 1) * own)
+        return chain.from_iterable(self.rows(start, stop))
 
     def keys(self,
         epoch: int,
@@ -294,10 +294,12 @@ class EpochSampler(Sampler):
         """Count this rank's samples of an epoch without those that only fill up.
 
         Args:
-            share: of this rank's first so many samples; None: of all
+            share: of this rank's first so many samples, of all with those that fill up; None: of all
         """
-        if share is None: share = len(self)
-        return sum(position < self.length for position in self.deal(0, 0, share * self.num_replicas))
+        stop = (len(self) if share is None else share) * self.num_replicas
+        full = min(self.length, stop) // (self.row_size * self.num_replicas)   # rows, of this rank as of the others
+        last = next(self.rows(full * self.row_size * self.num_replicas, stop), range(0))
+        return full * self.row_size + len(range(last.start, min(last.stop, self.length)))
 
     def __iter__(self) -> Iterator[SampleKey]:   # a pass begins with the first `next`
         yield from self.keys(*self.begin())

@@ -133,8 +133,9 @@ class BalancedSampler(EpochSampler):
         rank: int = 0,
     ):
         super().__init__(
-            data_source, seed=seed, num_replicas=num_replicas, rank=rank, samples_per_epoch=samples_per_epoch)
-        self.batch_size, classes = batch_size, _classes(data_source)
+            data_source, seed=seed, num_replicas=num_replicas, rank=rank, samples_per_epoch=samples_per_epoch,
+            row_size=batch_size)
+        classes = _classes(data_source)
         self.members = [torch.from_numpy(np.flatnonzero(classes == k)) for k in np.unique(classes)]
 
     def order(self,
@@ -171,7 +172,7 @@ class BalancedSampler(EpochSampler):
             start: position in the order from which on
             stop: position before which, a multiple of the number of ranks after `start`
         """
-        for row in self.deal_in_rows(start, stop, self.batch_size):
+        for row in self.rows(start, stop):
             positions = list(row)
             KeyedRandom(self.seed, epoch, -5, row.start).shuffle(positions)   # -5: no sample's index
             yield from positions
