@@ -1,7 +1,12 @@
 "The blocks of README, pasted one after the other into an empty program, as a newcomer does."
+import json
+import random
 import re
+import signal
+import time
 
 import pytest
+from loader_parts import program, wait_until
 from synthetic import ROOT
 
 import timmdata
@@ -26,3 +31,76 @@ def test_blocks_run_in_sequence(samples, tmp_path, monkeypatch):
 def test_the_citation_names_this_version():
     assert f'version: {timmdata.__version__}\n' in (ROOT/'CITATION.cff').read_text(encoding='utf-8')
     assert f'version = {{{timmdata.__version__}}}' in (ROOT/'README.md').read_text(encoding='utf-8')
+
+
+RESUME, = (block for block in BLOCKS if 'checkpoint.pt' in block)
+
+TRAINING = f"""
+import os, zlib
+os.chdir({{folder!r}})
+{{stub}}
+root = {{root!r}}
+with open('log', 'a') as log:
+    print('began', file=log, flush=True)
+    def train_step(images, targets): print(zlib.crc32(images.numpy().tobytes()), file=log, flush=True)
+    train_model(train_step)
+    print('end', file=log, flush=True)
+"""
+
+STOP_IN_THE_MIDDLE = """
+import io, signal
+torch_save, num_saved = torch.save, 0
+def save_half(state, path):
+    global num_saved
+    torch_save(state, whole := io.BytesIO())
+    Path(path).write_bytes(whole.getvalue()[:len(whole.getvalue()) // 2])
+    num_saved += 1
+    if num_saved == 4: os.kill(os.getpid(), signal.SIGKILL)
+    torch_save(state, path)
+torch.save = save_half
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_kill_loses_no_batch(samples, tmp_path):
+    "The recipe of README, killed once in the middle of a save and ten times at any moment: the batches of an undisturbed run."
+    epochs, longer = 2, 6
+    assert f", {epochs}):" in RESUME
+    recipe = RESUME.replace(f", {epochs}):", f", {longer}):")
+    first = 'import os\nfrom pathlib import Path\nimport torch\nfrom timmdata import ImageDataset, create_loader\n'
+
+    def start(folder, stub=''):
+        folder.mkdir(exist_ok=True)
+        return program(recipe + TRAINING.format(folder=str(folder), root=str(samples), stub=stub), first)
+
+    code, _, errors = start(tmp_path/'undisturbed').end(120)
+    assert (code, errors) == (0, '')
+    _, *undisturbed, _ = (tmp_path/'undisturbed/log').read_text().splitlines()
+    assert len(set(undisturbed)) == len(undisturbed) == 10 * longer
+    folder, rng = tmp_path/'killed', random.Random(0)
+    log = folder/'log'
+    def num_seen(): return log.read_text().count('\n') if log.exists() else 0
+    for kill in range(11):
+        before = num_seen()
+        run = start(folder, '' if kill else STOP_IN_THE_MIDDLE)
+        if kill:
+            wait_until(lambda: num_seen() > before + rng.randint(0, 3) or run.read('code'), run.read, 60)
+            time.sleep(rng.uniform(0, 0.02))
+            run.process.kill()
+        assert run.end(60)[::2] == (-signal.SIGKILL, ''), 'it ended by itself'
+    assert start(folder).end(120)[::2] == (0, '')
+    seen = []
+    for run in log.read_text().split('began\n')[1:]:
+        lines = run.split()
+        if seen and lines and lines[0] == seen[-1]: seen.pop()   # it was killed between the step and the save
+        seen += lines
+    assert seen == [*undisturbed, 'end']
+
+
+def test_no_page_saves_over_the_only_checkpoint():
+    "Who copies a line with torch.save copies the line that puts the file in its place."
+    pages = {path: json.loads(path.read_text(encoding='utf-8')) for path in sorted((ROOT/'nbs').rglob('*.ipynb'))}
+    cells = [(path.stem, ''.join(cell['source'])) for path, page in pages.items() for cell in page['cells'] if cell['cell_type'] == 'code']
+    saving = [(name, text) for name, text in cells if 'torch.save(' in text]
+    assert len(saving) >= 3
+    assert [name for name, text in saving if 'os.replace(' not in text and 'io.BytesIO()' not in text] == []

@@ -4,7 +4,7 @@ import pytest
 import torch
 from framework_runs import NUM, check_resume, make_loader, make_model
 from frameworks import require
-from loader_parts import nothing_is_left
+from loader_parts import nothing_is_left, program
 
 pytestmark = pytest.mark.timeout(300)
 nothing_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -79,6 +79,40 @@ def test_what_is_not_offered_is_refused(fastai, learn):
     with pytest.raises(ValueError, match=r'gives batches on cpu, not cuda: make it with create_loader\(device=…\)'): learn.dls.to('cuda')
     with pytest.raises(TypeError, match='copy of itself with shuffle=False'): learn.get_preds(ds_idx=0)
     with pytest.raises(TypeError, match='copy of itself with shuffle=True'): learn.show_results()
+
+
+def test_what_fastai_asks_for_is_said_whole(learn):
+    with pytest.raises(TypeError, match='copy of itself: make that one'): learn.dls.train.new()
+    with pytest.raises(TypeError, match='copy of itself with another dataset: make'): learn.dls.valid.new([1])
+
+
+def test_an_exported_learner_predicts_with_a_loader(fastai, learn, tmp_path):
+    "In a program of its own, which has the file alone."
+    learn.path = tmp_path
+    learn.fit(1)
+    expected, _ = learn.get_preds()
+    learn.export()
+    learn.fit(1)   # the learner is as it was
+    run = program(f"""import warnings
+from framework_runs import make_loader, make_model
+from fastai.vision.all import load_learner
+from timmdata.integrations.fastai import LoaderDL
+warnings.simplefilter('ignore')
+learn = load_learner({str(tmp_path/'export.pkl')!r})
+loader = make_loader(is_training=False)
+with learn.no_bar(): predictions, _ = learn.get_preds(dl=LoaderDL(loader))
+loader.close()
+torch.save([predictions, learn.dls.vocab], {str(tmp_path/'found.pt')!r})
+""", 'import torch')
+    code, _, errors = run.end(120)
+    assert code == 0, errors
+    found, vocab = torch.load(tmp_path/'found.pt')
+    assert torch.allclose(found, expected, atol=1e-6) and vocab == [f'class {k}' for k in range(NUM)]
+
+
+def test_predict_is_refused_with_the_way_out(learn):
+    with pytest.raises(TypeError, match=r'here the loader has them: make .* learn.get_preds\(dl=LoaderDL\(loader\)\)'):
+        learn.predict('cat.jpg')
 
 
 def test_a_wrong_number_is_refused(fastai):

@@ -1,6 +1,7 @@
 "A loader in Keras' `fit`: epochs, order, channels, and the backup in the middle of an epoch."
 import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -98,7 +99,7 @@ def test_a_run_restored_twice_saves_its_epoch(keras, loader, tmp_path):
         model, seen = watched()
         backup = LoaderBackup(loader, tmp_path/'backup', 2)
         try: model.fit(as_keras_data(loader), epochs=2, shuffle=False, verbose=0, callbacks=[backup, Stop()])
-        except KeyboardInterrupt: assert json.loads((tmp_path/'backup/training_metadata.json').read_text())['epoch'] == 1
+        except KeyboardInterrupt: assert json.loads((tmp_path/'backup/position.json').read_text())['epoch'] == 1
         return seen
 
     expected = in_a_plain_loop()[0]
@@ -106,12 +107,24 @@ def test_a_run_restored_twice_saves_its_epoch(keras, loader, tmp_path):
     assert not (tmp_path/'backup').exists()
 
 
-def test_weights_and_position_of_two_moments_are_refused(keras, loader, tmp_path):
+@pytest.mark.parametrize('writing', ['new.weights.h5', 'position.new'])
+def test_a_kill_in_the_middle_of_a_backup_keeps_the_last_one(writing, keras, loader, tmp_path, monkeypatch):
+    "The file that is being written is cut short, and nothing after that is done."
     from timmdata.integrations.keras import LoaderBackup, as_keras_data
-    model, _ = watched()
-    backup = LoaderBackup(loader, tmp_path, 3, delete_checkpoint=False)
-    model.fit(as_keras_data(loader), epochs=1, shuffle=False, verbose=0, callbacks=[backup])
-    path = tmp_path/'training_metadata.json'
-    path.write_text(json.dumps({**json.loads(path.read_text()), 'steps': 6}))
-    with pytest.raises(ValueError, match='the weights are those after 9 steps, the position is that after 6'):
-        watched()[0].fit(as_keras_data(loader), epochs=1, shuffle=False, verbose=0, callbacks=[LoaderBackup(loader, tmp_path, 3)])
+
+    def fit(stop):
+        replace = os.replace
+        def stop_in_the_middle(source, target):
+            if Path(source).name == writing and model.optimizer.iterations == stop:
+                os.truncate(source, Path(source).stat().st_size // 2)
+                raise KeyboardInterrupt
+            replace(source, target)
+        model, seen = watched()
+        monkeypatch.setattr('os.replace', stop_in_the_middle)
+        try: model.fit(as_keras_data(loader), epochs=2, shuffle=False, verbose=0, callbacks=[LoaderBackup(loader, tmp_path/'backup', 3)])
+        except KeyboardInterrupt: assert stop
+        finally: monkeypatch.setattr('os.replace', replace)
+        return seen
+
+    expected = in_a_plain_loop()[0]
+    assert [fit(3), fit(9), fit(None)] == [expected[:3], expected[:9], expected[6:]]

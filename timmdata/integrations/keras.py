@@ -70,10 +70,10 @@ class LoaderBackup(base_class('keras.callbacks', 'BackupAndRestore')):
     """Back up model, optimizer, epoch and the loader's position; the next `fit` goes on there. For `fit(callbacks=…)`.
 
     Args:
-        loader: the one that training takes its batches from
-        backup_dir: a folder for nothing else
-        save_freq: or a number of batches
-        **kwargs: of Keras' `BackupAndRestore`
+        loader: The one that training takes its batches from.
+        backup_dir: A folder for nothing else.
+        save_freq: Batches from one backup to the next; 'epoch' saves after each (Keras' default).
+        **kwargs: Others of Keras' `BackupAndRestore`.
     """
 
     def __init__(self,
@@ -83,28 +83,29 @@ class LoaderBackup(base_class('keras.callbacks', 'BackupAndRestore')):
         **kwargs: Any,
     ):
         super().__init__(os.fspath(expand_home(backup_dir)), save_freq, **kwargs)
-        self.loader = loader
+        self.loader, self.folder = loader, Path(self.backup_dir)
 
     # Keras has one method each for writing and reading; both are private, and tested with the pinned version
 
     def _save_model(self):
-        super()._save_model()
-        path = Path(self._training_metadata_path)
-        saved = dict(json.loads(path.read_text()), loader=self.loader.state_dict(), steps=self._num_steps())
-        path.with_suffix('.new').write_text(json.dumps(saved))
-        os.replace(path.with_suffix('.new'), path)
+        "The position names the weights that it belongs to: until it is replaced, the last backup is whole."
+        self.folder.mkdir(parents=True, exist_ok=True)
+        new, weights = self.folder/'new.weights.h5', self.folder/f'{int(self.model.optimizer.iterations)}.weights.h5'
+        self.model.save_weights(new)
+        os.replace(new, weights)
+        position = dict(epoch=self._current_epoch, weights=weights.name, loader=self.loader.state_dict())
+        (self.folder/'position.new').write_text(json.dumps(position))
+        os.replace(self.folder/'position.new', self.folder/'position.json')
+        for path in self.folder.glob('*.weights.h5'):
+            if path != weights: path.unlink()
 
     def _load_model(self):
+        if not (self.folder/'position.json').exists(): return
+        position = json.loads((self.folder/'position.json').read_text())
+        self._weights_path = str(self.folder/position['weights'])
         super()._load_model()
-        path = Path(self._training_metadata_path)
-        if not path.exists(): return
-        saved = json.loads(path.read_text())
-        if saved.get('steps') != self._num_steps(): raise ValueError(
-            f'{self.backup_dir}: the weights are those after {self._num_steps()} steps, the position is that after '
-            f'{saved.get("steps")}: a write was interrupted, or another callback wrote it. Remove the folder')
-        self.loader.load_state_dict(saved['loader'])
-
-    def _num_steps(self) -> int: return int(self.model.optimizer.iterations)
+        self.model._initial_epoch = position['epoch']
+        self.loader.load_state_dict(position['loader'])
 
     def on_epoch_begin(self,
         epoch: int,
