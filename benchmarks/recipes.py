@@ -35,7 +35,7 @@ def repair_timm():
 def settings_of(name: str) -> tuple[dict, dict | None]:
     "Arguments of both create_loaders, and of mixing."
     if name in MORE: return MORE[name][1], None
-    train = dict(timmdata.get_recipe(name).train)
+    train = dict(timmdata.get_recipe(name, num_classes=1000).train)
     train.pop('num_aug_repeats', None)
     mixup = train.pop('mixup', None)
     words = ('mixup_alpha', 'cutmix_alpha', 'label_smoothing', 'num_classes')

@@ -34,7 +34,7 @@ def __getattr__(name: str):
     offered = import_module('._offered', __name__)
     globals().update({name: getattr(offered, name) for name in offered.__all__}, __all__=offered.__all__)
     if name in globals(): return globals()[name]   # a module, too: everything has been imported
-    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return import_module('.not_offered', __name__).stand_in(name, offered.__all__)
 
 
 def __dir__() -> list[str]: return sorted({*globals(), *__getattr__('__all__')})

@@ -37,11 +37,6 @@ from .datasets.augmix import AugMixDataset
 from .loaders.prefetch import PrefetchLoader
 from .buffer.buffer import BatchBuffer
 from .loader import create_loader
-from .not_offered import (
-    CenterCropToSequence, ImageNetInfo, NaFlexMapDatasetWrapper, NaFlexMixup, Patchify, RandomCropToSequence,
-    RandomResizedCropToSequence, ResizeKeepRatioToSequence, ResizeToSequence, calculate_naflex_batch_size,
-    create_naflex_loader, mix_batch_variable_size, pairwise_mixup_target, patchify_image,
-)
 from .recipes import get_recipe, list_recipes
 from .visualize import show_batch, show_images, show_replay, show_transform
 from .explore import explore, preview
@@ -75,10 +70,6 @@ __all__ = [
     'PrefetchLoader',
     'BatchBuffer',
     'create_loader',
-    'CenterCropToSequence', 'ImageNetInfo', 'NaFlexMapDatasetWrapper', 'NaFlexMixup', 'Patchify',
-    'RandomCropToSequence', 'RandomResizedCropToSequence', 'ResizeKeepRatioToSequence', 'ResizeToSequence',
-    'calculate_naflex_batch_size', 'create_naflex_loader', 'mix_batch_variable_size', 'pairwise_mixup_target',
-    'patchify_image',
     'get_recipe', 'list_recipes',
     'show_batch', 'show_images', 'show_replay', 'show_transform',
     'explore', 'preview',

@@ -6,6 +6,7 @@
 __all__ = ['create_loader']
 
 # %% ../nbs/20_loader.ipynb #b7ea34b1
+import inspect
 import math
 import os
 import warnings
@@ -116,7 +117,9 @@ def _check_words(
 ):
     "Refuse values that would be an error late, or never."
     if mixup is not None and not isinstance(mixup, Mixup):
-        raise TypeError(f'mixup is a {type(mixup).__name__} of {type(mixup).__module__}: give a timmdata.Mixup')
+        alpha = mixup if isinstance(mixup, Real) else '…'
+        raise TypeError(f'mixup is a {type(mixup).__name__} of {type(mixup).__module__}: give a timmdata.Mixup, such as '
+                        f'Mixup(mixup_alpha={alpha}, num_classes=…)')
     is_number = isinstance(num_aug_repeats, Real) and not isinstance(num_aug_repeats, bool)
     if not is_number or num_aug_repeats and not 1 <= num_aug_repeats < math.inf:
         raise ValueError(f'num_aug_repeats={num_aug_repeats!r}: give 0, or a number of 1 or more')
@@ -145,6 +148,9 @@ def _parts_of(dataset: Any) -> list[Any]:
     return [dataset, *(part for one in inside for part in _parts_of(one))]
 
 
+_CONTAINERS = list, tuple, range, Mapping, np.ndarray, torch.Tensor   # whose first sample is there already
+
+
 def _check_dataset(dataset: Any, is_training: bool):
     if isinstance(dataset, (str, PathLike)):
         raise TypeError(f'dataset is the path {os.fspath(dataset)!r}: give ImageDataset({os.fspath(dataset)!r})')
@@ -152,6 +158,11 @@ def _check_dataset(dataset: Any, is_training: bool):
     if not is_map_style and not isinstance(dataset, IterableDataset):
         raise TypeError(f'dataset is a {type(dataset).__name__}: '
                         'give a Dataset with __len__ and __getitem__, or an IterableDataset')
+    first = next(iter(dataset), None) if isinstance(dataset, _CONTAINERS) else None   # a dataset is not read here
+    is_sample = first is None or isinstance(first, Mapping) or isinstance(first, (tuple, list)) and len(first) > 1
+    if not is_sample: raise TypeError(
+        f'dataset is a {type(dataset).__name__} of {type(first).__name__}: a dataset gives samples, (image, target, …) or '
+        "a dict with 'image'; give an ImageDataset of your folder, or a list of such samples")
     parts = _parts_of(dataset)
     if any(isinstance(part, AugMixDataset) for part in parts):
         raise ValueError('an AugMixDataset inside another dataset: wrap it around the outermost one, or give '
@@ -200,6 +211,8 @@ def _create_order(
 
 
 def _check_sampler(sampler: Any, is_distributed: bool, valid_mask: bool):
+    if not hasattr(sampler, '__iter__') or not hasattr(sampler, '__len__'): raise TypeError(
+        f'sampler is a {type(sampler).__name__}: give a Sampler of torch, or a list of indexes')
     num_ranks = getattr(sampler, 'num_replicas', 1)   # such as of torch's DistributedSampler
     if is_distributed and num_ranks > 1: raise ValueError(
         f'distributed=True and a {type(sampler).__name__}, which gives one of {num_ranks} ranks its share already: it '
@@ -259,10 +272,14 @@ _HINTS = {word: f'did you mean {name}?' for name, words in _OTHER_WORDS.items() 
 def _knows_other_words(create: Callable[_Settings, Any]) -> Callable[_Settings, Any]:
     "Say which argument is meant by a name that the function does not have."
     names = argument_names(create)
+    first = [name for name, one in inspect.signature(create).parameters.items() if one.kind is not one.KEYWORD_ONLY]
 
     @wraps(create)
     def checked(*args: _Settings.args, **kwargs: _Settings.kwargs) -> Any:
         check_arguments(create.__name__, kwargs, names, _HINTS)
+        if len(args) > len(first): raise TypeError(
+            f'{create.__name__} takes {", ".join(first)} in this order, and all else by name: give {args[len(first)]!r} a '
+            'name, such as num_workers=4 (the fifth argument of timm is no_aug)')
         return create(*args, **kwargs)
 
     return checked
@@ -584,14 +601,14 @@ def create_loader(
         in_workers = batch_transform if sample_transforms and not use_prefetcher else None
         builder = BatchBuilder(
             sample_loader, collate_fn=collate_fn, batch_transform=in_workers, channels=channels, valid_mask=valid_mask)
-        own = dict(std=std, color_jitter_mode=color_jitter_mode, num_aug_repeats=num_aug_repeats, mixup=mixup,
+        own = dict(input_size=size, color_jitter_mode=color_jitter_mode, num_aug_repeats=num_aug_repeats, mixup=mixup,
                    transform=transform, collate_fn=collate_fn, sampler=sampler,
                    weights=order.weights if isinstance(order, WeightedSampler) else None,
                    balanced_batches=balanced_batches, samples_per_epoch=samples_per_epoch, valid_mask=valid_mask)
         loader = BatchLoader(
             builder, order, batches, worker_settings, pin_batches=pin_memory and not use_prefetcher,
             cache=DeviceCache(builder, device, available_cores()) if cache else None,
-            settings=[*([] if augment is None else [augment, decode]), erasing, own], adopts_seed=adopts_seed)
+            settings=[*([] if augment is None else [augment, decode]), normalize, erasing, own], adopts_seed=adopts_seed)
         if buffer is not None:
             loader = BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
 

@@ -40,9 +40,9 @@ class Recipe(NamedTuple):
     """Arguments of `create_loader`, without dataset and batch size.
 
     Args:
-        source: where the settings are published
-        train: for training
-        eval: for evaluation
+        source: Where the settings are published.
+        train: Arguments for training.
+        eval: Arguments for evaluation.
     """
     source: str
     train: dict[str, Any]
@@ -50,19 +50,19 @@ class Recipe(NamedTuple):
 
 
 def list_recipes() -> list[str]:
-    """The recipes that there are.
+    """List the recipes that there are.
 
     Returns:
-        names
+        Names of the recipes.
     """
     return list(_RECIPES)
 
 
 def get_recipe(
     name: str,
-    num_classes: int = 1000,
+    num_classes: int | None = None,
 ) -> Recipe:
-    """The settings of a published recipe.
+    """Give the settings of a published recipe.
 
     >>> from timmdata import get_recipe, list_recipes
     >>> list_recipes()
@@ -74,11 +74,14 @@ def get_recipe(
     'Touvron et al. 2020, DeiT, arXiv:2012.12877, table 9'
 
     Args:
-        name: one of `list_recipes()`
-        num_classes: columns of the mixed targets
+        name: Name of a recipe, one of `list_recipes()`.
+        num_classes: Outputs of your network; needed by recipes that mix, for soft targets.
     """
     if name not in _RECIPES: raise ValueError(f'recipe {name!r}: allowed are {", ".join(_RECIPES)}')
     source, train, mixing, evaluation = _RECIPES[name]
     train = {'is_training': True, 'interpolation': 'random', **train}
+    if mixing and num_classes is None: raise ValueError(
+        f'recipe {name!r} mixes, so each target is a row with a number for each class: give num_classes, such as '
+        f'get_recipe({name!r}, num_classes=10); ImageNet has 1000')
     if mixing: train['mixup'] = Mixup(num_classes=num_classes, **mixing)
     return Recipe(source, train, dict(interpolation='bicubic', **evaluation))

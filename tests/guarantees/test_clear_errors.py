@@ -14,7 +14,17 @@ from synthetic import ROOT
 from torch.utils.data import IterableDataset, Subset
 from torchvision.transforms import v2
 
-from timmdata import ImageDataset, IterableImageDataset, Mixup, create_loader, create_reader, create_transform, show_batch
+from timmdata import (
+    ImageDataset,
+    IterableImageDataset,
+    Mixup,
+    create_loader,
+    create_reader,
+    create_transform,
+    get_recipe,
+    list_recipes,
+    show_batch,
+)
 from timmdata.core.faults import ImageReadError
 from timmdata.profile import GUIDE
 
@@ -91,6 +101,54 @@ def test_files_of_another_split_are_not_warned_of(folder, tmp_path):
 @pytest.mark.parametrize('as_what', [str, lambda path: path])
 def test_path_in_place_of_a_dataset(folder, as_what):
     with pytest.raises(TypeError, match=r'dataset is the path .*: give ImageDataset\('): create_loader(as_what(folder), 32, 4)
+
+
+@pytest.mark.parametrize('dataset, what', [
+    ([1, 2, 3], 'list of int'), (range(9), 'range of int'), ({'a': 1}, 'dict of str'), (torch.zeros(4, 3, 8, 8), 'Tensor of Tensor'),
+    (np.zeros((4, 8, 8, 3)), 'ndarray of ndarray'), (['a.jpg'], 'list of str'),
+    ([(1,)], 'list of tuple')], ids=lambda value: str(value)[:12])
+def test_a_list_of_other_things_is_no_dataset(dataset, what):
+    message = rf'dataset is a {what}: a dataset gives samples, \(image, target, …\) or a dict'
+    with pytest.raises(TypeError, match=message): loader_of(dataset)
+
+
+def test_a_list_of_samples_is_a_dataset_and_is_not_read_before_the_first_batch():
+    class Counted(list):
+        num_read = 0
+        def __getitem__(self, index):
+            self.num_read += 1
+            return super().__getitem__(index)
+
+    image = Image.new('RGB', (40, 40))
+    for samples in ([(image, 1)] * 4, [None, (image, 1)], [{'image': image, 'target': 1}], []):
+        loader = loader_of(counted := Counted(samples))
+        assert counted.num_read == 0 and sum(1 for _ in loader) == min(1, len(samples))
+
+
+@pytest.mark.parametrize('wrong, error, message', [
+    (dict(mean='imagenet'), ValueError, r"mean='imagenet': give one number, or one for each channel, such as mean=\("),
+    (dict(std='imagenet'), ValueError, "std='imagenet': give one number"),
+    (dict(mean=('a', 'b', 'c')), ValueError, 'give one number, or one'),
+    (dict(sampler=3), TypeError, 'sampler is a int: give a Sampler of torch, or a list of indexes'),
+    (dict(mixup=0.2), TypeError, r'give a timmdata.Mixup, such as Mixup\(mixup_alpha=0.2, num_classes=…\)')], ids=str)
+def test_wrong_words_are_told_in_the_users_words(folder, wrong, error, message):
+    with pytest.raises(error, match=message): loader_of(ImageDataset(folder), is_training=True, **wrong)
+
+
+def test_a_fifth_positional_argument_is_named(folder):
+    message = 'takes dataset, input_size, batch_size, is_training in this order, and all else by name: give 2 a name'
+    with pytest.raises(TypeError, match=message):
+        create_loader(ImageDataset(folder), 32, 4, True, 2)
+
+
+def test_a_recipe_that_mixes_asks_for_the_number_of_classes():
+    for name in list_recipes():
+        try: mixes = 'mixup' in get_recipe(name).train
+        except ValueError as error:
+            assert f"recipe '{name}' mixes" in str(error) and 'give num_classes' in str(error)
+            mixes = get_recipe(name, num_classes=10).train['mixup'].num_classes == 10
+        assert mixes == ('mixup' in get_recipe(name, num_classes=10).train)
+    with pytest.raises(ValueError): get_recipe('rsb-a2')
 
 
 SMALL = v2.Compose([v2.Resize((24, 28)), v2.PILToTensor()])

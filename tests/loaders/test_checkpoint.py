@@ -1,9 +1,12 @@
 "What a state is, and what it must agree with."
 import inspect
+import io
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
+import torch
 from buffer_parts import loader_of
 from loader_parts import Coded
 
@@ -16,6 +19,7 @@ class Settings:
     size: tuple = (8, 8)
     name: str = 'rand'
     function: object = None
+    num_threads: int = field(default=1, compare=False)
 
 
 def f(x): return x + 1
@@ -27,7 +31,7 @@ def g(x): return x + 2
 def test_fields_and_items_become_texts():
     described = describe_settings(Settings(), {'size': 4, 'on': True})
     assert described == {'size': '4', 'name': 'rand', 'function': 'None', 'on': 'True'}   # the later one counts
-    assert describe_settings(Settings(function=f)) == describe_settings(Settings(function=f))
+    assert describe_settings(Settings(function=f)) == describe_settings(Settings(function=f, num_threads=2))
     assert differences(describe_settings(Settings(function=f)), describe_settings(Settings(function=g)))
 
 
@@ -89,3 +93,69 @@ def test_a_damaged_state_is_refused_before_anything_is_taken_over(wrong):
     with pytest.raises(ValueError, match=f'the state has {next(iter(wrong))}='): loader.load_state_dict({**loader.state_dict(), **wrong})
     with pytest.raises(TypeError, match='a list is no state'): loader.load_state_dict([1])
     assert (loader.sampler.epoch, loader.sampler.start) == (0, 0)
+
+
+def test_texts_of_a_state_do_no_harm_to_a_terminal_and_are_short():
+    loader = loader_of(Coded(20), 7, True)
+    state = loader.state_dict()
+    evil, long, many = '\x1b]0;owned\x07', 'x' * 1_000_000, {f'name {k}': 'x' for k in range(10_000)}
+    for more in ({'batch_size': evil}, {evil: '1'}, {'batch_size': long}, {long: long}, many, {'batch_size': '(' * 5000}):
+        with pytest.raises(ValueError, match='the state belongs to other settings') as caught:
+            loader.load_state_dict({**state, 'settings': {**state['settings'], **more}})
+        assert str(caught.value).isprintable() and len(str(caught.value)) < 3000
+
+
+@pytest.mark.parametrize('wrong', [dict(epoch=10**5000), dict(position=-10**5000), dict(seed=10**5000),
+                                   dict(settings={'batch_size': 10**5000})], ids=lambda wrong: next(iter(wrong)))
+def test_numbers_of_thousands_of_digits_are_named(wrong):
+    loader = loader_of(Coded(20), 7, True)
+    state = loader.state_dict()
+    with pytest.raises(ValueError, match=f'the state has {next(iter(wrong))}=.*allowed'): loader.load_state_dict({**state, **wrong})
+
+
+def of_20(**more):
+    return create_loader(**{**dict(dataset=Coded(20), input_size=8, batch_size=4, is_training=True, seed=1,
+                                   num_workers=0, device='cpu'), **more})
+
+
+@pytest.mark.parametrize('settings', [
+    dict(), dict(drop_last=False), dict(pad_last=True, drop_last=False), dict(num_aug_repeats=2), dict(samples_per_epoch=50),
+    dict(sampler=range(9)), dict(input_size_choices=[8, 16], batch_size_choices=[4, 2])], ids=str)
+def test_a_position_behind_the_end_is_no_silent_empty_epoch(settings):
+    loader = of_20(**settings)
+    with pytest.raises(ValueError, match='behind the end of epoch 0'): loader.load_state_dict({**loader.state_dict(), 'position': 2**62})
+    for _ in loader: state = loader.state_dict()   # with the last batch that there is
+    resumed = of_20(**settings)
+    resumed.load_state_dict(state)
+    assert list(resumed) == [] and len(list(resumed)) == len(loader)
+
+
+def test_a_position_of_numpy_becomes_pythons_own():
+    loader = loader_of(Coded(20), 7, True)
+    state = loader.state_dict()
+    loader.load_state_dict({**state, **{name: np.int64(state[name]) for name in ('epoch', 'seed')}, 'position': np.int64(7)})
+    assert json.loads(json.dumps(loader.state_dict())) == {**state, 'position': 7}
+    file = io.BytesIO()
+    torch.save(loader.state_dict(), file)
+    file.seek(0)
+    assert torch.load(file, weights_only=True) == loader.state_dict()
+
+
+class Scaled:
+    "A transform of the user's."
+    def __repr__(self): return 'Scaled()'
+    def __call__(self, image): return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize('transform', [None, Scaled()], ids=['ours', 'theirs'])
+@pytest.mark.parametrize('other', [dict(mean=0.5), dict(std=0.5), dict(img_dtype=torch.float16), dict(num_aug_repeats=2),
+                                   dict(batch_size=3)], ids=str)
+def test_a_state_of_other_batches_is_refused_whoever_makes_the_pixels(transform, other):
+    name, = other
+    loader, state = of_20(transform=transform), of_20(transform=transform, **other).state_dict()
+    with pytest.raises(ValueError, match=f'other settings: {name} was .*give .*{name}='): loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize('other', [dict(num_workers=2), dict(channels_last=False), dict(use_prefetcher=False), dict(timeout=9),
+                                   dict(prefetch_factor=4), dict(device=None)], ids=str)
+def test_what_changes_no_batch_is_no_part_of_a_state(other): of_20().load_state_dict(of_20(**other).state_dict())

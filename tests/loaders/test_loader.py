@@ -522,7 +522,7 @@ WRONG = [
                                             dict(input_size=(3, 8, 8), std=(0.5, 0.5))),
     (ValueError, 'mean has 3 values', dict(input_size=(4, 8, 8))), (ValueError, 'std', dict(std=0.)), (ValueError,
                                             'std', dict(std=(1., -1., 1.))),
-    (ValueError, 'crop_mode', dict(crop_mode='center')), (ValueError, 'crop_pct', dict(crop_pct=0.)), (ValueError,
+    (ValueError, 'crop_mode', dict(crop_mode='middle')), (ValueError, 'crop_pct', dict(crop_pct=0.)), (ValueError,
                                             'crop_pct', dict(crop_pct=-1)),
     (ValueError, 'interpolation', dict(interpolation='cubic')), (ValueError, 'border', dict(crop_border_pixels=-1)),
     (ValueError, 'train_crop_mode', dict(is_training=True, train_crop_mode='x')), (ValueError, 'scale',

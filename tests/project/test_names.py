@@ -68,7 +68,7 @@ def public_names(module) -> set[str]:
 def test_every_name_is_accounted_for_once():
     lists = [set(SAME), set(BETTER), set(NOT_OFFERED), set(NAFLEX)]
     assert set.union(*lists) == public_names(timm.data) and sum(map(len, lists)) == len(set.union(*lists))
-    assert set.union(*lists) <= set(timmdata.__all__)   # so that an import of any of them works
+    assert set(SAME) | set(BETTER) <= set(timmdata.__all__) and all(hasattr(timmdata, name) for name in set.union(*lists))
 
 
 def parameters(what) -> list[str]:
@@ -103,6 +103,14 @@ def test_what_is_not_offered_says_so_when_it_is_used(name):
     for arguments in ((), (1, 2), (range(3),)):
         with pytest.raises(NotImplementedError, match=f'{name} is not offered'): ours(*arguments)
     with pytest.raises(NotImplementedError, match=name): ours(batch_size=4)
+
+
+@pytest.mark.parametrize('name, meant', [('ImageFolder', 'ImageDataset'), ('DataLoader', 'create_loader'),
+                                         ('create_loadr', 'create_loader'), ('mixup', 'Mixup'), ('qqq', None)])
+def test_a_name_that_is_not_there_is_said_with_the_one_that_is_meant(name, meant):
+    message = f"timmdata has no '{name}'" + (f': did you mean {meant}' if meant else '$')
+    with pytest.raises(AttributeError, match=message): getattr(timmdata, name)
+    with pytest.raises(ImportError): exec(f'from timmdata import {name}')
 
 
 def test_page_names_what_is_not_offered():

@@ -15,6 +15,7 @@ from dataclasses import fields
 from numbers import Integral
 from typing import Any
 
+from ..core.faults import printable
 from ..datasets.wrappers import describe
 from ..samplers.epoch import EpochSampler
 
@@ -25,18 +26,26 @@ def describe_settings(
     """Write settings down as texts, to be saved and compared.
 
     Args:
-        *settings: frozen dataclasses, and mappings of names to values; a later name replaces an earlier one
+        *settings: Frozen dataclasses, and mappings of names to values; a later name replaces an earlier one.
 
     Returns:
-        name → text, alike in each run
+        Name → text, alike in each run.
     """
     named = {}
     for part in settings:
         if isinstance(part, Mapping): named.update(part)
-        else: named.update({field.name: getattr(part, field.name) for field in fields(part)})
+        else: named.update({field.name: getattr(part, field.name) for field in fields(part) if field.compare})
     return {name: value if isinstance(value, str) else describe(value) for name, value in named.items()}
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #b2ef8287
+def _shown(
+    text: Any,   # such as a text of a state
+) -> str:
+    "Write a text so that it can be shown anywhere, and is not long."
+    text = str(text)
+    return printable(text if len(text) <= 200 else f'{text[:80]}… ({len(text):,} characters)')
+
+
 def differences(
     was: Mapping[str, str],
     now: Mapping[str, str],
@@ -44,13 +53,13 @@ def differences(
     """Tell which settings differ.
 
     Args:
-        was: settings that were saved
-        now: settings of this run
+        was: Settings that were saved.
+        now: Settings of this run.
 
     Returns:
-        such as 'batch_size was 64, is 32'
+        Such as 'batch_size was 64, is 32'.
     """
-    return [f'{name} was {was.get(name)}, is {now.get(name)}' for name in sorted({*was, *now})
+    return [f'{_shown(name)} was {_shown(was.get(name))}, is {_shown(now.get(name))}' for name in sorted({*was, *now})
             if was.get(name) != now.get(name)]
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #02900d97
@@ -60,15 +69,15 @@ def make_state(
     seed: int,
     settings: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Make a state: a dict of numbers and texts.
+    """Make a state: a dict of Python's own numbers and texts.
 
     Args:
-        epoch: which pass over the data
-        position: samples of all ranks that were used in it
-        seed: of the run
-        settings: from `describe_settings`
+        epoch: Which pass over the data.
+        position: Samples of all ranks that were used in it.
+        seed: Seed of the run.
+        settings: From `describe_settings`.
     """
-    return {'epoch': epoch, 'position': position, 'seed': seed, 'settings': dict(settings)}
+    return {'epoch': int(epoch), 'position': int(position), 'seed': int(seed), 'settings': dict(settings)}
 
 
 _NOT_ARGUMENTS = 'dataset', 'samples', 'cached', 'schedule', 'force_color_jitter', 're_num_splits'
@@ -77,9 +86,18 @@ _WORD = re.compile(r'\w+(-[\w.]+)*')   # such as torchvision or rand-m9-mstd0.5
 
 def _as_argument(name: str, text: str) -> str | None:
     "Write a setting as an argument of `create_loader`; None: what it was cannot be told from its text."
-    if name in _NOT_ARGUMENTS: return None
+    if name in _NOT_ARGUMENTS or len(text) > 200: return None
+    if text.startswith('torch.'): return f'{name}={_shown(text)}'   # a type of numbers
     try: return f'{name}={ast.literal_eval(text)!r}'
     except (ValueError, SyntaxError): return f'{name}={text!r}' if _WORD.fullmatch(text) else None
+
+
+def _shown_value(
+    value: Any,   # such as a number of a state
+) -> str:
+    "Write a value as Python does, but not in full."
+    try: return reprlib.repr(value)
+    except ValueError: return 'a number of thousands of digits'   # which Python refuses to write
 
 
 def check_form(
@@ -88,7 +106,7 @@ def check_form(
     """Refuse what is no state.
 
     Args:
-        state: from `make_state`, perhaps of another program, perhaps damaged
+        state: From `make_state`, perhaps of another program, perhaps damaged.
     """
     if not isinstance(state, Mapping): raise TypeError(f'a {type(state).__name__} is no state of a loader')
     missing = {'epoch', 'position', 'seed', 'settings'} - set(state)
@@ -97,10 +115,10 @@ def check_form(
         value = state[name]
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_whole or not least <= value < 2 ** 63: raise ValueError(
-            f'the state has {name}={reprlib.repr(value)}: a whole number from {least} to {2 ** 63 - 1} is allowed')
+            f'the state has {name}={_shown_value(value)}: a whole number from {least} to {2 ** 63 - 1} is allowed')
     settings = state['settings']
     if not isinstance(settings, Mapping) or not all(isinstance(text, str) for text in (*settings, *settings.values())):
-        raise ValueError(f'the state has settings={reprlib.repr(settings)}: names and texts are allowed')
+        raise ValueError(f'the state has settings={_shown_value(settings)}: names and texts are allowed')
 
 
 def check_state(
@@ -111,9 +129,9 @@ def check_state(
     """Refuse a state of another run, and name what differs.
 
     Args:
-        state: from `make_state`, perhaps of another program
-        settings: of this run
-        seed: of this run; None: that of the state is taken over
+        state: From `make_state`, perhaps of another program.
+        settings: Settings of this run.
+        seed: Seed of this run; None: that of the state is taken over.
     """
     check_form(state)
     was, now = dict(state['settings']), dict(settings)
@@ -123,7 +141,8 @@ def check_state(
     changed = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
     arguments = [_as_argument(name, was[name]) if {name} <= {*was} & {*now} else None for name in changed]
     remedy = '' if None in arguments else f': give {", ".join(map(str, arguments))} to go on as before'
-    raise ValueError(f'the state belongs to other settings: {"; ".join(found)}{remedy}')
+    more = f' and {len(found) - 50:,} more' if len(found) > 50 else ''
+    raise ValueError(f'the state belongs to other settings: {"; ".join(found[:50])}{more}{remedy}')
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #1309f5c9
 class Progress:

@@ -77,7 +77,9 @@ def adapt_to_chs(
     Returns:
         one per channel
     """
-    values = tuple(float(v) for v in values) if isinstance(values, Iterable) else (float(values),)
+    try: values = tuple(float(v) for v in values) if isinstance(values, Iterable) else (float(values),)
+    except (TypeError, ValueError): raise ValueError(
+        f'{name}={values!r}: give one number, or one for each channel, such as {name}=(0.5, 0.5, 0.5)') from None
     if len(values) == channels: return values
     if len(values) == 1: return values * channels
     if channels != 1:

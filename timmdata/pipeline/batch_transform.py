@@ -10,7 +10,7 @@ import copy
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -159,7 +159,7 @@ class BatchTransformSettings:
     mean: Sequence[float] | None
     std: Sequence[float] | None
     img_dtype: torch.dtype = torch.float32
-    channels_last: bool = True
+    channels_last: bool = field(default=True, compare=False)
 
     def __post_init__(self):
         if not self.img_dtype.is_floating_point:
