@@ -20,22 +20,7 @@ from fastcore.docments import docments
 from fastcore.meta import delegates
 from tqdm import tqdm
 
-from .buffer.status import buffer_status, drop_reader, format_status, plot_levels, remove_buffer
-from .buffer.store import BatchStore
-from .core.demo_data import get_samples
-from .core.faults import printable
-from .core.paths import expand_home
-from .datasets.image_dataset import ImageDataset
-from .diagnosis_page import diagnosis_page
-from .inspection.findings import KINDS
-from .inspection.inspection import Inspection, open_splits
-from .inspection.inspection import inspect as inspect_data
-from .inspection.report import exclusion_calls
-from .loader import create_loader
-from timmdata.profile import (
-    bench_loader, diagnose, format_diagnosis, format_result, installed_version, plot_results,
-)
-from .visualize import notebook_figure, show_batch, show_images
+from . import __version__
 
 # %% ../nbs/60_cli.ipynb #7529b378
 _PICTURES = ('.png', '.jpg', '.jpeg', '.pdf', '.svg')
@@ -43,6 +28,7 @@ _PICTURES = ('.png', '.jpg', '.jpeg', '.pdf', '.svg')
 
 def _output_path(path: Path | str, option: str, endings: Sequence[str] = _PICTURES) -> Path:
     "Check where a file goes."
+    from timmdata.core.paths import expand_home
     path = Path(expand_home(path))
     if path.suffix.lower() not in endings:
         raise ValueError(f'{option} {path}: the name must end with {", ".join(endings)}')
@@ -53,6 +39,7 @@ def _output_path(path: Path | str, option: str, endings: Sequence[str] = _PICTUR
 
 def _say(text: Any, file: TextIO | None = None):
     "Print a text in which names may stand that a terminal would obey, or that it cannot show."
+    from timmdata.core.faults import printable
     file = file or sys.stdout
     encoding = file.encoding or 'utf-8'
     print(printable(text, keep='\n').encode(encoding, 'backslashreplace').decode(encoding), file=file)
@@ -69,13 +56,17 @@ def demo(
     """Load one epoch with the augmentation of training, count images per second, and draw the first batch.
 
     Args:
-        data: folder of class folders, or with train/ and val/ in it; else sample photographs
-        split: 'train', 'val', 'test' or a folder's name
-        input_size: edge of the network's input, pixels
-        batch_size: samples in a batch
-        num_workers: how many workers, 0 for none
-        out: picture of the first batch
+        data: Folder of class folders, or with train/ and val/ in it; default: sample images.
+        split: Which split: 'train', 'val', 'test' or a folder's name.
+        input_size: Edge of the network's input, in pixels.
+        batch_size: Samples in a batch.
+        num_workers: How many workers load samples; 0: none, this thread does.
+        out: File for a picture of the first batch.
     """
+    from timmdata.core.demo_data import get_samples
+    from timmdata.datasets.image_dataset import ImageDataset
+    from timmdata.loader import create_loader
+    from timmdata.visualize import show_batch
     path = _output_path(out, '--out')
     dataset = ImageDataset(data or get_samples(), split=split)
     loader = create_loader(dataset, (3, input_size, input_size), batch_size, is_training=True, drop_last=False,
@@ -105,11 +96,14 @@ def show(
     """Say what a folder holds, and draw photographs from all over it as they are on disk.
 
     Args:
-        data: folder of class folders, or with train/ and val/ in it
-        split: 'train', 'val', 'test' or a folder's name
-        number: pictures
-        out: the sheet
+        data: Folder of class folders, or with train/ and val/ in it.
+        split: Which split: 'train', 'val', 'test' or a folder's name.
+        number: How many images are drawn.
+        out: File for the picture.
     """
+    from timmdata.core.faults import printable
+    from timmdata.datasets.image_dataset import ImageDataset
+    from timmdata.visualize import show_images
     path = _output_path(out, '--out')
     dataset = ImageDataset(data, split=split)
     if number < 1: raise ValueError(f'--number {number}: give 1 or more')
@@ -126,8 +120,8 @@ def show(
 _MOST_NAMES = 5
 
 
-def _names_of(found: Inspection, kind: str) -> str:
-    "The first names of a finding."
+def _names_of(found: Any, kind: str) -> str:
+    "The first names of a finding of an inspection."
     names = [name for _, name in found.rows(kind)]
     return f'{", ".join(names[:_MOST_NAMES])}{", …" if len(names) > _MOST_NAMES else ""}'
 
@@ -145,15 +139,19 @@ def inspect(
     """Look at every file of a data set: faults, copies, what a crop cuts away; write a page and lists of exclusions.
 
     Args:
-        data: folder, tar or table; or hf:NAME, a data set of Hugging Face
-        split: one of its splits; else train, val and test, as far as they are there
-        out: folder for the report; a stopped run goes on there
-        input_size: edge of the network's input, pixels
-        crop_pct: of evaluation: input size / size that is resized to
-        near: of 64 bits that may differ between similar pictures
-        exact: look for copies of files alone, not for similar pictures
-        num_threads: that read and decode; else as many as there are cores
+        data: Folder, tar or table; or hf:NAME, a data set of Hugging Face.
+        split: One of its splits; default: train, val and test, as far as they are there.
+        out: Folder for the report; a stopped run goes on there.
+        input_size: Edge of the network's input, in pixels.
+        crop_pct: Crop of evaluation: input size / size that images are resized to.
+        near: Similar images differ in so many of 64 bits at most.
+        exact: Look for copies of files only, not for similar images.
+        num_threads: Threads that read and decode; default: as many as there are cores.
     """
+    from timmdata.inspection.findings import KINDS
+    from timmdata.inspection.inspection import inspect as inspect_data
+    from timmdata.inspection.inspection import open_splits
+    from timmdata.inspection.report import exclusion_calls
     found = inspect_data(open_splits(data, split), out, exact=exact or None, num_threads=num_threads,
                          input_size=input_size, crop_pct=crop_pct, near=near)
     _say(found)
@@ -165,14 +163,14 @@ def inspect(
 
 # %% ../nbs/60_cli.ipynb #4bec224b
 def _loader_settings(
-    mode: str = 'train',   # 'train' or 'eval'
-    workers: str = 'auto',   # their kind: 'threads', 'processes' or 'auto'
-    num_workers: str | int = 'auto',   # how many, 0 for none
-    color_jitter: float = 0.4,   # strength, 0 for none; for training
-    re_prob: float = 0.,   # 0..1, probability of random erasing; for training
-    interpolation: str = 'bilinear',   # of the resizing
-    backend: str = 'auto',   # JPEG decoder
-    device: str | None = None,   # such as cpu; else the best there is
+    mode: str = 'train',   # Settings for 'train' or for 'eval'.
+    workers: str = 'auto',   # Kind of workers: 'threads', 'processes' or 'auto'.
+    num_workers: str | int = 'auto',   # How many workers; 0: none; 'auto': as many as help.
+    color_jitter: float = 0.4,   # Strength of color jitter in training; 0: none.
+    re_prob: float = 0.,   # Probability of random erasing in training, 0..1.
+    interpolation: str = 'bilinear',   # How images are resized, such as bilinear or bicubic.
+    backend: str = 'auto',   # JPEG decoder: 'pillow', 'simplejpeg' or 'auto', the fastest there is.
+    device: str | None = None,   # Device of the batches, such as cpu; default: the best there is.
 ) -> dict[str, Any]:   # arguments of `create_loader`
     "Translate options."
     if mode not in ('train', 'eval'): raise ValueError(f'--mode {mode}: allowed are train, eval')
@@ -208,26 +206,28 @@ def bench(
     """Measure where the time of an image goes, stage by stage, and how fast the whole loader is.
 
     Args:
-        data: folder of class folders, or with train/ and val/ in it
-        split: 'train', 'val', 'test' or a folder's name
-        input_size: edge of the network's input, pixels
-        batch_size: samples in a batch
-        images: of an epoch, from all over the data
-        epochs: of the whole loader
-        rounds: that the median is taken of
-        json: file for the numbers
-        plot: file for a picture of them
+        data: Folder of class folders, or with train/ and val/ in it.
+        split: Which split: 'train', 'val', 'test' or a folder's name.
+        input_size: Edge of the network's input, in pixels.
+        batch_size: Samples in a batch.
+        images: Images of an epoch, from all over the data.
+        epochs: Epochs of the whole loader that are timed.
+        rounds: Rounds that the median is taken of.
+        json: File for the numbers, as JSON.
+        plot: File for a picture of the numbers.
 
-    **kwargs, settings of the loader:
-        mode: 'train' or 'eval'
-        workers: their kind: 'threads', 'processes' or 'auto'
-        num_workers: how many, 0 for none
-        color_jitter: strength, 0 for none; for training
-        re_prob: 0..1, probability of random erasing; for training
-        interpolation: of the resizing
-        backend: JPEG decoder
-        device: such as cpu; else the best there is
+    **kwargs, Settings of the loader.:
+        mode: Settings for 'train' or for 'eval'.
+        workers: Kind of workers: 'threads', 'processes' or 'auto'.
+        num_workers: How many workers; 0: none; 'auto': as many as help.
+        color_jitter: Strength of color jitter in training; 0: none.
+        re_prob: Probability of random erasing in training, 0..1.
+        interpolation: How images are resized, such as bilinear or bicubic.
+        backend: JPEG decoder: 'pillow', 'simplejpeg' or 'auto', the fastest there is.
+        device: Device of the batches, such as cpu; default: the best there is.
     """
+    from timmdata.datasets.image_dataset import ImageDataset
+    from timmdata.profile import bench_loader, format_result, plot_results
     settings, batch_size = _loader_settings(**kwargs), _batch_that_fits(batch_size, images)
     json_path = json and _output_path(json, '--json', ('.json',))
     plot_path = plot and _output_path(plot, '--plot')
@@ -254,31 +254,37 @@ def doctor(
     """Find out what limits the loader on this machine, and what would help by how much.
 
     Args:
-        data: folder of class folders, or with train/ and val/ in it
-        split: 'train', 'val', 'test' or a folder's name
-        input_size: edge of the network's input, pixels
-        batch_size: samples in a batch
-        images: of an epoch, from all over the data; they are kept in memory
-        rounds: of all trials in turns
-        step_ms: that a training step on another device takes for a batch
-        json: file for the numbers
-        html: file for a page to look at, which needs nothing but itself
+        data: Folder of class folders, or with train/ and val/ in it.
+        split: Which split: 'train', 'val', 'test' or a folder's name.
+        input_size: Edge of the network's input, in pixels.
+        batch_size: Samples in a batch.
+        images: Images of an epoch, from all over the data; they are kept in memory.
+        rounds: Rounds in which all trials take turns.
+        step_ms: Milliseconds that a training step takes for a batch on another device.
+        json: File for the numbers, as JSON.
+        html: File for a page to look at, as HTML.
 
-    **kwargs, settings of the loader:
-        mode: 'train' or 'eval'
-        workers: their kind: 'threads', 'processes' or 'auto'
-        num_workers: how many, 0 for none
-        color_jitter: strength, 0 for none; for training
-        re_prob: 0..1, probability of random erasing; for training
-        interpolation: of the resizing
-        backend: JPEG decoder
-        device: such as cpu; else the best there is
+    **kwargs, Settings of the loader.:
+        mode: Settings for 'train' or for 'eval'.
+        workers: Kind of workers: 'threads', 'processes' or 'auto'.
+        num_workers: How many workers; 0: none; 'auto': as many as help.
+        color_jitter: Strength of color jitter in training; 0: none.
+        re_prob: Probability of random erasing in training, 0..1.
+        interpolation: How images are resized, such as bilinear or bicubic.
+        backend: JPEG decoder: 'pillow', 'simplejpeg' or 'auto', the fastest there is.
+        device: Device of the batches, such as cpu; default: the best there is.
     """
+    from timmdata.datasets.image_dataset import ImageDataset
+    from timmdata.diagnosis_page import diagnosis_page
+    from timmdata.profile import Interrupted, diagnose, format_diagnosis
     settings, batch_size = _loader_settings(**kwargs), _batch_that_fits(batch_size, images)
     json_path = json and _output_path(json, '--json', ('.json',))
     html_path = html and _output_path(html, '--html', ('.html',))
     dataset = ImageDataset(data, split=split)
-    diagnosis = diagnose(dataset, input_size, batch_size, images, rounds, step_ms, progress=True, **settings)
+    try: diagnosis = diagnose(dataset, input_size, batch_size, images, rounds, step_ms, progress=True, **settings)
+    except Interrupted as stopped:
+        if stopped.found: _say(format_diagnosis(stopped.found))
+        raise
     _say(format_diagnosis(diagnosis))
     if json_path: json_path.write_text(diagnosis.to_json() + '\n', encoding='utf-8')
     if html_path:
@@ -293,10 +299,13 @@ def status(
     """Say how full a buffer is, how fast it fills, how long it would last, and where its readers are.
 
     Args:
-        directory: of the buffer
-        json: all numbers as JSON, on one line
-        plot: file for a picture of how full it was
+        directory: Directory of the buffer.
+        json: Print all numbers as JSON, on one line.
+        plot: File for a picture of how full the buffer was.
     """
+    from timmdata.buffer.status import buffer_status, format_status, plot_levels
+    from timmdata.buffer.store import BatchStore
+    from timmdata.visualize import notebook_figure
     path = plot and _output_path(plot, '--plot')
     store = BatchStore(directory)
     found = buffer_status(store)
@@ -314,44 +323,53 @@ def drop(
     """Remove a buffer that nobody uses, or a reader that will not come back.
 
     Args:
-        directory: of the buffer
-        reader: give up the place of this one alone, whose program has ended
+        directory: Directory of the buffer.
+        reader: Give up the place of this reader only, whose program has ended.
     """
+    from timmdata.buffer.status import drop_reader, remove_buffer
+    from timmdata.buffer.store import BatchStore
     if reader: drop_reader(BatchStore(directory), reader)
     else: remove_buffer(directory)
     _say(f'reader {reader!r} was dropped' if reader else f'the buffer in {directory} was removed')
 
 # %% ../nbs/60_cli.ipynb #eb86c2ef
-def _expand(text: str) -> Path: return Path(expand_home(text))
+def _expand(text: str) -> Path:
+    from timmdata.core.paths import expand_home
+    return Path(expand_home(text))
 
 
 def _add_command(commands: Any, function: Callable):
     "Add a function as a command."
-    about, *sections = cleandoc(function.__doc__).split('\n\n')
+    about, *sections = cleandoc(function.__doc__ or '').split('\n\n')   # `python -OO` has dropped it
     meanings = dict(re.findall(r'^    (\w+): (.*(?:\n {8}.*)*)', '\n'.join(sections), re.M))   # empty in the notebook
     parser = commands.add_parser(function.__name__, help=about, description=about)
-    parser.set_defaults(command=function)
+    parser.set_defaults(command=function, parser=parser)
     for name, parameter in docments(function, full=True, returns=False).items():
-        meaning = meanings.get(name) or parameter.docment
+        meaning = meanings.get(name) or parameter.docment or ''
         kind = next(iter(get_args(parameter.anno)), parameter.anno)   # the first one of `Path | None`
         kind = _expand if kind is Path else kind
         name, default = name.replace('_', '-'), parameter.default
         if default is Parameter.empty: parser.add_argument(name, type=kind, help=meaning)
         elif kind is bool: parser.add_argument(f'--{name}', action='store_true', help=meaning)
         else: parser.add_argument(f'--{name}', type=kind, default=default, help=(
-            meaning if default is None else f'{meaning} (default: {default})'))
+            meaning if default is None else f'{meaning.rstrip(".")} (default: {default})'))
+
+
+def _add_group(parser: argparse.ArgumentParser) -> Any:
+    "Let a parser have commands; without one of them it prints its help."
+    parser.set_defaults(command=parser.print_help, parser=parser)
+    return parser.add_subparsers(metavar='COMMAND')
 
 
 def _parser() -> argparse.ArgumentParser:
     "Make the command line of all commands."
     about = 'Image files to normalized batches on the device that trains.'
     parser = argparse.ArgumentParser('timmdata', description=about)
-    parser.add_argument('--version', action='version', version=f'timmdata {installed_version("timmdata")}')
-    commands = parser.add_subparsers(required=True, metavar='COMMAND')
+    parser.add_argument('--version', action='version', version=f'timmdata {__version__}')
+    commands = _add_group(parser)
     for function in (demo, show, inspect, bench, doctor): _add_command(commands, function)
     about = 'Look at a buffer of preprocessed batches, or remove it.'
-    buffer = commands.add_parser('buffer', help=about, description=about)
-    buffer_commands = buffer.add_subparsers(required=True, metavar='COMMAND')
+    buffer_commands = _add_group(commands.add_parser('buffer', help=about, description=about))
     for function in (status, drop): _add_command(buffer_commands, function)
     return parser
 
@@ -362,13 +380,15 @@ def main(
     """Run a command; an error becomes one line that says what to do.
 
     Args:
-        argv: None: the command line's
+        argv: Words of the command line; None: those that Python was started with.
 
     Returns:
         exit code: 0, 2 for an error, 130 for an interrupt
     """
-    arguments = vars(_parser().parse_args(argv))
-    command = arguments.pop('command')
+    known, unknown = _parser().parse_known_args(argv)
+    arguments = vars(known)
+    command, parser = arguments.pop('command'), arguments.pop('parser')
+    if unknown: parser.error(f'unrecognized arguments: {" ".join(unknown)}')   # with the usage of this command
     try: command(**arguments)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         _say(f'timmdata: error: {error}', sys.stderr)

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['BOTTLENECKS', 'NO_SIMPLEJPEG', 'CHANGES', 'GUIDE', 'process_tree', 'cpu_seconds', 'memory_bytes', 'installed_version',
-           'describe_machine', 'format_machine', 'synchronize', 'Pass', 'run_pass', 'announce', 'in_turns', 'Trial',
-           'compare_speeds', 'KnownSamples', 'leave_out', 'StageTime', 'measure_stages', 'measure_hand_over',
-           'LoaderSpeed', 'measure_loader', 'spread', 'BenchResult', 'bench_loader', 'format_result', 'plot_results',
-           'find_bottleneck', 'keeps_batches', 'explain_change', 'Diagnosis', 'what_is_left_out', 'write_verdict',
-           'diagnose', 'format_diagnosis']
+           'describe_machine', 'format_machine', 'synchronize', 'Pass', 'run_pass', 'Interrupted', 'announce',
+           'in_turns', 'Trial', 'compare_speeds', 'KnownSamples', 'leave_out', 'StageTime', 'measure_stages',
+           'measure_hand_over', 'LoaderSpeed', 'measure_loader', 'spread', 'BenchResult', 'bench_loader',
+           'format_result', 'plot_results', 'find_bottleneck', 'keeps_batches', 'explain_change', 'Diagnosis',
+           'what_is_left_out', 'write_verdict', 'diagnose', 'format_diagnosis']
 
 # %% ../nbs/50_profile.ipynb #8c0c1c4f
 import io
@@ -196,6 +196,20 @@ def _run_passes(loader: Iterable, seconds: float, step_s: float = 0.) -> Pass:
     return Pass(sum(one.num_images for one in passes), sum(one.seconds for one in passes), sum(used) if used else None)
 
 # %% ../nbs/50_profile.ipynb #250661a7
+class Interrupted(KeyboardInterrupt):
+    """A measurement was stopped; it keeps what was found until then.
+
+    Args:
+        found: What the rounds that ended give; None: no round has ended.
+    """
+
+    def __init__(self,
+        found: Any,
+    ):
+        super().__init__()
+        self.found = found
+
+
 _MARGIN = 1.5   # a round may take so many times what the first one took
 
 
@@ -240,6 +254,8 @@ def in_turns(
                 yield number, name
                 bar.update()
             longest = max(longest, time.perf_counter() - start)
+            if number and bar.disable and number < rounds: announce(
+                f'{what}: round {number} of {rounds} done, about {longest * (rounds - number):.0f} s left', progress)
             if number: continue
             limit = math.ceil(_MARGIN * longest * rounds)
             deadline = time.perf_counter() + limit
@@ -268,7 +284,7 @@ def compare_speeds(
     rounds: int = 5,
     progress: bool = False,
 ) -> list[Trial]:
-    """Run passes in turns.
+    """Run passes in turns. Ctrl-C raises `Interrupted` with the trials of the rounds that ended.
 
     Args:
         runs: name → function that runs a pass
@@ -279,12 +295,21 @@ def compare_speeds(
         in the same order
     """
     speeds = {name: [] for name in runs}
-    for _, name in in_turns(list(runs), rounds, progress): speeds[name].append(runs[name]().images_per_s)
-    first, trials = next(iter(speeds.values())), []
-    for name, column in speeds.items():
-        ratios = [speed / base for speed, base in zip(column[1:], first[1:])]
-        trials.append(Trial(name, statistics.median(ratios), min(ratios), max(ratios), statistics.median(column[1:])))
-    return trials
+    try:
+        for _, name in in_turns(list(runs), rounds, progress): speeds[name].append(runs[name]().images_per_s)
+    except KeyboardInterrupt as stopped: raise Interrupted(_trials(speeds)) from stopped
+    return _trials(speeds)
+
+
+def _trials(speeds: Mapping[str, Sequence[float]]) -> list[Trial]:
+    "Compare the rounds that all runs have ended, the first one apart; none: no trials."
+    whole, (first, *_) = min(map(len, speeds.values())), speeds.values()
+    found = []
+    for name, column in speeds.items() if whole > 1 else ():
+        speeds_here = column[1:whole]
+        ratios = [speed / base for speed, base in zip(speeds_here, first[1:])]
+        found.append(Trial(name, statistics.median(ratios), min(ratios), max(ratios), statistics.median(speeds_here)))
+    return found
 
 # %% ../nbs/50_profile.ipynb #cb11ad62
 class _DecodedPixels(Pixels):
@@ -1071,18 +1096,24 @@ def diagnose(
     runs = {name: partial(run_pass, loader, step_s) for name, loader in {**others, **suggested}.items()}
     before = {name: previous for name, (previous, _) in stages.items()}
     if step_s: runs['step'], before['step'] = partial(run_pass, base), ''
-    trials = {trial.name: trial for trial in compare_speeds(runs, rounds, progress)}
+    try: found, stopped = compare_speeds(runs, rounds, progress), None
+    except Interrupted as error: found, stopped = error.found, error
+    if not found: raise Interrupted(None)
+    trials = {trial.name: trial for trial in found}
     noise = max(0.02, *(abs(edge - 1) for edge in trials['the same again'][1:4]))
     bottleneck, shares = find_bottleneck({name: trials[name] for name in before}, before, noise)
-    total, uncached = _run_passes(base, 0.5, step_s), _read_uncached_ms(sample)
+    if stopped: notes.append('interrupted: these are the rounds that had ended')
+    total, uncached = _run_passes(base, 0. if stopped else 0.5, step_s), _read_uncached_ms(sample)
     busy = None if total.cpu_seconds is None else total.cpu_seconds / total.seconds
     if uncached is not None: notes.append(f'a file that is not in memory is read in {uncached:.2f} ms')
     for loader in (*others.values(), *suggested.values()): loader.close()
     shown = dict(samples=len(dataset), input_size=input_size, batch_size=batch_size, step_ms=step_ms, **settings)
     left_out = [trials[name] for name in (*others, *(['step'] if step_s else []))]
     verdict = write_verdict(bottleneck, shares, trials, noise, busy)
-    return Diagnosis(verdict, bottleneck, shares, noise, left_out,
-                     [trials[name] for name in suggested], remedies, notes, describe_machine(), shown)
+    diagnosis = Diagnosis(verdict, bottleneck, shares, noise, left_out,
+                          [trials[name] for name in suggested], remedies, notes, describe_machine(), shown)
+    if stopped: raise Interrupted(diagnosis)
+    return diagnosis
 
 # %% ../nbs/50_profile.ipynb #6153210c
 def _trial_line(diagnosis: Diagnosis, trial: Trial, name: str) -> str:

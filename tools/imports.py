@@ -39,7 +39,7 @@ def edges(sources: dict[str, str]) -> list[tuple[str, str]]:
             inner = module.removeprefix('timmdata').lstrip('.')
             submodules = [n for n in names if f'{inner}.{n}'.lstrip('.') in sources]
             found += [(name, f'{inner}.{n}'.lstrip('.')) for n in submodules]
-            if set(names) - set(submodules) or not names: found.append((name, inner))
+            if set(names) - {*submodules, '__version__'} or not names: found.append((name, inner))
     return found
 
 

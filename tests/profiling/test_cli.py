@@ -1,6 +1,7 @@
 "The command line: what its options are made of, and where paths lead."
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from synthetic import JPEG
 
+from timmdata import profile
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
@@ -22,7 +24,7 @@ def test_help_has_the_comments_of_the_parameters(capsys, words):
     said = ' '.join(capsys.readouterr().out.split())
     assert ended.value.code == 0
     if words[0] in ('bench', 'doctor'):
-        for text in ('--num-workers NUM_WORKERS how many, 0 for none (default: auto)', "--mode MODE 'train' or 'eval' (default: train)",
+        for text in ("--num-workers NUM_WORKERS How many workers; 0: none; 'auto': as many as help (default: auto)", "--mode MODE Settings for 'train' or for 'eval' (default: train)",
                      '--workers WORKERS', '--step-ms' if words[0] == 'doctor' else '--epochs'): assert text in said
 
 
@@ -32,11 +34,83 @@ def test_version(capsys):
 
 
 @pytest.mark.parametrize('words, message', [
-    ([], 'COMMAND'), (['buffer'], 'COMMAND'), (['sow'], "invalid choice: 'sow'"), (['show'], 'data'),
-    (['demo', '--workers', '2'], '--workers'), (['demo', '--batch-size', 'many'], 'many')])
+    (['sow'], "invalid choice: 'sow'"), (['show'], 'data'),
+    (['demo', '--workers', '2'], 'usage: timmdata demo'), (['show', '.', '--output=a.png'], 'usage: timmdata show'),
+    (['buffer', 'drop', '.', '--out'], 'usage: timmdata buffer drop'), (['--port'], 'usage: timmdata [-h]'), (['demo', '--batch-size', 'many'], 'many')])
 def test_what_is_no_command_is_refused(capsys, words, message):
     with pytest.raises(SystemExit) as ended: main(words)
     assert ended.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('words', [[], ['buffer']], ids=['timmdata', 'buffer'])
+def test_without_a_command_the_help_is_printed(capsys, words):
+    assert main(words) == 0 and ' '.join(['usage: timmdata', *words, '[-h]']) in capsys.readouterr().out
+
+
+COMMANDS = [['demo'], ['show'], ['inspect'], ['bench'], ['doctor'], ['buffer', 'status'], ['buffer', 'drop'], ['buffer'], []]
+HELP = f"""
+import sys
+from contextlib import suppress
+from timmdata.cli import main
+for words in {COMMANDS}:
+    with suppress(SystemExit): main([*words, '--help'])
+"""
+
+
+def python(*options: str, code: str, **settings) -> subprocess.CompletedProcess:
+    done = subprocess.run([sys.executable, *options, '-c', code], capture_output=True, text=True, **settings)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_help_needs_no_torch():
+    done = python(code=HELP + 'with suppress(SystemExit): main(["--version"])\nmain([])\nprint("torch" in sys.modules)')
+    assert done.stdout.count('usage: timmdata') == len(COMMANDS) + 1 and done.stdout.endswith('\nFalse\n')
+
+
+def test_commands_run_without_docstrings(samples, tmp_path):
+    "Python -OO drops docstrings, of which the help is made; and assertions, which nothing may depend on."
+    small = ['--input-size=16', '--num-workers=0', '--device=cpu', '--images=4', '--rounds=1']
+    runs = [['demo', f'--data={samples}', '--input-size=16', '--batch-size=64', '--num-workers=0', f'--out={tmp_path}/demo.png'],
+            ['show', str(samples), '--number=1', f'--out={tmp_path}/show.png'],
+            ['inspect', str(samples), '--split=val', '--exact', f'--out={tmp_path}/report'],
+            ['bench', str(samples), '--epochs=1', *small], ['doctor', str(samples), *small],
+            ['buffer', 'status', str(samples)]]
+    done = python('-OO', code=f'{HELP}\nprint([main(words) for words in {runs}])', cwd=tmp_path)
+    assert done.stdout.count('usage: timmdata') == len(COMMANDS)
+    assert done.stdout.endswith('\n[0, 0, 0, 0, 0, 2]\n') and 'AttributeError' not in done.stderr   # 2: there is no buffer
+    assert (tmp_path/'demo.png').exists() and (tmp_path/'show.png').exists() and (tmp_path/'report/report.html').exists()
+
+
+def interrupt_after(monkeypatch, calls: int):
+    "Press Ctrl-C in a pass of the loaders that take turns."
+    count, run_pass = iter(range(10_000)), profile.run_pass
+    def interrupted(*args, **kwargs):
+        if next(count) == calls: raise KeyboardInterrupt
+        return run_pass(*args, **kwargs)
+    monkeypatch.setattr(profile, 'run_pass', interrupted)
+
+
+DOCTOR = ['--images=4', '--rounds=3', '--input-size=16', '--num-workers=0', '--device=cpu']
+
+
+def test_an_interrupted_doctor_says_what_it_found(samples, capsys, monkeypatch):
+    interrupt_after(monkeypatch, 3)
+    assert main(['doctor', str(samples), *DOCTOR]) == 130
+    said = capsys.readouterr()
+    assert 'left out' not in said.out and said.err.endswith('timmdata: interrupted\n')   # no round had ended
+    monkeypatch.undo()
+    interrupt_after(monkeypatch, 40)   # of about 12 in a round
+    assert main(['doctor', str(samples), *DOCTOR]) == 130
+    said = capsys.readouterr()
+    assert 'as it is' in said.out and 'interrupted: these are the rounds that had ended' in said.out
+    assert said.err.endswith('timmdata: interrupted\n')
+
+
+def test_a_doctor_without_a_terminal_says_what_time_is_left(samples, capsys):
+    assert main(['doctor', str(samples), *DOCTOR]) == 0
+    said = capsys.readouterr().err
+    assert re.search(r'round 1 of 3 done, about \d+ s left\n.*round 2 of 3 done, about \d+ s left\n', said)
 
 
 def test_home_is_expanded(samples, tmp_path, monkeypatch, capsys):
@@ -68,7 +142,7 @@ def test_few_images_make_a_smaller_batch(samples, capsys, words):
 
 def test_an_interrupt_is_one_line():
     code = ('import timmdata.cli as cli\ndef interrupted(*args, **kwargs): raise KeyboardInterrupt\n'
-            'cli.ImageDataset = interrupted\nraise SystemExit(cli.main(["show", "."]))')
+            'cli._output_path = interrupted\nraise SystemExit(cli.main(["show", "."]))')
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert done.returncode == 130 and done.stderr == 'timmdata: interrupted\n'
 
