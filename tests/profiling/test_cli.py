@@ -24,7 +24,8 @@ def test_help_has_the_comments_of_the_parameters(capsys, words):
     said = ' '.join(capsys.readouterr().out.split())
     assert ended.value.code == 0
     if words[0] in ('bench', 'doctor'):
-        for text in ("--num-workers NUM_WORKERS How many workers; 0: none; 'auto': as many as help (default: auto)", "--mode MODE Settings for 'train' or for 'eval' (default: train)",
+        for text in ("--num-workers NUM_WORKERS How many workers; 0: none; 'auto': as many as help (default: auto)",
+                     "--mode MODE Settings for 'train' or for 'eval' (default: train)",
                      '--workers WORKERS', '--step-ms' if words[0] == 'doctor' else '--epochs'): assert text in said
 
 
@@ -35,7 +36,8 @@ def test_version(capsys):
 
 @pytest.mark.parametrize('words, message', [
     (['sow'], "invalid choice: 'sow'"), (['show'], 'data'),
-    (['demo', '--workers', '2'], 'usage: timmdata demo'), (['show', '.', '--output=a.png'], 'usage: timmdata show'),
+    (['demo', '--workers', '2'], 'usage: timmdata demo'),
+    (['show', '.', '--output=a.png'], 'usage: timmdata show'),
     (['buffer', 'drop', '.', '--out'], 'usage: timmdata buffer drop'), (['--port'], 'usage: timmdata [-h]'), (['demo', '--batch-size', 'many'], 'many')])
 def test_what_is_no_command_is_refused(capsys, words, message):
     with pytest.raises(SystemExit) as ended: main(words)
