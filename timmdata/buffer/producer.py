@@ -29,7 +29,7 @@ from .store import BatchStore, Readers, remove_directory
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
-from ..workers.base import leave_to_original
+from ..workers.base import leave_to_original, reset_process, uninterrupted
 from ..workers.threads import check_threads
 
 # %% ../../nbs/buffer/20_producer.ipynb #4aa7c9d1
@@ -293,10 +293,7 @@ class ProducerThread:
 
 
 def _run_process(directory: str | os.PathLike, identity: dict, loader: BatchLoader, *settings: Any):
-    for number in signal.valid_signals():
-        if callable(signal.getsignal(number)): signal.signal(number, signal.SIG_DFL)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    reset_process()
     multiprocessing.current_process()._config['daemon'] = False   # pyrefly: ignore  (it may have workers)
     torch.set_num_threads(1)
     try: store = BatchStore(directory)
@@ -361,6 +358,11 @@ class ProducerProcess:
             self.process.join(5)
 
 
+def _start(store: BatchStore, process: BaseProcess) -> ProducerProcess:
+    process.start()
+    return ProducerProcess(store, process)
+
+
 def start_producer(
     kind: str,
     store: BatchStore,
@@ -380,11 +382,10 @@ def start_producer(
         num_epochs: that are made, of all runs; None: without end
     """
     copied, settings = copy_loader(loader, in_thread=kind == 'thread'), (numbering, low, num_epochs)
-    if kind == 'thread': return ProducerThread(_producer_of(store, copied, *settings), copied)
+    if kind == 'thread': return uninterrupted(lambda: ProducerThread(_producer_of(store, copied, *settings), copied))
     context = loader.workers.context
     process = context.Process(   # pyrefly: ignore  (each kind of context has one)
         target=_run_process, args=(store.directory, store.identity, copied, *settings), daemon=True)
     leave_to_original(process)
     _started.add(process)
-    process.start()
-    return ProducerProcess(store, process)
+    return uninterrupted(partial(_start, store, process))

@@ -4,16 +4,20 @@
 
 # %% auto #0
 __all__ = ['WORKER_KINDS', 'MAX_WORKERS', 'Task', 'RowMemory', 'WorkerPool', 'InlinePool', 'leave_to_original', 'check_original',
-           'Lifetime', 'WorkerKind', 'WorkerSettings']
+           'Lifetime', 'uninterrupted', 'signals_later', 'reset_process', 'WorkerKind', 'WorkerSettings']
 
 # %% ../../nbs/workers/00_base.ipynb #a71d0ab8
 import atexit
+import importlib
 import multiprocessing
 import os
+import queue
+import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from numbers import Integral, Real
@@ -329,7 +333,7 @@ class Lifetime:
 
     Args:
         pool: whose end is the end
-        stop: asks the threads to end, and waits for nothing; it must not hold the pool
+        stop: asks the threads to end, waits for nothing, may be called again; it must not hold the pool
         threads: of the pool, daemons
     """
 
@@ -339,7 +343,7 @@ class Lifetime:
         threads: Sequence[threading.Thread],
     ):
         self.pid, self.threads = os.getpid(), threads
-        self.stop = end_with(pool, stop)
+        self._ask, self.stop = stop, end_with(pool, stop)
         _lifetimes.add(self)
         _threads.update(threads)
 
@@ -360,9 +364,66 @@ class Lifetime:
         Args:
             seconds: to wait at most
         """
+        if os.getpid() == self.pid: self._ask()   # itself: an interrupt in the midst of `stop` leaves it undone and used up
         self.stop()
         _join(self.threads, seconds)
         _threads.difference_update(self.threads)   # waited for long enough
+
+# %% ../../nbs/workers/00_base.ipynb #75b6b663
+def uninterrupted(
+    start: Callable[[], Any],
+) -> Any:
+    """Start something as a whole, in a thread. An interrupt of the wait for it closes it, and is raised then.
+
+    Args:
+        start: starts something and gives it; it has `close()`
+
+    Returns:
+        what was started
+    """
+    is_over, started, errors, was_left = queue.SimpleQueue(), [], [], []
+
+    def close():
+        with suppress(IndexError): started.pop().close()   # by one of both threads
+
+    def run():
+        try: started.append(start())
+        except BaseException as error: errors.append(error)
+        for _ in range(2): is_over.put(None)   # for the wait, and for the wait after an interrupt
+        if was_left: close()
+
+    try:
+        threading.Thread(target=run, name='timmdata-start').start()
+        is_over.get()
+    except BaseException:
+        was_left.append(True)
+        with suppress(queue.Empty):
+            is_over.get(timeout=10)
+            close()
+        raise
+    if errors: raise errors.pop()   # its traceback holds this frame
+    return started[0]
+
+
+@contextmanager
+def signals_later() -> Iterator[None]:
+    "Open a block in whose forks no handler of this program runs: the copy inherits that SIGINT and SIGTERM wait."
+    if not hasattr(signal, 'pthread_sigmask'):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
+    try: yield
+    finally: signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def reset_process():
+    "Make the process that this is, a worker, its own: signals are its parent's business, and its copy of locks is void."
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)): signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, 'pthread_sigmask'): signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
+    importlib._bootstrap._module_locks.clear()   # pyrefly: ignore  (of a thread that imports the user's script)
 
 # %% ../../nbs/workers/00_base.ipynb #4a8b91bc
 @dataclass(frozen=True)

@@ -11,14 +11,15 @@ import multiprocessing
 import os
 import pickle
 import queue
-import signal
 import threading
 import time
 import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import connection
 from multiprocessing.context import BaseContext
 from typing import NamedTuple
@@ -28,7 +29,8 @@ from torch.utils.data._utils import worker as torch_worker
 
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
-from .base import InlinePool, Lifetime, Task, WorkerSettings, leave_to_original
+from .base import (
+    InlinePool, Lifetime, Task, WorkerSettings, leave_to_original, reset_process, signals_later, uninterrupted)
 from .shared_memory import (
     SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, raise_portable, unpack)
 from .threads import ThreadPool
@@ -100,13 +102,6 @@ def _make(message: _Message, spec: WorkerSpec, pool: InlinePool | ThreadPool, re
     except BaseException as error: return pack((None, portable_error(error)))
 
 # %% ../../nbs/workers/30_processes.ipynb #5e1c7a12
-def _reset_signals():
-    "Leave it to the parent to answer signals."
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
 def _set_up(spec: WorkerSpec, number: int):
     "Let torch know where it is, and call the user's function, which may take long or fail."
     torch.set_num_threads(1)
@@ -130,7 +125,7 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
 
 def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
     "Answer the messages one after the other, in a worker process, until a None comes."
-    _reset_signals()
+    reset_process()
     inbox, report = queue.SimpleQueue(), _reporter(spec.indexes(number))
     threading.Thread(target=_receive, args=(pipe, inbox), daemon=True).start()   # first: what follows may take long
     try: _set_up(spec, number)
@@ -216,7 +211,8 @@ class WorkerProcess:
         self.process = context.Process(   # pyrefly: ignore  (each kind of context has one)
             target=_serve, args=arguments, name=name, daemon=True)
         leave_to_original(self.process)
-        self.process.start()
+        is_fork = context.get_start_method() == 'fork'   # other ways start processes of Python's own, too
+        with signals_later() if is_fork else nullcontext(): self.process.start()
         there.close()
         self._outbox = queue.SimpleQueue()   # of pickled messages
         self._sender = threading.Thread(   # it does not hold this worker
@@ -236,9 +232,10 @@ class WorkerProcess:
         task = assignment.task
         refused = {key.index: refused[key.index] for key in task.keys if key.index in refused}
         message = _Message(assignment.number, task.keys, assignment.slot, refused, assignment.is_careful)
-        self._outbox.put(pickle.dumps(message))   # here, so that an error is the caller's
+        data = pickle.dumps(message)   # here, so that an error is the caller's
         self.tasks[assignment.number] = assignment
         task.loading = self.loading
+        self._outbox.put(data)
 
     def loading(self) -> list[int]:
         "Give the indexes of the samples that it loads, or loaded when it died."
@@ -364,7 +361,7 @@ class Supervisor:
         "Wait for something to happen, and see to it."
         pipes = {worker.pipe: worker for worker in self._workers}
         exits = {worker.process.sentinel: worker for worker in self._workers}
-        ready = connection.wait([*pipes, *exits, self._woken])
+        ready = connection.wait([*pipes, *exits, self._woken], timeout=5)
         if self.closed: return
         for pipe in pipes.keys() & ready: self._receive(pipes[pipe])
         for sentinel in exits.keys() & ready: self._replace(exits[sentinel])   # after the answers that it had sent
@@ -456,16 +453,20 @@ class ProcessPool:
         if multiprocessing.current_process().daemon: raise RuntimeError(
             "a daemonic process cannot start worker processes: give workers='threads' or num_workers=0")
         settings = replace(settings, workers='processes')
-        self.builder, self.slots = builder, SlotPool(settings.num_ahead + 3, slot_bytes, max_lent)
-        spec = WorkerSpec(
-            builder, self.slots, settings.num_workers, settings.threads_per_worker, settings.worker_init_fn)
-        self._supervisor = Supervisor(spec, settings.context)
-        self._lifetime = Lifetime(self, self._supervisor.stop, [self._supervisor.thread])
-        try:
+        self.builder = builder
+        self._lifetime = uninterrupted(partial(self._start, settings, slot_bytes, max_lent))
+        try:   # of this thread is the CUDA device
             if settings.pin_memory: self.slots.pin()
         except BaseException:
             self.close()
             raise
+
+    def _start(self, settings: WorkerSettings, slot_bytes: int, max_lent: int) -> Lifetime:
+        self.slots = SlotPool(settings.num_ahead + 3, slot_bytes, max_lent)
+        spec = WorkerSpec(
+            self.builder, self.slots, settings.num_workers, settings.threads_per_worker, settings.worker_init_fn)
+        self._supervisor = Supervisor(spec, settings.context)
+        return Lifetime(self, self._supervisor.stop, [self._supervisor.thread])
 
     def submit(self,
         keys: Sequence[SampleKey],

@@ -20,7 +20,7 @@ import torch
 from ..core.rng import seeded
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
-from .base import Lifetime, RowMemory, Task
+from .base import Lifetime, RowMemory, Task, uninterrupted
 
 # %% ../../nbs/workers/10_threads.ipynb #87eeef05
 def _run(todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaphore):
@@ -70,8 +70,11 @@ class ThreadPool:
     ):
         self.builder, self.num_workers, self._memory = builder, num_workers, RowMemory(builder, pin_memory)
         self._todo, self._tasks = queue.SimpleQueue(), weakref.WeakSet()
-        threads = _start_threads(num_workers, self._todo, builder.for_threads())
-        self._lifetime = Lifetime(self, partial(_stop, self._todo, num_workers, self._tasks), threads)
+        self._lifetime = uninterrupted(self._start)
+
+    def _start(self) -> Lifetime:
+        threads = _start_threads(self.num_workers, self._todo, self.builder.for_threads())
+        return Lifetime(self, partial(_stop, self._todo, self.num_workers, self._tasks), threads)
 
     def submit(self,
         keys: Sequence[SampleKey],

@@ -1,0 +1,125 @@
+"Ctrl-C at chosen and at random moments: what programs of the tests run, and what they look at afterwards."
+import logging
+import os
+import random
+import signal
+import threading
+import time
+import warnings
+from functools import partial
+from multiprocessing.process import BaseProcess
+
+import psutil
+from loader_parts import Coded, children, wait_until
+
+from timmdata.loader import create_loader
+
+PLACES = ['before the fork', 'in the fork', 'as the fork ends', 'after the fork', 'with the sender']
+
+
+def what_is_there() -> dict:
+    "What an interrupt must not leave behind: processes, threads, open files, shared memory."
+    shared = [name for name in os.listdir('/dev/shm') if name.startswith(f'torch_{os.getpid()}_')]
+    mapped = [line for line in open('/proc/self/maps') if 'timmdata' in line]
+    return dict(processes=len(children()), threads=len(threading.enumerate()), files=psutil.Process().num_fds(),
+                shared=len(shared) + len(mapped))
+
+
+def starting(**settings):
+    "A loader that starts two workers for each epoch."
+    settings = {'num_workers': 2, 'workers': 'processes', **settings}
+    return create_loader(Coded(64), 8, 4, device='cpu', persistent_workers=False, **settings)
+
+
+def check_all_is_well(loader, before: dict):
+    "Nothing is left, logging can be used, and the same loader gives its batches, also where a worker dies."
+    wait_until(lambda: what_is_there() == before, lambda: f'{what_is_there()} in place of {before}', 10)
+    logger = threading.Thread(target=logging.getLogger('other').setLevel, args=(0,), daemon=True)   # takes the lock of logging
+    logger.start()
+    logger.join(5)
+    assert not logger.is_alive(), 'the lock of logging is held'
+    loader.set_epoch(0)
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')   # one of the workers dies
+        for k, (_, targets) in enumerate(loader):
+            found += targets.tolist()
+            if k == 1 and (workers := children()): workers[0].kill()
+    assert found == list(range(64)), found
+    wait_until(lambda: what_is_there() == before, lambda: f'{what_is_there()} in place of {before}', 10)
+
+
+def interrupt_at(place: str):
+    "Let a Ctrl-C come once, at a place in the start of the second worker."
+    left = [2]   # starts
+    begin, start_thread = BaseProcess.start, threading.Thread.start
+    interrupts = map(os.kill, [os.getpid()], [signal.SIGINT])   # one
+
+    def count(at: str, name: str):
+        if place != at or not name.startswith('timmdata'): return
+        left[0] -= 1
+        if left[0] == 0: next(interrupts)
+
+    def start(process):
+        count('before the fork', process.name)
+        if place in ('in the fork', 'as the fork ends') and process.name == 'timmdata-worker-1' and left[0]:
+            left[0] = 0   # hooks cannot be taken back, and each fork calls them: this one alone must interrupt
+            hook = {'in the fork': 'before', 'as the fork ends': 'after_in_parent'}[place]
+            os.register_at_fork(**{hook: partial(next, interrupts, None)})   # no step of Python: others answer the signal
+            os.register_at_fork(before=logging._acquireLock, after_in_parent=logging._releaseLock)   # as logging does, behind it
+        begin(process)
+        count('after the fork', process.name)
+
+    def start_and_count(thread):
+        start_thread(thread)
+        if thread.name.startswith('timmdata-sender'): count('with the sender', thread.name)
+
+    BaseProcess.start, threading.Thread.start = start, start_and_count
+
+
+def interrupt_the_start(place: str, **settings):
+    "A program: Ctrl-C at a place, then everything must be as before."
+    loader = starting(**settings)
+    list(loader)
+    time.sleep(0.2)   # a thread that was waited for ends a moment later
+    before = what_is_there()
+    interrupt_at(place)
+    try:
+        list(loader)
+        print('swallowed', flush=True)
+    except KeyboardInterrupt: print('interrupted', flush=True)
+    check_all_is_well(loader, before)
+    print('all is well', flush=True)
+
+
+def interrupt_at_random(num: int, seed: int = 0, **settings):
+    "A program: Ctrl-C at random moments, in every third round after a worker was killed; then everything must be as before."
+    loader, rng = starting(**settings), random.Random(seed)
+    begin = time.monotonic()
+    for _ in range(3): list(loader)
+    seconds = (time.monotonic() - begin) / 3   # of an epoch
+    time.sleep(0.2)
+    before, interrupted, warned = what_is_there(), 0, []
+    warnings.showwarning = lambda *args, **_: warned.append(args[0])
+    warnings.simplefilter('always')
+    for k in range(num):
+        sent = []
+
+        def interrupt():
+            time.sleep(rng.random() * 1.5 * seconds)
+            if k % 3 == 0:
+                for worker in children()[:1]: worker.kill()
+                time.sleep(rng.random() * 0.2 * seconds)
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        try:
+            thread.start()
+            while not sent or time.monotonic() < sent[0] + 5:
+                for _ in loader: pass
+            print(f'round {k}: swallowed', flush=True)
+        except KeyboardInterrupt: interrupted += 1
+        thread.join()
+        check_all_is_well(loader, before)
+    print(f'{interrupted} of {num} interrupts arrived; {len(warned)} workers were replaced on the way', flush=True)

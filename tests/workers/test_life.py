@@ -1,0 +1,43 @@
+"Ctrl-C while workers start, work and are replaced: nothing is left, nothing is swallowed, and the loader goes on."
+import pytest
+from interrupts import PLACES
+from loader_parts import program
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize('place', PLACES)
+def test_an_interrupt_while_workers_start_leaves_nothing(place):
+    run = program(f'interrupt_the_start({place!r})', first='from interrupts import *')
+    try: assert run.end(40) == (0, 'interrupted\nall is well\n', '')
+    finally: run.kill()
+
+
+@pytest.mark.parametrize('num', [10, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(1200)])])
+def test_interrupts_at_random_moments_leave_nothing_and_arrive(num):
+    run = program(f'interrupt_at_random({num})', first='from interrupts import *')
+    try:
+        code, out, errors = run.end(6 * num + 40)
+        assert code == 0 and errors == '' and out.startswith(f'{num} of {num} interrupts arrived'), out + errors
+    finally: run.kill()
+
+
+TRAINS_AS_IT_IS_IMPORTED = '''
+from loader_parts import Coded
+from timmdata import create_loader
+
+class Importing(Coded):
+    def __getitem__(self, index):
+        import training_script   # which another thread of the parent is importing: a lock that no thread of the worker has
+        return super().__getitem__(index)
+
+loader = create_loader(Importing(16), 8, 4, num_workers=2, workers='processes', device='cpu', timeout=15)
+print(sum(len(targets) for _, targets in loader))
+'''
+
+
+def test_a_script_that_trains_as_it_is_imported_gets_its_batches(tmp_path):
+    (tmp_path/'training_script.py').write_text(TRAINS_AS_IT_IS_IMPORTED)
+    run = program(f'import sys; sys.path.insert(0, {str(tmp_path)!r}); import training_script')
+    try: assert run.end(40) == (0, '16\n', '')
+    finally: run.kill()
