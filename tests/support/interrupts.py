@@ -92,6 +92,16 @@ def interrupt_the_start(place: str, **settings):
     print('all is well', flush=True)
 
 
+def interrupt_later(sent: list, delay: float, after_a_death: bool):
+    "Let a Ctrl-C come, and note when; or first kill a worker, and interrupt while another one takes its place."
+    time.sleep(delay)
+    if after_a_death:
+        for worker in children()[:1]: worker.kill()
+        time.sleep(delay / 10)
+    sent.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def interrupt_at_random(num: int, seed: int = 0, **settings):
     "A program: Ctrl-C at random moments, in every third round after a worker was killed; then everything must be as before."
     loader, rng = starting(**settings), random.Random(seed)
@@ -103,17 +113,8 @@ def interrupt_at_random(num: int, seed: int = 0, **settings):
     warnings.showwarning = lambda *args, **_: warned.append(args[0])
     warnings.simplefilter('always')
     for k in range(num):
-        sent = []
-
-        def interrupt():
-            time.sleep(rng.random() * 1.5 * seconds)
-            if k % 3 == 0:
-                for worker in children()[:1]: worker.kill()
-                time.sleep(rng.random() * 0.2 * seconds)
-            sent.append(time.monotonic())
-            os.kill(os.getpid(), signal.SIGINT)
-
-        thread = threading.Thread(target=interrupt)
+        sent, delay = [], rng.random() * 1.5 * seconds
+        thread = threading.Thread(target=interrupt_later, args=(sent, delay, k % 3 == 0))
         try:
             thread.start()
             while not sent or time.monotonic() < sent[0] + 5:

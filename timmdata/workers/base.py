@@ -389,8 +389,8 @@ def uninterrupted(
     def run():
         try: started.append(start())
         except BaseException as error: errors.append(error)
-        for _ in range(2): is_over.put(None)   # for the wait, and for the wait after an interrupt
         if was_left: close()
+        for _ in range(2): is_over.put(None)   # for the wait, and for the wait after an interrupt
 
     try:
         threading.Thread(target=run, name='timmdata-start').start()
