@@ -17,7 +17,6 @@ from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Literal, ParamSpec, Protocol, overload
 
-import numpy as np
 import torch
 from torch import distributed as ranks
 from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDataset, Sampler, Subset, get_worker_info
@@ -168,12 +167,11 @@ def _check_dataset(dataset: Any, is_training: bool):
         raise ValueError('an AugMixDataset inside another dataset: wrap it around the outermost one, or give '
                          'num_aug_splits in place of it')
     policies = [getattr(part, 'faults', part) for part in parts]   # a dataset of yours may say on_error itself
-    for base in base_datasets(dataset) if is_training else ():
-        targets = getattr(getattr(base, 'reader', None), 'targets', None)
-        if isinstance(targets, np.ndarray) and targets.size and (targets == -1).all(): warnings.warn(
+    for base in base_datasets(dataset):
+        if not getattr(base, 'is_labeled', True): warnings.warn(
             f'no image of {getattr(base, "root", "the data")} has a class, so every target is -1: '
             'put the images into class folders, or give a table with their labels; '
-            'for training without labels, this will do', stacklevel=5)
+            'for predictions, or for training without labels, this will do', stacklevel=5)
     if not is_training and any(getattr(policy, 'on_error', None) == 'replace' for policy in policies):
         raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
 

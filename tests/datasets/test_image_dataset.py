@@ -1,7 +1,11 @@
 "Files as they are found: every odd kind in every mode against Pillow, every kind of damage, and what is done about it."
+import base64
 import errno
+import io
 import os
 import pickle
+import re
+import shutil
 import struct
 import warnings
 import zlib
@@ -12,11 +16,14 @@ import torch
 from pictures import encoded
 from PIL import Image
 from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
 
 import timmdata.readers.base
+from timmdata import create_loader, relabel
 from timmdata.core.demo_data import ODDITIES
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
+from timmdata.pipeline.fetch import HostBatch
 
 pytestmark = pytest.mark.timeout(60)
 UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
@@ -231,3 +238,90 @@ def test_stream_that_says_no_length(samples):
     with pytest.raises(ValueError, match='needs samples with an index'):
         IterableImageDataset(reader=[], on_error='replace')
     with pytest.raises(TypeError, match='reader is missing'): IterableImageDataset()
+
+
+# ---- what torchvision's data sets have
+
+def test_classes_targets_and_samples_are_torchvisions(samples):
+    ours, theirs = ImageDataset(samples, split='val'), ImageFolder(str(samples/'val'))
+    for name in ('classes', 'class_to_idx', 'targets', 'samples'): assert getattr(ours, name) == getattr(theirs, name), name
+    assert type(ours.targets) is list and {type(target) for target in ours.targets} == {int}
+
+
+def test_relabeled_samples_have_targets_of_their_own(samples):
+    whole = ImageDataset(samples, split='val')
+    assert len(whole.targets) == len(whole.samples) == 80
+    few = relabel(whole, {'cat': 'animal', 'horse': 'animal', 'rocket': 'thing'})
+    assert few.classes == ['animal', 'thing'] and few.targets == [t for _, t in few] and len(few.samples) == len(few)
+    assert pickle.loads(pickle.dumps(whole)).targets == whole.targets and len(pickle.dumps(whole)) < len(pickle.dumps(whole.samples)) + 9000
+
+
+def test_targets_and_samples_cannot_be_set(samples):
+    dataset = ImageDataset(samples, split='val')
+    for name in ('classes', 'targets', 'samples'):
+        with pytest.raises(AttributeError): setattr(dataset, name, [])
+
+
+def test_classes_of_a_map_with_gaps_and_two_names_for_one():
+    class Own(list): class_to_idx = {'b': 3, 'kitty': 0, 'cat': 0}
+    assert ImageDataset('', Own()).classes == ['kitty', '1', '2', 'b']
+
+
+def test_a_data_set_without_paths_or_targets_says_so(samples, tmp_path):
+    archive = shutil.make_archive(str(tmp_path/'val'), 'tar', samples, 'val')
+    packed, own = ImageDataset(archive, split='val'), ImageDataset('', [(b'', 0)])
+    assert packed.targets == ImageDataset(samples, split='val').targets
+    with pytest.raises(AttributeError, match='a ReaderImageTar has no file of its own for each sample: dataset.filename'):
+        packed.samples   # noqa: B018
+    for name in ('samples', 'targets'):
+        with pytest.raises(AttributeError, match='a list does not know the targets without reading all samples'):
+            getattr(own, name)
+    assert not hasattr(own, 'targets') and own.classes == []
+
+
+def test_several_labels_and_numbers_are_targets_as_they_are(samples):
+    paths = ['val/cat/0000.jpg', 'val/rocket/0000.jpg']
+    tags = ImageDataset(samples, table=dict(path=paths, target=[['a', 'b'], []]))
+    assert tags.targets == [[0, 1], []]
+    ages = ImageDataset(samples, table=dict(path=paths, target=[0.5, 3.0]))
+    assert ages.targets == [0.5, 3.0] and ages.samples == [(str(samples/path), age) for path, age in zip(paths, [0.5, 3.0])]
+
+
+def test_a_data_set_without_classes_says_so(samples, tmp_path):
+    shutil.copytree(samples/'val/cat', tmp_path/'flat')
+    assert 'classes: none, so every target is -1' in repr(ImageDataset(tmp_path/'flat'))
+    assert 'classes: 10' in repr(ImageDataset(samples))
+
+
+# ---- in a notebook
+
+def pictures_in(html: str) -> list[Image.Image]:
+    return [Image.open(io.BytesIO(base64.b64decode(text))) for text in re.findall(r'base64,([^"]+)', html)]
+
+
+def test_a_data_set_shows_images_of_several_classes(samples):
+    dataset = ImageDataset(samples, split='val', transform=lambda image: 1 / 0)
+    html = dataset._repr_html_()
+    found = pictures_in(html)
+    assert len(found) == 8 and all(image.format == 'JPEG' and max(image.size) <= 128 for image in found)
+    assert html.startswith('<pre>ImageDataset\n') and '>cat</figcaption>' in html and len(html) < 60_000
+    small, whole = found[0], Image.open(samples/dataset.filename(0))
+    assert np.abs(np.asarray(small, float) - np.asarray(whole.resize(small.size))).mean() < 12   # of 255
+
+
+def test_what_cannot_be_shown_is_left_out(tmp_path):
+    for name in ('<b>', 'fine'): (tmp_path/name).mkdir()
+    (tmp_path/'<b>'/'0.jpg').write_bytes(b'no image')
+    Image.new('RGB', (4, 4)).save(tmp_path/'fine'/'1.png')
+    html = ImageDataset(tmp_path)._repr_html_()
+    assert len(pictures_in(html)) == 1 and '<b>' not in html
+    Image.new('RGB', (4, 4)).save(tmp_path/'<b>'/'1.png')
+    assert '<b>' not in ImageDataset(tmp_path)._repr_html_()
+
+
+def test_a_batch_shows_its_images(samples):
+    loader = create_loader(ImageDataset(samples, split='val'), 32, 4, num_workers=0, device='cpu')
+    host = next(iter(loader.loader.host_batches()))
+    assert len(pictures_in(host._repr_html_())) == 4 and 'HostBatch of 4 samples' in host._repr_html_()
+    assert len(pictures_in(loader.replay(0, 0)._repr_html_())) == 4
+    assert 'HostBatch of 1 samples' in HostBatch({'image': [1, 2]}, host.keys[:1])._repr_html_()   # of a collate function

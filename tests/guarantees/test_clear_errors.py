@@ -73,15 +73,15 @@ def test_the_log_and_the_report_have_the_cause_alone(folder):
     assert not any('on_error' in text for text in texts)
 
 
-def test_training_without_classes_is_worth_a_warning(folder):
+@pytest.mark.parametrize('is_training', [False, True])
+def test_a_data_set_without_classes_is_worth_a_warning(folder, is_training):
     dataset = ImageDataset(folder/'a')
     assert [target for _, target in dataset] == [-1] * 4
     with pytest.warns(UserWarning, match='no image of .* has a class, so every target is -1: put the images into class folders'):
-        loader_of(dataset, is_training=True)
-    with warnings.catch_warnings():   # prediction
+        loader_of(dataset, is_training=is_training)
+    with warnings.catch_warnings():
         warnings.simplefilter('error')
-        loader_of(dataset)
-        loader_of(ImageDataset(folder), is_training=True)
+        loader_of(ImageDataset(folder), is_training=is_training)
 
 
 def test_files_of_another_split_are_not_warned_of(folder, tmp_path):

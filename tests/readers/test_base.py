@@ -1,11 +1,12 @@
 "One way to find a split, and one to open a file, for all readers."
 import os
+import re
 import socket
 
 import pytest
 from synthetic import JPEG
 
-from timmdata import ImageDataset, create_loader
+from timmdata import ImageDataset, create_dataset, create_loader
 from timmdata.core.faults import ImageReadError
 from timmdata.readers.base import Reader, choose_split, choose_splits, matching_splits, split_group
 from timmdata.readers.tar import ReaderImageTar
@@ -77,3 +78,11 @@ def test_what_is_no_archive_is_an_error_at_once(tmp_path, monkeypatch, put):
     monkeypatch.chdir(tmp_path)
     put(tmp_path/'photos.tar')
     with pytest.raises(OSError, match='photos.tar'): ReaderImageTar(tmp_path/'photos.tar')
+
+
+@pytest.mark.parametrize('split', [1, True, 0.5, ['train']])
+def test_a_split_that_is_no_text_is_refused(samples, split):
+    table = dict(path=['val/cat/0000.jpg'], target=['cat'], split=['val'])
+    for make in (lambda: ImageDataset(samples, split=split), lambda: create_dataset('', samples, split=split),
+                 lambda: create_dataset('wds/', samples, split=split), lambda: ImageDataset(samples, table=table, split=split)):
+        with pytest.raises(TypeError, match=f"split={re.escape(repr(split))}: give a text such as 'train' or 'val'; None reads all"): make()

@@ -2,6 +2,8 @@
 import os
 import shutil
 import tarfile
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -102,3 +104,25 @@ def test_an_index_of_archives_follows_its_archives(tmp_path):
     shutil.move(root, tmp_path/'moved')
     root = tmp_path/'moved'
     assert read() == ['b.tar/y/2.jpg']
+
+
+def test_a_poisoned_index_asks_for_no_memory(tmp_path):
+    "A compressed key of half a gigabyte in a file of half a megabyte; an array that says it has a terabyte."
+    (tmp_path/'a').mkdir()
+    good = FileIndex(SampleTable.from_samples(['a/1.jpg'], [0]), ('a',), ('a',), np.array([stamp(str(tmp_path), 'a')]), {})
+    np.savez_compressed(tmp_path/'bomb.npz', key=np.zeros(1 << 29, np.uint8))
+    with zipfile.ZipFile(tmp_path/'vast.npz', 'w') as file, file.open('key.npy', 'w') as member:
+        np.lib.format.write_array_header_1_0(member, {'descr': '|u1', 'fortran_order': False, 'shape': (1 << 40,)})
+    for name in ('bomb', 'vast'):
+        tracemalloc.start()
+        kept = keep_index(tmp_path/f'{name}.npz', str(tmp_path), [], lambda: good)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert list(kept.table) == [('a/1.jpg', 0)] and most < 8e6, name
+
+
+def test_no_temporary_file_stays_when_an_index_cannot_be_written(tmp_path):
+    index = FileIndex(SampleTable.from_samples(['a/1.jpg'], [0]), ('a',), ('',), np.array([stamp(str(tmp_path), '')]), {})
+    (tmp_path/'kept.npz'/'in the way').mkdir(parents=True)
+    with pytest.raises(OSError): keep_index(tmp_path/'kept.npz', str(tmp_path), [], lambda: index)
+    assert [path.name for path in tmp_path.iterdir()] == ['kept.npz']

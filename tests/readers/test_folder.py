@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from timm.data.readers.reader_image_folder import ReaderImageFolder as TimmReaderImageFolder
+from torchvision.datasets import ImageFolder
 
 import timmdata.readers.folder as readers
 from timmdata.core.faults import ImageReadError
@@ -508,3 +509,44 @@ def test_reader_is_read_by_a_dataset(tree):
     dataset = ImageDataset(root)
     assert dataset.filename(0) == 'a/1.png' and dataset[0][0].size == (3, 2)
     assert dataset.filename(0, absolute=True) == str(root/'a/1.png')
+
+
+# ---- folders in class folders
+
+def told(make) -> list[str]:
+    "What was warned of."
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter('always')
+        make()
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize('files, here, elsewhere', [
+    (('cat/1.jpg', 'cat/sub/2.jpg', 'dog/sub/3.jpg'), ['cat', 'sub'], ['cat', 'dog']),
+    (('cat/sub/2.jpg', 'dog/sub/3.jpg'), ['sub'], ['cat', 'dog']),
+    (('train/cat/1.jpg', 'train/cat/sub/2.jpg', 'val/cat/3.jpg'), ['cat', 'sub'], ['cat'])])
+def test_classes_that_torchvision_would_count_otherwise_are_told(tree, files, here, elsewhere):
+    root = tree(*files)
+    messages = told(lambda: ImageDataset(root))
+    inside = root/'train' if files[0].startswith('train') else root
+    assert ImageFolder(inside).classes == elsewhere and list(ImageDataset(root).class_to_idx) == here   # timm's rule
+    assert len(messages) == 1 and f'as in timm: {len(here)} ({", ".join(here)})' in messages[0]
+    assert f'would be {len(elsewhere)} ({", ".join(elsewhere)})' in messages[0] and "create_dataset('torch/image_folder'" in messages[0]
+
+
+@pytest.mark.parametrize('split, files', [
+    ('train', ('cat/1.jpg', 'dog/2.jpg')), ('train', ('animal/cat/1.jpg', 'thing/car/2.jpg')),
+    (None, ('train/cat/1.jpg', 'val/cat/2.jpg')), ('train', ('train/cat/1.jpg', 'train/cat/empty/', 'val/cat/2.jpg'))])
+def test_folders_that_name_each_class_once_are_not_told(tree, split, files):
+    assert told(lambda: ImageDataset(tree(*files), split=split)) == []
+
+
+def test_files_that_come_several_times_through_links_are_told(tree):
+    root = tree(*(f'{name}/{k}.jpg' for name in 'abc' for k in range(5)))
+    for name in 'abc':
+        for other in 'abc':
+            if other != name: os.symlink(f'../{other}', root/name/f'to_{other}')
+    index = []
+    messages = told(lambda: index.append(scan_folder(root)))
+    times = len(index[0].table) - 15
+    assert times > 0 and len(messages) == 1 and f'{times} of {times + 15} files come several times' in messages[0]

@@ -317,3 +317,41 @@ def test_a_column_that_could_be_any_of_two_is_asked_for(photos, frame):
         ReaderTable(frame.drop(columns='path'), photos)
     both = frame.assign(label='other')   # 'target' comes first
     assert ReaderTable(both, photos).class_to_idx == ReaderTable(frame, photos).class_to_idx
+
+
+@pytest.mark.parametrize('kind', ['csv', 'jsonl', 'dict'])
+@pytest.mark.parametrize('text', ['1e999', '-1e999'])
+def test_a_target_beyond_all_numbers_is_refused(photos, tmp_path, kind, text):
+    table = tmp_path/f'labels.{kind}'
+    if kind == 'csv': table.write_text(f'path,target\n0.png,0.5\n1.png,{text}\n')
+    if kind == 'jsonl': table.write_text(f'{{"path": "0.png", "target": 0.5}}\n{{"path": "1.png", "target": {text}}}\n')
+    if kind == 'dict': table = dict(path=['0.png', '1.png'], target=[0.5, float(text)])
+    with pytest.raises(ValueError, match=f"column 'target' of .*: the target {float(text)} is no number that can be predicted"):
+        ReaderTable(table, photos)
+
+
+@pytest.mark.parametrize('targets', [['0', '1', '7.0'], [0, 1, 7.0]])
+def test_one_class_with_a_point_does_not_make_all_classes_numbers(photos, targets):
+    table = dict(path=['0.png', '1.png', '2.png'], target=targets)
+    with pytest.raises(ValueError, match='2 of 3 targets are whole numbers, and the others are written as 7.0: write all classes as 7'):
+        ReaderTable(table, photos)
+    assert ReaderTable({**table, 'target': ['0', '1', '7']}, photos)[2][1] == 7
+    assert ReaderTable({**table, 'target': ['0', '1', '0.5']}, photos)[1][1] == 1.0   # to be predicted: one has a fraction
+
+
+@pytest.mark.parametrize('target', [-1, '-1', [0, -1]])
+def test_a_label_below_zero_is_told_as_what_it_is(photos, target):
+    others = [0, 1] if isinstance(target, int) else ['0', '1'] if isinstance(target, str) else [[0], [1]]
+    table = dict(path=['0.png', '1.png', '2.png'], target=[*others, target])
+    with pytest.raises(TableError, match=r'1 × class below 0: row 3') as caught: ReaderTable(table, photos)
+    assert 'class map' not in str(caught.value)
+    with pytest.raises(TableError, match='1 × label that is not in the class map: row 3'):
+        ReaderTable(table, photos, class_map={'0': 0, '1': 1})
+
+
+def test_a_missing_file_is_said_with_the_folder_that_was_looked_in(photos, tmp_path):
+    (tmp_path/'labels.csv').write_text('path,target\n0.png,a\n')
+    with pytest.raises(TableError) as caught: ReaderTable(tmp_path/'labels.csv')
+    assert 'missing file: row 1 (0.png)' in str(caught.value)
+    assert f'Files were looked for in {tmp_path}: give root= if they lie elsewhere' in str(caught.value)
+    assert len(ReaderTable(tmp_path/'labels.csv', photos)) == 1

@@ -378,3 +378,18 @@ def test_files_are_closed_with_the_reader(many):
     del copied
     assert len(os.listdir('/proc/self/fd')) <= before
     shutil.rmtree(reader.root)
+
+
+def test_an_archive_after_the_end_of_an_archive_is_told(tmp_path):
+    "cat a.tar b.tar > both.tar: readers of tars stop at the end of the first."
+    for name in 'ab':
+        with tarfile.open(tmp_path/f'{name}.tar', 'w') as tar:
+            member = tarfile.TarInfo(f'{name}/0.jpg')
+            member.size = 7
+            tar.addfile(member, io.BytesIO(b'content'))
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        assert len(list_tar(tmp_path/'a.tar')) == 1   # zeros fill up its last record, and are no archive
+    (tmp_path/'both.tar').write_bytes((tmp_path/'a.tar').read_bytes() + (tmp_path/'b.tar').read_bytes())
+    with pytest.warns(UserWarning, match=r'both.tar: .* 10,240 bytes are not read: .*put the archives into a folder'):
+        assert len(list_tar(tmp_path/'both.tar')) == 1

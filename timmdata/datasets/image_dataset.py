@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..core.checks import UnknownArgument, argument_names, check_switches
@@ -19,9 +20,12 @@ from ..core.faults import BadSample, FaultPolicy, ImageReadError, is_system_erro
 from ..core.jpeg import Pixels
 from ..core.paths import expand_home
 from ..core.sample import transform_image
+from ..core.thumbnails import show_thumbnails
 from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
-from ..readers.base import Reader
+from ..readers.base import Reader, ReaderFiles
+from ..readers.sample_table import LabelLists
+from ..readers.tar import ReaderImageTar
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #d50d6469
 _HINTS = {   # names that are usual elsewhere
@@ -49,8 +53,54 @@ def _check_transforms(**transforms: Any):
         if transform is not None and not callable(transform): raise TypeError(
             f'{name} is a {type(transform).__name__}: give a function, or an object that can be called')
 
+
+class _Images:
+    "What a data set of images has, with an index or as a stream: a reader, how images are read, names and classes."
+
+    def __init__(self, root: Any, reader: Any, split: str | None, settings: dict, faults: FaultPolicy,
+                 input_img_mode: str | None, transform: Callable | None, target_transform: Callable | None,
+                 load_bytes: bool, exif_transpose: bool, background: tuple[int, int, int] | None):
+        check_switches(load_bytes=load_bytes, exif_transpose=exif_transpose)
+        _check_transforms(transform=transform, target_transform=target_transform)
+        check_background(background)
+        check_mode(input_img_mode)
+        self.root, self.split, self.faults = expand_home(root), split, faults
+        self.reader = _reader_of(type(self), reader, self.root, split, settings)
+        self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
+        self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform
+
+    @property
+    def class_to_idx(self) -> dict[str, int]:
+        "Give class name → index; empty if the reader has no classes."
+        return getattr(self.reader, 'class_to_idx', {})
+
+    @property
+    def classes(self) -> list[str]:
+        "List the class names by index; an index without a name has its number, one with several names the first."
+        names = {idx: name for name, idx in reversed(self.class_to_idx.items())}
+        return [str(names.get(idx, idx)) for idx in range(max(names, default=-1) + 1)]
+
+    @property
+    def bad_samples(self) -> list[BadSample]:
+        "List all samples that were skipped or replaced so far, in any worker."
+        return self.faults.log.records()
+
+    def filenames(self,
+        basename: bool = False,   # Without folders.
+        absolute: bool = False,   # With the root.
+    ) -> list[str]:
+        "Name the files of all samples, in order, if the reader knows them."
+        return self.reader.filenames(basename, absolute)
+
+    def _target(self, target: Any) -> Any:
+        "The target that a user sees."
+        if target is None: return -1   # as timm: a sample without a label
+        return target if self.target_transform is None else self.target_transform(target)
+
+    def __len__(self) -> int: return len(self.reader)   # a TypeError for a stream without a length, as Python has it
+
 # %% ../../nbs/datasets/00_image_dataset.ipynb #7f27bba4
-class ImageDataset(torch.utils.data.Dataset):
+class ImageDataset(_Images, torch.utils.data.Dataset):
     """Images with class indexes; `dataset[index]` is `(PIL.Image, int)`, transformed if transforms are given.
 
     >>> from timmdata import ImageDataset
@@ -100,16 +150,11 @@ class ImageDataset(torch.utils.data.Dataset):
         exclude: Iterable[str | os.PathLike] | str | os.PathLike | None = None,
         **kwargs,
     ):
-        check_switches(load_bytes=load_bytes, exif_transpose=exif_transpose)
-        _check_transforms(transform=transform, target_transform=target_transform)
-        check_background(background)
-        check_mode(input_img_mode)
-        self.faults, root = FaultPolicy(on_error, replace_seed, max_retries), expand_home(root)
-        self.reader = _reader_of(type(self), reader, root, split, dict(class_map=class_map, **kwargs))
+        faults, settings = FaultPolicy(on_error, replace_seed, max_retries), dict(class_map=class_map, **kwargs)
+        super().__init__(root, reader, split, settings, faults, input_img_mode, transform, target_transform,
+                         load_bytes, exif_transpose, background)
         if exclude is not None: self.reader = exclude_samples(self.reader, exclude)
-        self.root, self.split = root, split
-        self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
-        self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform
+        self._lists = {}   # what `targets` and `samples` gave
 
     def load(self,
         index: int,
@@ -143,9 +188,7 @@ class ImageDataset(torch.utils.data.Dataset):
         except (OSError, EOFError) as error:
             if is_system_error(error): raise
             raise name_fault(error, f'{self.filename(index)} (index {index})') from error
-        if target is None: target = -1   # as timm: a sample without a label
-        elif self.target_transform is not None: target = self.target_transform(target)
-        return image, target, *others
+        return image, self._target(target), *others
 
     def pixels(self,
         data: Any,
@@ -164,16 +207,6 @@ class ImageDataset(torch.utils.data.Dataset):
         if sample is None or self.transform is None: return sample
         return transform_image(self.transform, sample[0]), *sample[1:]
 
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        "Give class name → index; empty if the reader has no classes."
-        return getattr(self.reader, 'class_to_idx', {})
-
-    @property
-    def bad_samples(self) -> list[BadSample]:
-        "List all samples that were skipped or replaced so far, in any worker."
-        return self.faults.log.records()
-
     def filename(self,
         index: int,
         basename: bool = False,
@@ -189,30 +222,62 @@ class ImageDataset(torch.utils.data.Dataset):
         if not hasattr(self.reader, 'filename'): return f'sample {index}'   # a user's own reader
         return self.reader.filename(index, basename, absolute)
 
-    def filenames(self,
-        basename: bool = False,
-        absolute: bool = False,
-    ) -> list[str]:
-        """Name the files of all samples, in order, if the reader knows them.
+    @property
+    def is_labeled(self) -> bool:
+        "Tell whether any sample has a label, as far as the reader knows."
+        targets = getattr(self.reader, 'targets', None)
+        return not isinstance(targets, np.ndarray) or not targets.size or bool((targets != -1).any())
 
-        Args:
-            basename: without folders
-            absolute: with the root
-        """
-        return self.reader.filenames(basename, absolute)
+    def _known(self, name: str, make: Callable[[Any], list]) -> list:
+        "Make a list of what the reader knows of all samples, once."
+        if name in self._lists: return self._lists[name]
+        found = getattr(self.reader, 'targets', None)
+        if found is None: raise AttributeError(
+            f'a {type(self.reader).__name__} does not know the targets without reading all samples: '
+            f'[target for _, target in dataset] reads them')
+        return self._lists.setdefault(name, make(found))
 
-    def __len__(self) -> int: return len(self.reader)
+    @property
+    def targets(self) -> list:
+        "List the targets as the reader has them: class indexes; lists of them for several labels; or numbers."
+        def make(found):
+            if isinstance(found, LabelLists): return [found.labels(k).tolist() for k in range(len(found))]
+            return np.asarray(found).tolist()
+        return self._known('targets', make)
+
+    @property
+    def samples(self) -> list[tuple[str, Any]]:
+        "List path and target of all samples, as torchvision's `ImageFolder` does."
+        def make(found):
+            if isinstance(self.reader, ReaderFiles) and type(self.reader) is not ReaderImageTar:
+                return [(os.path.join(self.reader.root, path), target) for path, target in zip(self.filenames(), self.targets)]
+            raise AttributeError(f'a {type(self.reader).__name__} has no file of its own for each sample: '
+                                 'dataset.filename(index) names one')
+        return self._known('samples', make)
+
+    def __getstate__(self) -> dict: return {**self.__dict__, '_lists': {}}   # workers and copies make their own
+
+    def _repr_html_(self) -> str:
+        "Show the text and some images, evenly spaced; those that cannot be read are left out."
+        images, labels, classes = [], [], self.classes
+        for index in sorted({k * (len(self) - 1) // 7 for k in range(8)} if len(self) else ()):
+            try:
+                data, target, *_ = self.reader[index]
+                images.append(self.pixels(data, 'pillow').image)
+            except OSError: continue
+            labels.append(classes[target] if isinstance(target, int) and 0 <= target < len(classes) else f'{target}')
+        return show_thumbnails(repr(self), images, labels)
 
     def __repr__(self) -> str:
         is_whole = not getattr(self.reader, 'split', self.split)   # a reader knows whether its root is divided
         split = 'none, the whole root' if is_whole else printable(self.split)
         lines = [f'root: {printable(self.root)}', f'split: {split}', f'samples: {len(self):,}',
-                 f'classes: {len(self.class_to_idx)}']
+                 f'classes: {len(self.class_to_idx) if self.is_labeled else "none, so every target is -1"}']
         if self.faults.on_error != 'raise': lines.append(f'on_error: {self.faults.on_error}')
         return '\n    '.join([f'{type(self).__name__}', *lines])
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #0594c543
-class IterableImageDataset(torch.utils.data.IterableDataset):
+class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
     """Images from a stream reader; yields `(PIL.Image, target)`, transformed if transforms are given.
 
     Args:
@@ -245,15 +310,8 @@ class IterableImageDataset(torch.utils.data.IterableDataset):
         if on_error == 'replace':
             raise ValueError("on_error='replace' needs samples with an index: use 'raise' or 'skip' with a stream")
         if reader is None: raise TypeError('reader is missing: an iterable of (bytes, target)')
-        check_switches(load_bytes=load_bytes, exif_transpose=exif_transpose)
-        _check_transforms(transform=transform, target_transform=target_transform)
-        check_background(background)
-        check_mode(input_img_mode)
-        self.faults, root = FaultPolicy(on_error), expand_home(root)
-        self.reader = _reader_of(type(self), reader, root, split, kwargs)
-        self.root, self.split = root, split
-        self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
-        self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform
+        super().__init__(root, reader, split, kwargs, FaultPolicy(on_error), input_img_mode, transform,
+                         target_transform, load_bytes, exif_transpose, background)
 
     def __iter__(self) -> Iterator[tuple]:
         worker = torch.utils.data.get_worker_info()
@@ -267,39 +325,12 @@ class IterableImageDataset(torch.utils.data.IterableDataset):
                 self.faults.resolve(fault, position, f'sample {position}')
                 continue
             if self.transform is not None: image = transform_image(self.transform, image)
-            if target is None: target = -1   # as timm: a sample without a label
-            elif self.target_transform is not None: target = self.target_transform(target)
-            yield image, target, *others
+            yield image, self._target(target), *others
 
     def _decode(self, data: Any) -> Any:
         "Make an image, or bytes, of what the reader gave."
         if self.load_bytes: return read_content(data)
         return decode_image(data, self.input_img_mode, self.exif_transpose, self.background)
-
-    @property
-    def class_to_idx(self) -> dict[str, int]:
-        "Give class name → index; empty if the reader has no classes."
-        return getattr(self.reader, 'class_to_idx', {})
-
-    @property
-    def bad_samples(self) -> list[BadSample]:
-        "List all samples that were skipped so far, in any worker, by position."
-        return self.faults.log.records()
-
-    def filenames(self,
-        basename: bool = False,
-        absolute: bool = False,
-    ) -> list[str]:
-        """Name the files of all samples, in order, if the reader knows them.
-
-        Args:
-            basename: without folders
-            absolute: with the root
-        """
-        return self.reader.filenames(basename, absolute)
-
-    def __len__(self) -> int:
-        return len(self.reader)   # a TypeError for a reader without a length, as Python has it
 
     def set_epoch(self,
         count: int,

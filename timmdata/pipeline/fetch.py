@@ -23,6 +23,7 @@ from ..core.faults import printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
 from ..core.sample import apply_transform, as_pil_image, sample_image, with_image
+from ..core.thumbnails import images_of_tensor, show_thumbnails
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
 from .batch_transform import BatchTransform
@@ -234,6 +235,13 @@ class HostBatch(NamedTuple):
     keys: list[SampleKey]
     position: int = 0
 
+    def _repr_html_(self) -> str:
+        "Show the first images, with the indexes of their samples."
+        pixels = sample_image(self.batch)
+        images = images_of_tensor(pixels)
+        keys = keys_of_images(self.keys, len(pixels)) if images else ()
+        return show_thumbnails(f'{type(self).__name__} of {len(self.keys)} samples', images, [f'{key.index}' for key in keys])
+
 
 class Replay(NamedTuple):
     """Hold a batch that was made again, and what was drawn for it.
@@ -252,6 +260,8 @@ class Replay(NamedTuple):
     appearance_params: list[AppearanceParams] | None
     mix_params: MixParams | None = None
     erase_boxes: list[list[tuple]] | None = None
+
+    _repr_html_ = HostBatch._repr_html_
 
     def with_batch_params(self,
         transform: BatchTransform,

@@ -159,6 +159,8 @@ def split_group(
     Returns:
         lower case
     """
+    if not isinstance(name, str): raise TypeError(
+        f"split={name!r}: give a text such as 'train' or 'val'; None reads all")
     return next((group for group in SPLIT_NAMES.values() if name.lower() in group), (name.lower(),))
 
 

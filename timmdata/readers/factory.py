@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.checks import argument_names, check_arguments
 from ..core.paths import expand_home
-from .base import Reader
+from .base import Reader, split_group
 from .extensions import is_img_extension
 from .folder import ReaderImageFolder, find_splits
 from .huggingface import ReaderHfds, ReaderHfids
@@ -58,6 +58,7 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None, settings
     "A reader of another library's data set."
     if prefix == 'wds': settings.pop('download', None)   # shards are read where they are
     if not split: raise ValueError(f'{prefix}/{name} is read by split: give one')
+    split_group(split)   # an error for what is no text
     settings = {key: value for key, value in settings.items() if value is not None}
     return _create(_PREFIXES[prefix], settings, root=root, name=name, split=split)
 

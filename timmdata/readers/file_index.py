@@ -6,9 +6,11 @@
 __all__ = ['LINKS', 'FileIndex', 'stamp', 'keep_index', 'label_samples']
 
 # %% ../../nbs/readers/27_file_index.ipynb #a06719dd
+import math
 import os
 import warnings
-from collections import Counter
+import zipfile
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ import numpy as np
 from ..core.faults import printable
 from ..core.paths import expand_home
 from .class_map import build_class_map, load_class_map
+from .base import split_group
 from .extensions import check_extensions, get_img_extensions
 from .sample_table import SampleTable
 
@@ -64,12 +67,24 @@ def _save(path: Path, index: FileIndex, key: str):
     "Write an index in one piece: to a temporary file, which is then renamed."
     temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
     table, left_out, spans = index.table, index.left_out, {} if index.spans is None else {'spans': index.spans}
-    with temporary.open('wb') as file:
-        np.savez(file, key=np.array(key), paths=table.paths, ends=table.ends, targets=table.targets,
-                 folders=np.array(index.folders, str), sources=np.array(index.sources, str), stamps=index.stamps,
-                 left_out=np.array(list(left_out), str).reshape(-1, 2),
-                 counts=np.array(list(left_out.values()), np.int64), **spans)
-    os.replace(temporary, path)
+    try:
+        with temporary.open('wb') as file:
+            np.savez(file, key=np.array(key), paths=table.paths, ends=table.ends, targets=table.targets,
+                     folders=np.array(index.folders, str), sources=np.array(index.sources, str), stamps=index.stamps,
+                     left_out=np.array(list(left_out), str).reshape(-1, 2),
+                     counts=np.array(list(left_out.values()), np.int64), **spans)
+        os.replace(temporary, path)
+    finally: temporary.unlink(missing_ok=True)
+
+
+def _check_sizes(file: zipfile.ZipFile, num_bytes: int):
+    "Refuse arrays that are compressed or claim more bytes than the file has, before memory is allocated for them."
+    for item in file.infolist():
+        with file.open(item) as member:
+            np.lib.format.read_magic(member)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        if item.compress_type or math.prod(shape) * dtype.itemsize > item.file_size or item.file_size > num_bytes:
+            raise ValueError(f'{item.filename} is larger than the file')
 
 
 def _is_inside(name: str) -> bool:
@@ -109,6 +124,7 @@ def _load(path: Path, root: str, key: str) -> FileIndex | None:
     "Read an index; None if it is absent, damaged, made with other settings, or not current."
     try:
         with np.load(path, allow_pickle=False) as arrays:
+            _check_sizes(arrays.zip, path.stat().st_size)
             if str(arrays['key']) != key: return None
             table = SampleTable(arrays['paths'], arrays['ends'], arrays['targets'])
             left_out = dict(zip(map(tuple, arrays['left_out'].tolist()), arrays['counts'].tolist()))
@@ -153,6 +169,21 @@ def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
         if name in filled or name in not_classes: return name in filled
         return name not in parents and not any(str(parent) in filled for parent in PurePath(name).parents)
     return [os.path.basename(name) if is_class(name) else '' for name in index.folders]
+
+
+def _warn_nested(where: str, folders: Mapping[str, str]):
+    "Warn of folders, given with their classes, whose first folders are other classes: in them or across them."
+    firsts = defaultdict(set)   # class → first folders below the split
+    for folder, name in folders.items():
+        parts = PurePath(folder).parts
+        firsts[name].add(next((part for part in parts if len(split_group(part)) == 1), name))
+    is_inside = any(str(parent) in folders for folder in folders for parent in PurePath(folder).parents)
+    if not is_inside and all(len(found) == 1 for found in firsts.values()): return
+    own, others = build_class_map(firsts), build_class_map(set().union(*firsts.values()))
+    def listed(names): return f'{len(names)} ({", ".join(map(printable, list(names)[:5]))}{", …" if len(names) > 5 else ""})'
+    warnings.warn(
+        f'{where}: classes are the folders that hold the images, as in timm: {listed(own)}. By the first folders, as in '
+        f"torchvision, they would be {listed(others)}: for those, create_dataset('torch/image_folder', root)", stacklevel=4)
 
 
 def _counted(what: Mapping[str, int]) -> str:
@@ -216,4 +247,6 @@ def label_samples(
         raise ValueError('; '.join(why))
     told = {what: count for what, count in left_out.items() if extensions is None or what == LINKS}
     _warn_left_out(where, told, lost)
+    filled = np.bincount(index.table.targets[rows], minlength=len(names)) > 0
+    _warn_nested(where, {folder: name for folder, name, here in zip(index.folders, names, filled) if here and name})
     return rows, index.table.select(rows, targets), class_to_idx

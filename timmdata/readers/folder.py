@@ -7,6 +7,7 @@ __all__ = ['list_folders', 'find_splits', 'resolve_split', 'scan_folder', 'index
 
 # %% ../../nbs/readers/30_folder.ipynb #d1e5d9ab
 import os
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -184,6 +185,19 @@ def _mix(tables: list[SampleTable]) -> SampleTable:
     return SampleTable.from_samples([path for _, path, _ in rows], [target for *_, target in rows])
 
 # %% ../../nbs/readers/30_folder.ipynb #77374b78
+def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str, SampleTable]]):
+    "Warn of files that are listed several times, since links lead to folders that are listed anyway."
+    counts, known, again = {int(table.targets[0]): len(table) for _, table in tables}, set(), []
+    for number, folder in enumerate(folders):
+        real = os.path.realpath(os.path.join(root, folder))
+        if real in known and number in counts: again.append(number)
+        known.add(real)
+    if again: warnings.warn(
+        f'{printable(root)}: {sum(counts[number] for number in again):,} of {sum(counts.values()):,} files come several '
+        f'times, because of links such as {printable(folders[again[0]])}: remove the links, or leave these files out '
+        'with exclude=', stacklevel=5)
+
+
 def scan_folder(
     root: str | os.PathLike,
     starts: Sequence[str] = ('',),
@@ -215,6 +229,7 @@ def scan_folder(
                     if not target: below.append((path, within))
                     elif links.follow(folder, within, path, target): below.append((path, within or path))
             level = below
+    if links.entered: _warn_repeats(root, folders, tables)
     return FileIndex(_join(tables), tuple(folders), tuple(folders), np.array(stamps, np.int64), left_out)
 
 # %% ../../nbs/readers/30_folder.ipynb #0d0edd85

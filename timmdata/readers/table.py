@@ -168,9 +168,16 @@ def read_table(
         raise ValueError(f'{path} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
 
 # %% ../../nbs/readers/50_table.ipynb #c19960c8
-def _check_numbers(values: Sequence[float | None]) -> list[float | None]:
+def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list[float | None]:
     "Values to be predicted. Whole ones with gaps, or beyond what a float can count, are classes that became floats."
+    beyond = next((v for v in values if v is not None and not math.isfinite(v)), None)
+    if beyond is not None: raise ValueError(f'the target {beyond} is no number that can be predicted')
     whole = all(v is None or float(v).is_integer() for v in values)
+    num_plain = sum(re.fullmatch(_WHOLE, str(v), re.ASCII) is not None for v in given)
+    if whole and 0 < num_plain < len(given):
+        other = next(v for v in given if not re.fullmatch(_WHOLE, str(v), re.ASCII))
+        raise ValueError(f'{num_plain} of {len(given)} targets are whole numbers, and the others are written as {other}: '
+                         f'write all classes as {int(float(other))}, and all numbers to be predicted as {float(other)}')
     if whole and None in values: raise ValueError(
         "the targets are whole numbers as floats, with gaps: give classes as integers, such as pandas' Int64")
     if whole and any(abs(v) >= 2 ** 53 for v in values): raise ValueError(
@@ -205,6 +212,7 @@ def number_targets(
         indexes, numbers or lists, None for an unknown name; and class_to_idx
     """
     is_lists, flat = any(isinstance(v, list) for v in values), _flat(values)
+    given = flat
     if all(isinstance(v, str) for v in flat) and class_map is None:
         numbers = iter(_plain_numbers(flat))
         values = _map_labels(values, lambda label: next(numbers))
@@ -215,7 +223,7 @@ def number_targets(
     if str in kinds and len(kinds) > 1 or is_lists and float in kinds:
         raise ValueError(f'targets are of several kinds, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
     if class_map is not None: class_to_idx = load_class_map(class_map, root)
-    elif float in kinds: return _check_numbers(values), {}
+    elif float in kinds: return _check_numbers(values, given), {}
     elif kinds == {int}: class_to_idx = {str(idx): int(idx) for idx in sorted({int(v) for v in flat}) if idx >= 0}
     else: class_to_idx = build_class_map(flat)
     greatest = max(class_to_idx.values(), default=0)
@@ -250,6 +258,7 @@ def find_problems(
     weights: Sequence[float | None] | None,
     root: str | os.PathLike | None,
     within: str | os.PathLike | None = None,
+    unknown: str = 'label that is not in the class map',
 ) -> dict[int, list[tuple[str, str]]]:
     """Find rows without path, target or file, with an unknown label, and paths that come twice.
 
@@ -260,6 +269,7 @@ def find_problems(
         weights: one a row; None: there are none
         root: folder of the files; None: they are not looked for
         within: folder that paths must not leave, after links; None: they may
+        unknown: what a label without an index is, in the message
 
     Returns:
         row, from 0 → what is wrong, and which
@@ -269,7 +279,7 @@ def find_problems(
         other = first.setdefault(os.path.normpath(path), row) if path else row
         if not path or '\0' in path: problems[row]['no path'] = path or ''
         if target is None or target == '': problems[row]['no target'] = path or ''
-        elif number is None: problems[row]['label that is not in the class map'] = f'{target!r}'
+        elif number is None: problems[row][unknown] = f'{target!r}'
         if other != row and numbered[other] == number: problems[row]['path that was there before'] = path
         elif other != row:
             for each in (row, other): problems[each]['path with several targets'] = path
@@ -395,7 +405,7 @@ class ReaderTable(ReaderFiles):
         target_separator: between several labels in a text
         on_problem: rows that cannot be used: 'raise', or 'drop' with a warning
         check_files: look whether every file is there
-        within_root: refuse paths that leave the root, for a table of people you do not know
+        within_root: refuse paths that leave the root, for a table of people you do not know; checked once, here
     """
 
     def __init__(self,
@@ -434,10 +444,13 @@ class ReaderTable(ReaderFiles):
         if weight_key: weights = columns.column(weight_key, 'weight_key')
         self._columns, self.split = [columns.column(key, 'fields') for key in fields], split
         looked_in, kept_in = root if check_files else None, root if within_root else None
-        self.problems = find_problems(paths, labels, targets, weights, looked_in, kept_in)
+        unknown = 'class below 0' if class_map is None else 'label that is not in the class map'
+        self.problems = find_problems(paths, labels, targets, weights, looked_in, kept_in, unknown)
         message = f'{what}: {describe_problems(self.problems, num_rows)}'
+        if any('missing file' in dict(found) for found in self.problems.values()):
+            message += f'\nFiles were looked for in {printable(os.path.abspath(root))}: give root= if they lie elsewhere'
         if self.problems and on_problem == 'raise':
-            raise TableError(f"{message}\nMend them, or give on_problem='drop'", self.problems)
+            raise TableError(f"{message}\nFix them, or give on_problem='drop'", self.problems)
         if self.problems: warnings.warn(f'{message}\nThey are left out', stacklevel=2)
         rows = [row for row in _rows_of_split(splits, num_rows, split, what) if row not in self.problems]
         if not rows: raise ValueError(f'{what} has no row that can be used' + (f' in split {split!r}' if split else ''))

@@ -11,6 +11,7 @@ import io
 import os
 import posixpath
 import tarfile
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -56,6 +57,18 @@ def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str,
             elif member.isreg(): yield path, start + member.offset_data, member.size
         file.seek(tar.offset)
         if file.read(512) != bytes(512): raise tarfile.ReadError(f'no end mark at byte {start + tar.offset:,}')
+        _warn_of_more(file)
+
+
+def _warn_of_more(file: BinaryIO):
+    "Warn when anything but zeros comes after an end mark."
+    begin = file.tell()
+    while block := file.read(1 << 20):
+        if not block.strip(b'\0'): continue
+        more = file.seek(0, os.SEEK_END) - begin
+        return warnings.warn(
+            f'{printable(file.name)}: its last {more:,} bytes are not read: another archive was appended (cat a.tar b.tar), '
+            'and a tar ends at its first end mark. Instead put the archives into a folder', stacklevel=2)
 
 # %% ../../nbs/readers/40_tar.ipynb #0600ae6d
 _COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2', b'\xfd7zXZ\0': 'unxz', b'\x28\xb5\x2f\xfd': 'unzstd'}
