@@ -17,6 +17,7 @@ from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Literal, ParamSpec, Protocol, overload
 
+import numpy as np
 import torch
 from torch import distributed as ranks
 from torch.utils.data import ChainDataset, ConcatDataset, Dataset, IterableDataset, Sampler, Subset, get_worker_info

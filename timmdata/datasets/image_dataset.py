@@ -250,7 +250,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         "List path and target of all samples, as torchvision's `ImageFolder` does."
         def make(found):
             if isinstance(self.reader, ReaderFiles) and type(self.reader) is not ReaderImageTar:
-                return [(os.path.join(self.reader.root, path), target) for path, target in zip(self.filenames(), self.targets)]
+                return [(os.path.join(self.reader.root, path), target)
+                        for path, target in zip(self.filenames(), self.targets)]
             raise AttributeError(f'a {type(self.reader).__name__} has no file of its own for each sample: '
                                  'dataset.filename(index) names one')
         return self._known('samples', make)

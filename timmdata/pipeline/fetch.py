@@ -239,8 +239,8 @@ class HostBatch(NamedTuple):
         "Show the first images, with the indexes of their samples."
         pixels = sample_image(self.batch)
         images = images_of_tensor(pixels)
-        keys = keys_of_images(self.keys, len(pixels)) if images else ()
-        return show_thumbnails(f'{type(self).__name__} of {len(self.keys)} samples', images, [f'{key.index}' for key in keys])
+        labels = [f'{key.index}' for key in keys_of_images(self.keys, len(pixels))] if images else []
+        return show_thumbnails(f'{type(self).__name__} of {len(self.keys)} samples', images, labels)
 
 
 class Replay(NamedTuple):

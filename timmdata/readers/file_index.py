@@ -180,10 +180,13 @@ def _warn_nested(where: str, folders: Mapping[str, str]):
     is_inside = any(str(parent) in folders for folder in folders for parent in PurePath(folder).parents)
     if not is_inside and all(len(found) == 1 for found in firsts.values()): return
     own, others = build_class_map(firsts), build_class_map(set().union(*firsts.values()))
-    def listed(names): return f'{len(names)} ({", ".join(map(printable, list(names)[:5]))}{", …" if len(names) > 5 else ""})'
+    def listed(names):
+        return f'{len(names)} ({", ".join(map(printable, list(names)[:5]))}{", …" if len(names) > 5 else ""})'
+
     warnings.warn(
-        f'{where}: classes are the folders that hold the images, as in timm: {listed(own)}. By the first folders, as in '
-        f"torchvision, they would be {listed(others)}: for those, create_dataset('torch/image_folder', root)", stacklevel=4)
+        f'{where}: classes are the folders that hold the images, as in timm: {listed(own)}. By the first folders, as '
+        f"in torchvision, they would be {listed(others)}: for those, create_dataset('torch/image_folder', root)",
+        stacklevel=4)
 
 
 def _counted(what: Mapping[str, int]) -> str:

@@ -193,8 +193,8 @@ def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str,
         if real in known and number in counts: again.append(number)
         known.add(real)
     if again: warnings.warn(
-        f'{printable(root)}: {sum(counts[number] for number in again):,} of {sum(counts.values()):,} files come several '
-        f'times, because of links such as {printable(folders[again[0]])}: remove the links, or leave these files out '
+        f'{printable(root)}: {sum(counts[number] for number in again):,} of {sum(counts.values()):,} files come '
+        f'several times, because of links such as {printable(folders[again[0]])}: remove the links, or leave these files out '
         'with exclude=', stacklevel=5)
 
 

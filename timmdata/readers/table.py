@@ -176,8 +176,8 @@ def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list
     num_plain = sum(re.fullmatch(_WHOLE, str(v), re.ASCII) is not None for v in given)
     if whole and 0 < num_plain < len(given):
         other = next(v for v in given if not re.fullmatch(_WHOLE, str(v), re.ASCII))
-        raise ValueError(f'{num_plain} of {len(given)} targets are whole numbers, and the others are written as {other}: '
-                         f'write all classes as {int(float(other))}, and all numbers to be predicted as {float(other)}')
+        raise ValueError(f'{num_plain} of {len(given)} targets are whole numbers, and the others are written as '
+                         f'{other}: write all classes as {int(float(other))}, and all numbers to be predicted as {float(other)}')
     if whole and None in values: raise ValueError(
         "the targets are whole numbers as floats, with gaps: give classes as integers, such as pandas' Int64")
     if whole and any(abs(v) >= 2 ** 53 for v in values): raise ValueError(
@@ -405,7 +405,7 @@ class ReaderTable(ReaderFiles):
         target_separator: between several labels in a text
         on_problem: rows that cannot be used: 'raise', or 'drop' with a warning
         check_files: look whether every file is there
-        within_root: refuse paths that leave the root, for a table of people you do not know; checked once, here
+        within_root: refuse paths that leave the root, for a table of strangers; looked at once, here
     """
 
     def __init__(self,
@@ -443,12 +443,13 @@ class ReaderTable(ReaderFiles):
             splits = columns.names(split_key or 'split', 'split_key')
         if weight_key: weights = columns.column(weight_key, 'weight_key')
         self._columns, self.split = [columns.column(key, 'fields') for key in fields], split
-        looked_in, kept_in = root if check_files else None, root if within_root else None
+        there, kept_in = root if check_files else None, root if within_root else None
         unknown = 'class below 0' if class_map is None else 'label that is not in the class map'
-        self.problems = find_problems(paths, labels, targets, weights, looked_in, kept_in, unknown)
+        self.problems = find_problems(paths, labels, targets, weights, there, kept_in, unknown)
         message = f'{what}: {describe_problems(self.problems, num_rows)}'
         if any('missing file' in dict(found) for found in self.problems.values()):
-            message += f'\nFiles were looked for in {printable(os.path.abspath(root))}: give root= if they lie elsewhere'
+            looked_in = printable(os.path.abspath(root))
+            message += f'\nFiles were looked for in {looked_in}: give root= if they lie elsewhere'
         if self.problems and on_problem == 'raise':
             raise TableError(f"{message}\nFix them, or give on_problem='drop'", self.problems)
         if self.problems: warnings.warn(f'{message}\nThey are left out', stacklevel=2)

@@ -67,8 +67,8 @@ def _warn_of_more(file: BinaryIO):
         if not block.strip(b'\0'): continue
         more = file.seek(0, os.SEEK_END) - begin
         return warnings.warn(
-            f'{printable(file.name)}: its last {more:,} bytes are not read: another archive was appended (cat a.tar b.tar), '
-            'and a tar ends at its first end mark. Instead put the archives into a folder', stacklevel=2)
+            f'{printable(file.name)}: its last {more:,} bytes are not read: another archive was appended '
+            '(cat a.tar b.tar), and a tar ends at its first end mark. Instead put the archives into a folder', stacklevel=2)
 
 # %% ../../nbs/readers/40_tar.ipynb #0600ae6d
 _COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2', b'\xfd7zXZ\0': 'unxz', b'\x28\xb5\x2f\xfd': 'unzstd'}
