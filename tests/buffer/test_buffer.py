@@ -188,6 +188,46 @@ def test_files_that_go_are_an_error(tmp_path, what):
     buffer.close()
 
 
+def test_a_buffer_whose_creation_failed_is_made_again_as_the_error_says(tmp_path):
+    "In a notebook, which keeps the last error, and with it what its frames hold."
+    buffer = buffered(tmp_path)
+    values(buffer, 2)
+    with pytest.raises(BatchBufferError, match='is used by') as kept_1: remove_buffer(tmp_path/'buffer')
+    buffer.close()
+    other = partial(BatchBuffer, make_loader(batch_size=5, timeout=20), directory=tmp_path/'buffer', batches=8, producer='thread')
+    with pytest.raises(BatchBufferError, match="on_mismatch='discard'") as kept_2: other()
+    discarding = other(on_mismatch='discard')
+    assert values(discarding, 1) == [mark(next(make_loader(batch_size=5).host_batches()))]
+    discarding.close()
+    remove_buffer(tmp_path/'buffer')
+    assert kept_1.tb and kept_2.tb
+
+
+def test_a_reader_whose_record_cannot_be_written_holds_nothing(tmp_path, monkeypatch):
+    "The disk is full at that moment; then the buffer may be discarded."
+    def refuse(*_): raise BatchBufferError('the disk is full')
+    with monkeypatch.context() as patch:
+        patch.setattr('timmdata.buffer.store.Readers.save', refuse)
+        with pytest.raises(BatchBufferError, match='the disk is full') as kept: buffered(tmp_path)
+    remove_buffer(tmp_path/'buffer')
+    assert kept.tb
+
+
+def test_who_sets_a_buffer_up_for_too_long_is_named(tmp_path):
+    run = program(f"""import time
+from timmdata.buffer.files import PrivateDirectory
+lock = PrivateDirectory({str(tmp_path/'buffer')!r}, create=True).locked('setup.lock')
+print('ready', flush=True)
+time.sleep(1000)
+""")
+    run.wait_for('ready')
+    make = partial(BatchBuffer, make_loader(timeout=0.3), directory=tmp_path/'buffer', batches=8)
+    with pytest.raises(BatchBufferError, match=rf'setup.lock is locked for more than 0.3 s by process {run.process.pid}, .+: wait for it, or end it'): make()
+    run.kill()
+    wait_until(lambda: run.read('code'), 'it is killed')
+    make().close()
+
+
 def test_no_room(tmp_path):
     "Refused before anything is written, with what would fit."
     with pytest.raises(BatchBufferError, match=r'do not fit in .* batches of 0.1 MB would'): buffered(tmp_path, batches=10**9)
@@ -490,7 +530,7 @@ def test_what_is_in_use_is_not_discarded(tmp_path):
     first = buffered(tmp_path, reader='a')
     values(first, 3)
     other = partial(buffered, tmp_path, repeats=2, reader='b', on_mismatch='discard')
-    with pytest.raises(BatchBufferError, match=r"is used by reader 'a' \(process \d+\), its producer \(process"): other()
+    with pytest.raises(BatchBufferError, match=r"is used by reader 'a' \(process \d+, .+\), its producer \(process \d+, "): other()
     run = program(reading(tmp_path, 'c', 10**6, 0.01))
     run.wait_for('ready')
     first.close()
@@ -553,7 +593,7 @@ def test_a_reader_that_holds_others_up_is_named(ended, tmp_path, monkeypatch):
         wait_until(lambda: slow.read('code'), 'it is killed')
     loader = make_loader(timeout=0.5)
     buffer = BatchBuffer(loader, batches=8, directory=tmp_path/'buffer', reader='a', producer='thread')
-    state = 'its program has ended' if ended else f'process {slow.process.pid}'
+    state = 'its program has ended' if ended else f'process {slow.process.pid}, -c'
     who = rf"reader \"b's\" \({state}\), which is [78] batches behind"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always')
@@ -582,7 +622,7 @@ def test_a_slow_producer_is_named():
     dataset = Slow(40, 9, 1)
     loader = loader_of(dataset, timeout=0.2)
     buffer = BatchBuffer(loader, batches=6, producer='thread')
-    with pytest.raises(BatchBufferError, match=rf'batch 2 waits for the producer \(process {os.getpid()}\)'): list(buffer)
+    with pytest.raises(BatchBufferError, match=rf'batch 2 waits for the producer \(process {os.getpid()}, .+\)'): list(buffer)
     buffer.close()
 
 

@@ -133,12 +133,10 @@ def remove_stale() -> list[Path]:
 def _temporary_directory() -> tuple[PrivateDirectory, FileLock]:
     "A directory for this program, locked until there is a store in it."
     base = PrivateDirectory(default_directory(), create=True)
-    lock = base.lock('lock', patience=None)   # nobody looks for stale ones until this one has its lock
-    remove_stale()
-    files = PrivateDirectory(tempfile.mkdtemp(prefix='run-', dir=base.path))
-    setup = files.lock('setup.lock')
-    lock.release()
-    return files, setup
+    with base.locked('lock'):   # nobody looks for stale ones until this one has its lock
+        remove_stale()
+        files = PrivateDirectory(tempfile.mkdtemp(prefix='run-', dir=base.path))
+        return files, files.locked('setup.lock')
 
 # %% ../../nbs/buffer/50_buffer.ipynb #de1c79d1
 def _identity(loader: BatchLoader, settings: BufferSettings) -> dict[str, Any]:
@@ -268,7 +266,11 @@ class BatchBuffer(ForwardingLoader, Closing):
     def _open(self) -> BatchReader:
         "Make the store, or find it, and go on where this reader was."
         if self._reader is not None: return self._reader
-        files, lock = self._directory()   # of several programs one makes the store, and the others wait
+        files, lock = self._directory()
+        with lock: self._reader = self._open_in(files)   # of several programs one makes the store, and the others wait
+        return self._reader
+
+    def _open_in(self, files: PrivateDirectory) -> BatchReader:
         self.store = find_store(files, self.loader, self.settings) or create_store(files, self.loader, self.settings)
         identity, known = self.store.identity, Readers(files).record(self.settings.reader)
         self.numbering, position = Numbering(*identity['numbering']), [self.sampler.epoch, self.sampler.start]
@@ -279,10 +281,8 @@ class BatchBuffer(ForwardingLoader, Closing):
         low = self.settings.low or max(1, self.store.capacity * 2 // 3)
         start_own = partial(start_producer, self.settings.producer, self.store, self.loader, self.numbering, low,
                             self.settings.num_epochs)
-        self._reader = BatchReader(self.store, self.settings.reader, start_own, self.numbering.low_watermark, start,
-                                   self.loader.workers.timeout, self.loader.workers.pin_memory)
-        lock.release()
-        return self._reader
+        return BatchReader(self.store, self.settings.reader, start_own, self.numbering.low_watermark, start,
+                           self.loader.workers.timeout, self.loader.workers.pin_memory)
 
     def _directory(self) -> tuple[PrivateDirectory, FileLock]:
         "The directory, and the lock under which a store is made in it."
@@ -292,7 +292,7 @@ class BatchBuffer(ForwardingLoader, Closing):
             return files, lock
         try:
             files = PrivateDirectory(self.settings.directory, create=True)
-            return files, files.lock('setup.lock', patience=None)
+            return files, files.locked('setup.lock', self.loader.workers.timeout or 300.)
         except OSError as error: raise ValueError(
             f'directory={str(self.settings.directory)!r}: {error.strerror}; give a directory that can be written to'
             ) from None

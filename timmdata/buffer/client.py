@@ -6,7 +6,6 @@
 __all__ = ['BatchReader']
 
 # %% ../../nbs/buffer/30_client.ipynb #8a37a3c1
-import os
 import shlex
 import time
 import warnings
@@ -62,7 +61,11 @@ class BatchReader:
         self._start_producer, self._warned = start_producer, set()   # readers that this one was told about
         self._lock = self._executor = self._producer = self._ahead = None   # of `_live`
         self._live()
-        if self.readers.record(name) is None: self._save(ReaderRecord(start))
+        try:
+            if self.readers.record(name) is None: self._save(ReaderRecord(start))
+        except BaseException:
+            self.close()   # else the traceback of the error would keep the lock
+            raise
 
     def _live(self):
         "Take the lock, again if it was closed; a forked process does not get it."
@@ -76,7 +79,7 @@ class BatchReader:
         self._executor = ThreadPoolExecutor(1, 'timmdata-buffer')
 
     def _save(self, record: ReaderRecord):
-        self.readers.save(self.name, record._replace(process=os.getpid(), seen=time.time()))
+        self.readers.save(self.name, record._replace(seen=time.time()))
 
     def record(self) -> ReaderRecord:
         "Look up how far this reader has come; a `BatchBufferError` if it was dropped."
@@ -180,9 +183,9 @@ class BatchReader:
     def _say_for_whom(self, number: int, waited: float):
         others = self.blocking(number)
         if self.timeout and waited > self.timeout:
-            process = (self.store.files.load('producer') or {}).get('process', 0)
-            raise BatchBufferError(f'no batch within timeout={self.timeout:g} s: batch {number} waits for ' + (
-                '; '.join(others.values()) or f'the producer (process {process}), which is to make it'))
+            producer = f'the producer ({self.store.files.holder("producer.lock")}), which is to make it'
+            raise BatchBufferError(f'no batch within timeout={self.timeout:g} s: batch {number} waits for '
+                                   + ('; '.join(others.values()) or producer))
         for name in others.keys() - self._warned:
             warnings.warn(f'batch {number} waits for {others[name]}', RuntimeWarning, stacklevel=2)
         self._warned |= others.keys()

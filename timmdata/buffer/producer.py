@@ -134,7 +134,7 @@ class Producer:
         Args:
             number: of the batch
         """
-        self.store.files.save('producer', {'making': number, 'process': os.getpid()})
+        self.store.files.save('producer', {'making': number})
         try:
             if number != self._expected: self._batches, self._made = self.source(number), None
             if self._made is None: self._made = next(self._batches)

@@ -47,7 +47,7 @@ def buffer_status(
         epoch, _ = numbering.position(record.used)
         readers[name] = dict(
             epoch=epoch, batch=record.used - numbering.repeats * numbering.first(epoch), used=record.used,
-            behind=farthest - record.used, process=record.process, is_alive=Readers(store.files).is_alive(name),
+            behind=farthest - record.used, process=Readers(store.files).holder(name).process, is_alive=Readers(store.files).is_alive(name),
             seconds_ago=round(now - record.seen, 1))
     start = stop = min((numbering.low_watermark(record.used) for record in records.values()), default=0)
     while stop in there: stop += 1
@@ -57,7 +57,7 @@ def buffer_status(
         directory=str(store.directory), capacity=store.capacity, waiting=stop - start, readers=readers,
         batch_bytes=store.batch_bytes, produced=int(events[-1:, 1].sum()),
         rebuilt=sum(record.damaged for record in records.values()),
-        producer=(store.files.load('producer') or {}).get('process', 0),
+        producer=store.files.holder('producer.lock').process,
         producer_is_alive=store.files.is_locked('producer.lock'),
         produced_per_s=round(_rate(recent, 1), 2), used_per_s=round(used_per_s, 2),
         lasts_s=round((stop - start) / used_per_s, 1) if used_per_s else None)
@@ -133,10 +133,9 @@ def remove_buffer(
     if not os.path.isfile(os.path.join(directory, 'identity')):
         raise BatchBufferError(f'there is no buffer in {directory}')
     files = PrivateDirectory(directory)
-    lock = files.lock('setup.lock', patience=None)   # nobody opens it meanwhile
-    check_unused(files)
-    remove_directory(files)
-    lock.release()
+    with files.locked('setup.lock'):   # nobody opens it meanwhile
+        check_unused(files)
+        remove_directory(files)
 
 
 def drop_reader(

@@ -24,7 +24,7 @@ from urllib.parse import quote, unquote
 
 import torch
 
-from .files import BatchBufferError, FileLock, PrivateDirectory
+from .files import BatchBufferError, FileLock, Holder, PrivateDirectory
 from ..core.memory_pool import MemoryPool
 from ..core.paths import expand_home
 from ..pipeline.fetch import HostBatch
@@ -318,13 +318,11 @@ class ReaderRecord(NamedTuple):
         used: deliveries
         want: number of the batch that it waits for
         damaged: batches that it found damaged
-        process: number of its process, for people; whether it lives is told by its lock
         seen: seconds since 1970, when it was written
     """
     used: int
     want: int | None = None
     damaged: int = 0
-    process: int = 0
     seen: float = 0.
 
 
@@ -402,13 +400,22 @@ class Readers:
     def describe(self,
         name: str,
     ) -> str:
-        """Name the process of a reader, for people.
+        """Name the program of a reader, for people.
 
         Args:
             name: of a reader
         """
-        record = self.record(name)
-        return f'process {record.process if record else 0}' if self.is_alive(name) else 'its program has ended'
+        return str(self.holder(name)) if self.is_alive(name) else 'its program has ended'
+
+    def holder(self,
+        name: str,
+    ) -> Holder:
+        """Look up which program was this reader last.
+
+        Args:
+            name: of a reader
+        """
+        return self.files.holder(f'{quote(name, safe="")}.reader.lock')
 
     def drop(self,
         name: str,
@@ -435,6 +442,6 @@ def check_unused(
     readers = Readers(files)
     users = [f'reader {name!r} ({readers.describe(name)})' for name in readers.alive()]
     if files.is_locked('producer.lock'):
-        users.append(f'its producer (process {(files.load("producer") or {}).get("process", 0)})')
+        users.append(f'its producer ({files.holder("producer.lock")})')
     if users: raise BatchBufferError(f'the buffer in {files.path} is used by {", ".join(users)}: '
                                      'end the program first, or close the buffer')
