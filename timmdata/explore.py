@@ -138,11 +138,9 @@ class SampleWay:
 
     def _image(self, done: _Done, on_device: ImageByImage) -> np.ndarray:
         "The sample with a part of what was drawn."
-        drawn, samples = self.appearance, self.samples
+        drawn = self.appearance
         flips = dict(hflip=drawn.hflip and done.flips, vflip=drawn.vflip and done.flips)
-        here, there = None, AppearanceParams(color=drawn.color[:done.colors], **flips)
-        if samples.applies_appearance: here, there = there, AppearanceParams()
-        elif self.settings.policy: here, there = AppearanceParams(**flips), AppearanceParams(color=there.color)
+        here, there = self.transform.params.share(AppearanceParams(color=drawn.color[:done.colors], **flips))
         ops = self.params.ops if self._is_one_step and done.ops else self._ops[:done.ops]
         params = self.params._replace(ops=ops, blur=self.params.blur if done.blur else 0.)
         row = self._row()
@@ -163,7 +161,7 @@ class SampleWay:
     def _changes(self) -> list[tuple[str, str, str, str]]:
         "Which part of `_Done` comes next, its name, its numbers and its setting, in the loader's order."
         flips, ops, blur, colors = self._flips(), self._policy(), self._blur(), self._colors()
-        is_early = self.samples.applies_appearance
+        is_early = self.transform.params.colors_in_worker
         if self.settings.policy: return flips + ops + (colors + blur if is_early else blur + colors)
         return colors + flips + blur if is_early else blur + flips + colors
 
@@ -261,7 +259,7 @@ class BatchTrace:
     @cached_property
     def _not_erased(self) -> 'BatchTrace':
         full = self.loader.batch_transform
-        transform = BatchTransform(full.settings, full.params, mixup=full.mixup, seed=full.seed)
+        transform = BatchTransform(full.settings, full.params, mixup=full.mixup)
         loader = PrefetchLoader(self.loader.loader, device='cpu', batch_transform=transform)
         return BatchTrace(loader, self.epoch, self.batch)
 

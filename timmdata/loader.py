@@ -565,9 +565,8 @@ def create_loader(
 
     # parts
     is_finished_early = collate_fn is not None or color_jitter_mode == 'exact'
-    on_device = None if augment is None or is_stream or is_finished_early else ParamSampler(augment)
-    batch_transform = BatchTransform(
-        normalize, params=on_device, erasing=erasing.create(), mixup=mixup, seed=seed)
+    on_device = None if augment is None or is_stream else ParamSampler(augment, is_finished_early)
+    batch_transform = BatchTransform(normalize, params=on_device, erasing=erasing.create(), mixup=mixup)
     if is_stream:
         if distributed: check_ranks(dataset, num_workers)
         if augment is not None: transform = v2.Compose(
@@ -593,10 +592,8 @@ def create_loader(
             'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
         sizes = batches.schedule.input_sizes if batches.schedule else [size]
         sample_transforms = [] if augment is None else [
-            SampleTransform(ParamSampler(replace(augment, input_size=edges)), decode) for edges in sizes]
-        sample_loader = SampleLoader(
-            dataset, sample_transforms, transform=transform, seed=seed, size=size,
-            applies_appearance=is_finished_early)
+            SampleTransform(ParamSampler(replace(augment, input_size=edges), is_finished_early), decode) for edges in sizes]
+        sample_loader = SampleLoader(dataset, sample_transforms, transform=transform, size=size)
         in_workers = batch_transform if sample_transforms and not use_prefetcher else None
         builder = BatchBuilder(
             sample_loader, collate_fn=collate_fn, batch_transform=in_workers, channels=channels, valid_mask=valid_mask)
@@ -612,4 +609,4 @@ def create_loader(
             loader = BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
 
     if not use_prefetcher: return loader
-    return PrefetchLoader(loader, device=device, batch_transform=batch_transform.with_seed(loader.seed))
+    return PrefetchLoader(loader, device=device, batch_transform=batch_transform)

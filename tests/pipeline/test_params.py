@@ -6,7 +6,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 
-from timmdata.pipeline.params import CenterCrop, ParamSampler
+from timmdata.pipeline.params import AppearanceParams, CenterCrop, ParamSampler
 from timmdata.samplers.epoch import SampleKey
 from timmdata.transforms.settings import AugmentSettings
 
@@ -50,11 +50,10 @@ def test_windows_of_any_crop_are_torchvisions(size):
 
 def test_a_draw_belongs_to_seed_epoch_index_and_view():
     sampler = ParamSampler(AugmentSettings(64, is_training=True, vflip=0.5, auto_augment='rand-m9', gaussian_blur_prob=0.5))
-    keys = [SampleKey(index, epoch, view) for index in range(4) for epoch in range(3) for view in range(2)]
-    for draw in (lambda key, seed: sampler.sample_params(300, 400, key, seed), sampler.appearance_params):
-        drawn = [draw(key, seed) for key in keys for seed in (0, 1)]
-        assert drawn == [draw(key._replace(bucket=3), seed) for key in keys for seed in (0, 1)]
-    assert len({sampler.sample_params(300, 400, key, seed).crop for key in keys for seed in (0, 1)}) == 2 * len(keys)
+    keys = [SampleKey(index, epoch, view, seed=seed) for index in range(4) for epoch in range(3) for view in range(2) for seed in (0, 1)]
+    for draw in (lambda key: sampler.sample_params(300, 400, key), sampler.appearance_params):
+        assert [draw(key) for key in keys] == [draw(key._replace(bucket=3, valid=False)) for key in keys]
+    assert len({sampler.sample_params(300, 400, key).crop for key in keys}) == len(keys)
 
 
 @pytest.mark.parametrize('num_splits', [2, 3])
@@ -75,3 +74,15 @@ def test_flips_are_left_to_the_device_unless_a_policy_comes_after_them():
     assert plain.device_params(SampleKey(0, 0)).hflip and not policy.device_params(SampleKey(0, 0)).hflip
     assert plain.changes_on_device and not policy.changes_on_device and policy.appearance_params(SampleKey(0, 0)).hflip
     assert not ParamSampler(AugmentSettings(64)).changes_on_device
+
+
+@pytest.mark.parametrize('in_worker', [False, True])
+@pytest.mark.parametrize('policy', [None, 'rand-m9'])
+def test_what_is_drawn_is_done_once_by_the_worker_or_the_device(policy, in_worker):
+    sampler = ParamSampler(AugmentSettings(64, is_training=True, vflip=0.5, auto_augment=policy, grayscale_prob=0.5), in_worker)
+    for index in range(20):
+        key = SampleKey(index, 3)
+        drawn, here, there = sampler.appearance_params(key), sampler.worker_params(key), sampler.device_params(key)
+        assert (here.hflip + there.hflip, here.vflip + there.vflip, here.color + there.color) == drawn
+        assert there == AppearanceParams() if in_worker else here == AppearanceParams() or policy and not here.color
+    assert sampler.changes_on_device == any(sampler.device_params(SampleKey(k, 3)) != AppearanceParams() for k in range(20))

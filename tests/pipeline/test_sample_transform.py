@@ -17,7 +17,7 @@ from timmdata.core.demo_data import ODDITIES
 from timmdata.core.jpeg import Pixels, choose_factor, resolve_backend
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.pipeline.params import AppearanceParams, ParamSampler
+from timmdata.pipeline.params import AppearanceParams, ParamSampler, SampleParams
 from timmdata.pipeline.sample_transform import (
     DecodeSettings,
     SampleTransform,
@@ -43,6 +43,12 @@ def one_thread():
 
 
 def sampler_of(size, **settings) -> ParamSampler: return ParamSampler(AugmentSettings(size, **settings))
+
+
+def fill(sampler: ParamSampler, backend: str | None, pixels: Pixels, row: torch.Tensor, key: SampleKey) -> SampleParams:
+    "Fill one row; what was drawn for it."
+    SampleTransform(sampler, DecodeSettings(backend))(pixels, [row], key)
+    return sampler.sample_params(pixels.height, pixels.width, key)
 
 
 class ReadOnce(Pixels):
@@ -74,7 +80,7 @@ def test_default_pixels_are_pillows_within_one_gray_level(samples, interpolation
         for n, settings in enumerate(EVALUATION if kind == 'evaluation' else TRAINING):
             sampler = sampler_of(SIZES[(k + n) % 3], interpolation=interpolation, **settings)
             rows = [allocate_rows(1, 3, sampler.size)[0] for _ in range(2)]
-            choices = [SampleTransform(sampler, DecodeSettings(backend))(pixels, row, SampleKey(k, 2), 1)
+            choices = [fill(sampler, backend, pixels, row, SampleKey(k, 2, seed=1))
                        for backend, pixels, row in zip((None, 'pillow'), (fast, exact), rows)]
             assert choices[0] == choices[1]
             counts += differences(*rows)
@@ -89,7 +95,7 @@ def test_other_interpolations_are_pillows(samples, name):
         sampler = sampler_of((96, 64), interpolation=name, **settings)
         rows = [allocate_rows(1, 3, (96, 64))[0] for _ in range(2)]
         for backend, row in zip((None, 'pillow'), rows):
-            SampleTransform(sampler, DecodeSettings(backend))(Pixels(data, backend=backend or 'auto'), row, SampleKey(0, 0))
+            fill(sampler, backend, Pixels(data, backend=backend or 'auto'), row, SampleKey(0, 0))
         assert largest(*rows) <= 1   # of decoding
 
 
@@ -104,7 +110,7 @@ def test_odd_shapes_and_modes_are_pillows_within_one_gray_level(edges, mode):
         for seed in range(3):
             rows = [allocate_rows(1, channels, (64, 96))[0] for _ in range(2)]
             for backend, row in zip((None, 'pillow'), rows):
-                SampleTransform(sampler, DecodeSettings(backend))(Pixels(image, mode=None), row, SampleKey(seed, 0))
+                fill(sampler, backend, Pixels(image, mode=None), row, SampleKey(seed, 0))
             assert largest(*rows) <= 1, (settings, seed)
 
 
@@ -125,7 +131,7 @@ def test_blur_is_the_same_on_both_backends(samples):
     data = (samples/'val/cat/0001.jpg').read_bytes()
     sampler = sampler_of((96, 96), is_training=True, gaussian_blur_prob=1.)
     rows = [allocate_rows(1, 3, (96, 96))[0] for _ in range(2)]
-    choices = [SampleTransform(sampler, DecodeSettings(backend))(Pixels(data), row, SampleKey(5, 0))
+    choices = [fill(sampler, backend, Pixels(data), row, SampleKey(5, 0))
                for backend, row in zip((None, 'pillow'), rows)]
     assert choices[0] == choices[1] and 0.1 <= choices[0].blur <= 2 and largest(*rows) <= 1
     sharp = allocate_rows(1, 3, (96, 96))[0]
@@ -138,7 +144,7 @@ def test_row_in_the_middle_of_a_batch_leaves_its_neighbors_alone(samples):
     for settings, backend in itertools.product([*EVALUATION, *TRAINING], (None, 'pillow')):
         memory = torch.full((3 * 3 * 40 * 56 + 9,), 7, dtype=torch.uint8)
         rows = allocate_rows(3, 3, (40, 56), memory)
-        SampleTransform(sampler_of((40, 56), **settings), DecodeSettings(backend))(Pixels(data), rows[1], SampleKey(0, 0))
+        fill(sampler_of((40, 56), **settings), backend, Pixels(data), rows[1], SampleKey(0, 0))
         assert (rows[0] == 7).all() and (rows[2] == 7).all() and (memory[-9:] == 7).all() and (rows[1] != 7).any()
         assert rows[1].permute(1, 2, 0).is_contiguous()
 
@@ -239,8 +245,9 @@ def test_exact_colors_of_the_host_stage_are_torchvisions(samples, backend):
     for k, path in enumerate(photographs(samples, 'samples')[::3]):
         data, sampler = path.read_bytes(), sampler_of((48, 64), is_training=True)
         here, rows = AppearanceParams(bool(k & 1), bool(k & 2), random_colors(rng)), allocate_rows(2, 3, (48, 64))
-        for row, done in zip(rows, (None, here)):
-            SampleTransform(sampler, DecodeSettings(backend))(Pixels(data, backend=backend or 'auto'), row, SampleKey(k, 0), 0, done)
+        for row, done in zip(rows, (AppearanceParams(), here)):
+            sampler.worker_params = lambda key, done=done: done
+            fill(sampler, backend, Pixels(data, backend=backend or 'auto'), row, SampleKey(k, 0))
         image = rows[0] if backend is None else Image.fromarray(rows[0].permute(1, 2, 0).numpy())
         for name, factor in here.color:
             changed = TORCHVISION[name](image, factor)

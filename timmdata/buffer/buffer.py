@@ -275,7 +275,7 @@ class BatchBuffer(ForwardingLoader, Closing):
         identity, known = self.store.identity, Readers(files).record(self.settings.reader)
         self.numbering, position = Numbering(*identity['numbering']), [self.sampler.epoch, self.sampler.start]
         start, seed = self.numbering.count(*position), int(identity['settings']['seed'])
-        if seed != self.seed: self.loader.set_seed(seed)
+        self.sampler.seed = seed
         if known is not None and position in ([0, 0], identity['began']):   # nobody has sent it elsewhere
             self.loader.set_position(*self.numbering.position(known.used))
         low = self.settings.low or max(1, self.store.capacity * 2 // 3)

@@ -35,17 +35,19 @@ def count_images(
 def number_batches(
     batches: Iterable[Any],
     epoch: int,
+    seed: int = 0,
 ) -> Iterator[HostBatch]:
     """Give each image the number that it has in the epoch as its key.
 
     Args:
         batches: (images, target, …) or dicts with 'image'; None: every sample of it was skipped
         epoch: which pass over the data
+        seed: of what is drawn for the images, such as erasing
     """
     count = 0
     for batch in batches:
         if batch is None: continue
-        keys = [SampleKey(count + k, epoch) for k in range(count_images(batch))]
+        keys = [SampleKey(count + k, epoch, seed=seed) for k in range(count_images(batch))]
         count += len(keys)
         yield HostBatch(batch, keys)
 
@@ -301,12 +303,15 @@ class ForeignLoader(ForwardOnly, ForwardingLoader):
 
     Args:
         loader: gives (images, target, …) or dicts with 'image'
+        seed: of what is drawn for its images; None: drawn from torch's global generator
     """
 
     def __init__(self,
         loader: Iterable,
+        seed: int | None = None,
     ):
         self.loader, self.epoch = loader, 0   # of the next pass, where no sampler counts
+        self.seed = int(torch.randint(2**62, ())) if seed is None else seed
         self.mixing = find_mixing(self.collate_fn)
 
     def _name(self) -> str: return type(self.loader).__name__
@@ -317,7 +322,7 @@ class ForeignLoader(ForwardOnly, ForwardingLoader):
         "Make one pass over the data; an image's key is its number in the epoch."
         epoch = self.sampler.epoch if isinstance(self.sampler, EpochSampler) else self.epoch
         self.epoch = epoch + 1
-        yield from number_batches(self.loader, epoch)
+        yield from number_batches(self.loader, epoch, self.seed)
 
     def set_epoch(self,
         epoch: int,
@@ -340,13 +345,17 @@ class ForeignLoader(ForwardOnly, ForwardingLoader):
 # %% ../../nbs/loaders/00_base.ipynb #151a232c
 def as_host_loader(
     loader: HostLoader | Iterable,
+    seed: int | None = None,
 ) -> HostLoader:
     """Adapt a loader, unless it is a host loader.
 
     Args:
         loader: of batches
+        seed: as in `ForeignLoader`; a host loader has its own
 
     Returns:
         itself, if it is one
     """
-    return loader if isinstance(loader, MakesBatches) else ForeignLoader(loader)
+    if not isinstance(loader, MakesBatches): return ForeignLoader(loader, seed)
+    if seed is None: return loader
+    raise TypeError(f'seed={seed}: the {type(loader).__name__} has a seed of its own; leave this one out')

@@ -99,22 +99,6 @@ class BatchSettings:
         if self.pad_last and whole < share: whole += self.batch_size
         return sampler.count_valid(whole if self.drop_last or self.pad_last else share)
 
-    def end(self,
-        sampler: EpochSampler,
-        epoch: int,
-    ) -> int:
-        """Tell where an epoch ends: the greatest position in it.
-
-        Args:
-            sampler: The order.
-            epoch: Which pass over the data.
-
-        Returns:
-            Samples of all ranks, without those that only fill up.
-        """
-        planned = self.schedule.plan(epoch) if self.schedule is not None else ()
-        return max(sampler.length, sum(batch.batch_size for batch in planned) * sampler.num_replicas)
-
     def cut(self,
         sampler: EpochSampler,
         epoch: int,
@@ -237,7 +221,7 @@ class BatchLoader(MixingSwitch, Closing):
     @property
     def seed(self) -> int:
         "The seed of the run."
-        return self.builder.seed
+        return self.sampler.seed
 
     @property
     def batch_size(self) -> int:
@@ -414,17 +398,6 @@ class BatchLoader(MixingSwitch, Closing):
         """
         self.sampler.set_position(epoch, position)
 
-    def set_seed(self,
-        seed: int,
-    ):
-        """Take another seed. The workers, which have the old one, end.
-
-        Args:
-            seed: of the run
-        """
-        self.close()
-        self.builder, self.sampler.seed = self.builder.with_seed(seed), seed
-
     def identity(self) -> dict[str, str]:
         """Tell what the batches depend on, beside the seed: what a state compares.
 
@@ -448,7 +421,6 @@ class BatchLoader(MixingSwitch, Closing):
             ahead: batches that the trainer has read and not used, such as 1 for Accelerate
         """
         epoch, position = progress or self._consumer.progress.at(ahead) or (self.sampler.epoch, self.sampler.start)
-        position = min(position, self.batches.end(self.sampler, epoch))   # ranks fill up their shares
         return make_state(epoch, position, self.seed, self.identity())
 
     def load_state_dict(self,
@@ -460,13 +432,8 @@ class BatchLoader(MixingSwitch, Closing):
             state: from `state_dict` of a loader with the same settings
         """
         check_state(state, self.identity(), None if self.adopts_seed else self.seed)
-        epoch, position, seed = (int(state[name]) for name in ('epoch', 'position', 'seed'))
-        end = self.batches.end(self.sampler, epoch)
-        if position > end: raise ValueError(
-            f'the state has position={position}, behind the end of epoch {epoch}, which has {end} samples: '
-            f'epoch={epoch + 1}, position=0 is where the next one begins')
-        self.set_seed(seed)
-        self.set_position(epoch, position)
+        self.sampler.seed = state['seed']   # the keys of the next pass have it
+        self.set_position(state['epoch'], state['position'])
 
     # what training saw
 
@@ -489,7 +456,7 @@ class BatchLoader(MixingSwitch, Closing):
         if epoch < 0 or (batch or 0) < 0: raise ValueError(f'epoch={epoch}, batch={batch}: they count from 0')
         if index is not None and not -len(self.dataset) <= index < len(self.dataset):
             raise IndexError(f'there is no index {index}: the dataset has {len(self.dataset)} samples')
-        if batch is None: keys = [SampleKey(range(len(self.dataset))[index], epoch)]
+        if batch is None: keys = [SampleKey(range(len(self.dataset))[index], epoch, seed=self.seed)]
         else: keys = next(islice(self.batches.cut(self.sampler, epoch), batch, None), [])
         if not keys: raise IndexError(f'there is no batch {batch} in epoch {epoch}: there are {len(self)}')
         pool = InlinePool(self.builder) if self.cache is None else self._start_pool()

@@ -169,9 +169,9 @@ def _free_bytes(device: torch.device) -> int:
     return os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') if hasattr(os, 'sysconf') else 2**63
 
 
-def _read_whole(builder: BatchBuilder, index: int) -> tuple[torch.Tensor, Any] | None:
+def _read_whole(builder: BatchBuilder, seed: int, index: int) -> tuple[torch.Tensor, Any] | None:
     "A sample's image in full, uint8 (C, H, W), and the sample without it; None for a skipped one."
-    sample = builder.sample_loader.read(SampleKey(index, 0), lambda pixels: np.array(pixels.read()))
+    sample = builder.sample_loader.read(SampleKey(index, 0, seed=seed), lambda pixels: np.array(pixels.read()))
     if sample is None: return None
     tensor = torch.from_numpy(sample_image(sample))
     return tensor.permute(2, 0, 1) if tensor.ndim == 3 else tensor[None], with_image(sample, None)
@@ -200,14 +200,20 @@ class DeviceCache:
             f"cache='device' would keep what the transform of {type(frozen[0]).__name__} gives once: "
             'leave that transform out, and give its settings to create_loader')
 
-    def load(self):
-        "Read all images, once."
+    def load(self,
+        seed: int = 0,
+    ):
+        """Read all images, once.
+
+        Args:
+            seed: of what a dataset draws for its samples
+        """
         if self.rows is not None: return
         num, images, samples, rows = len(self.builder.dataset), None, [], {}
         with ThreadPoolExecutor(self.num_threads if self.builder.is_thread_safe else 1) as pool:
             for begin in range(0, num, 1024):   # at most so many images beside those on the device
                 part = range(begin, min(begin + 1024, num))
-                for index, found in zip(part, pool.map(partial(_read_whole, self.builder), part)):
+                for index, found in zip(part, pool.map(partial(_read_whole, self.builder, seed), part)):
                     if found is None: continue
                     image, sample = found
                     if images is None: images = self._allocate(num, image.shape)
@@ -268,11 +274,11 @@ class CachedPool:
             None: every sample was skipped
         """
         builder, cache, sampler = self.builder, self.cache, self.builder.sample_loader.sample_transforms[0].params
-        cache.load()
+        cache.load(task.keys[0].seed)
         keys = [key for key in task.keys if key.index in cache.rows]
         if cache.images is None or not keys: return None
         height, width = cache.images.shape[2:]
-        params = [sampler.sample_params(height, width, key, builder.seed) for key in keys]
+        params = [sampler.sample_params(height, width, key) for key in keys]
         at = [cache.rows[key.index] for key in keys]
         with one_thread(): images = cache.images[torch.tensor(at, device=cache.device)]
         rows = crop_batch(images, params, sampler)

@@ -141,7 +141,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         re_mode: 'const', 'rand' or 'pixel', as in `RandomErasing`
         re_count: rectangles at most
         re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
-        seed: of the erasing; None: drawn from torch's global generator
+        seed: of the erasing, for a loader without a seed; None: drawn from torch's global generator
         batch_transform: a ready one, in place of all settings but `device`
     """
 
@@ -161,14 +161,12 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         seed: int | None = None,
         batch_transform: BatchTransform | None = None,
     ):
-        self.loader, self.device = as_host_loader(loader), resolve_device(device)
+        self.loader, self.device = as_host_loader(loader, seed), resolve_device(device)
         if batch_transform is None:
             mean, std = adapt_statistics(mean, std, channels)
             erasing = ErasingSettings(re_prob, re_mode, re_count, re_num_splits).create()
             img_dtype = torch.float16 if fp16 else img_dtype or torch.float32
-            seed = int(torch.randint(2**62, ())) if seed is None else seed
-            settings = BatchTransformSettings(mean, std, img_dtype)
-            batch_transform = BatchTransform(settings, erasing=erasing, seed=seed)
+            batch_transform = BatchTransform(BatchTransformSettings(mean, std, img_dtype), erasing=erasing)
         self.batch_transform = batch_transform
         self._consumer = Consumer(self.sampler)   # the loader may be ahead of it
         self._stream: SideStream | None = None   # made at the first batch: a GPU is not touched before
@@ -274,7 +272,6 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
             state: from `state_dict` of a loader with the same settings
         """
         self.loader.load_state_dict(state)
-        self.batch_transform = self.batch_transform.with_seed(state['seed'])
 
     def replay(self,
         epoch: int,

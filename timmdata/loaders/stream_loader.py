@@ -164,7 +164,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, Closing, DataLoader):
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Make one pass; an image's key is its number in the epoch."
-        yield from number_batches(self, self.dataset.epoch)
+        yield from number_batches(self, self.dataset.epoch, self.seed)
 
     def set_epoch(self,
         epoch: int,

@@ -6,7 +6,6 @@
 __all__ = ['color_matrices', 'change_batch', 'ImageKernel', 'BatchTransformSettings', 'ImageByImage', 'BatchTransform']
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #1fab5f35
-import copy
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -244,7 +243,6 @@ class BatchTransform:
         params: draws flips and colors; None: there are none
         erasing: None: nothing is erased
         mixup: mixes images and targets of a batch; None: they are not mixed
-        seed: of the run
     """
 
     def __init__(self,
@@ -252,25 +250,12 @@ class BatchTransform:
         params: ParamSampler | None = None,
         erasing: RandomErasing | None = None,
         mixup: Mixup | None = None,
-        seed: int = 0,
     ):
-        self.settings, self.erasing, self.mixup, self.seed = settings, erasing, mixup, seed
+        self.settings, self.erasing, self.mixup = settings, erasing, mixup
         self.params = params if params is not None and params.changes_on_device else None
         if self.params is not None and self.params.changes_color and len(settings.mean) not in (1, 3):
             raise ValueError(f'colors of {len(settings.mean)} channels cannot be changed: give color_jitter=None')
         self._by_image = ImageByImage(settings)
-
-    def with_seed(self,
-        seed: int,
-    ) -> 'BatchTransform':
-        """Make a copy with another seed.
-
-        Args:
-            seed: of the run
-        """
-        copied = copy.copy(self)
-        copied.seed = seed
-        return copied
 
     def appearance_params(self,
         keys: Sequence[SampleKey],
@@ -281,7 +266,7 @@ class BatchTransform:
             keys: of the images
         """
         if self.params is None: return [AppearanceParams()] * len(keys)
-        return [self.params.device_params(key, self.seed) for key in keys]
+        return [self.params.device_params(key) for key in keys]
 
     def mix_params(self,
         keys: Sequence[SampleKey],
@@ -296,7 +281,7 @@ class BatchTransform:
         Returns:
             None: batches are not mixed
         """
-        return self.mixup and self.mixup.draw(len(keys), size, keys[0].rng(self.seed, MIXING))
+        return self.mixup and self.mixup.draw(len(keys), size, keys[0].rng(MIXING))
 
     def erase_boxes(self,
         keys: Sequence[SampleKey],
@@ -311,7 +296,7 @@ class BatchTransform:
         Returns:
             top, left, height, width; None: nothing is erased
         """
-        return self.erasing and self.erasing.draw([key.rng(self.seed, ERASING) for key in keys], *size)
+        return self.erasing and self.erasing.draw([key.rng(ERASING) for key in keys], *size)
 
     @torch.inference_mode(False)   # what is kept for the next batch may be used in training
     def __call__(self,
@@ -368,4 +353,4 @@ class BatchTransform:
 
     def _erase(self, images: torch.Tensor, keys: Sequence[SampleKey]) -> torch.Tensor:
         if self.erasing is None: return images
-        with one_thread(): return self.erasing(images, [key.rng(self.seed, ERASING) for key in keys])
+        with one_thread(): return self.erasing(images, [key.rng(ERASING) for key in keys])

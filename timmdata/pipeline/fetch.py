@@ -60,17 +60,13 @@ class SampleLoader:
         dataset: map-style
         sample_transforms: fill rows, one for each size bucket; none: `transform` works
         transform: without sample transforms: called on the image; None: it stays as it is
-        seed: of the run
         size: without sample transforms: height, width that images are expected to have
-        applies_appearance: flips and colors are done here as well, not left to the batch transform
         keys_globals: the user's code draws from global generators, which are keyed to the sample
     """
     dataset: Dataset
     sample_transforms: Sequence[SampleTransform] = ()
     transform: Callable | None = None
-    seed: int = 0
     size: tuple[int, int] = (0, 0)
-    applies_appearance: bool = False
     keys_globals: bool = True
 
     @property
@@ -120,7 +116,7 @@ class SampleLoader:
         """
         if not self.keys_globals: return nullcontext()
         if view is None: view = key.view - key.view % self.num_splits
-        return sample_numbers(sample_seed(self.seed, key.epoch, key.index, view), self.transform)
+        return sample_numbers(sample_seed(key.seed, key.epoch, key.index, view), self.transform)
 
     def read(self,
         key: SampleKey,
@@ -160,17 +156,9 @@ class SampleLoader:
         Returns:
             the rows
         """
-        transform, each_row, crop = self.sample_transforms[key.bucket], rows.unbind(), None
-        sampler, is_own = transform.params, self.has_own_policy
-        views = view_keys([key], sampler.num_splits)
-        for view, row in reversed(list(zip(views, each_row))):   # the first row last: it holds the crop
-            with self.global_numbers(view, view.view) if is_own else nullcontext():
-                params = sampler.sample_params(pixels.height, pixels.width, view, self.seed)
-                if crop is None: crop = transform.crop(pixels, params, each_row[0])
-                here = None   # flips and colors that are not left to the batch transform
-                if self.applies_appearance: here = sampler.appearance_params(view, self.seed)
-                elif sampler.policy: here = sampler.appearance_params(view, self.seed)._replace(color=())
-                transform.finish(crop, row, params, here)   # the policy's steps come after the flips
+        def numbers(view: SampleKey) -> AbstractContextManager: return self.global_numbers(view, view.view)
+        self.sample_transforms[key.bucket](
+            pixels, rows.unbind(), key, numbers if self.has_own_policy else nullcontext)
         return rows
 
     def load(self,
@@ -210,7 +198,7 @@ class SampleLoader:
         """
         pixels = sample_image(self.read(key, lambda pixels: pixels))
         params = self.sample_transforms[key.bucket].params
-        return params.sample_params(pixels.height, pixels.width, key, self.seed)
+        return params.sample_params(pixels.height, pixels.width, key)
 
     def image(self,
         key: SampleKey,
@@ -352,11 +340,6 @@ class BatchBuilder:
         return self.sample_loader.dataset
 
     @property
-    def seed(self) -> int:
-        "The seed of the run."
-        return self.sample_loader.seed
-
-    @property
     def num_splits(self) -> int:
         "Views of each sample in a batch."
         return self.sample_loader.num_splits
@@ -370,19 +353,6 @@ class BatchBuilder:
         "Make a copy that leaves the global generators alone, since threads share them."
         copied = copy.copy(self)
         copied.sample_loader = replace(self.sample_loader, keys_globals=False)
-        return copied
-
-    def with_seed(self,
-        seed: int,
-    ) -> 'BatchBuilder':
-        """Make a copy with another seed.
-
-        Args:
-            seed: of the run
-        """
-        copied = copy.copy(self)
-        copied.sample_loader = replace(self.sample_loader, seed=seed)
-        copied.batch_transform = self.batch_transform and self.batch_transform.with_seed(seed)
         return copied
 
     def views(self,
@@ -519,7 +489,7 @@ class BatchBuilder:
         loader, keys = self.sample_loader, made.keys
         if not loader.sample_transforms: return Replay(made.batch, keys, None, None)
         params = loader.sample_transforms[keys[0].bucket].params
-        appearance = [params.appearance_params(key, loader.seed) for key in keys]
+        appearance = [params.appearance_params(key) for key in keys]
         replay = Replay(made.batch, keys, [loader.sample_params(key) for key in keys], appearance)
         if self.batch_transform is None: return replay
         return replay.with_batch_params(self.batch_transform, keys, params.size)

@@ -156,34 +156,38 @@ MIXING = 3   # the sequence for mixing a batch, of its first sample
 
 
 class ParamSampler:
-    """Draw what becomes of a sample: a function of its key, the run's seed and the size of its image.
+    """Draw what becomes of a sample: a function of its key and the size of its image; say who does it.
+
+    The device flips and changes colors of the whole batch. With a policy, whose steps come after the flips, the worker flips.
 
     Args:
         settings: of training or evaluation
+        in_worker: flips and colors are all done by the worker
     """
 
     def __init__(self,
         settings: AugmentSettings,
+        in_worker: bool = False,
     ):
         self.settings, self.size, self.policy = settings, image_size(settings.input_size), settings.policy
         self.num_splits = max(1, settings.num_aug_splits)
+        self.flips_in_worker, self.colors_in_worker = in_worker or self.policy is not None, in_worker
         self._crop = RandomCrop(settings) if settings.is_random else CenterCrop(settings)
         jitter = list(zip(('brightness', 'contrast', 'saturation'), settings.color_jitter or ()))
         self.jitter = [(name, max(0., 1 - v), 1 + v) for name, v in jitter if v]
         if len(settings.color_jitter or ()) == 4 and settings.color_jitter[3]:
             self.jitter.append(('hue', -settings.color_jitter[3], settings.color_jitter[3]))
 
-    def _rngs(self, key: SampleKey, seed: int, sequence: int) -> tuple[random.Random, random.Random, bool]:
+    def _rngs(self, key: SampleKey, sequence: int) -> tuple[random.Random, random.Random, bool]:
         "The generator that all views of a sample share, that of this view, and whether this is the clean view."
         split = key.view % self.num_splits
-        shared = (key._replace(view=key.view - split) if split else key).rng(seed, sequence)
-        return shared, key.rng(seed, sequence) if split else shared, self.num_splits > 1 and not split
+        shared = (key._replace(view=key.view - split) if split else key).rng(sequence)
+        return shared, key.rng(sequence) if split else shared, self.num_splits > 1 and not split
 
     def sample_params(self,
         height: int,
         width: int,
         key: SampleKey,
-        seed: int = 0,
     ) -> SampleParams:
         """Draw the crop, the policy's steps and the blur.
 
@@ -191,9 +195,8 @@ class ParamSampler:
             height: of the image, pixels
             width: of the image, pixels
             key: of the sample, or of a view of it
-            seed: of the run
         """
-        shared, own, is_clean = self._rngs(key, seed, CROP)
+        shared, own, is_clean = self._rngs(key, CROP)
         drawn = self._crop(height, width, shared)
         blur_prob = self.settings.gaussian_blur_prob
         if is_clean or not (self.policy or blur_prob): return drawn
@@ -203,15 +206,13 @@ class ParamSampler:
 
     def appearance_params(self,
         key: SampleKey,
-        seed: int = 0,
     ) -> AppearanceParams:
-        """Draw flips and colors.
+        """Draw flips and colors, whoever does them.
 
         Args:
             key: of the sample, or of a view of it
-            seed: of the run
         """
-        shared, own, is_clean = self._rngs(key, seed, APPEARANCE)
+        shared, own, is_clean = self._rngs(key, APPEARANCE)
         settings, color = self.settings, []
         hflip = bool(settings.hflip) and shared.random() < settings.hflip
         vflip = bool(settings.vflip) and shared.random() < settings.vflip
@@ -223,18 +224,37 @@ class ParamSampler:
         if settings.grayscale_prob and own.random() < settings.grayscale_prob: color.append(('grayscale', 0.))
         return AppearanceParams(hflip, vflip, tuple(color))
 
-    def device_params(self,
+    def share(self,
+        drawn: AppearanceParams,
+    ) -> tuple[AppearanceParams, AppearanceParams]:
+        """Divide flips and colors: what the worker does, and what is left to the device.
+
+        Args:
+            drawn: flips and colors
+        """
+        flips, color = drawn._replace(color=()), AppearanceParams(color=drawn.color)
+        if self.colors_in_worker: return drawn, AppearanceParams()
+        return (flips, color) if self.flips_in_worker else (AppearanceParams(), drawn)
+
+    def worker_params(self,
         key: SampleKey,
-        seed: int = 0,
     ) -> AppearanceParams:
-        """Draw flips and colors, and give those that are left to the device: with a policy, no flips.
+        """Draw the flips and colors that the worker does.
 
         Args:
             key: of the sample, or of a view of it
-            seed: of the run
         """
-        drawn = self.appearance_params(key, seed)
-        return drawn._replace(hflip=False, vflip=False) if self.policy else drawn
+        return self.share(self.appearance_params(key))[0] if self.flips_in_worker else AppearanceParams()
+
+    def device_params(self,
+        key: SampleKey,
+    ) -> AppearanceParams:
+        """Draw the flips and colors that are left to the device.
+
+        Args:
+            key: of the sample, or of a view of it
+        """
+        return self.share(self.appearance_params(key))[1]
 
     @property
     def changes_color(self) -> bool:
@@ -244,4 +264,5 @@ class ParamSampler:
     @property
     def changes_on_device(self) -> bool:
         "Whether the device has anything to do beyond normalizing."
-        return bool((self.settings.hflip or self.settings.vflip) and not self.policy or self.changes_color)
+        flips = (self.settings.hflip or self.settings.vflip) and not self.flips_in_worker
+        return bool(flips or self.changes_color and not self.colors_in_worker)

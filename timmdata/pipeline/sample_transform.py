@@ -7,7 +7,8 @@ __all__ = ['allocate_rows', 'is_vertical_first', 'resize_into', 'crop_with_pillo
            'apply_flips', 'apply_policy', 'DecodeSettings', 'SampleTransform']
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #869ea090
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from torchvision.transforms import functional as F
 
 from ..core.jpeg import Pixels, choose_factor, resolve_backend
 from .params import AppearanceParams, ParamSampler, SampleParams
-from ..samplers.epoch import SampleKey
+from ..samplers.epoch import SampleKey, view_keys
 from ..transforms.geometry import crop_or_pad, str_to_pil_interp
 from ..transforms.policy import Policy
 
@@ -249,7 +250,7 @@ class DecodeSettings:
 
 
 class SampleTransform:
-    """Fill the row of one sample: draw its parameters, decode, crop, resize, finish.
+    """Fill the rows of one sample: draw its parameters, decode, crop, resize, finish.
 
     Args:
         params: draws the parameters
@@ -285,7 +286,7 @@ class SampleTransform:
         image: Image.Image | torch.Tensor,
         row: torch.Tensor,
         params: SampleParams,
-        here: AppearanceParams | None = None,
+        here: AppearanceParams = AppearanceParams(),
     ):
         """Flip, take the policy's steps, change colors, blur.
 
@@ -293,35 +294,33 @@ class SampleTransform:
             image: from `crop`; left as it is, unless it is the row
             row: uint8 (C, H, W), overwritten
             params: for this view of the image
-            here: done here as well; None: left to the batch transform
+            here: flips and colors that are not left to the device
         """
         has_steps = params.ops is not None and not (isinstance(params.ops, tuple) and not params.ops)
-        color, policy = here.color if here else (), self.params.policy if has_steps else None
-        if color and not policy: image = apply_color(image, color)   # of the crop, before it is a row
+        policy = self.params.policy if has_steps else None
+        if here.color and not policy: image = apply_color(image, here.color)   # of the crop, before it is a row
         if image is not row: row.copy_(F.pil_to_tensor(image) if isinstance(image, Image.Image) else image)
-        if here: apply_flips(row, here)
-        if policy: apply_policy(row, policy, params.ops, color)
+        apply_flips(row, here)
+        if policy: apply_policy(row, policy, params.ops, here.color)
         if params.blur: row.copy_(F.gaussian_blur(row, [23, 23], [params.blur] * 2))   # 23 as in timm
 
     def __call__(self,
         pixels: Pixels,
-        row: torch.Tensor,
+        rows: Sequence[torch.Tensor],
         key: SampleKey,
-        seed: int = 0,
-        here: AppearanceParams | None = None,
-    ) -> SampleParams:
-        """Draw, crop and finish: one view of an image.
+        numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
+    ):
+        """Fill the rows of one sample: draw, crop and finish.
 
         Args:
-            pixels: the image
-            row: uint8 (C, H, W), overwritten
+            pixels: the image; decoded and cropped once
+            rows: uint8 (C, H, W), overwritten: one for each view
             key: of the sample
-            seed: of the run
-            here: done here as well; None: left to the batch transform
-
-        Returns:
-            what was done
+            numbers: a block with a view's global numbers
         """
-        params = self.params.sample_params(pixels.height, pixels.width, key, seed)
-        self.finish(self.crop(pixels, params, row), row, params, here)
-        return params
+        crop, views = None, view_keys([key], self.params.num_splits)
+        for view, row in reversed(list(zip(views, rows))):   # the first row last: it holds the crop
+            with numbers(view):
+                params = self.params.sample_params(pixels.height, pixels.width, view)
+                if crop is None: crop = self.crop(pixels, params, rows[0])
+                self.finish(crop, row, params, self.params.worker_params(view))

@@ -28,24 +28,24 @@ class SampleKey(NamedTuple):
         view: which of several versions of the sample
         bucket: which of several input sizes its batch has
         valid: False: it only fills up a share or a batch, and comes in this epoch by itself
+        seed: of the run
     """
     index: int
     epoch: int
     view: int = 0
     bucket: int = 0
     valid: bool = True
+    seed: int = 0
 
     def rng(self,
-        seed: int,
         sequence: int = 0,
     ) -> KeyedRandom:
         """Make the generator of the sample's random numbers.
 
         Args:
-            seed: of the run
             sequence: which of the sample's independent sequences: one for each purpose
         """
-        return KeyedRandom(seed, self.epoch, self.index, self.view, sequence)
+        return KeyedRandom(self.seed, self.epoch, self.index, self.view, sequence)
 
 # %% ../../nbs/samplers/00_epoch.ipynb #7a3a1951
 @runtime_checkable
@@ -123,7 +123,7 @@ class EpochSampler(Sampler):
     Args:
         data_source: the dataset
         shuffle: False: in order
-        seed: of the shuffles
+        seed: of the shuffles, and of all that is drawn for the samples
         sampler: a sampler of the user's; then it decides the order
         num_replicas: ranks that share an epoch
         rank: which of them this is
@@ -279,14 +279,14 @@ class EpochSampler(Sampler):
             share: samples of this rank, in a further round with further views; None: what is left
             multiple: what is left is filled up to a multiple of so many samples of this rank
         """
-        indexes, views = self.order(epoch)
+        seed, (indexes, views) = self.seed, self.order(epoch)   # another seed is for the next pass
         num_views = 1 if views is None or not len(views) else int(torch.as_tensor(views).max()) + 1
         fills_up = share is None
         if fills_up: share = math.ceil(max(0, len(indexes) - start) / (self.num_replicas * multiple)) * multiple
         for position in self.deal(epoch, start, start + share * self.num_replicas):
             lap, at = divmod(position, len(indexes))
             view = (0 if fills_up else lap * num_views) + (0 if views is None else int(views[at]))
-            yield SampleKey(int(indexes[at]), epoch, view, valid=not (fills_up and lap))
+            yield SampleKey(int(indexes[at]), epoch, view, valid=not (fills_up and lap), seed=seed)
 
     def count_valid(self,
         share: int | None = None,
