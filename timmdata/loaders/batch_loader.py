@@ -99,6 +99,22 @@ class BatchSettings:
         if self.pad_last and whole < share: whole += self.batch_size
         return sampler.count_valid(whole if self.drop_last or self.pad_last else share)
 
+    def end(self,
+        sampler: EpochSampler,
+        epoch: int,
+    ) -> int:
+        """Tell where an epoch ends: the greatest position in it.
+
+        Args:
+            sampler: The order.
+            epoch: Which pass over the data.
+
+        Returns:
+            Samples of all ranks, without those that only fill up.
+        """
+        planned = self.schedule.plan(epoch) if self.schedule is not None else ()
+        return max(sampler.length, sum(batch.batch_size for batch in planned) * sampler.num_replicas)
+
     def cut(self,
         sampler: EpochSampler,
         epoch: int,
@@ -421,6 +437,7 @@ class BatchLoader(MixingSwitch, Closing):
             ahead: batches that the trainer has read and not used, such as 1 for Accelerate
         """
         epoch, position = progress or self._consumer.progress.at(ahead) or (self.sampler.epoch, self.sampler.start)
+        position = min(position, self.batches.end(self.sampler, epoch))   # ranks fill up their shares
         return make_state(epoch, position, self.seed, self.identity())
 
     def load_state_dict(self,
@@ -432,8 +449,13 @@ class BatchLoader(MixingSwitch, Closing):
             state: from `state_dict` of a loader with the same settings
         """
         check_state(state, self.identity(), None if self.adopts_seed else self.seed)
-        self.sampler.seed = state['seed']   # the keys of the next pass have it
-        self.set_position(state['epoch'], state['position'])
+        epoch, position, seed = (int(state[name]) for name in ('epoch', 'position', 'seed'))
+        end = self.batches.end(self.sampler, epoch)
+        if position > end: raise ValueError(
+            f'the state has position={position}, behind the end of epoch {epoch}, which has {end} samples: '
+            f'epoch={epoch + 1}, position=0 is where the next one begins')
+        self.sampler.seed = seed   # the keys of the next pass have it
+        self.set_position(epoch, position)
 
     # what training saw
 
