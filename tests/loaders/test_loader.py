@@ -95,7 +95,7 @@ def test_a_larger_data_set_is_no_more_work(settings):
     "On Python 3.10 and 3.11, a check of a protocol computes the attributes; one of them went through all samples."
     def make(num): return create_loader(Coded(num), 8, 4, num_workers=0, **CPU, **settings)
     make(1000)   # what is made once
-    few, many = (num_calls(lambda: make(num).num_valid) for num in (1000, 100_000))
+    few, many = (num_calls(lambda num=num: make(num).num_valid) for num in (1000, 100_000))
     assert abs(many - few) < 50
 
 

@@ -1,6 +1,7 @@
 "The order of an epoch: a function of seed and epoch, shared by any number of ranks, of any sampler."
 import math
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -104,15 +105,12 @@ def test_valid_samples_of_all_ranks_are_each_sample_once(size, num_replicas, sta
 def test_valid_samples_are_counted_as_they_come(size, num_replicas, row_size, of_rows, kind):
     "The number is computed, so every sampler, share and row is held against its keys."
     data = Labeled((None, index % 3) for index in range(size))
+    kinds = {'plain': partial(EpochSampler, data, row_size=row_size), 'weighted': partial(WeightedSampler, data, [1.] * size),
+             'repeats': partial(EpochSampler, data, num_repeats=2, row_size=row_size), 'balanced': partial(BalancedSampler, data, row_size),
+             'given length': partial(EpochSampler, data, samples_per_epoch=17, row_size=row_size),
+             "user's": partial(EpochSampler, data, sampler=list(range(0, size, 2)), row_size=row_size)}
     for rank in range(num_replicas):
-        ranks = dict(num_replicas=num_replicas, rank=rank)
-        sampler = {
-            'plain': lambda: EpochSampler(data, row_size=row_size, **ranks),
-            'repeats': lambda: EpochSampler(data, num_repeats=2, row_size=row_size, **ranks),
-            'given length': lambda: EpochSampler(data, samples_per_epoch=17, row_size=row_size, **ranks),
-            "user's": lambda: EpochSampler(data, sampler=list(range(0, size, 2)), row_size=row_size, **ranks),
-            'weighted': lambda: WeightedSampler(data, [1.] * size, **ranks),
-            'balanced': lambda: BalancedSampler(data, row_size, **ranks)}[kind]()
+        sampler = kinds[kind](num_replicas=num_replicas, rank=rank)
         assert sampler.count_valid() == sum(key.valid for key in sampler.keys(0))
         padded = list(sampler.keys(0, multiple=row_size))
         assert sampler.count_valid(len(padded)) == sum(key.valid for key in padded)

@@ -286,7 +286,7 @@ class SampleTransform:
         image: Image.Image | torch.Tensor,
         row: torch.Tensor,
         params: SampleParams,
-        here: AppearanceParams = AppearanceParams(),
+        here: AppearanceParams,
     ):
         """Flip, take the policy's steps, change colors, blur.
 
