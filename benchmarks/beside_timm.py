@@ -3,13 +3,16 @@
     python benchmarks/beside_timm.py DIR [--rounds 7] [--num-workers 2] [--batch-size 64]
 
 Rounds are interleaved (ours, timm's, ours, …), each is one epoch after a first one that starts the workers; the medians are compared.
-The CPU time is that of the whole process tree. Run it on an otherwise idle machine.
+The CPU time is that of the whole process tree. Run it on an otherwise idle machine. Each run is added to `results/beside_timm.json`,
+whose runs the front page shows; `--fresh` forgets those before.
 """
 import argparse
+from datetime import date
 from functools import partial
 
 import timm.data
 import torch
+from results import RESULTS, read_results, write_results
 from side_by_side import epoch, print_head, print_row, versions
 
 import timmdata
@@ -22,6 +25,7 @@ def main():
     parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--repeats', type=int, default=3, help='times that the data set is repeated in an epoch')
+    parser.add_argument('--fresh', action='store_true', help='begin a new record')
     a = parser.parse_args()
     cases = {
         'train: crop, flip': dict(is_training=True, color_jitter=None),
@@ -31,6 +35,7 @@ def main():
     }
     print(versions('timmdata', 'timm', 'torch', 'torchvision', 'pillow'))
     print_head(f'work ({a.num_workers} workers, batches of {a.batch_size} at 224)')
+    found = {}
     for name, settings in cases.items():
         epochs = []
         for module in (timmdata, timm.data):
@@ -44,8 +49,12 @@ def main():
             inner = getattr(loader, 'loader', loader)
             count = len(dataset) // a.batch_size * a.batch_size if inner.drop_last else len(dataset)
             epochs.append(partial(epoch, loader, count))
-        print_row(name, *epochs, a.rounds)
+        found[name] = print_row(name, *epochs, a.rounds)
         del epochs, loader, inner   # their workers end
+    num_photographs = len(timmdata.ImageDataset(a.data))
+    settings = dict(data=f'{num_photographs} photographs', num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds)
+    known = [] if a.fresh or not (RESULTS/'beside_timm.json').exists() else read_results('beside_timm')['runs']
+    write_results('beside_timm', settings, runs=[*known, {'date': str(date.today()), 'results': found}])
 
 
 if __name__ == '__main__': main()

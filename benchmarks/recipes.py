@@ -79,8 +79,7 @@ def main():
         views = max(1, settings_of(name)[0].get('num_aug_splits', 1))
         epochs = [partial(epoch, loader, len(loader) * a.batch_size * views)
                   for loader in make_loaders(name, a.data, a.repeats, common)]
-        speed, cpu_ms, timm_cpu_ms = print_row(f'{name}: {MORE[name][0]}' if name in MORE else name, *epochs, a.rounds)
-        found[name] = dict(speed=round(speed, 2), cpu_ms=round(cpu_ms, 2), timm_cpu_ms=round(timm_cpu_ms, 2))
+        found[name] = print_row(f'{name}: {MORE[name][0]}' if name in MORE else name, *epochs, a.rounds)
         del epochs   # their workers end
     write_results('recipes', dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds), results=found)
 

@@ -49,9 +49,12 @@ def print_head(work: str):
     print(f'\n| {work} | images/s ÷ timm | CPU-ms an image | timm CPU-ms |\n|---|---|---|---|')
 
 
-def print_row(label: str, ours: Callable[[], tuple], timms: Callable[[], tuple], rounds: int) -> tuple[float, float, float]:
-    "Print this library's epochs beside timm's, medians, as a row of a table: speed ÷ timm's, CPU-ms an image of both."
+def print_row(label: str, ours: Callable[[], tuple], timms: Callable[[], tuple], rounds: int) -> dict[str, float]:
+    """Print this library's epochs beside timm's, medians, as a row of a table: speed ÷ timm's, CPU-ms an image of both.
+    The lowest and the highest ratio of a round come back, too."""
     found = take_turns({'ours': ours, 'timm': timms}, rounds)
+    ratios = [speed / timms for (speed, _), (timms, _) in zip(*found.values(), strict=True)]
     (speed, cpu), (timm_speed, timm_cpu) = ([statistics.median(values) for values in zip(*column)] for column in found.values())
     print(f'| {label} | {speed / timm_speed:.2f} | {cpu:.2f} | {timm_cpu:.2f} |', flush=True)
-    return speed / timm_speed, cpu, timm_cpu
+    row = {'speed': speed / timm_speed, 'low': min(ratios), 'high': max(ratios), 'cpu_ms': cpu, 'timm_cpu_ms': timm_cpu}
+    return {name: round(value, 2) for name, value in row.items()}

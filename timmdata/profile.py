@@ -904,7 +904,7 @@ CHANGES = {   # how the name of a suggestion begins → what to know before it i
     'num_workers': 'each worker takes memory; where nothing is waited for, more of them than cores bring nothing',
     'workers': 'same batches; processes take more memory and start more slowly, threads share one lock of Python',
     'no color jitter': 'the network sees other images: a question of accuracy, not only of speed',
-    'backend': 'pixels may differ by one gray level',
+    'backend': 'pixels may differ by one gray level, rarely by two',
     'dct_scaling': 'large photographs are decoded to a smaller size: pixels differ slightly, for training only',
     'photographs': 'smaller files lose detail that large crops would have'}
 

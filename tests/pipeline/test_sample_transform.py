@@ -63,16 +63,21 @@ EVALUATION = [dict(), dict(crop_pct=0.95), dict(crop_pct=1.), dict(crop_mode='sq
               dict(crop_mode='border', crop_pct=1.1, crop_border_pixels=4)]
 TRAINING = [dict(is_training=True, train_crop_mode=mode) for mode in ('rrc', 'rkrc', 'rkrr')]
 SIZES = [(224, 224), (160, 208), (96, 64)]
-# Values that may be further than one gray level from Pillow's, as a share: none is further than two. torch's weights
+# Values that may be two gray levels from Pillow's, as a share: none is further. torch rounds after each pass, and its weights
 # have 16 bits, Pillow's 22; in 450 million values of bilinear, ten were two off.
-ABOVE_ONE = {'bilinear': 1e-6, 'bicubic': 1e-4}
+TWO = {'bilinear': 1e-6, 'bicubic': 1e-4}
+
+
+def assert_rounding(counts, one: float = 0.01, two: float = 1e-4):
+    "Of `differences`: no value is further than two levels, and no larger shares than these are one and two levels off."
+    assert counts[3:].sum() == 0 and counts[1] <= one * counts.sum() and counts[2] <= two * counts.sum(), counts[:6]
 
 
 @pytest.mark.parametrize('source', ['samples', 'imagenet-200'])
 @pytest.mark.parametrize('kind', ['evaluation', 'training'])
-@pytest.mark.parametrize('interpolation', ABOVE_ONE)
-def test_default_pixels_are_pillows_within_one_gray_level(samples, interpolation, kind, source):
-    counts, paths = np.zeros(256, np.int64), photographs(samples, source)
+@pytest.mark.parametrize('interpolation', TWO)
+def test_default_pixels_are_pillows_but_for_rounding(samples, interpolation, kind, source):
+    counts, paths = Counter(), photographs(samples, source)
     for k, path in enumerate(paths):
         data = path.read_bytes()
         fast, exact = (ReadOnce if kind == 'evaluation' else Pixels)(data), Pixels(data, backend='pillow')
@@ -83,9 +88,12 @@ def test_default_pixels_are_pillows_within_one_gray_level(samples, interpolation
             choices = [fill(sampler, backend, pixels, row, SampleKey(k, 2, seed=1))
                        for backend, pixels, row in zip((None, 'pillow'), (fast, exact), rows)]
             assert choices[0] == choices[1]
-            counts += differences(*rows)
-    assert len(paths) == dict(samples=80).get(source, 209) and counts[3:].sum() == 0
-    assert counts[2] <= ABOVE_ONE[interpolation] * counts.sum() and counts[0] > 0.97 * counts.sum(), counts[:3]
+            counts[str(settings)] += differences(*rows)
+    assert len(paths) == dict(samples=80).get(source, 209)
+    for name, found in counts.items():   # where the two directions shrink by other factors, bilinear weights give more halves
+        one = 0.005 if interpolation == 'bicubic' else 0.07 if "'squash'" in name or "'rrc'" in name else 0.02
+        assert_rounding(found, one, 2e-5)
+    assert_rounding(sum(counts.values()), 0.05, TWO[interpolation])
 
 
 @pytest.mark.parametrize('name', ['nearest', 'box', 'hamming', 'lanczos'])
@@ -96,12 +104,12 @@ def test_other_interpolations_are_pillows(samples, name):
         rows = [allocate_rows(1, 3, (96, 64))[0] for _ in range(2)]
         for backend, row in zip((None, 'pillow'), rows):
             fill(sampler, backend, Pixels(data, backend=backend or 'auto'), row, SampleKey(0, 0))
-        assert largest(*rows) <= 1   # of decoding
+        assert_rounding(differences(*rows))
 
 
 @pytest.mark.parametrize('edges', [(1, 1), (1, 300), (300, 1), (7, 500), (33, 47), (64, 96), (65, 97), (2000, 30)])
 @pytest.mark.parametrize('mode', ['RGB', 'L', 'RGBA'])
-def test_odd_shapes_and_modes_are_pillows_within_one_gray_level(edges, mode):
+def test_odd_shapes_and_modes_are_pillows_but_for_rounding(edges, mode):
     channels = len(Image.new(mode, (1, 1)).getbands())
     noise = np.random.default_rng(0).integers(0, 256, (*edges, channels), np.uint8)
     image = Image.fromarray(noise if channels > 1 else noise[..., 0])
@@ -111,14 +119,14 @@ def test_odd_shapes_and_modes_are_pillows_within_one_gray_level(edges, mode):
             rows = [allocate_rows(1, channels, (64, 96))[0] for _ in range(2)]
             for backend, row in zip((None, 'pillow'), rows):
                 fill(sampler, backend, Pixels(image, mode=None), row, SampleKey(seed, 0))
-            assert largest(*rows) <= 1, (settings, seed)
+            assert_rounding(differences(*rows), 0.25, 0)
 
 
 @pytest.mark.parametrize('settings', [
     dict(), dict(is_training=True, color_jitter=None, dct_scaling=False),
     dict(is_training=True, color_jitter=None, interpolation='bicubic', train_crop_mode='rkrr', dct_scaling=False)], ids=str)
 @pytest.mark.parametrize('use_prefetcher', [False, True])
-def test_batches_are_pillows_within_one_gray_level(samples, settings, use_prefetcher):
+def test_batches_are_pillows_but_for_rounding(samples, settings, use_prefetcher):
     dataset, scale = ImageDataset(samples, split='val'), 255 * torch.tensor(STD).view(3, 1, 1)
     loaders = [create_loader(dataset, (3, 96, 80), 40, device='cpu', seed=3, num_workers=2, backend=backend,
                              use_prefetcher=use_prefetcher, **settings) for backend in (None, 'pillow')]
@@ -153,7 +161,7 @@ def test_row_in_the_middle_of_a_batch_leaves_its_neighbors_alone(samples):
 
 @pytest.mark.parametrize('decoder', [*DECODERS, 'pillow'])
 def test_odd_files_in_a_loader_are_pillows(samples, decoder):
-    "Whole rows of the oddities folder: readable ones within a gray level, unreadable ones in the log."
+    "Whole rows of the oddities folder: readable ones but for rounding, unreadable ones in the log."
     rows = {}
     for backend in decoder, 'pillow':
         dataset = ImageDataset(samples/'oddities', on_error='skip', exif_transpose=True)

@@ -69,7 +69,7 @@ def resize_into(
     out: torch.Tensor,
     interpolation: str = 'bilinear',
 ):
-    """Resize with antialiasing, in uint8, within one gray level of Pillow; two in about 1 of 100,000 bicubic values.
+    """Resize with antialiasing, in uint8, as Pillow but for rounding: torch rounds after each pass.
 
     Args:
         pixels: uint8 (C, h, w), any strides; channels-last is fastest
