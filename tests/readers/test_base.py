@@ -1,13 +1,20 @@
 "One way to find a split, and one to open a file, for all readers."
+import itertools
+import json
+import mmap
 import os
 import re
 import socket
 
+import numpy as np
 import pytest
+import torch
 from synthetic import JPEG
+from torch.utils.data import Subset
 
 from timmdata import ImageDataset, create_dataset, create_loader
 from timmdata.core.faults import ImageReadError
+from timmdata.core.jpeg import Pixels
 from timmdata.readers.base import Reader, choose_split, choose_splits, matching_splits, split_group
 from timmdata.readers.tar import ReaderImageTar
 
@@ -86,3 +93,64 @@ def test_a_split_that_is_no_text_is_refused(samples, split):
     for make in (lambda: ImageDataset(samples, split=split), lambda: create_dataset('', samples, split=split),
                  lambda: create_dataset('wds/', samples, split=split), lambda: ImageDataset(samples, table=table, split=split)):
         with pytest.raises(TypeError, match=f"split={re.escape(repr(split))}: give a text such as 'train' or 'val'; None reads all"): make()
+
+
+# ---- bytes are any buffer, and a reader hears what comes
+
+class Listening(Reader):
+    "Images in one mapped file; what it hears goes to a file, which all processes share."
+    is_thread_safe = True
+
+    def __init__(self, folder, images, as_buffer):
+        self.path, self.heard, self.as_buffer = str(folder/'all.bin'), str(folder/'heard.txt'), as_buffer
+        self.ends = [0, *itertools.accumulate(map(len, images))]
+        (folder/'all.bin').write_bytes(b''.join(images))
+
+    def __len__(self): return len(self.ends) - 1
+
+    def __getitem__(self, index):
+        with open(self.path, 'rb') as file: mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self.as_buffer(memoryview(mapped)[self.ends[index]:self.ends[index + 1]]), index
+
+    def filename(self, index, basename=False, absolute=False): return f'{index}'
+
+    def prefetch(self, indexes):
+        with open(self.heard, 'a') as file: file.write(f'{list(indexes)}\n')
+
+
+def images_of(samples) -> list[bytes]:
+    "Six JPEGs and six PNGs."
+    paths = [*sorted(samples.glob('val/*/0001.jpg'))[:6], *[path for path in sorted(samples.glob('oddities/*.png'))][:6]]
+    return [path.read_bytes() for path in paths]
+
+
+@pytest.mark.parametrize('workers, num_workers', [('threads', 0), ('threads', 2), ('processes', 2)])
+def test_a_reader_hears_the_samples_of_each_batch(samples, tmp_path, workers, num_workers):
+    "Before they are loaded, once each, by whoever loads them; through exclude and torch's Subset as well."
+    images = images_of(samples)
+    dataset = ImageDataset('', Listening(tmp_path, images, bytes), exclude=['3'])
+    loader = create_loader(Subset(dataset, range(len(dataset) - 1, -1, -1)), 32, 4, num_workers=num_workers, workers=workers, device='cpu')
+    targets = [batch[1].tolist() for batch in loader]
+    heard = [json.loads(line) for line in (tmp_path/'heard.txt').read_text().splitlines()]
+    assert sorted(heard) == sorted(targets) and sum(map(len, heard)) == len(dataset) == len(images) - 1
+
+
+@pytest.mark.parametrize('as_buffer', [memoryview, bytearray])
+@pytest.mark.parametrize('backend', ['auto', 'torchvision', 'torchcodec', 'pillow'])
+@pytest.mark.parametrize('exif_transpose', [False, True])
+def test_batches_of_any_buffer_are_those_of_bytes(samples, tmp_path, as_buffer, backend, exif_transpose):
+    if backend == 'torchcodec': pytest.importorskip('torchcodec')
+    made = []
+    for number, kind in enumerate((bytes, as_buffer)):
+        (tmp_path/f'{number}').mkdir()
+        dataset = ImageDataset('', Listening(tmp_path/f'{number}', images_of(samples), kind), exif_transpose=exif_transpose)
+        settings = dict(is_training=True, seed=0, num_workers=0, device='cpu', backend=backend)
+        made.append(next(iter(create_loader(dataset, 32, 8, **settings))))
+        kept = ImageDataset('', dataset.reader, load_bytes=True)[0][0]
+        assert type(kept) is bytes and kept == images_of(samples)[0]
+    assert all(torch.equal(*pair) for pair in zip(*made, strict=True))
+
+
+def test_a_mapped_file_is_not_closed(samples):
+    with open(next(samples.glob('val/*/0001.jpg')), 'rb') as file: mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    assert np.array_equal(Pixels(mapped).read(), Pixels(mapped[:]).read()) and not mapped.closed

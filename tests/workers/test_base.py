@@ -12,6 +12,8 @@ class Builder:
         if isinstance(key.index, Exception): raise key.index
         return [key.index]
 
+    def prefetch(self, keys): pass
+
     def collate(self, keys, samples, rows=None): return samples
 
 

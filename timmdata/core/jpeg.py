@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode
 
-from .decode import decode_image, read_content
+from .decode import Buffer, decode_image, read_content
 
 # %% ../../nbs/core/50_jpeg.ipynb #23d4dfa8
 try: import simplejpeg
@@ -78,13 +78,13 @@ class JpegHeader(NamedTuple):
 
 
 def read_header(
-    data: bytes,
+    data: Buffer,
     backend: str = 'auto',
 ) -> JpegHeader | None:
     """Read the size of an ordinary JPEG: 8 bits, color or gray, not larger than Pillow accepts.
 
     Args:
-        data: a file's content
+        data: A file's content.
         backend: as in `resolve_backend`
 
     Returns:
@@ -103,31 +103,31 @@ def read_header(
     return JpegHeader(height, width) if ordinary and not too_large else None
 
 # %% ../../nbs/core/50_jpeg.ipynb #a355e6be
-def _with_simplejpeg(data: bytes, header: JpegHeader, factor: int, is_cut: bool) -> np.ndarray:
+def _with_simplejpeg(data: Buffer, header: JpegHeader, factor: int, is_cut: bool) -> np.ndarray:
     least = {} if factor == 1 else dict(
         min_height=math.ceil(header.height / factor), min_width=math.ceil(header.width / factor))
     return simplejpeg.decode_jpeg(data, 'RGB', strict=not is_cut, **least)   # strict: a warning is an error
 
 
-def _with_torchvision(data: bytes) -> np.ndarray:
+def _with_torchvision(data: Buffer) -> np.ndarray:
     tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     return decode_jpeg(tensor, ImageReadMode.RGB.value, False).permute(1, 2, 0).numpy()   # False: EXIF unheeded
 
 
-def _with_torchcodec(data: bytes) -> np.ndarray:
-    header, scan, rest = data.partition(b'\xff\xda')
+def _with_torchcodec(data: Buffer) -> np.ndarray:
+    header, scan, rest = bytes(data).partition(b'\xff\xda')
     header = header.replace(b'\xff\xe1', b'\xff\xef')   # hide EXIF: it would turn the image by itself
     return _import_torchcodec()(header + scan + rest, mode='RGB').permute(1, 2, 0).numpy()
 
 
-def _with_pillow(data: bytes, header: JpegHeader, factor: int) -> np.ndarray:
+def _with_pillow(data: Buffer, header: JpegHeader, factor: int) -> np.ndarray:
     image = Image.open(io.BytesIO(data))
     image.draft('RGB', (header.width // factor, header.height // factor))
     return np.asarray(image.convert('RGB'))
 
 
 def decode_header(
-    data: bytes,
+    data: Buffer,
     header: JpegHeader,
     factor: int = 1,
     backend: str = 'auto',
@@ -160,7 +160,7 @@ _ODD_MARKER = re.compile(rb'\xff[\x01-\xcf\xd8-\xfe]')   # pixels hold FF 00 for
 
 
 def cut_below(
-    data: bytes,
+    data: Buffer,
     height: int,
 ) -> bytes | None:
     """Write another height in the header of a JPEG: a decoder stops after that many rows. ITU-T T.81, B.2.2.
@@ -200,6 +200,9 @@ def choose_factor(
     return next((f for f in (8, 4, 2) if crop[0] >= size[0] * f and crop[1] >= size[1] * f), 1)
 
 # %% ../../nbs/core/50_jpeg.ipynb #a1f2ab8a
+_MAY_TURN = re.compile(b'Exif|Orientation')   # the latter in XMP
+
+
 class Pixels:
     """An image whose size is known and whose pixels are decoded when they are asked for.
 
@@ -221,8 +224,8 @@ class Pixels:
         data = read_content(data)
         self.data, self._backend, self._image = data, backend, None
         self._settings = mode, exif_transpose, background
-        is_plain = isinstance(data, bytes) and mode == 'RGB'
-        if exif_transpose and is_plain: is_plain = b'Exif' not in data and b'Orientation' not in data   # nor in XMP
+        is_plain = isinstance(data, Buffer) and mode == 'RGB'
+        if exif_transpose and is_plain: is_plain = not _MAY_TURN.search(data)
         self._header = read_header(data, backend) if is_plain and backend != 'pillow' else None
         self.height, self.width = self._header or self.image.size[::-1]
 

@@ -422,6 +422,21 @@ class BatchBuilder:
         if not transforms: return None
         return allocate_rows(num * self.num_splits, self.channels, transforms[bucket].params.size, memory)
 
+    def prefetch(self,
+        keys: Sequence[SampleKey],
+    ):
+        """Let readers hear which of their samples are loaded next.
+
+        Args:
+            keys: Of the samples in a batch.
+        """
+        found = {}   # base dataset → indexes of its samples
+        for key in keys:
+            base, index = unwrap(self.dataset, key.index)
+            found.setdefault(id(base), (base, []))[1].append(index)
+        for base, indexes in found.values():
+            if isinstance(base, ImageDataset): base.prefetch(indexes)
+
     def load(self,
         key: SampleKey,
         rows: torch.Tensor | None = None,

@@ -28,7 +28,7 @@ class Reader:
 
     def __len__(self) -> int: raise NotImplementedError
 
-    def __getitem__(self, index: int) -> tuple: raise NotImplementedError   # (bytes, open file or image; target; …)
+    def __getitem__(self, index: int) -> tuple: raise NotImplementedError   # (buffer, open file or image; target; …)
 
     def filename(self,
         index: int,
@@ -55,6 +55,15 @@ class Reader:
             absolute: full paths
         """
         return [self.filename(index, basename, absolute) for index in range(len(self))]
+
+    def prefetch(self,
+        indexes: Sequence[int],
+    ):
+        """Hear which samples are read next, to ask for them ahead; called once a batch, by a worker. Most readers ignore it.
+
+        Args:
+            indexes: Samples of the next batch, in its order; all of them are read soon.
+        """
 
 # %% ../../nbs/readers/25_base.ipynb #687a0d94
 def open_file(

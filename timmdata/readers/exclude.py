@@ -8,7 +8,7 @@ __all__ = ['read_names', 'ReaderRows', 'keep_rows', 'exclude_samples']
 # %% ../../nbs/readers/92_exclude.ipynb #0131eb6e
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,16 @@ class ReaderRows(Reader):
             absolute: the full path
         """
         return self.reader.filename(int(self.rows[index]), basename, absolute)
+
+    def prefetch(self,
+        indexes: Sequence[int],
+    ):
+        """Let the other reader hear which of its samples are read next.
+
+        Args:
+            indexes: Samples of the next batch.
+        """
+        if hasattr(self.reader, 'prefetch'): self.reader.prefetch([int(self.rows[index]) for index in indexes])
 
     def __repr__(self) -> str: return f'ReaderRows({len(self):,} samples of {self.reader!r})'
 

@@ -75,6 +75,7 @@ class Task:
             position: of the sample in the batch
         """
         try:
+            if position == 0 and not self.cancelled: builder.prefetch(self.keys)
             if not (self.cancelled or self._errors): self._samples[position] = self._load(builder, position)
         except BaseException as error: self._errors[position] = error
         with self._lock:
