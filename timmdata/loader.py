@@ -49,7 +49,7 @@ from .transforms.mixup import Mixup
 from .transforms.policy import Policy
 from .transforms.random_erasing import ErasingSettings
 from .transforms.settings import AugmentSettings, check_choice
-from .workers.autotune import available_cores
+from .core.cores import available_cores
 from .workers.base import WorkerSettings
 
 # %% ../nbs/20_loader.ipynb #005b7e2b
@@ -471,8 +471,8 @@ def create_loader(
         num_batches: in every epoch; None: as many as the samples fill
 
     Workers:
-        num_workers: threads or processes; 0: the caller; 'auto': a short trial chooses (timm: processes)
-        workers: 'threads', 'processes'; 'auto': threads where our code alone runs (not in timm)
+        num_workers: Threads or processes; 0: the caller; 'auto': one for each core (timm: processes).
+        workers: 'threads', 'processes'; 'auto': threads for one worker or without fork (not in timm).
         threads_per_worker: in each process (not in timm)
         prefetch_factor: batches ahead, of a process or of all threads; None: 2 (not in timm)
         persistent_workers: keep the workers between epochs

@@ -49,7 +49,8 @@ from .pipeline.batch_transform import BatchTransform
 from .pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
 from .samplers.epoch import SampleKey, keys_of_images
 from .visualize import notebook_figure
-from .workers.autotune import available_cores, resolve_workers
+from .core.cores import available_cores
+from .workers.autotune import resolve_workers
 from .workers.base import WorkerSettings
 
 # %% ../nbs/50_profile.ipynb #555842f5
@@ -1074,7 +1075,7 @@ def diagnose(
     host = _host_loader(make(**settings))
     keys = [key for batch in _first_batches(host, num_images) for key in batch]
     asked = WorkerSettings(settings['num_workers'], settings.get('workers', 'auto'))
-    workers, _ = resolve_workers(host.builder, asked, keys[:32])
+    workers = resolve_workers(host.builder, asked)
     settings['num_workers'] = workers.num_workers   # the same for all
     make, step_s, notes = partial(make, **settings), step_ms / 1000, []
     announce(f'loading {len(keys)} samples beforehand, once for each stage', progress)

@@ -1,4 +1,5 @@
 "Which kind of workers is chosen, and what threads refuse."
+import multiprocessing
 import os
 
 import pytest
@@ -9,6 +10,7 @@ from training_parts import INLINE, PROCESSES, THREADS, large_tensors_begin_small
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
+from timmdata.workers import autotune
 from timmdata.workers.autotune import choose_workers, resolve_workers
 from timmdata.workers.base import WorkerSettings
 
@@ -30,20 +32,55 @@ def test_user_transform_that_draws_globally_is_refused_in_threads(settings):
         noise(**settings)
 
 
-def test_auto_takes_threads_for_own_code_only(samples):
+FORK = pytest.mark.skipif('fork' not in multiprocessing.get_all_start_methods(), reason='there is no fork')
+
+
+def kind_of(dataset, num=2, context='fork', function=None, **settings):
+    "The kind that 'auto' takes."
+    builder = create_loader(dataset, 8, 4, use_prefetcher=False, **settings).builder
+    asked = WorkerSettings(num, multiprocessing_context=context, worker_init_fn=function)
+    return choose_workers(builder, asked)
+
+
+@FORK
+def test_auto_takes_processes_where_they_fork_and_there_are_several(samples):
     own = ImageDataset(samples)
-    def kind(dataset, num=2, **settings):
-        return choose_workers('auto', create_loader(dataset, 8, 4, use_prefetcher=False, **settings).builder, num)
-    assert kind(own) == kind(Subset(own, [1])) == 'threads' and kind(own, 9) == 'processes'
-    assert kind(Coded(8)) == kind(own, transform=Noise()) == kind(own, collate_fn=plain_collate) == 'processes'
+    assert kind_of(own) == kind_of(Subset(own, [1])) == kind_of(own, 9) == kind_of(own, context=multiprocessing.get_context('fork')) == 'processes'
+    assert kind_of(own, 1) == kind_of(Subset(own, [1]), 1) == 'threads'
+
+
+@pytest.mark.parametrize('context', ['spawn', 'forkserver', multiprocessing.get_context('spawn')], ids=str)
+def test_auto_takes_threads_where_processes_do_not_fork(samples, context):
+    assert kind_of(ImageDataset(samples), 2, context) == kind_of(ImageDataset(samples), 9, context) == 'threads'
+
+
+def test_auto_asks_for_the_platforms_way_without_deciding_it(samples, monkeypatch):
+    monkeypatch.setattr(multiprocessing, 'get_start_method', lambda allow_none=False: None if allow_none else pytest.fail('decided'))
+    for methods, kind in ((['fork', 'spawn'], 'processes'), (['spawn'], 'threads'), (['forkserver', 'fork'], 'threads')):
+        monkeypatch.setattr(multiprocessing, 'get_all_start_methods', lambda methods=methods: methods)
+        assert kind_of(ImageDataset(samples), context=None) == kind
+
+
+def test_auto_takes_threads_in_a_daemonic_process_which_may_start_none(samples, monkeypatch):
+    monkeypatch.setitem(multiprocessing.current_process()._config, 'daemon', True)
+    assert kind_of(ImageDataset(samples)) == 'threads'
+
+
+def test_auto_takes_processes_for_code_of_the_users(samples):
+    own = ImageDataset(samples)
+    for num in (1, 2):
+        assert kind_of(Coded(8), num) == kind_of(own, num, transform=Noise()) == kind_of(own, num, collate_fn=plain_collate) == 'processes'
+        assert kind_of(own, num, function=print) == 'processes'   # threads would never call it
     own.target_transform = int
-    assert kind(own) == 'processes'
+    assert kind_of(own, 1) == 'processes'
 
 
-def test_auto_takes_processes_where_each_has_a_function_to_call(samples):
-    builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False, num_workers=0).builder
-    for function, kind in ((None, 'threads'), (print, 'processes')):
-        assert resolve_workers(builder, WorkerSettings(2, worker_init_fn=function))[0].workers == kind
+@pytest.mark.parametrize('cores, workers, number', [(1, 'auto', 1), (2, 'auto', 2), (3, 'auto', 2), (64, 'processes', 63), (64, 'threads', 8)])
+def test_auto_is_a_worker_for_each_core_and_one_core_for_training(samples, monkeypatch, cores, workers, number):
+    monkeypatch.setattr(autotune, 'available_cores', lambda: cores)
+    builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False).builder
+    assert resolve_workers(builder, WorkerSettings('auto', workers)).num_workers == number
+    assert resolve_workers(builder, WorkerSettings(12, 'threads')).num_workers == 12   # who asks gets it
 
 
 def test_a_function_for_worker_seeding_is_called_in_worker_processes(samples, tmp_path):

@@ -24,7 +24,7 @@ from ..core.faults import ImageReadError, is_system_error
 from ..core.paths import expand_home
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import fingerprint
-from ..workers.autotune import available_cores
+from ..core.cores import available_cores
 
 # %% ../../nbs/inspection/00_measure.ipynb #43d38a14
 MEASURES = np.dtype([

@@ -212,7 +212,6 @@ class BatchLoader(MixingSwitch, Closing):
     ):
         self.builder, self.sampler, self.batches = builder, sampler, batches
         self.workers = WorkerSettings(num_workers=0) if workers is None or cache is not None else workers
-        self.why = ''   # how the number of workers was chosen
         self.pin_batches = pin_batches
         self.cache, self.settings, self.adopts_seed = cache, tuple(settings), adopts_seed
         self._pool: WorkerPool | None = None
@@ -378,8 +377,7 @@ class BatchLoader(MixingSwitch, Closing):
     def _start_pool(self) -> WorkerPool:
         if self.cache is not None: return CachedPool(self.builder, self.cache)
         keys = list(islice(self.sampler.keys(0), 32))
-        self.workers, why = resolve_workers(self.builder, self.workers, keys)   # 'auto' is decided once
-        self.why = why or self.why
+        self.workers = resolve_workers(self.builder, self.workers)   # 'auto' is decided once
         return create_pool(self.builder, self.workers, keys, self.batches.sizes)
 
     def _discard(self, pool: WorkerPool):
@@ -490,5 +488,4 @@ class BatchLoader(MixingSwitch, Closing):
         number, kind = self.workers.num_workers, self.workers.workers
         kind = f'{number} {kind}' if number else 'no workers'
         if self.cache is not None: kind = f'cached on {self.cache.device}'
-        why = f' ({self.why})' if self.why else ''
-        return f'BatchLoader({len(self.dataset):,} samples, batches of {self.batch_size}, {kind}{why})'
+        return f'BatchLoader({len(self.dataset):,} samples, batches of {self.batch_size}, {kind})'

@@ -17,7 +17,7 @@ import torch
 from torchvision.transforms.v2 import functional as F
 
 from ..core.sample import sample_image, with_image
-from ..core.torch_threads import one_thread
+from ..core.cores import one_thread
 from ..datasets.wrappers import base_datasets
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..pipeline.params import ParamSampler, SampleParams

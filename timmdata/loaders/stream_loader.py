@@ -25,7 +25,7 @@ from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch
 from ..readers.stream import StreamReader
 from ..samplers.epoch import EpochAware, check_epoch
-from ..workers.autotune import available_cores
+from ..core.cores import available_cores
 from ..workers.base import WorkerSettings, check_original, leave_to_original
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68

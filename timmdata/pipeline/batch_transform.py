@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..core.memory_pool import MemoryPool
-from ..core.torch_threads import one_thread
+from ..core.cores import one_thread
 from .params import ERASING, MIXING, AppearanceParams, ParamSampler
 from ..samplers.epoch import SampleKey
 from ..transforms.mixup import MixParams, Mixup

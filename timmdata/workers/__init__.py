@@ -1,11 +1,11 @@
 "Who makes the batches: the consumer's own thread, threads or processes, behind the same four methods."
-from .autotune import available_cores, resolve_workers
+from .autotune import resolve_workers
 from .base import InlinePool, Task, WorkerPool, WorkerSettings
 from .factory import create_pool
 from .processes import ProcessPool
 from .threads import ThreadPool
 
 __all__ = [
-    'InlinePool', 'ProcessPool', 'Task', 'ThreadPool', 'WorkerPool', 'WorkerSettings', 'available_cores', 'create_pool',
+    'InlinePool', 'ProcessPool', 'Task', 'ThreadPool', 'WorkerPool', 'WorkerSettings', 'create_pool',
     'resolve_workers',
 ]

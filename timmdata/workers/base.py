@@ -449,8 +449,9 @@ class WorkerSettings:
     """Who makes the batches, and how many of them ahead of the consumer.
 
     Args:
-        num_workers: threads or processes; 0: the consumer's thread; 'auto': by a short trial
-        workers: 'threads', 'processes'; 'auto': threads where only this library's code runs in them
+        num_workers: Threads or processes; 0: the consumer's thread; 'auto': one for each core, and one core left for
+            training.
+        workers: 'threads', 'processes'; 'auto': processes if there are several and they fork, or your code runs.
         threads_per_worker: in each process
         prefetch_factor: batches ahead, of each process or of all threads together; None: 2
         persistent_workers: keep the workers between epochs

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from ..pipeline.fetch import BatchBuilder
 from ..samplers.epoch import SampleKey
-from .autotune import resolve_workers
 from .base import WORKER_KINDS, InlinePool, WorkerPool, WorkerSettings
 from .processes import ProcessPool
 from .threads import ThreadPool, check_threads
@@ -34,11 +33,10 @@ def create_pool(
 
     Args:
         builder: makes the batches
-        settings: who does the work
-        keys: a few samples to try: for 'auto', and for transforms that threads cannot share
+        settings: Who does the work; without 'auto', from `resolve_workers`.
+        keys: The first is tried where threads load samples of a user's code: is it safe?
         batch_sizes: samples of a batch, for each size bucket; none: no memory shared by processes
     """
-    settings, _ = resolve_workers(builder, settings, keys)
     if not settings.num_workers: return InlinePool(builder)
     is_process = WORKER_KINDS[settings.workers].is_process
     if keys and (not is_process or settings.threads_per_worker > 1): check_threads(builder, keys[0])
