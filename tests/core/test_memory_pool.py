@@ -1,5 +1,6 @@
 "Memory is free again when its last user is gone, whatever the user has made of it."
 import gc
+import sys
 import threading
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from PIL import Image
 
 from timmdata.core.memory_pool import MemoryPool
+from timmdata.workers.shared_memory import SlotPool
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -54,7 +56,9 @@ def test_pool_is_bounded_and_the_last_free_buffer_is_taken_first():
     assert len({buffer.data_ptr() for buffer in three}) == 3
     addresses = [buffer.data_ptr() for buffer in three]
     while three: three.pop(0)
-    assert pool.num_free == 2 and pool.acquire().data_ptr() == addresses[2]   # it is in the cache
+    assert (first := pool.acquire()).data_ptr() == addresses[2]   # it is in the cache
+    assert pool.num_free == 1   # one more would be too many
+    del first
 
 
 def test_pool_may_be_gone_before_its_buffers():
@@ -75,3 +79,13 @@ def test_pool_is_used_from_many_threads():
     for thread in threads: thread.start()
     for thread in threads: thread.join()
     assert not wrong and 1 <= pool.num_free <= 8
+
+
+def test_no_python_code_runs_as_a_batch_is_dropped():
+    "An interrupt that came then would be swallowed: Python drops an error of a finalizer."
+    pool, slots, called = MemoryPool(lambda: torch.empty(48, dtype=torch.uint8)), SlotPool(2, 64), []
+    batch, slot = pool.acquire(), slots.lend(slots.acquire())
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == 'call' else None)
+    del batch, slot
+    sys.setprofile(None)
+    assert called == [] and pool.num_free == 1 and slots.num_free == 2

@@ -45,7 +45,8 @@ def kind_of(dataset, num=2, context='fork', function=None, **settings):
 @FORK
 def test_auto_takes_processes_where_they_fork_and_there_are_several(samples):
     own = ImageDataset(samples)
-    assert kind_of(own) == kind_of(Subset(own, [1])) == kind_of(own, 9) == kind_of(own, context=multiprocessing.get_context('fork')) == 'processes'
+    assert kind_of(own) == kind_of(Subset(own, [1])) == kind_of(own, 9) == 'processes'
+    assert kind_of(own, context=multiprocessing.get_context('fork')) == 'processes'
     assert kind_of(own, 1) == kind_of(Subset(own, [1]), 1) == 'threads'
 
 
@@ -75,7 +76,8 @@ def test_auto_takes_processes_for_code_of_the_users(samples):
     assert kind_of(own, 1) == 'processes'
 
 
-@pytest.mark.parametrize('cores, workers, number', [(1, 'auto', 1), (2, 'auto', 2), (3, 'auto', 2), (64, 'processes', 63), (64, 'threads', 8)])
+@pytest.mark.parametrize('cores, workers, number', [
+    (1, 'auto', 1), (2, 'auto', 2), (3, 'auto', 2), (64, 'processes', 63), (64, 'threads', 8)])
 def test_auto_is_a_worker_for_each_core_and_one_core_for_training(samples, monkeypatch, cores, workers, number):
     monkeypatch.setattr(autotune, 'available_cores', lambda: cores)
     builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False).builder

@@ -17,20 +17,17 @@ import torch
 # %% ../../nbs/core/60_memory_pool.ipynb #37e67344
 def watch(
     buffer: torch.Tensor,
-    when_dropped: Callable[[torch.Tensor], None],
-) -> torch.Tensor:
-    """Give a tensor of the same memory, and report when the last tensor that shares it is gone.
+) -> tuple[torch.Tensor, weakref.ref]:
+    """Give a tensor of the same memory, and a weak reference that says whether anybody holds it.
 
     Args:
-        buffer: a contiguous CPU tensor
-        when_dropped: called with the buffer; from any thread
+        buffer: A contiguous CPU tensor.
 
     Returns:
-        the same memory
+        the same memory; dead when the last tensor that shares it is gone
     """
     array = buffer.numpy()
-    weakref.finalize(array, when_dropped, buffer).atexit = False   # pyrefly: ignore  (a property)
-    with torch.inference_mode(False): return torch.from_numpy(array)   # a normal tensor, in inference mode too
+    with torch.inference_mode(False): return torch.from_numpy(array), weakref.ref(array)   # normal, in inference mode too
 
 # %% ../../nbs/core/60_memory_pool.ipynb #ffac114e
 def end_with(
@@ -57,18 +54,19 @@ def _if_original(pid: int, function: Callable, args: tuple):
 
 # %% ../../nbs/core/60_memory_pool.ipynb #02559956
 class MemoryPool:
-    """Memory that is acquired, and released by itself when the last tensor that uses it is gone.
+    """Memory that is acquired, and free again when the last tensor that uses it is gone.
+
+    `_lent` has each buffer with its weak reference once; who looks at one has taken it out.
 
     Args:
-        make: new memory: a contiguous uint8 CPU tensor, always of one size
-        max_free: buffers kept for later; more than that are released to the system
+        make: Makes new memory: a contiguous uint8 CPU tensor, always of one size.
+        max_free: Free buffers that are kept for later; more are released to the system.
     """
 
     def __init__(self,
         make: Callable[[], torch.Tensor],
         max_free: int = 8,
-    ):
-        self._make, self._free = make, deque(maxlen=max_free)
+    ): self._make, self._max_free, self._lent = make, max_free, deque[tuple[torch.Tensor, weakref.ref]]()
 
     def acquire(self) -> torch.Tensor:
         """Take a buffer, a free one if there is one.
@@ -76,11 +74,18 @@ class MemoryPool:
         Returns:
             uint8, one dimension; the content is arbitrary
         """
-        try: buffer = self._free.pop()   # the last one that came back: it is in the cache
-        except IndexError: buffer = self._make()
-        return watch(buffer, self._free.append)
+        free = []
+        for _ in range(len(self._lent)):
+            try: buffer, held = self._lent.pop()   # the last first: it is in the cache
+            except IndexError: break   # another thread looks at it
+            if held() is None: free.append(buffer)
+            if held() is not None or 1 < len(free) <= self._max_free: self._lent.appendleft((buffer, held))
+        buffer = free[0] if free else self._make()
+        tensor, held = watch(buffer)
+        self._lent.append((buffer, held))
+        return tensor
 
     @property
     def num_free(self) -> int:
         "Count the buffers that are free."
-        return len(self._free)
+        return sum(held() is None for _, held in list(self._lent))

@@ -13,7 +13,6 @@ import pickle
 import traceback
 import weakref
 from collections import deque
-from functools import partial
 from io import BytesIO
 from multiprocessing import reduction
 from typing import Any
@@ -54,7 +53,8 @@ class SharedMemory:
         if int(result) != 0: raise RuntimeError(
             f'{self.num_bytes:,} bytes of shared memory cannot be page-locked (cudaHostRegister: {result}): '
             'give pin_memory=False')
-        self.tensor = watch(self.tensor, partial(_unpin, os.getpid(), cudart))
+        self.tensor, held = watch(memory := self.tensor)
+        weakref.finalize(held(), _unpin, os.getpid(), cudart, memory).atexit = False   # pyrefly: ignore  (a property)
 
     def __getstate__(self):
         if self.fd is None: return self.num_bytes, None, self._sent
@@ -172,7 +172,7 @@ class SlotPool:
         self.slot_bytes, self.max_lent = math.ceil(slot_bytes / 64) * 64, max_lent
         self.memory = SharedMemory(max(64, self.slot_bytes * num_slots))
         self._free = deque(range(num_slots if slot_bytes else 0))
-        self._lent = set()
+        self._lent: dict[int, weakref.ref] = {}   # slot → dead when the consumer has dropped the last tensor in it
 
     def pin(self):
         "Make all of them page-locked, for a CUDA device; before the first is lent."
@@ -197,6 +197,7 @@ class SlotPool:
         Returns:
             None: none is free
         """
+        self._reclaim()
         return self._free.popleft() if self._free else None
 
     def lend(self,
@@ -211,9 +212,10 @@ class SlotPool:
             uint8; None without a slot
         """
         if slot is None: return None
+        self._reclaim()
         if len(self._lent) < self.max_lent:
-            self._lent.add(slot)
-            return watch(self.view(slot), lambda _: self.release(slot))
+            tensor, self._lent[slot] = watch(self.view(slot))
+            return tensor
         memory = self.view(slot).clone()
         self.release(slot)
         return memory
@@ -226,13 +228,18 @@ class SlotPool:
         Args:
             slot: that nobody reads
         """
-        if slot is None: return
-        self._lent.discard(slot)
-        self._free.append(slot)
+        if slot is not None: self._free.append(slot)
+
+    def _reclaim(self):
+        "Let the slots that the consumer has dropped be used again."
+        for slot in [slot for slot, held in self._lent.items() if held() is None]:
+            del self._lent[slot]
+            self._free.append(slot)
 
     @property
     def num_free(self) -> int:
         "Count the slots that a batch could have."
+        self._reclaim()
         return len(self._free)
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #e568e0b9
