@@ -14,9 +14,9 @@ from torch import distributed
 from torch.utils.data import ConcatDataset, RandomSampler
 
 from timmdata.core import jpeg as fast_decode
+from timmdata.core.cores import available_cores
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
-from timmdata.core.cores import available_cores
 
 pytestmark = pytest.mark.timeout(30)
 CPU, INLINE = dict(device='cpu'), dict(num_workers=0, device='cpu')
