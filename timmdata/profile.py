@@ -346,7 +346,11 @@ class KnownSamples(SampleLoader):
         """
         base, index = unwrap(self.dataset, key.index)
         if self.sample_transforms and gives_bytes(base):
-            self.known[key] = base.load(index, lambda data: self._start(base, read_content(data)))
+            for attempt in base.attempts(index):
+                with attempt:
+                    data, target, *others = base.reader[attempt.index]
+                    image = self._start(base, read_content(data))
+            self.known[key] = None if attempt.fault else (image, base.target(target), *others)
         else:
             with self.global_numbers(key): self.known[key] = self.dataset[key.index]
 

@@ -8,15 +8,15 @@ __all__ = ['ImageDataset', 'IterableImageDataset']
 # %% ../../nbs/datasets/00_image_dataset.ipynb #25ac6e8b
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..core.checks import UnknownArgument, argument_names, check_switches
-from ..core.decode import Buffer, check_background, check_mode, decode_image, read_content
-from ..core.faults import BadSample, FaultPolicy, ImageReadError, is_system_error, name_fault, printable
+from ..core.decode import check_background, check_mode, decode_image, read_content
+from ..core.faults import Attempt, BadSample, FaultPolicy, printable
 from ..core.jpeg import Pixels
 from ..core.paths import expand_home
 from ..core.sample import transform_image
@@ -52,12 +52,6 @@ def _check_transforms(**transforms: Any):
     for name, transform in transforms.items():
         if transform is not None and not callable(transform): raise TypeError(
             f'{name} is a {type(transform).__name__}: give a function, or an object that can be called')
-
-
-def _read_bytes(data: Any) -> Any:
-    "The file's bytes, which can be kept and sent, of whatever a reader gave; an image as it is."
-    data = read_content(data)
-    return bytes(data) if isinstance(data, Buffer) else data
 
 
 class _Images:
@@ -98,8 +92,10 @@ class _Images:
         "Name the files of all samples, in order, if the reader knows them."
         return self.reader.filenames(basename, absolute)
 
-    def _target(self, target: Any) -> Any:
-        "The target that a user sees."
+    def target(self,
+        target: Any,   # What the reader gave.
+    ) -> Any:
+        "Give the target that a user sees."
         if target is None: return -1   # as timm: a sample without a label
         return target if self.target_transform is None else self.target_transform(target)
 
@@ -162,39 +158,17 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         if exclude is not None: self.reader = exclude_samples(self.reader, exclude)
         self._lists = {}   # what `targets` and `samples` gave
 
-    def load(self,
+    def attempts(self,
         index: int,
-        decode: Callable,
-        refuse: str = '',
-    ) -> tuple | None:
-        """Read one sample with a decoder of the caller's; its faults are answered as `on_error` says.
+    ) -> Iterator[Attempt]:
+        """Try to read a sample, and then what takes its place: `reader[attempt.index]`, as `on_error` says.
 
         Args:
             index: of the sample
-            decode: makes an image of what the reader gave: bytes, an open file or an image
-            refuse: why the sample must not be read; then it counts as unreadable
-
-        Returns:
-            (image, target, …), not transformed; None if the sample is skipped
         """
         index, size = operator.index(index), len(self)   # a TypeError for 0.7, which int() would cut off
         if not -size <= index < size: raise IndexError(f'index {index} is out of range for {size} samples')
-        index %= size
-        try: return self._read(index, decode, refuse)
-        except ImageReadError as fault:
-            def read(other): return self._read(other, decode)
-            return self.faults.resolve(fault, index, self.filename(index), size, read)
-
-    def _read(self, index: int, decode: Callable, refuse: str = '') -> tuple:
-        "Read one sample; any fault of its file becomes an `ImageReadError` with its name."
-        try:
-            if refuse: raise ImageReadError(refuse)
-            data, target, *others = self.reader[index]
-            image = decode(data)
-        except (OSError, EOFError) as error:
-            if is_system_error(error): raise
-            raise name_fault(error, f'{self.filename(index)} (index {index})') from error
-        return image, self._target(target), *others
+        return self.faults.attempts(index % size, self.filename, size)
 
     def pixels(self,
         data: Any,
@@ -208,20 +182,14 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         """
         return Pixels(data, self.input_img_mode, self.exif_transpose, self.background, backend)
 
-    def prefetch(self,
-        indexes: Sequence[int],
-    ):
-        """Let the reader hear which samples are read next, if it listens; workers call it once a batch.
-
-        Args:
-            indexes: Samples of the next batch.
-        """
-        if hasattr(self.reader, 'prefetch'): self.reader.prefetch(indexes)
-
     def __getitem__(self, index: int) -> tuple | None:
-        sample = self.load(index, _read_bytes if self.load_bytes else lambda data: self.pixels(data, 'pillow').image)
-        if sample is None or self.transform is None: return sample
-        return transform_image(self.transform, sample[0]), *sample[1:]
+        for attempt in self.attempts(index):
+            with attempt:
+                data, target, *others = self.reader[attempt.index]
+                image = read_content(data) if self.load_bytes else self.pixels(data, 'pillow').image
+        if attempt.fault is not None: return None   # skipped
+        target = self.target(target)
+        return image if self.transform is None else transform_image(self.transform, image), target, *others
 
     def filename(self,
         index: int,
@@ -335,18 +303,15 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         is_divided = worker is None or hasattr(self.reader, 'set_loader_cfg')
         for position, (data, target, *others) in enumerate(self.reader):
             if not is_divided and position % worker.num_workers != worker.id: continue
-            try: image = self._decode(data)
-            except (OSError, EOFError) as error:
-                if is_system_error(error): raise
-                fault = name_fault(error, f'sample {position} of the stream')
-                self.faults.resolve(fault, position, f'sample {position}')
-                continue
+            for attempt in self.faults.attempts(position, 'sample {}'.format):
+                with attempt: image = self._decode(data)
+            if attempt.fault is not None: continue   # skipped
             if self.transform is not None: image = transform_image(self.transform, image)
-            yield image, self._target(target), *others
+            yield image, self.target(target), *others
 
     def _decode(self, data: Any) -> Any:
         "Make an image, or bytes, of what the reader gave."
-        if self.load_bytes: return _read_bytes(data)
+        if self.load_bytes: return read_content(data)
         return decode_image(data, self.input_img_mode, self.exif_transpose, self.background)
 
     def set_epoch(self,

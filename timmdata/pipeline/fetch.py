@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, get_worker_info
 
-from ..core.faults import printable
+from ..core.faults import ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
 from ..core.sample import apply_transform, as_pil_image, sample_image, with_image
@@ -134,12 +135,16 @@ class SampleLoader:
             (image, target, …) or a dict; None for a skipped sample
         """
         base, index = unwrap(self.dataset, key.index)
-        if gives_bytes(base):
-            backend = self.sample_transforms[0].decode.backend
-            return base.load(index, lambda data: make(base.pixels(data, backend)), refuse)
-        if refuse: raise RuntimeError(refuse)
-        with self.global_numbers(key): sample = self.dataset[key.index]
-        return sample and with_image(sample, make(Pixels(as_pil_image(sample_image(sample)), mode=None)))
+        if not gives_bytes(base):
+            if refuse: raise RuntimeError(refuse)
+            with self.global_numbers(key): sample = self.dataset[key.index]
+            return sample and with_image(sample, make(Pixels(as_pil_image(sample_image(sample)), mode=None)))
+        for attempt in base.attempts(index):
+            with attempt:
+                if refuse and attempt.index == index: raise ImageReadError(refuse)
+                data, target, *others = base.reader[attempt.index]
+                image = make(base.pixels(data, self.sample_transforms[0].decode.backend))
+        return None if attempt.fault else (image, base.target(target), *others)
 
     def fill(self,
         key: SampleKey,
@@ -177,7 +182,7 @@ class SampleLoader:
             (row or image, target, …) or a dict for each view; none for a skipped sample
         """
         try:
-            if self.sample_transforms: sample = self.read(key, lambda pixels: self.fill(key, rows, pixels), refuse)
+            if self.sample_transforms: sample = self.read(key, partial(self.fill, key, rows), refuse)
             elif refuse: raise RuntimeError(refuse)
             else:
                 with self.global_numbers(key): sample = apply_transform(self.transform, self.dataset[key.index])
