@@ -8,14 +8,14 @@ __all__ = ['ImageDataset', 'IterableImageDataset']
 # %% ../../nbs/datasets/00_image_dataset.ipynb #25ac6e8b
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..core.checks import UnknownArgument, argument_names, check_switches
-from ..core.decode import check_background, check_mode, decode_image, read_content
+from ..core.decode import Buffer, check_background, check_mode, decode_image, read_content
 from ..core.faults import Attempt, BadSample, FaultPolicy, printable
 from ..core.jpeg import Pixels
 from ..core.paths import expand_home
@@ -52,6 +52,12 @@ def _check_transforms(**transforms: Any):
     for name, transform in transforms.items():
         if transform is not None and not callable(transform): raise TypeError(
             f'{name} is a {type(transform).__name__}: give a function, or an object that can be called')
+
+
+def _read_bytes(data: Any) -> Any:
+    "The file's bytes, which can be kept and sent, of whatever a reader gave; an image as it is."
+    data = read_content(data)
+    return bytes(data) if isinstance(data, Buffer) else data
 
 
 class _Images:
@@ -182,11 +188,21 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         """
         return Pixels(data, self.input_img_mode, self.exif_transpose, self.background, backend)
 
+    def prefetch(self,
+        indexes: Sequence[int],
+    ):
+        """Let the reader hear which samples are read next, if it listens; workers call it once a batch.
+
+        Args:
+            indexes: Samples of the next batch.
+        """
+        if hasattr(self.reader, 'prefetch'): self.reader.prefetch(indexes)
+
     def __getitem__(self, index: int) -> tuple | None:
         for attempt in self.attempts(index):
             with attempt:
                 data, target, *others = self.reader[attempt.index]
-                image = read_content(data) if self.load_bytes else self.pixels(data, 'pillow').image
+                image = _read_bytes(data) if self.load_bytes else self.pixels(data, 'pillow').image
         if attempt.fault is not None: return None   # skipped
         target = self.target(target)
         return image if self.transform is None else transform_image(self.transform, image), target, *others
@@ -311,7 +327,7 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
 
     def _decode(self, data: Any) -> Any:
         "Make an image, or bytes, of what the reader gave."
-        if self.load_bytes: return read_content(data)
+        if self.load_bytes: return _read_bytes(data)
         return decode_image(data, self.input_img_mode, self.exif_transpose, self.background)
 
     def set_epoch(self,
