@@ -1,4 +1,4 @@
-"""The buffer beside the plain loader: idle time of a trainer with bursts and pauses, slow preprocessing, echo, cost of the hand-over.
+"""The buffer beside the plain loader: idle time of a trainer with bursts and pauses, slow preprocessing, cost of the hand-over.
 
     python benchmarks/buffer.py [--rounds 3] [--cycles 5] [--burst 24] [--capacities 4,8,12,16] [--num-workers 2] [--data DIR]
 
@@ -7,7 +7,7 @@ one, a blur. The trainer is one whose work is on another device: it waits for a 
 then sleeps as long as a step takes. How long a batch takes to be made is measured first, and the steps follow from it:
 
 bursts    `--burst` steps of 0.6 of a batch's time, then a pause, such as an evaluation; preprocessing is 10 % faster than both together.
-steady    steps of half a batch's time, and no pauses: preprocessing is too slow; once with `repeats=2`, which is echo.
+steady    steps of half a batch's time, and no pauses: preprocessing is too slow.
 hand-over the time that the loop itself spends for a batch that waits already, with uint8 batches of 64 images.
 
 Idle is the time in which the trainer waits for a batch, from the times at which it asked and got it, without the first cycle. Rounds
@@ -21,7 +21,6 @@ import time
 import torch
 from results import write_results
 
-from timmdata.buffer.status import fill_levels
 from timmdata.core.demo_data import get_samples
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
@@ -43,19 +42,16 @@ def forever(loader):
 
 def train(loader, step_s: float, burst: int, pause_s: float, cycles: int) -> tuple[list[tuple[float, float]], list]:
     "Bursts and pauses: when a batch was asked for, and when it was there; and how many waited then, if there is a buffer."
-    batches, events, begin = iter(forever(loader)), [], time.perf_counter()
-    start = time.time()
+    batches, events, levels, begin = iter(forever(loader)), [], [], time.perf_counter()
     for cycle in range(cycles):
         for _ in range(burst):
             asked = time.perf_counter()
             next(batches)
-            events.append((asked - begin, time.perf_counter() - begin))
-            time.sleep(step_s)
+            got = time.perf_counter()
+            events.append((asked - begin, got - begin))
+            if hasattr(loader, 'store'): levels.append((got - begin, loader.status()['waiting']))
+            time.sleep(max(0, step_s - (time.perf_counter() - got)))
         if cycle < cycles - 1: time.sleep(pause_s)
-    levels = []
-    if hasattr(loader, 'store'):
-        times, waiting = fill_levels(loader.store)
-        levels = [(t - start, n) for t, n in zip(times.tolist(), waiting.tolist()) if t > start]
     batches.close()
     loader.close()
     return events, levels
@@ -98,8 +94,7 @@ def bursts(dataset, num_workers: int, capacities: list, rounds: int, cycles: int
 
 def steady(dataset, num_workers: int, rounds: int, num: int, made_s: float) -> dict[str, tuple[float, float]]:
     "Steps of half a batch's time: idle share, and steps a second ÷ those without a buffer in the same round."
-    kinds = {'without a buffer': {}, 'a buffer of 24': dict(buffer=dict(batches=24)),
-             'a buffer of 24, repeats=2': dict(buffer=dict(batches=24, repeats=2, repeat_window=8))}
+    kinds = {'without a buffer': {}, 'a buffer of 24': dict(buffer=dict(batches=24))}
     idle, speed = {kind: [] for kind in kinds}, {kind: [] for kind in kinds}
     for _ in range(rounds):
         for kind, settings in kinds.items():

@@ -294,26 +294,16 @@ def doctor(
 def status(
     directory: Path,
     json: bool = False,
-    plot: Path | None = None,
 ):
     """Say how full a buffer is, how fast it fills, how long it would last, and where its readers are.
 
     Args:
         directory: Directory of the buffer.
         json: Print all numbers as JSON, on one line.
-        plot: File for a picture of how full the buffer was.
     """
-    from timmdata.buffer.status import buffer_status, format_status, plot_levels
-    from timmdata.buffer.store import BatchStore
-    from timmdata.visualize import notebook_figure
-    path = plot and _output_path(plot, '--plot')
-    store = BatchStore(directory)
-    found = buffer_status(store)
+    from timmdata.buffer.status import buffer_status, format_status
+    found = buffer_status(directory)
     _say(dumps(found) if json else format_status(found))
-    if path:
-        figure = notebook_figure(7, 2.4)
-        plot_levels(store, figure.subplots())
-        figure.savefig(path, dpi=100)
 
 
 def drop(

@@ -75,7 +75,7 @@ def test_a_lock_ends_with_its_process(tmp_path):
     assert ready.wait(20) and files.is_locked('lock') and files.lock('lock', patience=0.02) is None
     process.kill()
     process.join()
-    lock = files.lock('lock', patience=None)
+    lock = files.locked('lock')
     assert lock is not None and files.is_locked('lock')
     files.remove('lock')
     assert not files.is_locked('lock') and files.lock('lock') is not None

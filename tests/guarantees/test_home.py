@@ -18,7 +18,7 @@ from synthetic import JPEG
 import timmdata
 from timmdata import create_dataset, create_loader, create_reader, get_samples, load_class_info
 from timmdata.buffer.files import PrivateDirectory, open_private
-from timmdata.buffer.status import buffer_status, drop_reader, fill_levels, plot_levels, remove_buffer
+from timmdata.buffer.status import buffer_status, drop_reader, remove_buffer
 from timmdata.buffer.store import BatchStore
 from timmdata.cli import main
 from timmdata.core.demo_data import cache_dir, get_imagenette
@@ -37,7 +37,6 @@ from timmdata.readers.file_index import keep_index
 from timmdata.readers.huggingface import ReaderHfds, ReaderHfids, load_hf, open_hf_stream
 from timmdata.readers.table import ReaderTable, find_problems, number_targets, read_table
 from timmdata.readers.target_fields import TargetFields
-from timmdata.visualize import notebook_figure
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings('ignore')]
 NAMES = [f'photos/{split}/{name}/{k}.jpg' for split in ('train', 'val') for name in 'ab' for k in range(2)]
@@ -137,12 +136,6 @@ def dropped(at):
     return type(raised.value)
 
 
-def drawn(at):
-    axis = notebook_figure(2, 2).subplots()
-    plot_levels(at('buffer'), axis)
-    return axis.get_ylabel()
-
-
 def closed(fd): return os.close(fd)
 def measured(at): return len(measure_dataset(ImageDataset(at.base/'photos'), at('table.npy'))), at.was_made('table.npy')
 
@@ -234,8 +227,6 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'PrivateDirectory.path': lambda at: sorted(PrivateDirectory(at('buffer')).names()),
     'open_private.path': lambda at: closed(open_private(at('buffer'))),
     'buffer_status.store': lambda at: buffer_status(at('buffer'))['capacity'],
-    'fill_levels.store': lambda at: len(fill_levels(at('buffer'))),
-    'plot_levels.store': drawn,
     'drop_reader.store': dropped,
     'remove_buffer.directory': removed,
     'open_splits.data': lambda at: sorted(open_splits(at('photos'))),

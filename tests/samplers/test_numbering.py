@@ -1,4 +1,4 @@
-"The batches of all epochs have one number; none is given up too soon."
+"The batches of all epochs have one number, and an epoch and a position follow from it."
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,11 +11,15 @@ QUICK = settings(max_examples=80, deadline=None)
 
 @QUICK
 @given(epoch=st.integers(0, 3), start=st.integers(0, 30), length=st.integers(31, 90), batch_size=st.integers(1, 9),
-       num_replicas=st.integers(1, 3), drop_last=st.booleans(), repeats=st.integers(1, 3), window=st.integers(1, 4))
-def test_no_batch_is_given_up_before_its_last_delivery(epoch, start, length, batch_size, num_replicas, drop_last, repeats, window):
-    numbering = Numbering(epoch, start, length, batch_size, num_replicas, drop_last, repeats, window)
-    if not (numbering.batches(epoch) and numbering.batches(epoch + 1)): return
-    deliveries = [numbering.delivery(count) for count in range(120)]
-    for count in range(60): assert min(number for number, _ in deliveries[count:]) == numbering.low_watermark(count)
-    assert len(set(deliveries)) == len(deliveries)
-    for count in range(60): assert numbering.count(*numbering.position(count)) == count
+       num_replicas=st.integers(1, 3), drop_last=st.booleans())
+def test_numbers_are_those_of_batches_counted_one_by_one(epoch, start, length, batch_size, num_replicas, drop_last):
+    numbering = Numbering(epoch, start, length, batch_size, num_replicas, drop_last)
+    counted = []   # epoch and position of each batch, as a loop comes by them
+    for number in range(epoch, epoch + 4):
+        first = start if number == epoch else 0
+        share = -(-(length - first) // num_replicas)
+        steps = range(0, share - batch_size + 1 if drop_last else share, batch_size)
+        counted += [(number, first + step * num_replicas) for step in steps]
+    if {where[0] for where in counted} != set(range(epoch, epoch + 4)): return   # an epoch without a batch
+    assert [numbering.position(number) for number in range(len(counted))] == counted
+    assert [numbering.count(*where) for where in counted] == list(range(len(counted)))

@@ -133,7 +133,7 @@ def decode_batch(
 
 # %% ../../nbs/buffer/10_store.ipynb #45d12249
 MIN_BATCHES = 4   # of a store
-_FILES = re.compile(r'(\d{12}\.(batch|error)|.+\.reader|identity|producer|history)(\.lock|\.new)?')   # of a store
+_FILES = re.compile(r'(\d{12}\.(batch|error)|.+\.reader|identity|producer)(\.lock|\.new)?')   # of a store
 
 
 def _error_type(name: str) -> type[Exception]:
@@ -315,7 +315,7 @@ class ReaderRecord(NamedTuple):
     """How far a reader has come.
 
     Args:
-        used: deliveries
+        used: Batches of all epochs: the number of the next one.
         want: number of the batch that it waits for
         damaged: batches that it found damaged
         seen: seconds since 1970, when it was written
