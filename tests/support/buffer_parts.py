@@ -1,12 +1,14 @@
 "A loader whose batches are buffered, and the programs that train with it; importable, so that programs find them."
+import contextlib
 import time
 import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import psutil
 import torch
-from loader_parts import Coded
+from loader_parts import Coded, program
 
 from timmdata import BatchBuffer
 from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
@@ -99,3 +101,53 @@ def read(folder: Path, reader: str, stop: int, sleep: float):
             time.sleep(sleep)
             if count == stop: break
     buffer.close()
+
+
+# ---- programs, as code to start, and what they leave
+
+def training(folder: Path, producer: str, stop: int) -> str:
+    "A program that logs each batch, then acknowledges it."
+    return f'from pathlib import Path\nfrom buffer_parts import train\ntrain(Path({str(folder)!r}), {producer!r}, {stop})'
+
+
+def kill_children(run) -> int:
+    "Kill a program's producer, which may be ending by itself; how many were killed."
+    killed = 0
+    for child in run.process.children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+            killed += 1
+    return killed
+
+
+def acknowledged(log: Path) -> list[str]:
+    "The batches of the log. One that was logged, and not acknowledged before a kill, is there again, the same."
+    seen = {}
+    for number, line in (line.split(' ', 1) for line in log.read_text().splitlines() if line.count(' ') == 1):
+        assert int(number) in (len(seen), len(seen) - 1), f'batch {number} after {len(seen)}: lost, or far back'
+        assert seen.setdefault(int(number), line) == line
+    return list(seen.values())
+
+
+def finish(folder: Path, producer: str):
+    "After all kills: a run that ends has seen, with those before it, what an undisturbed one sees."
+    stop = len(acknowledged(folder/'log')) + 30
+    code, _, errors = program(training(folder, producer, stop)).end(60)
+    assert code == 0 and errors == '' and acknowledged(folder/'log') == undisturbed(stop)
+
+
+def flip(path: Path, at: int):
+    "Change a bit of a file, as a disk may."
+    with open(path, 'r+b') as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 16]))
+
+
+def batch_file(directory: Path, number: int) -> Path: return directory/f'{number:012}.batch'
+
+
+def reading(folder: Path, reader: str, stop: int, sleep: float) -> str:
+    "A program that prints what it reads."
+    return f'from pathlib import Path\nfrom buffer_parts import read\nread(Path({str(folder)!r}), {reader!r}, {stop}, {sleep})'

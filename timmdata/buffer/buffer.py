@@ -48,8 +48,8 @@ def parse_size(
     """Read a size; units are powers of 1000, with an i (GiB) of 1024.
 
     Args:
-        size: bytes, or a text such as '30GB' or '500 MB'
-        name: of the setting, for the error
+        size: Bytes, or a text such as '30GB' or '500 MB'.
+        name: Name of the setting, for the error.
 
     Returns:
         bytes
@@ -67,15 +67,15 @@ class BufferSettings:
     """What is asked of a buffer.
 
     Args:
-        capacity: bytes, or a text such as '30GB'; None: `batches` decides
-        batches: that may wait; None: as many as the capacity holds, or 256
-        low: go on when fewer batches wait; None: two thirds of what may wait
-        directory: kept for the next run; None: in RAM, for this program
-        reader: name; several programs with different names share one buffer
-        producer: 'process' or 'thread'
-        auto_ack: a batch is used when the next one is asked for; False: when `ack` is called
-        on_mismatch: a directory of other settings: 'raise', or 'discard' what is in it
-        num_epochs: that are wanted, of all runs; None: without end
+        capacity: Bytes, or a text such as '30GB'; None leaves it to `batches`.
+        batches: Batches that may wait; None takes what the capacity holds, or 256.
+        low: Batches; the producer goes on when fewer wait. None takes two thirds of what may wait.
+        directory: Kept for the next run; None is in RAM, for this program.
+        reader: Name of the reader; several programs with different names share one buffer.
+        producer: 'process' or 'thread'.
+        auto_ack: Whether a batch is used when the next one is asked for; with False, when `ack` is called.
+        on_mismatch: For a directory of other settings: 'raise', or 'discard' what is in it.
+        num_epochs: Epochs that are wanted, of all runs; None goes on without end.
     """
     capacity: int | float | str | None = None
     batches: int | None = None
@@ -153,9 +153,9 @@ def find_store(
     """Open the store in a directory, if its batches are those of the loader.
 
     Args:
-        files: whose lock for setting up this program has
-        loader: that makes the batches
-        settings: say what to do with a store of other batches
+        files: Directory whose lock for setting up this program has.
+        loader: The loader that makes the batches.
+        settings: They say what to do with a store of other batches.
 
     Returns:
         None: there is none, or it is to be discarded, and nobody uses it
@@ -185,9 +185,9 @@ def create_store(
     """Make the first batch, for its size, and the store.
 
     Args:
-        files: whose lock for setting up this program has
-        loader: that makes the batches
-        settings: say how many may wait
+        files: Directory whose lock for setting up this program has.
+        loader: The loader that makes the batches.
+        settings: They say how many batches may wait.
     """
     check_unused(files)
     own, numbering = copy_loader(loader), numbering_of(loader)
@@ -221,8 +221,8 @@ class BatchBuffer(ForwardingLoader, Closing):
     >>> loader.close()
 
     Args:
-        loader: whose batches are buffered; `create_loader(…, buffer=…)` makes all of it
-        **settings: of `BufferSettings`
+        loader: The loader whose batches are buffered; `create_loader(…, buffer=…)` makes all of it.
+        **settings: Settings of `BufferSettings`.
     """
 
     def __init__(self,
@@ -320,7 +320,7 @@ class BatchBuffer(ForwardingLoader, Closing):
         """Choose the next epoch; a position in it that was just loaded or found stays.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Number of the next pass, from 0.
         """
         self.loader.set_epoch(epoch)
 
@@ -332,8 +332,8 @@ class BatchBuffer(ForwardingLoader, Closing):
         """Say where the consumer is, as a `BatchLoader` does.
 
         Args:
-            progress: epoch and position of who prefetches from this; None: its own
-            ahead: batches that the trainer has read and not used, such as 1 for Accelerate
+            progress: Epoch and position of who prefetches; None takes its own.
+            ahead: Batches that the trainer has read and not used, such as 1 for Accelerate.
         """
         return self.loader.state_dict(progress or self._consumer.progress.at(ahead))
 
@@ -343,7 +343,7 @@ class BatchBuffer(ForwardingLoader, Closing):
         """Go on where the state was taken, which may be before or after what this buffer's reader has used.
 
         Args:
-            state: from `state_dict`
+            state: What `state_dict` gave.
         """
         check_form(state)
         if self.opened is not None and state.get('seed') != self.seed: raise ValueError(
@@ -359,9 +359,9 @@ class BatchBuffer(ForwardingLoader, Closing):
         """Make a batch or a sample again, as `BatchLoader` does.
 
         Args:
-            epoch: which pass over the data
-            batch: number of the batch in it, from 0
-            index: of one sample, in place of a batch
+            epoch: Which pass over the data, from 0.
+            batch: Number of the batch in it, from 0.
+            index: Index of one sample, in place of a batch.
         """
         return self.loader.replay(epoch, batch, index)
 
@@ -398,8 +398,8 @@ class BatchBuffer(ForwardingLoader, Closing):
         """Use everything up to a position: it will not be delivered again, and its room is free.
 
         Args:
-            epoch: which pass over the data
-            position: samples of all ranks, as `HostBatch` has it
+            epoch: Which pass over the data, from 0.
+            position: Samples of all ranks, as `HostBatch` has it.
         """
         _, numbering, reader = self.open()
         reader.use(numbering.count(epoch, position))

@@ -52,12 +52,12 @@ class BatchReader:
     so that what was delivered and not used is there after a kill.
 
     Args:
-        store: to be read
-        name: which stays the same when the program is started again
-        start_producer: called if the store has none
+        store: The store to read.
+        name: Name of the reader, which stays the same when the program is started again.
+        start_producer: Called if the store has no producer.
         start: Batches that count as used, for a reader that is new.
-        timeout: seconds to wait for a batch; 0: for ever
-        pin: copy batches to page-locked memory
+        timeout: Seconds to wait for a batch; 0 waits for ever.
+        pin: Copy batches to page-locked memory.
     """
 
     def __init__(self,
@@ -119,8 +119,8 @@ class BatchReader:
         """Get a batch, when it is there.
 
         Args:
-            number: of the batch
-            following: the batch that will be wanted next
+            number: Number of the batch.
+            following: Number of the batch that will be wanted next; it is read meanwhile.
 
         Returns:
             without keys if every sample was skipped
@@ -178,7 +178,7 @@ class BatchReader:
         """Find the other readers that still want batches in whose place this one would be.
 
         Args:
-            number: of a batch
+            number: Number of a batch.
 
         Returns:
             name → a text about it; none: there is room for the batch

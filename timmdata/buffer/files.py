@@ -103,7 +103,7 @@ def open_private(
     """Open a directory that belongs to this user alone.
 
     Args:
-        path: of a directory
+        path: Path of a directory.
 
     Returns:
         file descriptor
@@ -125,8 +125,8 @@ class PrivateDirectory:
     """Files of this user, each of which has one writer at a time, appears whole, and may have a lock.
 
     Args:
-        path: of a directory that belongs to this user alone
-        create: make it if it is not there
+        path: Path of a directory that belongs to this user alone.
+        create: Make the directory if it is not there.
     """
 
     def __init__(self,
@@ -146,8 +146,8 @@ class PrivateDirectory:
         """Open a file of the directory; a link is refused.
 
         Args:
-            name: of a file in the directory
-            flags: of `os.open`
+            name: Name of a file in the directory.
+            flags: Flags of `os.open`.
 
         Returns:
             file descriptor
@@ -169,7 +169,7 @@ class PrivateDirectory:
         """Unlink a file; who has it open keeps its content.
 
         Args:
-            name: of a file, which may be gone already
+            name: Name of a file, which may be gone already.
         """
         with contextlib.suppress(FileNotFoundError): os.unlink(name, dir_fd=self.fd)
 
@@ -180,8 +180,8 @@ class PrivateDirectory:
         """Write a file under another name, and rename it when it is whole.
 
         Args:
-            name: of the file, which is replaced if it is there
-            parts: its bytes
+            name: Name of the file, which is replaced if it is there.
+            parts: Bytes of the file, in parts.
         """
         draft = f'{name}.new'
         try:
@@ -199,8 +199,8 @@ class PrivateDirectory:
         """Write a record.
 
         Args:
-            name: of the record
-            record: JSON
+            name: Name of the record.
+            record: What to write: values of JSON.
         """
         text = json.dumps(record).encode()
         self.write(name, [b'%08x ' % zlib.crc32(text), text])
@@ -211,7 +211,7 @@ class PrivateDirectory:
         """Read a record; one that is not as it was written is a `BatchBufferError`.
 
         Args:
-            name: of the record
+            name: Name of the record.
 
         Returns:
             None: it is not there
@@ -287,7 +287,7 @@ class PrivateDirectory:
         """Tell whether a program, this or another one, has the lock of a file.
 
         Args:
-            name: of the file
+            name: Name of the file.
         """
         try: fd = self.open(name)
         except FileNotFoundError: return False

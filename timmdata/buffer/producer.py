@@ -97,7 +97,7 @@ class Producer:
         """Make a batch, or leave the error in its place. A batch whose samples were all skipped is there, and empty.
 
         Args:
-            number: of the batch
+            number: Number of the batch.
         """
         self._note(number)
         try:
@@ -162,10 +162,10 @@ def batches_from(
     """Make batches with their numbers, over all epochs; skipped ones are left out.
 
     Args:
-        loader: which nobody else uses
-        numbering: of its batches
-        number: of the first
-        num_epochs: that may be made; None: all
+        loader: A loader that nobody else uses.
+        numbering: The numbers of its batches.
+        number: Number of the first batch.
+        num_epochs: Epochs that may be made; None makes all.
     """
     while True:
         epoch = numbering.epoch_of(number)
@@ -183,8 +183,8 @@ def copy_loader(
     """Copy a loader for another thread or process.
 
     Args:
-        loader: which stays as it is
-        in_thread: then global generators are shared with the user's code
+        loader: The loader, which stays as it is.
+        in_thread: Whether it works in a thread, beside the user's global generators.
     """
     copied = copy.copy(loader)
     copied.workers = replace(loader.workers, pin_memory=False)
@@ -206,7 +206,7 @@ class RunningProducer(Protocol):
         """Tell whether it has died of this batch.
 
         Args:
-            number: of a batch
+            number: Number of a batch.
         """
 
     def close(self):
@@ -217,8 +217,8 @@ class ProducerThread:
     """A producer in a thread of this process.
 
     Args:
-        producer: to be run
-        loader: its copy, which is closed in the end
+        producer: The producer to run.
+        loader: The producer's copy of the loader, which is closed in the end.
     """
 
     def __init__(self,
@@ -244,7 +244,7 @@ class ProducerThread:
         """Tell whether it has died of this batch: it could not even leave an error.
 
         Args:
-            number: of a batch
+            number: Number of a batch.
         """
         return self.error is not None
 
@@ -287,8 +287,8 @@ class ProducerProcess:
     """A producer in a process of its own.
 
     Args:
-        store: to be kept full
-        process: that was started
+        store: The store to keep full.
+        process: The process, which was started.
     """
 
     def __init__(self,
@@ -306,7 +306,7 @@ class ProducerProcess:
         """Tell whether it has died of this batch, or could not begin.
 
         Args:
-            number: of a batch
+            number: Number of a batch.
         """
         note, code = self.store.files.load('producer') or {}, self.process.exitcode
         return bool(code) and (code > 0 or note.get('making') == number)
@@ -334,12 +334,12 @@ def start_producer(
     """Start a producer of a loader's batches, which ends by itself if there is one already.
 
     Args:
-        kind: 'process' or 'thread'
-        store: to be kept full
-        loader: that makes the batches, in a copy
-        numbering: of its batches
-        low: batches; fewer than that wait: go on
-        num_epochs: that are made, of all runs; None: without end
+        kind: 'process' or 'thread'.
+        store: The store to keep full.
+        loader: The loader whose copy makes the batches.
+        numbering: The numbers of its batches.
+        low: Batches; the producer goes on when fewer wait.
+        num_epochs: Epochs that are made, of all runs; None makes them without end.
     """
     copied, settings = copy_loader(loader, in_thread=kind == 'thread'), (numbering, low, num_epochs)
     if kind == 'thread': return uninterrupted(lambda: ProducerThread(_producer_of(store, copied, *settings), copied))

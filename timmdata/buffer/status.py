@@ -30,7 +30,7 @@ def buffer_status(
     """Look up in the store's files how far readers and producer have come, whether they run or not.
 
     Args:
-        store: or its directory
+        store: The store, or its directory.
 
     Returns:
         numbers and texts
@@ -66,7 +66,7 @@ def format_status(
     """Write the status as a few lines of text.
 
     Args:
-        status: from `buffer_status`
+        status: What `buffer_status` gives.
     """
     filled = min(40, round(40 * status['waiting'] / status['capacity']))
     alive = '' if status['producer_is_alive'] else ' (no producer runs)'
@@ -87,7 +87,7 @@ def remove_buffer(
     """Remove a buffer that nobody uses: its files, and the directory if nothing else is in it.
 
     Args:
-        directory: of a buffer
+        directory: Directory of a buffer.
     """
     directory = expand_home(directory)
     if not os.path.isfile(os.path.join(directory, 'identity')):
@@ -105,7 +105,7 @@ def drop_reader(
     """Keep nothing any more for a reader whose program has ended.
 
     Args:
-        store: or its directory
-        reader: name
+        store: The store, or its directory.
+        reader: Name of the reader.
     """
     Readers((store if isinstance(store, BatchStore) else BatchStore(store)).files).drop(reader)

@@ -81,7 +81,7 @@ def encode_batch(
     """Make bytes of a batch; what cannot be said in them is a `BatchBufferError`.
 
     Args:
-        name: of the batch
+        name: Name of the batch.
         host: CPU tensors, numbers and texts in tuples, lists and dicts
 
     Returns:
@@ -118,8 +118,8 @@ def decode_batch(
     """Make the batch of its bytes, or raise a `DamagedBatch`.
 
     Args:
-        name: of the batch that it should be
-        memory: uint8, the bytes from `encode_batch`; the batch's tensors are views of it
+        name: Name of the batch that it should be.
+        memory: Bytes from `encode_batch`, as uint8; the batch's tensors are views of it.
     """
     damaged = DamagedBatch(f'batch {name} is damaged')
     if len(memory) < _HEADER.size: raise damaged
@@ -146,7 +146,7 @@ class BatchStore:
     """Batches by number, each in a file. One producer writes, several readers read.
 
     Args:
-        directory: in which there is a store
+        directory: Directory in which there is a store.
     """
 
     def __init__(self,
@@ -171,10 +171,10 @@ class BatchStore:
         """Make a store; one that does not fit is a `BatchBufferError`.
 
         Args:
-            directory: made if it is not there; what a store left in it is removed
-            capacity: batches that may wait
-            batch_bytes: of one
-            identity: what the batches follow from: JSON
+            directory: Directory; made if it is not there, and what a store left in it is removed.
+            capacity: Batches that may wait.
+            batch_bytes: Bytes of a batch.
+            identity: What the batches follow from, as JSON.
         """
         files = PrivateDirectory(directory, create=True)
         if capacity < MIN_BATCHES: raise BatchBufferError(
@@ -206,7 +206,7 @@ class BatchStore:
         """Add a batch.
 
         Args:
-            number: of the batch, from 0
+            number: Number of the batch, from 0.
             host: as in `encode_batch`
         """
         self.files.write(f'{number:012}.batch', encode_batch(self._name(number), host))
@@ -217,7 +217,7 @@ class BatchStore:
         """Read a batch; a `FileNotFoundError` if it is not there, a `DamagedBatch` if it is damaged.
 
         Args:
-            number: of the batch
+            number: Number of the batch.
 
         Returns:
             in memory that is used again when nobody holds its tensors any more
@@ -237,7 +237,7 @@ class BatchStore:
         """Unlink a batch, or the error in its place; memory that is in use stays.
 
         Args:
-            number: of a batch, which may be gone already
+            number: Number of a batch, which may be gone already.
         """
         for kind in ('batch', 'error'): self.files.remove(f'{number:012}.{kind}')
 
@@ -248,8 +248,8 @@ class BatchStore:
         """Leave an error in the place of a batch: its nearest built-in type, its message and its traceback.
 
         Args:
-            number: of a batch that could not be made
-            error: why
+            number: Number of a batch that could not be made.
+            error: Why it could not be made.
         """
         kind = next(kind for kind in type(error).__mro__ if kind is BatchBufferError or kind.__module__ == 'builtins')
         self.files.save(f'{number:012}.error', {
@@ -262,7 +262,7 @@ class BatchStore:
         """Get the error that is in the place of a batch.
 
         Args:
-            number: of a batch
+            number: Number of a batch.
 
         Returns:
             None: there is none
@@ -293,7 +293,7 @@ def clear_directory(
     """Remove the files of a store, the identity first.
 
     Args:
-        files: whose other files stay
+        files: Directory of a store; its other files stay.
     """
     for name in sorted(filter(_FILES.fullmatch, files.names()), key=lambda name: name != 'identity'): files.remove(name)
 
@@ -304,7 +304,7 @@ def remove_directory(
     """Remove the files of a store, the lock under which it was made, and the directory if nothing else is in it.
 
     Args:
-        files: of a store
+        files: Directory of a store.
     """
     clear_directory(files)
     files.remove('setup.lock')
@@ -316,9 +316,9 @@ class ReaderRecord(NamedTuple):
 
     Args:
         used: Batches of all epochs: the number of the next one.
-        want: number of the batch that it waits for
-        damaged: batches that it found damaged
-        seen: seconds since 1970, when it was written
+        want: Number of the batch that it waits for.
+        damaged: Batches that it found damaged.
+        seen: When it was written, in seconds since 1970.
     """
     used: int
     want: int | None = None
@@ -330,7 +330,7 @@ class Readers:
     """The readers of a store, by name.
 
     Args:
-        files: of the store
+        files: Directory of the store.
     """
 
     def __init__(self,
@@ -349,7 +349,7 @@ class Readers:
         """Look up how far a reader has come.
 
         Args:
-            name: of a reader
+            name: Name of a reader.
 
         Returns:
             None: there is no such reader
@@ -364,8 +364,8 @@ class Readers:
         """Note how far a reader has come.
 
         Args:
-            name: of a reader whose lock this program has
-            record: its new one
+            name: Name of a reader whose lock this program has.
+            record: Its new record.
         """
         self.files.save(f'{quote(name, safe="")}.reader', record._asdict())
 
@@ -375,7 +375,7 @@ class Readers:
         """Be a reader, as long as the lock is held; one whose program lives is refused.
 
         Args:
-            name: of a reader
+            name: Name of a reader.
         """
         lock = self.files.lock(f'{quote(name, safe="")}.reader.lock')
         if lock is None: raise BatchBufferError(
@@ -388,7 +388,7 @@ class Readers:
         """Tell whether the program of a reader lives.
 
         Args:
-            name: of a reader
+            name: Name of a reader.
         """
         return self.files.is_locked(f'{quote(name, safe="")}.reader.lock')
 
@@ -403,7 +403,7 @@ class Readers:
         """Name the program of a reader, for people.
 
         Args:
-            name: of a reader
+            name: Name of a reader.
         """
         return str(self.holder(name)) if self.is_alive(name) else 'its program has ended'
 
@@ -413,7 +413,7 @@ class Readers:
         """Look up which program was this reader last.
 
         Args:
-            name: of a reader
+            name: Name of a reader.
         """
         return self.files.holder(f'{quote(name, safe="")}.reader.lock')
 
@@ -423,7 +423,7 @@ class Readers:
         """Keep nothing for a reader any more.
 
         Args:
-            name: of a reader whose program has ended
+            name: Name of a reader whose program has ended.
         """
         if self.record(name) is None: raise BatchBufferError(f'the buffer has no reader {name!r}')
         if self.is_alive(name): raise BatchBufferError(
@@ -437,7 +437,7 @@ def check_unused(
     """Raise a `BatchBufferError` that names the living programs that use a store.
 
     Args:
-        files: of a store that is to be thrown away, and may be damaged
+        files: Directory of a store that is to be thrown away, and may be damaged.
     """
     readers = Readers(files)
     users = [f'reader {name!r} ({readers.describe(name)})' for name in readers.alive()]

@@ -17,7 +17,7 @@ def require(
     """Import a framework's module; where the framework is missing, say what to install.
 
     Args:
-        module: dotted name, such as 'lightning.pytorch'
+        module: Dotted name, such as 'lightning.pytorch'.
 
     Returns:
         the module
@@ -35,8 +35,8 @@ def base_class(
     """Find a framework's class to inherit from; where the framework is missing, a stand-in that cannot be made.
 
     Args:
-        module: dotted name of the framework's module
-        name: of the class in it
+        module: Dotted name of the framework's module.
+        name: Name of the class in it.
 
     Returns:
         the class, or a stand-in

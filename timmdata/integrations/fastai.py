@@ -27,7 +27,7 @@ def vocab_of(
     """Name the classes of a dataset in the order of their indices.
 
     Args:
-        dataset: of images and classes
+        dataset: A dataset of images and classes.
 
     Returns:
         None: it does not know their names
@@ -42,8 +42,8 @@ class LoaderDL(base_class('fastai.data.core', 'TfmdDL')):
     """Give the batches of a loader as a `DataLoader` of fastai's, which can show them.
 
     Args:
-        loader: gives images (N, C, H, W) and targets
-        vocab: names of the classes in the order of their indices; None: the dataset's
+        loader: A loader that gives images (N, C, H, W) and targets.
+        vocab: Names of the classes by index; None takes the dataset's.
     """
 
     def __init__(self,
@@ -83,7 +83,7 @@ class LoaderDL(base_class('fastai.data.core', 'TfmdDL')):
         """Undo the normalization.
 
         Args:
-            b: images and targets; of mixed ones the larger share is shown
+            b: Images and targets; of mixed ones the larger share is shown.
 
         Returns:
             images with pixels in 0..1, and targets
@@ -98,7 +98,7 @@ class LoaderDL(base_class('fastai.data.core', 'TfmdDL')):
         """Refuse another device than the loader's.
 
         Args:
-            device: where fastai wants its batches
+            device: Where fastai wants its batches.
         """
         if torch.device(device).type != self.loader.device.type: raise ValueError(
             f'the loader gives batches on {self.loader.device}, not {device}: make it with create_loader(device=…)')
@@ -111,9 +111,9 @@ class LoaderDL(base_class('fastai.data.core', 'TfmdDL')):
         """Give itself for what it does already, as predictions of the validation set ask; refuse all else.
 
         Args:
-            dataset: another one
-            cls: another class
-            **kwargs: what should be different
+            dataset: Another dataset, which is refused.
+            cls: Another class of loader.
+            **kwargs: What should be different.
 
         Returns:
             itself
@@ -162,7 +162,7 @@ def create_dataloaders(
     Args:
         train: The loader of training.
         *valid: Those of validation, and further ones.
-        vocab: Names of the classes in the order of their indices; None takes the dataset's.
+        vocab: Names of the classes by index; None takes the dataset's.
         path: Folder in which the `Learner` saves.
     """
     require('fastai.data.core')
@@ -174,8 +174,8 @@ class LoaderCheckpoint(base_class('fastai.callback.core', 'Callback')):
     """Save model, optimizer and position after every so many batches; the next `fit` goes on there. For `fit(cbs=…)`.
 
     Args:
-        every: batches
-        fname: of the files, in the model folder of the `Learner`
+        every: Batches from one checkpoint to the next.
+        fname: First part of the names of the files, in the model folder of the `Learner`.
     """
     order = 70   # after the recorder, which must see an epoch that is skipped, as with fastai's own `SkipToEpoch`
     run_valid = False   # `after_batch` is called in training only
@@ -236,7 +236,7 @@ class LoaderCheckpoint(base_class('fastai.callback.core', 'Callback')):
         """Write the position and the model's name, in one step.
 
         Args:
-            model: name of the file of model and optimizer
+            model: Name of the file of model and optimizer.
         """
         position = dict(model=model, epoch=self.learn.epoch, train_iter=self.learn.train_iter,
                         loader=self.learn.dls.train.loader.state_dict())

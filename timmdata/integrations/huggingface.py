@@ -29,7 +29,7 @@ def rename_fields(
 
     Args:
         batch: (images, targets, …), or a dict
-        names: field → the model's name for it; other fields are left out
+        names: Names of fields, each with the model's name for it; other fields are left out.
 
     Returns:
         the model's name → values
@@ -45,9 +45,9 @@ class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
     """Tell Accelerate where the end of a loader is, and how many samples of the last batch count.
 
     Args:
-        loader: from `create_loader`, of this rank's share
-        num_processes: that share the dataset
-        names: as in `rename_fields`; None: batches stay as they are
+        loader: A loader from `create_loader`, of this rank's share.
+        num_processes: Processes that share the dataset.
+        names: Names as in `rename_fields`; None leaves batches as they are.
     """
 
     def __init__(self,
@@ -88,7 +88,7 @@ class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
         """Choose the next epoch; a position in it that was just loaded stays.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Number of the next pass, from 0.
         """
         self.loader.set_epoch(epoch)
 
@@ -102,7 +102,7 @@ class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
         """Go on where the state was taken.
 
         Args:
-            state: from `state_dict` of a loader with the same settings
+            state: What `state_dict` of a loader with the same settings gave.
         """
         self.loader.load_state_dict(state)
         self._ahead = 0
@@ -125,13 +125,13 @@ def create_accelerated_loader(
     """Make a loader for a loop with Accelerate: `prepare` leaves it as it is, `gather_for_metrics` cuts what fills up.
 
     Args:
-        accelerator: `accelerate.Accelerator`: knows the device and the ranks
-        dataset: as in `create_loader`
-        input_size: as in `create_loader`
-        batch_size: samples, in each process
-        is_training: as in `create_loader`
-        names: as in `rename_fields`; None: batches stay as they are
-        **settings: of `create_loader`
+        accelerator: An `accelerate.Accelerator`, which knows the device and the ranks.
+        dataset: As in `create_loader`.
+        input_size: As in `create_loader`.
+        batch_size: Samples in a batch of each process.
+        is_training: As in `create_loader`.
+        names: Names as in `rename_fields`; None leaves batches as they are.
+        **settings: Settings of `create_loader`.
     """
     num_processes, rank = accelerator.num_processes, accelerator.process_index
     is_stream = isinstance(dataset, IterableDataset)
@@ -149,7 +149,7 @@ ExportableState = base_class('transformers.trainer_callback', 'ExportableState')
 # %% ../../nbs/integrations/20_huggingface.ipynb #a7ee3cc9
 class LoaderState(TrainerCallback, ExportableState):
     "Keep the state of the training loader in the checkpoints of the Trainer, and take it from there."
-    loader: AcceleratedLoader | None = None   # of this training
+    loader: AcceleratedLoader | None = None   # The loader of this training.
 
     def state(self) -> dict[str, Any]:
         """Tell where training is.
@@ -169,11 +169,11 @@ class LoaderState(TrainerCallback, ExportableState):
         """Go on where the checkpoint was made.
 
         Args:
-            args: `TrainingArguments`
-            state: `TrainerState`, of a checkpoint or a new one
-            control: not used
-            train_dataloader: of this training
-            **others: that the Trainer tells its callbacks
+            args: The `TrainingArguments`.
+            state: The `TrainerState` of a checkpoint, or a new one.
+            control: Not used.
+            train_dataloader: The loader of this training.
+            **others: All else that the Trainer gives its callbacks.
         """
         if not isinstance(train_dataloader, AcceleratedLoader): return
         kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state())   # the Trainer expects an entry
@@ -207,13 +207,13 @@ class ImageTrainer(Trainer):
     """Train and evaluate a model of Transformers with the loaders of this library.
 
     Args:
-        *args: of `transformers.Trainer`: the model, `TrainingArguments` …
-        input_size: as in `create_loader`
-        settings: of `create_loader`, for all loaders
-        training: settings for training alone, such as augmentation
-        evaluation: settings for evaluation and prediction
-        names: as in `rename_fields`
-        **others: of `transformers.Trainer`: train_dataset, eval_dataset, compute_metrics …
+        *args: Arguments of `transformers.Trainer`: the model, `TrainingArguments` …
+        input_size: As in `create_loader`.
+        settings: Settings of `create_loader`, for all loaders.
+        training: Settings for training alone, such as augmentation.
+        evaluation: Settings for evaluation and prediction.
+        names: Names as in `rename_fields`.
+        **others: Arguments of `transformers.Trainer`: train_dataset, eval_dataset, compute_metrics …
     """
 
     def __init__(self,
@@ -258,7 +258,7 @@ class ImageTrainer(Trainer):
         """Give the loader of an evaluation.
 
         Args:
-            eval_dataset: a dataset, the name of one, or None for that of the Trainer
+            eval_dataset: A dataset, the name of one, or None for that of the Trainer.
         """
         if isinstance(eval_dataset, str): eval_dataset = self.eval_dataset[eval_dataset]
         if eval_dataset is None: eval_dataset = self.eval_dataset
@@ -270,7 +270,7 @@ class ImageTrainer(Trainer):
         """Give the loader of a prediction.
 
         Args:
-            test_dataset: whose samples are predicted, in its order
+            test_dataset: The dataset whose samples are predicted, in its order.
         """
         return self._loader(test_dataset, self.args.eval_batch_size, False)
 
@@ -281,8 +281,8 @@ class ImageTrainer(Trainer):
         """Train, and end the workers; a checkpoint is resumed without reading again what was seen.
 
         Args:
-            *args: of `transformers.Trainer.train`: resume_from_checkpoint …
-            **others: the same, by name
+            *args: Arguments of `transformers.Trainer.train`: resume_from_checkpoint …
+            **others: The same, by name.
 
         Returns:
             `TrainOutput`

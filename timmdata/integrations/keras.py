@@ -54,8 +54,8 @@ def as_keras_data(
     """Give the batches of a loader to Keras.
 
     Args:
-        loader: gives images (N, C, H, W) and targets
-        data_format: 'channels_last' or 'channels_first'; None: as Keras is set
+        loader: A loader that gives images (N, C, H, W) and targets.
+        data_format: 'channels_last' or 'channels_first'; None takes what Keras is set to.
 
     Returns:
         of images (N, H, W, C) and targets; for `fit`, `evaluate` and `predict`
@@ -114,8 +114,8 @@ class LoaderBackup(base_class('keras.callbacks', 'BackupAndRestore')):
         """Tell the loader the epoch; a position in it that was restored stays.
 
         Args:
-            epoch: that Keras begins
-            logs: not used
+            epoch: The epoch that Keras begins.
+            logs: Not used.
         """
         self._current_epoch = epoch   # else a run that was restored once would save the number of its first epoch
         self.loader.set_epoch(epoch)

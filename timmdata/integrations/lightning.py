@@ -26,12 +26,12 @@ class ImageDataModule(LightningDataModule):
     """Give Lightning's trainer the loaders of a folder, or of datasets.
 
     Args:
-        data: a folder with train/, val/ …; or a folder or dataset by stage
-        input_size: as in `create_loader`
-        batch_size: samples, in each process
-        training: settings of `create_loader` for training alone: augmentation
-        evaluation: settings for validation, test and prediction
-        **settings: of `create_loader`, for all loaders
+        data: A folder with train/, val/ …; or a folder or dataset by stage.
+        input_size: As in `create_loader`.
+        batch_size: Samples in a batch of each process.
+        training: Settings for training alone, such as augmentation.
+        evaluation: Settings for validation, test and prediction.
+        **settings: Settings of `create_loader`, for all loaders.
     """
 
     def __init__(self,
@@ -58,7 +58,7 @@ class ImageDataModule(LightningDataModule):
         """Find the dataset of a stage, once.
 
         Args:
-            stage: 'train', 'val', 'test' or 'predict'
+            stage: 'train', 'val', 'test' or 'predict'.
 
         Returns:
             None: there is none for this stage
@@ -75,7 +75,7 @@ class ImageDataModule(LightningDataModule):
         """Make the loader of a stage, on the trainer's device and for its rank; once.
 
         Args:
-            stage: 'train', 'val', 'test' or 'predict'
+            stage: 'train', 'val', 'test' or 'predict'.
 
         Returns:
             an empty list where there is no data, which Lightning passes over
@@ -115,7 +115,7 @@ class ImageDataModule(LightningDataModule):
         """End the workers when Lightning is done with a stage.
 
         Args:
-            stage: that ends
+            stage: The stage that ends.
         """
         self.close()
 
@@ -125,6 +125,6 @@ class ImageDataModule(LightningDataModule):
         """End the workers after an error, too.
 
         Args:
-            exception: that ended the stage
+            exception: The error that ended the stage.
         """
         self.close()

@@ -14,12 +14,12 @@ class Numbering(NamedTuple):
     """Say which batch of which epoch a number is.
 
     Args:
-        epoch: of number 0
-        start: samples of all ranks that were used before number 0
-        length: samples of an epoch
-        batch_size: of this rank
-        num_replicas: ranks
-        drop_last: incomplete batches are left out
+        epoch: Epoch of batch 0.
+        start: Samples of all ranks that were used before batch 0.
+        length: Samples of an epoch.
+        batch_size: Samples in a batch of this rank.
+        num_replicas: Number of ranks.
+        drop_last: Whether incomplete batches are left out.
     """
     epoch: int
     start: int
@@ -38,7 +38,7 @@ class Numbering(NamedTuple):
         """Count the batches of an epoch; the first one may be a rest.
 
         Args:
-            epoch: which pass over the data
+            epoch: Which pass over the data, from 0.
         """
         share = math.ceil((self.length - self._origin(epoch)) / self.num_replicas)
         full, rest = divmod(share, self.batch_size)
@@ -50,7 +50,7 @@ class Numbering(NamedTuple):
         """Give the number of the first batch of an epoch.
 
         Args:
-            epoch: which pass over the data
+            epoch: Which pass over the data, from 0.
         """
         if epoch <= self.epoch: return 0
         return self.batches(self.epoch) + (epoch - self.epoch - 1) * self.batches(self.epoch + 1)
@@ -61,7 +61,7 @@ class Numbering(NamedTuple):
         """Give the epoch of a batch.
 
         Args:
-            number: of a batch
+            number: Number of a batch.
         """
         rest = number - self.batches(self.epoch)
         return self.epoch if rest < 0 else self.epoch + 1 + rest // self.batches(self.epoch + 1)

@@ -1,0 +1,118 @@
+"The store of a buffer: damage, full disks and files that go; always the batches of an undisturbed run."
+import os
+import resource
+import shutil
+import warnings
+from itertools import islice
+
+import numpy as np
+import pytest
+from buffer_parts import batch_file, buffered, flip, forever, make_loader, undisturbed, values
+from loader_parts import nothing_is_left, program, wait_until
+
+from timmdata import BatchBuffer
+from timmdata.buffer import BatchBufferError
+
+pytestmark = pytest.mark.timeout(120)
+clean = pytest.fixture(autouse=True)(nothing_is_left)
+
+
+def test_flipped_bits_are_made_again(tmp_path):
+    "In header, names, pixels and targets, while it runs and while it does not; also in a file that is cut short."
+    expected, rng, directory = undisturbed(81), np.random.default_rng(0), tmp_path/'buffer'
+    buffer = buffered(tmp_path, low=8)
+    batches = forever(buffer)
+    seen = list(islice(batches, 20))
+    with pytest.warns(RuntimeWarning, match='damaged, and is made again'):
+        for k in range(10):
+            wait_until(lambda: buffer.status()['waiting'] >= 7, 'it is not filled')
+            used = buffer.status()['readers']['main']['used']   # it was delivered, and the next one is checked already
+            damaged = batch_file(directory, used + 2 + k % 2)
+            size = damaged.stat().st_size
+            if k < 9: flip(damaged, [3, 9, 40, size - 1, *rng.integers(24, size, 5).tolist()][k])
+            else: os.truncate(damaged, size // 2)
+            seen += islice(batches, 4)
+    rebuilt = buffer.status()['rebuilt']
+    buffer.close()
+    used = buffer.status()['readers']['main']['used']
+    flip(batch_file(directory, used + 1), 77)
+    batch_file(directory, used + 2).unlink()   # as if it had never been there
+    batch_file(directory, used + 3).rename(batch_file(directory, used + 2))   # the wrong one
+    again = buffered(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        seen += values(again, 22)[1:]   # the one that was not acknowledged comes again
+    again.close()
+    assert seen == expected and rebuilt == 10
+
+
+@pytest.mark.parametrize('change', ['os.truncate(path, 0)', 'path.write_bytes(bytes(path.stat().st_size))'], ids=['cut', 'overwritten'])
+def test_a_file_that_is_changed_in_place_changes_no_batch(change, tmp_path):
+    "In a program of its own: to read a mapped file behind its new end would be a bus error."
+    run = program(f"""import os, warnings
+from pathlib import Path
+from buffer_parts import make_loader, mark
+warnings.simplefilter('ignore')   # damaged, and made again
+buffer, marks = BatchBuffer(make_loader(), batches=8, directory={str(tmp_path/'buffer')!r}), []
+for host in buffer.host_batches():
+    if not marks: wait_until(lambda: len(buffer.store.numbers()) > 3, 'nothing is made ahead')
+    for path in Path({str(tmp_path/'buffer')!r}).glob('*.batch'):   # the one in use, and those that wait
+        try: {change}
+        except FileNotFoundError: pass   # replaced at this moment
+    marks.append(mark(host))
+    buffer.acknowledge(0, host.position)
+print(*marks)
+assert buffer.status()['rebuilt']
+buffer.close()
+""")
+    code, out, errors = run.end()
+    assert (code, errors) == (0, '') and out.split() == undisturbed(13)
+
+
+def test_batches_of_another_store_are_no_batches(tmp_path):
+    first, second = buffered(tmp_path/'a'), BatchBuffer(make_loader(), batches=9, directory=tmp_path/'b'/'buffer', producer='thread')
+    for buffer in (first, second): assert values(buffer, 3)[0] == undisturbed(1)[0]
+    wait_until(lambda: min(first.status()['waiting'], second.status()['waiting']) >= 4, 'they are not filled')
+    second.close()
+    shutil.copy(batch_file(first.store.directory, 3), batch_file(second.store.directory, 3))
+    with pytest.raises(BatchBufferError, match='batch 3 of store .* is damaged'): second.store.read(3)
+    first.close()
+
+
+@pytest.mark.parametrize('what', ['identity', 'all', 'directory'])
+def test_files_that_go_are_an_error(tmp_path, what):
+    buffer = buffered(tmp_path, low=8)
+    values(buffer, 3)
+    wait_until(lambda: buffer.status()['waiting'] >= 8, 'it is not filled')   # then nobody writes
+    if what == 'identity': (tmp_path/'buffer/identity').unlink()
+    elif what == 'all':
+        for path in (tmp_path/'buffer').iterdir(): path.unlink()
+    else: shutil.rmtree(tmp_path/'buffer')
+    with pytest.raises(BatchBufferError, match='was removed'): values(buffer, 30)
+    buffer.close()
+
+
+def test_no_room(tmp_path):
+    "Refused before anything is written, with what would fit."
+    with pytest.raises(BatchBufferError, match=r'do not fit in .* batches of 0.1 MB would'): buffered(tmp_path, batches=10**9)
+    assert [path.name for path in (tmp_path/'buffer').iterdir()] == ['setup.lock']
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path):
+    "A short write: files may have 50 kB for a while, a batch has 77."
+    expected, buffer = undisturbed(30), buffered(tmp_path, low=8)
+    batches = forever(buffer)
+    seen = list(islice(batches, 5))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(BatchBufferError, match=r'\.batch cannot be written to .*: File too large'):
+            for batch in batches: seen.append(batch)
+    finally: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert 5 <= len(seen) < 20 and seen == expected[:len(seen)]
+    assert not list((tmp_path/'buffer').glob('*.new'))
+    del batches
+    buffer.close()
+    again = buffered(tmp_path)
+    assert [*seen, *values(again, 30 - len(seen))] == expected
+    again.close()
