@@ -35,11 +35,11 @@ def test_the_citation_names_this_version():
 
 RESUME, = (block for block in BLOCKS if 'checkpoint.pt' in block)
 
-TRAINING = f"""
+TRAINING = """
 import os, zlib
-os.chdir({{folder!r}})
-{{stub}}
-root = {{root!r}}
+os.chdir({folder!r})
+{stub}
+root = {root!r}
 with open('log', 'a') as log:
     print('began', file=log, flush=True)
     def train_step(images, targets): print(zlib.crc32(images.numpy().tobytes()), file=log, flush=True)
@@ -65,8 +65,8 @@ torch.save = save_half
 def test_a_kill_loses_no_batch(samples, tmp_path):
     "The recipe of README, killed once in the middle of a save and ten times at any moment: the batches of an undisturbed run."
     epochs, longer = 2, 6
-    assert f", {epochs}):" in RESUME
-    recipe = RESUME.replace(f", {epochs}):", f", {longer}):")
+    assert f', {epochs}):' in RESUME
+    recipe = RESUME.replace(f', {epochs}):', f', {longer}):')
     first = 'import os\nfrom pathlib import Path\nimport torch\nfrom timmdata import ImageDataset, create_loader\n'
 
     def start(folder, stub=''):
@@ -84,7 +84,8 @@ def test_a_kill_loses_no_batch(samples, tmp_path):
         before = num_seen()
         run = start(folder, '' if kill else STOP_IN_THE_MIDDLE)
         if kill:
-            wait_until(lambda: num_seen() > before + rng.randint(0, 3) or run.read('code'), run.read, 60)
+            wanted = before + rng.randint(0, 3)
+            wait_until(lambda num=wanted, run=run: num_seen() > num or run.read('code'), 'no batch is seen', 60)
             time.sleep(rng.uniform(0, 0.02))
             run.process.kill()
         assert run.end(60)[::2] == (-signal.SIGKILL, ''), 'it ended by itself'
