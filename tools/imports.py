@@ -8,6 +8,7 @@ from notebooks import read_notebook, root, split_cell
 PACKAGES = sorted(path.parent.name for path in (root/'timmdata').glob('*/__init__.py'))
 
 
+@cache
 def modules(base: Path = root/'timmdata') -> dict[str, str]:
     "The modules of the package: dotted name -> source; a package's own file has the package's name."
     found = {}

@@ -96,6 +96,7 @@ def test_build_with_one_thread_and_fewer_views_gives_the_same_files(built, few_v
     assert all(whole[name] == data for name, data in few.items())
 
 
+@pytest.mark.full
 def test_two_full_builds_are_identical(built, tmp_path):
     assert contents(samples.get_samples(tmp_path)) == contents(built)
 

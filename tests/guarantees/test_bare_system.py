@@ -86,6 +86,7 @@ def test_batches_are_the_same(run_bare, samples):
     assert done.returncode == 0 and done.stdout == 'same\n', done.stderr
 
 
+@pytest.mark.full
 def test_what_cannot_be_had_is_refused_by_name(run_bare, samples, tmp_path):
     "And the stand-in lacks what it says, else nothing here could fail."
     done = run_bare(STAND_IN + REFUSED, DATA=samples, FOLDER=tmp_path/'buffer')

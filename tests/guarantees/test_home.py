@@ -307,6 +307,7 @@ def entrances_of_the_library() -> set[str]:
     return found
 
 
+@pytest.mark.full
 def test_the_table_has_all_entrances():
     found = entrances_of_the_library()
     tested = {name.partition(',')[0] for name in ENTRANCES}

@@ -134,6 +134,7 @@ def test_pad_collate():
     assert frames.shape == (2, 2, 4) and frames.sum() == 12
 
 
+@pytest.mark.full
 def test_csv_images(samples, tmp_path):
     (tmp_path/'a.csv').write_text('target,path,extra\n3,train/cat/0001.jpg,x\n4,"train/brick/0002.jpg",y\n')
     dataset = CsvImages(tmp_path/'a.csv', samples)

@@ -16,6 +16,7 @@ def batches(samples, transform, **settings) -> list[torch.Tensor]:
     with create_loader(dataset, 48, 16, **settings) as loader: return [images for images, _ in loader]
 
 
+@pytest.mark.full
 def test_a_random_pipeline_gives_the_same_batches_for_any_number_of_workers(samples):
     albumentations = require('albumentations')
     def pipeline(): return albumentations.Compose([

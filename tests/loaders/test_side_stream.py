@@ -144,6 +144,7 @@ def run_program(code: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=50, env=env)
 
 
+@pytest.mark.full
 def test_thread_ends_before_python_does():
     "A thread that uses a device while Python ends can crash it: the copies under way are waited for, at the exit."
     done = run_program('class Stream(RecordingStream):\n    def wait(self, event): print("waited for", event)\n'

@@ -142,6 +142,7 @@ def test_few_images_make_a_smaller_batch(samples, capsys, words):
     assert capsys.readouterr().err == 'timmdata: error: --images 0: give 1 or more\n'
 
 
+@pytest.mark.full
 def test_an_interrupt_is_one_line():
     code = ('import timmdata.cli as cli\ndef interrupted(*args, **kwargs): raise KeyboardInterrupt\n'
             'cli._output_path = interrupted\nraise SystemExit(cli.main(["show", "."]))')
@@ -174,6 +175,7 @@ def test_names_of_any_letters_are_shown_and_drawn(strange, tmp_path, capfd, word
     if words == ['show']: assert r'esc\x1b[31mred\x07' in said and r'latin\udce9\udcff' in said and r'two\nlines' in said
 
 
+@pytest.mark.full
 def test_an_output_that_cannot_show_a_letter_does_not_end_the_command(strange, tmp_path):
     code = 'import sys, timmdata.cli as cli\nraise SystemExit(cli.main(sys.argv[1:]))'
     done = subprocess.run([sys.executable, '-c', code, 'show', str(strange), f'--out={tmp_path}/out.png'], capture_output=True,

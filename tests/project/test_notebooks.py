@@ -1,10 +1,15 @@
 "Every notebook runs top to bottom in a process of its own; what it has stored stays as it is."
+import hashlib
+import os
+import sys
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from queue import SimpleQueue
 
 import pytest
 from execute import execute, kernel_env
 from forked import ForkServer
+from imports import code_of, modules, used, with_imports
 from nbclient.exceptions import CellExecutionError
 from notebooks import find_notebooks
 from synthetic import ROOT, code, notebook, stream, write_notebook
@@ -32,8 +37,9 @@ def server(caches, tmp_path_factory):
 @pytest.fixture(scope='module')
 def running(request, server, caches, tmp_path_factory):
     "The notebooks that are tested, two at a time; by name, what will come of it."
-    second, free = ForkServer(kernel_env(caches), tmp_path_factory.mktemp('server')), SimpleQueue()
-    for one in (server, second): free.put(one)
+    free, servers = SimpleQueue(), [server]
+    if 'PYTEST_XDIST_WORKER' not in os.environ: servers.append(ForkServer(kernel_env(caches), tmp_path_factory.mktemp('server')))
+    for one in servers: free.put(one)
 
     def run(name: str):
         path, one = ROOT/'nbs'/name, free.get()
@@ -43,17 +49,40 @@ def running(request, server, caches, tmp_path_factory):
         assert path.read_bytes() == before
 
     tested = [item.callspec.params['name'] for item in request.session.items if getattr(item, 'function', None) is test_notebook]
-    together, alone = ThreadPoolExecutor(2), ThreadPoolExecutor(1)
+    together, alone = ThreadPoolExecutor(len(servers)), ThreadPoolExecutor(1)
     started = {name: together.submit(run, name) for name in tested if name not in MEASURE_TIME}
     alone.submit(wait, list(started.values()))
     yield {**started, **{name: alone.submit(run, name) for name in tested if name in MEASURE_TIME}}
     for pool in (together, alone): pool.shutdown(cancel_futures=True)
-    second.close()
+    for one in servers[1:]: one.close()
 
 
+@cache
+def files_of(name: str) -> list[str]:
+    "The file of a page and those of the modules that it imports."
+    found = sorted(with_imports(used(code_of(ROOT/'nbs'/name))))
+    paths = [f"timmdata/{module.replace('.', '/')}" for module in found if module in modules()]
+    return [f'nbs/{name}', *(f'{path}.py' if (ROOT/f'{path}.py').exists() else f'{path}/__init__.py' for path in paths)]
+
+
+@cache
+def digest(name: str) -> str:
+    "Of all that a page is: its file, the modules that it imports, what runs it, and the Python."
+    parts = [(ROOT/file).read_text(encoding='utf-8') for file in (*files_of(name), 'tools/forked.py', 'tools/notebooks.py')]
+    return hashlib.sha256('\0'.join([sys.version, *parts]).encode()).hexdigest()
+
+
+def has_changed(name: str, files: list[str]) -> bool:
+    "Whether a page or a module that it imports is among `files`."
+    return not set(files).isdisjoint(files_of(name))
+
+
+@pytest.mark.apart()
 @pytest.mark.timeout(600)   # those that run alone wait for the others
 @pytest.mark.parametrize('name', IDS)
-def test_notebook(name, running): running[name].result()
+def test_notebook(name, running, record_property):
+    running[name].result()
+    record_property('page', [name, digest(name)])
 
 
 def written(path, *cells: str):

@@ -23,7 +23,7 @@ root = Path(__file__).resolve().parents[2]
 in_ci = os.environ.get('CI', '').lower() in ('1', 'true')
 flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
          '--disable-background-networking', '--disable-component-update', '--disable-sync']
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.apart('docs/', 'tools/symbols.py', 'tests/project/test_site.py')]
 
 
 def missing(what):

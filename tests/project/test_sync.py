@@ -10,7 +10,7 @@ from notebooks import find_notebooks
 from readme import write_readme
 from synthetic import ROOT, code, git, md, notebook, write_notebook
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.apart('tools/', 'settings.ini', 'tests/project/test_sync.py')]
 
 
 @pytest.fixture(scope='module')

@@ -30,6 +30,8 @@ batch = train.replay(0, 3).batch
 train.close()
 '''
 
+pytestmark = pytest.mark.apart('tools/', 'pyproject.toml', '.github/', 'tests/project/test_types.py')
+
 
 def check(*paths: Path | str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
     "Run the type checker with the settings of pyproject.toml."

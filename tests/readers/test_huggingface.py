@@ -38,6 +38,7 @@ def hf(photos, tmp_path_factory):
     {}, dict(target_key='tags'), dict(target_key='x,y'), dict(class_map={'cat': 1, 'rocket': 0, **dict.fromkeys(
         ('astronaut', 'brick', 'coffee', 'galaxies', 'gravel', 'motorcycle', 'retina', 'tissue'), 2)}),
     dict(class_map={k: 9 - k for k in range(10)}), dict(target_key='tags', class_map={k: 9 - k for k in range(10)})])
+@pytest.mark.full
 def test_tables_are_read_as_by_timm(hf, settings):
     from timm.data import create_dataset as timm_create_dataset
     name, _, kept = hf

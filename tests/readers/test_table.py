@@ -216,6 +216,7 @@ FLAT = [f'{{"target": "{"[" * 10**5}"}}', f'{{"target": "\\"{"[" * 10**5}"}}', '
         f'{{"target": {deep(99)}}}']
 
 
+@pytest.mark.full
 def test_deep_json_is_an_error_and_does_not_end_the_program(tmp_path):
     "A parser that recurses overflows the stack; what is a text in JSON is no level. In a program of its own: it would die."
     for k, text in enumerate(DEEP + FLAT): (tmp_path/f'{k:02}.jsonl').write_text(text)
