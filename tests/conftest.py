@@ -11,7 +11,6 @@ import pytest
 from export import is_ours
 from test import changed
 
-
 IS_FULL = bool(os.environ.get('TIMMDATA_FULL'))   # in .ci/run
 
 

@@ -34,7 +34,8 @@ def test_what_is_no_stage_has_its_section():
 @pytest.mark.parametrize('settings', [
     dict(is_training=True, re_prob=0.5, num_workers=1, workers='threads'), dict(backend='pillow', num_workers=0),
     dict(is_training=True, transform=lambda image: image.resize((64, 64)), num_workers=1, workers='processes', step_ms=1),
-    pytest.param(dict(is_training=True, num_workers=64, workers='threads', dct_scaling=False), marks=pytest.mark.full)], ids=['training', 'pillow', 'own', 'crowd'])
+    pytest.param(dict(is_training=True, num_workers=64, workers='threads', dct_scaling=False), marks=pytest.mark.full)],
+    ids=['training', 'pillow', 'own', 'crowd'])
 def test_each_finding_is_explained(samples, settings):
     found = diagnose(ImageDataset(samples, split='val'), 64, 4, num_images=8, rounds=1, device='cpu', **settings)
     assert set(found.shares) <= set(BOTTLENECKS) and found.advice == BOTTLENECKS[found.bottleneck]
