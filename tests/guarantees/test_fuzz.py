@@ -320,7 +320,7 @@ def _index() -> bytes:
     np.savez(file, key=np.array('key'), paths=np.frombuffer(b'a/1.jpgb/2.jpg', np.uint8), ends=np.array([7, 14]), targets=np.array([0,
         1], np.int32),
              folders=np.array(['a', 'b']), sources=np.array(['']), stamps=stamps, types=np.array(['.txt']), counts=np.array([3]),
-             spans=np.array([[0, 512, 9], [0, 1024, 9]]))
+             span=np.array([[0, 512, 9], [0, 1024, 9]]))
     return file.getvalue()
 
 
@@ -334,7 +334,7 @@ def _kept(folder, content: bytes) -> FileIndex:
     return keep_index(path, str(root), [], lambda: empty)
 
 
-ARRAYS = ['paths', 'ends', 'targets', 'folders', 'sources', 'types', 'counts', 'spans', 'stamps']
+ARRAYS = ['paths', 'ends', 'targets', 'folders', 'sources', 'types', 'counts', 'span', 'stamps']
 CHANGES = [lambda a: a[:-1], lambda a: a.astype(float), lambda a: a.astype(str), lambda a: a[::-1], lambda a: a.reshape(-1, 1),
     lambda a: a[:0],
            lambda a: np.concatenate([a, a]), lambda a: a + a if a.dtype.kind == 'U' else a + 1,
@@ -359,7 +359,7 @@ def test_an_index_is_believed_only_if_it_fits(folder, flips, data):
     size = arrays['stamps'].ravel()[:1]
     for row, (path, target) in enumerate(found.table):
         assert not path.startswith('/') and '..' not in path.split('/') and found.folders[target] is not None
-        archive, at, length = found.spans[row].tolist()
+        archive, at, length = found.table.columns['span'][row].tolist()
         assert 0 <= archive < len(found.sources) and 0 <= at <= at + length <= size
     assert found.table.ends[-1:].tolist() in ([], [len(found.table.paths)])
 

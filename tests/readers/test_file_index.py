@@ -74,7 +74,7 @@ def test_a_poisoned_index_reads_no_other_file(tmp_path):
 
 @pytest.mark.parametrize('name, values', [
     ('ends', [9, 7]), ('ends', [-1, 8]), ('ends', [7.0, 8.0]), ('ends', [[8]]), ('targets', [5, 0]), ('targets', [-1, 0]),
-    ('spans', [[0, 0, 2**62], [0, 0, 1]]), ('spans', [[0, -1, 1], [0, 0, 1]]), ('spans', [[7, 0, 1], [0, 0, 1]]), ('spans', [[0, 0,
+    ('span', [[0, 0, 2**62], [0, 0, 1]]), ('span', [[0, -1, 1], [0, 0, 1]]), ('span', [[7, 0, 1], [0, 0, 1]]), ('span', [[0, 0,
         1]])], ids=str)
 def test_an_index_whose_arrays_do_not_fit_is_made_anew(tmp_path, name, values):
     "It gave names that are cut, class indexes that there are not, and asked for 4 EB of memory."

@@ -60,7 +60,7 @@ def test_random_tables_and_selections():
         table, keep = SampleTable.from_samples(names, targets), rng.random(num) < 0.5
         assert list(table) == list(zip(names, targets, strict=True))
         expected = [(n, t * 10) for n, t, k in zip(names, targets, keep, strict=True) if k]
-        assert list(table.select(keep, np.array([0, 10, 20, 30]))) == expected
+        assert list(table.select(keep, np.array([0, 10, 20, 30])[table.targets[keep]])) == expected
         assert [n for n, _ in table.select(keep)] == [n for n, _ in expected]
 
 
@@ -78,3 +78,18 @@ def test_a_row_of_a_billion_classes_is_refused():
 
 def test_lengths_must_agree():
     with pytest.raises(ValueError, match='2 paths and 1 targets'): SampleTable.from_samples(['a', 'b'], [0])
+
+
+def test_rows_in_any_order_take_all_their_columns_along():
+    "Against lists of Python's own."
+    rng = np.random.default_rng(0)
+    names = [f'{"x" * int(rng.integers(0, 9))}{k}' for k in range(40)]
+    boxes = [[k] * (k % 3) for k in range(40)]
+    for targets in (list(range(40)), np.arange(40) / 4, LabelLists.from_lists([[k % 5] for k in range(40)], 5)):
+        columns = {'weight': np.arange(40.), 'box': np.fromiter(boxes, object, 40)}
+        table, rows = SampleTable.from_samples(names, targets, columns), rng.permutation(40)[:17]
+        some = table.select(rows)
+        assert [some.path(k) for k in range(17)] == [names[row] for row in rows]
+        assert all(np.array_equal(some.target(k), table.target(row)) for k, row in enumerate(rows))
+        assert some.columns['weight'].tolist() == rows.tolist() and list(some.columns['box']) == [boxes[row] for row in rows]
+    assert len(table.select(np.zeros(40, bool))) == 0

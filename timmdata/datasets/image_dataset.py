@@ -25,7 +25,6 @@ from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
 from ..readers.base import Reader, ReaderFiles
 from ..readers.sample_table import LabelLists
-from ..readers.tar import ReaderImageTar
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #d50d6469
 _HINTS = {   # names that are usual elsewhere
@@ -249,7 +248,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     def samples(self) -> list[tuple[str, Any]]:
         "List path and target of all samples, as torchvision's `ImageFolder` does."
         def make(found):
-            if isinstance(self.reader, ReaderFiles) and type(self.reader) is not ReaderImageTar:
+            if isinstance(self.reader, ReaderFiles) and 'span' not in self.reader.samples.columns:
                 return [(os.path.join(self.reader.root, path), target)
                         for path, target in zip(self.filenames(), self.targets)]
             raise AttributeError(f'a {type(self.reader).__name__} has no file of its own for each sample: '

@@ -213,7 +213,8 @@ def _select(dataset: Dataset, rows: np.ndarray, targets: np.ndarray, class_to_id
         targets = targets.astype(np.float32 if targets.ndim == 2 else np.int64)
         return RelabeledDataset(dataset, rows, targets, class_to_idx)
     selected = copy.copy(dataset)
-    if targets.ndim == 2: targets = LabelLists.from_lists(map(np.flatnonzero, targets), targets.shape[1])
+    if targets.ndim == 1: targets = targets.astype(np.int32)
+    else: targets = LabelLists.from_lists(map(np.flatnonzero, targets), targets.shape[1])
     selected.reader, selected.target_transform = dataset.reader.select(rows, targets, class_to_idx), None
     selected.faults = dataclasses.replace(dataset.faults)   # with a log of its own: the indexes are others
     return selected

@@ -125,11 +125,10 @@ class ReaderVOC(ReaderFiles):
         class_to_idx = build_class_map({one.name for scene in scenes for one in scene})
         if not class_to_idx: raise ValueError(f'no image of {folder.name} {image_set} is left: none has an object')
         labels = [[class_to_idx[name] for name in choose_names(scene, objects)] for scene in scenes]
-        has_several = objects == 'any'
-        targets = [-1 if has_several or not indexes else indexes[0] for indexes in labels]
+        if objects == 'any': targets = LabelLists.from_lists(labels, len(class_to_idx))
+        else: targets = [indexes[0] if indexes else -1 for indexes in labels]
         samples = SampleTable.from_samples([f'JPEGImages/{name}.jpg' for name in names], targets)
-        lists = LabelLists.from_lists(labels, len(class_to_idx)) if has_several else None
-        super().__init__(folder, samples, class_to_idx, lists)
+        super().__init__(folder, samples, class_to_idx)
 
     def __repr__(self) -> str:
         return f'ReaderVOC({self.image_set}, {len(self):,} samples, {len(self.class_to_idx)} classes)'

@@ -135,7 +135,7 @@ def _base_parts(dataset: Dataset) -> Iterator[Any]:
     yield type(dataset).__name__, len(dataset), class_map_fingerprint(classes if isinstance(classes, Mapping) else {})
     yield [describe(getattr(dataset, name, None)) for name in _READING]
     table, targets = getattr(reader, 'samples', None), getattr(reader, 'targets', None)
-    if isinstance(table, SampleTable): yield from (table.paths, table.ends, table.targets)
+    if isinstance(table, SampleTable): yield from (table.paths, table.ends)
     if isinstance(targets, LabelLists): yield from (targets.indexes, targets.ends)
     elif isinstance(targets, (Sequence, np.ndarray, torch.Tensor)): yield np.asarray(targets)
 

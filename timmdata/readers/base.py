@@ -59,7 +59,7 @@ class Reader:
     def prefetch(self,
         indexes: Sequence[int],
     ):
-        """Hear which samples are read next, to ask for them ahead; called once a batch, by a worker. Most readers ignore it.
+        """Hear which samples are read next; a worker calls it once for each batch. Most readers ignore it.
 
         Args:
             indexes: Samples of the next batch, in its order; all of them are read soon.
@@ -85,10 +85,9 @@ class ReaderFiles(Reader):
     """Read files below a root; `reader[index]` is `(bytes, target)`.
 
     Args:
-        root: folder that the paths are relative to
-        samples: paths and class indexes
-        class_to_idx: class names and indexes
-        targets: what a sample has in place of a class index; None: the table's
+        root: The folder that the paths are relative to.
+        samples: Paths, targets, and what else is known of each sample.
+        class_to_idx: Class name → index.
     """
     is_thread_safe = True
 
@@ -96,28 +95,27 @@ class ReaderFiles(Reader):
         root: str | os.PathLike,
         samples: SampleTable,
         class_to_idx: Mapping[str, int],
-        targets: Sequence | None = None,
-    ):
-        self.root, self.samples, self.class_to_idx = os.fspath(expand_home(root)), samples, class_to_idx
-        self.targets = samples.targets if targets is None else targets
+    ): self.root, self.samples, self.class_to_idx = os.fspath(expand_home(root)), samples, class_to_idx
+
+    @property
+    def targets(self) -> np.ndarray | LabelLists:
+        "The targets of all samples."
+        return self.samples.targets
 
     def select(self,
         rows: np.ndarray,
-        targets: np.ndarray | LabelLists,
+        targets: np.ndarray | LabelLists | None,
         class_to_idx: Mapping[str, int],
     ) -> 'ReaderFiles':
-        """Make a reader of some of the samples, with other targets.
+        """Make a reader of some of the samples; all that is known of a sample goes with it.
 
         Args:
-            rows: int64, sample indexes, in any order
-            targets: one for each of them
-            class_to_idx: that the targets belong to
+            rows: int64, sample indexes, in any order.
+            targets: One for each of them; None: those that they have.
+            class_to_idx: The classes of the targets.
         """
         selected = copy.copy(self)
-        is_class = isinstance(targets, np.ndarray) and targets.dtype.kind == 'i'
-        selected.samples = self.samples.take(rows, targets if is_class else np.full(len(rows), -1))
-        selected.targets = selected.samples.targets if is_class else targets
-        selected.class_to_idx = class_to_idx
+        selected.samples, selected.class_to_idx = self.samples.select(rows, targets), class_to_idx
         return selected
 
     def __len__(self) -> int: return len(self.samples)
@@ -130,7 +128,7 @@ class ReaderFiles(Reader):
         Args:
             index: of the sample
         """
-        return int(self.targets[index]) if self.targets is self.samples.targets else self.targets[index]
+        return self.samples.target(index)
 
     def __getitem__(self, index: int) -> tuple[bytes, Any]:
         with open_file(os.path.join(self.root, self.samples.path(index))) as file: data = file.read()

@@ -16,7 +16,6 @@ import numpy as np
 
 from ..core.paths import expand_home
 from .base import Reader, ReaderFiles
-from .sample_table import LabelLists
 
 # %% ../../nbs/readers/92_exclude.ipynb #84b16794
 def read_names(
@@ -103,9 +102,7 @@ def keep_rows(
         rows: int64, indexes of its samples, in any order
     """
     if not isinstance(reader, ReaderFiles): return ReaderRows(reader, rows)
-    targets = reader.targets
-    kept = targets.select(rows) if isinstance(targets, LabelLists) else np.asarray(targets)[rows]
-    return reader.select(rows, kept, reader.class_to_idx)
+    return reader.select(rows, None, reader.class_to_idx)
 
 # %% ../../nbs/readers/92_exclude.ipynb #e10741cf
 def exclude_samples(

@@ -31,19 +31,17 @@ class FileIndex:
     """All images below a root, in natural order, and where they were found.
 
     Args:
-        table: paths relative to the root; the target is the number of the folder
+        table: Paths relative to the root; targets are numbers of folders; of archives with a column 'span'.
         folders: relative to the root; '' is the root itself
         sources: folders or archives that were listed, relative to the root; '' is the root itself
         stamps: int64 (number of sources, 2): their sizes and times, as `stamp` gives them
         left_out: folder, and extension or another reason → image files not taken
-        spans: int64 (N, 3): archive, offset and size of each image; None for folders
     """
     table: SampleTable
     folders: tuple[str, ...]
     sources: tuple[str, ...]
     stamps: np.ndarray
     left_out: Mapping[tuple[str, str], int]
-    spans: np.ndarray | None = None
 
 
 def stamp(
@@ -66,13 +64,13 @@ def stamp(
 def _save(path: Path, index: FileIndex, key: str):
     "Write an index in one piece: to a temporary file, which is then renamed."
     temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
-    table, left_out, spans = index.table, index.left_out, {} if index.spans is None else {'spans': index.spans}
+    table, left_out = index.table, index.left_out
     try:
         with temporary.open('wb') as file:
             np.savez(file, key=np.array(key), paths=table.paths, ends=table.ends, targets=table.targets,
                      folders=np.array(index.folders, str), sources=np.array(index.sources, str), stamps=index.stamps,
                      left_out=np.array(list(left_out), str).reshape(-1, 2),
-                     counts=np.array(list(left_out.values()), np.int64), **spans)
+                     counts=np.array(list(left_out.values()), np.int64), **table.columns)
         os.replace(temporary, path)
     finally: temporary.unlink(missing_ok=True)
 
@@ -94,7 +92,7 @@ def _is_inside(name: str) -> bool:
 
 def _check_numbers(index: FileIndex):
     "Refuse an index whose arrays do not fit together, or that leads behind the end of an archive."
-    table, spans = index.table, index.spans
+    table, spans = index.table, index.table.columns.get('span')
     if any(array.ndim != 1 or array.dtype.kind not in 'iu' for array in (table.paths, table.ends, table.targets)):
         raise ValueError('paths, ends and targets must be rows of whole numbers')
     lengths = np.diff(table.ends, prepend=0)
@@ -126,10 +124,11 @@ def _load(path: Path, root: str, key: str) -> FileIndex | None:
         with np.load(path, allow_pickle=False) as arrays:
             _check_sizes(arrays.zip, path.stat().st_size)
             if str(arrays['key']) != key: return None
-            table = SampleTable(arrays['paths'], arrays['ends'], arrays['targets'])
+            columns = {'span': arrays['span']} if 'span' in arrays else {}
+            table = SampleTable(arrays['paths'], arrays['ends'], arrays['targets'], columns)
             left_out = dict(zip(map(tuple, arrays['left_out'].tolist()), arrays['counts'].tolist()))
             folders, sources = tuple(arrays['folders'].tolist()), tuple(arrays['sources'].tolist())
-            index = FileIndex(table, folders, sources, arrays['stamps'], left_out, arrays.get('spans'))
+            index = FileIndex(table, folders, sources, arrays['stamps'], left_out)
         _check_numbers(index)
         _check_names(index)
         with ThreadPoolExecutor(16) as pool: now = list(pool.map(lambda source: stamp(root, source), sources))
@@ -214,7 +213,7 @@ def label_samples(
     where: str,
     extensions: Iterable[str] | str | None,
     not_classes: Collection[str] = ('',),
-) -> tuple[np.ndarray, SampleTable, dict[str, int]]:
+) -> tuple[SampleTable, dict[str, int]]:
     """Number the classes, take the images of the split, and tell what is left out.
 
     Args:
@@ -227,7 +226,7 @@ def label_samples(
         not_classes: folders that only hold others
 
     Returns:
-        bool, rows of the index; paths and class indexes; class_to_idx
+        paths and class indexes; class_to_idx
     """
     names = _class_names(index, not_classes)
     if class_map is None or class_map == '': class_to_idx = build_class_map(name for name in names if name)
@@ -252,4 +251,4 @@ def label_samples(
     _warn_left_out(where, told, lost)
     filled = np.bincount(index.table.targets[rows], minlength=len(names)) > 0
     _warn_nested(where, {folder: name for folder, name, here in zip(index.folders, names, filled) if here and name})
-    return rows, index.table.select(rows, targets), class_to_idx
+    return index.table.select(rows, targets[index.table.targets[rows]]), class_to_idx

@@ -292,7 +292,7 @@ class ReaderImageFolder(ReaderFiles):
         inside = np.array([self.split in ('', name.split(os.sep)[0]) for name in index.folders], bool)
         where = os.path.join(root, self.split) if self.split else os.fspath(root)
         not_classes = ('', *starts, self.split)
-        _, samples, class_to_idx = label_samples(index, inside, class_map, root, where, extensions, not_classes)
+        samples, class_to_idx = label_samples(index, inside, class_map, root, where, extensions, not_classes)
         super().__init__(root, samples, class_to_idx)
 
     def __repr__(self) -> str:

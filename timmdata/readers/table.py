@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TABLE_TYPES', 'Table', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems',
-           'ReaderTable']
+           'TableKeys', 'TableRows', 'ReaderTable']
 
 # %% ../../nbs/readers/50_table.ipynb #ab15ed4b
 import csv
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from numbers import Integral, Number, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -177,7 +177,8 @@ def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list
     if whole and 0 < num_plain < len(given):
         other = next(v for v in given if not re.fullmatch(_WHOLE, str(v), re.ASCII))
         raise ValueError(f'{num_plain} of {len(given)} targets are whole numbers, and the others are written as '
-                         f'{other}: write all classes as {int(float(other))}, and all numbers to be predicted as {float(other)}')
+                         f'{other}: write all classes as {int(float(other))}, '
+                         f'and all numbers to be predicted as {float(other)}')
     if whole and None in values: raise ValueError(
         "the targets are whole numbers as floats, with gaps: give classes as integers, such as pandas' Int64")
     if whole and any(abs(v) >= 2 ** 53 for v in values): raise ValueError(
@@ -381,6 +382,117 @@ def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | 
     return (row for row, name in enumerate(splits) if name in wanted)
 
 # %% ../../nbs/readers/50_table.ipynb #5aa786bf
+class TableKeys(NamedTuple):
+    """Which columns are asked for; the arguments of `ReaderTable` say what each is.
+
+    Args:
+        input_key: Files' paths.
+        target_key: Labels.
+        split_key: Splits.
+        weight_key: Weights.
+        fields: Further columns.
+        target_separator: Between several labels in a text.
+    """
+    input_key: str = 'auto'
+    target_key: str | None = 'auto'
+    split_key: str | None = None
+    weight_key: str | None = None
+    fields: tuple[str, ...] = ()
+    target_separator: str | None = None
+
+
+class TableRows(NamedTuple):
+    """All rows of a table, parsed and numbered, before a split is chosen.
+
+    Args:
+        paths: One for each row; None where there is none.
+        labels: As they are in the table.
+        targets: Class indexes, lists of them, or numbers; None: the label has no index.
+        class_to_idx: Class name → index.
+        splits: Name of the split of each row; None: the table has no column of splits.
+        others: 'weight' and the further columns.
+        unknown: What a label without an index is called in messages.
+    """
+    paths: list[str | None]
+    labels: list
+    targets: list
+    class_to_idx: dict[str, int]
+    splits: list | None
+    others: dict[str, list]
+    unknown: str
+
+    @classmethod
+    def read(cls,
+        columns: _Columns,
+        keys: TableKeys,
+        class_map: Mapping[str, int] | str | os.PathLike | None,
+        root: str | os.PathLike,
+    ) -> 'TableRows':
+        """Find the columns and number the labels.
+
+        Args:
+            columns: Of the table.
+            keys: Which columns are asked for.
+            class_map: Name → index, or its file; None: of all rows.
+            root: Folder where a relative class map is looked for, too.
+        """
+        paths = columns.texts(columns.key(keys.input_key, 'input_key'), 'input_key')
+        labels, targets, class_to_idx = [-1] * len(paths), [-1] * len(paths), {}
+        if keys.target_key is not None:
+            target_key = columns.key(keys.target_key, 'target_key')
+            labels = columns.labels(target_key, keys.target_separator)
+            try: targets, class_to_idx = number_targets(labels, class_map, root)
+            except ValueError as error: raise ValueError(f'column {target_key!r} of {columns.what}: {error}') from error
+        has_splits = keys.split_key or 'split' in columns.table.names
+        splits = columns.names(keys.split_key or 'split', 'split_key') if has_splits else None
+        others = {'weight': columns.column(keys.weight_key, 'weight_key')} if keys.weight_key else {}
+        others |= {f'field {key}': columns.column(key, 'fields') for key in keys.fields}
+        unknown = 'class below 0' if class_map is None else 'label that is not in the class map'
+        return cls(paths, labels, targets, class_to_idx, splits, others, unknown)
+
+    def problems(self,
+        root: str | os.PathLike | None,
+        within: str | os.PathLike | None,
+    ) -> dict[int, list[tuple[str, str]]]:
+        """Find all rows that cannot be used.
+
+        Args:
+            root: Folder of the files; None: they are not looked for.
+            within: Folder that paths must not leave; None: they may.
+
+        Returns:
+            row, from 0 → what is wrong, and which
+        """
+        return find_problems(
+            self.paths, self.labels, self.targets, self.others.get('weight'), root, within, self.unknown)
+
+    def samples(self,
+        rows: Sequence[int],
+    ) -> SampleTable:
+        """Make a sample table of some rows.
+
+        Args:
+            rows: Numbers of rows that can be used.
+        """
+        targets: Any = [self.targets[row] for row in rows]
+        if isinstance(targets[0], list):
+            targets = LabelLists.from_lists(targets, 1 + max(self.class_to_idx.values(), default=-1))
+        elif not isinstance(targets[0], int): targets = np.array(targets)
+        others = {name: np.fromiter((column[row] for row in rows), float if name == 'weight' else object, len(rows))
+                  for name, column in self.others.items()}
+        return SampleTable.from_samples([self.paths[row] for row in rows], targets, others)
+
+
+def _report(problems: dict, rows: TableRows, on_problem: str, what: str, root: str | os.PathLike):
+    "Raise an error of all problems, or warn of them."
+    message = f'{what}: {describe_problems(problems, len(rows.paths))}'
+    if any('missing file' in dict(found) for found in problems.values()):
+        looked_in = printable(os.path.abspath(root))
+        message += f'\nFiles were looked for in {looked_in}: give root= if they lie elsewhere'
+    if on_problem == 'raise': raise TableError(f"{message}\nFix them, or give on_problem='drop'", problems)
+    warnings.warn(f'{message}\nThey are left out', stacklevel=3)
+
+# %% ../../nbs/readers/50_table.ipynb #e6390c18
 class ReaderTable(ReaderFiles):
     """Read files that a table lists; `reader[index]` is `(bytes, target, …)`, then the weight and the fields asked for.
 
@@ -430,65 +542,23 @@ class ReaderTable(ReaderFiles):
         if on_problem not in ('raise', 'drop'): raise ValueError(f'on_problem={on_problem!r}: allowed are raise, drop')
         root, what = os.path.dirname(table) if root is None else root, os.fspath(table) if is_file else 'the table'
         columns = _Columns(read_table(table), what)
-        input_key = columns.key(input_key, 'input_key')
-        target_key = target_key and columns.key(target_key, 'target_key')
-        paths, num_rows = columns.texts(input_key, 'input_key'), columns.table.num_rows
-        if target_key is None: labels, targets, class_to_idx = [-1] * num_rows, [-1] * num_rows, {}
-        else:
-            labels = columns.labels(target_key, target_separator)
-            try: targets, class_to_idx = number_targets(labels, class_map, root)
-            except ValueError as error: raise ValueError(f'column {target_key!r} of {what}: {error}') from error
-        splits = weights = None
-        if split_key or 'split' in columns.table.names:
-            splits = columns.names(split_key or 'split', 'split_key')
-        if weight_key: weights = columns.column(weight_key, 'weight_key')
-        self._columns, self.split = [columns.column(key, 'fields') for key in fields], split
-        there, kept_in = root if check_files else None, root if within_root else None
-        unknown = 'class below 0' if class_map is None else 'label that is not in the class map'
-        self.problems = find_problems(paths, labels, targets, weights, there, kept_in, unknown)
-        message = f'{what}: {describe_problems(self.problems, num_rows)}'
-        if any('missing file' in dict(found) for found in self.problems.values()):
-            looked_in = printable(os.path.abspath(root))
-            message += f'\nFiles were looked for in {looked_in}: give root= if they lie elsewhere'
-        if self.problems and on_problem == 'raise':
-            raise TableError(f"{message}\nFix them, or give on_problem='drop'", self.problems)
-        if self.problems: warnings.warn(f'{message}\nThey are left out', stacklevel=2)
-        rows = [row for row in _rows_of_split(splits, num_rows, split, what) if row not in self.problems]
-        if not rows: raise ValueError(f'{what} has no row that can be used' + (f' in split {split!r}' if split else ''))
-        self._rows, self.weights = np.array(rows), weights and np.array([weights[row] for row in rows], float)
-        self._set_targets(root, [paths[row] for row in rows], [targets[row] for row in rows], class_to_idx)
+        keys = TableKeys(input_key, target_key, split_key, weight_key, tuple(fields), target_separator)
+        rows = TableRows.read(columns, keys, class_map, root)
+        self.problems, self.split = rows.problems(root if check_files else None, root if within_root else None), split
+        if self.problems: _report(self.problems, rows, on_problem, what, root)
+        chosen = [row for row in _rows_of_split(rows.splits, len(rows.paths), split, what) if row not in self.problems]
+        if not chosen: raise ValueError(
+            f'{what} has no row that can be used' + (f' in split {split!r}' if split else ''))
+        super().__init__(root, rows.samples(chosen), rows.class_to_idx)
 
-    def _set_targets(self, root: Any, paths: list[str], targets: list, class_to_idx: dict[str, int]):
-        "Put class indexes into the sample table, and lists of them or numbers beside it."
-        if isinstance(targets[0], int):
-            return super().__init__(root, SampleTable.from_samples(paths, targets), class_to_idx)
-        num_classes = 1 + max(class_to_idx.values(), default=-1)
-        is_lists = isinstance(targets[0], list)
-        beside = LabelLists.from_lists(targets, num_classes) if is_lists else np.array(targets)
-        super().__init__(root, SampleTable.from_samples(paths, [-1] * len(paths)), class_to_idx, beside)
-
-    def select(self,
-        rows: np.ndarray,
-        targets: np.ndarray | LabelLists,
-        class_to_idx: Mapping[str, int],
-    ) -> 'ReaderTable':
-        """Make a reader of some of the samples, with other targets; weights and fields go with their samples.
-
-        Args:
-            rows: int64, sample indexes, in any order
-            targets: one for each of them
-            class_to_idx: that the targets belong to
-        """
-        selected: ReaderTable = super().select(rows, targets, class_to_idx)
-        if self.weights is not None: selected.weights = self.weights[rows]
-        selected._rows = self._rows[rows]
-        return selected
+    @property
+    def weights(self) -> np.ndarray | None:
+        "The weights of all samples; None without a column of them."
+        return self.samples.columns.get('weight')
 
     def __getitem__(self, index: int) -> tuple:
-        data, target = super().__getitem__(index)
-        weight = () if self.weights is None else (float(self.weights[index]),)
-        row = int(self._rows[index])
-        return data, target, *weight, *(column[row] for column in self._columns)
+        others = (column[index] for column in self.samples.columns.values())
+        return *super().__getitem__(index), *(float(one) if isinstance(one, np.floating) else one for one in others)
 
     def __repr__(self) -> str:
         return f'ReaderTable({self.split or "all rows"}, {len(self):,} samples, {len(self.class_to_idx)} classes)'

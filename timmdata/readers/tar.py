@@ -29,7 +29,7 @@ from .class_map import natural_key
 from .extensions import check_extensions, get_img_extensions, is_img_extension
 from .file_index import LINKS, FileIndex, keep_index, label_samples, stamp
 from .folder import list_folders
-from .sample_table import LabelLists, SampleTable
+from .sample_table import SampleTable
 
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -68,7 +68,8 @@ def _warn_of_more(file: BinaryIO):
         more = file.seek(0, os.SEEK_END) - begin
         return warnings.warn(
             f'{printable(file.name)}: its last {more:,} bytes are not read: another archive was appended '
-            '(cat a.tar b.tar), and a tar ends at its first end mark. Instead put the archives into a folder', stacklevel=2)
+            '(cat a.tar b.tar), and a tar ends at its first end mark. Instead put the archives into a folder',
+            stacklevel=2)
 
 # %% ../../nbs/readers/40_tar.ipynb #0600ae6d
 _COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2', b'\xfd7zXZ\0': 'unxz', b'\x28\xb5\x2f\xfd': 'unzstd'}
@@ -146,9 +147,9 @@ def scan_tars(
     rows.sort(key=lambda row: row[0])
     folders = {}   # name → number, in the order in which they come
     targets = [folders.setdefault(_folder_of(path), len(folders)) for _, path, *_ in rows]
-    table = SampleTable.from_samples([path for _, path, *_ in rows], targets)
-    spans = np.array([row[2:] for row in rows], np.int64).reshape(-1, 3)
-    return FileIndex(table, tuple(folders), tuple(archives), stamps, dict(left_out), spans)
+    spans = np.array([row[2:] for row in rows], np.int64).reshape(-1, 3)   # archive, offset, size
+    table = SampleTable.from_samples([path for _, path, *_ in rows], targets, {'span': spans})
+    return FileIndex(table, tuple(folders), tuple(archives), stamps, dict(left_out))
 
 # %% ../../nbs/readers/40_tar.ipynb #13bbb754
 def index_tars(
@@ -274,29 +275,13 @@ class ReaderImageTar(ReaderFiles):
             f'{where} holds {shards} .cls files with class indexes: it is made for WebDataset, read it as wds/')
         index = replace(index, left_out={key: n for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
-        rows, samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), where, extensions)
+        samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), where, extensions)
         super().__init__(root, samples, class_to_idx)
-        self.split, self._spans = split, index.spans[rows]   # int64 (N, 3): archive, offset, size
+        self.split = split
         self._archives = Archives([os.path.join(self.root, name) if name else self.root for name in index.sources])
 
-    def select(self,
-        rows: np.ndarray,
-        targets: np.ndarray | LabelLists,
-        class_to_idx: Mapping[str, int],
-    ) -> 'ReaderImageTar':
-        """Make a reader of some of the samples, with other targets.
-
-        Args:
-            rows: int64, sample indexes, in any order
-            targets: one for each of them
-            class_to_idx: that the targets belong to
-        """
-        selected: ReaderImageTar = super().select(rows, targets, class_to_idx)
-        selected._spans = self._spans[rows]
-        return selected
-
     def __getitem__(self, index: int) -> tuple[bytes, Any]:
-        data = self._archives.read(*self._spans[index].tolist())
+        data = self._archives.read(*self.samples.columns['span'][index].tolist())
         return data, self.target(index)
 
     def __repr__(self) -> str:
