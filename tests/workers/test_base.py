@@ -1,9 +1,22 @@
 "A task, what is said about workers, and the life of a pool."
+import json
 import multiprocessing
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from loader_parts import Failing, nothing_is_left
+from pool_contract import CHECKS, build
+from synthetic import ROOT
 
-from timmdata.workers.base import Task, WorkerSettings
+from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
+from timmdata.samplers.epoch import EpochSampler
+from timmdata.workers.base import InlinePool, Task, WorkerSettings
+from timmdata.workers.processes import ProcessPool
+from timmdata.workers.threads import ThreadPool
+
+pytestmark = pytest.mark.timeout(60)
+no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
 
 class Builder:
@@ -76,3 +89,39 @@ def test_settings_accept_what_torch_accepts():
     assert settings.context.get_start_method() == 'spawn'
     assert WorkerSettings(0, 'processes').num_ahead == WorkerSettings(3, 'threads').num_ahead == 2
     assert WorkerSettings(3, 'processes', prefetch_factor=4).num_ahead == 12
+
+
+# ---- what every pool promises
+
+def page_pool() -> type:
+    "The pool of a stranger that stands on the page of the factory."
+    notebook = json.loads((ROOT/'nbs/workers/50_factory.ipynb').read_text(encoding='utf-8'))
+    [source] = [''.join(cell['source']) for cell in notebook['cells'] if 'class ExecutorPool' in ''.join(cell['source'])]
+    names = dict(ThreadPoolExecutor=ThreadPoolExecutor, weakref=weakref, Task=Task, InlinePool=InlinePool)
+    exec(source.split('\nown = ')[0], names)
+    return names['ExecutorPool']
+
+
+POOLS = {'inline': InlinePool, 'threads': lambda builder: ThreadPool(builder, 2), 'a stranger': page_pool(),
+         'processes': lambda builder: ProcessPool(builder, WorkerSettings(2, 'processes'), slot_bytes=1 << 16)}
+
+
+@pytest.mark.parametrize('check', CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize('name', POOLS)
+def test_a_pool_keeps_the_contract(name, check): check(POOLS[name])
+
+
+def test_a_loader_takes_a_pool_that_is_given_and_starts_it_again():
+    made = []
+    def start(builder): return made.append(builder) or page_pool()(builder)
+    builder = build(Failing(16, 9))
+    loader = BatchLoader(builder, EpochSampler(range(8), shuffle=False), BatchSettings(4), pool=start)
+    assert [targets.tolist() for _, targets in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]] and made == [builder]
+    loader.close()
+    assert len(list(loader)) == 2 and made == [builder] * 2
+    loader.close()
+    failing = BatchLoader(builder, EpochSampler(range(16), shuffle=False), BatchSettings(4), WorkerSettings('auto'), pool=start)
+    with pytest.raises(ZeroDivisionError): list(failing)
+    with pytest.raises(ZeroDivisionError): list(failing)
+    assert len(made) == 4   # an error ends a pool, and the next loop starts another
+    failing.close()

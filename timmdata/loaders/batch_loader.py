@@ -11,6 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from numbers import Integral
 from operator import attrgetter
@@ -193,6 +194,7 @@ class BatchLoader(MixingSwitch, Closing):
         sampler: the order, and the epoch
         batches: how the order is cut into batches
         workers: who makes them; None: the consumer's thread
+        pool: Starts a pool of yours; then `workers` says how far ahead it is.
         pin_batches: copy finished batches to page-locked memory, where no prefetcher takes them
         cache: keeps all images on a device; then there are no workers
         settings: dataclasses and dicts that a state must agree with, beside those above
@@ -205,6 +207,7 @@ class BatchLoader(MixingSwitch, Closing):
         batches: BatchSettings,
         workers: WorkerSettings | None = None,
         *,
+        pool: Callable[[BatchBuilder], WorkerPool] | None = None,
         pin_batches: bool = False,
         cache: DeviceCache | None = None,
         settings: Sequence[Any] = (),
@@ -212,6 +215,7 @@ class BatchLoader(MixingSwitch, Closing):
     ):
         self.builder, self.sampler, self.batches = builder, sampler, batches
         self.workers = WorkerSettings(num_workers=0) if workers is None or cache is not None else workers
+        self.pool = partial(CachedPool, cache=cache) if cache is not None else pool
         self.pin_batches = pin_batches
         self.cache, self.settings, self.adopts_seed = cache, tuple(settings), adopts_seed
         self._pool: WorkerPool | None = None
@@ -375,10 +379,9 @@ class BatchLoader(MixingSwitch, Closing):
     # workers
 
     def _start_pool(self) -> WorkerPool:
-        if self.cache is not None: return CachedPool(self.builder, self.cache)
-        keys = list(islice(self.sampler.keys(0), 32))
         self.workers = resolve_workers(self.builder, self.workers)   # 'auto' is decided once
-        return create_pool(self.builder, self.workers, keys, self.batches.sizes)
+        if self.pool is not None: return self.pool(self.builder)
+        return create_pool(self.builder, self.workers, list(islice(self.sampler.keys(0), 1)), self.batches.sizes)
 
     def _discard(self, pool: WorkerPool):
         if self._pool is pool: self._pool = None

@@ -1,0 +1,67 @@
+"""What a worker pool promises, as checks that anybody can run on a pool of their own.
+
+    for check in CHECKS: check(lambda builder: MyPool(builder))
+"""
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from loader_parts import Failing, Slow
+
+from timmdata.pipeline.fetch import BatchBuilder, SampleLoader
+from timmdata.samplers.epoch import SampleKey
+from timmdata.workers.base import InlinePool, WorkerPool
+
+Make = Callable[[BatchBuilder], WorkerPool]
+
+
+def pixels(image) -> torch.Tensor: return torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)   # a user's transform
+
+
+def build(dataset) -> BatchBuilder: return BatchBuilder(SampleLoader(dataset, transform=pixels))
+
+
+def keys(begin: int, num: int = 4) -> list[SampleKey]: return [SampleKey(begin + k, 0) for k in range(num)]
+
+
+def batches_are_those_without_workers(make: Make):
+    "In whatever order they are taken."
+    builder = build(Failing(32, 31))
+    inline, pool = InlinePool(builder), make(builder)
+    tasks = {begin: pool.submit(keys(begin)) for begin in range(0, 28, 4)}
+    for begin in sorted(tasks, key=lambda begin: begin * 5 % 7):
+        made, expected = pool.take(tasks[begin], 30), inline.take(inline.submit(keys(begin)))
+        assert made.keys == expected.keys and all(torch.equal(a, b) for a, b in zip(made.batch, expected.batch, strict=True))
+    pool.close()
+
+
+def an_error_is_raised_where_its_batch_is_taken(make: Make):
+    pool = make(build(Failing(12, 5)))
+    first, second, third = (pool.submit(keys(begin)) for begin in (0, 4, 8))
+    with pytest.raises(ZeroDivisionError, match='one sample is bad'): pool.take(second, 30)
+    assert pool.take(first, 30) is not None and pool.take(third, 30) is not None
+    pool.close()
+
+
+def a_cancelled_batch_hinders_no_other(make: Make):
+    pool = make(build(Slow(64, 60, 0)))
+    for begin in range(0, 48, 4): pool.cancel(pool.submit(keys(begin)))
+    assert pool.take(pool.submit(keys(48)), 30).batch[1].tolist() == [48, 49, 50, 51]
+    pool.close()
+
+
+def a_closed_pool_keeps_nobody_waiting(make: Make):
+    pool = make(build(Slow(8, 0, 0.3)))
+    pool.take(pool.submit(keys(4)), 30)
+    tasks = [pool.submit(keys(0)) for _ in range(3)]
+    pool.close()
+    begin = time.monotonic()
+    for task in tasks:
+        try: pool.take(task, 5)
+        except RuntimeError as error: assert 'the workers are closed' in str(error)
+    assert time.monotonic() < begin + 5
+
+
+CHECKS = [batches_are_those_without_workers, an_error_is_raised_where_its_batch_is_taken, a_cancelled_batch_hinders_no_other,
+          a_closed_pool_keeps_nobody_waiting]
