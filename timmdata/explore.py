@@ -120,7 +120,7 @@ class SampleWay:
     ):
         self.samples, self.key = loader.builder.sample_loader, replay.keys[position]
         self.params, self.appearance = replay.sample_params[position], replay.appearance_params[position]
-        self.transform, self.channels = self.samples.sample_transforms[self.key.bucket], loader.builder.channels
+        self.transform = self.samples.sample_transforms[self.key.bucket]
         self.settings = self.transform.params.settings
 
     @cached_property
@@ -134,7 +134,7 @@ class SampleWay:
         cut = sample_image(self.samples.read(self.key, lambda pixels: self.transform.crop(pixels, self.params, row)))
         return cut.clone() if isinstance(cut, torch.Tensor) else cut
 
-    def _row(self) -> torch.Tensor: return allocate_rows(1, self.channels, self.transform.params.size)[0]
+    def _row(self) -> torch.Tensor: return allocate_rows(1, self.transform.channels, self.transform.params.size)[0]
 
     def _image(self, done: _Done, on_device: ImageByImage) -> np.ndarray:
         "The sample with a part of what was drawn."

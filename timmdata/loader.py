@@ -592,11 +592,11 @@ def create_loader(
             'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
         sizes = batches.schedule.input_sizes if batches.schedule else [size]
         sample_transforms = [] if augment is None else [
-            SampleTransform(ParamSampler(replace(augment, input_size=edges), is_finished_early), decode) for edges in sizes]
-        sample_loader = SampleLoader(dataset, sample_transforms, transform=transform, size=size)
+            SampleTransform(ParamSampler(replace(augment, input_size=edges), is_finished_early), decode, channels) for edges in sizes]
+        sample_loader = SampleLoader(dataset, sample_transforms, transform=transform, shape=(channels, *size))
         in_workers = batch_transform if sample_transforms and not use_prefetcher else None
         builder = BatchBuilder(
-            sample_loader, collate_fn=collate_fn, batch_transform=in_workers, channels=channels, valid_mask=valid_mask)
+            sample_loader, collate_fn=collate_fn, batch_transform=in_workers, valid_mask=valid_mask)
         own = dict(input_size=size, color_jitter_mode=color_jitter_mode, num_aug_repeats=num_aug_repeats, mixup=mixup,
                    transform=transform, collate_fn=collate_fn, sampler=sampler,
                    weights=order.weights if isinstance(order, WeightedSampler) else None,

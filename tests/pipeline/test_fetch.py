@@ -1,6 +1,7 @@
 "What a batch builder promises to workers: a row is a function of its key, and memory is the caller's."
 import pickle
 import sys
+import warnings
 
 import pytest
 import torch
@@ -13,6 +14,8 @@ from timmdata.pipeline.params import ParamSampler
 from timmdata.pipeline.sample_transform import SampleTransform
 from timmdata.samplers.epoch import SampleKey
 from timmdata.transforms.settings import AugmentSettings
+from timmdata.workers.base import WorkerSettings
+from timmdata.workers.factory import create_pool
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -45,7 +48,7 @@ def test_memory_is_the_callers_and_large_enough(samples):
         memory = torch.full((builder.row_bytes(3, bucket) + 5,), 7, dtype=torch.uint8)
         made = make(builder, [SampleKey(k, 0, bucket=bucket) for k in range(3)], memory)
         assert made.batch[0].data_ptr() == memory.data_ptr() and (memory[-5:] == 7).all()
-    own = BatchBuilder(SampleLoader(Coded(4), transform=lambda image: torch.zeros(3, 8, 8), size=(8, 8)))
+    own = BatchBuilder(SampleLoader(Coded(4), transform=lambda image: torch.zeros(3, 8, 8), shape=(3, 8, 8)))
     assert own.allocate(3) is None and own.row_bytes(3) == 0 and own.batch_bytes(3) == 4 * 3 * 3 * 8 * 8
 
 
@@ -86,3 +89,31 @@ def test_threads_are_refused_where_users_code_runs(samples):
               BatchBuilder(SampleLoader(Coded(4), ours)),
               BatchBuilder(SampleLoader(ImageDataset(samples, target_transform=abs), ours))]
     assert not any(builder.is_thread_safe for builder in others)
+
+
+class TwoShapes(SampleTransform):
+    "A small picture and its brightness, in rows of two shapes."
+    row_shapes = (3, 16, 16), (5,)
+
+    def __call__(self, pixels, rows, key, numbers=None):
+        picture, brightness = rows
+        picture.fill_(key.index)
+        brightness.fill_(pixels.height % 256)
+
+
+@pytest.mark.parametrize('kind', ['inline', 'threads', 'processes'])
+def test_a_sample_transform_says_the_shapes_of_the_rows(samples, kind):
+    odd = ImageDataset(samples/'oddities', on_error='skip')
+    builder = BatchBuilder(SampleLoader(odd, [TwoShapes(ParamSampler(AugmentSettings(32)))]))
+    keys = [SampleKey(k, 0) for k in range(len(odd))]
+    settings = WorkerSettings(num_workers=0 if kind == 'inline' else 1, workers='auto' if kind == 'inline' else kind)
+    pool = create_pool(builder, settings, keys[:1], [len(keys)])
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')   # each skipped sample is reported
+        made = pool.take(pool.submit(keys), 60)
+    pool.close()
+    (pictures, brightness), targets = made.batch
+    present = [key.index for key in made.keys]
+    assert pictures.shape == (len(present), 3, 16, 16) and brightness.shape == (len(present), 5) and len(targets) == len(present) < len(odd)
+    assert pictures[:, 0, 0, 0].tolist() == present and pictures.is_contiguous(memory_format=torch.channels_last)
+    assert builder.row_bytes(2) == 2 * (3 * 16 * 16 + 5) == builder.allocate(2).numel()

@@ -27,7 +27,7 @@ class Pixels:
 
 
 def loader_of(dataset, seed: int = 0, shuffle: bool = False, batch_size: int = 4, timeout: float = 0.) -> BatchLoader:
-    builder = BatchBuilder(SampleLoader(dataset, transform=Pixels(), size=(80, 80)))
+    builder = BatchBuilder(SampleLoader(dataset, transform=Pixels(), shape=(3, 80, 80)))
     workers = WorkerSettings(num_workers=0, timeout=timeout)
     return BatchLoader(builder, EpochSampler(dataset, shuffle, seed), BatchSettings(batch_size), workers)
 

@@ -9,6 +9,7 @@ __all__ = ['SampleLoader', 'HostBatch', 'Replay', 'fit_image', 'with_valid_mask'
 import copy
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwr
 from .batch_transform import BatchTransform
 from .collate import fast_collate
 from .params import AppearanceParams, ParamSampler, SampleParams
-from .sample_transform import SampleTransform, allocate_rows
+from .sample_transform import Rows, SampleTransform, view_rows
 from ..samplers.epoch import SampleKey, keys_of_images, view_keys
 from ..transforms.mixup import MixParams
 
@@ -53,6 +54,11 @@ def _explain(error: Exception, what: str):
         'the loader moves whole batches to the device')
 
 
+def _images_of(rows: torch.Tensor | Rows, num: int) -> list[Any]:
+    "The images of so many samples, first views first; rows of several shapes are one image."
+    return [rows[k::num] for k in range(num)] if isinstance(rows, Rows) else list(rows)
+
+
 @dataclass(eq=False)
 class SampleLoader:
     """Load one sample by its key: read, decode and crop it, into its rows of a batch.
@@ -61,13 +67,13 @@ class SampleLoader:
         dataset: map-style
         sample_transforms: fill rows, one for each size bucket; none: `transform` works
         transform: without sample transforms: called on the image; None: it stays as it is
-        size: without sample transforms: height, width that images are expected to have
+        shape: Of the images that a transform is expected to make: (C, H, W).
         keys_globals: the user's code draws from global generators, which are keyed to the sample
     """
     dataset: Dataset
     sample_transforms: Sequence[SampleTransform] = ()
     transform: Callable | None = None
-    size: tuple[int, int] = (0, 0)
+    shape: tuple[int, int, int] = (0, 0, 0)
     keys_globals: bool = True
 
     @property
@@ -148,7 +154,7 @@ class SampleLoader:
 
     def fill(self,
         key: SampleKey,
-        rows: torch.Tensor,
+        rows: torch.Tensor | Rows,
         pixels: Pixels,
     ) -> torch.Tensor:
         """Fill the rows of one sample.
@@ -191,7 +197,7 @@ class SampleLoader:
             _explain(error, self.describe(key))
             raise
         if sample is None: return []
-        return [with_image(sample, row) for row in rows] if self.sample_transforms else [sample]
+        return [with_image(sample, image) for image in _images_of(rows, 1)] if self.sample_transforms else [sample]
 
     def sample_params(self,
         key: SampleKey,
@@ -322,6 +328,15 @@ def with_valid_mask(
     return {**batch, 'valid': mask} if is_named else type(batch)((*batch, mask))
 
 
+def _close_up(rows: torch.Tensor | Rows, num: int, present: Sequence[int]) -> torch.Tensor | Rows:
+    "The rows of those of `num` samples that are present, without gaps."
+    if isinstance(rows, Rows): return Rows(_close_up(part, num, present) for part in rows)
+    filled = [first + k for first in range(0, len(rows), num) for k in present]
+    for to, row in enumerate(filled):
+        if to != row: rows[to].copy_(rows[row])
+    return rows[:len(filled)]
+
+
 @dataclass(eq=False)
 class BatchBuilder:
     """Allocate the memory of a batch, load its samples, and put them together; one object for all workers.
@@ -330,13 +345,11 @@ class BatchBuilder:
         sample_loader: loads one sample by its key
         collate_fn: makes a batch of samples; None: `fast_collate`
         batch_transform: run by the worker; None: the images stay uint8
-        channels: of a row
         valid_mask: a batch ends with a mask of its valid samples, as of `with_valid_mask`
     """
     sample_loader: SampleLoader
     collate_fn: Callable | None = None
     batch_transform: BatchTransform | None = None
-    channels: int = 3
     valid_mask: bool = False
 
     @property
@@ -380,6 +393,17 @@ class BatchBuilder:
         """
         return self.sample_loader.describe(key)
 
+    def row_shapes(self,
+        bucket: int = 0,
+    ) -> tuple[tuple[int, ...], ...]:
+        """Ask the sample transform for the shapes of the rows that one sample fills; none if rows are not used.
+
+        Args:
+            bucket: Which of the input sizes.
+        """
+        transforms = self.sample_loader.sample_transforms
+        return transforms[bucket].row_shapes if transforms else ()
+
     def row_bytes(self,
         num: int,
         bucket: int = 0,
@@ -387,12 +411,10 @@ class BatchBuilder:
         """Count the bytes of memory that `allocate` takes; 0 if rows are not used.
 
         Args:
-            num: samples
-            bucket: which of the input sizes
+            num: Samples.
+            bucket: Which of the input sizes.
         """
-        transforms = self.sample_loader.sample_transforms
-        if not transforms: return 0
-        return num * self.num_splits * self.channels * math.prod(transforms[bucket].params.size)
+        return num * sum(map(math.prod, self.row_shapes(bucket)))
 
     def batch_bytes(self,
         batch_size: int,
@@ -401,31 +423,35 @@ class BatchBuilder:
         """Count the bytes that the images of a batch take in shared memory; 0 if their size is not known.
 
         Args:
-            batch_size: samples
-            bucket: which of the input sizes
+            batch_size: Samples.
+            bucket: Which of the input sizes.
         """
         rows = self.row_bytes(batch_size, bucket)
-        if not rows: return 4 * batch_size * self.channels * math.prod(self.sample_loader.size)   # float32
+        if not rows: return 4 * batch_size * math.prod(self.sample_loader.shape)   # float32
         return rows if self.batch_transform is None else 5 * rows   # uint8 rows, and float32 images
 
     def allocate(self,
         num: int,
         memory: torch.Tensor | None = None,
         bucket: int = 0,
-    ) -> torch.Tensor | None:
-        """Allocate the rows of a batch. Those of sample k are `rows[k::num]`.
+    ) -> torch.Tensor | Rows | None:
+        """Allocate the rows of a batch, a tensor for each shape. Those of sample k are `rows[k::num]`.
 
         Args:
-            num: samples
-            memory: uint8 memory of `row_bytes`, or more; None: new
-            bucket: which of the input sizes
+            num: Samples.
+            memory: uint8 memory of `row_bytes`, or more; None: new memory.
+            bucket: Which of the input sizes.
 
         Returns:
             uint8 (N, C, H, W), channels-last, N views first; None if rows are not used
         """
-        transforms = self.sample_loader.sample_transforms
-        if not transforms: return None
-        return allocate_rows(num * self.num_splits, self.channels, transforms[bucket].params.size, memory)
+        parts, start = [], 0
+        for shape, of_shape in Counter(self.row_shapes(bucket)).items():
+            stop = start + num * of_shape * math.prod(shape)
+            own = torch.empty(stop - start, dtype=torch.uint8) if memory is None else memory[start:stop]
+            parts.append(view_rows(own, shape))
+            start = stop
+        return Rows(parts) if len(parts) > 1 else parts[0] if parts else None
 
     def prefetch(self,
         keys: Sequence[SampleKey],
@@ -458,8 +484,8 @@ class BatchBuilder:
             (row or image, target, …) or a dict for each view; none for a skipped sample
         """
         samples, loader = self.sample_loader.load(key, rows, refuse), self.sample_loader
-        if loader.transform is not None and self.collate_fn is None and any(loader.size): samples = [
-            with_image(sample, fit_image(sample_image(sample), loader.size, self.describe(key))) for sample in samples]
+        if loader.transform is not None and self.collate_fn is None and any(loader.shape): samples = [
+            with_image(sample, fit_image(sample_image(sample), loader.shape[1:], self.describe(key))) for sample in samples]
         if not samples or self.batch_transform is None or self.collate_fn is None: return samples
         images = self.batch_transform(rows, self.views([key]))   # the user's collate function gets finished images
         return [with_image(sample, image) for sample, image in zip(samples, images)]
@@ -485,10 +511,9 @@ class BatchBuilder:
         samples = [samples[row % num][row // num] for row in filled]
         keys = self.views([keys[k] for k in present])
         if rows is not None and len(present) < num:
-            for to, row in enumerate(filled):
-                if to != row: rows[to].copy_(rows[row])
-            rows = rows[:len(filled)]
-            if self.batch_transform is None: samples = [with_image(s, row) for s, row in zip(samples, rows)]
+            rows = _close_up(rows, num, present)
+            if self.batch_transform is None:
+                samples = [with_image(s, image) for s, image in zip(samples, _images_of(rows, len(present)))]
         if self.collate_fn is not None:   # what it draws is keyed to the batch: to its first sample
             of_batch = -1 - keys[0].view   # negative: no view of a sample has these numbers
             with self.sample_loader.global_numbers(keys[0], of_batch): batch = self.collate_fn(samples)
