@@ -349,7 +349,7 @@ def test_an_index_is_believed_only_if_it_fits(folder, flips, data):
     root.mkdir(exist_ok=True)
     with np.load(io.BytesIO(_index())) as arrays: arrays = dict(arrays)
     arrays['key'], arrays['stamps'] = np.array(repr((str(root),))), np.array([stamp(str(root), '')])
-    arrays['spans'][:, 1:] = [[0, 1], [1, 2]]
+    arrays['span'][:, 1:] = [[0, 1], [1, 2]]
     for name, change in data.draw(st.lists(st.tuples(st.sampled_from(ARRAYS), st.sampled_from(CHANGES)), max_size=2)):
         try: arrays[name] = change(arrays[name])
         except (TypeError, ValueError, IndexError, OverflowError): pass
