@@ -38,7 +38,8 @@ def test_version(capsys):
     (['sow'], "invalid choice: 'sow'"), (['show'], 'data'),
     (['demo', '--workers', '2'], 'usage: timmdata demo'),
     (['show', '.', '--output=a.png'], 'usage: timmdata show'),
-    (['buffer', 'drop', '.', '--out'], 'usage: timmdata buffer drop'), (['--port'], 'usage: timmdata [-h]'), (['demo', '--batch-size', 'many'], 'many')])
+    (['buffer', 'drop', '.', '--out'], 'usage: timmdata buffer drop'), (['--port'], 'usage: timmdata [-h]'),
+    (['demo', '--batch-size', 'many'], 'many')])
 def test_what_is_no_command_is_refused(capsys, words, message):
     with pytest.raises(SystemExit) as ended: main(words)
     assert ended.value.code == 2 and message in capsys.readouterr().err
