@@ -224,7 +224,7 @@ class PythonsKey:
     "A key whose numbers are Python's own, as timm draws them."
     view = 0
     def __init__(self, number): self.number = number
-    def rng(self, seed, sequence): return random.Random(self.number)
+    def rng(self, sequence): return random.Random(self.number)
 
 
 def row_of(image, seed, size, **settings) -> torch.Tensor:
