@@ -33,9 +33,11 @@ html_math_renderer = 'mathml'
 
 html_theme = 'furo'
 html_title = _settings['title']
+html_sidebars = {'**': [f'sidebar/{name}.html' for name in ('brand', 'about', 'search', 'scroll-start', 'navigation', 'scroll-end')]}
+html_context = {'git_url': _settings['git_url'], 'changes': f"{_settings['git_url']}/blob/{_settings['branch']}/CHANGELOG.md"}
 html_static_path = [str(prep.root/'docs/_static')]
 html_css_files = ['site.css']
-html_js_files = ['site.js']
+html_js_files = ['site.js', 'search.js']
 html_favicon = str(prep.root/'docs/_static/favicon.svg')
 html_copy_source = False
 html_show_sourcelink = False

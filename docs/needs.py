@@ -49,11 +49,12 @@ def needs_page(needs: list[Need], titles: dict[str, str]) -> str:
 def llms(title: str, summary: str, groups: list, needs: list[Need]) -> str:
     "llms.txt, as https://llmstxt.org describes it: what the library is, and each page with its sentence."
     lines = [f'# {title}', '', f'> {summary}', '',
-             'Each page is a notebook that runs: what it is for, the reference with every parameter, then how it is built.']
+             'Each page is a notebook that runs: a call, the names, then how it is built; `PACKAGE/reference.html` has every parameter.']
     for group in groups:
         lines += ['', f'## {group.caption}' + (f': {group.sentence}' if group.sentence else ''), '']
         lines += [f'- [{page.title}]({page.name}.html): {page.subtitle}' for page in group.pages]
     lines += ['', '## I want to …', '']
     lines += [f'- [{need.sentence}]({need.url})' for need in needs]
     lines += ['', '## Optional', '', '- [API index](api.html): every public name with its sentence']
+    lines += [f'- [{group.caption}]({group.caption}/reference.html): every name, parameter and method' for group in groups if group.sentence]
     return '\n'.join(lines) + '\n'

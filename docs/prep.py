@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from configparser import ConfigParser
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
@@ -22,7 +22,8 @@ from symbols import Package, Symbol, dedent_code, parameter_table, read_package 
 _definitions = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 _pictures = '.png', '.jpg', '.jpeg', '.svg', '.gif', '.webp'
 
-OPEN_LINES = 60   # public code of at most so many lines is shown; longer code, and what is private, is folded
+OPEN_LINES = 40   # public code of at most so many lines is shown; longer code, and what is private, is folded
+OPEN_ROWS = 8   # a table of at most so many parameters is shown in the story
 
 
 class Filter(FilterDefaults):
@@ -50,7 +51,10 @@ def package() -> Package:
 
 
 @lru_cache(None)
-def _symbol_names() -> frozenset: return frozenset(n for o in package().modules.values() for n in o)
+def _symbol_names() -> frozenset:
+    "Every name that may be a heading: definitions, and methods, inherited ones too."
+    symbols = [symbol for found in package().modules.values() for symbol in found.values()]
+    return frozenset(o.name for symbol in symbols for o in (symbol, *Writer.methods(symbol)))
 
 
 def slug(title: str) -> str:
@@ -69,9 +73,12 @@ class Page:
     subtitle: str = ''
     module: str | None = None
     named: frozenset[str] = frozenset()   # in the subtitle and in the sentences below it
+    listed: bool = True   # in the sidebar
 
     @property
-    def number(self) -> str: return (re.match(r'(\d+)', self.path.name) or [''])[0]
+    def folder(self) -> str:
+        "Its package's part of the address, such as `readers/`."
+        return self.name.rpartition('/')[0] + '/' * ('/' in self.name)
 
 
 def source(cell) -> str:
@@ -111,9 +118,9 @@ class Writer:
         self.by_name = {p.name: p for p in pages.values()}
         self.by_module = {p.module: p for p in pages.values() if p.module}
         self.level = self.base = 1   # of the last heading; of the last heading that the author wrote
-        self.depth = 1 if self.offered() else 0   # levels that the lesson is below where its author wrote it
         self.first = next((o for o in self.offered() if '>>> ' in o.doc), None)   # its call is at the top of the page
         self.level_is_prose = True
+        self.open: set[str] = set()   # definitions whose code is shown
 
     # links
     def to_page(self, target: Page, fragment: str = '') -> str:
@@ -177,9 +184,11 @@ class Writer:
         return _inline.sub(one, text)
 
     def drawing(self, url: str) -> str:
-        "A drawing as a part of the page, so that what is in it can be followed, and takes on the page's colors."
+        "A drawing as a part of the page: its links work, and it takes on the page's colors. Phones show `NAME-tall.svg`."
         file = root/settings()['nbs_path']/self.page.path.parent/url
-        return f'<div class="drawing">\n{file.read_text(encoding="utf-8").strip()}\n</div>'
+        tall = file.with_stem(f'{file.stem}-tall')
+        kinds = [(file, 'drawing wide'), (tall, 'drawing tall')] if tall.exists() else [(file, 'drawing')]
+        return '\n'.join(f'<div class="{kind}">\n{o.read_text(encoding="utf-8").strip()}\n</div>' for o, kind in kinds)
 
     # markdown
     def markdown(self, text: str) -> str:
@@ -206,7 +215,7 @@ class Writer:
     def heading(self, line: str) -> str:
         "A heading at most one level below the one before; names in it stay unlinked."
         marks, text = line.split(' ', 1)
-        self.level = min(6, max(2 + self.depth, min(len(marks) + self.depth, self.level + 1)))
+        self.level = min(6, max(2, min(len(marks), self.level + 1)))
         return f"{'#' * self.level} {text}"
 
     @staticmethod
@@ -220,22 +229,44 @@ class Writer:
 
     # symbols
     def symbol(self, name: str) -> str:
-        "What the page says about a definition: heading, docstring, signature, parameters, methods."
+        "What the story says about a definition: open code says its own signature, and long tables are folded."
         symbol = package().find(name, self.page.module)
         if symbol is None:
             raise ValueError(f'{self.page.path}: show_doc({name}), but {settings()["lib_name"]} defines no such name')
-        level = 3 if self.is_offered(symbol) else self.symbol_level('.' in symbol.name)
-        parts = [f"{'#' * level} `{symbol.name}`"]
         summary, *calls = self.doc(symbol.doc)
-        parts += [summary] if symbol is self.first else [summary, *calls]
+        parts = [f"{'#' * self.symbol_level('.' in symbol.name)} `{symbol.name}`", summary]
+        if symbol is not self.first: parts += calls
+        has_open_code, num_rows = symbol.name in self.open, sum(not p.marker for p in symbol.params)
+        if not has_open_code: parts += self.signature(symbol)
+        table = parameter_table(symbol, self.inline)
+        parts.append(table if not has_open_code and num_rows <= OPEN_ROWS else self.fold('parameters', f'Parameters ({num_rows})', table))
+        if methods := self.methods(symbol, shown):
+            rows = '\n'.join(['{.methods}', '| Method | |', '|---|---|', *map(self.method, methods)])
+            parts.append(self.fold('parameters', f'Methods ({len(methods)})', rows))
+        return '\n\n'.join(filter(None, parts))
+
+    def complete(self, symbol: Symbol, level: int) -> str:
+        "All that is said about a definition, and about each of its methods: the reference."
+        parts = [f"{'#' * level} `{symbol.name}`", *self.doc(symbol.doc), *self.signature(symbol), parameter_table(symbol, self.inline)]
+        if symbol.kind == 'constant': parts = parts[:2]
+        return '\n\n'.join(filter(None, [*parts, *(self.complete(m, level + 1) for m in self.methods(symbol))]))
+
+    def signature(self, symbol: Symbol) -> list[str]:
+        "How a definition is called, and what a class is made from."
         keyword = 'class ' if symbol.kind == 'class' else ''
-        parts.append(f'{{.signature}}\n```python\n{keyword}{symbol.signature()}\n```')
-        if symbol.bases: parts.append('{.bases}\nBases: ' + ', '.join(self.inline(f'`{b}`') for b in symbol.bases))
-        parts.append(parameter_table(symbol, self.inline))
-        methods = [m for m in package().methods(symbol.name, symbol.module) if f'{m.module}:{m.name}' not in shown]
-        if symbol.kind == 'class' and methods:
-            parts.append('\n'.join(['{.methods}', '| Method | |', '|---|---|', *map(self.method, methods)]))
-        return '\n\n'.join(p for p in parts if p)
+        bases = ', '.join(self.inline(f'`{b}`') for b in symbol.bases)
+        return [f'{{.signature}}\n```python\n{keyword}{symbol.signature()}\n```', f'{{.bases}}\nBases: {bases}' if bases else '']
+
+    @staticmethod
+    def methods(symbol: Symbol, but: frozenset[str] | set[str] = frozenset()) -> list[Symbol]:
+        "The methods of a class, but for those that have a place of their own."
+        if symbol.kind != 'class': return []
+        return [m for m in package().methods(symbol.name, symbol.module) if f'{m.module}:{m.name}' not in but]
+
+    @staticmethod
+    def fold(kind: str, summary: str, text: str) -> str:
+        "A part of a page that opens when it is asked for, or when a link leads into it."
+        return f'<details class="{kind}">\n<summary>{summary}</summary>\n\n{text}\n\n</details>' if text else ''
 
     def symbol_level(self, is_method: bool) -> int:
         "The level of the heading of a definition in the lesson."
@@ -275,7 +306,7 @@ class Writer:
         where = self.repository(module_path(self.page.module)) + (f'#L{line.line}' if line else '')
         is_private = all(n.startswith('_') for n in names)
         label = 'Source of ' + ', '.join(f'<code>{n}</code>' for n in names) if is_private else 'Source'
-        shown = '' if is_private or len(fenced.split('\n')) > OPEN_LINES else ' open'
+        shown = ' open' if is_open(code) else ''
         return [f'{anchors}\n\n<details class="source"{shown}>\n<summary>{label}</summary>', fenced,
                 f'<p class="source-link"><a href="{where}">on GitHub</a></p>\n</details>']
 
@@ -286,7 +317,12 @@ class Writer:
         name, links = s['git_url'].split('github.com/')[-1], [f'[Notebook]({self.repository(path)})']
         if s['colab_branch']:   # copies that install the library: tools/colab.py
             links.insert(0, f"[Open in Colab](https://colab.research.google.com/github/{name}/blob/{s['colab_branch']}/{path})")
+        if self.page.name == 'index':
+            links = [f"[GitHub]({s['git_url']})", f"[Version {s['version']}]({self.repository('CHANGELOG.md')})", *links]
         if self.page.module: links.append(f'[Module]({self.repository(module_path(self.page.module))})')
+        if self.offered():
+            reference = relpath(f'{self.page.folder}reference.md', PurePosixPath(self.page.name).parent.as_posix())
+            links.append(f'[Reference]({reference})')
         subtitle = '{.subtitle}\n' + self.inline(front['description']) + '\n\n' if front.get('description') else ''
         return f"# {front.get('title') or self.page.title}\n\n{subtitle}{{.page-links}}\n" + ' '.join(links)
 
@@ -301,12 +337,13 @@ class Writer:
         found = [o for o in package().modules.get(self.page.module, {}).values() if self.is_offered(o)]
         return sorted(found, key=lambda o: (o.name not in package().exported, o.name not in self.page.named))
 
-    def reference(self, parts: dict[str, str]) -> str:
-        "A call; then what the module offers to users: a table of several names, then each with its parameters."
-        rows = [f'| {self.to_symbol(o, o.name)} | {self.inline(o.summary)} |'.replace('\n', ' ') for o in self.offered()]
-        table = ['\n'.join(['{.api}', '| Name | |', '|---|---|', *rows])] if len(rows) > 2 else []
-        call = self.doc(self.first.doc)[1:] if self.first else []
-        return '\n\n'.join([*call, '## Reference', *table, *(parts[o.name] for o in self.offered()), '## How it is built'])
+    def opening(self, cells: list[dict]) -> tuple[int, str]:
+        "Where the line of names goes: below a call that opens the page, else below the first result, else below the first words."
+        names = '<span id="reference"></span>\n\n{.names}\n' + ' '.join(self.to_symbol(o, o.name) for o in self.offered())
+        if self.first: return 1, '\n\n'.join([*self.doc(self.first.doc)[1:], names])
+        at = next((k for k, cell in enumerate(cells) if '\n## ' in '\n' + source(cell)), len(cells))
+        result = next((k for k, cell in enumerate(cells[:at]) if cell.get('outputs')), 1)
+        return min(result + 1, at), names
 
     def code(self, cell: dict) -> dict | None:
         "A code cell without directives; what they asked for becomes tags."
@@ -317,7 +354,7 @@ class Writer:
         if options.get('include') == 'false' or not text: return None
         parts = dict(echo='remove-input', output='remove-output')
         tags = [tag for key, tag in parts.items() if options.get(key) == 'false']
-        if all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in _statements(text)): tags.append('hide-input')
+        if self.page.name != 'index' and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in _statements(text)): tags.append('hide-input')
         outputs = [dict(o) for o in cell.get('outputs', [])]
         for o in outputs:
             if o['output_type'] == 'execute_result': o.setdefault('execution_count', None)
@@ -327,7 +364,7 @@ class Writer:
     def convert(self, original: dict, processed: dict) -> dict:
         "The page as a notebook: the processed cells, with the exported code of the original put back, folded."
         ids, todo, cells = {c['id'] for c in original['cells']}, list(processed['cells']), []
-        definitions = {}
+        self.open = {name for cell in original['cells'] for name in defined_names(cell) if is_open(source(cell))}
 
         def md(text, id):
             if text.strip(): cells.append(dict(cell_type='markdown', id=id[:60], metadata={}, source=text))
@@ -342,9 +379,7 @@ class Writer:
                 if re.search(r'^#{2,} ', text, re.M): self.level_is_prose = True
                 md(self.markdown(text), id)
             elif name := shown_name(cell):
-                symbol = package().find(name, self.page.module)
-                if symbol and self.is_offered(symbol): definitions[name] = self.symbol(name)
-                else: md(self.symbol(name), id)
+                md(self.symbol(name), id)
             elif code := self.code(cell): cells.append(code)
 
         for cell in original['cells']:
@@ -355,10 +390,9 @@ class Writer:
             elif is_exported(cell):
                 for i, text in enumerate(self.exported(source(cell))): md(text, f"{cell['id']}-source-{i}")
         for cell in todo: take(cell)
-        if self.depth:   # after the title and what it is for
-            at = 2 if not cells[1]['source'].startswith('#') else 1
-            text = self.reference(definitions)
-            cells.insert(at, dict(cell_type='markdown', id='reference', metadata={}, source=text))
+        if self.offered():
+            at, text = self.opening(cells)
+            cells.insert(at, dict(cell_type='markdown', id='opening', metadata={}, source=text))
         meta = dict(kernelspec=dict(display_name='Python 3', language='python', name='python3'),
                     language_info=dict(name='python', pygments_lexer='ipython3'))
         return dict(cells=cells, metadata=meta, nbformat=4, nbformat_minor=5)
@@ -379,6 +413,12 @@ def is_exported(cell) -> bool:
     return cell['cell_type'] == 'code' and bool(found) and 'hide' not in found
 
 
+def is_open(code: str) -> bool:
+    "Is the code of a cell a part of the story: public and short?"
+    names = [n.name for n in ast.parse(code).body if isinstance(n, _definitions)]
+    return not all(n.startswith('_') for n in names) and len(dedent_code(code).split('\n')) <= OPEN_LINES
+
+
 def defined_names(cell) -> list[str]:
     "The functions and classes that an exported cell defines."
     if not is_exported(cell): return []
@@ -393,11 +433,12 @@ def shown_name(cell) -> str | None:
 
 
 # the pages that no notebook gives
-def read_toc(path: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
-    "The order of the guides and of the loader's tools, and the sentences of the packages, from toc.txt."
+def read_toc(path: Path) -> tuple[dict[str, list[str]], set[str], dict[str, str]]:
+    "The order of the guides and of the loader's tools, pages that the sidebar leaves out, and the packages' sentences: toc.txt."
     lines = [o for o in path.read_text(encoding='utf-8').splitlines() if o.strip() and not o.startswith('#')]
     toc = {k.strip(): v.strip() for k, v in (o.split(':', 1) for o in lines)}
-    return {'guides': toc.pop('guides', '').split(), '.': toc.pop('tools', '').split()}, toc
+    unlisted = set(toc.pop('unlisted', '').split())
+    return {'guides': toc.pop('guides', '').split(), '.': toc.pop('tools', '').split()}, unlisted, toc
 
 
 @dataclass
@@ -412,10 +453,23 @@ class Group:
         "Caption and sentence."
         return f'{self.caption} · {self.sentence}' if self.sentence else self.caption
 
+    @property
+    def listed(self) -> list[str]:
+        "The pages that the sidebar shows."
+        return [page.name for page in self.pages if page.listed]
+
+    @property
+    def offered(self) -> list[tuple[Page, list[Symbol]]]:
+        "Each page with the names that its module offers, where it offers some."
+        found = [(page, [o for name, o in package().modules.get(page.module, {}).items() if name in package().offered and '.' not in name])
+                 for page in self.pages]
+        return [(page, symbols) for page, symbols in found if symbols]
+
 
 def sections(pages: dict[str, Page], toc: Path) -> list[Group]:
     "The sidebar: guides first, then the loader, then the packages in the order in which a sample passes them."
-    orders, packages = read_toc(toc)
+    orders, unlisted, packages = read_toc(toc)
+    for page in pages.values(): page.listed = page.name not in unlisted
     by_folder = {}
     for page in pages.values():
         if page.name != 'index': by_folder.setdefault(page.path.parent.as_posix(), []).append(page)
@@ -438,40 +492,48 @@ def toctree(names: list[str], caption: str = '') -> str:
 
 def toctrees(groups: list[Group]) -> str:
     "The lists that make the sidebar; the pages of a package are below the package's own."
-    trees = [toctree(['find'] * (group.caption == 'Guides') + [page.name for page in group.pages], group.caption)
+    trees = [toctree(['find'] * (group.caption == 'Guides') + group.listed, group.caption)
              for group in groups if not group.sentence]
     packages = [f'{group.heading} <{group.caption}/index>' for group in groups if group.sentence]
-    return '\n\n'.join([*trees, toctree(packages, 'Packages, in the order of a sample'), toctree(['api'], 'Reference')])
+    return '\n\n'.join([*trees, toctree(packages, 'Packages, in the order of a sample'), toctree(['api', 'reference'], 'Reference')])
 
 
 def package_page(group: Group) -> str:
     "The page of a package: what it is for, and its modules with a sentence each."
     rows = [f'| [{page.title}]({page.name.rpartition("/")[2]}.ipynb) | {page.subtitle} |' for page in group.pages]
+    rows.append('| [Reference](reference.md) | All that the package offers, with every parameter and method. |')
+    below = [name.rpartition('/')[2] for name in group.listed] + ['reference']
     return '\n'.join([f'# {group.caption}', '', '{.subtitle}', f'{group.sentence[0].upper()}{group.sentence[1:]}.', '',
-                      '{.api}', '| Page | |', '|---|---|', *rows, '', toctree([page.name.rpartition('/')[2] for page in group.pages]), ''])
+                      '{.api}', '| Page | |', '|---|---|', *rows, '', toctree(below), ''])
+
+
+def reference_page(group: Group, pages: dict[str, Page]) -> str:
+    "All that the modules of a group offer, with every parameter and method."
+    name = f'{group.caption}/reference' if group.sentence else 'reference'
+    parts = [f'# {"Reference" if group.sentence else group.caption}',
+             f'{{.subtitle}}\n{group.heading}: every name, parameter and method. The pages of the modules tell how they are built.']
+    for page, symbols in group.offered:
+        writer = Writer(replace(page, name=name), pages)
+        parts += [f'## {page.title}', f'[{page.subtitle or page.title}]({writer.to_page(page)})']
+        parts += [writer.complete(symbol, 3) for symbol in symbols]
+    return '\n\n'.join(parts) + '\n'
 
 
 def api(pages: dict[str, Page], groups: list[Group]) -> str:
-    "The API index: the names of the top level and those that packages offer, by package and module."
+    "The API index: the names of the top level, then those of each package, folded."
     writer = Writer(Page(Path('api.ipynb'), 'api'), pages)
-    parts = ['# API index', '{.subtitle}\nWhat the top level and each package offer, by package.']
-    missing = package().offered - {'__version__'}
-    for group in groups:
-        rows = []
-        for page in group.pages:
-            names = [s for n, s in package().modules.get(page.module, {}).items()
-                     if n in package().offered and '.' not in n]
-            missing -= {s.name for s in names}
-            if names: rows.append((page, names))
-        if not rows: continue
-        parts.append(f'## {group.heading}')
-        for page, names in rows:
-            lines = [f'### [{page.title}]({page.name}.ipynb)', '', '{.api}', '| Name | |', '|---|---|']
-            for s in names:
-                summary = writer.inline(s.summary).replace('|', r'\|')
-                lines.append(f'| {writer.to_symbol(s, s.name)} | {summary} |')
-            parts.append('\n'.join(lines))
+    offered = {group.caption: [o for _, symbols in group.offered for o in symbols] for group in groups}
+    symbols = [package().find(name) for name in package().exported]
+    missing = package().offered - {'__version__'} - {o.name for o in symbols if o} - {o.name for found in offered.values() for o in found}
     if missing: raise ValueError(f'exported, but defined in no module that has a page: {", ".join(sorted(missing))}')
+    parts = ['# API index', '{.subtitle}\nEvery public name: those of the top level, then what each package offers.',
+             '## `import timmdata`', '{.names}\n' + ' '.join(writer.to_symbol(o, o.name) for o in symbols if o), '## By package']
+    for group in groups:
+        if not (found := offered[group.caption]): continue
+        rows = [f'| {writer.to_symbol(o, o.name)} | {writer.inline(o.summary)} |'.replace('\n', ' ') for o in found]
+        where = f'{group.caption}/reference.md' if group.sentence else 'reference.md'
+        table = '\n'.join(['{.api}', '| Name | |', '|---|---|', *rows, f'| [Reference]({where}) | With every parameter and method. |'])
+        parts.append(writer.fold('package', f'{group.heading} ({len(found)})', table))
     return '\n\n'.join(parts) + '\n'
 
 
@@ -490,6 +552,7 @@ def prepare(processed: Path, pages_dir: Path):
         nb = Writer(page, pages).convert(*notebooks[path])
         if page.name == 'index':
             nb['cells'].append(dict(cell_type='markdown', id='toctrees', metadata={}, source=toctrees(groups)))
+        if not page.listed: nb['metadata']['orphan'] = True
         target = pages_dir/f'{page.name}.ipynb'
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(json.dumps(nb, indent=1, ensure_ascii=False), encoding='utf-8')
@@ -498,7 +561,9 @@ def prepare(processed: Path, pages_dir: Path):
         (pages_dir/'index.md').write_text(text, encoding='utf-8')
     (pages_dir/'api.md').write_text(api(pages, groups), encoding='utf-8')
     for group in groups:
-        if group.sentence: (pages_dir/group.caption/'index.md').write_text(package_page(group), encoding='utf-8')
+        folder = pages_dir/group.caption if group.sentence else pages_dir
+        if group.sentence: (folder/'index.md').write_text(package_page(group), encoding='utf-8')
+        if group.caption != 'Guides': (folder/'reference.md').write_text(reference_page(group, pages), encoding='utf-8')
     needs, titles = read_needs(root/'docs/needs.txt'), {page.name: page.title for page in pages.values()}
     (pages_dir/'find.md').write_text(needs_page(needs, titles), encoding='utf-8')
     about = pages['index.ipynb'].subtitle if 'index.ipynb' in pages else settings()['description']

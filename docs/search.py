@@ -1,9 +1,10 @@
-"""The site's search: what can be found, written to a file that the page `search.html` reads.
+"""The site's search: what can be found, written to a file that `_static/search.js` reads when somebody begins to type.
 
 Found are what people come for (needs.txt), pages and their sections with all sentences, and the names of the package with their
 methods and parameters, each with the address of its definition.
 """
 import json
+import re
 from pathlib import Path
 
 import prep
@@ -13,19 +14,29 @@ from needs import read_needs
 _tables = {'docments', 'methods', 'api'}   # these are found as names
 
 
+def _text(node: nodes.Node) -> str:
+    "The words of a part of a page, without the HTML that is written into it."
+    return ' '.join(''.join(o for o in node.findall(nodes.Text) if not isinstance(o.parent, nodes.raw)).split())
+
+
+def _plain(text: str) -> str:
+    "A sentence of a docstring without links and marks."
+    return re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', text).replace('`', '')
+
+
 def _texts(node: nodes.Node) -> list[str]:
     "The paragraphs of a part of a page, without code and tables of names."
     if isinstance(node, nodes.table) and _tables & set(node['classes']): return []
     if isinstance(node, (nodes.literal_block, nodes.comment, nodes.raw)): return []
     if isinstance(node, nodes.paragraph):
-        return [] if {'page-links', 'bases'} & set(node['classes']) else [' '.join(node.astext().split())]
+        return [] if {'page-links', 'bases'} & set(node['classes']) else [_text(node)]
     return [text for child in node.children if not isinstance(child, nodes.section) for text in _texts(child)]
 
 
 def _sections(node: nodes.Node, trail: tuple[str, ...] = ()):
     "Each section of a page as (anchor, headings from the top, text)."
     for section in (o for o in node.children if isinstance(o, nodes.section)):
-        headings = *trail, ' '.join(section[0].astext().split())
+        headings = *trail, _text(section[0])
         yield section['ids'][0], headings, '\n'.join(_texts(section))
         yield from _sections(section, headings)
 
@@ -37,12 +48,12 @@ def _names(page: prep.Page) -> list[dict]:
         if not symbol.public or '.' in name or name.startswith('_'): continue
         where = dict(page=page.title, owner=name, offered=name in package.offered)
         url = f'{page.name}.html#'
-        found.append(dict(kind='name', title=name, text=symbol.summary or f'A constant of {page.module}.', url=url + name, **where))
+        found.append(dict(kind='name', title=name, text=_plain(symbol.summary) or f'A constant of {page.module}.', url=url + name, **where))
         if symbol.kind == 'constant': continue
-        found += [dict(kind='parameter', title=p.short, text=p.details, url=f'{url}{name}-{p.short}', **where)
+        found += [dict(kind='parameter', title=p.short, text=_plain(p.details), url=f'{url}{name}-{p.short}', **where)
                   for p in symbol.params if p.details and not p.marker]
         if symbol.kind == 'class':
-            found += [dict(kind='method', title=m.name.split('.')[1], text=m.summary, url=url + m.name, **where)
+            found += [dict(kind='method', title=m.name.split('.')[1], text=_plain(m.summary), url=url + m.name, **where)
                       for m in package.methods(name, symbol.module)]
     return found
 

@@ -3,7 +3,8 @@ const SMALL_WORDS = new Set('a an and are at be by can do does for from how i in
 const WEIGHTS = {need: 1.5, page: 1.1, section: 1, name: 1.1, method: 0.7, parameter: 0.5};
 const EXACT = {need: 0, page: 60, section: 10, name: 120, method: 8, parameter: 8};   // the title is what was typed
 const FIRST = {create_loader: 100, PrefetchLoader: 30};   // what a word means there is what people ask for
-const MOST = 40, MOST_OF_A_NAME = 4;
+const MOST = 40, MOST_OF_A_NAME = 4, MOST_WHILE_TYPING = 12;
+const WHAT_IT_IS_FOR = 80;   // a need whose first word was typed
 
 function stem(word) {
   return word.replace(/ies$/, 'y').replace(/([^s])s$/, '$1').replace(/(....)(ing|ed)$/, '$1').replace(/(...)e$/, '$1');
@@ -34,6 +35,7 @@ function score(record, typed, words) {
   if (record.title.toLowerCase().replaceAll('_', ' ') === query.replaceAll('_', ' ')) {
     total += (record.title === typed && record.kind !== 'method' ? 60 : 0) + EXACT[record.kind] + (record.kind === 'name' && record.offered ? 40 : 0) + (FIRST[record.owner] || 0);
   }
+  if (record.kind === 'need' && words.length === 1 && words[0].whole.test(record.words.split(' ')[0])) total += WHAT_IT_IS_FOR;
   if (words.length > 1 && (` ${record.words || ''} ${record.title.toLowerCase()} `).toLowerCase().includes(query)) total += 15;
   return [total * found / words.length, found];
 }
@@ -83,6 +85,25 @@ function find(query) {
   return {words, chosen};
 }
 
+// the address of a page from the one that is shown
+const toRoot = () => document.documentElement.dataset.content_root || './';
+
+function link(record, words) {
+  const node = document.createElement('a'), title = marked(record.title, words);
+  node.href = toRoot() + record.url;
+  if (['name', 'method', 'parameter'].includes(record.kind)) node.appendChild(document.createElement('code')).append(title);
+  else node.append(title);
+  return node;
+}
+
+function place(record) {
+  const node = document.createElement('span');
+  node.className = 'where';
+  node.textContent = ['parameter', 'method'].includes(record.kind) ? `${record.owner} · ${record.page}` : record.page;
+  return node;
+}
+
+// all that is found, with a sentence each: the page `search.html`
 function show(query) {
   const frame = document.getElementById('search-results'), {words, chosen} = find(query);
   frame.replaceChildren();
@@ -100,20 +121,47 @@ function show(query) {
   const list = frame.appendChild(document.createElement('ul'));
   list.className = 'search';
   for (const record of chosen) {
-    const item = list.appendChild(document.createElement('li')), link = item.appendChild(document.createElement('a'));
-    link.href = record.url;
-    const is_code = ['name', 'method', 'parameter'].includes(record.kind);
-    const title = marked(record.title, words);
-    if (is_code) link.appendChild(document.createElement('code')).append(title);
-    else link.append(title);
-    const where = {parameter: `${record.owner} · ${record.page}`, method: `${record.owner} · ${record.page}`}[record.kind] || record.page;
-    if (where) Object.assign(item.appendChild(document.createElement('span')), {className: 'where', textContent: where});
+    const item = list.appendChild(document.createElement('li'));
+    item.append(link(record, words), place(record));
     item.appendChild(document.createElement('p')).append(marked(sentence(record, words), words));
   }
 }
 
+// the best of it in the sidebar, in the place of the pages
+function suggest(query) {
+  document.querySelector('.search-suggestions')?.remove();
+  const pages = document.querySelector('.sidebar-scroll');
+  pages.hidden = Boolean(query.trim());
+  if (!pages.hidden) return;
+  const {words, chosen} = find(query), list = document.createElement('ul');
+  list.className = 'search search-suggestions';
+  for (const record of chosen.slice(0, MOST_WHILE_TYPING)) list.appendChild(document.createElement('li')).append(link(record, words), place(record));
+  const last = list.appendChild(document.createElement('li')).appendChild(document.createElement('a'));
+  Object.assign(last, {href: `${toRoot()}search.html?q=${encodeURIComponent(query)}`, textContent: chosen.length ? 'All results' : 'Nothing found'});
+  pages.before(list);
+}
+
+// the records are large: they are fetched when somebody begins to type
+function withRecords(then) {
+  if (typeof searchRecords !== 'undefined') return then();
+  let script = document.getElementById('search-records');
+  if (!script) {
+    script = Object.assign(document.createElement('script'), {id: 'search-records', src: `${toRoot()}_static/search-records.js`});
+    document.head.append(script);
+  }
+  script.addEventListener('load', then, {once: true});
+}
+
 addEventListener('DOMContentLoaded', () => {
-  const query = new URLSearchParams(location.search).get('q') || '';
-  for (const box of document.querySelectorAll('input[name=q]')) box.value = query;
-  if (query.trim()) { document.title = `${query} - ${document.title}`; show(query); }
+  const query = new URLSearchParams(location.search).get('q') || '', own = document.getElementById('search-results');
+  const side = document.querySelector('.sidebar-search'), large = document.querySelector('.search-form input');
+  side?.addEventListener('focus', () => withRecords(() => {}));
+  side?.addEventListener('input', () => withRecords(() => suggest(side.value)));
+  if (!own) return;
+  large.value = query;
+  large.addEventListener('input', () => withRecords(() => {
+    history.replaceState(null, '', `?q=${encodeURIComponent(large.value)}`);
+    if (large.value.trim()) show(large.value); else own.replaceChildren();
+  }));
+  if (query.trim()) { document.title = `${query} - ${document.title}`; withRecords(() => show(query)); }
 });

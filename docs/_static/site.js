@@ -5,3 +5,13 @@ addEventListener('DOMContentLoaded', () => {
   const offset = here.getBoundingClientRect().top - frame.getBoundingClientRect().top;
   frame.scrollTo({top: offset - frame.clientHeight / 3, behavior: 'instant'});
 });
+
+// What a link leads to is open, in browsers that do not see to it themselves.
+function openTarget() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target || !target.closest('details:not([open])')) return;
+  for (let fold = target; (fold = fold.parentElement.closest('details'));) fold.open = true;
+  target.scrollIntoView();
+}
+addEventListener('DOMContentLoaded', openTarget);
+addEventListener('hashchange', openTarget);

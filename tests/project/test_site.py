@@ -3,6 +3,7 @@ import ast
 import functools
 import http.server
 import importlib
+import importlib.util
 import inspect
 import os
 import pkgutil
@@ -14,6 +15,7 @@ import threading
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+import frameworks  # noqa: F401   (chooses the backend of Keras, where that is installed)
 import pytest
 from notebooks import read_settings
 
@@ -53,7 +55,8 @@ def public_names() -> list[str]:
 # the site, a server for it and a browser
 @pytest.fixture(scope='session')
 def site(tmp_path_factory) -> Path:
-    "The folder of the freshly built site."
+    "The folder of the freshly built site; `TIMMDATA_SITE` names one that is there already."
+    if built := os.environ.get('TIMMDATA_SITE'): return Path(built).resolve()
     for module in ('sphinx', 'myst_nb', 'furo', 'nbdev', 'latex2mathml'):
         try: __import__(module)
         except ImportError: missing(f"the site needs {module}: pip install -c constraints.txt -e '.[dev]'")
@@ -102,7 +105,7 @@ _look = r"""async () => {
   prose.querySelectorAll('pre, code, script, style, math').forEach(o => o.remove());
   return {
     headings: [...document.querySelectorAll('h1')].map(o => o.textContent.trim()),
-    images: images.map(o => [o.src.slice(0, 200), o.naturalWidth, o.alt]),
+    images: images.map(o => [o.src.slice(0, 200), o.naturalWidth, o.alt || o.closest('figure')?.querySelector('figcaption')?.textContent]),
     // a link in a drawing has no href of its own kind
     links: [...document.querySelectorAll('a[href]')].map(o => new URL(o.getAttribute('href'), document.baseURI).href),
     ids: [...document.querySelectorAll('[id]')].map(o => o.id),
@@ -110,9 +113,9 @@ _look = r"""async () => {
     sections: [...document.querySelectorAll('article section')].map(o => o.id),
     sidebar: [...document.querySelectorAll('.sidebar-tree a')].map(o => o.href),
     rows: [...document.querySelectorAll('table.api tbody tr')].map(o => [...o.cells].map(o => o.textContent.trim())),
-    has_call: (() => {   // before the reference
-      const call = document.querySelector('article .call'), reference = document.getElementById('reference');
-      return !!(call && reference && call.compareDocumentPosition(reference) & Node.DOCUMENT_POSITION_FOLLOWING);
+    call: (() => {   // the first part of the page that its call is in
+      const call = document.querySelector('article .call');
+      return call ? call.closest('section').id : '';
     })(),
     groups: [...document.querySelectorAll('table.docments .group')].map(o => o.textContent),
   };
@@ -145,6 +148,8 @@ _position = r"""() => {
   return at.top < seen.top || at.bottom > Math.min(seen.bottom, innerHeight) ? `at ${at.top}` : '';
 }"""
 _folds = "() => [...document.querySelectorAll('details')].map(o => [o.open, o.innerText, o.className])"
+_told_twice = r"""() => [...document.querySelectorAll('details.source[open]')].map(o => o.closest('section')).filter(
+  o => o.querySelector(':scope > .signature') || [...o.querySelectorAll(':scope > table.docments')].length).map(o => o.id)"""
 _buttons = "() => [document.querySelectorAll('div.cell_input pre').length, document.querySelectorAll('button.copybtn').length]"
 
 _colors = "() => ['backgroundColor', 'color'].map(name => getComputedStyle(document.body)[name])"
@@ -163,8 +168,9 @@ class Crawl:
             if name in self.pages: continue
             tab.goto(self.base + name, wait_until='load')
             position, folds, buttons = tab.evaluate(_position), tab.evaluate(_folds), tab.evaluate(_buttons)
+            told_twice = tab.evaluate(_told_twice)
             self.pages[name] = page = tab.evaluate(_look)
-            page.update(position=position, folds=folds, buttons=buttons, clipped=tab.evaluate(_clipped))
+            page.update(position=position, folds=folds, buttons=buttons, told_twice=told_twice, clipped=tab.evaluate(_clipped))
             for scheme in ('dark', 'light'):
                 tab.emulate_media(color_scheme=scheme)
                 page[scheme] = tab.evaluate(_colors)
@@ -285,8 +291,9 @@ def test_code_is_not_cut_off(crawl):
 
 
 def test_the_sidebar_shows_where_you_are(crawl):
-    assert not {name: page['position'] for name, page in crawl.pages.items()
-                if page['position'] and name not in ('index.html', 'search.html')}
+    left_out = re.search(r'^unlisted: (.+)', (root/'docs/toc.txt').read_text(encoding='utf-8'), re.M)[1].split()
+    without = {'index.html', 'search.html', *(f'{name}.html' for name in left_out)}
+    assert not {name: page['position'] for name, page in crawl.pages.items() if page['position'] and name not in without}
 
 
 def test_private_code_and_imports_are_folded(crawl):
@@ -371,7 +378,10 @@ SEARCHES = {
     'ImageDataset': 'datasets/image_dataset.html#ImageDataset', 'create_loader': 'loader.html#create_loader',
     'PrefetchLoader': 'loaders/prefetch.html#PrefetchLoader', 'state_dict': 'loaders/prefetch.html#PrefetchLoader.state_dict',
     'mixup': 'loader.html#create_loader-mixup … transforms/mixup.html#Mixup',
-    'resume': 'guides/several_gpus.html#resume … guides/train.html#stopped-and-resumed',
+    'resume': 'guides/train.html#stopped-and-resumed … guides/several_gpus.html#resume',
+    'Quickstart': 'index.html#quickstart', 'labels': 'guides/labels.html', 'GPU waits': 'guides/faster.html', 'waits': 'guides/faster.html',
+    'FileNotFoundError': 'guides/when_something_goes_wrong.html#a-file-that-is-not-found', 'class weights': 'samplers/weighted.html',
+    'recipes': 'guides/recipes.html',
     'corrupt': 'guides/your_folder.html#corrupt-and-truncated-files', 'DDP': 'guides/several_gpus.html',
     'multi GPU': 'guides/several_gpus.html', 'multi-gpu': 'guides/several_gpus.html',
     'out of memory': 'guides/when_something_goes_wrong.html#out-of-memory', 'slow': 'guides/faster.html', 'csv': 'guides/labels.html',
@@ -410,6 +420,32 @@ def test_search_finds_every_public_name_at_its_definition_and_every_setting(craw
     assert not [name for name, (first, *_) in zip(names, crawl.search(*names)) if first['anchor'] != name]
     words = list(inspect.signature(timmdata.create_loader).parameters)
     assert not [word for word, (first, *_) in zip(words, crawl.search(*words)) if first['anchor'] != f'create_loader-{word}']
+
+
+def test_search_shows_words_and_no_html(crawl):
+    tab = crawl.tab()
+    tab.goto(f'{crawl.base}search.html?q=seed')
+    tab.wait_for_selector('.search-count')
+    assert not tab.evaluate(r"searchRecords.filter(o => /<\/?(a|b|br|code|details|div|em|p|span|summary)[ >]|\]\(/.test(o.title + o.text)).map(o => o.url)")
+    tab.context.close()
+
+
+def test_results_come_while_somebody_types(crawl):
+    tab = crawl.tab()
+    tab.goto(f'{crawl.base}search.html')
+    tab.type('.search-form input', 'num_workers')
+    tab.wait_for_selector('#search-results li:nth-child(1) a[href$="loader.html#create_loader-num_workers"]')
+    tab.goto(f'{crawl.base}readers/tar.html')   # a page below: addresses are from the root
+    tab.type('.sidebar-search', 'resume')
+    tab.wait_for_selector('.search-suggestions')
+    assert not tab.is_visible('.sidebar-tree')
+    tab.click('.search-suggestions a >> nth=0')
+    assert crawl.local(tab.url) == ('guides/train.html', 'stopped-and-resumed')
+    tab.type('.sidebar-search', 'q')
+    tab.fill('.sidebar-search', '')
+    tab.wait_for_selector('.sidebar-tree', state='visible')
+    assert not tab.query_selector('.search-suggestions')
+    tab.context.close()
 
 
 def test_search_without_a_result_says_where_else_to_look(crawl):
@@ -464,21 +500,115 @@ def test_llms_txt(crawl):
         assert page in crawl.pages and (not anchor or anchor in crawl.pages[page]['ids']), url
 
 
-def test_the_reference_is_before_the_lesson(crawl):
-    "A definition that users need is within its page's first part, with all parameters in groups where there are groups."
-    offered = {n for info in pkgutil.iter_modules(timmdata.__path__) if info.ispkg for n in offered_names(f'timmdata.{info.name}')}
-    for name, page in crawl.pages.items():
-        headings = page['sections']
-        if 'how-it-is-built' not in headings: continue
-        assert headings[1] == 'reference', name
-        lesson = headings[headings.index('how-it-is-built'):]
-        assert not set(lesson) & {n for n in offered if n[0].isupper()}, name
-    assert crawl.pages['loader.html']['sections'][:4] == ['Loader', 'reference', 'create_loader', 'how-it-is-built']
-    assert all(crawl.pages[name]['has_call'] for name in (
-        'loader.html', 'recipes.html', 'visualize.html', 'datasets/image_dataset.html', 'datasets/relabel.html', 'readers/table.html',
-        'transforms/factory.html', 'transforms/mixup.html', 'samplers/epoch.html', 'loaders/prefetch.html', 'buffer/buffer.html',
-        'inspection/inspection.html'))
+def test_the_sidebar_names_each_page_once_and_leaves_out_what_nobody_looks_for(crawl):
+    tab = crawl.tab()
+    tab.goto(crawl.base)
+    names = tab.eval_on_selector_all('.sidebar-tree a', 'all => all.map(o => o.textContent.trim())')
+    assert not {name for name in names if names.count(name) > 1} - {'Reference'}   # each package has one
+    assert 'Recipes' in names and not {'Call', 'Not offered', 'Page of a diagnosis'} & set(names)
+    tab.context.close()
+
+
+# the first page
+def test_the_first_page_begins_with_what_to_do(crawl):
+    tab = crawl.tab()
+    tab.goto(crawl.base)
+    parts = tab.eval_on_selector_all('article h2', 'all => all.map(o => o.closest("section").id)')
+    assert parts[:2] == ['install', 'quickstart'] and parts.index('quickstart') < parts.index('why')
+    links = tab.eval_on_selector_all('article .page-links a', 'all => all.map(o => [o.textContent, o.href])')
+    assert ['GitHub', read_settings()['git_url']] in links and f"Version {read_settings()['version']}" in dict(links)
+    assert tab.is_visible('.sidebar-about a >> nth=0')   # on every page
+    code = tab.text_content('#quickstart')
+    assert 'from timmdata import' in code and 'create_loader(' in code and 'num_workers' in code
+    tab.context.close()
+
+
+def test_the_first_page_can_be_read_on_a_phone(crawl):
+    tab = crawl.tab()
+    tab.set_viewport_size(dict(width=390, height=844))
+    tab.goto(crawl.base)
+    assert [o.is_visible() for o in tab.query_selector_all('.drawing')] == [False, True]
+    box = tab.query_selector('.drawing.tall svg').bounding_box()
+    assert box['x'] >= 0 and box['x'] + box['width'] <= 390
+    letters = tab.eval_on_selector_all('.drawing.tall text', 'all => all.map(o => o.getBoundingClientRect()).map(o => [o.left, o.right, o.height])')
+    assert all(left >= box['x'] and right <= box['x'] + box['width'] and height >= 12 for left, right, height in letters)
+    chart = tab.eval_on_selector('#why img', 'o => o.loading = "eager" && o.decode().then(() => o.clientWidth / o.naturalWidth)')
+    assert chart > 0.75   # letters of 10 pt at 100 dpi have 10 pixels at least
+    tab.context.close()
+
+
+# pages are lessons; what is complete is on the reference page of a package
+def test_pages_open_with_a_call_and_a_line_of_names(crawl):
+    for name in ('loader.html', 'visualize.html', 'recipes.html', 'datasets/image_dataset.html', 'datasets/relabel.html', 'readers/table.html',
+                 'transforms/factory.html', 'transforms/mixup.html', 'samplers/epoch.html', 'loaders/prefetch.html', 'buffer/buffer.html',
+                 'inspection/inspection.html'):
+        page = crawl.pages[name]
+        assert page['call'] == page['sections'][0], name   # before the first part
+    tab = crawl.tab()
+    for name in ('loader.html', 'transforms/policy.html'):
+        tab.goto(crawl.base + name)
+        names = tab.eval_on_selector_all('article section > p.names a', 'all => all.map(o => o.hash.slice(1))')
+        assert names and set(names) <= set(crawl.pages[name]['sections'])
+        assert tab.query_selector('p.names').bounding_box()['y'] < 844, 'on the first screen'
+    tab.context.close()
+
+
+def test_definitions_are_documented_where_they_are_made(crawl):
+    for notebook in notebooks():
+        page, module = crawl.pages[page_of(notebook)], module_of(notebook)
+        if module is None: continue
+        found = {name: getattr(importlib.import_module(module), name) for name in offered_in(module)}
+        made = [name for name, o in found.items() if (o.__module__, getattr(o, '__name__', '')) == (module, name)]   # no aliases
+        assert set(made) <= set(page['sections']), notebook
+        parameters = {f'{name}-{word}' for name in made for word in documented(found[name])}
+        assert parameters <= set(page['ids']), notebook
     assert crawl.pages['loader.html']['groups'][:2] == ['Data', 'Order'] and 'Workers' in crawl.pages['loader.html']['groups']
+
+
+def test_nothing_is_told_twice_where_code_is_open(crawl):
+    assert not {name: page['told_twice'] for name, page in crawl.pages.items() if page['told_twice']}
+
+
+def module_of(notebook: Path) -> str | None:
+    "The module that a notebook exports."
+    name = 'timmdata.' + page_of(notebook).removesuffix('.html').replace('/', '.')
+    return name if importlib.util.find_spec(name.rpartition('.')[0]) and importlib.util.find_spec(name) else None
+
+
+def documented(definition) -> set[str]:
+    "The parameters that the docstring of a function or class explains, but for those that it takes for another function."
+    if inspect.isclass(definition) and issubclass(definition, BaseException): return set()   # has no signature
+    return set(re.findall(r'^ {4}\*{0,2}(\w+): ', (inspect.getdoc(definition) or '').split('\n**')[0], re.M)) & set(inspect.signature(definition).parameters)
+
+
+def test_each_package_has_a_complete_reference(crawl):
+    methods = public_methods()
+    for info in pkgutil.iter_modules(timmdata.__path__):
+        if not info.ispkg: continue
+        ids = set(crawl.pages[f'{info.name}/reference.html']['ids'])
+        names = offered_names(f'timmdata.{info.name}')
+        assert set(names) <= ids
+        assert {f'{name}.{method}' for name in names for method in methods.get(name, ())} <= ids
+    ids = set(crawl.pages['reference.html']['ids'])
+    assert {f'create_loader-{word}' for word in inspect.signature(timmdata.create_loader).parameters} <= ids
+
+
+def test_the_api_index_is_short_on_a_phone(crawl):
+    tab = crawl.tab()
+    tab.set_viewport_size(dict(width=390, height=844))
+    tab.goto(f'{crawl.base}api.html')
+    assert tab.evaluate('document.documentElement.scrollHeight') <= 4 * 844
+    tab.context.close()
+
+
+def test_a_link_into_a_fold_opens_it(crawl):
+    tab = crawl.tab()
+    for address in ('loader.html#create_loader-num_workers', 'loaders/prefetch.html#PrefetchLoader.state_dict'):
+        tab.goto(crawl.base + address)
+        target = f'[id="{address.partition("#")[2]}"]'
+        assert tab.eval_on_selector(target, 'o => o.closest("details").open')
+        tab.wait_for_function(f"document.querySelector('{target}').closest('tr').getBoundingClientRect().top < innerHeight")
+    tab.context.close()
 
 
 def test_no_errors(crawl): assert not crawl.errors   # these two come last: they hold for all that happened above
