@@ -37,7 +37,7 @@ from .pipeline.sample_transform import allocate_rows
 from .transforms.mixup import Mixup
 from .transforms.policy import DrawnOp
 from .transforms.settings import AugmentSettings
-from timmdata.visualize import (
+from .visualize import (
     denormalize, describe_params, drawable_images, names_by_index, show_images, source_box, to_uint8_array,
 )
 

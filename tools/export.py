@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from docstrings import unwritten, write_modules
+from imports import ordered
 from notebooks import default_exp, find_notebooks, read_notebook, root
 from symbols import read_package
 
@@ -21,6 +22,15 @@ def is_ours(package: Path = root/'timmdata') -> bool:
     return (package/'_modidx.py').read_text(encoding='utf-8').startswith(INDEX)
 
 
+def write_module(path: Path):
+    "Export the notebook at `path`."
+    from nbdev.export import nb_export
+    nb_export(path)
+    if not (name := default_exp(read_notebook(path))): return
+    file = root/'timmdata'/f"{name.replace('.', '/')}.py"
+    file.write_text(ordered(file.read_text(encoding='utf-8'), name), encoding='utf-8', newline='\n')
+
+
 def export(paths: list[Path] | None = None):
     "Export the notebooks at `paths`, or all of them after deleting every generated module."
     package, notebooks = root/'timmdata', find_notebooks()
@@ -31,13 +41,12 @@ def export(paths: list[Path] | None = None):
     os.environ.pop('IN_TEST', None)   # left set by nbdev_test; with it nbdev_export does nothing and says nothing
     os.chdir(root)   # nbdev looks for settings.ini from here upwards
     from nbdev.doclinks import _build_modidx
-    from nbdev.export import nb_export
     chosen = notebooks if paths is None else paths
-    for path in chosen: nb_export(path)
+    for path in chosen: write_module(path)
     found = read_package(package)
     stale = unwritten(found)
     others = [path for path in notebooks if path not in chosen and default_exp(read_notebook(path)) in stale]
-    for path in others: nb_export(path)   # they show parameters of the chosen ones, too
+    for path in others: write_module(path)   # they show parameters of the chosen ones, too
     write_modules(package, read_package(package) if others else found, stale)
     _build_modidx()
     index = package/'_modidx.py'

@@ -31,6 +31,32 @@ def imported(name: str, source: str, packages=PACKAGES) -> list[tuple[str, list[
     return found
 
 
+def ordered(source: str, name: str) -> str:
+    """The source of the module `name`, such as `readers.tar`, with the package's own imports relative, other packages' first.
+
+    nbdev leaves imports of several lines absolute, and others where their absolute names come in the alphabet.
+    """
+    own, lines = name.split('.')[:-1], source.split('\n')
+    runs = [[]]   # of imports of the package, one below the other
+    for node in ast.parse(source).body:
+        is_ours = isinstance(node, ast.ImportFrom) and (node.level or (node.module or '').startswith('timmdata.'))
+        if runs[-1] and not (is_ours and node.lineno == runs[-1][-1].end_lineno + 1): runs.append([])
+        if is_ours: runs[-1].append(node)
+
+    def relative(node) -> tuple[int, str]:
+        text = '\n'.join(lines[node.lineno - 1:node.end_lineno])
+        if node.level: return node.level, text
+        inner = node.module.removeprefix('timmdata.')
+        level = 1 if inner.split('.')[:-1] == own else len(own) + 1
+        if level == 1: inner = inner.split('.')[-1] if own else inner
+        return level, text.replace(f'from {node.module} import', f'from {"." * level}{inner} import', 1)
+
+    for run in filter(None, reversed(runs)):
+        texts = sorted(map(relative, run), key=lambda found: -found[0])
+        lines[run[0].lineno - 1:run[-1].end_lineno] = [text for _, text in texts]
+    return '\n'.join(lines)
+
+
 def edges(sources: dict[str, str]) -> list[tuple[str, str]]:
     "Which module of the package imports which."
     found = []

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from colab import write_copies
-from imports import used, with_imports
+from imports import ordered, used, with_imports
 from notebooks import default_exp, page_name, site_url, split_cell
 from readme import describe, render, write_readme
 from readme_commands import readme_commands
@@ -199,3 +199,17 @@ def test_the_first_cell_installs_on_colab_and_does_nothing_elsewhere(repo, publi
     said, ended = run_in_ipython(source, there, on_colab=True)
     assert said == "pip install -q './some_library-source[notebooks]'" and ended == str(there/'some_library-source'/folder)
     assert (there/'some_library-source'/folder/f'{name.split("/")[-1]}.ipynb').is_file()
+
+
+def test_imports_of_the_package_are_relative_and_other_packages_come_first():
+    source = 'import os\n\nfrom timmdata.core.rng import (\n    seed,\n)\nfrom .base import B\nfrom ..pipeline.fetch import F\n\nx = 1\n'
+    assert ordered(source, 'loaders.loop') == (
+        'import os\n\nfrom ..core.rng import (\n    seed,\n)\nfrom ..pipeline.fetch import F\nfrom .base import B\n\nx = 1\n')
+    assert ordered('from timmdata.loaders.base import (\n    a,\n)', 'loaders.loop') == 'from .base import (\n    a,\n)'
+    assert ordered('from timmdata.look.trace import (\n    a,\n)', 'cli') == 'from .look.trace import (\n    a,\n)'
+
+
+def test_no_module_imports_the_package_by_its_absolute_name():
+    found = {path.name for path in (ROOT/'timmdata').rglob('*.py')
+             if re.search(r'^from timmdata\b', path.read_text(encoding='utf-8'), re.M)}
+    assert not found

@@ -23,11 +23,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .client import BatchReader
-from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
-from .producer import batches_from, copy_loader, numbering_of, start_producer
-from .status import buffer_status
-from .store import BatchStore, Readers, check_unused, encode_batch, remove_directory
 from ..core.checks import check_whole
 from ..core.memory_pool import end_with
 from ..core.paths import expand_home
@@ -39,6 +34,11 @@ from ..loaders.stats import LoaderStats, count_bad_samples
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.numbering import Numbering
 from ..workers.base import WorkerSettings
+from .client import BatchReader
+from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
+from .producer import batches_from, copy_loader, numbering_of, start_producer
+from .status import buffer_status
+from .store import BatchStore, Readers, check_unused, encode_batch, remove_directory
 
 # %% ../../nbs/buffer/50_buffer.ipynb #70516d70
 def parse_size(

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import torch
 
+from ..loaders.side_stream import map_tensors
+from ..pipeline.fetch import HostBatch
 from .files import BatchBufferError, FileLock
 from .producer import RunningProducer
 from .store import BatchStore, DamagedBatch, ReaderRecord, Readers
-from ..loaders.side_stream import map_tensors
-from ..pipeline.fetch import HostBatch
 
 # %% ../../nbs/buffer/30_client.ipynb #822dc81a
 _PATIENCE = 5.   # seconds until a reader that waits for another one says so, and until a batch is given up

@@ -24,13 +24,13 @@ from typing import Any, Protocol
 
 import torch
 
-from .files import BatchBufferError
-from .store import BatchStore, Readers, remove_directory
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
 from ..workers.base import leave_to_original, reset_process, uninterrupted
 from ..workers.threads import check_threads
+from .files import BatchBufferError
+from .store import BatchStore, Readers, remove_directory
 
 # %% ../../nbs/buffer/20_producer.ipynb #a6b9f4eb
 class Producer:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from .files import BatchBufferError, PrivateDirectory
-from .store import BatchStore, Readers, check_unused, remove_directory
 from ..core.paths import expand_home
 from ..samplers.numbering import Numbering
+from .files import BatchBufferError, PrivateDirectory
+from .store import BatchStore, Readers, check_unused, remove_directory
 
 # %% ../../nbs/buffer/40_status.ipynb #85b62d1f
 def _rate(recent: list, column: int) -> float:

@@ -24,12 +24,12 @@ from urllib.parse import quote, unquote
 
 import torch
 
-from .files import BatchBufferError, FileLock, Holder, PrivateDirectory
 from ..core.memory_pool import MemoryPool
 from ..core.paths import expand_home
 from ..pipeline.fetch import HostBatch
 from ..samplers.epoch import SampleKey
 from ..workers.shared_memory import WorkerTraceback
+from .files import BatchBufferError, FileLock, Holder, PrivateDirectory
 
 # %% ../../nbs/buffer/10_store.ipynb #9698ee39
 _DTYPES = {str(dtype).removeprefix('torch.'): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}

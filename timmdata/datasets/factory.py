@@ -14,9 +14,9 @@ from torch.utils.data import Dataset
 from torchvision import datasets as torchvision_datasets
 
 from ..core.paths import expand_home
-from .image_dataset import ImageDataset, IterableImageDataset
 from ..readers.base import split_group
 from ..readers.folder import resolve_split
+from .image_dataset import ImageDataset, IterableImageDataset
 
 # %% ../../nbs/datasets/60_factory.ipynb #eed14f1b
 _BASIC = {'train': {'train': True}, 'test': {'train': False}}

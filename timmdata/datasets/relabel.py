@@ -19,9 +19,9 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from ..core.faults import printable
 from ..readers.class_map import build_class_map, check_class_map, load_class_map
-from .image_dataset import ImageDataset
 from ..readers.base import ReaderFiles
 from ..readers.sample_table import LabelLists
+from .image_dataset import ImageDataset
 
 # %% ../../nbs/datasets/20_relabel.ipynb #28d7c3df
 def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from ..core.paths import expand_home
 from ..readers.class_map import build_class_map
-from .image_dataset import ImageDataset
-from .relabel import LabelMap, number_classes, relabel
 from ..readers.base import ReaderFiles, open_file
 from ..readers.sample_table import LabelLists, SampleTable
+from .image_dataset import ImageDataset
+from .relabel import LabelMap, number_classes, relabel
 
 # %% ../../nbs/datasets/30_voc.ipynb #845fe6d8
 VOC_CLASSES = tuple('aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person '

@@ -20,10 +20,10 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, get_worker_info
 
 from ..readers.class_map import class_map_fingerprint
-from .image_dataset import ImageDataset
 from ..readers.sample_table import LabelLists, SampleTable
 from ..core.rng import sample_seed, seed_all, seeded
 from ..core.sample import apply_transform
+from .image_dataset import ImageDataset
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #d1544eed
 def unwrap(

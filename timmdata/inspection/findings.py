@@ -18,10 +18,10 @@ from PIL import Image
 
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.relabel import targets_of
-from .similar import group_rows, group_similar
 from ..pipeline.params import CenterCrop
 from ..transforms.settings import AugmentSettings
 from ..visualize import source_box
+from .similar import group_rows, group_similar
 
 # %% ../../nbs/inspection/20_findings.ipynb #784507bf
 def _label_numbers(dataset: ImageDataset, numbers: dict[Any, int]) -> np.ndarray:

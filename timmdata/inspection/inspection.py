@@ -18,10 +18,10 @@ from urllib.parse import quote
 from ..core.paths import expand_home
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import fingerprint
+from ..readers.base import NoSplitError, ReaderFiles
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions, find_all
 from .measure import measure_dataset, perceptual_hash
 from .report import exclusion_file, make_page, summarize
-from ..readers.base import NoSplitError, ReaderFiles
 
 # %% ../../nbs/inspection/40_inspection.ipynb #dd5d18d3
 def open_splits(

@@ -22,7 +22,7 @@ from PIL import Image, ImageDraw
 
 from ..core.decode import decode_image, read_content
 from ..core.faults import ImageReadError, printable
-from timmdata.inspection.findings import (
+from .findings import (
     KINDS, Finding, InspectSettings, Survey, exclusions, kept_share, kept_shares,
 )
 

@@ -16,9 +16,9 @@ import torch
 
 from ..core.paths import expand_home
 from ..datasets.relabel import classes_of
-from .base import base_class, require
 from ..loaders.base import ForwardOnly, Loader
 from ..loaders.prefetch import PrefetchLoader
+from .base import base_class, require
 
 # %% ../../nbs/integrations/30_fastai.ipynb #a33ab1d7
 def vocab_of(

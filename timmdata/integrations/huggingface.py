@@ -12,10 +12,10 @@ from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset
 
-from .base import base_class, require
 from ..loader import create_loader
 from ..loaders.base import ForwardingLoader, Loader
 from ..samplers.epoch import EpochSampler
+from .base import base_class, require
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #02baac0c
 NAMES = {'image': 'pixel_values', 'target': 'labels', 'label': 'labels'}   # of an image classifier

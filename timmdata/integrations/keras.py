@@ -16,9 +16,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..core.paths import expand_home
-from .base import base_class, require
 from ..loaders.base import Loader
 from ..samplers.epoch import EpochSampler
+from .base import base_class, require
 
 # %% ../../nbs/integrations/40_keras.ipynb #9275f277
 class _Batches(IterableDataset):

@@ -9,9 +9,9 @@ __all__ = ['Consumer']
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..pipeline.fetch import HostBatch
 from .checkpoint import Progress
 from .stats import Meter
-from ..pipeline.fetch import HostBatch
 
 # %% ../../nbs/loaders/08_consumer.ipynb #85ce73c7
 class Consumer:

@@ -17,16 +17,16 @@ import torch
 
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
-from .base import Closing, ForwardingLoader, HostLoader, KeepsBatches, MixingSwitch
-from .base import as_host_loader, find_mixing
-from .consumer import Consumer
-from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
-from .stats import LoaderStats, Measured
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.epoch import keys_of_images
 from ..transforms.random_erasing import ErasingSettings, RandomErasing
 from ..transforms.settings import check_statistics
+from .base import Closing, ForwardingLoader, HostLoader, KeepsBatches, MixingSwitch
+from .base import as_host_loader, find_mixing
+from .consumer import Consumer
+from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
+from .stats import LoaderStats, Measured
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
 def _gpu_of_rank() -> str:

@@ -19,14 +19,14 @@ from torch.utils.data import DataLoader, IterableDataset
 from ..core.faults import ImageReadError
 from ..core.rng import sample_seed
 from ..datasets.wrappers import TransformedIterableDataset
-from .base import Closing, ForwardOnly, MixingSwitch, count_images, find_mixing, number_batches
-from .stats import LoaderStats, Meter, count_bad_samples
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch
 from ..readers.stream import StreamReader
 from ..samplers.epoch import EpochAware, check_epoch
 from ..core.cores import available_cores
 from ..workers.base import WorkerSettings, check_original, leave_to_original
+from .base import Closing, ForwardOnly, MixingSwitch, count_images, find_mixing, number_batches
+from .stats import LoaderStats, Meter, count_bad_samples
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68
 class _CollatePresent:

@@ -17,10 +17,10 @@ import torch
 
 from ..core.memory_pool import MemoryPool
 from ..core.cores import one_thread
-from .params import ERASING, MIXING, AppearanceParams, ParamSampler
 from ..samplers.epoch import SampleKey
 from ..transforms.mixup import MixParams, Mixup
 from ..transforms.random_erasing import RandomErasing
+from .params import ERASING, MIXING, AppearanceParams, ParamSampler
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #df2eec86
 _GRAY = np.array([0.299, 0.587, 0.114])   # of red, green, blue: ITU-R 601-2, as Pillow and torchvision

@@ -28,12 +28,12 @@ from ..core.sample import apply_transform, as_pil_image, sample_image, with_imag
 from ..core.thumbnails import images_of_tensor, show_thumbnails
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
+from ..samplers.epoch import SampleKey, keys_of_images, view_keys
+from ..transforms.mixup import MixParams
 from .batch_transform import BatchTransform
 from .collate import fast_collate
 from .params import AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import Rows, SampleTransform, view_rows
-from ..samplers.epoch import SampleKey, keys_of_images, view_keys
-from ..transforms.mixup import MixParams
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #9773b738
 def _check_device(sample: Any):

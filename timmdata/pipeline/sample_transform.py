@@ -18,10 +18,10 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 from ..core.jpeg import Pixels, choose_factor, resolve_backend
-from .params import AppearanceParams, ParamSampler, SampleParams
 from ..samplers.epoch import SampleKey, view_keys
 from ..transforms.geometry import crop_or_pad, str_to_pil_interp
 from ..transforms.policy import Policy
+from .params import AppearanceParams, ParamSampler, SampleParams
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #09a2c7df
 class Rows(tuple):

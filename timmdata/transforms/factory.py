@@ -17,7 +17,7 @@ from torchvision.transforms import v2
 
 from ..core.checks import check_switches
 from ..core.constants import IMAGENET_DEFAULT_STD
-from timmdata.transforms.geometry import (
+from .geometry import (
     CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomResizedCropAndInterpolation,
     ResizeKeepRatio, TrimBorder, str_to_interp_mode,
 )
@@ -226,38 +226,11 @@ def transforms_imagenet_train(
         interpolation: a name, or 'random' for bilinear or bicubic
 
     **kwargs, others of `create_transform`:
-        std: per channel, for pixels in 0..1
-        re_prob: this and the next three as in `ErasingSettings`; here only without the prefetcher
-        re_mode: what rectangles are filled with
-        re_count: rectangles at most
-        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
-        tf_preprocessing: TensorFlow's pipeline: not offered
-        use_prefetcher: give uint8 (C, H, W); the prefetcher normalizes
-        normalize: without the prefetcher: give normalized float32; False gives uint8
-        separate: training: give three pipelines
-        naflex: patch sequences: not offered
-        patch_size: of naflex and patchify: has no effect without them
-        max_seq_len: likewise
-        patchify: not offered
-        patchify_channels_last: of patchify: has no effect without it
-        patchify_flatten: likewise
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
-        scale: area of the random crop, share of the image's; None: as the mode
-        ratio: width / height of the random crop; None: as the mode
-        hflip: 0..1, probability that left and right are swapped
-        vflip: 0..1, probability that top and bottom are swapped
-        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
-        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
-        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
-        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
-        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
-        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
-        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
-        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
-        mean: 0..1 per channel: color of borders and of what a policy moves in
-        crop_padding: 'rc': pixels that the crop may reach beyond the image
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
-        force_color_jitter: jitter colors beside any policy
+        help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
+            use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
+            patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
+            grayscale_prob, gaussian_blur_prob, auto_augment, crop_pct, crop_mode, crop_border_pixels, mean,
+            crop_padding, padding_mode, force_color_jitter
 
     Returns:
         PIL image → tensor (C, H, W)
@@ -276,39 +249,11 @@ def transforms_imagenet_eval(
         img_size: as `input_size`
 
     **kwargs, others of `create_transform`:
-        std: per channel, for pixels in 0..1
-        re_prob: this and the next three as in `ErasingSettings`; here only without the prefetcher
-        re_mode: what rectangles are filled with
-        re_count: rectangles at most
-        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
-        tf_preprocessing: TensorFlow's pipeline: not offered
-        use_prefetcher: give uint8 (C, H, W); the prefetcher normalizes
-        normalize: without the prefetcher: give normalized float32; False gives uint8
-        separate: training: give three pipelines
-        naflex: patch sequences: not offered
-        patch_size: of naflex and patchify: has no effect without them
-        max_seq_len: likewise
-        patchify: not offered
-        patchify_channels_last: of patchify: has no effect without it
-        patchify_flatten: likewise
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
-        scale: area of the random crop, share of the image's; None: as the mode
-        ratio: width / height of the random crop; None: as the mode
-        hflip: 0..1, probability that left and right are swapped
-        vflip: 0..1, probability that top and bottom are swapped
-        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
-        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
-        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
-        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
-        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
-        interpolation: as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic
-        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
-        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
-        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
-        mean: 0..1 per channel: color of borders and of what a policy moves in
-        crop_padding: 'rc': pixels that the crop may reach beyond the image
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
-        force_color_jitter: jitter colors beside any policy
+        help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
+            use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
+            patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
+            grayscale_prob, gaussian_blur_prob, auto_augment, interpolation, crop_pct, crop_mode, crop_border_pixels,
+            mean, crop_padding, padding_mode, force_color_jitter
 
     Returns:
         PIL image → tensor (C, H, W)
@@ -327,39 +272,11 @@ def transforms_noaug_train(
         img_size: as `input_size`
 
     **kwargs, others of `create_transform`:
-        std: per channel, for pixels in 0..1
-        re_prob: this and the next three as in `ErasingSettings`; here only without the prefetcher
-        re_mode: what rectangles are filled with
-        re_count: rectangles at most
-        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
-        tf_preprocessing: TensorFlow's pipeline: not offered
-        use_prefetcher: give uint8 (C, H, W); the prefetcher normalizes
-        normalize: without the prefetcher: give normalized float32; False gives uint8
-        separate: training: give three pipelines
-        naflex: patch sequences: not offered
-        patch_size: of naflex and patchify: has no effect without them
-        max_seq_len: likewise
-        patchify: not offered
-        patchify_channels_last: of patchify: has no effect without it
-        patchify_flatten: likewise
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
-        scale: area of the random crop, share of the image's; None: as the mode
-        ratio: width / height of the random crop; None: as the mode
-        hflip: 0..1, probability that left and right are swapped
-        vflip: 0..1, probability that top and bottom are swapped
-        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
-        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
-        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
-        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
-        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
-        interpolation: as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic
-        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
-        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
-        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
-        mean: 0..1 per channel: color of borders and of what a policy moves in
-        crop_padding: 'rc': pixels that the crop may reach beyond the image
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
-        force_color_jitter: jitter colors beside any policy
+        help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
+            use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
+            patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
+            grayscale_prob, gaussian_blur_prob, auto_augment, interpolation, crop_pct, crop_mode, crop_border_pixels,
+            mean, crop_padding, padding_mode, force_color_jitter
 
     Returns:
         PIL image → tensor (C, H, W)

@@ -31,7 +31,7 @@ def str_to_interp_mode(
     """Give the torchvision interpolation of a name.
 
     Args:
-        mode_str: 'nearest', 'bilinear', 'bicubic', 'box', 'hamming' or 'lanczos'
+        mode_str: Name: 'nearest', 'bilinear', 'bicubic', 'box', 'hamming' or 'lanczos'.
     """
     if mode_str not in _INTERPOLATIONS:
         raise ValueError(f'interpolation {mode_str!r}: allowed are {", ".join(_INTERPOLATIONS)}')
@@ -44,7 +44,7 @@ def str_to_pil_interp(
     """Give the Pillow interpolation of a name.
 
     Args:
-        mode_str: as in `str_to_interp_mode`
+        mode_str: Name: 'nearest', 'bilinear', 'bicubic', 'box', 'hamming' or 'lanczos'.
     """
     return Image.Resampling[str_to_interp_mode(mode_str).name]
 
@@ -55,7 +55,7 @@ def interp_mode_to_str(
     """Give the name of a torchvision interpolation.
 
     Args:
-        mode: of torchvision
+        mode: Interpolation of torchvision.
     """
     return mode.value
 
@@ -91,8 +91,8 @@ def check_range(
     """Refuse anything but two positive numbers in order.
 
     Args:
-        name: of the setting, for the message
-        values: (low, high)
+        name: Name of the setting, for the message.
+        values: Smallest and largest value.
     """
     pair = tuple(values) if isinstance(values, (tuple, list)) else ()
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
@@ -109,10 +109,10 @@ class RandomResizedCropAndInterpolation:
     (224, 224)
 
     Args:
-        size: of the result, pixels; (height, width)
-        scale: area of the crop, share of the image's
-        ratio: width / height of the crop
-        interpolation: a name, or 'random' for bilinear or bicubic
+        size: Size of the result in pixels; two numbers are height and width.
+        scale: Area of the crop as a share of the image's; of Inception.
+        ratio: Width / height of the crop; of Inception.
+        interpolation: Interpolation; 'random' takes bilinear or bicubic.
     """
 
     def __init__(self,
@@ -134,13 +134,13 @@ class RandomResizedCropAndInterpolation:
         """Draw a crop; after ten that do not fit, the largest centered one of an allowed ratio. timm/data/transforms.py.
 
         Args:
-            img: to be cropped; its `size` is (width, height)
-            scale: as in the constructor
-            ratio: as in the constructor
-            rng: a `random.Random`, or the module
+            img: Image to crop; its `size` is (width, height).
+            scale: Area of the crop as a share of the image's.
+            ratio: Width / height of the crop.
+            rng: Generator of random numbers: a `random.Random`, or the module.
 
         Returns:
-            top, left, height, width
+            Top, left, height, width.
         """
         img_w, img_h = img.size
         log_ratio = math.log(ratio[0]), math.log(ratio[1])
@@ -160,10 +160,10 @@ class RandomResizedCropAndInterpolation:
         """Draw and apply.
 
         Args:
-            img: of any size
+            img: Image of any size.
 
         Returns:
-            of `size`
+            Image of `size`.
         """
         top, left, height, width = self.get_params(img, self.scale, self.ratio)
         return F.resized_crop(img, top, left, max(1, height), max(1, width), self.size, _choose(self.interpolation))
@@ -178,14 +178,14 @@ class ResizeKeepRatio:
     """Resize so that the image barely covers `size` (longest=0) or barely fits in it (longest=1), varied if wanted.
 
     Args:
-        size: target, pixels; (height, width)
-        longest: 0: the shorter edge decides, 1: the longer one
-        interpolation: a name, or 'random' for bilinear or bicubic
-        random_scale_prob: 0..1, how often the scale is varied
-        random_scale_range: factor of the size, or of the area
-        random_scale_area: the factor is a share of the area seen: smaller zooms in
-        random_aspect_prob: 0..1, how often the aspect is varied
-        random_aspect_range: factor of width / height
+        size: Size to reach in pixels; two numbers are height and width.
+        longest: 0: the shorter edge fits the size; 1: the longer one.
+        interpolation: Interpolation; 'random' takes bilinear or bicubic.
+        random_scale_prob: Probability that the scale is varied, 0 to 1.
+        random_scale_range: Factor of the size, or of the area; timm's range.
+        random_scale_area: The factor is a share of the area seen: smaller zooms in.
+        random_aspect_prob: Probability that the aspect is varied, 0 to 1.
+        random_aspect_range: Factor of width / height; timm's range.
     """
 
     def __init__(self,
@@ -211,11 +211,11 @@ class ResizeKeepRatio:
         """Draw the size of the result. timm/data/transforms.py.
 
         Args:
-            img: to be resized; its `size` is (width, height)
-            rng: a `random.Random`, or the module
+            img: Image to resize; its `size` is (width, height).
+            rng: Generator of random numbers: a `random.Random`, or the module.
 
         Returns:
-            height, width
+            Height, width.
         """
         img_size = img.size[::-1]
         ratios = [edge / target for edge, target in zip(img_size, self.size)]
@@ -235,10 +235,10 @@ class ResizeKeepRatio:
         """Draw and apply.
 
         Args:
-            img: of any size
+            img: Image of any size.
 
         Returns:
-            that covers `size`, or fits in it
+            Image that covers `size`, or fits in it.
         """
         return F.resize(img, self.get_params(img), _choose(self.interpolation))
 
@@ -259,16 +259,16 @@ def crop_or_pad(
     """Crop an image, padding where the crop reaches beyond it.
 
     Args:
-        img: PIL image or tensor (..., C, H, W)
-        top: offset of the crop; negative reaches beyond the image
-        left: likewise
-        height: of the crop
-        width: of the crop
-        fill: color of the padding, 0..255, one or one per channel
-        padding_mode: 'constant', 'edge', 'reflect' or 'symmetric'
+        img: PIL image or tensor (..., C, H, W).
+        top: Upper edge of the crop; negative reaches beyond the image.
+        left: Left edge of the crop; negative reaches beyond the image.
+        height: Height of the crop in pixels.
+        width: Width of the crop in pixels.
+        fill: Color of the padding, 0 to 255: one number, or one for each channel.
+        padding_mode: Padding: 'constant' (a color), 'edge', 'reflect' or 'symmetric'.
 
     Returns:
-        PIL image or tensor of that size
+        PIL image or tensor of that size.
     """
     _, img_h, img_w = F.get_dimensions(img)
     right, bottom = left + width, top + height
@@ -287,13 +287,13 @@ def center_crop_or_pad(
     """Cut the center, or pad around it.
 
     Args:
-        img: PIL image or tensor (..., C, H, W)
-        output_size: (height, width) or both
-        fill: as in `crop_or_pad`
-        padding_mode: as in `crop_or_pad`
+        img: PIL image or tensor (..., C, H, W).
+        output_size: Size of the result in pixels; two numbers are height and width.
+        fill: Color of the padding, 0 to 255: one number, or one for each channel.
+        padding_mode: Padding: 'constant' (a color), 'edge', 'reflect' or 'symmetric'.
 
     Returns:
-        PIL image or tensor of that size
+        PIL image or tensor of that size.
     """
     height, width = _pair(output_size, 'output_size')
     _, img_h, img_w = F.get_dimensions(img)
@@ -308,9 +308,9 @@ class CenterCropOrPad:
     """Cut the center of an image, or pad around it, to exactly `size`.
 
     Args:
-        size: of the result, pixels; (height, width)
-        fill: color of the padding, 0..255, one or one per channel
-        padding_mode: 'constant', 'edge', 'reflect' or 'symmetric'
+        size: Size of the result in pixels; two numbers are height and width.
+        fill: Color of the padding, 0 to 255: one number, or one for each channel.
+        padding_mode: Padding: 'constant' (a color), 'edge', 'reflect' or 'symmetric'.
     """
 
     def __init__(self,
@@ -326,10 +326,10 @@ class CenterCropOrPad:
         """Cut or pad.
 
         Args:
-            img: PIL image or tensor (..., C, H, W)
+            img: PIL image or tensor (..., C, H, W).
 
         Returns:
-            PIL image or tensor of `size`
+            PIL image or tensor of `size`.
         """
         return center_crop_or_pad(img, self.size, self.fill, self.padding_mode)
 
@@ -340,9 +340,9 @@ class RandomCropOrPad(CenterCropOrPad):
     """Cut exactly `size` at a random place; along an edge that is too short, pad by random amounts on both sides.
 
     Args:
-        size: of the result, pixels; (height, width)
-        fill: color of the padding, 0..255, one or one per channel
-        padding_mode: 'constant', 'edge', 'reflect' or 'symmetric'
+        size: Size of the result in pixels; two numbers are height and width.
+        fill: Color of the padding, 0 to 255: one number, or one for each channel.
+        padding_mode: Padding: 'constant' (a color), 'edge', 'reflect' or 'symmetric'.
     """
 
     @staticmethod
@@ -354,12 +354,12 @@ class RandomCropOrPad(CenterCropOrPad):
         """Draw the offset of the crop.
 
         Args:
-            img: to be cropped: PIL image, tensor or (height, width)
-            size: (height, width)
-            rng: a `random.Random`, or the module
+            img: Image to crop: PIL image, tensor or (height, width).
+            size: Height and width of the crop in pixels.
+            rng: Generator of random numbers: a `random.Random`, or the module.
 
         Returns:
-            top and left; negative where there is padding
+            Top and left; negative where there is padding.
         """
         img_h, img_w = img if isinstance(img, tuple) else F.get_dimensions(img)[1:]
         deltas = img_h - size[0], img_w - size[1]
@@ -371,10 +371,10 @@ class RandomCropOrPad(CenterCropOrPad):
         """Draw and apply.
 
         Args:
-            img: PIL image or tensor (..., C, H, W)
+            img: PIL image or tensor (..., C, H, W).
 
         Returns:
-            PIL image or tensor of `size`
+            PIL image or tensor of `size`.
         """
         top, left = self.get_params(img, self.size)
         return crop_or_pad(img, top, left, *self.size, fill=self.fill, padding_mode=self.padding_mode)
@@ -384,8 +384,8 @@ class RandomPad:
     """Pad an image that is smaller than `input_size` to it, by random amounts on both sides.
 
     Args:
-        input_size: (height, width), pixels
-        fill: color of the padding, 0..255
+        input_size: Height and width in pixels, at least.
+        fill: Color of the padding, 0 to 255.
     """
 
     def __init__(self,
@@ -402,11 +402,11 @@ class RandomPad:
         """Draw how the padding is divided.
 
         Args:
-            img: to be padded
-            input_size: (height, width)
+            img: Image to pad.
+            input_size: Height and width in pixels, at least.
 
         Returns:
-            left, top, right, bottom
+            Left, top, right, bottom.
         """
         width, height = F.get_image_size(img)
         more_w, more_h = max(input_size[1] - width, 0), max(input_size[0] - height, 0)
@@ -419,10 +419,10 @@ class RandomPad:
         """Draw and apply.
 
         Args:
-            img: PIL image or tensor (..., C, H, W)
+            img: PIL image or tensor (..., C, H, W).
 
         Returns:
-            PIL image or tensor of at least `input_size`
+            PIL image or tensor of at least `input_size`.
         """
         return F.pad(img, list(self.get_params(img, self.input_size)), self.fill)
 
@@ -431,7 +431,7 @@ class TrimBorder:
     """Cut `border_size` pixels off each side.
 
     Args:
-        border_size: pixels
+        border_size: Width of the border in pixels.
     """
 
     def __init__(self,
@@ -446,10 +446,10 @@ class TrimBorder:
         """Cut.
 
         Args:
-            img: PIL image or tensor (..., C, H, W)
+            img: PIL image or tensor (..., C, H, W).
 
         Returns:
-            PIL image or tensor, smaller by two borders
+            PIL image or tensor, smaller by two borders.
         """
         width, height = F.get_image_size(img)
         border = self.border_size
@@ -467,10 +467,10 @@ class ToNumpy:
         """Turn one image.
 
         Args:
-            pil_img: of any mode with 8 bits a channel
+            pil_img: Image of any mode with 8 bits a channel.
 
         Returns:
-            uint8 (C, H, W)
+            Array of uint8 (C, H, W).
         """
         array = np.array(pil_img, dtype=np.uint8)
         return np.moveaxis(array if array.ndim == 3 else array[..., None], 2, 0)
@@ -480,7 +480,7 @@ class ToTensor:
     """Turn PIL images into tensors (C, H, W) of `dtype`, values 0..255 as they are.
 
     Args:
-        dtype: of the result
+        dtype: Type of the result.
     """
 
     def __init__(self,
@@ -494,10 +494,10 @@ class ToTensor:
         """Turn one image.
 
         Args:
-            pil_img: of any mode with 8 bits a channel
+            pil_img: Image of any mode with 8 bits a channel.
 
         Returns:
-            (C, H, W)
+            Tensor (C, H, W).
         """
         return F.pil_to_tensor(pil_img).to(self.dtype)
 
@@ -511,10 +511,10 @@ class MaybeToTensor:
         """Turn one image.
 
         Args:
-            pic: PIL image, array (H, W, C) or tensor
+            pic: PIL image, array (H, W, C) or tensor.
 
         Returns:
-            (C, H, W)
+            Tensor (C, H, W).
         """
         return pic if isinstance(pic, torch.Tensor) else F.to_tensor(pic)
 
@@ -530,10 +530,10 @@ class MaybePILToTensor:
         """Turn one image.
 
         Args:
-            pic: PIL image or tensor
+            pic: PIL image or tensor.
 
         Returns:
-            (C, H, W)
+            Tensor (C, H, W).
         """
         return pic if isinstance(pic, torch.Tensor) else F.pil_to_tensor(pic)
 

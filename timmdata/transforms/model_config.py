@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
-from timmdata.core.constants import (
+from ..core.constants import (
     DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD,
 )
 from ..core.sample import image_size

@@ -13,10 +13,10 @@ from typing import Any
 
 from ..core.checks import check_number, check_switches
 from ..core.constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN
+from ..core.sample import image_size
 from .auto_augment import ThreeAugment, create_policy
 from .geometry import check_range, str_to_interp_mode
 from .policy import Policy
-from ..core.sample import image_size
 
 # %% ../../nbs/transforms/65_settings.ipynb #040beb47
 def check_choice(
