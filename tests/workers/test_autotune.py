@@ -50,7 +50,7 @@ def test_auto_takes_processes_where_they_fork_and_there_are_several(samples):
     assert kind_of(own, 1) == kind_of(Subset(own, [1]), 1) == 'threads'
 
 
-@pytest.mark.parametrize('context', ['spawn', 'forkserver', multiprocessing.get_context('spawn')], ids=str)
+@pytest.mark.parametrize('context', ['spawn', 'forkserver', multiprocessing.get_context('spawn')], ids=['spawn', 'forkserver', 'a context'])
 def test_auto_takes_threads_where_processes_do_not_fork(samples, context):
     assert kind_of(ImageDataset(samples), 2, context) == kind_of(ImageDataset(samples), 9, context) == 'threads'
 
