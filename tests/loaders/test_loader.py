@@ -625,7 +625,7 @@ def test_each_setting_of_the_pixels_arrives_under_its_name():
     dict(is_training=True, dataset=IterableImageDataset(reader=Stream(4)), samples_per_epoch=5)], ids=lambda v: ' '.join(v))
 def test_combinations_are_refused_before_any_part_is_made(monkeypatch, wrong):
     def made(*args, **kwargs): raise AssertionError('a part was made')
-    for name in ('DeviceCache', 'BatchLoader', 'StreamLoader', 'EpochSampler', 'WeightedSampler', 'BalancedSampler', 'BatchTransform',
-                 'WorkerSettings'):
+    for name in ('DeviceCache', 'BatchLoader', 'StreamLoader', 'BatchTransform', 'WorkerSettings'):
         monkeypatch.setattr(f'timmdata.loader.{name}', made)
+    for name in ('EpochSampler', 'WeightedSampler', 'BalancedSampler'): monkeypatch.setattr(f'timmdata.samplers.order.{name}', made)
     with pytest.raises(ValueError): create_loader(**{**dict(dataset=Coded(12), input_size=8, batch_size=4), **wrong})

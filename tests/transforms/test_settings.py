@@ -87,7 +87,7 @@ def test_settings_are_records():
     (dict(gaussian_blur_prob=2), 'gaussian_blur_prob'), (dict(color_jitter=(0.1,)), 'give one factor'),
     (dict(color_jitter=-0.4), '0 or more'), (dict(color_jitter=(0.1, 0.1, 0.1, 0.6)), 'at most 0.5'),
     (dict(interpolation='cubic'), 'allowed are nearest'), (dict(crop_pct=0), 'above 0'), (dict(crop_pct=-1), 'above 0'),
-    (dict(crop_mode='center'), 'allowed are center'), (dict(crop_border_pixels=-1), '0 or more pixels'),
+    (dict(crop_mode='middle'), 'allowed are center'), (dict(crop_border_pixels=-1), '0 or more pixels'),
     (dict(crop_padding=4), "with train_crop_mode='rc'"), (dict(crop_padding=-1, train_crop_mode='rc'), '0 or more'),
     (dict(padding_mode='mirror'), 'allowed are constant'),
 ])
@@ -100,7 +100,7 @@ def test_wrong_policies_are_errors():
     with pytest.raises(ValueError, match='allowed are rand'): AugmentSettings(64, True, auto_augment='ra-m9')
     with pytest.raises(TypeError, match='transform='): AugmentSettings(64, True, auto_augment=v2.RandAugment())
     with pytest.raises(ValueError, match='evaluation'): AugmentSettings(64, interpolation='random')
-    with pytest.raises(TypeError, match='color_jitter'): create_transform(64, color_jitter=0.1)
+    with pytest.raises(TypeError, match='jitter'): create_transform(64, jitter=0.1)
 
 
 def test_composed_pipelines_are_those_of_create_transform():

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
+from ..core.checks import check_statistics
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.epoch import keys_of_images
 from ..transforms.random_erasing import ErasingSettings, RandomErasing
-from ..transforms.settings import check_statistics
 from .base import Closing, ForwardingLoader, HostLoader, KeepsBatches, MixingSwitch
 from .base import as_host_loader, find_mixing
 from .consumer import Consumer

@@ -15,7 +15,7 @@ from torch.utils.data import Dataset
 
 from ..core.rng import KeyedRandom, sample_seed
 from ..datasets.relabel import targets_of
-from ..transforms.settings import check_choice
+from ..core.checks import check_choice
 from .epoch import EpochSampler, count_views
 
 # %% ../../nbs/samplers/15_weighted.ipynb #380933c7

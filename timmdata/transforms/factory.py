@@ -17,12 +17,13 @@ from torchvision.transforms import v2
 
 from ..core.checks import check_switches
 from ..core.constants import IMAGENET_DEFAULT_STD
+from ..core.checks import check_statistics
 from .geometry import (
     CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomResizedCropAndInterpolation,
     ResizeKeepRatio, TrimBorder, str_to_interp_mode,
 )
 from .random_erasing import ErasingSettings, RandomErasing
-from .settings import AugmentSettings, check_statistics
+from .settings import AugmentSettings
 
 # %% ../../nbs/transforms/70_factory.ipynb #1035cfc5
 def evaluation_steps(
