@@ -56,5 +56,6 @@ def llms(title: str, summary: str, groups: list, needs: list[Need]) -> str:
     lines += ['', '## I want to …', '']
     lines += [f'- [{need.sentence}]({need.url})' for need in needs]
     lines += ['', '## Optional', '', '- [API index](api.html): every public name with its sentence']
-    lines += [f'- [{group.caption}]({group.caption}/reference.html): every name, parameter and method' for group in groups if group.sentence]
+    lines += [f'- [{group.caption}]({group.caption}/reference.html): every name, parameter and method'
+              for group in groups if group.sentence]
     return '\n'.join(lines) + '\n'

@@ -354,7 +354,8 @@ class Writer:
         if options.get('include') == 'false' or not text: return None
         parts = dict(echo='remove-input', output='remove-output')
         tags = [tag for key, tag in parts.items() if options.get(key) == 'false']
-        if self.page.name != 'index' and all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in _statements(text)): tags.append('hide-input')
+        has_imports_alone = all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in _statements(text))
+        if self.page.name != 'index' and has_imports_alone: tags.append('hide-input')
         outputs = [dict(o) for o in cell.get('outputs', [])]
         for o in outputs:
             if o['output_type'] == 'execute_result': o.setdefault('execution_count', None)

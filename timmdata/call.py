@@ -30,8 +30,8 @@ def argument_text(
     """Write an argument so that it can be pasted; what cannot be written down is a variable with the parameter's name.
 
     Args:
-        name: of a parameter
-        value: of it
+        name: Name of a parameter.
+        value: Value of it.
 
     Returns:
         such as hflip=0.5
@@ -50,9 +50,9 @@ def loader_call(
     """Write the call of `create_loader` that has these settings.
 
     Args:
-        input_size: of the network's input, pixels
-        batch_size: samples
-        settings: further arguments of `create_loader`
+        input_size: Size of the network's input, pixels.
+        batch_size: Samples in a batch.
+        settings: Further arguments of `create_loader`.
 
     Returns:
         one line of Python

@@ -79,8 +79,8 @@ def diagnosis_page(
     """Write a diagnosis as a page.
 
     Args:
-        diagnosis: to be read
-        title: such as the folder
+        diagnosis: Diagnosis to be read.
+        title: Title of the page, such as the folder.
 
     Returns:
         HTML

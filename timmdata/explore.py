@@ -56,7 +56,7 @@ def op_words(
     """Write the value of a policy's step, with its unit.
 
     Args:
-        op: one step of a policy
+        op: One step of a policy.
 
     Returns:
         empty where it has no value
@@ -80,11 +80,11 @@ class Step(NamedTuple):
     """One thing that was done to a sample, and the picture after it.
 
     Args:
-        name: such as 'crop'
-        drawn: the numbers, with units
-        setting: what `create_loader` was told: what the numbers were drawn from
-        image: uint8 (H, W, 3) or (H, W)
-        boxes: left, top, width, height, pixels: parts of the image
+        name: Name such as 'crop'.
+        drawn: The numbers, with units.
+        setting: What `create_loader` was told: what the numbers were drawn from.
+        image: uint8 (H, W, 3) or (H, W).
+        boxes: Left, top, width, height, pixels: parts of the image.
     """
     name: str
     drawn: str
@@ -96,7 +96,7 @@ class Step(NamedTuple):
 class _Done(NamedTuple):
     "How much of what was drawn is done."
     flips: bool = False
-    ops: int = 0   # of the policy
+    ops: int = 0   # Operations of the policy.
     blur: bool = False
     colors: int = 0
 
@@ -108,9 +108,9 @@ class SampleWay:
     """Make the pictures of one sample, from the photograph to the end of its own changes, of what was drawn for it.
 
     Args:
-        loader: that made the sample's batch
-        replay: of the batch, with its parameters
-        position: of the sample in the batch, from 0
+        loader: Loader that made the sample's batch.
+        replay: Replay of the batch, with its parameters.
+        position: Position of the sample in the batch, from 0.
     """
 
     def __init__(self,
@@ -193,7 +193,7 @@ class SampleWay:
         """Make the pictures.
 
         Args:
-            on_device: does what is left to the device
+            on_device: Does what is left to the device.
 
         Returns:
             the photograph, its crop, and each change
@@ -229,9 +229,9 @@ class BatchTrace:
     """A batch that a loader makes again, and the way of each sample in it.
 
     Args:
-        loader: from `create_loader`
-        epoch: which pass over the data, from 0
-        batch: number of the batch in it, from 0
+        loader: Loader from `create_loader`.
+        epoch: Number of the pass over the data, from 0.
+        batch: Number of the batch in it, from 0.
     """
     loader: PrefetchLoader
     epoch: int
@@ -269,7 +269,7 @@ class BatchTrace:
         """Read the whole image of a sample.
 
         Args:
-            position: of the sample in the batch, from 0
+            position: Position of the sample in the batch, from 0.
         """
         return self.loader.loader.builder.sample_loader.image(self.replay.keys[position])
 
@@ -279,7 +279,7 @@ class BatchTrace:
         """Find the part of the photograph that the crop took.
 
         Args:
-            position: of the sample in the batch, from 0
+            position: Position of the sample in the batch, from 0.
 
         Returns:
             left, top, width, height; None with a transform of the user's
@@ -293,7 +293,7 @@ class BatchTrace:
         """Make the way of one sample.
 
         Args:
-            position: of the sample in the batch, from 0
+            position: Position of the sample in the batch, from 0.
 
         Returns:
             from the photograph to what the network gets
@@ -338,8 +338,8 @@ def spread_indexes(
     """Choose samples that lie far from each other: of class folders, of different classes.
 
     Args:
-        length: samples
-        count: of them at most
+        length: Number of samples.
+        count: Number of them, at most.
     """
     if length < 1 or count < 1: raise ValueError(f'{count} of {length} images: there must be one at least')
     if count >= length: return list(range(length))
@@ -351,13 +351,13 @@ class Preview:
     """What becomes of a few images with some settings: pictures, numbers, and the call that makes them.
 
     Args:
-        dataset: map-style
-        input_size: of the network's input, pixels
-        indexes: of the samples that make the batch
-        settings: further arguments of `create_loader`
-        epoch: for which the numbers are drawn, from 0
-        position: of the image whose way is shown, from 0
-        trace: the batch
+        dataset: Map-style data set.
+        input_size: Size of the network's input, pixels.
+        indexes: Indexes of the samples that make the batch.
+        settings: Further arguments of `create_loader`.
+        epoch: Epoch for which the numbers are drawn, from 0.
+        position: Position of the image whose way is shown, from 0.
+        trace: Trace of the batch.
     """
     dataset: Any
     input_size: int | Sequence[int]
@@ -452,15 +452,15 @@ def preview(
     "create_loader(dataset, 128, 4, is_training=True, seed=0, color_jitter=None, auto_augment='3a')"
 
     Args:
-        dataset: gives (image, target, …) or dicts with 'image'; map-style
-        input_size: edge, (height, width) or (channels, height, width); pixels
-        batch_size: images in the batch, which is shown in full
-        indexes: which samples make the batch; None: `batch_size` of them, spread
-        epoch: for which the numbers are drawn, from 0
-        position: of the image whose way is shown, from 0
-        is_training: False: as evaluation sees them
-        seed: of all that is drawn
-        **settings: further arguments of `create_loader`
+        dataset: Gives (image, target, …) or dicts with 'image'; map-style.
+        input_size: Edge, (height, width) or (channels, height, width); pixels.
+        batch_size: Images in the batch, which is shown in full.
+        indexes: Samples that make the batch; None: `batch_size` of them, spread.
+        epoch: Epoch for which the numbers are drawn, from 0.
+        position: Position of the image whose way is shown, from 0.
+        is_training: False: as evaluation sees them.
+        seed: Seed of all that is drawn.
+        **settings: Further arguments of `create_loader`.
 
     Returns:
         a notebook shows it as a page
@@ -588,8 +588,8 @@ def describe_changes(
     """Say which settings changed, and in how many images.
 
     Args:
-        before: as it was
-        after: as it is
+        before: Preview as it was.
+        after: Preview as it is.
 
     Returns:
         one line; empty where nothing changed
@@ -612,8 +612,8 @@ def preview_html(
     """Write a preview as a page.
 
     Args:
-        shown: what is shown
-        before: what was shown; then the changes are marked
+        shown: What is shown.
+        before: What was shown; then the changes are marked.
 
     Returns:
         HTML that needs nothing but itself
@@ -636,12 +636,12 @@ class Control(NamedTuple):
     """Something that can be moved, and what it means.
 
     Args:
-        name: of the setting; `mixup.` and `hue` are parts of one
-        group: that it stands in
-        label: beside it
-        kind: 'slider', 'range', 'whole', 'choice', 'text' or 'switch'
-        options: least, greatest and step; or the choices
-        hint: one sentence
+        name: Name of the setting; `mixup.` and `hue` are parts of one.
+        group: Group that it stands in.
+        label: Text beside the control.
+        kind: 'slider', 'range', 'whole', 'choice', 'text' or 'switch'.
+        options: Least, greatest and step; or the choices.
+        hint: Sentence that explains the control.
     """
     name: str
     group: str
@@ -696,7 +696,7 @@ def control_values(
     """Read where the controls stand for the settings of a preview.
 
     Args:
-        shown: with settings
+        shown: Preview with settings.
 
     Returns:
         name of a control → value
@@ -729,10 +729,10 @@ def settings_of_controls(
     """Write what the controls say as settings.
 
     Args:
-        settings: that were given
-        values: of all controls
-        moved: names of those that were moved; the others leave the settings as they are
-        num_classes: columns of a mixed target
+        settings: Settings that were given.
+        values: Values of all controls.
+        moved: Names of those that were moved; the others leave the settings as they are.
+        num_classes: Columns of a mixed target.
 
     Returns:
         arguments of `create_loader`
@@ -758,8 +758,8 @@ def idle_controls(
     """Find the controls that have no effect as the others stand.
 
     Args:
-        values: of all controls
-        keeps_jitter: beside the policy, as 3-Augment
+        values: Values of all controls.
+        keeps_jitter: Beside the policy, as 3-Augment.
 
     Returns:
         name of a control → why it has no effect now
@@ -792,7 +792,7 @@ class Explorer:
     """Sliders beside a `Preview`. `preview` is what is shown, `settings` are for `create_loader`.
 
     Args:
-        shown: of the settings to begin with
+        shown: Preview of the settings to begin with.
     """
 
     def __init__(self,
@@ -940,10 +940,10 @@ def explore(
     """Put sliders beside a preview of your own images, in a notebook.
 
     Args:
-        dataset: gives (image, target, …) or dicts with 'image'; map-style
-        input_size: edge, (height, width) or (channels, height, width); pixels
-        batch_size: images in the batch, which is shown in full
-        **settings: as in `preview`: `indexes`, `epoch`, and what `create_loader` takes
+        dataset: Gives (image, target, …) or dicts with 'image'; map-style.
+        input_size: Edge, (height, width) or (channels, height, width); pixels.
+        batch_size: Images in the batch, which is shown in full.
+        **settings: Settings as in `preview`: `indexes`, `epoch`, and what `create_loader` takes.
 
     Returns:
         a notebook shows it

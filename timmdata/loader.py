@@ -76,7 +76,7 @@ _OTHER_WORDS = {   # argument → its names elsewhere
 _HINTS = {word: f'did you mean {name}?' for name, words in _OTHER_WORDS.items() for word in words.split()}
 _WANT = {Callable: 'a function', torch.Generator: 'a torch.Generator', Mapping: 'a dict, name → index',
          torch.dtype: 'a type such as torch.float16', Sequence: 'a list, one for each choice',
-         Mixup: 'a timmdata.Mixup, such as Mixup(mixup_alpha=0.2, num_classes=…)'}   # type → what to give
+         Mixup: 'a timmdata.Mixup, such as Mixup(mixup_alpha=0.2, num_classes=…)'}   # Type → what to give.
 
 # %% ../nbs/20_loader.ipynb #39742a33
 @_by_prefetcher
@@ -190,100 +190,100 @@ def create_loader(
     (torch.Size([64, 3, 224, 224]), torch.float32, torch.Size([64]))
 
     Data:
-        dataset: of (image, target, …) or dicts with 'image'; indexed or a stream (timm: sets its transform)
-        input_size: edge, (height, width) or (channels, height, width); pixels
-        batch_size: samples
-        is_training: random pipeline, shuffled, incomplete last batch dropped
-        class_to_idx: classes that the dataset must have, as training's (not in timm)
+        dataset: Gives (image, target, …) or dicts with 'image'; indexed or a stream (timm: sets its transform).
+        input_size: Edge, (height, width) or (channels, height, width); pixels.
+        batch_size: Samples in a batch.
+        is_training: Random pipeline, shuffled, incomplete last batch dropped.
+        class_to_idx: Classes that the dataset must have, as training's (not in timm).
 
     Order:
-        seed: of order, pixels and erasing; None: drawn from `generator`, on ranks 0 (not in timm)
-        generator: that the seed is drawn from; None: torch's global one (not in timm)
-        shuffle: None: in training (not in timm)
-        sampler: decides order and number of samples, of all ranks (not in timm)
-        distributed: give each rank of torch.distributed its share
-        weights: 'balanced', 'sqrt-balanced', numbers (not in timm)
-        balanced_batches: each batch has the classes in equal numbers (not in timm)
-        samples_per_epoch: of all ranks; None: as many as there are (not in timm)
-        num_aug_repeats: views of a sample in a row; epochs are cut to 256s (timm: with distributed alone)
+        seed: Seed of order, pixels, erasing; None: drawn from `generator`, on ranks 0 (not in timm).
+        generator: Gives the seed where there is none; None: torch's own (not in timm).
+        shuffle: Shuffle the samples; None: in training (not in timm).
+        sampler: Decides order and number of samples, of all ranks (not in timm).
+        distributed: Give each rank of torch.distributed its share.
+        weights: 'balanced', 'sqrt-balanced' or numbers (not in timm).
+        balanced_batches: Each batch has the classes in equal numbers (not in timm).
+        samples_per_epoch: Samples of an epoch, of all ranks; None: all (not in timm).
+        num_aug_repeats: Views of a sample in a row; epochs are cut to 256s (timm: only if distributed).
 
     Pixels, in training and in evaluation:
-        interpolation: a name; 'random' in training for bilinear or bicubic
-        mean: per channel, for pixels in 0..1
-        std: per channel
-        backend: JPEG decoder, as in `resolve_backend`; 'pillow' gives timm's pixels (not in timm)
-        transform: your own pipeline, in place of the one of the settings (not in timm)
-        tf_preprocessing: not offered (timm: TensorFlow's pipeline of evaluation)
+        interpolation: Name of the interpolation; 'random' in training: bilinear or bicubic.
+        mean: Mean per channel, for pixels in 0..1.
+        std: Standard deviation per channel.
+        backend: JPEG decoder, as in `resolve_backend`; 'pillow' gives timm's pixels (not in timm).
+        transform: Your own pipeline, in place of the one of the settings (not in timm).
+        tf_preprocessing: Not offered (timm: TensorFlow's pipeline of evaluation).
 
     Crop of evaluation:
-        crop_pct: input size / size that is resized to; None: 0.875
-        crop_mode: 'center', 'squash' or 'border'; None: 'center'
-        crop_border_pixels: cut off the original image's sides first
+        crop_pct: Input size / size that is resized to; None: 0.875.
+        crop_mode: Crop mode: 'center', 'squash' or 'border'; None: 'center'.
+        crop_border_pixels: Cut off the original image's sides first.
 
     Crop of training:
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc' (timm: without 'rc')
-        scale: area of the random crop, share; None: the crop mode's default
-        ratio: aspect of the random crop; None: the crop mode's default
-        crop_padding: 'rc': pixels that the crop may reach beyond the image (not in timm)
-        padding_mode: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: as timm (not in timm)
-        dct_scaling: decode large images to a smaller size; None: in training (not in timm)
+        train_crop_mode: Crop mode: 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc' (timm: no 'rc').
+        scale: Area of the random crop, share; None: the crop mode's default.
+        ratio: Aspect of the random crop; None: the crop mode's default.
+        crop_padding: 'rc': pixels that the crop may reach beyond the image (not in timm).
+        padding_mode: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: timm's (not in timm).
+        dct_scaling: Decode large images to a smaller size; None: in training (not in timm).
 
     Augmentation, in training:
-        no_aug: training without randomness in the pixels
-        hflip: 0..1, probability of a horizontal flip
-        vflip: 0..1, of a vertical flip
-        color_jitter: brightness, contrast, saturation (and hue)
-        color_jitter_prob: 0..1, of the jitter; None: always
-        color_jitter_mode: 'fused': one matrix on the device; 'exact': as torchvision (not in timm)
-        grayscale_prob: 0..1, of a conversion to gray
-        gaussian_blur_prob: 0..1, of a blur
-        auto_augment: such as 'rand-m9-mstd0.5'; color_jitter then is for 3-Augment only
-        num_aug_splits: views of each sample in a batch: clean ones first, then the same crops augmented
+        no_aug: Training without randomness in the pixels.
+        hflip: Probability of a horizontal flip, 0..1.
+        vflip: Probability of a vertical flip, 0..1.
+        color_jitter: Strength for brightness, contrast, saturation (and hue).
+        color_jitter_prob: Probability of the jitter, 0..1; None: always.
+        color_jitter_mode: 'fused': one matrix on the device; 'exact': as torchvision (not in timm).
+        grayscale_prob: Probability of a conversion to gray, 0..1.
+        gaussian_blur_prob: Probability of a blur, 0..1.
+        auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
+        num_aug_splits: Views of each sample in a batch: clean ones first, then the same crops augmented.
 
     Erasing and mixing, in training:
-        re_prob: 0..1, probability of random erasing
-        re_mode: 'const', 'rand' or 'pixel'
-        re_count: erased rectangles at most
-        re_split: keep the first half of each batch, or the clean views, free of erasing
-        mixup: mixes on the device; a `FastCollateMixup` as collate_fn does, too (not in timm)
+        re_prob: Probability of random erasing, 0..1.
+        re_mode: Fill of the rectangles: 'const', 'rand' or 'pixel'.
+        re_count: Number of erased rectangles, at most.
+        re_split: Keep the first half of each batch, or the clean views, free of erasing.
+        mixup: Mixes on the device; a `FastCollateMixup` as collate_fn does, too (not in timm).
 
     Batches:
-        collate_fn: None: `fast_collate` (timm: torch's, without the prefetcher)
-        drop_last: leave out an incomplete last batch; None: in training (not in timm)
-        pad_last: fill an incomplete last batch with samples that are not valid, drop none (not in timm)
-        valid_mask: ends each batch, or 'valid' in a dict: bool (N,), False where filled up (not in timm)
-        buffer: capacity such as '30GB'; words of `BatchBuffer` (not in timm)
+        collate_fn: Function that joins samples; None: `fast_collate` (timm: torch's).
+        drop_last: Leave out an incomplete last batch; None: in training (not in timm).
+        pad_last: Fill an incomplete last batch with samples that are not valid, drop none (not in timm).
+        valid_mask: Ends each batch, or 'valid' in a dict: bool (N,), False where filled up (not in timm).
+        buffer: Capacity such as '30GB'; `BatchBuffer`'s settings (not in timm).
 
     Batches of several sizes, in training:
-        input_size_choices: another input size for each batch; as in `create_batch_schedule`
-        batch_size_choices: samples in a batch, for each of these sizes
-        batch_choice_weights: of the sizes; None: all alike
-        batch_choice_seed: of the plans
-        batch_choice_schedule: or 'progressive': from the first size to the last
-        batch_schedule_epochs: progressive: epochs until the last size
-        batch_schedule_spread: progressive: width of the bell, in sizes
-        batch_schedule_random_mix: progressive: share of uniform draws, 0..1
-        num_batches: in every epoch; None: as many as the samples fill
+        input_size_choices: Input sizes, one for each batch; see `create_batch_schedule`.
+        batch_size_choices: Samples in a batch, for each of these sizes.
+        batch_choice_weights: Weights of the sizes; None: all alike.
+        batch_choice_seed: Seed of the plans.
+        batch_choice_schedule: 'constant', or 'progressive': from the first size to the last.
+        batch_schedule_epochs: Progressive: epochs until the last size.
+        batch_schedule_spread: Progressive: width of the bell, in sizes.
+        batch_schedule_random_mix: Progressive: share of uniform draws, 0..1.
+        num_batches: Batches of every epoch; None: as many as the samples fill.
 
     Workers:
         num_workers: Threads or processes; 0: the caller; 'auto': one for each core (timm: processes).
         workers: 'threads', 'processes'; 'auto': threads for one worker or without fork (not in timm).
-        threads_per_worker: in each process (not in timm)
-        prefetch_factor: batches ahead, of a process or of all threads; None: 2 (not in timm)
-        persistent_workers: keep the workers between epochs
-        use_multi_epochs_loader: timm's older way to keep workers; persistent_workers does it
-        worker_seeding: a function seeds a stream's reader; samples have seeds (timm: workers)
-        timeout: seconds to wait for a batch of the workers; 0: for ever (not in timm)
-        multiprocessing_context: 'fork', 'spawn' or 'forkserver'; None: the platform's (not in timm)
+        threads_per_worker: Threads in each process (not in timm).
+        prefetch_factor: Batches ahead, of a process or of all threads; None: 2 (not in timm).
+        persistent_workers: Keep the workers between epochs.
+        use_multi_epochs_loader: Timm's older way to keep workers; persistent_workers does it.
+        worker_seeding: A function seeds a stream's reader; samples have seeds (timm: workers).
+        timeout: Seconds to wait for a batch of the workers; 0: for ever (not in timm).
+        multiprocessing_context: 'fork', 'spawn' or 'forkserver'; None: the platform's (not in timm).
 
     Device:
-        device: None: the best there is, the rank's own GPU (timm: 'cuda')
-        use_prefetcher: False: the workers give the same normalized float32 batches, on the CPU
-        img_dtype: of the images, with the prefetcher
-        fp16: timm's old word for img_dtype=torch.float16
-        channels_last: memory format of the images; False: contiguous as (N, C, H, W) (not in timm)
-        pin_memory: page-locked batches; None: for a CUDA device (timm: False)
-        cache: 'device': keep small images of one size there, as uint8 (not in timm)
+        device: None: the best device, the rank's own GPU (timm: 'cuda').
+        use_prefetcher: False: the workers give the same normalized float32 batches, on the CPU.
+        img_dtype: Dtype of the images, with the prefetcher.
+        fp16: Timm's old word for img_dtype=torch.float16.
+        channels_last: Memory format of the images; False: contiguous as (N, C, H, W) (not in timm).
+        pin_memory: Page-locked batches; None: for a CUDA device (timm: False).
+        cache: 'device': keep small images of one size there, as uint8 (not in timm).
 
     Returns:
         of images (N, C, H, W) and targets
@@ -458,9 +458,9 @@ class CustomParts:
 
 
 def _size_and_channels(
-    input_size: int | Sequence[int],   # as `create_loader` has it
-    batch_size: int,   # samples
-    mean: float | Sequence[float] | None,   # per channel
+    input_size: int | Sequence[int],   # Size as `create_loader` has it.
+    batch_size: int,   # Samples in a batch.
+    mean: float | Sequence[float] | None,   # Mean per channel.
 ) -> tuple[tuple[int, int], int]:
     "Tell height, width and channels of the input; warn where the sizes of images and of batches look swapped."
     size = image_size(input_size)
@@ -499,8 +499,8 @@ class _FittedTransform:
 
 
 def _warn_without_effect(
-    why: str,   # where they have none
-    **words: Any,   # arguments of `create_loader`; None, False and 0 were not given
+    why: str,   # Why where they have none.
+    **words: Any,   # Arguments of `create_loader`; None, False and 0 were not given.
 ):
     given = [name for name, value in words.items() if value is not None and not (isinstance(value, Real) and not value)]
     if given: warnings.warn(f'{", ".join(given)}: of no effect {why}', stacklevel=4)

@@ -107,7 +107,7 @@ def installed_version(
     """Look up the version of a package.
 
     Args:
-        name: of a package
+        name: Name of a package.
 
     Returns:
         or 'not installed'
@@ -131,7 +131,7 @@ def format_machine(
     """Write it in one line.
 
     Args:
-        machine: from `describe_machine`
+        machine: Description from `describe_machine`.
     """
     words = {'date': '{}', 'machine': '{}', 'cores': '{} cores', 'gpu': '{}'}
     return ', '.join(words.get(name, f'{name} {{}}').format(value) for name, value in machine.items())
@@ -143,7 +143,7 @@ def synchronize(
     """Wait until a device has done what it was given.
 
     Args:
-        device: that computes
+        device: Device that computes.
     """
     if device.type != 'cpu': torch.get_device_module(device).synchronize()
 
@@ -152,9 +152,9 @@ class Pass(NamedTuple):
     """What a pass through a loader took.
 
     Args:
-        num_images: that came out
-        seconds: wall time
-        cpu_seconds: of the process tree; None: not known here
+        num_images: Number of images that came out.
+        seconds: Wall time, seconds.
+        cpu_seconds: CPU seconds of the process tree; None: not known here.
     """
     num_images: int
     seconds: float
@@ -173,8 +173,8 @@ def run_pass(
     """Run the first epoch of a loader.
 
     Args:
-        loader: of batches
-        step_s: seconds that the consumer waits after each batch
+        loader: Loader of batches.
+        step_s: Seconds that the consumer waits after each batch.
     """
     if isinstance(loader, (PrefetchLoader, BatchLoader)): loader.set_epoch(0)
     num_images, device = 0, torch.device('cpu')
@@ -221,8 +221,8 @@ def announce(
     """Say on stderr what is done, beside the bars of tqdm.
 
     Args:
-        line: what is done now
-        progress: False: say nothing
+        line: What is done now.
+        progress: False: say nothing.
     """
     if progress: tqdm.write(line, file=sys.stderr)
 
@@ -235,9 +235,9 @@ def in_turns(
     """Count rounds of measurements.
 
     Args:
-        names: what is measured, one after the other, in each round
-        rounds: after one that warms up
-        progress: announce on stderr how long it takes, end within that, and show a bar on a terminal
+        names: What is measured, one after the other, in each round.
+        rounds: Rounds after one that warms up.
+        progress: Announce on stderr how long it takes, end within that, and show a bar on a terminal.
 
     Returns:
         number of the round, 0 for the one that warms up, and what is measured now
@@ -267,11 +267,11 @@ class Trial(NamedTuple):
     """A loader beside the first one.
 
     Args:
-        name: what is different
-        speedup: images per second, beside the first loader; median of the rounds
-        low: the least
-        high: the greatest
-        images_per_s: median
+        name: What is different.
+        speedup: Images per second, beside the first loader; median of the rounds.
+        low: The least value.
+        high: The greatest value.
+        images_per_s: Images per second, median.
     """
     name: str
     speedup: float
@@ -288,9 +288,9 @@ def compare_speeds(
     """Run passes in turns. Ctrl-C raises `Interrupted` with the trials of the rounds that ended.
 
     Args:
-        runs: name → function that runs a pass
-        rounds: after one that warms up
-        progress: announce on stderr how long it takes, and show a bar there
+        runs: Name → function that runs a pass.
+        rounds: Rounds after one that warms up.
+        progress: Announce on stderr how long it takes, and show a bar there.
 
     Returns:
         in the same order
@@ -328,9 +328,9 @@ class KnownSamples(SampleLoader):
     """Load samples whose first stages are done.
 
     Args:
-        until: the last stage that is left out
-        change: of the content of files, before it is kept
-        known: for 'load': all views; else a sample
+        until: The last stage that is left out.
+        change: Change of the content of files, before it is kept.
+        known: Samples that are known; for 'load' with all views.
     """
     until: str = 'read'
     change: Callable[[bytes], bytes] = bytes
@@ -342,7 +342,7 @@ class KnownSamples(SampleLoader):
         """Do the stages that are left out for a sample, and keep what they give.
 
         Args:
-            key: of the sample
+            key: Key of the sample.
         """
         base, index = unwrap(self.dataset, key.index)
         if self.sample_transforms and gives_bytes(base):
@@ -368,9 +368,9 @@ class KnownSamples(SampleLoader):
         """Begin with what is known.
 
         Args:
-            key: of the sample
-            make: makes the sample's image of the undecoded one
-            refuse: why a sample that is not known must not be tried
+            key: Key of the sample.
+            make: Makes the sample's image of the undecoded one.
+            refuse: Why a sample that is not known must not be tried.
 
         Returns:
             (image, target, …) or a dict; None for a skipped sample
@@ -391,9 +391,9 @@ class KnownSamples(SampleLoader):
         """Do the rest.
 
         Args:
-            key: of the sample
-            rows: uint8 (V, C, H, W) to be filled: one for each view
-            refuse: why a sample that is not known must not be tried
+            key: Key of the sample.
+            rows: uint8 (V, C, H, W) to be filled: one for each view.
+            refuse: Why a sample that is not known must not be tried.
 
         Returns:
             one for each view
@@ -415,10 +415,10 @@ def leave_out(
     """Make a builder like another one, for which the first stages of these samples are done.
 
     Args:
-        builder: of a loader
-        until: the last stage that is left out: 'read', 'decode' or 'load'
-        keys: of the samples for which it is; others are loaded as ever
-        change: of the content of files, for 'read'
+        builder: Builder of a loader.
+        until: The last stage that is left out: 'read', 'decode' or 'load'.
+        keys: Keys of the samples that it changes; others are loaded as ever.
+        change: Change of the content of files, for 'read'.
     """
     if until not in ('read', 'decode', 'load'): raise ValueError(f'until={until!r}: allowed are read, decode, load')
     same = {part.name: getattr(builder.sample_loader, part.name) for part in fields(SampleLoader)}
@@ -436,11 +436,11 @@ class StageTime(NamedTuple):
     """Time of one stage for one image.
 
     Args:
-        name: of the stage
-        cpu_ms: of CPU, median of the rounds
-        low_ms: of CPU, the least
-        high_ms: of CPU, the greatest
-        wall_ms: median; more than the CPU time where the stage waits
+        name: Name of the stage.
+        cpu_ms: Milliseconds of CPU, median of the rounds.
+        low_ms: Milliseconds of CPU, the least.
+        high_ms: Milliseconds of CPU, the greatest.
+        wall_ms: Median; more than the CPU time where the stage waits.
     """
     name: str
     cpu_ms: float
@@ -540,10 +540,10 @@ def measure_stages(
     """Time every stage but the hand-over from the workers, in this thread.
 
     Args:
-        loader: from `create_loader`; its workers are not started
-        num_images: samples that are taken through the stages in each round
-        rounds: after one that warms up
-        progress: announce on stderr how long it takes, and show a bar there
+        loader: Loader from `create_loader`; its workers are not started.
+        num_images: Samples that are taken through the stages in each round.
+        rounds: Rounds after one that warms up.
+        progress: Announce on stderr how long it takes, and show a bar there.
     """
     host = _host_loader(loader)
     builder, batches = replace(host.builder, batch_transform=None), _first_batches(host, num_images)
@@ -573,11 +573,11 @@ def measure_hand_over(
     """Time what it takes to ask workers for a batch and to get it.
 
     Args:
-        loader: from `create_loader`, used for nothing else
-        collate_ms: CPU time of the collate function for one image
-        rounds: after one that warms up
-        seconds: of each round, at least: the clocks of other processes are coarse
-        progress: announce on stderr how long it takes, and show a bar there
+        loader: Loader from `create_loader`, used for nothing else.
+        collate_ms: CPU time of the collate function for one image.
+        rounds: Rounds after one that warms up.
+        seconds: Seconds of each round, at least: the clocks of other processes are coarse.
+        progress: Announce on stderr how long it takes, and show a bar there.
 
     Returns:
         None: the system does not say what its processes use
@@ -599,10 +599,10 @@ class LoaderSpeed(NamedTuple):
     """A loader as a whole.
 
     Args:
-        first_batch_s: from its construction, the start of workers included
-        images_per_s: median of the epochs after the first
-        cpu_ms: of the process tree, for one image; None: not known here
-        pss_mb: of the process tree, the greatest; None: not known here
+        first_batch_s: Seconds until the first batch, the start of workers included.
+        images_per_s: Median of the epochs after the first.
+        cpu_ms: CPU milliseconds of the process tree, for one image; None: not known here.
+        pss_mb: Megabytes of the process tree, the greatest; None: not known here.
     """
     first_batch_s: float
     images_per_s: float
@@ -618,9 +618,9 @@ def measure_loader(
     """Time a whole loader, its workers included.
 
     Args:
-        make: a new loader
-        epochs: after the first
-        progress: announce on stderr how long it takes, and show a bar there
+        make: A new loader.
+        epochs: Epochs after the first.
+        progress: Announce on stderr how long it takes, and show a bar there.
     """
     turns = in_turns(['whole loader'], epochs, progress)
     next(turns)   # the first epoch warms up
@@ -648,8 +648,8 @@ def spread(
     """Take samples from all over a dataset.
 
     Args:
-        dataset: map-style, with at least one sample
-        num: samples; more than there are: some come again
+        dataset: Map-style, with at least one sample.
+        num: Samples; more than there are: some come again.
     """
     if not len(dataset): raise ValueError('the dataset has no samples')
     return Subset(dataset, [k * len(dataset) // num for k in range(num)])
@@ -665,10 +665,10 @@ class BenchResult:
     """What `bench_loader` measured, with units in the names.
 
     Args:
-        machine: date, cores, versions
-        settings: of the loader
-        stages: in their order
-        loader: as a whole
+        machine: Date, cores, versions.
+        settings: Settings of the loader.
+        stages: Stages in their order.
+        loader: Speed of the loader as a whole.
     """
     machine: dict[str, str]
     settings: dict[str, Any]
@@ -692,7 +692,7 @@ class BenchResult:
         """Read it back.
 
         Args:
-            text: from `to_json`
+            text: Text from `to_json`.
         """
         record = json.loads(text)
         stages = [StageTime(**stage) for stage in record['stages']]
@@ -712,14 +712,14 @@ def bench_loader(
     """Measure stages and loader for settings of `create_loader`.
 
     Args:
-        dataset: map-style
-        input_size: edge of the network's input, pixels
-        batch_size: samples
-        num_images: of an epoch, from all over the dataset; more than it has: some come again
-        epochs: of the whole loader, after the first
-        rounds: of the stages, after the first
-        progress: announce on stderr how long it takes, and show a bar there
-        **settings: for `create_loader`
+        dataset: Map-style data set.
+        input_size: Edge of the network's input, pixels.
+        batch_size: Samples in a batch.
+        num_images: Images of an epoch, from all over the dataset; some come again if it has fewer.
+        epochs: Epochs of the whole loader, after the first.
+        rounds: Rounds of the stages, after the first.
+        progress: Announce on stderr how long it takes, and show a bar there.
+        **settings: Settings for `create_loader`.
     """
     _check_least(1, num_images=num_images, epochs=epochs, rounds=rounds)
     sample = spread(dataset, num_images)
@@ -741,7 +741,7 @@ def format_result(
     """Write a table of the stages, and the whole loader below it.
 
     Args:
-        result: to be read
+        result: Result to be read.
     """
     lines = [format_machine(result.machine), ', '.join(f'{name}={value}' for name, value in result.settings.items()),
              '', f'{"stage":<14}{"CPU ms":>9}{"share":>8}{"in rounds":>18}{"wall ms":>10}']
@@ -768,7 +768,7 @@ def plot_results(
     """Draw CPU time by stage, and of the whole loader as a line. Returns a matplotlib `Figure`.
 
     Args:
-        results: label of a bar → what was measured
+        results: Label of a bar → what was measured.
     """
     if not results: raise ValueError('there are no results to draw')
     figure = notebook_figure(8, 1.6 + 0.5 * len(results))
@@ -791,8 +791,8 @@ def plot_results(
 
 # %% ../nbs/50_profile.ipynb #e23b6a40
 def _without_stages(
-    make: Callable[..., PrefetchLoader | BatchLoader],   # a new loader, always of the same samples
-    keys: Sequence[SampleKey],   # of its first epoch
+    make: Callable[..., PrefetchLoader | BatchLoader],   # A new loader, always of the same samples.
+    keys: Sequence[SampleKey],   # Keys of its first epoch.
 ) -> dict[str, tuple[str, PrefetchLoader | BatchLoader]]:   # stage → the stage that is left out as well, loader
     "Make loaders without a stage."
     loader, found, before = make(), {}, ''
@@ -826,9 +826,9 @@ def find_bottleneck(
     """Compare what goes when a stage is left out.
 
     Args:
-        trials: stage → trial without it and those before it
-        before: stage → the one before it, '' for none
-        noise: greatest relative difference between loaders that are the same
+        trials: Stage → trial without it and those before it.
+        before: Stage → the one before it, '' for none.
+        noise: Greatest relative difference between loaders that are the same.
 
     Returns:
         the stage that limits, '' for none; the share of each
@@ -854,9 +854,9 @@ def _is_random(settings: Mapping[str, Any]) -> bool:   # for evaluation, pixels 
 
 
 def _changes(
-    builder: BatchBuilder,   # of the loader
-    workers: WorkerSettings,   # of the loader
-    settings: Mapping[str, Any],   # of the loader
+    builder: BatchBuilder,   # Builder of the loader.
+    workers: WorkerSettings,   # Workers of the loader.
+    settings: Mapping[str, Any],   # Settings of the loader.
 ) -> dict[str, dict[str, Any]]:   # name of a change → arguments of `create_loader`
     "Find settings that may be faster."
     number, found = workers.num_workers, {}
@@ -876,9 +876,9 @@ def _changes(
 
 
 def _with_small_photographs(
-    loader: PrefetchLoader | BatchLoader,   # is changed
-    keys: Sequence[SampleKey],   # of its first epoch
-    is_random: bool,   # crops are enlarged
+    loader: PrefetchLoader | BatchLoader,   # Loader; it is changed.
+    keys: Sequence[SampleKey],   # Keys of its first epoch.
+    is_random: bool,   # Crops are enlarged.
 ) -> tuple[int, PrefetchLoader | BatchLoader]:   # shorter edge, pixels; the loader
     "Let a loader begin with smaller photographs."
     host = _host_loader(loader)
@@ -923,7 +923,7 @@ def keeps_batches(
     """Tell whether a suggestion gives the same batches, bit by bit.
 
     Args:
-        name: of a suggestion
+        name: Name of a suggestion.
     """
     return name.startswith(('num_workers', 'workers'))
 
@@ -934,7 +934,7 @@ def explain_change(
     """Say what to know before a suggestion is applied.
 
     Args:
-        name: of a suggestion
+        name: Name of a suggestion.
     """
     return next(text for start, text in CHANGES.items() if name.startswith(start))
 
@@ -944,16 +944,16 @@ class Diagnosis:
     """What `diagnose` found.
 
     Args:
-        verdict: one line
-        bottleneck: the stage with the greatest share; '' if none is above the noise
-        shares: stage → share of the loader's time that goes when it is left out
-        noise: greatest difference between two loaders that are the same
-        left_out: the loader as it is, the same again, and without each stage
-        suggestions: with a setting changed
-        remedies: name of a suggestion → the call that has it, or what else to do
-        notes: one line each
-        machine: date, cores, versions
-        settings: of the loader
+        verdict: Verdict, one line.
+        bottleneck: The stage with the greatest share; '' if none is above the noise.
+        shares: Stage → share of the loader's time that goes when it is left out.
+        noise: Greatest difference between two loaders that are the same.
+        left_out: The loader as it is, the same again, and without each stage.
+        suggestions: Suggestions with a setting changed.
+        remedies: Name of a suggestion → the call that has it, or what else to do.
+        notes: One line each.
+        machine: Date, cores, versions.
+        settings: Settings of the loader.
     """
     verdict: str
     bottleneck: str
@@ -978,7 +978,7 @@ class Diagnosis:
         """Say what a trial means.
 
         Args:
-            trial: of this diagnosis
+            trial: Trial of this diagnosis.
         """
         if abs(trial.speedup - 1) <= self.noise or trial.low <= 1 <= trial.high: return 'no difference above the noise'
         return f'{trial.speedup:.2f} times as fast'
@@ -1001,8 +1001,8 @@ def what_is_left_out(
     """Name all that a trial leaves out: a stage before the batch goes together with those before it.
 
     Args:
-        name: of a trial
-        stages: all that were left out
+        name: Name of a trial.
+        stages: All that were left out.
     """
     chain = [stage for stage in ('dataset', 'read', 'decode', 'transform', 'crop, resize') if stage in stages]
     return ' + '.join(chain[:chain.index(name) + 1]) if name in chain else name
@@ -1018,11 +1018,11 @@ def write_verdict(
     """Say what limits a loader; the numbers are those of the table.
 
     Args:
-        bottleneck: from `find_bottleneck`, '' for none
-        shares: from there as well
-        trials: stage → trial without it and those before it
-        noise: greatest relative difference between loaders that are the same
-        busy: cores that the loader keeps busy; None: not known here
+        bottleneck: Bottleneck from `find_bottleneck`, '' for none.
+        shares: Shares of the stages, from `find_bottleneck`.
+        trials: Stage → trial without it and those before it.
+        noise: Greatest relative difference between loaders that are the same.
+        busy: Cores that the loader keeps busy; None: not known here.
 
     Returns:
         one line
@@ -1062,14 +1062,14 @@ def diagnose(
     """Find out what limits a loader, and what would help.
 
     Args:
-        dataset: map-style
-        input_size: edge of the network's input, pixels
-        batch_size: samples
-        num_images: of an epoch, from all over the dataset; they are kept in memory
-        rounds: of all loaders in turns, after the first
-        step_ms: that the consumer waits after each batch, as for a training step on another device
-        progress: announce on stderr how long it takes, and show a bar there
-        **settings: for `create_loader`
+        dataset: Map-style data set.
+        input_size: Edge of the network's input, pixels.
+        batch_size: Samples in a batch.
+        num_images: Images of an epoch, from all over the dataset; they are kept in memory.
+        rounds: Rounds of all loaders in turns, after the first.
+        step_ms: Milliseconds that the consumer waits after each batch, as for a training step.
+        progress: Announce on stderr how long it takes, and show a bar there.
+        **settings: Settings for `create_loader`.
     """
     _check_least(1, num_images=num_images, rounds=rounds)
     _check_least(0, step_ms=step_ms)
@@ -1135,7 +1135,7 @@ def format_diagnosis(
     """Write the verdict, the tables that it comes from, and the calls that are faster.
 
     Args:
-        diagnosis: to be read
+        diagnosis: Diagnosis to be read.
     """
     head = f'{{:<42}}{"images/s":>9}{"speed":>8}{"in rounds":>16}{{:>7}}'
     lines = [diagnosis.verdict, diagnosis.advice, '', format_machine(diagnosis.machine),

@@ -39,9 +39,9 @@ def denormalize(
     """Undo a normalization: multiply by `std`, add `mean`, clip to 0..1.
 
     Args:
-        images: float (..., C, H, W), normalized
-        mean: that was subtracted, per channel, for pixels in 0..1
-        std: that it was divided by
+        images: float (..., C, H, W), normalized.
+        mean: Mean that was subtracted, per channel; pixels in 0..1.
+        std: Standard deviation that it was divided by.
 
     Returns:
         float32 (..., C, H, W), clipped to 0..1
@@ -63,7 +63,7 @@ def to_uint8_array(
     """Turn any image into an array that can be drawn; floats are clipped to 0..1.
 
     Args:
-        image: PIL image, array (H, W) or (H, W, C), tensor (C, H, W); floats are taken as 0..1
+        image: PIL image, array (H, W) or (H, W, C), tensor (C, H, W); floats are taken as 0..1.
 
     Returns:
         uint8 (H, W) or (H, W, 3 or 4)
@@ -113,9 +113,9 @@ def notebook_figure(
     """Make an empty figure, which a notebook shows and a script can save.
 
     Args:
-        width: inches
-        height: inches
-        image_format: in a notebook: 'png' for lines, 'jpeg' for photographs
+        width: Width, inches.
+        height: Height, inches.
+        image_format: Image format in a notebook: 'png' for lines, 'jpeg' for photographs.
 
     Returns:
         matplotlib `Figure`
@@ -146,10 +146,10 @@ def show_images(
     """Draw images as a sheet, one title each. Returns a matplotlib `Figure`.
 
     Args:
-        images: each as in `to_uint8_array`
-        titles: one per image
-        ncols: None: at most 4
-        size: of one picture, inches
+        images: Each as in `to_uint8_array`.
+        titles: One per image.
+        ncols: Columns; None: at most 4.
+        size: Size of one picture, inches.
     """
     images = list(images)
     if not images: raise ValueError('there are no images to show')
@@ -176,10 +176,10 @@ def show_image(
     """Draw one image. Returns the sheet, or `ax` where one is given.
 
     Args:
-        image: as in `to_uint8_array`
-        title: drawn above
-        ax: matplotlib axes to draw into; None makes a sheet of one
-        size: inches, without `ax`
+        image: See `to_uint8_array`.
+        title: Title above the picture.
+        ax: Matplotlib axes to draw into; None makes a sheet of one.
+        size: Inches, without `ax`.
     """
     if ax is None: return show_images([image], None if title is None else [title], size=size)
     _draw_image(image, ax)
@@ -194,8 +194,8 @@ def names_by_index(
     """Map index to name, from a list, a `class_to_idx` mapping or the dataset's own.
 
     Args:
-        names: given ones; None: the dataset's `class_to_idx` or `classes`
-        dataset: that is asked for them
+        names: Given ones; None: the dataset's `class_to_idx` or `classes`.
+        dataset: Data set that is asked for its names.
 
     Returns:
         index → name; empty where nobody knows
@@ -240,12 +240,12 @@ def show_batch(
     >>> show_batch(loader).savefig('batch.png')
 
     Args:
-        loader_or_batch: a loader (its next batch is taken), (images, targets, …) or {'image': …}
-        n: at most so many pictures
-        class_names: None: the dataset's `class_to_idx` or `classes`
-        mean: None: the loader's own, else ImageNet's
-        std: None: the loader's own, else ImageNet's
-        ncols: pictures in a row; None: at most 4
+        loader_or_batch: A loader (its next batch is taken), (images, targets, …) or {'image': …}.
+        n: Number of pictures, at most.
+        class_names: None: the dataset's `class_to_idx` or `classes`.
+        mean: None: the loader's own, else ImageNet's.
+        std: None: the loader's own, else ImageNet's.
+        ncols: Pictures in a row; None: at most 4.
     """
     check_number('n', n, 1, 2**31, '1 or more pictures', whole=True)
     loader, batch = None, loader_or_batch
@@ -278,13 +278,13 @@ def show_transform(
     """Draw one image and `n` random draws of `transform` beside it. Returns a matplotlib `Figure`.
 
     Args:
-        dataset: `dataset[index]` gives an image, or a tuple or dict that starts with one
-        index: which image
-        transform: called on the image; may return an image or a tensor
-        n: how many draws
-        seed: draw k of the same seed is always the same
-        mean: to undo a normalization; None: ImageNet's, for tensors with negative values
-        std: to undo it; None: ImageNet's
+        dataset: `dataset[index]` gives an image, or a tuple or dict that starts with one.
+        index: Index of the image.
+        transform: Called on the image; may return an image or a tensor.
+        n: How many draws.
+        seed: Draw k of the same seed is always the same.
+        mean: Mean of a normalization to undo; None: ImageNet's, for negative values.
+        std: Standard deviation to undo it; None: ImageNet's.
     """
     sample = dataset[index]
     if isinstance(sample, Mapping): image = sample['image']
@@ -305,8 +305,8 @@ def source_box(
     """Find the part of the photograph that the result shows; it reaches beyond the photograph where there is padding.
 
     Args:
-        params: of the sample
-        size: height, width of the result
+        params: Parameters of the sample.
+        size: Height, width of the result.
 
     Returns:
         left, top, width, height; pixels of the photograph
@@ -332,8 +332,8 @@ def describe_params(
     """Say what was drawn for a sample, beside its crop: flips, a policy's steps, colors, blur.
 
     Args:
-        sample: of the sample; None with a transform of the user's
-        appearance: of the sample; None with a transform of the user's
+        sample: Parameters of the sample; None with a transform of the user's.
+        appearance: Flips and colors of the sample; None with a transform of the user's.
 
     Returns:
         in lines of a picture's width
@@ -356,8 +356,8 @@ def drawable_images(
     """Undo the normalization of a replayed batch; where there are several views, the first of each sample comes first.
 
     Args:
-        loader: that made the batch
-        replay: of a batch
+        loader: Loader that made the batch.
+        replay: Replay of a batch.
 
     Returns:
         (N, C, H, W), floats of 0..1, or as the user's transform gave them
@@ -404,12 +404,12 @@ def show_replay(
     """Draw photographs with their crop beside what training saw. Returns a matplotlib `Figure`.
 
     Args:
-        loader: from `create_loader`, with the settings of the run
-        epoch: which pass over the data, from 0
-        batch: number of the batch in it, from 0
-        num_images: at most so many
-        index: of one sample, in place of a batch
-        size: of one picture, inches
+        loader: Loader from `create_loader`, with the settings of the run.
+        epoch: Number of the pass over the data, from 0.
+        batch: Number of the batch in it, from 0.
+        num_images: Number of images, at most.
+        index: Index of one sample, in place of a batch.
+        size: Size of one picture, inches.
     """
     inner = loader.loader if isinstance(loader, PrefetchLoader) else loader
     if isinstance(inner, BatchBuffer): inner = inner.loader

@@ -13,6 +13,7 @@ import pytest
 from notebooks import DIRECTIVE, default_exp, find_notebooks, needed, read_notebook, split_cell
 from synthetic import ROOT, code, md, notebook, shown, stream
 
+SENTENCE = re.compile(r'[^a-z]|u?int\d+|float\d*\b|bool\b')   # its first word
 DIRECTIVES = {'export', 'exporti', 'exports', 'hide', 'eval: false', 'echo: false', 'notest'}
 EXPORTS = {'export', 'exporti', 'exports'}
 MAX_NOTEBOOK_BYTES, MAX_IMAGE_BYTES = 300_000, 60_000
@@ -226,6 +227,19 @@ def docments(nb: Notebook) -> list[str]:
     return problems
 
 
+def whole_lines(nb: Notebook) -> list[str]:
+    "What is said of a parameter can be read alone, in an editor: it begins with a capital, a literal or a dtype, and ends."
+    problems = []
+    for i, node, text in nb.public_defs():
+        lines = text.split('\n')
+        fields = [n for n in ast.walk(node) if isinstance(n, ast.arg) and n.arg not in ('self', 'cls') and n.annotation]
+        if isinstance(node, ast.ClassDef): fields += [n for n in node.body if isinstance(n, ast.AnnAssign)]
+        for field in fields:
+            said = lines[field.end_lineno - 1].partition('   # ')[2] or lines[field.end_lineno - 1].partition('  # ')[2]
+            if said and not (SENTENCE.match(said) and said[-1] in '.!?'): problems.append(f'cell {i}: {said!r} is no whole sentence')
+    return problems
+
+
 def used_later(nb: Notebook) -> list[str]:
     "Each public function and class is used in a later cell that is not exported."
     uses = [(i, {getattr(n, 'id', getattr(n, 'attr', None)) for n in ast.walk(tree)})
@@ -255,7 +269,7 @@ def file_name(nb: Notebook) -> list[str]:
 
 NOTEBOOKS = {p.relative_to(ROOT/'nbs').as_posix(): read_notebook(p) for p in find_notebooks()}
 RULES = [title_cell, file_name, known_directives, no_stored_errors, no_addresses, no_absolute_paths, imports_alone,
-         sizes, line_length, prose_length, banned_words, links_exist, docstrings, docments, used_later]
+         sizes, line_length, prose_length, banned_words, links_exist, docstrings, docments, whole_lines, used_later]
 
 
 @cache
@@ -352,6 +366,7 @@ def png(num_bytes):
     (docstrings, exporting(code('#| export\ndef f(): pass')), 'f has no docstring'),
     (docstrings, exporting(code('#| export\nclass A:\n    "An a."\n    def f(self): pass')), 'A.f has no docstring'),
     (docments, exporting(code('#| export\ndef f(\n    x: int,\n): "F."')), 'no comment beside `x`'),
+    (whole_lines, exporting(code('#| export\ndef f(\n    x: int,   # of it\n): "F."')), "'of it' is no whole sentence"),
     (docments, exporting(code('#| export\ndef f(x, y):   # both\n    "F."')), 'one parameter a line'),
     (docments, exporting(code('#| export\nclass A:\n    "An a."\n    def __init__(self, x): pass')), 'beside `x`'),
     (docments, exporting(code('#| export\nclass A:\n    "An a."\n    def f(self, x): "F."')), 'A.f: no comment beside `x`'),

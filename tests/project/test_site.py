@@ -426,7 +426,8 @@ def test_search_shows_words_and_no_html(crawl):
     tab = crawl.tab()
     tab.goto(f'{crawl.base}search.html?q=seed')
     tab.wait_for_selector('.search-count')
-    assert not tab.evaluate(r"searchRecords.filter(o => /<\/?(a|b|br|code|details|div|em|p|span|summary)[ >]|\]\(/.test(o.title + o.text)).map(o => o.url)")
+    markup = r'/<\/?(a|b|br|code|details|div|em|p|span|summary)[ >]|\]\(/'
+    assert not tab.evaluate(f'searchRecords.filter(o => {markup}.test(o.title + o.text)).map(o => o.url)')
     tab.context.close()
 
 
@@ -530,7 +531,8 @@ def test_the_first_page_can_be_read_on_a_phone(crawl):
     assert [o.is_visible() for o in tab.query_selector_all('.drawing')] == [False, True]
     box = tab.query_selector('.drawing.tall svg').bounding_box()
     assert box['x'] >= 0 and box['x'] + box['width'] <= 390
-    letters = tab.eval_on_selector_all('.drawing.tall text', 'all => all.map(o => o.getBoundingClientRect()).map(o => [o.left, o.right, o.height])')
+    letters = tab.eval_on_selector_all(
+        '.drawing.tall text', 'all => all.map(o => o.getBoundingClientRect()).map(o => [o.left, o.right, o.height])')
     assert all(left >= box['x'] and right <= box['x'] + box['width'] and height >= 12 for left, right, height in letters)
     chart = tab.eval_on_selector('#why img', 'o => o.loading = "eager" && o.decode().then(() => o.clientWidth / o.naturalWidth)')
     assert chart > 0.75   # letters of 10 pt at 100 dpi have 10 pixels at least
@@ -539,7 +541,8 @@ def test_the_first_page_can_be_read_on_a_phone(crawl):
 
 # pages are lessons; what is complete is on the reference page of a package
 def test_pages_open_with_a_call_and_a_line_of_names(crawl):
-    for name in ('loader.html', 'visualize.html', 'recipes.html', 'datasets/image_dataset.html', 'datasets/relabel.html', 'readers/table.html',
+    for name in ('loader.html', 'visualize.html', 'recipes.html', 'datasets/image_dataset.html',
+                  'datasets/relabel.html', 'readers/table.html',
                  'transforms/factory.html', 'transforms/mixup.html', 'samplers/epoch.html', 'loaders/prefetch.html', 'buffer/buffer.html',
                  'inspection/inspection.html'):
         page = crawl.pages[name]
@@ -578,7 +581,8 @@ def module_of(notebook: Path) -> str | None:
 def documented(definition) -> set[str]:
     "The parameters that the docstring of a function or class explains, but for those that it takes for another function."
     if inspect.isclass(definition) and issubclass(definition, BaseException): return set()   # has no signature
-    return set(re.findall(r'^ {4}\*{0,2}(\w+): ', (inspect.getdoc(definition) or '').split('\n**')[0], re.M)) & set(inspect.signature(definition).parameters)
+    text = (inspect.getdoc(definition) or '').split('\n**')[0]
+    return set(re.findall(r'^ {4}\*{0,2}(\w+): ', text, re.M)) & set(inspect.signature(definition).parameters)
 
 
 def test_each_package_has_a_complete_reference(crawl):

@@ -82,7 +82,7 @@ def encode_batch(
 
     Args:
         name: Name of the batch.
-        host: CPU tensors, numbers and texts in tuples, lists and dicts
+        host: CPU tensors, numbers and texts in tuples, lists and dicts.
 
     Returns:
         what a file of it consists of; tensors are not copied
@@ -207,7 +207,7 @@ class BatchStore:
 
         Args:
             number: Number of the batch, from 0.
-            host: as in `encode_batch`
+            host: Batch, as in `encode_batch`.
         """
         self.files.write(f'{number:012}.batch', encode_batch(self._name(number), host))
 

@@ -25,7 +25,7 @@ def check_switches(
     """Refuse what is neither True nor False; 0 and 1 are.
 
     Args:
-        **switches: name → value; None: left to the default
+        **switches: Name → value; None: left to the default.
     """
     for name, value in switches.items():
         is_number = isinstance(value, (bool, np.bool_, Integral)) and value in (0, 1)
@@ -44,12 +44,12 @@ def check_number(
     """Refuse what is no number, or none of this range.
 
     Args:
-        name: of the setting, for the message
-        value: of the setting
-        low: the least that is allowed
-        high: the greatest
-        want: what to give, for the message
-        whole: only whole numbers
+        name: Name of the setting, for the message.
+        value: Value of the setting.
+        low: The least that is allowed.
+        high: The greatest value.
+        want: What to give, for the message.
+        whole: Only whole numbers.
     """
     is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, (bool, np.bool_))
     if not is_number or not low <= value <= high: raise ValueError(f'{name}={value!r}: give {want}')
@@ -63,9 +63,9 @@ def check_whole(
     """Refuse what is no whole number, or less than the least.
 
     Args:
-        name: of the setting, for the message
-        value: of the setting
-        least: that is allowed
+        name: Name of the setting, for the message.
+        value: Value of the setting.
+        least: Smallest value that is allowed.
     """
     check_number(name, value, least, math.inf, f'a whole number, {least} or more', whole=True)
 
@@ -142,7 +142,7 @@ def argument_names(
     """List the arguments that a call may name.
 
     Args:
-        function: or a class
+        function: Or a class.
 
     Returns:
         without those that take the rest
@@ -155,10 +155,10 @@ class UnknownArgument(TypeError):
     """A call has no argument of this name.
 
     Args:
-        call: what the user called
-        name: that it does not have
-        allowed: that it has
-        hints: a name that is usual elsewhere → what to do here
+        call: What the user called.
+        name: Name that the function does not have.
+        allowed: Names that the function has.
+        hints: A name that is usual elsewhere → what to do here.
     """
 
     def __init__(self,
@@ -187,10 +187,10 @@ def check_arguments(
     """Refuse a name that a call does not have.
 
     Args:
-        call: what the user called, for the message
-        given: names
-        allowed: names
-        hints: a name that is usual elsewhere → what to do here
+        call: What the user called, for the message.
+        given: Names that were given.
+        allowed: Names that are allowed.
+        hints: A name that is usual elsewhere → what to do here.
     """
     for name in given:
         if name not in allowed: raise UnknownArgument(call, name, allowed, hints)
@@ -200,7 +200,7 @@ _Given, _Made = ParamSpec('_Given'), TypeVar('_Made')
 
 
 def _one_type(
-    annotation: Any,   # of an argument
+    annotation: Any,   # Annotation of an argument.
 ) -> Any:
     "The type of an argument, None aside; None if there are several."
     kinds = get_args(annotation) if isinstance(annotation, UnionType) else [annotation]
@@ -209,7 +209,7 @@ def _one_type(
 
 
 def _type_name(
-    value: Any,   # of an argument
+    value: Any,   # Value of an argument.
 ) -> str:
     "Name the type of a value, with its module where it is not Python's own."
     kind = type(value)

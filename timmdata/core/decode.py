@@ -55,7 +55,7 @@ def check_background(
     """Refuse what is no color, before any file is read.
 
     Args:
-        background: as in `decode_image`
+        background: See `decode_image`.
     """
     if background is None: return
     parts = background if isinstance(background, Sequence) and len(background) == 3 else (None,)
@@ -69,7 +69,7 @@ def check_mode(
     """Refuse a mode that Pillow does not know, before any file is read.
 
     Args:
-        mode: as in `decode_image`
+        mode: See `decode_image`.
     """
     try: ImageMode.getmode(mode or 'RGB')
     except (KeyError, TypeError): raise ValueError(
@@ -110,9 +110,9 @@ def decode_image(
 
     Args:
         data: A file's content, an open file, or an image that is decoded already.
-        mode: Pillow mode of the result; None: as in the file
-        exif_transpose: turn the image the way its EXIF orientation says
-        background: RGB 0..255 under transparent pixels; None drops transparency
+        mode: Pillow mode of the result; None: as in the file.
+        exif_transpose: Turn the image the way its EXIF orientation says.
+        background: RGB 0..255 under transparent pixels; None drops transparency.
 
     Returns:
         loaded, independent of the file, which is closed

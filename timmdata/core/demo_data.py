@@ -77,9 +77,9 @@ def make_view(
     """Make one random view of a photograph.
 
     Args:
-        name: class, a key of `PHOTOGRAPHS`
-        view: number of the view; every number is another one
-        mirrored: the mirrored photograph, if it is at hand
+        name: Class, a key of `PHOTOGRAPHS`.
+        view: Number of the view; every number is another one.
+        mirrored: The mirrored photograph, if it is at hand.
 
     Returns:
         a JPEG, 320 pixels on the shorter side
@@ -205,7 +205,7 @@ def get_samples(
     ['oddities', 'train', 'val']
 
     Args:
-        root: folder to make it in; None: `cache_dir()`
+        root: Folder to make it in; None: `cache_dir()`.
 
     Returns:
         a folder with train/, val/ and oddities/
@@ -232,8 +232,8 @@ def get_imagenette(
     """Give Imagenette, downloading it at first use.
 
     Args:
-        size: 'full', '320px' or '160px': the shorter side
-        root: folder to keep it in; None: `cache_dir()`
+        size: 'full', '320px' or '160px': the shorter side.
+        root: Folder to keep it in; None: `cache_dir()`.
 
     Returns:
         a folder with train/ and val/

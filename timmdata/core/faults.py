@@ -27,8 +27,8 @@ def printable(
     """Write a text so that it can be shown anywhere: what does not print is escaped, such as \\x1b.
 
     Args:
-        text: such as the name of a file or a class
-        keep: characters that stay as they are, such as '\\n'
+        text: Text, such as the name of a file or a class.
+        keep: Characters that stay as they are, such as '\\n'.
     """
     return ''.join(char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in str(text))
 
@@ -45,8 +45,8 @@ def name_fault(
     """Put the sample's name in front of an error.
 
     Args:
-        error: what reading or decoding raised
-        name: of the sample
+        error: What reading or decoding raised.
+        name: Name of the sample.
 
     Returns:
         its `cause` is the text without the name, for the log
@@ -67,7 +67,7 @@ def is_system_error(
     """Tell whether the machine is at fault: no memory, too many open files, a failing disk.
 
     Args:
-        error: what reading raised
+        error: What reading raised.
     """
     return isinstance(error, MemoryError) or isinstance(error, OSError) and error.errno in _SYSTEM_ERRNOS
 
@@ -76,10 +76,10 @@ class BadSample(NamedTuple):
     """One line of the log.
 
     Args:
-        index: of the sample that could not be read
-        path: its file
-        cause: type and message of the error
-        replaced_by: index of the sample that took its place; None if it was skipped
+        index: Index of the sample that could not be read.
+        path: File of the sample.
+        cause: Type and message of the error.
+        replaced_by: Index of the sample that took its place; None if it was skipped.
     """
     index: int
     path: str
@@ -102,7 +102,7 @@ class BadSampleLog:
     """A list of bad samples that is shared by all processes of a run.
 
     Args:
-        path: of a log that another process made; None: make one
+        path: Log that another process made; None makes one.
     """
 
     def __init__(self,
@@ -121,7 +121,7 @@ class BadSampleLog:
         """Write a sample down and warn, once per index in the whole run.
 
         Args:
-            sample: to write down
+            sample: Parameters to write down.
         """
         self._read_on()
         if sample.index in self._known: return
@@ -164,8 +164,8 @@ class Attempt:
     """Try to read one sample, in a `with` block: a fault of its file is kept under the file's name, and not raised.
 
     Args:
-        index: of the sample
-        name: names its file, for the message
+        index: Index of the sample.
+        name: Names its file, for the message.
     """
 
     def __init__(self,
@@ -188,10 +188,10 @@ class FaultPolicy:
     """Decides what becomes of a sample that cannot be read, and writes it down.
 
     Args:
-        on_error: 'raise', 'skip' or 'replace' (by a seeded choice)
-        replace_seed: of the choice that 'replace' makes
-        max_retries: replacements tried for one sample before it is an error
-        log: of what was not raised
+        on_error: 'raise', 'skip' or 'replace' (by a seeded choice).
+        replace_seed: Seed of the choice that 'replace' makes.
+        max_retries: Replacements tried for one sample before it is an error.
+        log: Log of what was not raised.
     """
     on_error: str = 'raise'
     replace_seed: int = 0
@@ -215,9 +215,9 @@ class FaultPolicy:
         The last attempt has a `fault` if the sample is skipped.
 
         Args:
-            index: of the sample
-            filename: names the file of a sample
-            num_samples: that a replacement is chosen from; 0: a stream, which has none
+            index: Index of the sample.
+            filename: Names the file of a sample.
+            num_samples: Number of samples that a replacement is chosen from; 0: a stream, which has none.
         """
         where = ' (index {})' if num_samples else ' of the stream'
         first = last = Attempt(index, lambda: filename(index) + where.format(index))

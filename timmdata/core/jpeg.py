@@ -53,7 +53,7 @@ def resolve_backend(
     'pillow'
 
     Args:
-        backend: one of `BACKENDS`; None and 'auto': the fastest that is installed
+        backend: One of `BACKENDS`; None and 'auto': the fastest that is installed.
 
     Returns:
         'simplejpeg', 'torchvision', 'torchcodec' or 'pillow'
@@ -70,8 +70,8 @@ class JpegHeader(NamedTuple):
     """Of a JPEG that the fast decoders read as Pillow does.
 
     Args:
-        height: pixels
-        width: pixels
+        height: Height, pixels.
+        width: Width, pixels.
     """
     height: int
     width: int
@@ -85,7 +85,7 @@ def read_header(
 
     Args:
         data: A file's content.
-        backend: as in `resolve_backend`
+        backend: See `resolve_backend`.
 
     Returns:
         None: leave this one to Pillow
@@ -136,11 +136,11 @@ def decode_header(
     """Decode an ordinary JPEG, in full or by a factor smaller.
 
     Args:
-        data: of the file whose header was read
-        header: from `read_header`
-        factor: 1, 2, 4 or 8: decode to this part of height and width, rounded up
-        backend: as in `resolve_backend`
-        is_cut: the data comes from `cut_below`, so there is more in it than the header says
+        data: Content of the file whose header was read.
+        header: Header from `read_header`.
+        factor: 1, 2, 4 or 8: decode to this part of height and width, rounded up.
+        backend: See `resolve_backend`.
+        is_cut: The data comes from `cut_below`, so there is more in it than the header says.
 
     Returns:
         uint8 (H, W, 3); None: leave this one to Pillow
@@ -166,8 +166,8 @@ def cut_below(
     """Write another height in the header of a JPEG: a decoder stops after that many rows. ITU-T T.81, B.2.2.
 
     Args:
-        data: of a JPEG
-        height: rows that are needed, of those in the header
+        data: Content of a JPEG.
+        height: Rows that are needed, of those in the header.
 
     Returns:
         None: it is damaged or has an unusual order, so all of it must be decoded
@@ -191,8 +191,8 @@ def choose_factor(
     """Choose the largest factor that leaves the crop at least as large as the result.
 
     Args:
-        crop: height, width of the crop, pixels of the photograph
-        size: height, width that it is resized to
+        crop: Height, width of the crop, pixels of the photograph.
+        size: Height, width that it is resized to.
 
     Returns:
         1, 2, 4 or 8
@@ -207,11 +207,11 @@ class Pixels:
     """An image whose size is known and whose pixels are decoded when they are asked for.
 
     Args:
-        data: bytes, an open file, or a PIL image
-        mode: Pillow mode; None: as in the file
-        exif_transpose: turn the image the way its EXIF orientation says
-        background: RGB 0..255 under transparency
-        backend: as in `resolve_backend`
+        data: Bytes, an open file, or a PIL image.
+        mode: Pillow mode; None: as in the file.
+        exif_transpose: Turn the image the way its EXIF orientation says.
+        background: RGB 0..255 under transparency.
+        backend: See `resolve_backend`.
     """
 
     def __init__(self,
@@ -247,8 +247,8 @@ class Pixels:
         """Decode the pixels; smaller by the factor, and without the rows below, if that is possible.
 
         Args:
-            factor: 1, 2, 4 or 8, as in `decode_header`; a hint
-            bottom: rows of the image that are needed; a hint, None: all
+            factor: 1, 2, 4 or 8, as in `decode_header`; a hint.
+            bottom: Rows of the image that are needed; a hint, None: all.
 
         Returns:
             uint8 (H, W) or (H, W, C); all rows, or at least those that are needed

@@ -38,9 +38,9 @@ def end_with(
     """Call a function when its owner is gone; only in the process that this is.
 
     Args:
-        owner: with whose end, or Python's, the function is called
-        function: that ends something; it must not hold the owner
-        *args: for the function
+        owner: Object with whose end, or Python's, the function is called.
+        function: Function that ends something; it must not hold the owner.
+        *args: Args for the function.
 
     Returns:
         call it to end earlier

@@ -35,10 +35,10 @@ def sample_seed(
     8718497006334540760
 
     Args:
-        seed: of the run
-        epoch: which pass over the data, from 0
-        index: of the sample in its dataset
-        view: which of several draws for the same sample in the same epoch
+        seed: Seed of the run.
+        epoch: Number of the pass over the data, from 0.
+        index: Index of the sample in its dataset.
+        view: Number of the draw, for the same sample in the same epoch.
 
     Returns:
         0 .. 2**63 - 1
@@ -73,11 +73,11 @@ class KeyedRandom(random.Random):
     """Python's `random.Random` over Philox 4x64-10, keyed by (seed, epoch), counting from (sequence, index, view).
 
     Args:
-        seed: of the run
-        epoch: which pass over the data, from 0
-        index: of the sample in its dataset
-        view: which of several versions of the sample in the same epoch
-        sequence: which of the sample's independent sequences: one for each purpose
+        seed: Seed of the run.
+        epoch: Number of the pass over the data, from 0.
+        index: Index of the sample in its dataset.
+        view: Number of the version of the sample, in the same epoch.
+        sequence: Number of the sample's sequence: one for each purpose.
     """
 
     def __new__(cls, *key: int, **named: int):
@@ -113,7 +113,7 @@ class KeyedRandom(random.Random):
         """Draw a whole number with `k` random bits.
 
         Args:
-            k: bits
+            k: Number of bits.
 
         Returns:
             0 .. 2**k - 1
@@ -127,7 +127,7 @@ class KeyedRandom(random.Random):
         """Refuse: the key is the seed.
 
         Args:
-            *key: not taken
+            *key: Not taken.
         """
         raise TypeError('a KeyedRandom is made from its key: it cannot be seeded again')
 
@@ -141,7 +141,7 @@ class KeyedRandom(random.Random):
         """Refuse: there is no state.
 
         Args:
-            state: not taken
+            state: Not taken.
         """
         raise TypeError('a KeyedRandom has no state to set: make it from its key')
 
@@ -152,7 +152,7 @@ def seed_all(
     """Seed the global CPU generators of Python, NumPy and torch. GPU generators are left alone.
 
     Args:
-        key: from `sample_seed`
+        key: Number from `sample_seed`.
     """
     random.seed(key)
     np.random.seed(key & 0xFFFFFFFF)   # NumPy's global generator takes 32 bits
@@ -166,7 +166,7 @@ def seeded(
     """Run a block under `seed_all(key)`, then put the three generators back as they were.
 
     Args:
-        key: from `sample_seed`
+        key: Number from `sample_seed`.
     """
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     seed_all(key)

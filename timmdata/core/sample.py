@@ -22,7 +22,7 @@ def sample_image(
     """Give the image of a sample, or the images of a batch.
 
     Args:
-        sample: (image, target, …) or a dict with 'image'
+        sample: (image, target, …) or a dict with 'image'.
     """
     if isinstance(sample, dict):
         if 'image' in sample: return sample['image']
@@ -38,8 +38,8 @@ def with_image(
     """Make the same sample with another image.
 
     Args:
-        sample: (image, target, …) or a dict with 'image'
-        image: another image
+        sample: (image, target, …) or a dict with 'image'.
+        image: Another image.
     """
     return {**sample, 'image': image} if isinstance(sample, dict) else (image, *sample[1:])
 
@@ -51,8 +51,8 @@ def transform_image(
     """Call a transform in the way of its library.
 
     Args:
-        transform: called on the image; one of Albumentations gets `image=`, an array (H, W, C)
-        image: such as a PIL image
+        transform: Called on the image; one of Albumentations gets `image=`, an array (H, W, C).
+        image: Image, such as a PIL image.
 
     Returns:
         what the transform makes of it
@@ -68,8 +68,8 @@ def apply_transform(
     """Transform the image of a sample.
 
     Args:
-        transform: as in `transform_image`; None: leaves the sample as it is
-        sample: (image, target, …), a dict with 'image', or None for a skipped one
+        transform: Transform as in `transform_image`; None: the sample stays as it is.
+        sample: (image, target, …), a dict with 'image', or None for a skipped one.
     """
     if sample is None or transform is None: return sample
     return with_image(sample, transform_image(transform, sample_image(sample)))
@@ -81,7 +81,7 @@ def as_pil_image(
     """Turn an image into a PIL image.
 
     Args:
-        image: PIL image, uint8 tensor (C, H, W) or uint8 array (H, W) or (H, W, C)
+        image: PIL image, uint8 tensor (C, H, W) or uint8 array (H, W) or (H, W, C).
     """
     if isinstance(image, Image.Image): return image
     is_array = isinstance(image, (torch.Tensor, np.ndarray))
@@ -98,7 +98,7 @@ def image_size(
     """Give height and width of the network's input.
 
     Args:
-        input_size: edge, (height, width) or (channels, height, width); pixels
+        input_size: Edge, (height, width) or (channels, height, width); pixels.
 
     Returns:
         height, width

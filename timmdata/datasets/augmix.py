@@ -28,9 +28,9 @@ class AugMixDataset(Dataset):
     (torch.Size([24, 3, 64, 64]), torch.Size([24]))
 
     Args:
-        dataset: gives (image, target, …) or dicts with 'image'
-        num_splits: views of each sample, 2 or more
-        transform: three pipelines: crop and flip; change; finish. None: not yet
+        dataset: Gives (image, target, …) or dicts with 'image'.
+        num_splits: Views of each sample, 2 or more.
+        transform: Three pipelines: crop and flip; change; finish. None: not yet.
     """
 
     def __init__(self,
@@ -72,8 +72,8 @@ def without_splits(
     """Take an `AugMixDataset` apart, for a loader that makes the views by itself.
 
     Args:
-        dataset: of the user's
-        num_splits: that were asked for beside it
+        dataset: Data set of the user.
+        num_splits: Number of splits that were asked for beside it.
 
     Returns:
         the dataset inside, and the number of views; 0: no views

@@ -24,9 +24,9 @@ class DatasetInfo:
     """Names, descriptions and details of classes. timm/data/dataset_info.py.
 
     Args:
-        label_names: in order, or by index
-        label_descriptions: name → description; None: the name itself
-        label_details: name → what is added where details are asked for
+        label_names: Names of the labels, in order or by index.
+        label_descriptions: Name → description; None: the name itself.
+        label_details: Name → what is added where details are asked for.
     """
 
     def __init__(self,
@@ -73,7 +73,7 @@ class DatasetInfo:
         """Tell whether an index has a name.
 
         Args:
-            index: of a class
+            index: Index of a class.
         """
         return int(index) in self._names
 
@@ -83,7 +83,7 @@ class DatasetInfo:
         """Give the name of a class.
 
         Args:
-            index: of a class
+            index: Index of a class.
         """
         if self.has_label(index): return self._names[int(index)]
         raise KeyError(f'class {int(index)} has no name: there are {min(self._names)}..{max(self._names)}')
@@ -95,8 +95,8 @@ class DatasetInfo:
         """Give the description of a class, by its name.
 
         Args:
-            label: name of a class
-            detailed: with its details, as in a dictionary
+            label: Name of a class.
+            detailed: Add the details, as in a dictionary.
         """
         if label not in self._descriptions: raise KeyError(
             f'there is no class {label!r}; there are {", ".join(map(printable, list(self._descriptions)[:5]))}, …')
@@ -110,8 +110,8 @@ class DatasetInfo:
         """Give the description of a class.
 
         Args:
-            index: of a class
-            detailed: with its details
+            index: Index of a class.
+            detailed: Add the details.
         """
         return self.label_name_to_description(self.index_to_label_name(index), detailed)
 
@@ -122,8 +122,8 @@ class DatasetInfo:
         """Give the descriptions of all classes.
 
         Args:
-            detailed: with details
-            as_dict: by name; else in the order of the indexes
+            detailed: Add the details.
+            as_dict: Dict by name; else a list in the order of the indexes.
         """
         names = [self._names[index] for index in sorted(self._names)]
         found = {name: self.label_name_to_description(name, detailed) for name in names}
@@ -155,7 +155,7 @@ def load_class_info(
     """Read names and descriptions of classes; without an index, classes are numbered as they come.
 
     Args:
-        path: .txt, .tsv, .csv with columns index, name, description, detail, or .json
+        path: .txt, .tsv, .csv with columns index, name, description, detail, or .json.
     """
     path = Path(expand_home(path))
     if not path.is_file(): raise FileNotFoundError(f'there is no file {path} with class names')
@@ -178,9 +178,9 @@ class LabelMappingCoverage(NamedTuple):
     """How many of a network's classes have a name.
 
     Args:
-        mapped: with a name
-        missing: without
-        extra: names beyond the network's classes
+        mapped: Indexes with a name.
+        missing: Indexes without a name.
+        extra: Names beyond the network's classes.
     """
     mapped: int
     missing: int
@@ -191,9 +191,9 @@ class DatasetInfoLabelMapper:
     """Turns a class index into text.
 
     Args:
-        dataset_info: names and descriptions
-        label_type: 'name', 'description', 'detail' or 'detailed'
-        fallback_format: for a class without a name; None: it is an error
+        dataset_info: Names and descriptions.
+        label_type: 'name', 'description', 'detail' or 'detailed'.
+        fallback_format: Format for a class without a name; None: an error.
     """
 
     def __init__(self,
@@ -206,7 +206,7 @@ class DatasetInfoLabelMapper:
         self.dataset_info, self.label_type, self.fallback_format = dataset_info, label_type, fallback_format
 
     def __call__(self,
-        index: int,   # of a class
+        index: int,   # Index of a class.
     ) -> str:
         info, index = self.dataset_info, int(index)
         if not info.has_label(index) and self.fallback_format is not None:
@@ -220,7 +220,7 @@ class DatasetInfoLabelMapper:
         """Count a network's classes with and without a name.
 
         Args:
-            num_classes: of a network
+            num_classes: Number of classes of a network.
         """
         if num_classes < 0: raise ValueError(f'num_classes={num_classes}: give 0 or more')
         indexes = self.dataset_info.label_indices()
@@ -229,7 +229,7 @@ class DatasetInfoLabelMapper:
 
 # %% ../../nbs/datasets/40_class_info.ipynb #714b6839
 _SUBSETS = {1000: 'imagenet-1k', 11221: 'imagenet-21k-miil', 11821: 'imagenet-12k', 21841: 'imagenet-22k',
-            21842: 'imagenet-22k-ms', 21843: 'imagenet-21k-goog'}   # timm 1.0.31, `timm/data/imagenet_info.py`
+            21842: 'imagenet-22k-ms', 21843: 'imagenet-21k-goog'}   # Timm 1.0.31, `timm/data/imagenet_info.py`.
 
 
 def infer_imagenet_subset(
@@ -238,7 +238,7 @@ def infer_imagenet_subset(
     """Guess the subset of ImageNet from the number of classes.
 
     Args:
-        model_or_cfg: with `num_classes`, or with a `pretrained_cfg` that has it; or such a dict
+        model_or_cfg: Model or config with `num_classes`, or with a `pretrained_cfg` that has it; or such a dict.
 
     Returns:
         None: not a number of classes that one of them has

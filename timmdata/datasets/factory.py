@@ -38,8 +38,8 @@ def torch_split(
     """Find the arguments for a split; one that there is not is an error.
 
     Args:
-        name: of a torchvision data set, such as 'cifar10'
-        split: 'train', 'val', 'validation', …, or the data set's own word
+        name: Name of a torchvision data set, such as 'cifar10'.
+        split: 'train', 'val', 'validation', …, or the data set's own word.
 
     Returns:
         arguments of torchvision's class
@@ -109,21 +109,21 @@ def create_dataset(
         classes: 10
 
     Args:
-        name: '' for what is at the root, or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case
-        root: folder, tar or table; where torchvision or a hub keep their files
-        split: 'train', 'val', …, or the data set's own word
-        search_split: look for the split in the root; False: the root is the split
-        class_map: name → index, or its file; not for torch/
-        load_bytes: give the file's bytes in place of an image; for folders, tars, tables and hfds
-        is_training: streams: shuffled, repeated to whole batches
-        download: fetch what is not there: torch/, hfds/, hfids/, tfds/
-        batch_size: streams: samples; in training every worker gives whole batches
-        num_samples: streams: samples of the split, where the data set does not say
-        seed: streams: of the order
-        repeats: streams: passes in an epoch; 0 and 1 are one pass
-        input_img_mode: Pillow mode of the images; not for torch/
-        trust_remote_code: of a hub's data set; `datasets` offers it below version 4
-        **kwargs: for the data set and its reader; None counts as not given
+        name: '' for what is at the root, or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case.
+        root: Folder, tar or table; where torchvision or a hub keep their files.
+        split: 'train', 'val', …, or the data set's own word.
+        search_split: Look for the split in the root; False: the root is the split.
+        class_map: Name → index, or its file; not for torch/.
+        load_bytes: Give the file's bytes in place of an image; for folders, tars, tables and hfds.
+        is_training: Streams: shuffled, repeated to whole batches.
+        download: Fetch what is not there: torch/, hfds/, hfids/, tfds/.
+        batch_size: Streams: samples; in training every worker gives whole batches.
+        num_samples: Streams: samples of the split, where the data set does not say.
+        seed: Streams: of the order.
+        repeats: Streams: passes in an epoch; 0 and 1 are one pass.
+        input_img_mode: Pillow mode of the images; not for torch/.
+        trust_remote_code: Run the code of a hub's data set; `datasets` offers it below version 4.
+        **kwargs: Further arguments for the data set and its reader; None counts as not given.
     """
     root, (kind, rest) = expand_home(root), _split_name(name)
     settings = {key: value for key, value in kwargs.items() if value is not None}

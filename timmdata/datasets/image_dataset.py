@@ -123,21 +123,21 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         classes: 10
 
     Args:
-        root: folder of class folders, or of split folders that hold them; or a table's file
-        reader: name, or object whose items are (bytes or image, target)
-        split: 'train', 'val', 'test' or a folder's name; None reads the whole root
-        class_map: name → index, or its file; None: from class folders
-        load_bytes: give the file's bytes in place of an image
-        input_img_mode: Pillow mode of the images; None: as in the file
-        transform: called on the image
-        target_transform: called on the class index
-        exif_transpose: turn images as their EXIF orientation says; off by default, as in timm
-        background: RGB 0..255 under transparency; None drops it
-        on_error: unreadable file: 'raise', 'skip' or 'replace' (by a seeded choice)
-        replace_seed: of the choice that 'replace' makes
-        max_retries: replacements tried for one sample before it is an error
-        exclude: names to leave out, or their file
-        **kwargs: for the reader: extensions, index_file; or table, input_key, target_key, …
+        root: Folder of class folders, or of split folders that hold them; or a table's file.
+        reader: Name, or object whose items are (bytes or image, target).
+        split: 'train', 'val', 'test' or a folder's name; None reads the whole root.
+        class_map: Name → index, or its file; None: from class folders.
+        load_bytes: Give the file's bytes in place of an image.
+        input_img_mode: Pillow mode of the images; None: as in the file.
+        transform: Called on the image.
+        target_transform: Called on the class index.
+        exif_transpose: Turn images as their EXIF orientation says; off by default, as in timm.
+        background: RGB 0..255 under transparency; None drops it.
+        on_error: Unreadable file: 'raise', 'skip' or 'replace' (by a seeded choice).
+        replace_seed: Seed of the choice that 'replace' makes.
+        max_retries: Replacements tried for one sample before it is an error.
+        exclude: Names to leave out, or their file.
+        **kwargs: Further arguments for the reader: extensions, index_file; or table, input_key, target_key, ….
     """
 
     def __init__(self,
@@ -169,7 +169,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         """Try to read a sample, and then what takes its place: `reader[attempt.index]`, as `on_error` says.
 
         Args:
-            index: of the sample
+            index: Index of the sample.
         """
         index, size = operator.index(index), len(self)   # a TypeError for 0.7, which int() would cut off
         if not -size <= index < size: raise IndexError(f'index {index} is out of range for {size} samples')
@@ -182,8 +182,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         """Prepare an image for decoding as this dataset decodes; its size is known at once.
 
         Args:
-            data: what the reader gave
-            backend: decoder of JPEGs, as in `resolve_backend`
+            data: What the reader gave.
+            backend: Decoder of JPEGs, as in `resolve_backend`.
         """
         return Pixels(data, self.input_img_mode, self.exif_transpose, self.background, backend)
 
@@ -214,9 +214,9 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         """Name the file of one sample, relative to the root.
 
         Args:
-            index: of the sample
-            basename: without folders
-            absolute: with the root
+            index: Index of the sample.
+            basename: Names without folders.
+            absolute: Full paths, with the root.
         """
         if not hasattr(self.reader, 'filename'): return f'sample {index}'   # a user's own reader
         return self.reader.filename(index, basename, absolute)
@@ -281,17 +281,17 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
     """Images from a stream reader; yields `(PIL.Image, target)`, transformed if transforms are given.
 
     Args:
-        root: where a named reader finds its data
-        reader: an iterable of (bytes, file or image, target); or a name: 'wds/…', 'hfids/…'
-        split: for a named reader
-        input_img_mode: Pillow mode of the images; None: as in the file
-        transform: called on the image
-        target_transform: called on the target
-        load_bytes: give bytes in place of an image
-        exif_transpose: as in `ImageDataset`
-        background: as in `ImageDataset`
-        on_error: unreadable sample: 'raise' or 'skip'
-        **kwargs: for a named reader: class_map, is_training, batch_size, num_samples, seed, repeats, target_key, …
+        root: Root where a named reader finds its data.
+        reader: An iterable of (bytes, file or image, target); or a name: 'wds/…', 'hfids/…'.
+        split: Split for a named reader.
+        input_img_mode: Pillow mode of the images; None: as in the file.
+        transform: Called on the image.
+        target_transform: Called on the target.
+        load_bytes: Give bytes in place of an image.
+        exif_transpose: See `ImageDataset`.
+        background: See `ImageDataset`.
+        on_error: Unreadable sample: 'raise' or 'skip'.
+        **kwargs: Further arguments for a named reader: class_map, is_training, num_samples, target_key, ….
     """
 
     def __init__(self,
@@ -335,7 +335,7 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         """Tell the reader the epoch, if it wants to know.
 
         Args:
-            count: of the next pass, from 0
+            count: Number of the next pass, from 0.
         """
         if hasattr(self.reader, 'set_epoch'): self.reader.set_epoch(count)
 
@@ -345,6 +345,6 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         """Tell the reader the number of workers, if it wants to know.
 
         Args:
-            num_workers: that share the stream
+            num_workers: Number of workers that share the stream.
         """
         if hasattr(self.reader, 'set_loader_cfg'): self.reader.set_loader_cfg(num_workers=num_workers)

@@ -19,9 +19,9 @@ class RealLabelsImagenet:
     """Top-k accuracy with several right answers; results come in the order of the samples.
 
     Args:
-        filenames: of all samples in order, such as `dataset.filenames(basename=True)`
-        real_json: list of lists of class indexes, one for each photograph
-        topk: how many predictions of a sample may count
+        filenames: Names of all samples in order, such as `dataset.filenames(basename=True)`.
+        real_json: List of lists of class indexes, one for each photograph.
+        topk: How many predictions of a sample may count.
     """
 
     def __init__(self,
@@ -48,7 +48,7 @@ class RealLabelsImagenet:
         """Judge the predictions of a batch.
 
         Args:
-            output: (N, num_classes), of the next N samples
+            output: (N, num_classes), of the next N samples.
         """
         if self.sample_idx + len(output) > len(self._labels): raise ValueError(
             f'{self.sample_idx + len(output)} results for {len(self._labels)} samples: a sample came twice')
@@ -65,7 +65,7 @@ class RealLabelsImagenet:
         """The share of judged photographs with a right answer among the first k.
 
         Args:
-            k: one of `topk`; None: all
+            k: One of `topk`; None: all.
 
         Returns:
             per cent

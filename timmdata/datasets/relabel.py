@@ -40,7 +40,7 @@ def targets_of(
     """Find the labels of all samples; nothing is decoded.
 
     Args:
-        dataset: an `ImageDataset`, one of torchvision's, a Subset or ConcatDataset of them
+        dataset: An `ImageDataset`, one of torchvision's, a Subset or ConcatDataset of them.
 
     Returns:
         int64 (N,), below 0 for no label; or bool (N, num_classes) for several labels a sample
@@ -66,7 +66,7 @@ def classes_of(
     """Find the names of the classes and their indexes.
 
     Args:
-        dataset: as in `targets_of`
+        dataset: See `targets_of`.
 
     Returns:
         class_to_idx
@@ -87,8 +87,8 @@ class LabelMap:
     """Old class name → new one, None to drop it. Several old names may become one.
 
     Args:
-        mapping: old name → new name or None
-        other: names that are not in the mapping: 'drop', 'keep' or 'raise'
+        mapping: Old name → new name or None.
+        other: Names that are not in the mapping: 'drop', 'keep' or 'raise'.
     """
 
     def __init__(self,
@@ -102,7 +102,7 @@ class LabelMap:
         self.mapping, self.other = dict(mapping), other
 
     def __call__(self,
-        name: str,   # of a class
+        name: str,   # Name of a class.
     ) -> str | None:   # its new name; None: dropped
         if name in self.mapping: return self.mapping[name]
         if self.other == 'raise': raise ValueError(f'the LabelMap has no entry for {name!r}: add one, None drops it')
@@ -122,10 +122,10 @@ class LabelReport(NamedTuple):
     """What a `LabelMap` does to a data set.
 
     Args:
-        rows: old name, new name or None, samples (labels, if samples have several)
-        unused: entries of the map whose class the data set has not
-        num_samples: of the data set
-        num_kept: samples that are left
+        rows: Old name, new name or None, samples (labels, if samples have several).
+        unused: Entries of the map whose class the data set has not.
+        num_samples: Number of samples of the data set.
+        num_kept: Samples that are left.
     """
     rows: list[tuple[str, str | None, int]]
     unused: list[str]
@@ -160,9 +160,9 @@ def label_report(
     """Count what a map keeps and drops; kept classes first.
 
     Args:
-        label_map: to be applied
-        targets: as from `targets_of`
-        class_to_idx: as from `classes_of`
+        label_map: Label map to be applied.
+        targets: Targets, as `targets_of` gives them.
+        class_to_idx: Class map, as `classes_of` gives it.
     """
     names = _names_of_index(label_map, class_to_idx)
     if targets.ndim == 2: counts = dict(enumerate(targets.sum(0).tolist()))
@@ -183,10 +183,10 @@ class RelabeledDataset(Dataset):
     """Some samples of a data set, with other targets.
 
     Args:
-        dataset: gives (image, target, …) or dicts with 'target'
-        rows: int64, indexes of its samples
-        targets: int64, one for each of them
-        class_to_idx: that the targets belong to
+        dataset: Gives (image, target, …) or dicts with 'target'.
+        rows: int64 indexes of its samples.
+        targets: int64 targets, one for each of them.
+        class_to_idx: Class map that the targets belong to.
     """
 
     def __init__(self,
@@ -227,7 +227,7 @@ def _select_parts(dataset: ConcatDataset, rows: np.ndarray, targets: np.ndarray,
         inside = (start <= rows) & (rows < end)
         if inside.any(): parts.append(_select(part, rows[inside] - start, targets[inside], class_to_idx))
         start = end
-    joined: Any = ConcatDataset(parts)   # with the attributes of a data set of classes
+    joined: Any = ConcatDataset(parts)   # Data set with the attributes of a data set of classes.
     joined.class_to_idx = class_to_idx
     return joined
 
@@ -240,9 +240,9 @@ def number_classes(
     """Find the index of each new name; a class map must have all of them.
 
     Args:
-        label_map: old name → new name
-        names: old names
-        class_map: new name → index, or its file; None: natural order
+        label_map: Old name → new name.
+        names: Names before the change.
+        class_map: New name → index, or its file; None: natural order.
 
     Returns:
         new name → index
@@ -279,9 +279,9 @@ def relabel(
     ({'animal': 0, 'thing': 1}, 24)
 
     Args:
-        dataset: as in `targets_of`
-        label_map: old name → new name
-        class_map: new name → index, such as training's; None: natural order
+        dataset: See `targets_of`.
+        label_map: Old name → new name.
+        class_map: New name → index, such as training's; None: natural order.
 
     Returns:
         with `class_to_idx`, `label_map` and `label_report`

@@ -28,9 +28,9 @@ class VOCObject(NamedTuple):
     """One object of a scene.
 
     Args:
-        name: of its class
-        area: of its box, pixels
-        is_difficult: marked as hard to recognize
+        name: Name of its class.
+        area: Area of its box, pixels.
+        is_difficult: Marked as hard to recognize.
     """
     name: str
     area: float
@@ -43,7 +43,7 @@ def read_voc_objects(
     """Read the objects of a scene; the parts of a person, such as heads, are not objects.
 
     Args:
-        path: an XML file of VOC
+        path: An XML file of VOC.
     """
     try:
         with open_file(expand_home(path)) as file: root = ElementTree.parse(file).getroot()
@@ -70,8 +70,8 @@ def choose_names(
     """Choose the classes that a scene stands for.
 
     Args:
-        objects: of one scene
-        rule: 'single', 'largest' or 'any'
+        objects: Objects of one scene.
+        rule: 'single', 'largest' or 'any'.
 
     Returns:
         class names; empty if the rule finds none
@@ -103,11 +103,11 @@ class ReaderVOC(ReaderFiles):
     """Images of VOC with the classes that a rule chooses: one index each, -1 for none, or several labels.
 
     Args:
-        root: folder that holds VOCdevkit
-        year: '2007' to '2012'
-        image_set: 'train', 'val', 'trainval' or 'test'
-        objects: 'single', 'largest' or 'any', as in `choose_names`
-        use_difficult: count objects that are marked as difficult
+        root: Folder that holds VOCdevkit.
+        year: '2007' to '2012'.
+        image_set: 'train', 'val', 'trainval' or 'test'.
+        objects: 'single', 'largest' or 'any', as in `choose_names`.
+        use_difficult: Count objects that are marked as difficult.
     """
 
     def __init__(self,
@@ -138,14 +138,14 @@ class VOCClassification(ImageDataset):
     """VOC's images with one label each, or with several (`objects='any'`: float32 (num_classes,) of zeros and ones).
 
     Args:
-        root: folder that holds VOCdevkit
-        year: '2007' to '2012'
-        image_set: 'train', 'val', 'trainval' or 'test'
-        class_mapping: VOC's name → new name; None: all 20
-        objects: 'single', 'largest' or 'any', as in `choose_names`
-        class_map: new name → index, such as training's; None: natural order
-        use_difficult: count objects that are marked as difficult
-        **kwargs: as in `ImageDataset`: transform, on_error, …
+        root: Folder that holds VOCdevkit.
+        year: '2007' to '2012'.
+        image_set: 'train', 'val', 'trainval' or 'test'.
+        class_mapping: VOC's name → new name; None: all 20.
+        objects: 'single', 'largest' or 'any', as in `choose_names`.
+        class_map: New name → index, such as training's; None: natural order.
+        use_difficult: Count objects that are marked as difficult.
+        **kwargs: Further arguments as in `ImageDataset`: transform, on_error, ….
     """
 
     def __init__(self,

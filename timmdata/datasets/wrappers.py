@@ -33,8 +33,8 @@ def unwrap(
     """Find the dataset that a sample comes from, and its index there.
 
     Args:
-        dataset: or torch's Subset or ConcatDataset of datasets
-        index: of a sample
+        dataset: Or torch's Subset or ConcatDataset of datasets.
+        index: Index of a sample.
 
     Returns:
         base dataset, index in it
@@ -52,7 +52,7 @@ def base_datasets(
     """List the datasets that samples come from.
 
     Args:
-        dataset: or torch's Subset or ConcatDataset of datasets
+        dataset: Or torch's Subset or ConcatDataset of datasets.
     """
     if type(dataset) is Subset: return base_datasets(dataset.dataset)
     if type(dataset) is ConcatDataset: return [base for part in dataset.datasets for base in base_datasets(part)]
@@ -65,7 +65,7 @@ def gives_bytes(
     """Tell whether a dataset is an `ImageDataset` whose images the sample transform may decode.
 
     Args:
-        dataset: a base dataset
+        dataset: A base dataset.
     """
     return (isinstance(dataset, ImageDataset) and type(dataset).__getitem__ is ImageDataset.__getitem__
             and dataset.transform is None and not dataset.load_bytes)
@@ -113,8 +113,8 @@ def describe(
     True
 
     Args:
-        value: a function, or an object such as a transform or a sampler
-        depth: of objects in objects
+        value: A function, or an object such as a transform or a sampler.
+        depth: Depth of objects within objects.
     """
     if isinstance(value, torch.Tensor): value = value.numpy(force=True)
     if isinstance(value, np.ndarray): text = f'{value.dtype} {value.shape} {_hash(np.ascontiguousarray(value))}'
@@ -146,7 +146,7 @@ def fingerprint(
     """Hash the samples: paths, targets and classes where they are known, else the number and the type.
 
     Args:
-        dataset: or torch's Subset or ConcatDataset of datasets
+        dataset: Or torch's Subset or ConcatDataset of datasets.
 
     Returns:
         16 hexadecimal digits
@@ -168,8 +168,8 @@ def sample_numbers(
     """Run a block in which the global generators, and that of the transform, belong to one sample.
 
     Args:
-        number: from `sample_seed`
-        transform: that may have a generator of its own, and then `set_random_seed`
+        number: Number from `sample_seed`.
+        transform: Transform that may have a generator of its own, and then `set_random_seed`.
     """
     if hasattr(transform, 'set_random_seed'): transform.set_random_seed(number & 0xFFFFFFFF)
     if get_worker_info() is None: return seeded(number)
@@ -181,9 +181,9 @@ class TransformedIterableDataset(IterableDataset):
     """A stream with a transform after it, seeded per sample. Every pass is the next epoch, in each worker as well.
 
     Args:
-        dataset: yields (image, target, …) or dicts with 'image'
-        transform: called on the image
-        seed: of all samples' random numbers
+        dataset: Yields (image, target, …) or dicts with 'image'.
+        transform: Called on the image.
+        seed: Seed of all samples' random numbers.
     """
 
     def __init__(self,

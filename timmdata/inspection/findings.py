@@ -38,8 +38,8 @@ class Survey:
     """The measures of all samples of all splits, one after the other.
 
     Args:
-        datasets: split → data set
-        tables: split → its measures, as from `measure_dataset`
+        datasets: Split → data set.
+        tables: Split → its measures, as from `measure_dataset`.
     """
 
     def __init__(self,
@@ -60,7 +60,7 @@ class Survey:
         """Get one measure of all samples.
 
         Args:
-            name: of `MEASURES`
+            name: Name in `MEASURES`.
 
         Returns:
             (N,)
@@ -78,7 +78,7 @@ class Survey:
         """Find a sample.
 
         Args:
-            row: number of a sample, of all
+            row: Number of a sample, of all.
 
         Returns:
             its split, and its index there
@@ -92,7 +92,7 @@ class Survey:
         """Name a sample.
 
         Args:
-            row: number of a sample, of all
+            row: Number of a sample, of all.
 
         Returns:
             as its data set names it
@@ -106,7 +106,7 @@ class Survey:
         """Look up what was measured.
 
         Args:
-            row: number of a sample, of all
+            row: Number of a sample, of all.
 
         Returns:
             one row of `MEASURES`
@@ -120,7 +120,7 @@ class Survey:
         """Name the class of a sample.
 
         Args:
-            row: number of a sample, of all
+            row: Number of a sample, of all.
 
         Returns:
             empty: it has none
@@ -132,9 +132,9 @@ class Kind(NamedTuple):
     """What a finding is, for people.
 
     Args:
-        title: two or three words
-        advice: one sentence
-        is_excluded: proposed for exclusion
+        title: Two or three words.
+        advice: Advice, one sentence.
+        is_excluded: Proposed for exclusion.
     """
     title: str
     advice: str
@@ -164,9 +164,9 @@ class Finding(NamedTuple):
     """A kind of finding, and where it was made.
 
     Args:
-        kind: of `KINDS`
-        groups: numbers of samples; those of a group belong together
-        notes: a few words for each group
+        kind: Kind, one of `KINDS`.
+        groups: Numbers of samples; those of a group belong together.
+        notes: A few words for each group.
     """
     kind: str
     groups: list[np.ndarray]
@@ -183,12 +183,12 @@ class InspectSettings:
     """Where a picture begins to be a finding.
 
     Args:
-        input_size: edge of the network's input, pixels
-        crop_pct: of evaluation: input size / size that is resized to
-        tiny: pixels; a shorter edge below it is tiny
-        blank: standard deviation of the gray values 0..255; below it a picture is blank
-        kept: share of a picture; the crop of evaluation that shows less is told
-        near: of 64 bits that may differ between similar pictures
+        input_size: Edge of the network's input, pixels.
+        crop_pct: Crop of evaluation: input size / size that is resized to.
+        tiny: Pixels; a shorter edge below it is tiny.
+        blank: Standard deviation of the gray values 0..255; below it a picture is blank.
+        kept: Share of a picture; the crop of evaluation that shows less is told.
+        near: Bits of 64 that may differ between similar pictures.
     """
     input_size: int = 224
     crop_pct: float = 0.875
@@ -216,9 +216,9 @@ def kept_share(
     """Compute what a crop shows of a picture.
 
     Args:
-        height: of the picture, pixels
-        width: of the picture, pixels
-        crop: of evaluation
+        height: Height of the picture, pixels.
+        width: Width of the picture, pixels.
+        crop: Crop of evaluation.
 
     Returns:
         0..1; left, top, width, height of the part, pixels
@@ -235,8 +235,8 @@ def kept_shares(
     """Compute what a crop shows of each picture.
 
     Args:
-        survey: whose sizes are known
-        crop: of evaluation
+        survey: Survey whose sizes are known.
+        crop: Crop of evaluation.
 
     Returns:
         0..1 (N,); NaN for unreadable ones
@@ -273,8 +273,8 @@ def find_single(
     """Find what is the matter with single files.
 
     Args:
-        survey: measures of all samples
-        settings: limits
+        survey: Measures of all samples.
+        settings: Limits of the findings.
     """
     is_whole, short = survey.column('error') == b'', np.minimum(survey.column('width'), survey.column('height'))
     is_blank, is_tiny = is_whole & (survey.column('contrast') < settings.blank), is_whole & (short < settings.tiny)
@@ -316,9 +316,9 @@ def find_same(
     """Find pictures that are there several times.
 
     Args:
-        survey: measures of all samples
-        settings: limits
-        is_hashed: whether there are hashes: look for similar pictures, too
+        survey: Measures of all samples.
+        settings: Limits of the findings.
+        is_hashed: Whether there are hashes: look for similar pictures, too.
     """
     is_whole, digests = survey.column('error') == b'', survey.column('digest')
     whole = np.flatnonzero(is_whole)
@@ -337,9 +337,9 @@ def find_all(
     """Make all findings.
 
     Args:
-        survey: measures of all samples
-        settings: limits; None: the usual ones
-        is_hashed: whether there are hashes: look for similar pictures, too
+        survey: Measures of all samples.
+        settings: Limits; None: the usual ones.
+        is_hashed: Whether there are hashes: look for similar pictures, too.
 
     Returns:
         in the order of `KINDS`; those that were not made are left out
@@ -366,9 +366,9 @@ def exclusions(
     """List the samples to leave out.
 
     Args:
-        survey: measures of all samples
-        findings: as from `find_all`
-        kinds: of `KINDS`; None: those that are proposed
+        survey: Measures of all samples.
+        findings: Findings, as `find_all` gives them.
+        kinds: Kinds out of `KINDS`; None: those that are proposed.
 
     Returns:
         split → name → reason

@@ -32,9 +32,9 @@ def open_splits(
     """Open the splits of a data set.
 
     Args:
-        data: folder, tar or table; or 'hf:NAME', a data set of Hugging Face
-        split: one of them; None: train, val and test, as far as they are there
-        **settings: for `ImageDataset`
+        data: Folder, tar or table; or 'hf:NAME', a data set of Hugging Face.
+        split: One of them; None: train, val and test, as far as they are there.
+        **settings: Settings for `ImageDataset`.
 
     Returns:
         split → data set; the last one is for evaluation
@@ -59,10 +59,10 @@ class Inspection:
     """What was found in a data set, and where it is written.
 
     Args:
-        survey: measures of all samples
-        findings: in the order of `KINDS`
-        settings: that they were made with
-        out: folder of the report
+        survey: Measures of all samples.
+        findings: Findings, in the order of `KINDS`.
+        settings: Settings that they were made with.
+        out: Folder of the report.
     """
     survey: Survey
     findings: list[Finding]
@@ -75,7 +75,7 @@ class Inspection:
         """Name the samples of a finding.
 
         Args:
-            kind: of `KINDS`
+            kind: Kind, one of `KINDS`.
 
         Returns:
             split and name; none: this was not found
@@ -90,8 +90,8 @@ class Inspection:
         """List the samples of a split to leave out.
 
         Args:
-            split: name of the split
-            kinds: of `KINDS`; None: those that are proposed
+            split: Name of the split.
+            kinds: Kinds out of `KINDS`; None: those that are proposed.
 
         Returns:
             for `ImageDataset(exclude=…)`
@@ -163,12 +163,12 @@ def inspect(
     Inspection(400 samples, 1 findings)
 
     Args:
-        data: or several by split, or as in `open_splits`
-        out: folder for the report; a stopped run of the same data goes on there
-        exact: look for copies of files alone, not for similar pictures; None: without imagehash
-        num_threads: that read and decode; None: as many as there are cores
-        progress: draw a bar, where there is a terminal
-        **settings: of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near
+        data: Data set, several by split, or a path.
+        out: Folder for the report; a stopped run of the same data goes on there.
+        exact: Look for copies of files alone, not for similar pictures; None: without imagehash.
+        num_threads: Number of threads that read and decode; None: as many as there are cores.
+        progress: Draw a bar, where there is a terminal.
+        **settings: Settings of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near.
     """
     limits, hash_image, datasets = InspectSettings(**settings), _hash_unless(exact), _datasets_of(data)
     out = Path(expand_home(out))

@@ -85,8 +85,8 @@ def measure_image(
     (320, 390, 'RGB')
 
     Args:
-        content: bytes of a file, or an image that is decoded already
-        hash_image: gray image → 64 bits; None: no hash
+        content: Bytes of a file, or an image that is decoded already.
+        hash_image: Gray image → 64 bits; None: no hash.
 
     Returns:
         values of `MEASURES`
@@ -137,9 +137,9 @@ def open_table(
     """Open the table of a data set, or make an empty one.
 
     Args:
-        path: .npy; what it is a table of is written beside it, as .json
-        dataset: one row for each sample
-        is_hashed: whether the rows have hashes
+        path: .npy; what it is a table of is written beside it, as .json.
+        dataset: One row for each sample.
+        is_hashed: Whether the rows have hashes.
 
     Returns:
         of `MEASURES`, in the file
@@ -186,11 +186,11 @@ def measure_dataset(
     """Look at all files that the table does not have yet, or that have changed.
 
     Args:
-        dataset: whose reader gives the files
-        path: of the table, .npy
-        hash_image: as in `measure_image`
-        num_threads: None: as many as there are cores
-        progress: draw a bar, where there is a terminal
+        dataset: Data set whose reader gives the files.
+        path: Path of the table, .npy.
+        hash_image: See `measure_image`.
+        num_threads: None: as many as there are cores.
+        progress: Draw a bar, where there is a terminal.
 
     Returns:
         of `MEASURES`, in the file

@@ -33,7 +33,7 @@ def safe_text(
     """Show a text as it is; what cannot be seen is written as its code.
 
     Args:
-        text: from anywhere
+        text: Text from anywhere.
 
     Returns:
         HTML, on one line
@@ -52,9 +52,9 @@ def thumbnail(
     """Make a small picture of a sample.
 
     Args:
-        survey: knows where the sample is
-        row: its number
-        settings: draw what its crop keeps; None: no frame
+        survey: Knows where the sample is.
+        row: Number of the row.
+        settings: Draw what its crop keeps; None: no frame.
 
     Returns:
         data address of a JPEG; empty: it cannot be read
@@ -97,7 +97,7 @@ def class_counts(
     """Count the samples of each class in each split; classes without samples are there, too.
 
     Args:
-        survey: labels of all samples
+        survey: Labels of all samples.
 
     Returns:
         class → split → samples
@@ -120,10 +120,10 @@ def summarize(
     """Write down what was found.
 
     Args:
-        survey: measures of all samples
-        findings: as from `find_all`
-        settings: that they were made with
-        with_names: name the samples of each finding
+        survey: Measures of all samples.
+        findings: Findings, as `find_all` gives them.
+        settings: Settings that they were made with.
+        with_names: Name the samples of each finding.
 
     Returns:
         fit for JSON
@@ -265,7 +265,7 @@ def exclusion_file(
     """Name the file with the samples of a split to leave out.
 
     Args:
-        split: of Hugging Face it may be 'train[:10%]'
+        split: Split; of Hugging Face also such as 'train[:10%]'.
     """
     return f'exclude-{quote(split, safe="")}.json'
 
@@ -278,9 +278,9 @@ def exclusion_calls(
     """Write the calls to paste that leave out what is proposed.
 
     Args:
-        survey: measures of all samples
-        findings: as from `find_all`
-        out: folder of the lists, relative to where the calls will run
+        survey: Measures of all samples.
+        findings: Findings, as `find_all` gives them.
+        out: Folder of the lists, relative to where the calls will run.
 
     Returns:
         one for each split of which samples are left out
@@ -320,13 +320,13 @@ def make_page(
     """Write the page.
 
     Args:
-        survey: measures of all samples
-        findings: as from `find_all`
-        settings: that they were made with
-        title: such as the data set's root
-        remarks: sentences that stand at the top
-        num_threads: that make thumbnails
-        out: as in `exclusion_calls`
+        survey: Measures of all samples.
+        findings: Findings, as `find_all` gives them.
+        settings: Settings that they were made with.
+        title: Title of the page, such as the data set's root.
+        remarks: Sentences that stand at the top.
+        num_threads: Number of threads that make thumbnails.
+        out: See `exclusion_calls`.
 
     Returns:
         HTML

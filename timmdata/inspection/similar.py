@@ -21,7 +21,7 @@ def count_bits(
     """Count the bits that are set in each number.
 
     Args:
-        numbers: uint64 (N,)
+        numbers: uint64 (N,).
 
     Returns:
         int64 (N,)
@@ -43,8 +43,8 @@ def similar_pairs(
     """Find all pairs that differ in few bits.
 
     Args:
-        hashes: uint64 (N,), no two the same
-        distance: bits that may differ, 0..30
+        hashes: uint64 (N,), no two the same.
+        distance: Bits that may differ, 0..30.
 
     Returns:
         int64 (number of pairs, 2), the smaller index first, sorted
@@ -70,7 +70,7 @@ def group_rows(
     """Group rows that have the same number; rows that are alone are left out.
 
     Args:
-        numbers: (N,), one a row
+        numbers: (N,), one a row.
 
     Returns:
         int64, rows in order; the groups by their first rows
@@ -96,8 +96,8 @@ def group_similar(
     """Group rows whose hashes are connected by few bits.
 
     Args:
-        hashes: uint64 (N,), one a row
-        distance: bits that may differ between two of a group that are linked
+        hashes: uint64 (N,), one a row.
+        distance: Bits that may differ between two of a group that are linked.
 
     Returns:
         as in `group_rows`

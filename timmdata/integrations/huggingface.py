@@ -28,7 +28,7 @@ def rename_fields(
     """Give the fields of a batch the names that a model expects.
 
     Args:
-        batch: (images, targets, …), or a dict
+        batch: (images, targets, …), or a dict.
         names: Names of fields, each with the model's name for it; other fields are left out.
 
     Returns:
@@ -207,13 +207,13 @@ class ImageTrainer(Trainer):
     """Train and evaluate a model of Transformers with the loaders of this library.
 
     Args:
-        *args: Arguments of `transformers.Trainer`: the model, `TrainingArguments` …
+        *args: Arguments of `transformers.Trainer`: the model, `TrainingArguments` ….
         input_size: As in `create_loader`.
         settings: Settings of `create_loader`, for all loaders.
         training: Settings for training alone, such as augmentation.
         evaluation: Settings for evaluation and prediction.
         names: Names as in `rename_fields`.
-        **others: Arguments of `transformers.Trainer`: train_dataset, eval_dataset, compute_metrics …
+        **others: Arguments of `transformers.Trainer`: train_dataset, eval_dataset, compute_metrics ….
     """
 
     def __init__(self,
@@ -281,7 +281,7 @@ class ImageTrainer(Trainer):
         """Train, and end the workers; a checkpoint is resumed without reading again what was seen.
 
         Args:
-            *args: Arguments of `transformers.Trainer.train`: resume_from_checkpoint …
+            *args: Arguments of `transformers.Trainer.train`: resume_from_checkpoint ….
             **others: The same, by name.
 
         Returns:

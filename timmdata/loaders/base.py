@@ -23,7 +23,7 @@ def count_images(
     """Count the images of a batch.
 
     Args:
-        batch: (images, target, …) or a dict with 'image'
+        batch: (images, target, …) or a dict with 'image'.
 
     Returns:
         0 if it has no images where they are looked for
@@ -40,9 +40,9 @@ def number_batches(
     """Give each image the number that it has in the epoch as its key.
 
     Args:
-        batches: (images, target, …) or dicts with 'image'; None: every sample of it was skipped
-        epoch: which pass over the data
-        seed: of what is drawn for the images, such as erasing
+        batches: (images, target, …) or dicts with 'image'; None: every sample of it was skipped.
+        epoch: Number of the pass over the data, from 0.
+        seed: Seed of what is drawn for the images, such as erasing.
     """
     count = 0
     for batch in batches:
@@ -55,9 +55,9 @@ def number_batches(
 @runtime_checkable
 class EpochLoader(Protocol):
     "Whatever loads epochs, whoever reads it: the loaders of this package have these methods and attributes."
-    dataset: Any   # that the user gave
-    sampler: Any   # the order, such as an `EpochSampler`; None: unknown
-    device: torch.device   # where its batches lie
+    dataset: Any   # Data set that the user gave.
+    sampler: Any   # The order, such as an `EpochSampler`; None: unknown.
+    device: torch.device   # Device where its batches lie.
 
     def __len__(self) -> int: ...   # batches of an epoch
 
@@ -67,7 +67,7 @@ class EpochLoader(Protocol):
         """Choose the next epoch; a position in it that was just loaded stays.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Epoch of the next pass, from 0.
         """
 
     def load_state_dict(self,
@@ -76,7 +76,7 @@ class EpochLoader(Protocol):
         """Go on where the state was taken.
 
         Args:
-            state: from `state_dict` of a loader with the same settings
+            state: State from `state_dict` of a loader with the same settings.
         """
 
     def replay(self,
@@ -87,9 +87,9 @@ class EpochLoader(Protocol):
         """Make a batch or a sample again, with what was drawn for it.
 
         Args:
-            epoch: which pass over the data
-            batch: number of the batch in it, from 0
-            index: of one sample, in place of a batch
+            epoch: Number of the pass over the data, from 0.
+            batch: Number of the batch in it, from 0.
+            index: Index of one sample, in place of a batch.
         """
 
     def close(self) -> None:
@@ -107,8 +107,8 @@ class MakesBatches(Protocol):   # methods alone: to check attributes, Python 3.1
 @runtime_checkable
 class HostLoader(EpochLoader, MakesBatches, Protocol):
     "Make batches in the host's memory, or on the device on which the dataset is kept."
-    mixing: Any   # what mixes its batches and can be switched off; None: nothing
-    num_valid: int | None   # samples of this rank in an epoch without those that only fill up; None: unknown
+    mixing: Any   # What mixes its batches and can be switched off; None: nothing.
+    num_valid: int | None   # Samples of this rank in an epoch without those that only fill up; None: unknown.
 
     def state_dict(self,
         progress: tuple[int, int] | None = None,
@@ -116,7 +116,7 @@ class HostLoader(EpochLoader, MakesBatches, Protocol):
         """Tell where the consumer is: a few numbers and short texts.
 
         Args:
-            progress: epoch and position of a consumer further on; None: of this loader
+            progress: Epoch and position of a consumer further on; None: of this loader.
         """
 
 
@@ -131,15 +131,15 @@ class KeepsBatches(Protocol):   # methods alone, as above
         """Note that all batches up to a position were used.
 
         Args:
-            epoch: which pass over the data
-            position: samples of all ranks, as `HostBatch` has it
+            epoch: Number of the pass over the data, from 0.
+            position: Samples of all ranks, as `HostBatch` has it.
         """
 
 
 @runtime_checkable
 class BufferedLoader(HostLoader, KeepsBatches, Protocol):
     "Keep batches until they were used, such as a `BatchBuffer`."
-    auto_ack: bool   # a batch was used when the next one is asked for
+    auto_ack: bool   # A batch was used when the next one is asked for.
 
 # %% ../../nbs/loaders/00_base.ipynb #b42cfde9
 @runtime_checkable
@@ -153,7 +153,7 @@ def find_mixing(
     """Find what mixes batches: a `Mixup`, or a collate function such as timm's `FastCollateMixup`.
 
     Args:
-        *candidates: such as a `Mixup`, a collate function or None
+        *candidates: Objects such as a `Mixup`, a collate function or None.
 
     Returns:
         the first one that has timm's switch; None if none has it
@@ -198,18 +198,18 @@ class Closing:
 @runtime_checkable
 class Loader(EpochLoader, Protocol):
     "What a trainer sees of a loader: all of this package have it, and streams refuse states."
-    batch_sampler: Any   # gives the keys of each batch of the next pass, and has `set_epoch`
-    batch_size: int | None   # samples
-    drop_last: bool   # an incomplete last batch is left out
-    num_workers: int | str   # threads or processes; 'auto' until the first loop
-    collate_fn: Any   # makes a batch of samples
-    pin_memory: bool   # batches are page-locked on their way
-    generator: Any   # of the order; None: the seed decides it
-    prefetch_factor: int | None   # batches ahead; None: the default
-    persistent_workers: bool   # workers are kept between epochs
-    timeout: float   # seconds to wait for a batch; 0: for ever
-    multiprocessing_context: Any   # how processes start; None: the platform's way
-    worker_init_fn: Any   # called in each worker process
+    batch_sampler: Any   # Gives the keys of each batch of the next pass, and has `set_epoch`.
+    batch_size: int | None   # Samples in a batch.
+    drop_last: bool   # An incomplete last batch is left out.
+    num_workers: int | str   # Threads or processes; 'auto' until the first loop.
+    collate_fn: Any   # Makes a batch of samples.
+    pin_memory: bool   # Batches are page-locked on their way.
+    generator: Any   # Generator of the order; None: the seed decides it.
+    prefetch_factor: int | None   # Batches ahead; None: the default.
+    persistent_workers: bool   # Workers are kept between epochs.
+    timeout: float   # Seconds to wait for a batch; 0: for ever.
+    multiprocessing_context: Any   # How processes start; None: the platform's way.
+    worker_init_fn: Any   # Called in each worker process.
 
     def __iter__(self) -> Iterator: ...   # a pass, which begins with the first `next`
 
@@ -221,7 +221,7 @@ class Forwarded:
     """Ask the loader below for an attribute; None if it has none.
 
     Args:
-        doc: what the attribute means
+        doc: What the attribute means.
     """
 
     def __init__(self,
@@ -236,7 +236,7 @@ class Forwarded:
 
 class ForwardingLoader:
     "Answer what trainers ask a loader for, as the loader below it does."
-    loader: Any   # the loader below
+    loader: Any   # The loader below.
     dataset = Forwarded("The dataset that the user gave.")
     sampler = Forwarded("The order of the samples.")
     batch_sampler = Forwarded("What gives the keys of each batch.")
@@ -256,7 +256,7 @@ class ForwardingLoader:
 class ForwardOnly:
     "Refuse states and replays, for loaders that are read from front to back."
     device = torch.device('cpu')
-    num_valid: int | None = None   # unknown
+    num_valid: int | None = None   # None: unknown.
 
     def _refuse(self, what: str):
         raise TypeError(f'a {self._name()} cannot {what}: use create_loader with a dataset whose samples have an index')
@@ -269,7 +269,7 @@ class ForwardOnly:
         """Refuse to save.
 
         Args:
-            progress: not used
+            progress: Not used.
         """
         self._refuse('say where it is')
 
@@ -279,7 +279,7 @@ class ForwardOnly:
         """Refuse to resume.
 
         Args:
-            state: not used
+            state: Not used.
         """
         self._refuse('go on where another one was')
 
@@ -291,9 +291,9 @@ class ForwardOnly:
         """Refuse to make a batch again.
 
         Args:
-            epoch: not used
-            batch: not used
-            index: not used
+            epoch: Not used.
+            batch: Not used.
+            index: Not used.
         """
         self._refuse('make a batch again')
 
@@ -302,8 +302,8 @@ class ForeignLoader(ForwardOnly, ForwardingLoader):
     """Adapt any iterable of batches, such as torch's `DataLoader`, to a `HostLoader`.
 
     Args:
-        loader: gives (images, target, …) or dicts with 'image'
-        seed: of what is drawn for its images; None: drawn from torch's global generator
+        loader: Gives (images, target, …) or dicts with 'image'.
+        seed: Seed of what is drawn for its images; None: drawn from torch's global generator.
     """
 
     def __init__(self,
@@ -330,7 +330,7 @@ class ForeignLoader(ForwardOnly, ForwardingLoader):
         """Choose the next epoch, and tell it to the loader or to its sampler and dataset.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Epoch of the next pass, from 0.
         """
         self.epoch = epoch
         parts = [self.loader] if isinstance(self.loader, EpochAware) else [self.sampler, self.dataset]
@@ -350,8 +350,8 @@ def as_host_loader(
     """Adapt a loader, unless it is a host loader.
 
     Args:
-        loader: of batches
-        seed: as in `ForeignLoader`; a host loader has its own
+        loader: Loader of batches.
+        seed: Seed as in `ForeignLoader`; a host loader has its own.
 
     Returns:
         itself, if it is one

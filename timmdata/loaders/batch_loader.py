@@ -43,10 +43,10 @@ class BatchSettings:
     """Say how an order of samples is cut into batches.
 
     Args:
-        batch_size: samples
-        drop_last: leave out an incomplete last batch
-        schedule: input and batch size of each batch; None: always the same
-        pad_last: fill an incomplete last batch with the next samples of the order again, not valid
+        batch_size: Samples in a batch.
+        drop_last: Leave out an incomplete last batch.
+        schedule: Input and batch size of each batch; None: always the same.
+        pad_last: Fill an incomplete last batch with the next samples of the order again, not valid.
     """
     batch_size: int
     drop_last: bool = False
@@ -66,7 +66,7 @@ class BatchSettings:
         """Make a copy whose schedule plans the batches of another order.
 
         Args:
-            sampler: another order
+            sampler: Sampler of another order.
         """
         return self if self.schedule is None else replace(self, schedule=self.schedule.with_sampler(sampler))
 
@@ -81,7 +81,7 @@ class BatchSettings:
         """Count the batches of an epoch.
 
         Args:
-            sampler: the order; its next epoch counts
+            sampler: The order; its next epoch counts.
         """
         if self.schedule is not None: return len(self.schedule.plan(sampler.epoch))
         full, rest = divmod(len(sampler), self.batch_size)
@@ -93,7 +93,7 @@ class BatchSettings:
         """Count this rank's samples of an epoch without those that only fill up.
 
         Args:
-            sampler: the order; its next epoch counts
+            sampler: The order; its next epoch counts.
         """
         if self.schedule is not None: return sum(batch.batch_size for batch in self.schedule.plan(sampler.epoch))
         share, whole = len(sampler), len(sampler) // self.batch_size * self.batch_size
@@ -124,9 +124,9 @@ class BatchSettings:
         """Give the keys of each batch of this rank.
 
         Args:
-            sampler: the order
-            epoch: which pass over the data
-            start: samples of all ranks that were used before
+            sampler: Sampler that gives the order.
+            epoch: Number of the pass over the data, from 0.
+            start: Samples of all ranks that were used before.
         """
         if self.schedule is not None:
             yield from self._cut_as_planned(self.schedule.plan(epoch), sampler, epoch, start)
@@ -137,14 +137,14 @@ class BatchSettings:
 
     def _cut_as_planned(
         self,
-        plan: Sequence[PlannedBatch],   # all batches of the epoch
-        sampler: EpochSampler,   # the order
-        epoch: int,   # which pass over the data
-        start: int,   # samples of all ranks that were used before
+        plan: Sequence[PlannedBatch],   # All batches of the epoch.
+        sampler: EpochSampler,   # Sampler that gives the order.
+        epoch: int,   # Number of the pass over the data, from 0.
+        start: int,   # Samples of all ranks that were used before.
     ) -> Iterator[list[SampleKey]]:
         "Give the batches of a plan that are left. The first may be a part of one: other ranks stopped in its middle."
         used = math.ceil(start / sampler.num_replicas)   # samples of one rank
-        left: list[tuple[int, int]] = []   # size bucket and number of samples of each batch
+        left: list[tuple[int, int]] = []   # Size bucket and number of samples of each batch.
         end = 0   # of the planned batch, in samples of one rank
         for planned in plan:
             end += planned.batch_size
@@ -159,8 +159,8 @@ class EpochBatchSampler(Sampler):
     """Yield the keys of each batch of the next pass, as often as one likes; what torch calls a batch sampler.
 
     Args:
-        sampler: the order, which knows the next pass
-        batches: how it is cut
+        sampler: The order, which knows the next pass.
+        batches: How it is cut.
     """
 
     def __init__(self,
@@ -176,7 +176,7 @@ class EpochBatchSampler(Sampler):
         """Choose the next epoch of the order, and so of its loader.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Epoch of the next pass, from 0.
         """
         self.sampler.set_epoch(epoch)
 
@@ -190,15 +190,15 @@ class BatchLoader(MixingSwitch, Closing):
     """Make batches of a map-style dataset, by workers, in the order of a sampler; saved, resumed and replayed at will.
 
     Args:
-        builder: makes a batch
-        sampler: the order, and the epoch
-        batches: how the order is cut into batches
-        workers: who makes them; None: the consumer's thread
+        builder: Makes a batch.
+        sampler: The order, and the epoch.
+        batches: How the order is cut into batches.
+        workers: Settings of who makes them; None: the consumer's thread.
         pool: Starts a pool of yours; then `workers` says how far ahead it is.
-        pin_batches: copy finished batches to page-locked memory, where no prefetcher takes them
-        cache: keeps all images on a device; then there are no workers
-        settings: dataclasses and dicts that a state must agree with, beside those above
-        adopts_seed: a state may bring another seed, because none was asked for
+        pin_batches: Copy finished batches to page-locked memory, where no prefetcher takes them.
+        cache: Keeps all images on a device; then there are no workers.
+        settings: Dataclasses and dicts that a state must agree with, beside those above.
+        adopts_seed: A state may bring another seed, because none was asked for.
     """
 
     def __init__(self,
@@ -333,7 +333,7 @@ class BatchLoader(MixingSwitch, Closing):
         pool = self._pool or self._start_pool()
         tasks, made_by = deque[Task](), Counter[int | None]()
         self._tasks, self._made_by = tasks, made_by
-        finished: list[HostBatch] = []   # one at most; popped, so that the consumer alone holds its memory
+        finished: list[HostBatch] = []   # One at most; popped, so that the consumer alone holds its memory.
         if self.workers.persistent_workers: self._pool = pool
         batches, is_whole = self.batches.cut(self.sampler, epoch, position), position == 0
         num_read, is_empty = 0, True   # samples of this rank; whether all of them were skipped
@@ -399,7 +399,7 @@ class BatchLoader(MixingSwitch, Closing):
         """Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Epoch of the next pass, from 0.
         """
         self.sampler.set_epoch(epoch)
 
@@ -410,8 +410,8 @@ class BatchLoader(MixingSwitch, Closing):
         """Let the next pass begin in the middle of an epoch.
 
         Args:
-            epoch: of the next pass
-            position: samples of all ranks that were used in it
+            epoch: Epoch of the next pass.
+            position: Samples of all ranks that were used in it.
         """
         self.sampler.set_position(epoch, position)
 
@@ -434,8 +434,8 @@ class BatchLoader(MixingSwitch, Closing):
         """Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts.
 
         Args:
-            progress: epoch and position of a consumer further on; None: of this loader
-            ahead: batches that the trainer has read and not used, such as 1 for Accelerate
+            progress: Epoch and position of a consumer further on; None: of this loader.
+            ahead: Batches that the trainer has read and not used, such as 1 for Accelerate.
         """
         epoch, position = progress or self._consumer.progress.at(ahead) or (self.sampler.epoch, self.sampler.start)
         position = min(position, self.batches.end(self.sampler, epoch))   # ranks fill up their shares
@@ -447,7 +447,7 @@ class BatchLoader(MixingSwitch, Closing):
         """Go on where the state was taken: the next loop begins with the batch after it. Workers and ranks may differ.
 
         Args:
-            state: from `state_dict` of a loader with the same settings
+            state: State from `state_dict` of a loader with the same settings.
         """
         check_state(state, self.identity(), None if self.adopts_seed else self.seed)
         epoch, position, seed = (int(state[name]) for name in ('epoch', 'position', 'seed'))
@@ -468,9 +468,9 @@ class BatchLoader(MixingSwitch, Closing):
         """Make a batch again, exactly as it was, with the parameters that were drawn; or a sample by itself, not mixed.
 
         Args:
-            epoch: which pass over the data
-            batch: number of the batch in it, from 0
-            index: of one sample, in place of a batch
+            epoch: Number of the pass over the data, from 0.
+            batch: Number of the batch in it, from 0.
+            index: Index of one sample, in place of a batch.
         """
         if (batch is None) == (index is None): raise TypeError('give batch= or index=, one of them')
         for name, value in dict(epoch=epoch, batch=batch, index=index).items():

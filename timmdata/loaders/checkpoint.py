@@ -39,7 +39,7 @@ def describe_settings(
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #b2ef8287
 def _shown(
-    text: Any,   # such as a text of a state
+    text: Any,   # Text, such as one of a state.
 ) -> str:
     "Write a text so that it can be shown anywhere, and is not long."
     text = str(text)
@@ -93,7 +93,7 @@ def _as_argument(name: str, text: str) -> str | None:
 
 
 def _shown_value(
-    value: Any,   # such as a number of a state
+    value: Any,   # Value, such as a number of a state.
 ) -> str:
     "Write a value as Python does, but not in full."
     try: return reprlib.repr(value)
@@ -149,7 +149,7 @@ class Progress:
     """Note where the consumer of one pass is: after each of its last reads, a batch or the end.
 
     Args:
-        sampler: that chooses the pass; without an `EpochSampler` nothing is chosen
+        sampler: Sampler that chooses the pass; without an `EpochSampler` nothing is chosen.
     """
     max_ahead = 64   # reads that are remembered
 
@@ -172,8 +172,8 @@ class Progress:
         """Note that the consumer gets a batch.
 
         Args:
-            epoch: of the batch
-            position: samples of all ranks that are used up with it
+            epoch: Epoch of the batch.
+            position: Samples of all ranks that are used up with it.
         """
         self.last = epoch, position
         self._note(self.last)
@@ -192,7 +192,7 @@ class Progress:
         """Tell what was used: up to so many reads ago, but not before the pass began.
 
         Args:
-            ahead: reads of a trainer that it did not use yet, 0 to 64
+            ahead: Reads of a trainer that it did not use yet, 0 to 64.
 
         Returns:
             epoch and position; None: where the next pass begins

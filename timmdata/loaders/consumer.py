@@ -18,7 +18,7 @@ class Consumer:
     """Hand batches out to the loop that reads a loader; note how far it is, and how long it waits.
 
     Args:
-        sampler: that chooses the pass, as for `Progress`
+        sampler: Sampler that chooses the pass, as for `Progress`.
     """
 
     def __init__(self,
@@ -35,8 +35,8 @@ class Consumer:
         """Hand out the batches of one pass; the consumer alone holds them.
 
         Args:
-            begin: begins a pass, when its first batch is asked for
-            when_used: gets epoch and position when the next one is asked for
+            begin: Begins a pass, when its first batch is asked for.
+            when_used: Gets epoch and position when the next one is asked for.
         """
         progress, meter = Progress(self.sampler), Meter()
         self.progress, self.meter = progress, meter

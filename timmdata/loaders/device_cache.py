@@ -57,11 +57,11 @@ def resize_weights(
     """Make the matrices that crop, resize with antialiasing, and cut or pad along one axis.
 
     Args:
-        numbers: float32 (N, 4): start and length of the crop, length after resizing, offset of the result
-        edge: of the images, pixels
-        size: of the result, pixels
-        interpolation: a name, as in `str_to_interp_mode`
-        padding_mode: as in `AugmentSettings`
+        numbers: float32 (N, 4): start and length of the crop, resized length, offset of the result.
+        edge: Edge of the images, pixels.
+        size: Size of the result, pixels.
+        interpolation: A name, as in `str_to_interp_mode`.
+        padding_mode: See `AugmentSettings`.
 
     Returns:
         float32 (N, size, edge) and bool (N, size), False for constant padding
@@ -135,9 +135,9 @@ def crop_batch(
     """Crop, resize, pad and blur all images of a batch, as `SampleTransform` does one by one.
 
     Args:
-        images: uint8 (N, C, H, W)
-        params: one for each
-        sampler: whose size and padding are used
+        images: uint8 (N, C, H, W).
+        params: One for each.
+        sampler: Sampler whose size and padding are used.
 
     Returns:
         uint8 (N, C, height, width), channels-last
@@ -181,9 +181,9 @@ class DeviceCache:
     """Keep all images of a dataset on a device, as they are in the files.
 
     Args:
-        builder: knows the dataset
-        device: that keeps them
-        num_threads: that decode
+        builder: Knows the dataset.
+        device: Device that keeps them.
+        num_threads: Number of threads that decode.
     """
 
     def __init__(self,
@@ -206,7 +206,7 @@ class DeviceCache:
         """Read all images, once.
 
         Args:
-            seed: of what a dataset draws for its samples
+            seed: Seed of what a dataset draws for its samples.
         """
         if self.rows is not None: return
         num, images, samples, rows = len(self.builder.dataset), None, [], {}
@@ -241,8 +241,8 @@ class CachedPool:
     """Make batches of cached images, on their device, when they are taken.
 
     Args:
-        builder: draws the parameters and puts batches together
-        cache: of the builder's dataset
+        builder: Draws the parameters and puts batches together.
+        cache: Cache of the builder's dataset.
     """
 
     def __init__(self,
@@ -256,7 +256,7 @@ class CachedPool:
         """Note a batch.
 
         Args:
-            keys: of the samples
+            keys: Keys of the samples.
         """
         return Task(keys)
 
@@ -267,8 +267,8 @@ class CachedPool:
         """Make the batch.
 
         Args:
-            task: from `submit`
-            timeout: not used: nothing is waited for
+            task: Task from `submit`.
+            timeout: Not used: nothing is waited for.
 
         Returns:
             None: every sample was skipped
@@ -290,7 +290,7 @@ class CachedPool:
         """Do nothing: the batch was not begun.
 
         Args:
-            task: that nobody will take
+            task: Task that nobody will take.
         """
 
     def close(self): "Do nothing: there are no workers."

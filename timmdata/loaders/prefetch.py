@@ -43,8 +43,8 @@ def resolve_device(
     """Choose the device; one that torch does not see is an error.
 
     Args:
-        device: None: the first present of cuda, xpu, mps, cpu
-        distributed: None then stands for `cuda:LOCAL_RANK`, where there are several GPUs
+        device: None: the first present of cuda, xpu, mps, cpu.
+        distributed: None then stands for `cuda:LOCAL_RANK`, where there are several GPUs.
     """
     present = {'cuda': torch.cuda.is_available, 'xpu': torch.xpu.is_available,
                'mps': torch.backends.mps.is_available, 'cpu': lambda: True}
@@ -70,9 +70,9 @@ def adapt_to_chs(
     """Fit a mean or std to the number of channels.
 
     Args:
-        values: mean or std, per channel
-        channels: of the input
-        name: for messages
+        values: Mean or std, per channel.
+        channels: Channels of the input.
+        name: Name for messages.
 
     Returns:
         one per channel
@@ -99,9 +99,9 @@ def adapt_statistics(
     """Fit mean and std to the number of channels; a std that cannot divide is an error.
 
     Args:
-        mean: per channel, for pixels in 0..1; None: the images are normalized already
-        std: per channel, above 0; None together with mean
-        channels: of the input
+        mean: Mean per channel, for pixels in 0..1; None: normalized already.
+        std: Standard deviation per channel, above 0; None together with mean.
+        channels: Channels of the input.
 
     Returns:
         mean and std, one value per channel, or None twice
@@ -130,19 +130,19 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
     6
 
     Args:
-        loader: gives (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W)
-        mean: for pixels in 0..1; None: normalized already
-        std: per channel; None together with mean
-        channels: of the images
-        device: None: the best there is
-        img_dtype: of the normalized images; None: torch.float32
-        fp16: timm's old word for img_dtype=torch.float16
-        re_prob: 0..1, probability of random erasing
-        re_mode: 'const', 'rand' or 'pixel', as in `RandomErasing`
-        re_count: rectangles at most
-        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
-        seed: of the erasing, for a loader without a seed; None: drawn from torch's global generator
-        batch_transform: a ready one, in place of all settings but `device`
+        loader: Gives (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W).
+        mean: Mean, pixels in 0..1; None: normalized.
+        std: Per channel, above 0; None together with mean.
+        channels: Channels of the images.
+        device: None: the best there is.
+        img_dtype: Dtype of the normalized images; None: torch.float32.
+        fp16: Timm's old word for img_dtype=torch.float16.
+        re_prob: Probability of random erasing, 0..1.
+        re_mode: 'const', 'rand' or 'pixel', as in `RandomErasing`.
+        re_count: Rectangles at most.
+        re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
+        seed: Seed of the erasing, for a loader without one; None: drawn from torch's own.
+        batch_transform: A ready one, in place of all settings but `device`.
     """
 
     def __init__(self,
@@ -248,7 +248,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         """Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Epoch of the next pass, from 0.
         """
         self.loader.set_epoch(epoch)
 
@@ -259,7 +259,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         """Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts.
 
         Args:
-            ahead: batches that the trainer has read and not used, such as 1 for Accelerate
+            ahead: Batches that the trainer has read and not used, such as 1 for Accelerate.
         """
         return self.loader.state_dict(self._consumer.progress.at(ahead))
 
@@ -269,7 +269,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         """Go on where the state was taken: the next loop begins with the batch after it.
 
         Args:
-            state: from `state_dict` of a loader with the same settings
+            state: State from `state_dict` of a loader with the same settings.
         """
         self.loader.load_state_dict(state)
 
@@ -281,9 +281,9 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         """Make a batch again, exactly as training saw it, with the parameters that were drawn; or a sample by itself.
 
         Args:
-            epoch: which pass over the data
-            batch: number of the batch in it, from 0
-            index: of one sample, in place of a batch
+            epoch: Number of the pass over the data, from 0.
+            batch: Number of the batch in it, from 0.
+            index: Index of one sample, in place of a batch.
         """
         replay = self.loader.replay(epoch, batch, index)
         images = _images(replay.batch)

@@ -21,7 +21,7 @@ class SideStream:
     """Queue work on a device beside the consumer's, with the two orderings that handing over a batch needs.
 
     Args:
-        device: of a type that has streams, such as cuda; without a number: that of this thread
+        device: Device with streams, such as cuda; without a number: that of this thread.
     """
 
     def __init__(self,
@@ -49,7 +49,7 @@ class SideStream:
         """Tell whether the work before the event is done.
 
         Args:
-            event: from `ready`
+            event: Event from `ready`.
         """
         return event.query()
 
@@ -59,7 +59,7 @@ class SideStream:
         """Wait until the work before the event is done.
 
         Args:
-            event: from `ready`
+            event: Event from `ready`.
         """
         event.synchronize()
 
@@ -70,8 +70,8 @@ class SideStream:
         """Let the consumer's current stream wait for the tensors, and keep their memory until it is done with them.
 
         Args:
-            tensors: made on this stream
-            event: from `ready`, after they were made
+            tensors: Made on this stream.
+            event: Event from `ready`, after they were made.
         """
         consumer = self.module.current_stream(self.device)
         consumer.wait_event(event)
@@ -85,8 +85,8 @@ def create_stream(
     """Make a side stream, where a device has streams and batches have to be copied to it.
 
     Args:
-        device: where batches go
-        source: where they come from
+        device: Device where batches go.
+        source: Batches as they come.
 
     Returns:
         None: nothing can overlap, as on a CPU, or with batches that are there already
@@ -102,8 +102,8 @@ def map_tensors(
     """Change every tensor in tuples, lists and dicts; other values stay as they are.
 
     Args:
-        function: called on every tensor
-        value: a batch or a part of one
+        function: Called on every tensor.
+        value: A batch or a part of one.
 
     Returns:
         of the same form
@@ -122,8 +122,8 @@ def move_to_device(
     """Move every tensor, without waiting where the memory is page-locked.
 
     Args:
-        batch: tensors in tuples, lists and dicts
-        device: where to
+        batch: Tensors in tuples, lists and dicts.
+        device: Device where they go.
 
     Returns:
         of the same form
@@ -150,10 +150,10 @@ def iterate_ahead(
     """Stage batches in a thread, on the stream, one ahead of the consumer. Closing it ends the thread.
 
     Args:
-        batches: of the loader
-        stage: of one batch: moves it to the device, and gives it back
-        stream: or anything with its methods
-        patience: seconds that leaving waits for the thread, which ends by itself when its batch has come
+        batches: Batches of the loader.
+        stage: Stage of one batch: moves it to the device, and gives it back.
+        stream: Or anything with its methods.
+        patience: Seconds that leaving waits for the thread, which ends by itself when its batch has come.
     """
     ready, turn, stop = queue.SimpleQueue(), threading.Semaphore(1), threading.Event()
 

@@ -26,15 +26,15 @@ class LoaderStats:
     (80, 5)
 
     Args:
-        batches: that were handed out
-        images: in them
-        startup: seconds until the first batch came; no part of the sums below
-        timed_images: that came after the first batch
-        waited: seconds that the consumer waited for batches
-        worked: seconds that it worked between them
-        ready: batches that are made and wait for the consumer at this moment; None: unknown
-        bad_samples: of the dataset, that could not be read, in the whole run so far
-        of_workers: batches that came from each worker process; empty: there are none, or unknown
+        batches: Number of batches that were given.
+        images: Number of images in these batches.
+        startup: Seconds until the first batch came; no part of the sums below.
+        timed_images: Number of images after the first batch.
+        waited: Seconds that the consumer waited for batches.
+        worked: Seconds that it worked between them.
+        ready: Batches that are made and wait for the consumer at this moment; None: unknown.
+        bad_samples: Samples of the dataset that could not be read, in the whole run so far.
+        of_workers: Batches that came from each worker process; empty: there are none, or unknown.
     """
     batches: int = 0
     images: int = 0
@@ -62,7 +62,7 @@ class LoaderStats:
         """Give what came after an earlier report; the startup tells one pass from another.
 
         Args:
-            earlier: of this pass; nothing is subtracted if it is of another one, or had no batch yet
+            earlier: Statistics of this pass; of another one, or before a batch, nothing is subtracted.
         """
         if not earlier.batches or earlier.startup != self.startup: return self
         before = (*earlier.of_workers, *[0] * len(self.of_workers))
@@ -77,7 +77,7 @@ class LoaderStats:
         """Give the numbers for a logger, flat; what is unknown is left out.
 
         Args:
-            prefix: of all names
+            prefix: Prefix of all names.
         """
         numbers = dict(wait_share=self.wait_share, images_per_s=self.images_per_s, waited_s=self.waited,
                        startup_s=self.startup, batches=self.batches, images=self.images, bad_samples=self.bad_samples)
@@ -97,7 +97,7 @@ class Meter:
     """Measure one pass, from inside the generator that the consumer reads.
 
     Args:
-        clock: seconds
+        clock: Function that gives seconds.
     """
 
     def __init__(self,
@@ -124,7 +124,7 @@ class Meter:
         """Note that the consumer gets a batch, and works.
 
         Args:
-            num_images: of the batch
+            num_images: Number of images of the batch.
         """
         self._switch('worked')
         if not self._batches: self._first = num_images
@@ -147,9 +147,9 @@ class Meter:
         """Report the sums of the pass, up to this moment.
 
         Args:
-            ready: batches that wait; None: unknown
-            bad_samples: of the dataset
-            of_workers: batches that came from each worker process
+            ready: Batches that wait; None: unknown.
+            bad_samples: Bad-sample log of the dataset.
+            of_workers: Batches that came from each worker process.
         """
         seconds = dict(self._seconds)
         if self._account is not None: seconds[self._account] += self._clock() - self._event
@@ -163,7 +163,7 @@ def count_bad_samples(
     """Count the samples that could not be read and were skipped or replaced.
 
     Args:
-        dataset: of this package, or torch's Subset or ConcatDataset of such
+        dataset: Data set of this package, or torch's Subset or ConcatDataset of such.
 
     Returns:
         0 for the datasets of others

@@ -61,17 +61,17 @@ class StreamLoader(ForwardOnly, MixingSwitch, Closing, DataLoader):
     """Make batches of a stream: a torch `DataLoader` that knows epochs, and leaves out batches without samples.
 
     Args:
-        dataset: yields (image, target, …) or dicts with 'image'
-        transform: called on the image; None: it stays as it is
-        batch_size: samples
-        drop_last: leave out an incomplete last batch of each worker
-        workers: processes, all of them torch's; None: the consumer does the work
-        collate_fn: makes a batch of samples
-        seed: of all samples' random numbers, alike on all ranks
+        dataset: Yields (image, target, …) or dicts with 'image'.
+        transform: Called on the image; None: it stays as it is.
+        batch_size: Samples in a batch.
+        drop_last: Leave out an incomplete last batch of each worker.
+        workers: Processes, all of them torch's; None: the consumer does the work.
+        collate_fn: Makes a batch of samples.
+        seed: Seed of all samples' random numbers, alike on all ranks.
     """
-    dataset: TransformedIterableDataset   # the user's, with its transform
-    collate_fn: _CollatePresent   # the user's, for samples that were not skipped
-    _iterator: Any   # torch's, of persistent workers
+    dataset: TransformedIterableDataset   # The user's, with its transform.
+    collate_fn: _CollatePresent   # The user's, for samples that were not skipped.
+    _iterator: Any   # Torch's, of persistent workers.
 
     def __init__(self,
         dataset: IterableDataset,
@@ -172,7 +172,7 @@ class StreamLoader(ForwardOnly, MixingSwitch, Closing, DataLoader):
         """Choose the next epoch, unless persistent workers count by themselves already.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Epoch of the next pass, from 0.
         """
         check_epoch(epoch)
         is_started = self._iterator is not None
@@ -195,8 +195,8 @@ def check_ranks(
     """Refuse a stream that does not give this rank of torch.distributed its share.
 
     Args:
-        dataset: whose reader, or which itself, must be a `StreamReader`
-        num_workers: of the loader; all ranks need the same number
+        dataset: Data set whose reader, or which itself, must be a `StreamReader`.
+        num_workers: Number of workers of the loader; all ranks need the same number.
     """
     if num_workers == 'auto': raise ValueError("num_workers='auto': all ranks need the same number, so give one")
     reader = getattr(dataset, 'reader', dataset)

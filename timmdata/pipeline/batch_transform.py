@@ -42,8 +42,8 @@ def color_matrices(
     """Compose color operations to one: M·x + K·m for a pixel x and the image's mean color m.
 
     Args:
-        color: (operation, factor), in order
-        channels: 1 or 3
+        color: (operation, factor), in order.
+        channels: 1 or 3.
 
     Returns:
         M and K (C, C), float64
@@ -69,10 +69,10 @@ def change_batch(
     """Flip, change colors and normalize a batch with operations on all of it.
 
     Args:
-        images: uint8 (N, C, H, W), any device
-        params: one for each image
-        mean: per channel, for pixels in 0..1
-        std: per channel
+        images: uint8 (N, C, H, W), any device.
+        params: One for each image.
+        mean: Mean per channel, for pixels in 0..1.
+        std: Standard deviation per channel.
 
     Returns:
         float32 (N, C, H, W), normalized
@@ -97,9 +97,9 @@ class ImageKernel:
     """Normalize, and change the colors of, one image in channels-last memory, seen as lines (H, W·C).
 
     Args:
-        mean: per channel, for pixels in 0..1
-        std: per channel
-        shape: channels, height, width of the images
+        mean: Mean per channel, for pixels in 0..1.
+        std: Standard deviation per channel.
+        shape: Channels, height, width of the images.
     """
 
     def __init__(self,
@@ -129,9 +129,9 @@ class ImageKernel:
         """Change one image.
 
         Args:
-            image: uint8 (H, W·C)
-            out: float32 (H, W·C), overwritten, once
-            color: (operation, factor), in order
+            image: uint8 (H, W·C).
+            out: float32 (H, W·C), overwritten, once.
+            color: (operation, factor), in order.
         """
         x = self.x.copy_(image)
         if not color:
@@ -150,10 +150,10 @@ class BatchTransformSettings:
     """Hold how a batch becomes the network's input; a type that cannot hold normalized pixels is refused.
 
     Args:
-        mean: per channel, for pixels in 0..1; None: the images are normalized already
-        std: per channel
-        img_dtype: of the result; the arithmetic is float32
-        channels_last: False: the result is contiguous as (N, C, H, W)
+        mean: Mean per channel, for pixels in 0..1; None: normalized already.
+        std: Standard deviation per channel.
+        img_dtype: Dtype of the result; the arithmetic is float32.
+        channels_last: False: the result is contiguous as (N, C, H, W).
     """
     mean: Sequence[float] | None
     std: Sequence[float] | None
@@ -174,7 +174,7 @@ class ImageByImage:
     """Do what `change_batch` does, on a CPU, image by image.
 
     Args:
-        settings: mean, std and type of the result
+        settings: Mean, std and type of the result.
     """
 
     def __init__(self,
@@ -190,8 +190,8 @@ class ImageByImage:
         """Flip, change colors and normalize.
 
         Args:
-            images: uint8 (N, C, H, W) on the CPU; channels-last, else it goes the way of the GPU
-            params: one for each image
+            images: uint8 (N, C, H, W) on the CPU; channels-last, else it goes the way of the GPU.
+            params: One for each image.
 
         Returns:
             (N, C, H, W), normalized
@@ -239,10 +239,10 @@ class BatchTransform:
     """Turn uint8 images and their keys into normalized images: flipped, recolored, mixed, erased.
 
     Args:
-        settings: mean, std, type and layout of the result
-        params: draws flips and colors; None: there are none
-        erasing: None: nothing is erased
-        mixup: mixes images and targets of a batch; None: they are not mixed
+        settings: Mean, std, type and layout of the result.
+        params: Draws flips and colors; None: there are none.
+        erasing: None: nothing is erased.
+        mixup: Mixes images and targets of a batch; None: they are not mixed.
     """
 
     def __init__(self,
@@ -263,7 +263,7 @@ class BatchTransform:
         """Draw what is changed in each image.
 
         Args:
-            keys: of the images
+            keys: Keys of the images.
         """
         if self.params is None: return [AppearanceParams()] * len(keys)
         return [self.params.device_params(key) for key in keys]
@@ -275,8 +275,8 @@ class BatchTransform:
         """Draw how a batch is mixed.
 
         Args:
-            keys: of the images
-            size: height, width of the images
+            keys: Keys of the images.
+            size: Height, width of the images.
 
         Returns:
             None: batches are not mixed
@@ -290,8 +290,8 @@ class BatchTransform:
         """Draw the rectangles that are erased in each image.
 
         Args:
-            keys: of the images
-            size: height, width of the images
+            keys: Keys of the images.
+            size: Height, width of the images.
 
         Returns:
             top, left, height, width; None: nothing is erased
@@ -306,8 +306,8 @@ class BatchTransform:
         """Do what is done to images alone: all but mixing.
 
         Args:
-            images: uint8 (N, C, H, W) on the device; left as it is
-            keys: one for each image
+            images: uint8 (N, C, H, W) on the device; left as it is.
+            keys: One for each image.
 
         Returns:
             img_dtype (N, C, H, W)
@@ -322,8 +322,8 @@ class BatchTransform:
         """Do everything that is done on the device to a batch.
 
         Args:
-            batch: (images, target, …) or a dict with 'image' and 'target'
-            keys: one for each image
+            batch: (images, target, …) or a dict with 'image' and 'target'.
+            keys: One for each image.
 
         Returns:
             the same with img_dtype images; with mixing, targets are float32 (N, num_classes)

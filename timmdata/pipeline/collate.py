@@ -94,8 +94,8 @@ def fast_collate(
     """Make a batch: images (N, C, H, W), uint8 or float as they come; class indexes int64.
 
     Args:
-        batch: samples: (image, target, …) or dicts with 'image'; None for a skipped one
-        images: (N, C, H, W) that holds the present samples' images already
+        batch: Samples: (image, target, …) or dicts with 'image'; None for a skipped one.
+        images: (N, C, H, W) that holds the present samples' images already.
 
     Returns:
         (images, targets, …) or a dict of them; None if every sample was skipped
@@ -113,17 +113,17 @@ class FastCollateMixup(Mixup):
     """Collate samples and mix them: uint8 images are rounded as timm does; samples are left as they are.
 
     Args:
-        mixup_alpha: of the Beta distribution for blending; 0: no blending
-        cutmix_alpha: of the Beta distribution for pasting; 0: no pasting
-        cutmix_minmax: draw boxes by their edges in place of cutmix_alpha
-        prob: 0..1, of a batch, pair or sample to be mixed at all
-        switch_prob: 0..1, of pasting, where both are on
-        mode: one draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows
-        correct_lam: the label's share is what the box really leaves
-        label_smoothing: 0..1
-        num_classes: columns of the target
-        multi_label: dense targets of yes and no, smoothed towards 0.5
-        partner: the batch from its end, as timm; 'random': a permutation
+        mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
+        cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
+        cutmix_minmax: Draw boxes by their edges in place of cutmix_alpha.
+        prob: 0..1, of a batch, pair or sample to be mixed at all.
+        switch_prob: 0..1, of pasting, where both are on.
+        mode: One draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows.
+        correct_lam: The label's share is what the box really leaves.
+        label_smoothing: Label smoothing, 0..1.
+        num_classes: Columns of the target.
+        multi_label: Dense targets of yes and no, smoothed towards 0.5.
+        partner: The batch from its end, as timm; 'random': a permutation.
     """
 
     def __call__(self,
@@ -133,8 +133,8 @@ class FastCollateMixup(Mixup):
         """Collate, draw and apply.
 
         Args:
-            batch: samples: (image, target, …) or dicts with 'image' and 'target'; None: skipped
-            rng: None: Python's global generator
+            batch: Samples: (image, target, …) or dicts with 'image' and 'target'; None: skipped.
+            rng: None: Python's global generator.
 
         Returns:
             as of `fast_collate`, with mixed images and soft targets

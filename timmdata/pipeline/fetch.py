@@ -64,11 +64,11 @@ class SampleLoader:
     """Load one sample by its key: read, decode and crop it, into its rows of a batch.
 
     Args:
-        dataset: map-style
-        sample_transforms: fill rows, one for each size bucket; none: `transform` works
-        transform: without sample transforms: called on the image; None: it stays as it is
+        dataset: Map-style data set.
+        sample_transforms: Fill rows, one for each size bucket; none: `transform` works.
+        transform: Called on the image if there are no sample transforms; None: it stays.
         shape: Of the images that a transform is expected to make: (C, H, W).
-        keys_globals: the user's code draws from global generators, which are keyed to the sample
+        keys_globals: The user's code draws from global generators, which are keyed to the sample.
     """
     dataset: Dataset
     sample_transforms: Sequence[SampleTransform] = ()
@@ -105,7 +105,7 @@ class SampleLoader:
         """Name a sample by its index and file, for messages.
 
         Args:
-            key: of the sample
+            key: Key of the sample.
         """
         base, index = unwrap(self.dataset, key.index)
         name = printable(base.filename(index)) if isinstance(base, ImageDataset) else type(base).__name__
@@ -118,8 +118,8 @@ class SampleLoader:
         """Open a block in which the global generators belong to the sample; unless threads share them.
 
         Args:
-            key: of the sample
-            view: whose numbers; None: those that all views of the sample share
+            key: Key of the sample.
+            view: View whose numbers are used; None: those that all views of the sample share.
         """
         if not self.keys_globals: return nullcontext()
         if view is None: view = key.view - key.view % self.num_splits
@@ -133,9 +133,9 @@ class SampleLoader:
         """Read one sample, with sample transforms; the dataset says what becomes of an unreadable file.
 
         Args:
-            key: of the sample
-            make: makes the sample's image of the undecoded one
-            refuse: why this sample must not be tried again; then its file counts as unreadable
+            key: Key of the sample.
+            make: Makes the sample's image of the undecoded one.
+            refuse: Why this sample must not be tried again; then its file counts as unreadable.
 
         Returns:
             (image, target, …) or a dict; None for a skipped sample
@@ -160,9 +160,9 @@ class SampleLoader:
         """Fill the rows of one sample.
 
         Args:
-            key: of the sample
-            rows: uint8 (V, C, H, W), overwritten: one for each of its views
-            pixels: the image; decoded and cropped once
+            key: Key of the sample.
+            rows: uint8 (V, C, H, W), overwritten: one for each of its views.
+            pixels: The image; decoded and cropped once.
 
         Returns:
             the rows
@@ -180,9 +180,9 @@ class SampleLoader:
         """Load one sample; an error gets a note with its index and file.
 
         Args:
-            key: of the sample
-            rows: uint8 (V, C, H, W) to be filled by sample transforms: one for each view
-            refuse: as in `read`
+            key: Key of the sample.
+            rows: uint8 (V, C, H, W) to be filled by sample transforms: one for each view.
+            refuse: See `read`.
 
         Returns:
             (row or image, target, …) or a dict for each view; none for a skipped sample
@@ -205,7 +205,7 @@ class SampleLoader:
         """Draw again what was done to a sample; reads the size of its image, not its pixels.
 
         Args:
-            key: of the sample
+            key: Key of the sample.
         """
         pixels = sample_image(self.read(key, lambda pixels: pixels))
         params = self.sample_transforms[key.bucket].params
@@ -217,7 +217,7 @@ class SampleLoader:
         """Give the image that the sample's pixels are made of, in full.
 
         Args:
-            key: of the sample
+            key: Key of the sample.
         """
         with self.global_numbers(key): return as_pil_image(sample_image(self.dataset[key.index]))
 
@@ -226,9 +226,9 @@ class HostBatch(NamedTuple):
     """Hold what a worker made.
 
     Args:
-        batch: (images, target, …) or a dict
-        keys: of the samples in it; skipped ones are left out
-        position: samples of the epoch that are used up with it, of all ranks; set by the loader
+        batch: (images, target, …) or a dict.
+        keys: Keys of the samples in it; skipped ones are left out.
+        position: Samples of the epoch that are used up with it, of all ranks; set by the loader.
     """
     batch: Any
     keys: list[SampleKey]
@@ -246,12 +246,12 @@ class Replay(NamedTuple):
     """Hold a batch that was made again, and what was drawn for it.
 
     Args:
-        batch: (images, target, …) or a dict, as training saw it
-        keys: of its samples
-        sample_params: crops; None with a transform of the user's
-        appearance_params: flips and colors; None with a transform of the user's
-        mix_params: with mixing: how
-        erase_boxes: with erasing: top, left, height, width of an image's rectangles
+        batch: (images, target, …) or a dict, as training saw it.
+        keys: Keys of its samples.
+        sample_params: Crops; None with a transform of the user's.
+        appearance_params: Flips and colors; None with a transform of the user's.
+        mix_params: How the batch was mixed; None: it was not.
+        erase_boxes: Top, left, height, width of the rectangles that were erased.
     """
     batch: Any
     keys: list[SampleKey]
@@ -270,9 +270,9 @@ class Replay(NamedTuple):
         """Draw again how the batch was mixed and what was erased.
 
         Args:
-            transform: that finished the batch
-            keys: of its images, before they were mixed
-            size: height, width of the images
+            transform: Transform that finished the batch.
+            keys: Keys of its images, before they were mixed.
+            size: Height, width of the images.
         """
         mixing = transform.mix_params(keys, size)
         rows = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
@@ -287,9 +287,9 @@ def fit_image(
     """Put the channels of an array first, and refuse an image of another size than the network's input.
 
     Args:
-        image: what a transform made
-        size: height, width of the network's input
-        name: of the sample, for the message
+        image: What a transform made.
+        size: Height, width of the network's input.
+        name: Name of the sample, for the message.
     """
     if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[:2] == size and image.shape[1:] != size:
         image = image.transpose(2, 0, 1)   # it was (H, W, C), as Albumentations and OpenCV have it
@@ -309,8 +309,8 @@ def with_valid_mask(
     """Append which images are of valid samples; the others only fill up a share or a batch.
 
     Args:
-        batch: (images, target, …) or a dict with 'image'
-        keys: of its samples, or of its images
+        batch: (images, target, …) or a dict with 'image'.
+        keys: Keys of its samples, or of its images.
 
     Returns:
         the same, with a bool (N,) at the end, or as 'valid' in a dict
@@ -342,10 +342,10 @@ class BatchBuilder:
     """Allocate the memory of a batch, load its samples, and put them together; one object for all workers.
 
     Args:
-        sample_loader: loads one sample by its key
-        collate_fn: makes a batch of samples; None: `fast_collate`
-        batch_transform: run by the worker; None: the images stay uint8
-        valid_mask: a batch ends with a mask of its valid samples, as of `with_valid_mask`
+        sample_loader: Loads one sample by its key.
+        collate_fn: Makes a batch of samples; None: `fast_collate`.
+        batch_transform: Run by the worker; None: the images stay uint8.
+        valid_mask: A batch ends with a mask of its valid samples, as of `with_valid_mask`.
     """
     sample_loader: SampleLoader
     collate_fn: Callable | None = None
@@ -379,7 +379,7 @@ class BatchBuilder:
         """Make the keys of all views of the samples, first views first.
 
         Args:
-            keys: of the samples
+            keys: Keys of the samples.
         """
         return view_keys(keys, self.num_splits)
 
@@ -389,7 +389,7 @@ class BatchBuilder:
         """Name a sample by its index and file, for messages.
 
         Args:
-            key: of the sample
+            key: Key of the sample.
         """
         return self.sample_loader.describe(key)
 
@@ -476,9 +476,9 @@ class BatchBuilder:
         """Load one sample; an error gets a note with its index and file.
 
         Args:
-            key: of the sample
-            rows: uint8 (V, C, H, W) to be filled: one for each view
-            refuse: why this sample must not be tried again; then its file counts as unreadable
+            key: Key of the sample.
+            rows: uint8 (V, C, H, W) to be filled: one for each view.
+            refuse: Why this sample must not be tried again; then its file counts as unreadable.
 
         Returns:
             (row or image, target, …) or a dict for each view; none for a skipped sample
@@ -498,9 +498,9 @@ class BatchBuilder:
         """Make the batch; the rows of skipped samples are closed up.
 
         Args:
-            keys: of the samples
-            samples: from `load`, in the same order
-            rows: that were filled
+            keys: Keys of the samples.
+            samples: Samples from `load`, in the same order.
+            rows: Rows that were filled.
 
         Returns:
             None if every sample was skipped
@@ -529,7 +529,7 @@ class BatchBuilder:
         """Draw again what was drawn for a batch.
 
         Args:
-            made: by this builder
+            made: Batch that this builder made.
         """
         loader, keys = self.sample_loader, made.keys
         if not loader.sample_transforms: return Replay(made.batch, keys, None, None)

@@ -21,12 +21,12 @@ class SampleParams(NamedTuple):
     """Say what a worker does to one image.
 
     Args:
-        crop: top, left, height, width; pixels of the image
-        size: height, width that the crop is resized to
-        offset: top, left of the result in it; negative where the result is padded
-        interpolation: of the resizing
-        ops: of the policy, in order; done to the flipped result
-        blur: standard deviation of a Gaussian blur, pixels of the result; 0: none
+        crop: Top, left, height, width; pixels of the image.
+        size: Height, width that the crop is resized to.
+        offset: Top, left of the result in it; negative where the result is padded.
+        interpolation: Interpolation of the resizing.
+        ops: Operations of the policy, in order; done to the flipped result.
+        blur: Standard deviation of a Gaussian blur, pixels of the result; 0: none.
     """
     crop: tuple[int, int, int, int]
     size: tuple[int, int]
@@ -40,9 +40,9 @@ class AppearanceParams(NamedTuple):
     """Say what is done to the result, on the device. (With a policy, the worker flips: its steps come after.)
 
     Args:
-        hflip: left becomes right
-        vflip: top becomes bottom
-        color: (operation, factor), in order
+        hflip: Left becomes right.
+        vflip: Top becomes bottom.
+        color: (operation, factor), in order.
     """
     hflip: bool = False
     vflip: bool = False
@@ -51,7 +51,7 @@ class AppearanceParams(NamedTuple):
 # %% ../../nbs/pipeline/00_params.ipynb #bd17cd30
 class _Size(NamedTuple):
     "Looks like a PIL image to the functions that draw."
-    size: tuple[int, int]   # width, height
+    size: tuple[int, int]   # Width and height, pixels.
 
 
 def _center(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
@@ -64,7 +64,7 @@ class RandomCrop:
     """Draw the crop of training. timm 1.0.31, timm/data/transforms_factory.py.
 
     Args:
-        settings: of training
+        settings: Settings of training.
     """
 
     def __init__(self,
@@ -78,9 +78,9 @@ class RandomCrop:
             random_aspect_prob=0.5, random_aspect_range=settings.ratio)
 
     def __call__(self,
-        height: int,   # of the image, pixels
-        width: int,   # of the image, pixels
-        rng: random.Random,   # of the sample
+        height: int,   # Height of the image, pixels.
+        width: int,   # Width of the image, pixels.
+        rng: random.Random,   # Random generator of the sample.
     ) -> SampleParams:
         settings, image = self.settings, _Size((width, height))
         mode, size, offset = settings.train_crop_mode, settings.input_size, (0, 0)
@@ -122,7 +122,7 @@ class CenterCrop:
     """Compute the center crop of evaluation. timm 1.0.31, timm/data/transforms_factory.py.
 
     Args:
-        settings: of evaluation, or of training without augmentation
+        settings: Settings of evaluation, or of training without augmentation.
     """
 
     def __init__(self,
@@ -133,9 +133,9 @@ class CenterCrop:
         self._keep_ratio = ResizeKeepRatio(self._scaled, longest=1. if settings.crop_mode == 'border' else 0.)
 
     def __call__(self,
-        height: int,   # of the image, pixels
-        width: int,   # of the image, pixels
-        rng: random.Random | None = None,   # not used
+        height: int,   # Height of the image, pixels.
+        width: int,   # Width of the image, pixels.
+        rng: random.Random | None = None,   # Not used.
     ) -> SampleParams:
         border, mode = self.settings.crop_border_pixels, self.settings.crop_mode
         if min(height, width) <= 2 * border:
@@ -161,8 +161,8 @@ class ParamSampler:
     The device flips and changes colors of the whole batch. With a policy, whose steps come after the flips, the worker flips.
 
     Args:
-        settings: of training or evaluation
-        in_worker: flips and colors are all done by the worker
+        settings: Settings of training or evaluation.
+        in_worker: Flips and colors are all done by the worker.
     """
 
     def __init__(self,
@@ -192,9 +192,9 @@ class ParamSampler:
         """Draw the crop, the policy's steps and the blur.
 
         Args:
-            height: of the image, pixels
-            width: of the image, pixels
-            key: of the sample, or of a view of it
+            height: Height of the image, pixels.
+            width: Width of the image, pixels.
+            key: Key of the sample, or of a view of it.
         """
         shared, own, is_clean = self._rngs(key, CROP)
         drawn = self._crop(height, width, shared)
@@ -210,7 +210,7 @@ class ParamSampler:
         """Draw flips and colors, whoever does them.
 
         Args:
-            key: of the sample, or of a view of it
+            key: Key of the sample, or of a view of it.
         """
         shared, own, is_clean = self._rngs(key, APPEARANCE)
         settings, color = self.settings, []
@@ -230,7 +230,7 @@ class ParamSampler:
         """Divide flips and colors: what the worker does, and what is left to the device.
 
         Args:
-            drawn: flips and colors
+            drawn: Flips and colors.
         """
         flips, color = drawn._replace(color=()), AppearanceParams(color=drawn.color)
         if self.colors_in_worker: return drawn, AppearanceParams()
@@ -242,7 +242,7 @@ class ParamSampler:
         """Draw the flips and colors that the worker does.
 
         Args:
-            key: of the sample, or of a view of it
+            key: Key of the sample, or of a view of it.
         """
         return self.share(self.appearance_params(key))[0] if self.flips_in_worker else AppearanceParams()
 
@@ -252,7 +252,7 @@ class ParamSampler:
         """Draw the flips and colors that are left to the device.
 
         Args:
-            key: of the sample, or of a view of it
+            key: Key of the sample, or of a view of it.
         """
         return self.share(self.appearance_params(key))[1]
 

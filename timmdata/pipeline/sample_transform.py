@@ -65,10 +65,10 @@ def allocate_rows(
     """Allocate a batch to be filled row by row.
 
     Args:
-        num: images
-        channels: of an image
-        size: height, width, pixels
-        memory: uint8, one dimension, at least as many bytes; None: new
+        num: Number of images.
+        channels: Channels of an image.
+        size: Height, width, pixels.
+        memory: uint8 memory of one dimension, at least as many bytes; None: new.
 
     Returns:
         uint8 (N, C, H, W), channels-last
@@ -88,8 +88,8 @@ def is_vertical_first(
     """Say whether Pillow shrinks vertically first: Pillow 13 does with some images. src/libImaging/Resample.c.
 
     Args:
-        old: height, width of an image
-        new: that it is resized to
+        old: Height, width of an image.
+        new: Length that it is resized to.
     """
     less_h, less_w = old[0] - new[0], old[1] - new[1]
     return _PILLOW_MAJOR >= 13 and old[1] != new[1] and less_h > max(0, 2 * less_w)
@@ -103,9 +103,9 @@ def resize_into(
     """Resize with antialiasing, in uint8, as Pillow but for rounding: torch rounds after each pass.
 
     Args:
-        pixels: uint8 (C, h, w), any strides; channels-last is fastest
-        out: uint8 (C, H, W), overwritten
-        interpolation: a name; other than bilinear and bicubic go through Pillow
+        pixels: uint8 (C, h, w), any strides; channels-last is fastest.
+        out: uint8 (C, H, W), overwritten.
+        interpolation: A name; other than bilinear and bicubic go through Pillow.
     """
     size = list(out.shape[1:])
     if interpolation == 'bicubic' and is_vertical_first(pixels.shape[1:], size):
@@ -144,10 +144,10 @@ def crop_with_pillow(
     """Crop, resize and pad a PIL image, as timm does.
 
     Args:
-        pixels: the image
-        params: for it
-        row: uint8 (C, H, W), whose shape the result has
-        sampler: whose padding is used
+        pixels: Pixels of the image.
+        params: Parameters for it.
+        row: uint8 (C, H, W), whose shape the result has.
+        sampler: Sampler whose padding is used.
     """
     top, left, height, width = params.crop
     image = pixels.image.crop((left, top, left + width, top + height))
@@ -184,11 +184,11 @@ def crop_with_torch(
     """Crop, resize and pad in channels-last memory, without a copy in between.
 
     Args:
-        pixels: the image
-        params: for it
-        row: uint8 (C, H, W), overwritten
-        sampler: whose padding is used
-        dct_scaling: decode to a smaller size where the crop allows it
+        pixels: Pixels of the image.
+        params: Parameters for it.
+        row: uint8 (C, H, W), overwritten.
+        sampler: Sampler whose padding is used.
+        dct_scaling: Decode to a smaller size where the crop allows it.
 
     Returns:
         the row
@@ -218,8 +218,8 @@ def apply_color(
     """Change colors one operation after the other, as timm and torchvision do.
 
     Args:
-        image: PIL image or uint8 tensor (C, H, W)
-        color: (operation, factor), in order
+        image: PIL image or uint8 tensor (C, H, W).
+        color: (operation, factor), in order.
 
     Returns:
         of the same kind
@@ -237,8 +237,8 @@ def apply_flips(
     """Mirror a row.
 
     Args:
-        row: uint8 (C, H, W), changed in place
-        params: of which the flips are done
+        row: uint8 (C, H, W), changed in place.
+        params: Parameters of which the flips are done.
     """
     axes = [axis for axis, flip in ((2, params.hflip), (1, params.vflip)) if flip]
     if axes: row.copy_(row.flip(axes))
@@ -253,10 +253,10 @@ def apply_policy(
     """Take the steps of a policy, which works on PIL images.
 
     Args:
-        row: uint8 (C, H, W), changed in place
-        policy: that the steps were drawn by, such as `RandAugment`
-        ops: the steps
-        color: changed after it
+        row: uint8 (C, H, W), changed in place.
+        policy: Policy that the steps were drawn by, such as `RandAugment`.
+        ops: Steps of the policy.
+        color: Changed after it.
     """
     image = Image.fromarray(row.permute(1, 2, 0).squeeze(2).numpy())
     changed = policy.apply(image, ops)
@@ -271,8 +271,8 @@ class DecodeSettings:
     """Hold how image files become pixels; a backend that is not installed is refused.
 
     Args:
-        backend: as in `resolve_backend`; 'pillow' gives timm's pixels exactly; None: the fastest
-        dct_scaling: decode to a smaller size where the crop allows it; for training
+        backend: JPEG decoder, see `resolve_backend`; 'pillow': timm's pixels; None: the fastest.
+        dct_scaling: Decode to a smaller size where the crop allows it; for training.
     """
     backend: str | None = None
     dct_scaling: bool = False
@@ -309,9 +309,9 @@ class SampleTransform:
         """Decode, crop, resize and pad.
 
         Args:
-            pixels: the image
-            params: for it
-            row: uint8 (C, H, W), overwritten
+            pixels: Pixels of the image.
+            params: Parameters for it.
+            row: uint8 (C, H, W), overwritten.
 
         Returns:
             the PIL image, or the row
@@ -329,10 +329,10 @@ class SampleTransform:
         """Flip, take the policy's steps, change colors, blur.
 
         Args:
-            image: from `crop`; left as it is, unless it is the row
-            row: uint8 (C, H, W), overwritten
-            params: for this view of the image
-            here: flips and colors that are not left to the device
+            image: Image from `crop`; left as it is, unless it is the row.
+            row: uint8 (C, H, W), overwritten.
+            params: Parameters for this view of the image.
+            here: Flips and colors that are not left to the device.
         """
         has_steps = params.ops is not None and not (isinstance(params.ops, tuple) and not params.ops)
         policy = self.params.policy if has_steps else None
@@ -351,10 +351,10 @@ class SampleTransform:
         """Fill the rows of one sample: draw, crop and finish.
 
         Args:
-            pixels: the image; decoded and cropped once
-            rows: uint8 (C, H, W), overwritten: one for each view
-            key: of the sample
-            numbers: a block with a view's global numbers
+            pixels: The image; decoded and cropped once.
+            rows: uint8 (C, H, W), overwritten: one for each view.
+            key: Key of the sample.
+            numbers: A block with a view's global numbers.
         """
         crop, views = None, view_keys([key], self.params.num_splits)
         for view, row in reversed(list(zip(views, rows))):   # the first row last: it holds the crop

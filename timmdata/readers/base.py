@@ -22,9 +22,9 @@ from .sample_table import LabelLists, SampleTable
 # %% ../../nbs/readers/25_base.ipynb #bb6b221f
 class Reader:
     "Describe what a dataset asks of its source; a reader defines `__len__`, `__getitem__` and `filename`."
-    is_thread_safe: bool = False   # several threads may read at the same time
-    class_to_idx: Mapping[str, int] = {}   # class name → index; empty where there are no classes
-    targets: Any = None   # the targets of all samples, where they are known without reading one
+    is_thread_safe: bool = False   # Several threads may read at the same time.
+    class_to_idx: Mapping[str, int] = {}   # Class name → index; empty where there are no classes.
+    targets: Any = None   # The targets of all samples, where they are known without reading one.
 
     def __len__(self) -> int: raise NotImplementedError
 
@@ -38,9 +38,9 @@ class Reader:
         """Name one sample.
 
         Args:
-            index: of the sample
-            basename: only the last part
-            absolute: the full path in place of one relative to the root
+            index: Index of the sample.
+            basename: Only the last part.
+            absolute: The full path in place of one relative to the root.
         """
         raise NotImplementedError
 
@@ -51,8 +51,8 @@ class Reader:
         """Name all samples, in their order.
 
         Args:
-            basename: only the last parts
-            absolute: full paths
+            basename: Only the last parts.
+            absolute: Full paths.
         """
         return [self.filename(index, basename, absolute) for index in range(len(self))]
 
@@ -72,7 +72,7 @@ def open_file(
     """Open a file to be read. A pipe, a socket or a device in its place is an error: reading it could wait for ever.
 
     Args:
-        path: of a regular file
+        path: Path of a regular file.
     """
     def open_at_once(path: str, flags: int) -> int: return os.open(path, flags | getattr(os, 'O_NONBLOCK', 0))
     file = open(path, 'rb', buffering=0, opener=open_at_once)
@@ -110,7 +110,7 @@ class ReaderFiles(Reader):
         """Make a reader of some of the samples; all that is known of a sample goes with it.
 
         Args:
-            rows: int64, sample indexes, in any order.
+            rows: int64 sample indexes, in any order.
             targets: One for each of them; None: those that they have.
             class_to_idx: The classes of the targets.
         """
@@ -126,7 +126,7 @@ class ReaderFiles(Reader):
         """Look up the target of one sample: a class index as an int, anything else as it is kept.
 
         Args:
-            index: of the sample
+            index: Index of the sample.
         """
         return self.samples.target(index)
 
@@ -142,9 +142,9 @@ class ReaderFiles(Reader):
         """Name one sample's file.
 
         Args:
-            index: of the sample
-            basename: only the last part
-            absolute: the full path in place of one relative to the root
+            index: Index of the sample.
+            basename: Only the last part.
+            absolute: The full path in place of one relative to the root.
         """
         path = self.samples.path(index)
         if basename: return os.path.basename(path)
@@ -161,7 +161,7 @@ def split_group(
     """List all names of the split that `name` means.
 
     Args:
-        name: of a split
+        name: Name of a split.
 
     Returns:
         lower case
@@ -178,8 +178,8 @@ def matching_splits(
     """Find the split itself, if there is one of that name, or all that have another of its names.
 
     Args:
-        names: of the splits that there are
-        split: that is asked for
+        names: Names of the splits that there are.
+        split: Split that is asked for.
 
     Returns:
         none: there is no such split; several: it could be any of them
@@ -201,11 +201,11 @@ def choose_split(
     """Find the one split that is meant; none, or several, are an error.
 
     Args:
-        names: of the splits that there are
-        split: that is asked for
-        where: the data set, for the message
-        hint: what else the user can do, for the message
-        others: what there is in place of splits, for the message
+        names: Names of the splits that there are.
+        split: Split that is asked for.
+        where: The data set, for the message.
+        hint: What else the user can do, for the message.
+        others: What there is in place of splits, for the message.
 
     Returns:
         one of the names
@@ -226,9 +226,9 @@ def choose_splits(
     """Find every split of an expression.
 
     Args:
-        names: as in `choose_split`
-        expression: such as 'train', 'val[:10%]' or 'train[:100]+test'
-        where: as in `choose_split`
+        names: See `choose_split`.
+        expression: Expression such as 'train', 'val[:10%]' or 'train[:100]+test'.
+        where: See `choose_split`.
 
     Returns:
         the expression, with the names that there are

@@ -40,7 +40,7 @@ def natural_key(
     """Make a sort key that compares runs of digits as numbers and ignores case, as timm 1.0.31 does (`utils/misc.py`).
 
     Args:
-        text: a path, or the name of a file or folder
+        text: A path, or the name of a file or folder.
     """
     return _NUMBER.sub(_number, text.lower())
 
@@ -55,7 +55,7 @@ def build_class_map(
     {'cat': 0, 'dog': 1}
 
     Args:
-        names: class names, any order, repeats allowed
+        names: Class names, any order, repeats allowed.
 
     Returns:
         class_to_idx, in index order
@@ -137,8 +137,8 @@ def load_class_map(
     """Read and check a class map: name → index, indexes whole and not negative. Several names may share an index.
 
     Args:
-        class_map: the mapping, or a file: .txt, .csv, .json, .pkl
-        root: where a relative path is looked for too
+        class_map: The mapping, or a file: .txt, .csv, .json, .pkl.
+        root: Root where a relative path is looked for too.
 
     Returns:
         class_to_idx
@@ -173,8 +173,8 @@ def check_class_map(
     """Raise a `ClassMapError` if a class has another index, is missing, or is not expected.
 
     Args:
-        class_to_idx: of a data set
-        expected: of another one, such as training's
+        class_to_idx: Class map of a data set.
+        expected: Class map of another one, such as training's.
     """
     moved = [f'{printable(name)}: {idx}, was {expected[name]}' for name, idx in class_to_idx.items()
              if name in expected and expected[name] != idx]
@@ -192,7 +192,7 @@ def class_map_fingerprint(
     """A hash of names and indexes, in any order.
 
     Args:
-        class_to_idx: of a data set
+        class_to_idx: Class map of a data set.
 
     Returns:
         16 hexadecimal digits

@@ -24,7 +24,7 @@ def read_names(
     """Read names of samples from a list, or a file: JSON (a list, or name → reason), or text with a name on each line.
 
     Args:
-        names: of samples; a text is the path of a file of them
+        names: Names of samples, or the path of a file of them.
     """
     names = expand_home(names)
     if not isinstance(names, (str, os.PathLike)): return {os.fspath(name) for name in names}
@@ -42,8 +42,8 @@ class ReaderRows(Reader):
     """Read some samples of another reader, with their targets and classes.
 
     Args:
-        reader: has `__getitem__` and `filename`
-        rows: int64, indexes of its samples
+        reader: Has `__getitem__` and `filename`.
+        rows: int64 indexes of its samples.
     """
 
     def __init__(self,
@@ -72,9 +72,9 @@ class ReaderRows(Reader):
         """Name one sample.
 
         Args:
-            index: of the sample
-            basename: only the last part
-            absolute: the full path
+            index: Index of the sample.
+            basename: Only the last part.
+            absolute: The full path.
         """
         return self.reader.filename(int(self.rows[index]), basename, absolute)
 
@@ -98,8 +98,8 @@ def keep_rows(
     """Make a reader of some samples; class indexes stay.
 
     Args:
-        reader: has `__getitem__` and `filename`
-        rows: int64, indexes of its samples, in any order
+        reader: Has `__getitem__` and `filename`.
+        rows: int64 indexes of its samples, in any order.
     """
     if not isinstance(reader, ReaderFiles): return ReaderRows(reader, rows)
     return reader.select(rows, None, reader.class_to_idx)
@@ -119,8 +119,8 @@ def exclude_samples(
     79
 
     Args:
-        reader: has `__getitem__` and `filename`
-        names: as in `read_names`
+        reader: Has `__getitem__` and `filename`.
+        names: See `read_names`.
 
     Returns:
         class indexes are those of the reader

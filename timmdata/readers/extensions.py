@@ -19,7 +19,7 @@ def get_img_extensions(
     """List the extensions that a reader takes for images.
 
     Args:
-        as_set: a set in place of a tuple
+        as_set: A set in place of a tuple.
     """
     return set(IMG_EXTENSIONS) if as_set else IMG_EXTENSIONS
 
@@ -30,7 +30,7 @@ def set_img_extensions(
     """Replace the extensions, for readers made from now on.
 
     Args:
-        extensions: such as ('.jpg', '.webp')
+        extensions: Extensions such as ('.jpg', '.webp').
     """
     global IMG_EXTENSIONS
     IMG_EXTENSIONS = check_extensions(extensions)
@@ -42,7 +42,7 @@ def check_extensions(
     """Check extensions; a string may hold several, as in timm's `input_key`.
 
     Args:
-        extensions: such as ('.jpg', '.webp'), or one string of several with `;` between
+        extensions: Extensions such as ('.jpg', '.webp'), or one string of several with `;`.
 
     Returns:
         lower-case, each once
@@ -59,7 +59,7 @@ def add_img_extensions(
     """Add to the extensions.
 
     Args:
-        extensions: one or several
+        extensions: One or several.
     """
     set_img_extensions((*IMG_EXTENSIONS, *check_extensions(extensions)))
 
@@ -70,7 +70,7 @@ def del_img_extensions(
     """Take away from the extensions.
 
     Args:
-        extensions: one or several
+        extensions: One or several.
     """
     removed = check_extensions(extensions)
     set_img_extensions(e for e in IMG_EXTENSIONS if e not in removed)
@@ -86,6 +86,6 @@ def is_img_extension(
     (True, False)
 
     Args:
-        extension: such as '.JPG'
+        extension: Extension such as '.JPG'.
     """
     return extension.lower() in IMG_EXTENSIONS

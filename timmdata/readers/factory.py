@@ -38,7 +38,7 @@ def holds_tars(
     """Tell whether a root is a tar, a folder of tars, or has split folders of tars.
 
     Args:
-        root: a file or a folder
+        root: A file or a folder.
     """
     path = os.fspath(expand_home(root))
     if not os.path.isdir(path): return path.lower().endswith(_TARS)
@@ -78,11 +78,11 @@ def create_reader(
     (80, 'val/astronaut/0000.jpg', 0)
 
     Args:
-        name: '' by what there is, 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'
-        root: a folder, a tar, or a file that lists samples
-        split: as in `resolve_split` and `ReaderTable`
-        table: a file or a frame that lists samples; their paths are relative to the root
-        **kwargs: for the reader
+        name: '' by what there is, 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'.
+        root: A folder, a tar, or a file that lists samples.
+        split: See `resolve_split` and `ReaderTable`.
+        table: A file or a frame that lists samples; their paths are relative to the root.
+        **kwargs: Further arguments for the reader.
     """
     root = expand_home(root)
     if root is not None and not isinstance(root, (str, os.PathLike)): raise TypeError(

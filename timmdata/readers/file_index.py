@@ -32,10 +32,10 @@ class FileIndex:
 
     Args:
         table: Paths relative to the root; targets are numbers of folders; of archives with a column 'span'.
-        folders: relative to the root; '' is the root itself
-        sources: folders or archives that were listed, relative to the root; '' is the root itself
-        stamps: int64 (number of sources, 2): their sizes and times, as `stamp` gives them
-        left_out: folder, and extension or another reason → image files not taken
+        folders: Folders, relative to the root; '' is the root itself.
+        sources: Folders or archives that were listed, relative to the root; '' is the root itself.
+        stamps: int64 (number of sources, 2): their sizes and times, as `stamp` gives them.
+        left_out: Folder, and extension or another reason → image files not taken.
     """
     table: SampleTable
     folders: tuple[str, ...]
@@ -51,8 +51,8 @@ def stamp(
     """Look up size and modification time, which differ when a folder or an archive has changed.
 
     Args:
-        root: of an index
-        source: below it; '' is the root itself
+        root: Root of an index.
+        source: Folder or file below it; '' is the root itself.
 
     Returns:
         bytes; nanoseconds
@@ -145,10 +145,10 @@ def keep_index(
     """Read an index from its file, or make it and write the file.
 
     Args:
-        path: .npz, written if it is absent, damaged or stale
-        root: that the index describes
-        settings: what else it depends on
-        make: lists what is there
+        path: .npz, written if it is absent, damaged or stale.
+        root: Root that the index describes.
+        settings: What else it depends on.
+        make: Lists what is there.
     """
     path, root = Path(expand_home(path)), expand_home(root)
     key = repr((os.path.abspath(root), *settings))
@@ -217,13 +217,13 @@ def label_samples(
     """Number the classes, take the images of the split, and tell what is left out.
 
     Args:
-        index: of folders or archives
-        inside: bool, one a folder: whether it belongs to the split
-        class_map: name → index, or its file; None: from the folders' names
-        root: folder where a relative class map is looked for too
-        where: the split, for messages
-        extensions: as the user gave them; None: other types are worth a warning
-        not_classes: folders that only hold others
+        index: Index of folders or archives.
+        inside: bool for each folder: whether it belongs to the split.
+        class_map: Name → index, or its file; None: from the folders' names.
+        root: Folder where a relative class map is looked for too.
+        where: The split, for messages.
+        extensions: Extensions as the user gave them; None: other types are worth a warning.
+        not_classes: Folders that only hold others.
 
     Returns:
         paths and class indexes; class_to_idx

@@ -31,7 +31,7 @@ def list_folders(
     """List the folders in a folder, without hidden ones.
 
     Args:
-        folder: where to look
+        folder: Folder where to look.
 
     Returns:
         names
@@ -46,7 +46,7 @@ def find_splits(
     """List the folders with a split's name, if one of them holds folders or if there are no others.
 
     Args:
-        root: a data set
+        root: A data set.
 
     Returns:
         names of its split folders; empty if the root is not divided
@@ -99,8 +99,8 @@ def resolve_split(
     """Find the folder of a split. A root that is not divided is the train split; a missing split is an error.
 
     Args:
-        root: a data set
-        split: 'train', 'val', 'validation', 'test', …, or a folder's name; None: the whole root
+        root: A data set.
+        split: 'train', 'val', 'validation', 'test', …, or a folder's name; None: the whole root.
 
     Returns:
         folder relative to the root; '' is the root itself
@@ -120,10 +120,10 @@ _OTHER_IMAGE_TYPES = frozenset('.avif .bmp .gif .heic .jp2 .pgm .ppm .tif .tiff 
 
 class _Listing(NamedTuple):
     "What is in one folder."
-    stamp: tuple[int, int]   # taken before listing, so that a change while listing makes an index stale
-    folders: list[tuple[str, str]]   # path, and where it leads if it is a link, else ''; sorted
-    table: SampleTable   # its images, sorted
-    left_out: Counter   # extension → image files of other types
+    stamp: tuple[int, int]   # Taken before listing, so that a change while listing makes an index stale.
+    folders: list[tuple[str, str]]   # Path, and where it leads if it is a link, else ''; sorted.
+    table: SampleTable   # Its images, sorted.
+    left_out: Counter   # Extension → image files of other types.
 
 
 def _in_order(paths: Iterable[str]) -> list[str]:
@@ -207,10 +207,10 @@ def scan_folder(
     """Find all images under a root, following links, in natural order of their relative paths.
 
     Args:
-        root: where to begin
-        starts: folders under the root to look in; '' is all of it
-        extensions: None: `get_img_extensions()`
-        num_threads: folders listed at the same time
+        root: Root where to begin.
+        starts: Folders under the root to look in; '' is all of it.
+        extensions: Extensions of images; None: `get_img_extensions()`.
+        num_threads: Folders listed at the same time.
     """
     root, wanted = os.fspath(expand_home(root)), check_extensions(extensions or get_img_extensions())
     folders, stamps, tables, left_out, links = [], [], [], {}, _Links(root)
@@ -242,10 +242,10 @@ def index_folder(
     """Scan, or read an earlier index from its file where nothing has changed since.
 
     Args:
-        root: as in `scan_folder`
-        starts: as in `scan_folder`
-        extensions: as in `scan_folder`
-        index_file: .npz, written if absent or stale; None: always scan
+        root: See `scan_folder`.
+        starts: See `scan_folder`.
+        extensions: See `scan_folder`.
+        index_file: .npz, written if absent or stale; None: always scan.
     """
     if index_file is None: return scan_folder(root, starts, extensions)
     root, index_file = expand_home(root), expand_home(index_file)
@@ -269,11 +269,11 @@ class ReaderImageFolder(ReaderFiles):
     (<class 'bytes'>, 0, 'val/astronaut/0000.jpg')
 
     Args:
-        root: a folder of class folders, or of split folders that hold them
-        split: as in `resolve_split`; None: the whole root
-        class_map: name → index, or a file of it; other folders are left out
-        extensions: None: `get_img_extensions()`
-        index_file: keeps the index for next time, see `index_folder`
+        root: A folder of class folders, or of split folders that hold them.
+        split: See `resolve_split`; None: the whole root.
+        class_map: Name → index, or a file of it; other folders are left out.
+        extensions: Extensions of images; None: `get_img_extensions()`.
+        index_file: Keeps the index for next time, see `index_folder`.
     """
 
     def __init__(self,

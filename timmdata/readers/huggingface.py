@@ -58,11 +58,11 @@ def load_hf(
     """Load a data set as a table with an index.
 
     Args:
-        name: on the hub, a folder of data files, or a folder that `save_to_disk` made
-        root: where the package keeps its files; None: its own cache folder
-        split: a name, another word for it, or an expression such as 'train[:10%]'
-        download: fetch what is not there
-        trust_remote_code: let the data set run code; `datasets` below version 4
+        name: Name on the hub, a folder of data files, or a folder that `save_to_disk` made.
+        root: Root where the package keeps its files; None: its own cache folder.
+        split: A name, another word for it, or an expression such as 'train[:10%]'.
+        download: Fetch what is not there.
+        trust_remote_code: Let the data set run code; `datasets` below version 4.
 
     Returns:
         datasets.Dataset
@@ -103,16 +103,16 @@ class ReaderHfds(Reader):
     """Read a table of the `datasets` package; `reader[index]` is `(bytes, target)`, then the additional features.
 
     Args:
-        name: as in `load_hf`, or a `datasets.Dataset`
-        root: as in `load_hf`
-        split: a name, another word for it, or an expression such as 'train[:10%]'
-        class_map: name or old index → index, or its file
-        input_key: column of images
-        target_key: as in `TargetFields`
-        target_format: as in `TargetFields`
-        additional_features: columns that come after the target
-        download: as in `load_hf`
-        trust_remote_code: as in `load_hf`
+        name: Name as in `load_hf`, or a `datasets.Dataset`.
+        root: See `load_hf`.
+        split: A name, another word for it, or an expression such as 'train[:10%]'.
+        class_map: Name or old index → index, or its file.
+        input_key: Column of images.
+        target_key: See `TargetFields`.
+        target_format: See `TargetFields`.
+        additional_features: Columns that come after the target.
+        download: See `load_hf`.
+        trust_remote_code: See `load_hf`.
     """
     is_thread_safe = True   # a table of Arrow does not change
 
@@ -161,9 +161,9 @@ class ReaderHfds(Reader):
         """Name one sample, as the table keeps it.
 
         Args:
-            index: of the sample
-            basename: only the last part
-            absolute: no difference: the images lie in the table
+            index: Index of the sample.
+            basename: Only the last part.
+            absolute: No difference: the images lie in the table.
         """
         path = self.dataset[int(index)][self.input_key].get('path') or f'{index}'
         return os.path.basename(path) if basename else path
@@ -179,11 +179,11 @@ def open_hf_stream(
     """Open a data set as a stream.
 
     Args:
-        name: as in `load_hf`
-        root: as in `load_hf`
-        split: a name, another word for it, or an expression such as 'train[:10%]'
-        download: first fetch all, then read from this machine
-        trust_remote_code: as in `load_hf`
+        name: See `load_hf`.
+        root: See `load_hf`.
+        split: A name, another word for it, or an expression such as 'train[:10%]'.
+        download: First fetch all, then read from this machine.
+        trust_remote_code: See `load_hf`.
 
     Returns:
         datasets.IterableDataset, and its number of samples where it is known
@@ -204,21 +204,21 @@ class ReaderHfids(StreamReader):
     """Stream a data set of the `datasets` package; yields `(bytes, target)`.
 
     Args:
-        name: as in `load_hf`, or a `datasets.IterableDataset`
-        root: as in `load_hf`
-        split: a name, another word for it, or an expression such as 'train[:10%]'
-        is_training: shuffled, whole batches
-        batch_size: samples
-        download: first fetch all, then read from this machine
-        repeats: passes in an epoch
-        seed: of the order
-        class_map: name or old index → index, or its file
-        input_key: column of images
-        target_key: as in `TargetFields`
-        target_format: as in `TargetFields`
-        shuffle_size: samples among which one is drawn
-        num_samples: in the split; None: as the data set says
-        trust_remote_code: as in `load_hf`
+        name: Name as in `load_hf`, or a `datasets.IterableDataset`.
+        root: See `load_hf`.
+        split: A name, another word for it, or an expression such as 'train[:10%]'.
+        is_training: Shuffled, whole batches.
+        batch_size: Samples in a batch.
+        download: First fetch all, then read from this machine.
+        repeats: Passes in an epoch.
+        seed: Seed of the order.
+        class_map: Name or old index → index, or its file.
+        input_key: Column of images.
+        target_key: See `TargetFields`.
+        target_format: See `TargetFields`.
+        shuffle_size: Samples among which one is drawn.
+        num_samples: Number of samples in the split; None: as the data set says.
+        trust_remote_code: See `load_hf`.
     """
 
     def __init__(self,
@@ -255,9 +255,9 @@ class ReaderHfids(StreamReader):
         """Pass once over a share of the samples.
 
         Args:
-            shard_index: not used: the package divides among workers by itself
-            num_shards: not used either
-            seed: of the order, in training
+            shard_index: Not used: the package divides among workers by itself.
+            num_shards: Not used either.
+            seed: Seed of the order, in training.
         """
         rank, world = self.world
         stream = self._stream
@@ -279,8 +279,8 @@ class ReaderHfids(StreamReader):
         """List the paths of all images, as the data set keeps them; reads all of it.
 
         Args:
-            basename: only the last parts
-            absolute: no difference: a stream knows no folder
+            basename: Only the last parts.
+            absolute: No difference: a stream knows no folder.
         """
         paths = [row[self.input_key].get('path') or str(k) for k, row in enumerate(self._stream)]
         return [os.path.basename(path) for path in paths] if basename else paths

@@ -32,9 +32,9 @@ class LabelLists:
     """An immutable sequence of label lists; item k is float32 (num_classes,), 1 for each label that sample k has.
 
     Args:
-        indexes: int32, class indexes of all samples, one after the other
-        ends: int64 (N,), where each sample's list ends in `indexes`
-        num_classes: length of a row
+        indexes: Int32, class indexes of all samples, one after the other.
+        ends: int64 (N,) ends of the samples' lists in `indexes`.
+        num_classes: Length of a row.
     """
 
     def __init__(self,
@@ -56,8 +56,8 @@ class LabelLists:
         """Pack lists.
 
         Args:
-            lists: class indexes, one list a sample; it may be empty
-            num_classes: more than the greatest index
+            lists: Class indexes, one list a sample; it may be empty.
+            num_classes: More than the greatest index.
         """
         lists = [list(labels) for labels in lists]
         indexes = np.array([idx for labels in lists for idx in labels], np.int32)
@@ -71,7 +71,7 @@ class LabelLists:
         """Look up the labels of one sample.
 
         Args:
-            index: of the sample
+            index: Index of the sample.
 
         Returns:
             int32, class indexes
@@ -84,7 +84,7 @@ class LabelLists:
         """Make lists of some of the samples.
 
         Args:
-            rows: int64, sample indexes, in any order
+            rows: int64 sample indexes, in any order.
         """
         return LabelLists.from_lists([self.labels(row) for row in rows], self.num_classes)
 
@@ -105,8 +105,8 @@ class SampleTable:
     (2, ('dog/0000.jpg', 1))
 
     Args:
-        paths: uint8, all paths without separators, encoded by `os.fsencode`
-        ends: int64 (N,), where each path ends in `paths`
+        paths: uint8 bytes of all paths without separators, encoded by `os.fsencode`.
+        ends: int64 (N,) ends of the paths in `paths`.
         targets: Class indexes (N,), -1 for no class; or numbers, or lists of labels.
         columns: What else is known of each sample: name → (N, …).
     """
@@ -143,7 +143,7 @@ class SampleTable:
         """Look up the path of one sample.
 
         Args:
-            index: of the row; a negative one counts from the end
+            index: Index of the row; a negative one counts from the end.
         """
         index = _row(index, len(self))
         start = self.ends[index - 1] if index else 0
@@ -156,7 +156,7 @@ class SampleTable:
         """Join tables: the rows of the first, then those of the second, …
 
         Args:
-            tables: at least one
+            tables: Tables, at least one.
         """
         ends = np.concatenate([np.diff(table.ends, prepend=0) for table in tables])
         np.cumsum(ends, out=ends)   # in place: the tables may be large

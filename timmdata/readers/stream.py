@@ -22,11 +22,11 @@ class StreamReader:
     """Divide a stream among ranks and workers; a reader defines `read_shard(shard_index, num_shards, seed)`.
 
     Args:
-        num_samples: in the split; None: unknown, which training cannot work with
-        is_training: shuffled, whole batches, read again where needed
-        batch_size: samples
-        repeats: passes in an epoch of training; 0 and 1 are one pass
-        seed: of the order
+        num_samples: Number of samples in the split; None: unknown, which training cannot work with.
+        is_training: Shuffled, whole batches, read again where needed.
+        batch_size: Samples in a batch.
+        repeats: Passes in an epoch of training; 0 and 1 are one pass.
+        seed: Seed of the order.
     """
 
     def __init__(self,
@@ -53,9 +53,9 @@ class StreamReader:
         """Pass once over a share of the samples.
 
         Args:
-            shard_index: of the share, from 0
-            num_shards: shares, of all workers of all ranks
-            seed: of the order, in training
+            shard_index: Number of the share, from 0.
+            num_shards: Shares, of all workers of all ranks.
+            seed: Seed of the order, in training.
 
         Returns:
             (bytes, target)
@@ -68,7 +68,7 @@ class StreamReader:
         """Set the epoch, in workers that are running as well.
 
         Args:
-            count: of the epoch, from 0
+            count: Count of the epoch, from 0.
         """
         self._epoch.fill_(count)
 
@@ -78,7 +78,7 @@ class StreamReader:
         """Set the number of workers, so that the length is known before they start.
 
         Args:
-            num_workers: of this rank; 0 is one, None changes nothing
+            num_workers: Number of workers of this rank; 0 is one, None changes nothing.
         """
         if num_workers is not None: self.num_workers = max(1, num_workers)
 

@@ -39,10 +39,10 @@ class Table:
     """Columns by number; each becomes a list when it is asked for.
 
     Args:
-        names: of the columns, in order; one may come twice
-        num_rows: without the header
-        values: number of a column → its values, as they are; None where there is none
-        is_untyped: all values are texts, as in a CSV
+        names: Names of the columns, in order; one may come twice.
+        num_rows: Number of rows without the header.
+        values: Number of a column → its values, as they are; None where there is none.
+        is_untyped: All values are texts, as in a CSV.
     """
     names: list[str]
     num_rows: int
@@ -55,7 +55,7 @@ class Table:
         """Give a column; where nothing has a type, texts that are all numbers become numbers, and empty ones None.
 
         Args:
-            number: of the column
+            number: Number of the column.
         """
         values = self.values(number)
         if not self.is_untyped: return values
@@ -146,7 +146,7 @@ def read_table(
     """Read a table; only Parquet and Arrow need pyarrow.
 
     Args:
-        table: a file of one of the `TABLE_TYPES`, a dict of lists, or a frame of pandas, polars or pyarrow
+        table: A file of one of the `TABLE_TYPES`, a dict of lists, or a frame of pandas, polars or pyarrow.
     """
     if not isinstance(table, (str, os.PathLike)):
         library = type(table).__module__.partition('.')[0]
@@ -205,9 +205,9 @@ def number_targets(
     """Turn a column of labels into class indexes, or leave numbers as they are.
 
     Args:
-        values: names, whole numbers, numbers, or lists of names or whole numbers; None: there is none
-        class_map: name → index, or its file; None: of the values
-        root: where a relative class map is looked for too
+        values: Names, whole numbers, numbers, or lists of names or whole numbers; None: there is none.
+        class_map: Name → index, or its file; None: of the values.
+        root: Root where a relative class map is looked for too.
 
     Returns:
         indexes, numbers or lists, None for an unknown name; and class_to_idx
@@ -238,8 +238,8 @@ class TableError(ValueError):
     """Rows of a table cannot be used; `problems` has them all, row → [(what, which), …].
 
     Args:
-        message: with counts and first examples
-        problems: row, from 0 → what is wrong, and which
+        message: Message with counts and first examples.
+        problems: Row, from 0 → what is wrong, and which.
     """
 
     def __init__(self,
@@ -264,13 +264,13 @@ def find_problems(
     """Find rows without path, target or file, with an unknown label, and paths that come twice.
 
     Args:
-        paths: one a row
-        targets: as given, one a row; None: there is none
-        numbered: as `number_targets` gives them
-        weights: one a row; None: there are none
-        root: folder of the files; None: they are not looked for
-        within: folder that paths must not leave, after links; None: they may
-        unknown: what a label without an index is, in the message
+        paths: One a row.
+        targets: Targets as given, one a row; None for a row without.
+        numbered: Targets, as `number_targets` gives them.
+        weights: One a row; None: there are none.
+        root: Folder of the files; None: they are not looked for.
+        within: Folder that paths must not leave, after links; None: they may.
+        unknown: What a label without an index is, in the message.
 
     Returns:
         row, from 0 → what is wrong, and which
@@ -309,8 +309,8 @@ def describe_problems(
     """Say how many rows have which problem, with the first three of each kind.
 
     Args:
-        problems: from `find_problems`
-        num_rows: of the table
+        problems: Problems from `find_problems`.
+        num_rows: Number of rows of the table.
     """
     examples, lines = defaultdict(list), []
     for row, found in problems.items():
@@ -505,19 +505,19 @@ class ReaderTable(ReaderFiles):
     ({'cat': 0, 'rocket': 1}, 2)
 
     Args:
-        table: a file or a frame, as in `read_table`
-        root: folder of relative paths; None: that of the table
-        split: 'train', 'val', …, or as in the table; None: all rows
-        class_map: name → index, or its file; None: from all rows
-        input_key: column of the files' paths; 'auto': 'path', or the one with a usual name
-        target_key: column of labels; 'auto': 'target', or as above; None: there are none, -1
-        split_key: column of splits; None: 'split', if it is there
-        weight_key: column of numbers, 0 or more, that come after the target
-        fields: further columns, that come last
-        target_separator: between several labels in a text
-        on_problem: rows that cannot be used: 'raise', or 'drop' with a warning
-        check_files: look whether every file is there
-        within_root: refuse paths that leave the root, for a table of strangers; looked at once, here
+        table: A file or a frame, as in `read_table`.
+        root: Folder of relative paths; None: that of the table.
+        split: 'train', 'val', …, or as in the table; None: all rows.
+        class_map: Name → index, or its file; None: from all rows.
+        input_key: Column of the files' paths; 'auto': 'path', or the one with a usual name.
+        target_key: Column of labels; 'auto': 'target', or as above; None: there are none, -1.
+        split_key: Column of splits; None: 'split', if it is there.
+        weight_key: Column of numbers, 0 or more, that come after the target.
+        fields: Further columns, that come last.
+        target_separator: Separator between several labels in a text.
+        on_problem: Rows that cannot be used: 'raise', or 'drop' with a warning.
+        check_files: Look whether every file is there.
+        within_root: Refuse paths that leave the root, for a table of strangers; looked at once, here.
     """
 
     def __init__(self,

@@ -81,7 +81,7 @@ def list_tar(
     """Find all files in a tar, and in tars inside it. A file that comes twice counts once, as its last version.
 
     Args:
-        path: a tar file
+        path: A tar file.
 
     Returns:
         name, offset of the first byte, size in bytes; offset -1: a link
@@ -126,9 +126,9 @@ def scan_tars(
     """Find all images in archives. Hidden files are passed over, as in folders.
 
     Args:
-        root: a tar, or a folder of them
-        extensions: of images; None: `get_img_extensions()`
-        num_threads: archives walked at the same time
+        root: A tar, or a folder of them.
+        extensions: Extensions of images; None: `get_img_extensions()`.
+        num_threads: Archives walked at the same time.
     """
     root, wanted = os.fspath(expand_home(root)), frozenset(check_extensions(extensions or get_img_extensions()))
     archives = _list_archives(root)
@@ -160,9 +160,9 @@ def index_tars(
     """Scan, or read an earlier index from its file where nothing has changed since.
 
     Args:
-        root: as in `scan_tars`
-        extensions: as in `scan_tars`
-        index_file: .npz, written if absent or stale; 'cache': in the cache folder
+        root: See `scan_tars`.
+        extensions: See `scan_tars`.
+        index_file: .npz, written if absent or stale; 'cache': in the cache folder.
     """
     if index_file is None: return scan_tars(root, extensions)
     root = os.fspath(expand_home(root))
@@ -181,9 +181,9 @@ def choose_folders(
     """Find the folders of a split. Archives that are not divided are the train split; a missing split is an error.
 
     Args:
-        folders: of images, from the index
-        split: 'train', 'val', …; None: all
-        root: the archive or the folder, for its name and for the message
+        folders: Folders of images, from the index.
+        split: 'train', 'val', …; None: all.
+        root: The archive or the folder, for its name and for the message.
 
     Returns:
         bool, one a folder: whether it belongs to the split
@@ -210,7 +210,7 @@ class Archives:
     """Read bytes out of files, by offset, in any thread and process.
 
     Args:
-        paths: of the files
+        paths: Paths of the files.
     """
 
     def __init__(self,
@@ -227,9 +227,9 @@ class Archives:
         """Read so many bytes; fewer are an error.
 
         Args:
-            archive: number of the file
-            offset: of the first byte
-            size: bytes
+            archive: Number of the file.
+            offset: Offset of the first byte.
+            size: Size, bytes.
         """
         path = self.paths[archive]
         if not hasattr(os, 'pread') or len(self.paths) > _MOST_OPEN:   # Windows has no pread
@@ -254,11 +254,11 @@ class ReaderImageTar(ReaderFiles):
     2
 
     Args:
-        root: a tar, or a folder of them
-        split: 'train', 'val', …, a folder in the tar or a tar in the folder; None: all
-        class_map: name → index, or a file of it; other folders are left out
-        extensions: None: `get_img_extensions()`
-        index_file: keeps the index for next time, see `index_tars`
+        root: A tar, or a folder of them.
+        split: 'train', 'val', …, a folder in the tar or a tar in the folder; None: all.
+        class_map: Name → index, or a file of it; other folders are left out.
+        extensions: Extensions of images; None: `get_img_extensions()`.
+        index_file: Keeps the index for next time, see `index_tars`.
     """
 
     def __init__(self,

@@ -23,8 +23,8 @@ def get_field(
     """Find a field; one value for each item where the path goes through a list.
 
     Args:
-        record: a dict, dicts and lists in it; or the features of a data set
-        path: 'label', or 'objects/category'
+        record: A dict, dicts and lists in it; or the features of a data set.
+        path: 'label', or 'objects/category'.
     """
     try:
         if path in record: return record[path]
@@ -51,8 +51,8 @@ def class_names(
     """Look up the names of the classes.
 
     Args:
-        features: of a data set: name → feature
-        target_key: a field, a path to one, or several with commas; all must be there
+        features: Features of a data set: name → feature.
+        target_key: A field, a path to one, or several with commas; all must be there.
 
     Returns:
         empty if the first field has none
@@ -65,10 +65,10 @@ class TargetFields:
     """Find the target of a record, as `target_key` says; `class_to_idx` has the classes.
 
     Args:
-        target_key: a field, a path to one, or several with commas
-        names: of the classes, in the data set's own numbering
-        class_map: name or own index → index, or its file
-        target_format: None or 'indices'; 'multihot': a vector with one value for each class
+        target_key: A field, a path to one, or several with commas.
+        names: Names of the classes, in the data set's own numbering.
+        class_map: Name or own index → index, or its file.
+        target_format: None or 'indices'; 'multihot': a vector with one value for each class.
     """
 
     def __init__(self,
@@ -92,7 +92,7 @@ class TargetFields:
             raise ValueError("a class map for 'multihot' targets goes from the data set's own index to the new one")
 
     def __call__(self,
-        record: Mapping[str, Any],   # names of fields → values
+        record: Mapping[str, Any],   # Names of fields → values.
     ) -> Any:   # an index, a list of them, or a vector
         if len(self.keys) == 1: target = get_field(record, self.keys[0])
         else: target = [idx for idx, key in enumerate(self.keys) if get_field(record, key) > 0]
@@ -124,8 +124,8 @@ class MultiLabelTarget:
     tensor([1., 0., 0., 1., 0.])
 
     Args:
-        num_classes: length of the vector
-        dense: the target is such a vector already, of values 0..1; then it is checked
+        num_classes: Length of the vector.
+        dense: The target is such a vector already, of values 0..1; then it is checked.
     """
 
     def __init__(self,
@@ -136,7 +136,7 @@ class MultiLabelTarget:
         self.num_classes, self.dense = num_classes, dense
 
     def __call__(self,
-        target: Sequence[int],   # class indexes, or a vector if dense
+        target: Sequence[int],   # Class indexes, or a vector if dense.
     ) -> torch.Tensor:
         values = torch.as_tensor(target)
         if values.ndim != 1: raise ValueError(f'the target {target!r} is no list: give indexes, or a vector')

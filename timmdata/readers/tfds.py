@@ -45,9 +45,9 @@ def open_tfds(
     """Find a prepared data set; one that is not there is an error.
 
     Args:
-        name: as `tensorflow_datasets.builder` takes it
-        root: where prepared data sets are; None: the package's own folder
-        download: fetch and prepare it if it is not there
+        name: Name, as `tensorflow_datasets.builder` takes it.
+        root: Root where prepared data sets are; None: the package's own folder.
+        download: Fetch and prepare it if it is not there.
 
     Returns:
         tensorflow_datasets.core.DatasetBuilder
@@ -106,21 +106,21 @@ class ReaderTfds(StreamReader):
     """Stream samples of a prepared data set; yields `(bytes, target)`.
 
     Args:
-        name: as in `open_tfds`
-        root: as in `open_tfds`
-        split: a name, another word for it, or an expression such as 'train[:10%]+test' or 'all'
-        class_map: name or old index → index, or its file
-        is_training: shuffled, whole batches
-        batch_size: samples
-        download: as in `open_tfds`
-        repeats: passes in an epoch
-        seed: of the order
-        input_key: feature of images
-        target_key: as in `TargetFields`
-        target_format: as in `TargetFields`
-        prefetch_size: samples that a worker reads ahead
-        shuffle_size: samples among which one is drawn, of all workers together
-        max_threadpool_size: TensorFlow's threads, of all workers of a rank together
+        name: See `open_tfds`.
+        root: See `open_tfds`.
+        split: A name, another word for it, or an expression such as 'train[:10%]+test' or 'all'.
+        class_map: Name or old index → index, or its file.
+        is_training: Shuffled, whole batches.
+        batch_size: Samples in a batch.
+        download: See `open_tfds`.
+        repeats: Passes in an epoch.
+        seed: Seed of the order.
+        input_key: Feature of images.
+        target_key: See `TargetFields`.
+        target_format: See `TargetFields`.
+        prefetch_size: Samples that a worker reads ahead.
+        shuffle_size: Samples among which one is drawn, of all workers together.
+        max_threadpool_size: TensorFlow's threads, of all workers of a rank together.
     """
 
     def __init__(self,
@@ -171,9 +171,9 @@ class ReaderTfds(StreamReader):
         """Pass once over a share of the samples; in training shares are dealt out by the seed, alike in all workers.
 
         Args:
-            shard_index: as in `StreamReader`
-            num_shards: as in `StreamReader`
-            seed: of the order, in training
+            shard_index: See `StreamReader`.
+            num_shards: See `StreamReader`.
+            seed: Seed of the order, in training.
         """
         if self.is_training: shard_index = random.Random(seed).sample(range(num_shards), num_shards)[shard_index]
         order = seed if self.is_training else None
@@ -188,8 +188,8 @@ class ReaderTfds(StreamReader):
         """List the names of all images, as the data set keeps them; reads all of it.
 
         Args:
-            basename: only the last parts
-            absolute: no difference: a stream knows no folder
+            basename: Only the last parts.
+            absolute: No difference: a stream knows no folder.
         """
         key = next((key for key in ('file_name', 'filename', 'id') if key in self.builder.info.features), None)
         if key is None: raise ValueError(f'{self.name} has no names of files')

@@ -32,10 +32,10 @@ class ShardSplit(NamedTuple):
     """Name the shards of one split.
 
     Args:
-        name: '' for a pattern
-        filenames: of the shards, relative to the root
-        num_samples: None: unknown
-        label_key: field of the JSON that holds the class, where it is not in a .cls file
+        name: '' for a pattern.
+        filenames: Names of the shards, relative to the root.
+        num_samples: Number of samples; None: unknown.
+        label_key: Field of the JSON that holds the class, where it is not in a .cls file.
     """
     name: str
     filenames: tuple[str, ...]
@@ -65,7 +65,7 @@ def load_info(
     """Read `_info.json` or `info.json`, in which the splits are described.
 
     Args:
-        root: folder or address
+        root: Folder or address.
 
     Returns:
         empty if there is none
@@ -88,8 +88,8 @@ def find_shards(
     """Find the shards of a split; one that there is not is an error.
 
     Args:
-        root: folder or address
-        split: a name in the info file, another word for it, or a pattern such as 'train-{0000..0099}.tar|100000'
+        root: Folder or address.
+        split: A name in the info file, another word for it, or a pattern such as 'train-{0000..0099}.tar|100000'.
     """
     splits = load_info(root).get('splits', {})
     if '.tar' in split or '..' in split:
@@ -145,20 +145,20 @@ class ReaderWds(StreamReader):
     """Stream samples of WebDataset shards; yields `(bytes, target)`.
 
     Args:
-        root: folder or address of the shards and of `_info.json`
-        name: not used: the root says all
-        split: as in `find_shards`
-        is_training: shuffled, whole batches
-        num_samples: in the split; None: as the info file or the pattern says
-        batch_size: samples
-        repeats: passes in an epoch
-        seed: of the order
-        class_map: old index or label → index, or its file
-        input_key: endings of images, the first that is there
-        target_key: field of the JSON, as in `TargetFields`; None: the class in the .cls file
-        target_format: as in `TargetFields`
-        sample_shuffle_size: samples among which one is drawn
-        sample_initial_size: samples that are waited for at the start
+        root: Folder or address of the shards and of `_info.json`.
+        name: Not used: the root says all.
+        split: See `find_shards`.
+        is_training: Shuffled, whole batches.
+        num_samples: Number of samples in the split; None: as the info file or the pattern says.
+        batch_size: Samples in a batch.
+        repeats: Passes in an epoch.
+        seed: Seed of the order.
+        class_map: Old index or label → index, or its file.
+        input_key: Endings of images, the first that is there.
+        target_key: Field of the JSON, as in `TargetFields`; None: the class in the .cls file.
+        target_format: See `TargetFields`.
+        sample_shuffle_size: Samples among which one is drawn.
+        sample_initial_size: Samples that are waited for at the start.
     """
 
     def __init__(self,
@@ -196,9 +196,9 @@ class ReaderWds(StreamReader):
         """Pass once over a share of the samples.
 
         Args:
-            shard_index: as in `StreamReader`
-            num_shards: as in `StreamReader`
-            seed: of the order, in training
+            shard_index: See `StreamReader`.
+            num_shards: See `StreamReader`.
+            seed: Seed of the order, in training.
         """
         shards, (size, initial) = list(self.split_info.filenames), self._shuffle
         if self.is_training: random.Random(seed).shuffle(shards)   # all workers in the same way
@@ -216,8 +216,8 @@ class ReaderWds(StreamReader):
         """List the keys of all samples, with the ending of the image; reads all shards.
 
         Args:
-            basename: only the last parts
-            absolute: no difference: a stream knows no folder
+            basename: Only the last parts.
+            absolute: No difference: a stream knows no folder.
         """
         names = [f'{group["__key__"]}.{next(key for key in self._input_keys if key in group)}'
                  for group in _groups(self.root, self.split_info.filenames, 0, 1)]

@@ -32,10 +32,10 @@ def choice_probabilities(
     """Weigh the buckets for a point of the schedule.
 
     Args:
-        weights: of the buckets; 0: never
-        progress: 0: the bell is over the first bucket, 1: over the last
-        spread: standard deviation of the bell, in buckets; 0: only the nearest
-        random_mix: share of draws that are uniform, 0..1
+        weights: Weights of the buckets; 0: never.
+        progress: 0: the bell is over the first bucket, 1: over the last.
+        spread: Standard deviation of the bell, in buckets; 0: only the nearest.
+        random_mix: Share of draws that are uniform, 0..1.
 
     Returns:
         sum 1
@@ -68,17 +68,17 @@ class ScheduleSettings:
     """Hold which sizes batches have, and when; wrong settings are refused when it is made.
 
     Args:
-        batch_sizes: samples in a batch, for each bucket
-        choice_weights: of the buckets; 0: never; None: all alike
-        seed: of the plans, the same on all ranks
-        drop_last: leave out samples that do not fill a batch
-        shuffle_schedule: the batches of an epoch in random order
-        num_batches: in every epoch; None: as many as the samples fill
-        choice_schedule: or 'progressive': from the first bucket to the last
-        schedule_epochs: progressive: epochs until the last bucket
-        schedule_spread: progressive: width of the bell, in buckets
-        schedule_random_mix: progressive: share of uniform draws, 0..1
-        input_sizes: height, width for each bucket, for the plan
+        batch_sizes: Samples in a batch, for each bucket.
+        choice_weights: Weights of the buckets; 0: never; None: all alike.
+        seed: Seed of the plans, the same on all ranks.
+        drop_last: Leave out samples that do not fill a batch.
+        shuffle_schedule: The batches of an epoch in random order.
+        num_batches: Batches of every epoch; None: as many as the samples fill.
+        choice_schedule: 'constant', or 'progressive': from the first bucket to the last.
+        schedule_epochs: Progressive: epochs until the last bucket.
+        schedule_spread: Progressive: width of the bell, in buckets.
+        schedule_random_mix: Progressive: share of uniform draws, 0..1.
+        input_sizes: Height, width for each bucket, for the plan.
     """
     batch_sizes: Sequence[int]
     choice_weights: Sequence[float] | None = None
@@ -134,7 +134,7 @@ class ScheduleSettings:
         """Compute how likely each bucket is.
 
         Args:
-            epoch: from 0
+            epoch: Number of the epoch, from 0.
 
         Returns:
             sum 1
@@ -149,9 +149,9 @@ class PlannedBatch(NamedTuple):
     """Say what is known of a batch before it has samples.
 
     Args:
-        size: height, width of the images, pixels; None: sizes were not given
-        batch_size: samples
-        bucket: which of the sizes it is
+        size: Height, width of the images, pixels; None: sizes were not given.
+        batch_size: Samples in a batch.
+        bucket: Number of the size.
     """
     size: tuple[int, int] | None
     batch_size: int
@@ -169,18 +169,18 @@ class ScheduledBatchSampler(Sampler):
     [(8, (128, 128)), (16, (96, 96)), (16, (96, 96))]
 
     Args:
-        sampler: of indexes, or an `EpochSampler`; this rank's share
-        batch_sizes: samples in a batch, for each bucket
-        choice_weights: of the buckets; 0: never; None: all alike
-        seed: of the plans, the same on all ranks
-        drop_last: leave out samples that do not fill a batch
-        shuffle_schedule: the batches of an epoch in random order
-        num_batches: in every epoch; None: as many as the samples fill
-        choice_schedule: or 'progressive': from the first bucket to the last
-        schedule_epochs: progressive: epochs until the last bucket
-        schedule_spread: progressive: width of the bell, in buckets
-        schedule_random_mix: progressive: share of uniform draws, 0..1
-        input_sizes: height, width for each bucket, for the plan
+        sampler: Sampler of indexes, or an `EpochSampler`; this rank's share.
+        batch_sizes: Samples in a batch, for each bucket.
+        choice_weights: Weights of the buckets; 0: never; None: all alike.
+        seed: Seed of the plans, the same on all ranks.
+        drop_last: Leave out samples that do not fill a batch.
+        shuffle_schedule: The batches of an epoch in random order.
+        num_batches: Batches of every epoch; None: as many as the samples fill.
+        choice_schedule: 'constant', or 'progressive': from the first bucket to the last.
+        schedule_epochs: Progressive: epochs until the last bucket.
+        schedule_spread: Progressive: width of the bell, in buckets.
+        schedule_random_mix: Progressive: share of uniform draws, 0..1.
+        input_sizes: Height, width for each bucket, for the plan.
     """
 
     def __init__(self,
@@ -239,7 +239,7 @@ class ScheduledBatchSampler(Sampler):
         """Compute how likely each bucket is; timm's name for it.
 
         Args:
-            epoch: from 0
+            epoch: Number of the epoch, from 0.
 
         Returns:
             float64 (buckets,), sum 1
@@ -252,7 +252,7 @@ class ScheduledBatchSampler(Sampler):
         """Plan all batches of an epoch: a function of the seed and the epoch, the same on every rank.
 
         Args:
-            epoch: which pass over the data, from 0
+            epoch: Number of the pass over the data, from 0.
         """
         seed, batches = self.settings.seed, list(self._composition)
         if self.num_batches is not None:
@@ -269,7 +269,7 @@ class ScheduledBatchSampler(Sampler):
         """Make a copy for another order.
 
         Args:
-            sampler: another order of as many samples
+            sampler: Another order of as many samples.
         """
         copied = copy.copy(self)
         copied.sampler = copied._order = sampler
@@ -281,7 +281,7 @@ class ScheduledBatchSampler(Sampler):
         """Choose the next epoch; needed only to go back or to skip. Passed on to the sampler.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Epoch of the next pass, from 0.
         """
         self.epoch = epoch
         self._order.set_epoch(epoch)
@@ -293,8 +293,8 @@ class ScheduledBatchSampler(Sampler):
         """Yield planned batches with their samples.
 
         Args:
-            epoch: which pass over the data
-            start: batches that were used before
+            epoch: Number of the pass over the data, from 0.
+            start: Batches that were used before.
         """
         plan = self.plan(epoch)
         used, share = (sum(batch.batch_size for batch in part) for part in (plan[:start], plan[start:]))
@@ -334,19 +334,19 @@ def create_batch_schedule(
     """Make the batch sampler that a loader's settings describe.
 
     Args:
-        sampler: as in `ScheduledBatchSampler`
-        batch_size: of all sizes, without batch_size_choices
-        input_size_choices: edge, (height, width) or (channels, height, width), pixels
-        batch_size_choices: samples in a batch, for each size
-        batch_choice_weights: None: all alike
-        batch_choice_seed: of the plans
-        batch_choice_schedule: or 'progressive'
-        batch_schedule_epochs: progressive: epochs until the last size
-        batch_schedule_spread: progressive: width of the bell, in sizes
-        batch_schedule_random_mix: progressive: share of uniform draws, 0..1
-        num_batches: in every epoch
+        sampler: See `ScheduledBatchSampler`.
+        batch_size: Samples in a batch of any size, without batch_size_choices.
+        input_size_choices: Edge, (height, width) or (channels, height, width), pixels.
+        batch_size_choices: Samples in a batch, for each size.
+        batch_choice_weights: None: all alike.
+        batch_choice_seed: Seed of the plans.
+        batch_choice_schedule: 'constant' or 'progressive'.
+        batch_schedule_epochs: Progressive: epochs until the last size.
+        batch_schedule_spread: Progressive: width of the bell, in sizes.
+        batch_schedule_random_mix: Progressive: share of uniform draws, 0..1.
+        num_batches: Batches of every epoch.
         channels: of all sizes
-        drop_last: leave out samples that do not fill a batch
+        drop_last: Leave out samples that do not fill a batch.
     """
     if not input_size_choices: raise ValueError('input_size_choices is empty: give one size or more')
     sizes = [image_size(size) for size in input_size_choices]
@@ -364,8 +364,8 @@ class ScheduledTransformDataset(Dataset):
     """Join a dataset and one transform for each bucket: `dataset[index, bucket]`.
 
     Args:
-        dataset: of samples (image, …), not transformed yet
-        transforms: one for each bucket
+        dataset: Data set of samples (image, …), not transformed yet.
+        transforms: One for each bucket.
     """
 
     def __init__(self,

@@ -36,9 +36,9 @@ class OrderedDistributedSampler(Sampler):
     [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]
 
     Args:
-        dataset: of any kind
-        num_replicas: ranks that share it; None: of the process group
-        rank: which of them this is; None: of the process group
+        dataset: Data set of any kind.
+        num_replicas: Ranks that share it; None: of the process group.
+        rank: Number of this rank; None: as the process group says.
     """
 
     def __init__(self,
@@ -57,7 +57,7 @@ class OrderedDistributedSampler(Sampler):
         """Change nothing: all epochs have one order.
 
         Args:
-            epoch: which pass over the data
+            epoch: Number of the pass over the data, from 0.
         """
 
     @property
@@ -85,8 +85,8 @@ def gather_valid(
     """Put together what all ranks computed in an evaluation, without samples that only fill up. All ranks must call it.
 
     Args:
-        values: (N, …), what this rank computed, in the order of its batches
-        valid: bool (N,), the masks of the batches
+        values: (N, …), what this rank computed, in the order of its batches.
+        valid: bool (N,) masks of the batches.
 
     Returns:
         (M, …), the same on all ranks: one row for each sample, in the order of the data set
@@ -117,11 +117,11 @@ def num_selected(
     """Count the samples of a rank in an epoch of repeated augmentation.
 
     Args:
-        num_samples: of the dataset
-        num_replicas: ranks
-        num_repeats: of each sample, at least 1
-        selected_round: the dataset's size is rounded down to a multiple; 0: not rounded
-        selected_ratio: a rank gets this fraction, 1 / ratio, of the dataset's size; 0: 1 / num_replicas
+        num_samples: Number of samples of the dataset.
+        num_replicas: Number of ranks.
+        num_repeats: Number of repeats of each sample, at least 1.
+        selected_round: The dataset's size is rounded down to a multiple; 0: not rounded.
+        selected_ratio: A rank gets this fraction, 1 / ratio, of the dataset's size; 0: 1 / num_replicas.
     """
     if not num_repeats >= 1: raise ValueError(f'num_repeats={num_repeats!r}: give 1 or more')
     if selected_round < 0 or selected_ratio < 0:
@@ -137,14 +137,14 @@ class RepeatAugSampler(EpochSampler):
     """Yield a rank's share of an epoch in which each sample comes several times, on different ranks.
 
     Args:
-        dataset: of any kind
-        num_replicas: ranks that share it; None: of the process group
-        rank: which of them this is; None: of the process group
-        shuffle: False: in order
-        num_repeats: of each sample, at least 1
-        selected_round: as in `num_selected`
-        selected_ratio: as in `num_selected`
-        seed: of the shuffles
+        dataset: Data set of any kind.
+        num_replicas: Ranks that share it; None: of the process group.
+        rank: Number of this rank; None: as the process group says.
+        shuffle: False: in order.
+        num_repeats: Number of repeats of each sample, at least 1.
+        selected_round: See `num_selected`.
+        selected_ratio: See `num_selected`.
+        seed: Seed of the shuffles.
     """
 
     def __init__(self,

@@ -23,12 +23,12 @@ class SampleKey(NamedTuple):
     """Say which sample, when, and for which batch: what a sampler sends to a worker in place of a bare index.
 
     Args:
-        index: of the sample in its dataset
-        epoch: which pass over the data
-        view: which of several versions of the sample
-        bucket: which of several input sizes its batch has
-        valid: False: it only fills up a share or a batch, and comes in this epoch by itself
-        seed: of the run
+        index: Index of the sample in its dataset.
+        epoch: Number of the pass over the data, from 0.
+        view: Number of the version of the sample.
+        bucket: Number of the input size of its batch.
+        valid: False: it only fills up a share or a batch, and comes in this epoch by itself.
+        seed: Seed of the run.
     """
     index: int
     epoch: int
@@ -43,7 +43,7 @@ class SampleKey(NamedTuple):
         """Make the generator of the sample's random numbers.
 
         Args:
-            sequence: which of the sample's independent sequences: one for each purpose
+            sequence: Number of the sample's sequence: one for each purpose.
         """
         return KeyedRandom(self.seed, self.epoch, self.index, self.view, sequence)
 
@@ -58,7 +58,7 @@ class EpochAware(Protocol):
         """Take note of the epoch.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Epoch of the next pass, from 0.
         """
 
 
@@ -68,7 +68,7 @@ def count_views(
     """Count how often each sample came before.
 
     Args:
-        indexes: int64 (N,), of samples, in the order in which they come
+        indexes: int64 (N,) indexes of samples, in the order in which they come.
 
     Returns:
         int64 (N,)
@@ -106,7 +106,7 @@ def check_epoch(
     """Refuse what is no number of an epoch.
 
     Args:
-        epoch: of a pass, from 0
+        epoch: Epoch of a pass, from 0.
     """
     check_whole('epoch', epoch, 0)
 
@@ -121,15 +121,15 @@ class EpochSampler(Sampler):
     [4, 3, 2, 0, 1]
 
     Args:
-        data_source: the dataset
-        shuffle: False: in order
-        seed: of the shuffles, and of all that is drawn for the samples
-        sampler: a sampler of the user's; then it decides the order
-        num_replicas: ranks that share an epoch
-        rank: which of them this is
-        num_repeats: times that a sample comes in a row, with other pixels; 0: once
-        samples_per_epoch: of all ranks; None: all, once each
-        row_size: samples of this rank in a row of the order, such as a batch; 1: every n-th
+        data_source: Data set that is sampled.
+        shuffle: False: in order.
+        seed: Seed of the shuffles, and of all that is drawn for the samples.
+        sampler: A sampler of the user's; then it decides the order.
+        num_replicas: Ranks that share an epoch.
+        rank: Number of this rank, from 0.
+        num_repeats: Times that a sample comes in a row, with other pixels; 0: once.
+        samples_per_epoch: Samples of an epoch, of all ranks; None: all, once each.
+        row_size: Samples of this rank in a row of the order, such as a batch; 1: every n-th.
     """
 
     def __init__(self,
@@ -161,7 +161,7 @@ class EpochSampler(Sampler):
         """Choose the next epoch. It begins at its start, or at the position in it that was chosen and not begun yet.
 
         Args:
-            epoch: of the next pass, from 0
+            epoch: Epoch of the next pass, from 0.
         """
         self.set_position(epoch, self.start if epoch == self.epoch else 0)
 
@@ -172,8 +172,8 @@ class EpochSampler(Sampler):
         """Choose where the next pass begins. The epoch is passed on to the user's sampler.
 
         Args:
-            epoch: of the next pass, from 0
-            start: samples of all ranks that were used in it
+            epoch: Epoch of the next pass, from 0.
+            start: Samples of all ranks that were used in it.
         """
         check_epoch(epoch)
         self.epoch, self.start = epoch, start
@@ -205,7 +205,7 @@ class EpochSampler(Sampler):
         """Give the order of an epoch, of all ranks: a function of the seed and the epoch.
 
         Args:
-            epoch: which pass over the data
+            epoch: Number of the pass over the data, from 0.
 
         Returns:
             index and view of each sample; None: all are first views
@@ -244,8 +244,8 @@ class EpochSampler(Sampler):
         """Give this rank's positions in the order: of each `row_size` × ranks of them, a part in a row.
 
         Args:
-            start: position in the order from which on
-            stop: position before which, a multiple of the number of ranks after `start`
+            start: Position in the order from which on.
+            stop: Position before which, a multiple of the number of ranks after `start`.
         """
         for first in range(start, stop, self.row_size * self.num_replicas):
             own = min(self.row_size, (stop - first) // self.num_replicas)
@@ -259,9 +259,9 @@ class EpochSampler(Sampler):
         """Give this rank's positions in the sequence in which their samples come.
 
         Args:
-            epoch: which pass over the data
-            start: as for `rows`
-            stop: as for `rows`
+            epoch: Number of the pass over the data, from 0.
+            start: The same as for `rows`.
+            stop: The same as for `rows`.
         """
         return chain.from_iterable(self.rows(start, stop))
 
@@ -274,10 +274,10 @@ class EpochSampler(Sampler):
         """Yield this rank's share of an epoch; begin again where samples do not suffice or divide evenly.
 
         Args:
-            epoch: which pass over the data
-            start: samples of all ranks that were used before
-            share: samples of this rank, in a further round with further views; None: what is left
-            multiple: what is left is filled up to a multiple of so many samples of this rank
+            epoch: Number of the pass over the data, from 0.
+            start: Samples of all ranks that were used before.
+            share: Samples of this rank, in a further round with further views; None: what is left.
+            multiple: What is left is filled up to a multiple of so many samples of this rank.
         """
         seed, (indexes, views) = self.seed, self.order(epoch)   # another seed is for the next pass
         num_views = 1 if views is None or not len(views) else int(torch.as_tensor(views).max()) + 1
@@ -294,7 +294,7 @@ class EpochSampler(Sampler):
         """Count this rank's samples of an epoch without those that only fill up.
 
         Args:
-            share: of this rank's first so many samples, of all with those that fill up; None: of all
+            share: Samples of this rank from its first on, those that fill up included; None: all.
         """
         stop = (len(self) if share is None else share) * self.num_replicas
         full = min(self.length, stop) // (self.row_size * self.num_replicas)   # rows, of this rank as of the others
@@ -315,8 +315,8 @@ def view_keys(
     """Make the keys of several views of each sample, first views first; a sample's own views have others.
 
     Args:
-        keys: of the samples
-        num_views: of each
+        keys: Keys of the samples.
+        num_views: Number of views of each sample.
     """
     if num_views == 1: return list(keys)
     return [key._replace(view=key.view * num_views + view) for view in range(num_views) for key in keys]
@@ -329,8 +329,8 @@ def keys_of_images(
     """Make one key for each image, also where a collate function made several views of each sample.
 
     Args:
-        keys: of the samples
-        num_images: that a collate function made of them
+        keys: Keys of the samples.
+        num_images: Number of images that a collate function made of them.
     """
     num_views, rest = divmod(num_images, len(keys))
     if rest: return [keys[0]._replace(view=k) for k in range(num_images)]   # its own way to put images together

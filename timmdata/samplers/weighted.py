@@ -45,8 +45,8 @@ def sample_weights(
     tensor([0.1250, 0.1250, 0.1250], dtype=torch.float64)
 
     Args:
-        dataset: whose samples are weighted
-        weights: 'balanced', 'sqrt-balanced' or one for each sample
+        dataset: Data set whose samples are weighted.
+        weights: 'balanced', 'sqrt-balanced' or one for each sample.
 
     Returns:
         float64 (N,)
@@ -72,12 +72,12 @@ class WeightedSampler(EpochSampler):
     """Yield the keys of samples that are drawn by their weights, with replacement; each time with other pixels.
 
     Args:
-        data_source: whose samples are drawn
-        weights: as in `sample_weights`
-        samples_per_epoch: of all ranks; None: as many as the dataset has
-        seed: of the draws
-        num_replicas: ranks that share an epoch
-        rank: which of them this is
+        data_source: Data set whose samples are drawn.
+        weights: See `sample_weights`.
+        samples_per_epoch: Samples of an epoch, of all ranks; None: as many as the dataset has.
+        seed: Seed of the draws.
+        num_replicas: Ranks that share an epoch.
+        rank: Number of this rank, from 0.
     """
 
     def __init__(self,
@@ -98,7 +98,7 @@ class WeightedSampler(EpochSampler):
         """Draw the samples of an epoch, of all ranks: a function of the seed and the epoch.
 
         Args:
-            epoch: which pass over the data
+            epoch: Number of the pass over the data, from 0.
 
         Returns:
             index and view of each sample
@@ -116,12 +116,12 @@ class BalancedSampler(EpochSampler):
     """Yield the keys of samples whose classes take turns: each batch, of a rank and of all, has them in equal numbers.
 
     Args:
-        data_source: that knows its labels, as in `targets_of`
-        batch_size: samples in a batch of this rank
-        samples_per_epoch: of all ranks; None: as many as the dataset has
-        seed: of the shuffles
-        num_replicas: ranks that share an epoch
-        rank: which of them this is
+        data_source: Data set that knows its labels, as in `targets_of`.
+        batch_size: Samples in a batch of this rank.
+        samples_per_epoch: Samples of an epoch, of all ranks; None: as many as the dataset has.
+        seed: Seed of the shuffles.
+        num_replicas: Ranks that share an epoch.
+        rank: Number of this rank, from 0.
     """
 
     def __init__(self,
@@ -144,7 +144,7 @@ class BalancedSampler(EpochSampler):
         """Let the classes take turns, in a sequence of the epoch: a function of the seed and the epoch.
 
         Args:
-            epoch: which pass over the data
+            epoch: Number of the pass over the data, from 0.
 
         Returns:
             index and view of each sample
@@ -168,9 +168,9 @@ class BalancedSampler(EpochSampler):
         """Give this rank's positions: of each batch of all ranks a part in a row, shuffled.
 
         Args:
-            epoch: which pass over the data
-            start: position in the order from which on
-            stop: position before which, a multiple of the number of ranks after `start`
+            epoch: Number of the pass over the data, from 0.
+            start: Position in the order from which on.
+            stop: Position before which, a multiple of the number of ranks after `start`.
         """
         for row in self.rows(start, stop):
             positions = list(row)

@@ -38,8 +38,8 @@ def parse_config(
     """Take a policy string apart.
 
     Args:
-        config: such as 'rand-m9-mstd0.5'
-        parts: each part's name, its type and its smallest value
+        config: Text such as 'rand-m9-mstd0.5'.
+        parts: Each part's name, its type and its smallest value.
 
     Returns:
         the policy's name and its parts
@@ -68,10 +68,10 @@ def policy_hparams(
     """Make the settings of a policy, from what a loader knows. timm/data/transforms_factory.py.
 
     Args:
-        img_size: edge or (height, width), pixels
-        mean: 0..1 for each channel: the color of what comes in from outside
-        interpolation: a name; None or 'random': bilinear or bicubic, by chance
-        **more: further settings, such as translate_pct
+        img_size: Edge or (height, width), pixels.
+        mean: 0..1 for each channel: the color of what comes in from outside.
+        interpolation: A name; None or 'random': bilinear or bicubic, by chance.
+        **more: Further settings, such as translate_pct.
 
     Returns:
         for `AugmentOp`
@@ -106,10 +106,10 @@ def rand_augment_ops(
     """List the operations that RandAugment chooses from.
 
     Args:
-        magnitude: 0..10, of all
-        prob: 0..1, that one that was chosen happens
-        hparams: as in `AugmentOp`
-        transforms: names in `OPERATIONS`; None: RandAugment's fifteen
+        magnitude: 0..10, of all.
+        prob: 0..1, that one that was chosen happens.
+        hparams: See `AugmentOp`.
+        transforms: Names in `OPERATIONS`; None: RandAugment's fifteen.
     """
     return [AugmentOp(name, prob, magnitude, hparams) for name in transforms or _PLAIN]
 
@@ -118,9 +118,9 @@ class RandAugment(Policy):
     """Draw a few operations from a list: with replacement, or by weight without.
 
     Args:
-        ops: to choose from
-        num_layers: how many are chosen for each image
-        choice_weights: one for each operation; None: all alike
+        ops: Operations to choose from.
+        num_layers: How many are chosen for each image.
+        choice_weights: One for each operation; None: all alike.
     """
 
     def __init__(self,
@@ -145,7 +145,7 @@ class RandAugment(Policy):
         """Choose operations, then draw each.
 
         Args:
-            rng: a `random.Random`, or the module
+            rng: A `random.Random`, or the module.
 
         Returns:
             at most `num_layers`
@@ -180,9 +180,9 @@ def rand_augment_transform(
     15
 
     Args:
-        config_str: 'rand', then -m -n -p -mstd -mmax -inc -t in any order
-        hparams: as in `AugmentOp`; what it says of noise and maximum is kept
-        transforms: names, or weights by name, or a set's name
+        config_str: 'rand', then -m -n -p -mstd -mmax -inc -t in any order.
+        hparams: See `AugmentOp`; what it says of noise and maximum is kept.
+        transforms: Names, or weights by name, or a set's name.
     """
     parts = dict(m=(float, 0), n=(int, 1), p=(float, 0), mstd=(float, 0), mmax=(float, 0), inc=(bool, 0), t=(str, 0))
     name, given = parse_config(config_str, parts)
@@ -229,8 +229,8 @@ def auto_augment_policy(
     """List the sub-policies of a published policy.
 
     Args:
-        name: 'original', 'originalr', 'v0', 'v0r' or '3a'
-        hparams: as in `AugmentOp`
+        name: 'original', 'originalr', 'v0', 'v0r' or '3a'.
+        hparams: See `AugmentOp`.
 
     Returns:
         one of the inner lists is drawn for each image
@@ -245,7 +245,7 @@ class AutoAugment(Policy):
     """Draw one of several short sequences of operations.
 
     Args:
-        policy: from `auto_augment_policy`, or your own
+        policy: Policy from `auto_augment_policy`, or your own.
     """
 
     def __init__(self,
@@ -260,7 +260,7 @@ class AutoAugment(Policy):
         """Choose a sub-policy, then draw its operations.
 
         Args:
-            rng: a `random.Random`, or the module
+            rng: A `random.Random`, or the module.
 
         Returns:
             those of one sub-policy that happen
@@ -276,7 +276,7 @@ class ThreeAugment(AutoAugment):
     """Solarize, turn gray or blur, one of the three: 3-Augment of DeiT III.
 
     Args:
-        hparams: as in `AugmentOp`
+        hparams: See `AugmentOp`.
     """
 
     def __init__(self,
@@ -292,8 +292,8 @@ def auto_augment_transform(
     """Make AutoAugment from a string such as 'original-mstd0.5'.
 
     Args:
-        config_str: 'original', 'originalr', 'v0', 'v0r' or '3a', then -mstd
-        hparams: as in `AugmentOp`; what it says of noise is kept
+        config_str: 'original', 'originalr', 'v0', 'v0r' or '3a', then -mstd.
+        hparams: See `AugmentOp`; what it says of noise is kept.
     """
     name, given = parse_config(config_str, dict(mstd=(float, 0)))
     hparams = dict(hparams or {})
@@ -310,9 +310,9 @@ class TrivialAugmentWide(Policy):
     """Draw one operation with a magnitude from a wide range.
 
     Args:
-        num_magnitude_bins: magnitudes to choose from
-        interpolation: a name, 'random', or torchvision's or Pillow's value
-        fill: 0..255, of what comes in from outside; None: black
+        num_magnitude_bins: Magnitudes to choose from.
+        interpolation: A name, 'random', or torchvision's or Pillow's value.
+        fill: 0..255, of what comes in from outside; None: black.
     """
 
     def __init__(self,
@@ -334,10 +334,10 @@ class TrivialAugmentWide(Policy):
         """Give the operation at a magnitude, nothing left to chance.
 
         Args:
-            name: in torchvision's space
-            k: which magnitude, from 0
-            sign: or -1
-            interpolation: of those that move pixels; None: the first
+            name: Name in torchvision's space.
+            k: Number of the magnitude, from 0.
+            sign: 1, or -1.
+            interpolation: Interpolation of those that move pixels; None: the first.
 
         Returns:
             none for 'Identity'
@@ -358,7 +358,7 @@ class TrivialAugmentWide(Policy):
         """Choose an operation, a magnitude and a direction.
 
         Args:
-            rng: a `random.Random`, or the module
+            rng: A `random.Random`, or the module.
 
         Returns:
             one, or none
@@ -375,9 +375,9 @@ class AugMixParams(NamedTuple):
     """Everything that is drawn for one image.
 
     Args:
-        chains: operations of each chain, in order
-        weights: of each chain; they sum to 1
-        share: 0..1, of the mixture in the result
+        chains: Operations of each chain, in order.
+        weights: Weights of each chain; they sum to 1.
+        share: 0..1, of the mixture in the result.
     """
     chains: tuple[tuple[DrawnOp, ...], ...]
     weights: tuple[float, ...]
@@ -397,9 +397,9 @@ def augmix_ops(
     """List the operations that chains are made of; each always happens.
 
     Args:
-        magnitude: 0..10, of all
-        hparams: as in `AugmentOp`
-        transforms: names in `OPERATIONS`; None: AugMix's thirteen
+        magnitude: 0..10, of all.
+        hparams: See `AugmentOp`.
+        transforms: Names in `OPERATIONS`; None: AugMix's thirteen.
     """
     return [AugmentOp(name, 1., magnitude, hparams) for name in transforms or _AUGMIX]
 
@@ -425,11 +425,11 @@ class AugMixAugment(Policy):
     """Draw chains of operations, and mix their results by random weights.
 
     Args:
-        ops: to make chains of
-        alpha: of the distributions of weights and share; 1: even
-        width: chains
-        depth: operations in a chain; below 1: one to three by chance
-        blended: mix one chain after another, in 8 bits
+        ops: Operations to make chains of.
+        alpha: Parameter of the distributions of weights and share; 1: even.
+        width: Number of chains.
+        depth: Operations in a chain; below 1: one to three by chance.
+        blended: Mix one chain after another, in 8 bits.
     """
 
     def __init__(self,
@@ -449,7 +449,7 @@ class AugMixAugment(Policy):
         """Draw weights, share and chains.
 
         Args:
-            rng: a `random.Random`, or the module
+            rng: A `random.Random`, or the module.
         """
         parts = [rng.gammavariate(self.alpha, 1.) for _ in range(self.width)]   # divided by their sum: Dirichlet
         total, share = sum(parts), rng.betavariate(self.alpha, self.alpha)
@@ -466,8 +466,8 @@ class AugMixAugment(Policy):
         """Compute the chains and mix them.
 
         Args:
-            image: RGB or L
-            drawn: from `draw`
+            image: RGB or L.
+            drawn: Parameters from `draw`.
 
         Returns:
             of the same size and mode
@@ -489,8 +489,8 @@ def augment_and_mix_transform(
     """Make AugMix from a string such as 'augmix-m5-w4-d2'.
 
     Args:
-        config_str: 'augmix', then -m -w -d -a -b -mstd in any order
-        hparams: as in `AugmentOp`; what it says of noise is kept
+        config_str: 'augmix', then -m -w -d -a -b -mstd in any order.
+        hparams: See `AugmentOp`; what it says of noise is kept.
     """
     parts = dict(m=(float, 0), w=(int, 1), d=(int, 0), a=(float, 0), b=(bool, 0), mstd=(float, 0))
     name, given = parse_config(config_str, parts)
@@ -509,10 +509,10 @@ def create_policy(
     """Make the policy of a string, with settings from what a loader knows.
 
     Args:
-        config: 'rand-…', 'original', 'originalr', 'v0', 'v0r', '3a' or 'augmix', with parts, or 'trivial'
-        img_size: edge or (height, width), pixels
-        mean: 0..1 for each channel: the color of what comes in from outside
-        interpolation: a name; None or 'random': bilinear or bicubic, by chance
+        config: 'rand-…', 'original', 'originalr', 'v0', 'v0r', '3a' or 'augmix', with parts, or 'trivial'.
+        img_size: Edge or (height, width), pixels.
+        mean: 0..1 for each channel: the color of what comes in from outside.
+        interpolation: A name; None or 'random': bilinear or bicubic, by chance.
     """
     name, hparams = config.split('-')[0], policy_hparams(img_size, mean, interpolation)
     if name == 'rand': return rand_augment_transform(config, hparams)

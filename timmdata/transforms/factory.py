@@ -32,7 +32,7 @@ def evaluation_steps(
     """Resize, then take the center. timm/data/transforms_factory.py.
 
     Args:
-        settings: of evaluation
+        settings: Settings of evaluation.
 
     Returns:
         PIL image → PIL image of the input's size
@@ -69,7 +69,7 @@ def training_steps(
     """Crop and flip, then change colors. timm/data/transforms_factory.py.
 
     Args:
-        settings: of training
+        settings: Settings of training.
 
     Returns:
         PIL image → PIL image: crop and flips; what changes its content
@@ -99,12 +99,12 @@ def compose_transform(
     """Build the pipeline that settings describe.
 
     Args:
-        settings: of training or evaluation
-        std: per channel, for pixels in 0..1
-        erasing: of training; without the prefetcher only
-        use_prefetcher: give uint8; the prefetcher normalizes and erases
-        normalize: without the prefetcher: give normalized float32; False gives uint8, not erased
-        separate: training: give three pipelines, crop and flips; colors; tensor
+        settings: Settings of training or evaluation.
+        std: Standard deviation per channel, for pixels in 0..1.
+        erasing: Erasing of training; without the prefetcher only.
+        use_prefetcher: Give uint8; the prefetcher normalizes and erases.
+        normalize: Without the prefetcher, give normalized float32; False: uint8, not erased.
+        separate: Training: give three pipelines, crop and flips; colors; tensor.
 
     Returns:
         PIL image → tensor (C, H, W)
@@ -160,44 +160,44 @@ def create_transform(
     )
 
     Args:
-        input_size: edge, (height, width) or (channels, height, width); pixels
-        is_training: random pipeline in place of evaluation's
-        no_aug: training without randomness
-        std: per channel, for pixels in 0..1
-        re_prob: this and the next three as in `ErasingSettings`; here only without the prefetcher
-        re_mode: what rectangles are filled with
-        re_count: rectangles at most
-        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
-        tf_preprocessing: TensorFlow's pipeline: not offered
-        use_prefetcher: give uint8 (C, H, W); the prefetcher normalizes
-        normalize: without the prefetcher: give normalized float32; False gives uint8
-        separate: training: give three pipelines
-        naflex: patch sequences: not offered
-        patch_size: of naflex and patchify: has no effect without them
-        max_seq_len: likewise
-        patchify: not offered
-        patchify_channels_last: of patchify: has no effect without it
-        patchify_flatten: likewise
+        input_size: Edge, (height, width) or (channels, height, width); pixels.
+        is_training: Random pipeline in place of evaluation's.
+        no_aug: Training without randomness.
+        std: Standard deviation per channel, for pixels in 0..1.
+        re_prob: This and the next three as in `ErasingSettings`; here only without the prefetcher.
+        re_mode: What rectangles are filled with.
+        re_count: Rectangles at most.
+        re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
+        tf_preprocessing: TensorFlow's pipeline: not offered.
+        use_prefetcher: Give uint8 (C, H, W); the prefetcher normalizes.
+        normalize: Without the prefetcher, give normalized float32; False: uint8.
+        separate: Training: give three pipelines.
+        naflex: Patch sequences: not offered.
+        patch_size: Size of patches for naflex and patchify; no effect without them.
+        max_seq_len: Likewise.
+        patchify: Not offered.
+        patchify_channels_last: Order of patches for patchify; no effect without it.
+        patchify_flatten: Likewise.
 
-    **kwargs, the other fields of `AugmentSettings`:
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
-        scale: area of the random crop, share of the image's; None: as the mode
-        ratio: width / height of the random crop; None: as the mode
-        hflip: 0..1, probability that left and right are swapped
-        vflip: 0..1, probability that top and bottom are swapped
-        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
-        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
-        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
-        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
-        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
-        interpolation: as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic
-        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
-        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
-        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
-        mean: 0..1 per channel: color of borders and of what a policy moves in
-        crop_padding: 'rc': pixels that the crop may reach beyond the image
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
-        force_color_jitter: jitter colors beside any policy
+    **kwargs, The other fields of `AugmentSettings`.:
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'.
+        scale: Area of the random crop, share of the image's; None: as the mode.
+        ratio: Width / height of the random crop; None: as the mode.
+        hflip: 0..1, probability that left and right are swapped.
+        vflip: 0..1, probability that top and bottom are swapped.
+        color_jitter: 1 ± this: brightness, contrast, saturation (and hue).
+        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8).
+        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2).
+        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5).
+        auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
+        interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
+        crop_pct: Evaluation: input size / size that is resized to, above 0; None: 0.875.
+        crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
+        crop_border_pixels: Evaluation: cut off each side of the original image first; None: 0.
+        mean: 0..1 per channel: color of borders and of what a policy moves in.
+        crop_padding: 'rc': pixels that the crop may reach beyond the image.
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode.
+        force_color_jitter: Jitter colors beside any policy.
 
     Returns:
         PIL image → tensor (C, H, W)
@@ -223,10 +223,10 @@ def transforms_imagenet_train(
     """Build the training pipeline.
 
     Args:
-        img_size: as `input_size`
-        interpolation: a name, or 'random' for bilinear or bicubic
+        img_size: The same as `input_size`.
+        interpolation: A name, or 'random' for bilinear or bicubic.
 
-    **kwargs, others of `create_transform`:
+    **kwargs, Others of `create_transform`.:
         help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
             use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
             patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
@@ -247,9 +247,9 @@ def transforms_imagenet_eval(
     """Build the evaluation pipeline.
 
     Args:
-        img_size: as `input_size`
+        img_size: The same as `input_size`.
 
-    **kwargs, others of `create_transform`:
+    **kwargs, Others of `create_transform`.:
         help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
             use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
             patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
@@ -270,9 +270,9 @@ def transforms_noaug_train(
     """Build a training pipeline without randomness: cover the size, take the center.
 
     Args:
-        img_size: as `input_size`
+        img_size: The same as `input_size`.
 
-    **kwargs, others of `create_transform`:
+    **kwargs, Others of `create_transform`.:
         help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
             use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
             patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,

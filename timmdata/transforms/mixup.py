@@ -28,10 +28,10 @@ def rand_bbox(
     """Draw a box of the image's shape that covers 1 − lam of it, cut at the border.
 
     Args:
-        img_shape: (…, height, width), pixels
-        lam: share of the image that is kept, 0..1
-        margin: how far the center stays from the border, share of the box's edge; 0.5: never cut
-        rng: None: Python's global generator
+        img_shape: (…, height, width), pixels.
+        lam: Share of the image that is kept, 0..1.
+        margin: How far the center stays from the border, share of the box's edge; 0.5: never cut.
+        rng: None: Python's global generator.
 
     Returns:
         top, bottom, left, right
@@ -53,9 +53,9 @@ def rand_bbox_minmax(
     """Draw a box inside the image whose edges are drawn one by one.
 
     Args:
-        img_shape: (…, height, width), pixels
-        minmax: least and greatest edge of the box, share of the image's
-        rng: None: Python's global generator
+        img_shape: (…, height, width), pixels.
+        minmax: Least and greatest edge of the box, share of the image's.
+        rng: None: Python's global generator.
 
     Returns:
         top, bottom, left, right
@@ -79,11 +79,11 @@ def cutmix_bbox_and_lam(
     """Draw a box, and the share of the image that it leaves.
 
     Args:
-        img_shape: (…, height, width), pixels
-        lam: share of the image that is kept, as it was drawn, 0..1
-        ratio_minmax: draw the box from these in place of lam
-        correct_lam: the share that the box really leaves, where the border has cut it
-        rng: None: Python's global generator
+        img_shape: (…, height, width), pixels.
+        lam: Share of the image that is kept, as it was drawn, 0..1.
+        ratio_minmax: Draw the box from these in place of lam.
+        correct_lam: The share that the box really leaves, where the border has cut it.
+        rng: None: Python's global generator.
 
     Returns:
         (top, bottom, left, right), lam
@@ -104,9 +104,9 @@ def check_target(
     """Refuse targets that cannot be mixed. On a GPU the numbers are not read: that would wait for it.
 
     Args:
-        target: class indexes (N,) or dense (N, num_classes)
-        num_classes: columns of the result
-        multi_label: then it must be dense
+        target: Class indexes (N,) or dense (N, num_classes).
+        num_classes: Columns of the result.
+        multi_label: Then it must be dense.
     """
     shape = tuple(target.shape)
     if target.ndim == 2 and shape[1] == num_classes: return
@@ -130,12 +130,12 @@ def mixup_target(
     """Make dense targets, smooth them and mix them: y·lam + y[partner]·(1 − lam).
 
     Args:
-        target: class indexes (N,), or dense (N, num_classes): shares or multi-label
-        num_classes: columns of the result
-        lam: own share of each row of the result, or of all
-        smoothing: share that is spread: over all classes, multi-label towards 0.5
-        multi_label: the dense targets are yes or no for each class
-        partner: index of the other sample for each row; None: reversed
+        target: Class indexes (N,), or dense (N, num_classes): shares or multi-label.
+        num_classes: Columns of the result.
+        lam: Own share of each row of the result, or of all.
+        smoothing: Share that is spread: over all classes, multi-label towards 0.5.
+        multi_label: The dense targets are yes or no for each class.
+        partner: Index of the other sample for each row; None: reversed.
 
     Returns:
         float32 (N, num_classes), as many rows as partners
@@ -171,10 +171,10 @@ def paste_slices(
     """Paste a box of each image from the other one, image by image; best on a CPU.
 
     Args:
-        own: (N, C, H, W)
-        other: (N, C, H, W)
-        boxes: top, bottom, left, right of each image; None: there is none
-        overwrite: write into `own`
+        own: (N, C, H, W).
+        other: (N, C, H, W).
+        boxes: Top, bottom, left, right of each image; None: there is none.
+        overwrite: Write into `own`.
 
     Returns:
         as `own`
@@ -195,9 +195,9 @@ def paste_masked(
     """Paste with a few operations for the whole batch, on any device.
 
     Args:
-        own: (N, C, H, W)
-        other: (N, C, H, W)
-        boxes: as in `paste_slices`
+        own: (N, C, H, W).
+        other: (N, C, H, W).
+        boxes: See `paste_slices`.
 
     Returns:
         as `own`
@@ -213,10 +213,10 @@ class MixParams(NamedTuple):
     """How a batch is mixed: one entry for each row of the result.
 
     Args:
-        kind: 'mixup', 'cutmix' or 'none'
-        lam: the sample's own share of pixels and target, 0..1, a float32 number
-        box: cutmix: top, bottom, left, right, pixels
-        partner: index of the other sample
+        kind: 'mixup', 'cutmix' or 'none'.
+        lam: The sample's own share of pixels and target, 0..1, a float32 number.
+        box: Cutmix: top, bottom, left, right, pixels.
+        partner: Index of the other sample.
     """
     kind: tuple[str, ...]
     lam: tuple[float, ...]
@@ -293,17 +293,17 @@ class Mixup:
     (torch.Size([8, 3, 224, 224]), torch.Size([8, 10]))
 
     Args:
-        mixup_alpha: of the Beta distribution for blending; 0: no blending
-        cutmix_alpha: of the Beta distribution for pasting; 0: no pasting
-        cutmix_minmax: draw boxes by their edges in place of cutmix_alpha
-        prob: 0..1, of a batch, pair or sample to be mixed at all
-        switch_prob: 0..1, of pasting, where both are on
-        mode: one draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows
-        correct_lam: the label's share is what the box really leaves
-        label_smoothing: 0..1
-        num_classes: columns of the target
-        multi_label: dense targets of yes and no, smoothed towards 0.5
-        partner: the batch from its end, as timm; 'random': a permutation
+        mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
+        cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
+        cutmix_minmax: Draw boxes by their edges in place of cutmix_alpha.
+        prob: 0..1, of a batch, pair or sample to be mixed at all.
+        switch_prob: 0..1, of pasting, where both are on.
+        mode: One draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows.
+        correct_lam: The label's share is what the box really leaves.
+        label_smoothing: Label smoothing, 0..1.
+        num_classes: Columns of the target.
+        multi_label: Dense targets of yes and no, smoothed towards 0.5.
+        partner: The batch from its end, as timm; 'random': a permutation.
     """
 
     mixup_alpha: float = 1.
@@ -317,7 +317,7 @@ class Mixup:
     num_classes: int = 1000
     multi_label: bool = False
     partner: str = 'reversed'
-    _enabled: torch.Tensor = field(init=False, repr=False)   # the switch, one byte of shared memory
+    _enabled: torch.Tensor = field(init=False, repr=False)   # The switch, one byte of shared memory.
 
     def __post_init__(self):
         self._check()
@@ -349,7 +349,7 @@ class Mixup:
 
     @mixup_enabled.setter
     def mixup_enabled(self,
-        value: bool,   # False: images pass through, targets stay dense and smoothed
+        value: bool,   # False: images pass through, targets stay dense and smoothed.
     ):
         "Switch mixing on or off."
         self._enabled.fill_(bool(value))
@@ -373,9 +373,9 @@ class Mixup:
         """Draw what happens to a batch.
 
         Args:
-            batch_size: samples, 1 or more, odd ones too
-            size: height, width of the images, pixels
-            rng: None: Python's global generator
+            batch_size: Samples, 1 or more, odd ones too.
+            size: Height, width of the images, pixels.
+            rng: None: Python's global generator.
         """
         if batch_size < 1: raise ValueError(f'batch_size={batch_size!r}: there is nothing to mix')
         rng = rng or random
@@ -407,10 +407,10 @@ class Mixup:
         """Mix as drawn. Where nothing is mixed, the images are x itself.
 
         Args:
-            x: uint8 or floating (N, C, H, W), any device and memory format; left as it is
-            target: class indexes (N,), or dense (N, num_classes)
-            params: from `draw`
-            overwrite: x is not needed any more: it may be written over, which saves a copy
+            x: uint8 or floating (N, C, H, W), any device and memory format; left as it is.
+            target: Class indexes (N,), or dense (N, num_classes).
+            params: Parameters from `draw`.
+            overwrite: X is not needed any more: it may be written over, which saves a copy.
 
         Returns:
             images as x, targets float32 (N, num_classes); half: half of the rows
@@ -432,9 +432,9 @@ class Mixup:
         """Draw and apply.
 
         Args:
-            x: as in `apply`
-            target: as in `apply`
-            rng: None: Python's global generator
+            x: See `apply`.
+            target: See `apply`.
+            rng: None: Python's global generator.
 
         Returns:
             as of `apply`

@@ -30,7 +30,7 @@ def as_settings(
     """Read the settings of a dict or an object, without those that are None.
 
     Args:
-        given: a dict, None, or an object such as argparse's Namespace or a dataclass
+        given: A dict, None, or an object such as argparse's Namespace or a dataclass.
     """
     if given is None: return {}
     if not isinstance(given, Mapping): given = given.to_dict() if isinstance(given, _Config) else vars(given)
@@ -104,11 +104,11 @@ def resolve_data_config(
     ((3, 288, 288), 0.95, 'bicubic')
 
     Args:
-        args: input_size, img_size, in_chans, mean, std, interpolation, crop_pct, crop_mode
-        pretrained_cfg: in place of the model's
-        model: with `pretrained_cfg`, as timm's models
-        use_test_size: the model's `test_input_size` and `test_crop_pct`, if it has them
-        verbose: log the result
+        args: Input_size, img_size, in_chans, mean, std, interpolation, crop_pct, crop_mode.
+        pretrained_cfg: Config in place of the model's `pretrained_cfg`.
+        model: Model with a `pretrained_cfg`, as timm's have.
+        use_test_size: The model's `test_input_size` and `test_crop_pct`, if it has them.
+        verbose: Log the result.
 
     Returns:
         input_size, interpolation, mean, std, crop_pct, crop_mode: for `create_loader(**config)`
@@ -141,11 +141,11 @@ def resolve_model_data_config(
     """Find the settings with the model as the first argument, else as `resolve_data_config`.
 
     Args:
-        model: with `pretrained_cfg`
-        args: as in `resolve_data_config`
-        pretrained_cfg: in place of the model's
-        use_test_size: as in `resolve_data_config`
-        verbose: log the result
+        model: Model with a `pretrained_cfg`.
+        args: See `resolve_data_config`.
+        pretrained_cfg: Config in place of the model's `pretrained_cfg`.
+        use_test_size: See `resolve_data_config`.
+        verbose: Log the result.
     """
     return resolve_data_config(args, pretrained_cfg, model, use_test_size, verbose)
 
@@ -197,11 +197,11 @@ def resolve_input_data_config(
     """Find the settings for the channels and the size that this model accepts; others are refused.
 
     Args:
-        model: with `pretrained_cfg`
-        args: as in `resolve_data_config`
-        pretrained_cfg: in place of the model's
-        use_test_size: as in `resolve_data_config`
-        verbose: log the result
+        model: Model with a `pretrained_cfg`.
+        args: See `resolve_data_config`.
+        pretrained_cfg: Config in place of the model's `pretrained_cfg`.
+        use_test_size: See `resolve_data_config`.
+        verbose: Log the result.
 
     Returns:
         as in `resolve_data_config`

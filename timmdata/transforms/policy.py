@@ -24,15 +24,15 @@ class Operation(NamedTuple):
     """How a magnitude becomes a value, and the function that takes it.
 
     Args:
-        function: of an image, the value (if any), then interpolation and fill (if it moves pixels)
-        start: the value at magnitude 0; None: the operation takes none
-        span: what magnitude 10 adds; a name: the setting that says so
-        is_signed: added or subtracted, by chance
-        lowest: the value is kept in this range
-        highest: likewise
-        is_whole: the added part is cut to a whole number
-        moves_pixels: takes an interpolation and a fill
-        drawn_from: the value is drawn, from here to that of the magnitude; None: it is that
+        function: Takes an image, the value (if any), then interpolation and fill (if it moves pixels).
+        start: The value at magnitude 0; None: the operation takes none.
+        span: What magnitude 10 adds; a name: the setting that says so.
+        is_signed: Added or subtracted, by chance.
+        lowest: The value is kept in this range.
+        highest: Likewise.
+        is_whole: The added part is cut to a whole number.
+        moves_pixels: Takes an interpolation and a fill.
+        drawn_from: The value is drawn, from here to that of the magnitude; None: it is that.
     """
     function: Callable
     start: float | None = None
@@ -52,9 +52,9 @@ class Operation(NamedTuple):
         """Compute the value at a magnitude.
 
         Args:
-            magnitude: 0..10
-            sign: or -1, of operations that go both ways
-            **settings: by name, where the span is a name
+            magnitude: Magnitude, 0..10.
+            sign: 1, or -1 for operations that go both ways.
+            **settings: Settings by name, where the span is a name.
 
         Returns:
             None: the operation takes none
@@ -72,10 +72,10 @@ class DrawnOp(NamedTuple):
     """One operation with everything that was drawn for it.
 
     Args:
-        name: in `OPERATIONS`
-        value: degrees, bits, pixels, a share or a factor; None: the operation takes none
-        interpolation: 'nearest', 'bilinear' or 'bicubic'; None: no pixel moves
-        fill: color of what comes in from outside, 0..255
+        name: Name in `OPERATIONS`.
+        value: Degrees, bits, pixels, a share or a factor; None: the operation takes none.
+        interpolation: 'nearest', 'bilinear' or 'bicubic'; None: no pixel moves.
+        fill: Color of what comes in from outside, 0..255.
     """
     name: str
     value: float | int | None = None
@@ -96,8 +96,8 @@ def apply_ops(
     """Carry out drawn operations.
 
     Args:
-        image: RGB or L
-        ops: in order
+        image: RGB or L.
+        ops: Operations in order.
 
     Returns:
         of the same size and mode
@@ -330,10 +330,10 @@ class AugmentOp:
     """An operation that happens with a probability, at about a magnitude.
 
     Args:
-        name: in `OPERATIONS`
-        prob: 0..1, that it happens
-        magnitude: 0..10, how strongly
-        hparams: settings by timm's names: translate_const, img_mean, magnitude_std, …
+        name: Name in `OPERATIONS`.
+        prob: 0..1, that it happens.
+        magnitude: 0..10, how strongly.
+        hparams: Settings by timm's names: translate_const, img_mean, magnitude_std, ….
     """
 
     def __init__(self,
@@ -354,8 +354,8 @@ class AugmentOp:
         """Give the operation at a magnitude, nothing left to chance.
 
         Args:
-            magnitude: 0..10, or to magnitude_max
-            sign: or -1, of operations that go both ways
+            magnitude: 0..10, or to magnitude_max.
+            sign: 1, or -1 for operations that go both ways.
         """
         operation = OPERATIONS[self.name]
         moving = (self.hparams['interpolation'][0], self.hparams['img_mean']) if operation.moves_pixels else ()
@@ -367,7 +367,7 @@ class AugmentOp:
         """Draw whether it happens, the magnitude, the sign and the interpolation.
 
         Args:
-            rng: a `random.Random`, or the module
+            rng: A `random.Random`, or the module.
 
         Returns:
             None: it does not happen
@@ -390,7 +390,7 @@ class AugmentOp:
         """Draw and apply, with Python's global generator.
 
         Args:
-            image: RGB or L
+            image: RGB or L.
 
         Returns:
             of the same size and mode
@@ -414,7 +414,7 @@ class Policy(Protocol):
         """Draw the operations of one image.
 
         Args:
-            rng: a `random.Random`, or the module
+            rng: A `random.Random`, or the module.
 
         Returns:
             a record that `apply` takes: here a tuple of `DrawnOp`, in order
@@ -427,8 +427,8 @@ class Policy(Protocol):
         """Carry out what was drawn.
 
         Args:
-            image: RGB or L
-            drawn: from `draw`
+            image: RGB or L.
+            drawn: Parameters from `draw`.
 
         Returns:
             of the same size and mode
@@ -441,7 +441,7 @@ class Policy(Protocol):
         """Draw and apply.
 
         Args:
-            image: RGB or L
+            image: RGB or L.
 
         Returns:
             of the same size and mode
@@ -459,8 +459,8 @@ def draw_all(
     """Draw several operations.
 
     Args:
-        ops: in order
-        rng: a `random.Random`, or the module
+        ops: Operations in order.
+        rng: A `random.Random`, or the module.
 
     Returns:
         those that happen

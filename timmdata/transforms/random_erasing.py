@@ -79,17 +79,17 @@ class RandomErasing:
     tensor([0., 1.])
 
     Args:
-        probability: 0..1, of an image to be erased at all
-        min_area: of all rectangles of an image together, share of its area
-        max_area: likewise
-        min_aspect: height / width of a rectangle
-        max_aspect: None: 1 / min_aspect
-        mode: 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise
-        min_count: rectangles in a chosen image
-        max_count: None: min_count
-        num_splits: above 1: the first 1/num_splits of a batch stays clean
-        device: kept for timm's calls; the batch's own device is used
-        generator: a CPU generator for calls without `rngs`; None: torch's global one
+        probability: 0..1, of an image to be erased at all.
+        min_area: Smallest area of all rectangles of an image together, share of the image.
+        max_area: Likewise.
+        min_aspect: Height / width of a rectangle.
+        max_aspect: None: 1 / min_aspect.
+        mode: 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise.
+        min_count: Rectangles in a chosen image.
+        max_count: Largest number of rectangles; None: min_count.
+        num_splits: Above 1: the first 1/num_splits of a batch stays clean.
+        device: Kept for timm's calls; the batch's own device is used.
+        generator: CPU generator for calls without `rngs`; None: torch's global one.
     """
 
     def __init__(self,
@@ -119,9 +119,9 @@ class RandomErasing:
         """Draw the rectangles of one image. The rules are those of timm 1.0.31, timm/data/random_erasing.py.
 
         Args:
-            rng: of the image
-            img_h: pixels
-            img_w: pixels
+            rng: Random generator of the image.
+            img_h: Height of the image, pixels.
+            img_w: Width of the image, pixels.
 
         Returns:
             top, left, height, width of each rectangle
@@ -140,9 +140,9 @@ class RandomErasing:
         """Draw the rectangles of a batch.
 
         Args:
-            rngs: one for each image of a batch
-            img_h: pixels
-            img_w: pixels
+            rngs: One for each image of a batch.
+            img_h: Height of the image, pixels.
+            img_w: Width of the image, pixels.
 
         Returns:
             as of `get_params`, for each image; none for the clean ones
@@ -157,8 +157,8 @@ class RandomErasing:
         """Erase in place.
 
         Args:
-            input: float (N, C, H, W) or (C, H, W), normalized
-            rngs: one for each image; None: made from `generator`
+            input: float (N, C, H, W) or (C, H, W), normalized.
+            rngs: One for each image; None: made from `generator`.
 
         Returns:
             the same tensor
@@ -183,10 +183,10 @@ class ErasingSettings:
     """Hold a loader's settings of random erasing; wrong ones are refused when it is made.
 
     Args:
-        re_prob: 0..1, probability of an image to be erased
-        re_mode: 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise
-        re_count: erased rectangles at most
-        re_num_splits: above 1: the first 1/re_num_splits of a batch stays clean
+        re_prob: 0..1, probability of an image to be erased.
+        re_mode: 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise.
+        re_count: Number of erased rectangles, at most.
+        re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
     """
 
     re_prob: float = 0.

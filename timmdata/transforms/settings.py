@@ -53,28 +53,28 @@ class AugmentSettings:
     ((0.8, 1.0), 'reflect')
 
     Args:
-        input_size: edge, (height, width) or (channels, height, width); pixels
-        is_training: random crop, flips, colors and policy; False: the center crop of evaluation
-        no_aug: training without randomness: the center of an image that covers the input
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'
-        scale: area of the random crop, share of the image's; None: as the mode
-        ratio: width / height of the random crop; None: as the mode
-        hflip: 0..1, probability that left and right are swapped
-        vflip: 0..1, probability that top and bottom are swapped
-        color_jitter: 1 ± this: brightness, contrast, saturation (and hue)
-        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8)
-        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2)
-        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5)
-        auto_augment: such as 'rand-m9-mstd0.5'; replaces color_jitter, except 3-Augment
-        interpolation: as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic
-        crop_pct: evaluation: input size / size that is resized to, above 0; None: 0.875
-        crop_mode: evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'
-        crop_border_pixels: evaluation: cut off each side of the original image first; None: 0
-        mean: 0..1 per channel: color of borders and of what a policy moves in
-        crop_padding: 'rc': pixels that the crop may reach beyond the image
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode
-        num_aug_splits: views of a sample: the first one cropped and flipped only; 0: one view, augmented
-        force_color_jitter: jitter colors beside any policy
+        input_size: Edge, (height, width) or (channels, height, width); pixels.
+        is_training: Random crop, flips, colors and policy; False: the center crop of evaluation.
+        no_aug: Training without randomness: the center of an image that covers the input.
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'.
+        scale: Area of the random crop, share of the image's; None: as the mode.
+        ratio: Width / height of the random crop; None: as the mode.
+        hflip: 0..1, probability that left and right are swapped.
+        vflip: 0..1, probability that top and bottom are swapped.
+        color_jitter: 1 ± this: brightness, contrast, saturation (and hue).
+        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8).
+        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2).
+        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5).
+        auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
+        interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
+        crop_pct: Evaluation: input size / size that is resized to, above 0; None: 0.875.
+        crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
+        crop_border_pixels: Evaluation: cut off each side of the original image first; None: 0.
+        mean: 0..1 per channel: color of borders and of what a policy moves in.
+        crop_padding: 'rc': pixels that the crop may reach beyond the image.
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode.
+        num_aug_splits: Views of a sample: the first one cropped and flipped only; 0: one view, augmented.
+        force_color_jitter: Jitter colors beside any policy.
     """
 
     input_size: int | Sequence[int]

@@ -35,10 +35,10 @@ class Task:
     """A batch on its way: threads load its samples in any order, the last one makes the batch, the consumer takes it.
 
     Args:
-        keys: of its samples
-        rows: that they are written to; None: the builder uses none
-        refused: index → why this sample must not be tried
-        report: told the index before a sample is loaded, -1 after it
+        keys: Keys of its samples.
+        rows: Rows that they are written to; None: the builder uses none.
+        refused: Index → why this sample must not be tried.
+        report: Told the index before a sample is loaded, -1 after it.
     """
 
     def __init__(self,
@@ -71,8 +71,8 @@ class Task:
         """Load one sample; the last one to end makes the batch.
 
         Args:
-            builder: loads the sample
-            position: of the sample in the batch
+            builder: Loads the sample.
+            position: Position of the sample in the batch.
         """
         try:
             if position == 0 and not self.cancelled: builder.prefetch(self.keys)
@@ -108,8 +108,8 @@ class Task:
         """Let the consumer have the batch or the error; the first call counts.
 
         Args:
-            result: the batch; of processes: what was sent
-            error: raised in place of it
+            result: The batch; of processes: what was sent.
+            error: Raised in place of it.
         """
         with self._lock:
             if self._is_finished: return
@@ -125,8 +125,8 @@ class Task:
         """Wait for the batch and take it, or raise the error; once.
 
         Args:
-            describe: names a sample
-            timeout: seconds; 0: for ever
+            describe: Names a sample.
+            timeout: Seconds; 0: for ever.
 
         Returns:
             as given to `finish`; None: every sample was skipped
@@ -139,15 +139,15 @@ class Task:
         try:
             if self._error is not None: raise self._error
             return self._result
-        finally: self._result = self._error = None   # an error's traceback holds this frame, which holds the task
+        finally: self._result = self._error = None   # An error's traceback holds this frame, which holds the task.
 
 # %% ../../nbs/workers/00_base.ipynb #634489d7
 class RowMemory:
     """Allocates the rows of batches, in memory that is used again when the consumer has dropped the batch.
 
     Args:
-        builder: knows their shape
-        pin_memory: page-locked, for a CUDA device
+        builder: Knows their shape.
+        pin_memory: Page-locked, for a CUDA device.
     """
 
     def __init__(self,
@@ -163,7 +163,7 @@ class RowMemory:
         """Allocate the rows of one batch.
 
         Args:
-            keys: of the samples
+            keys: Keys of the samples.
 
         Returns:
             uint8 (N, C, H, W), all views; None if the builder uses no rows
@@ -188,7 +188,7 @@ class WorkerPool(Protocol):
         """Begin a batch.
 
         Args:
-            keys: of the samples
+            keys: Keys of the samples.
         """
 
     def take(self,
@@ -198,8 +198,8 @@ class WorkerPool(Protocol):
         """Wait for a batch and take it, once; an error of a sample is raised here.
 
         Args:
-            task: from `submit`
-            timeout: seconds; 0: for ever
+            task: Task from `submit`.
+            timeout: Seconds; 0: for ever.
 
         Returns:
             None: every sample was skipped
@@ -211,7 +211,7 @@ class WorkerPool(Protocol):
         """Leave the rest of a batch undone.
 
         Args:
-            task: that nobody will take
+            task: Task that nobody will take.
         """
 
     def close(self):
@@ -222,7 +222,7 @@ class InlinePool:
     """Makes a batch when it is taken, in the consumer's thread: no workers.
 
     Args:
-        builder: does the work
+        builder: Does the work.
     """
 
     def __init__(self,
@@ -235,7 +235,7 @@ class InlinePool:
         """Note a batch.
 
         Args:
-            keys: of the samples
+            keys: Keys of the samples.
         """
         return Task(keys)
 
@@ -246,8 +246,8 @@ class InlinePool:
         """Make the batch.
 
         Args:
-            task: from `submit`
-            timeout: not used: nothing is waited for
+            task: Task from `submit`.
+            timeout: Not used: nothing is waited for.
 
         Returns:
             None: every sample was skipped
@@ -262,7 +262,7 @@ class InlinePool:
         """Load the samples of a task, one after the other.
 
         Args:
-            task: with rows
+            task: Task with its rows.
         """
         for position in range(len(task.keys)): task.load(self.builder, position)
 
@@ -272,7 +272,7 @@ class InlinePool:
         """Do nothing: the batch was not begun.
 
         Args:
-            task: that nobody will take
+            task: Task that nobody will take.
         """
 
     def close(self): "Do nothing: there are no workers."
@@ -296,7 +296,7 @@ def leave_to_original(
     """Let a forked copy of this program leave a process alone: Python would end it as the copy ends.
 
     Args:
-        process: of `multiprocessing`, before or after its start
+        process: Process of `multiprocessing`, before or after its start.
     """
     _processes.add(process)
 
@@ -315,7 +315,7 @@ def check_original(
     """Refuse workers that belong to another process.
 
     Args:
-        pid: of the process that started the workers
+        pid: Process id of the process that started the workers.
     """
     if os.getpid() != pid: raise RuntimeError(
         f'the workers belong to process {pid}, and this is process {os.getpid()}: '
@@ -333,9 +333,9 @@ class Lifetime:
     """Ends what a pool started: when it is closed or dropped, or Python ends; only in the process that made the pool.
 
     Args:
-        pool: whose end is the end
-        stop: asks the threads to end, waits for nothing, may be called again; it must not hold the pool
-        threads: of the pool, daemons
+        pool: Pool with whose end the threads end.
+        stop: Asks the threads to end and waits for nothing; it must not hold the pool.
+        threads: Threads of the pool, daemons.
     """
 
     def __init__(self,
@@ -363,7 +363,7 @@ class Lifetime:
         """End the pool, and wait until it has ended.
 
         Args:
-            seconds: to wait at most
+            seconds: Seconds to wait at most.
         """
         if os.getpid() == self.pid: self._ask()   # itself: an interrupt in the midst of `stop` leaves it undone and used up
         self.stop()
@@ -377,7 +377,7 @@ def uninterrupted(
     """Start something as a whole, in a thread. An interrupt of the wait for it closes it, and is raised then.
 
     Args:
-        start: starts something and gives it; it has `close()`
+        start: Starts something and gives it; it has `close()`.
 
     Returns:
         what was started
@@ -432,8 +432,8 @@ class WorkerKind:
     """What sets a kind of workers apart for those who do not make them.
 
     Args:
-        is_process: each has its own dataset and transforms, and calls `worker_init_fn`; else they share them
-        prefetches_each: `prefetch_factor` counts for each worker; else for all together
+        is_process: Each has its own dataset and transforms, and calls `worker_init_fn`; else they share them.
+        prefetches_each: `prefetch_factor` counts for each worker; else for all together.
     """
     is_process: bool
     prefetches_each: bool
@@ -451,14 +451,14 @@ class WorkerSettings:
     Args:
         num_workers: Threads or processes; 0: the consumer's thread; 'auto': one for each core, and one core left for
             training.
-        workers: 'threads', 'processes'; 'auto': processes if there are several and they fork, or your code runs.
-        threads_per_worker: in each process
-        prefetch_factor: batches ahead, of each process or of all threads together; None: 2
-        persistent_workers: keep the workers between epochs
-        timeout: seconds to wait for a batch; 0: for ever
-        multiprocessing_context: 'fork', 'spawn', 'forkserver'; None: the platform's
-        worker_init_fn: called with the worker's number in each worker process
-        pin_memory: page-locked rows, for a loader that copies them to a CUDA device
+        workers: 'threads' or 'processes'; 'auto': processes if several fork, or your code runs.
+        threads_per_worker: Threads in each process.
+        prefetch_factor: Batches ahead, of each process or of all threads together; None: 2.
+        persistent_workers: Keep the workers between epochs.
+        timeout: Seconds to wait for a batch; 0: for ever.
+        multiprocessing_context: 'fork', 'spawn', 'forkserver'; None: the platform's.
+        worker_init_fn: Called with the worker's number in each worker process.
+        pin_memory: Page-locked rows, for a loader that copies them to a CUDA device.
     """
     num_workers: int | str = 1
     workers: str = 'auto'

@@ -32,10 +32,10 @@ def create_pool(
     """Start the workers.
 
     Args:
-        builder: makes the batches
+        builder: Makes the batches.
         settings: Who does the work; without 'auto', from `resolve_workers`.
         keys: The first is tried where threads load samples of a user's code: is it safe?
-        batch_sizes: samples of a batch, for each size bucket; none: no memory shared by processes
+        batch_sizes: Samples of a batch, for each size bucket; none: no memory shared by processes.
     """
     if not settings.num_workers: return InlinePool(builder)
     is_process = WORKER_KINDS[settings.workers].is_process

@@ -41,12 +41,12 @@ class WorkerSpec:
     """What all worker processes of a pool are given.
 
     Args:
-        builder: does the work; pickled for spawned processes
-        slots: shared memory for the batches
-        num_workers: processes
-        num_threads: in each process
-        worker_init_fn: called with the worker's number in each process
-        status: for each thread of each process: the index that it loads, or -1
+        builder: Does the work; pickled for spawned processes.
+        slots: Shared memory for the batches.
+        num_workers: Number of processes.
+        num_threads: Number of threads in each process.
+        worker_init_fn: Called with the worker's number in each process.
+        status: Index that each thread of each process loads, or -1.
     """
     builder: BatchBuilder
     slots: SlotPool
@@ -63,7 +63,7 @@ class WorkerSpec:
         """Give the status of one worker.
 
         Args:
-            number: of a worker
+            number: Number of a worker.
 
         Returns:
             int64, one for each of its threads, the main thread among them
@@ -73,11 +73,11 @@ class WorkerSpec:
 
 class _Message(NamedTuple):
     "What a worker process is told about a batch."
-    number: int   # of the task
+    number: int   # Number of the task.
     keys: list[SampleKey]
     slot: int | None
-    refused: dict[int, str]   # index → why this sample must not be tried
-    is_careful: bool   # a worker died of this batch: one sample after the other
+    refused: dict[int, str]   # Index → why this sample must not be tried.
+    is_careful: bool   # A worker died of this batch: one sample after the other.
 
 
 def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
@@ -145,12 +145,12 @@ class Assignment:
     """A task in the hands of a worker process, and what its workers have died of.
 
     Args:
-        number: of the task, in its pool
-        task: that is made
-        slot: of shared memory; None: the batch is pickled
-        suspects: indexes that were being loaded when the last worker died
-        deaths: of workers in a row for which no sample could be blamed
-        is_careful: a worker has died of it: its samples are loaded one by one
+        number: Number of the task, in its pool.
+        task: Task that is made.
+        slot: Slot of shared memory; None: the batch is pickled.
+        suspects: Indexes that were being loaded when the last worker died.
+        deaths: Deaths of workers in a row for which no sample could be blamed.
+        is_careful: A worker has died of it: its samples are loaded one by one.
     """
     number: int
     task: Task
@@ -165,7 +165,7 @@ class Assignment:
         """Note a death, and tell which samples are to blame.
 
         Args:
-            suspects: indexes that were being loaded when a worker died of it
+            suspects: Indexes that were being loaded when a worker died of it.
 
         Returns:
             those that were being loaded at the last death, too
@@ -190,10 +190,10 @@ class WorkerProcess:
     """A worker process: started, given tasks, asked what it loads, and ended.
 
     Args:
-        spec: what it needs
-        context: how processes are started
-        number: of the worker
-        failed_starts: of processes before it with the same number, in a row
+        spec: What it needs.
+        context: How processes are started.
+        number: Number of the worker.
+        failed_starts: Failed starts of processes before it with the same number, in a row.
     """
 
     def __init__(self,
@@ -226,8 +226,8 @@ class WorkerProcess:
         """Give the worker a task, and wait for nothing; if it is dead, its successor will get it.
 
         Args:
-            assignment: to be made
-            refused: index → why this sample must not be tried
+            assignment: Assignment to be made.
+            refused: Index → why this sample must not be tried.
         """
         task = assignment.task
         refused = {key.index: refused[key.index] for key in task.keys if key.index in refused}
@@ -257,7 +257,7 @@ class WorkerProcess:
         """Wait for its end, which is certain: no wait is without a limit.
 
         Args:
-            deadline: of `time.monotonic`; by force afterwards
+            deadline: Time of `time.monotonic` from which on it is ended by force.
         """
         self.process.join(max(0., deadline - time.monotonic()))
         for force in (self.process.terminate, self.process.kill):
@@ -277,8 +277,8 @@ class Supervisor:
     """Starts worker processes, gives them tasks, listens to them, replaces those that die, and ends them.
 
     Args:
-        spec: what the workers need
-        context: how processes are started
+        spec: What the workers need.
+        context: How processes are started.
     """
 
     def __init__(self,
@@ -308,7 +308,7 @@ class Supervisor:
         """Give a task to the worker that has the fewest.
 
         Args:
-            keys: of the samples
+            keys: Keys of the samples.
 
         Returns:
             finished with the bytes of `(batch, error)`
@@ -326,7 +326,7 @@ class Supervisor:
         """Let the slot of a task be used again; once, whoever calls it.
 
         Args:
-            task: that nobody will take
+            task: Task that nobody will take.
         """
         self.spec.slots.release(self.slots_of.pop(task, None))
 
@@ -337,8 +337,8 @@ class Supervisor:
         """Ask for the end, and wait for nothing.
 
         Args:
-            why: the error of the tasks that are left
-            cause: of that error
+            why: The error of the tasks that are left.
+            cause: Cause of the error.
         """
         with self.lock:
             if self.closed: return
@@ -438,10 +438,10 @@ class ProcessPool:
     """Makes batches in processes; for many cores, and for transforms that hold Python's lock or draw globally.
 
     Args:
-        builder: does the work; pickled for spawned processes
-        settings: number of processes, of threads in each, and of batches ahead; how they start
-        slot_bytes: of shared memory for one batch; 0: batches are pickled
-        max_lent: slots that the consumer may hold; more batches are copied out
+        builder: Does the work; pickled for spawned processes.
+        settings: Number of processes, of threads in each, and of batches ahead; how they start.
+        slot_bytes: Bytes of shared memory for one batch; 0: batches are pickled.
+        max_lent: Slots that the consumer may hold; more batches are copied out.
     """
 
     def __init__(self,
@@ -474,7 +474,7 @@ class ProcessPool:
         """Begin a batch.
 
         Args:
-            keys: of the samples
+            keys: Keys of the samples.
         """
         self._lifetime.check()
         return self._supervisor.submit(keys)
@@ -486,8 +486,8 @@ class ProcessPool:
         """Wait for a batch and take it.
 
         Args:
-            task: from `submit`
-            timeout: seconds; 0: for ever
+            task: Task from `submit`.
+            timeout: Seconds; 0: for ever.
 
         Returns:
             None: every sample was skipped
@@ -508,7 +508,7 @@ class ProcessPool:
         """Leave the rest of a batch undone.
 
         Args:
-            task: that nobody will take
+            task: Task that nobody will take.
         """
         task.cancelled = True
         if task.done.is_set(): self._supervisor.release(task)

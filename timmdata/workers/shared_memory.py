@@ -26,7 +26,7 @@ class SharedMemory:
     """Bytes that several processes see.
 
     Args:
-        num_bytes: 1 or more
+        num_bytes: 1 or more.
     """
 
     def __init__(self,
@@ -123,9 +123,9 @@ def pack(
     """Make bytes of a batch whose large tensors lie in a slot.
 
     Args:
-        value: to be sent
-        slot: uint8 shared memory for large tensors; None: pickle them
-        used: bytes at the front of the slot that are taken already
+        value: Value to be sent.
+        slot: uint8 shared memory for large tensors; None: pickle them.
+        used: Bytes at the front of the slot that are taken already.
     """
     file = BytesIO()
     _Packer(file, slot, used).dump(value)
@@ -149,8 +149,8 @@ def unpack(
     """Make the batch again; its large tensors are views of the slot.
 
     Args:
-        data: from `pack`
-        slot: the same memory
+        data: Data from `pack`.
+        slot: The same memory.
     """
     return _Unpacker(BytesIO(data), slot).load()
 
@@ -159,9 +159,9 @@ class SlotPool:
     """Shared memory for batches, in slots of one size.
 
     Args:
-        num_slots: batches that are made or held at a time
-        slot_bytes: of each; 0: there are no slots, and batches are pickled
-        max_lent: slots that the consumer may hold
+        num_slots: Batches that are made or held at a time.
+        slot_bytes: Bytes of each slot; 0: there are no slots, and batches are pickled.
+        max_lent: Slots that the consumer may hold.
     """
 
     def __init__(self,
@@ -184,7 +184,7 @@ class SlotPool:
         """Give the memory of a slot.
 
         Args:
-            slot: from `acquire`
+            slot: Slot from `acquire`.
 
         Returns:
             uint8; None without a slot
@@ -206,7 +206,7 @@ class SlotPool:
         """Give the consumer the memory of a slot until it drops the last tensor in it; a copy if it holds many.
 
         Args:
-            slot: with a finished batch
+            slot: Slot with a finished batch.
 
         Returns:
             uint8; None without a slot
@@ -226,7 +226,7 @@ class SlotPool:
         """Let the slot be used again.
 
         Args:
-            slot: that nobody reads
+            slot: Slot that nobody reads.
         """
         if slot is not None: self._free.append(slot)
 
@@ -254,7 +254,7 @@ def portable_error(
     """Make an error that survives pickling, and its traceback as text.
 
     Args:
-        error: any; its traceback is taken off
+        error: Any; its traceback is taken off.
 
     Returns:
         the error and its traceback
@@ -272,7 +272,7 @@ def raise_portable(
     """Raise an error of another process, with its traceback as the cause.
 
     Args:
-        sent: from `portable_error`
+        sent: Error from `portable_error`.
     """
     error, text = sent
     raise error from WorkerTraceback(text)

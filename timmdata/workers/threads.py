@@ -58,9 +58,9 @@ class ThreadPool:
     """Makes batches in threads of this process; for transforms that release Python's lock and draw nothing globally.
 
     Args:
-        builder: does the work; its datasets and functions are called by several threads
-        num_workers: threads
-        pin_memory: page-locked rows, for a CUDA device
+        builder: Does the work; its datasets and functions are called by several threads.
+        num_workers: Number of threads.
+        pin_memory: Page-locked rows, for a CUDA device.
     """
 
     def __init__(self,
@@ -82,7 +82,7 @@ class ThreadPool:
         """Begin a batch.
 
         Args:
-            keys: of the samples
+            keys: Keys of the samples.
         """
         self._lifetime.check()
         task = Task(keys, self._memory.allocate(keys))
@@ -95,7 +95,7 @@ class ThreadPool:
         """Let the threads load the samples of a task.
 
         Args:
-            task: with rows
+            task: Task with its rows.
         """
         self._tasks.add(task)
         for position in range(len(task.keys)): self._todo.put((task, position))
@@ -107,8 +107,8 @@ class ThreadPool:
         """Wait for a batch and take it.
 
         Args:
-            task: from `submit`
-            timeout: seconds; 0: for ever
+            task: Task from `submit`.
+            timeout: Seconds; 0: for ever.
 
         Returns:
             None: every sample was skipped
@@ -122,7 +122,7 @@ class ThreadPool:
         """Leave the rest of a batch undone.
 
         Args:
-            task: that nobody will take
+            task: Task that nobody will take.
         """
         task.cancelled = True
 
@@ -145,8 +145,8 @@ def check_threads(
     """Refuse a dataset or transform that draws from global generators.
 
     Args:
-        builder: to be used by threads
-        key: of a sample to try, where the user's code has a part in it
+        builder: Builder to be used by threads.
+        key: Key of a sample to try, where the user's code has a part in it.
     """
     if builder.is_thread_safe: return
     transform = builder.sample_loader.transform
