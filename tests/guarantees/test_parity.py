@@ -230,9 +230,9 @@ class PythonsKey:
 def row_of(image, seed, size, **settings) -> torch.Tensor:
     "What the host stage makes of an image with the Pillow backend."
     transform = SampleTransform(ParamSampler(AugmentSettings(size, **settings)), DecodeSettings('pillow'))
-    row = allocate_rows(1, 3, size[1:])[0]
-    transform(Pixels(image, backend='pillow'), row, PythonsKey(seed))
-    return row
+    rows = allocate_rows(1, 3, size[1:])
+    transform(Pixels(image, backend='pillow'), rows, PythonsKey(seed))
+    return rows[0]
 
 
 def test_rows_of_evaluation_are_timms(samples):
