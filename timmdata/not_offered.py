@@ -11,14 +11,14 @@ from difflib import get_close_matches
 from typing import Any
 
 # %% ../nbs/25_not_offered.ipynb #e86e5607
-_NAFLEX = """create_naflex_loader calculate_naflex_batch_size mix_batch_variable_size pairwise_mixup_target patchify_image
-    NaFlexMapDatasetWrapper NaFlexMixup Patchify ResizeToSequence ResizeKeepRatioToSequence CenterCropToSequence
-    RandomCropToSequence RandomResizedCropToSequence""".split()
+_NAFLEX = """create_naflex_loader calculate_naflex_batch_size mix_batch_variable_size pairwise_mixup_target
+    patchify_image NaFlexMapDatasetWrapper NaFlexMixup Patchify ResizeToSequence ResizeKeepRatioToSequence
+    CenterCropToSequence RandomCropToSequence RandomResizedCropToSequence""".split()
 _WHY = {   # name of timm → why it is refused
     **dict.fromkeys(_NAFLEX, 'is not offered yet: NaFlex is in timm.data, whose create_naflex_loader takes an '
                              'ImageDataset of timmdata'),
-    'ImageNetInfo': 'is not offered: no data of ImageNet is shipped; load_class_info(file) reads names and descriptions '
-                    'from a file of yours'}
+    'ImageNetInfo': 'is not offered: no data of ImageNet is shipped; load_class_info(file) reads names and '
+                    'descriptions from a file of yours'}
 _MEANT = {'ImageFolder': 'ImageDataset', 'DataLoader': 'create_loader', 'CutMix': 'Mixup', 'MixUp': 'Mixup',
           'transforms': 'create_transform'}   # name of torch, torchvision → name of ours
 

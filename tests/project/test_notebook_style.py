@@ -286,8 +286,8 @@ HEAD = [code('#| default_exp thing'), md('# Thing\n\n> What it is.'),
         code('#| export\nimport os\nfrom pathlib import Path')]
 GOOD = """#| export
 def double(
-    x: float,   # length in pixels
-    *, times: int = 1,   # how often
+    x: float,   # Length in pixels.
+    *, times: int = 1,   # How often.
 ) -> float:
     "Double `x`."
     import matplotlib
@@ -297,7 +297,7 @@ class Box:
     "A box."
     def __init__(
         self,
-        size: int = 1,   # edge in pixels
+        size: int = 1,   # Edge in pixels.
     ): self.size = size
     def area(self):
         "Its area."

@@ -277,7 +277,8 @@ class PrivateDirectory:
             name: Name of the file.
         """
         try:
-            with open(self.open(name), 'rb') as file: process, _, program = file.read(300).decode(errors='replace').partition(' ')
+            with open(self.open(name), 'rb') as file:
+                process, _, program = file.read(300).decode(errors='replace').partition(' ')
         except FileNotFoundError: return Holder()
         return Holder(int(process), printable(program)) if process.isdecimal() else Holder()
 

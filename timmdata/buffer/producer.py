@@ -36,13 +36,13 @@ from .store import BatchStore, Readers, remove_directory
 class Producer:
     """Makes batches ahead of all readers, until it is stopped or none of them lives.
 
-    Invariant: who holds `producer.lock` alone adds batches and errors, and writes the record 'producer'. It says which batch
-    is being made, and how many were made and used, now and during the last minute. Readers never speak to a producer:
-    both look at the files.
+    Invariant: who holds `producer.lock` alone adds batches and errors, and writes the record 'producer'. It says which
+    batch is being made, and how many were made and used, now and during the last minute. Readers never speak to a
+    producer: both look at the files.
 
     Args:
         store: The store to keep full.
-        source: Gives batches with their numbers, from a number on.
+        source: Gives numbered batches, from a number on.
         low: Batches; it goes on when fewer than that wait.
         end: Number of the first batch that is made only if a reader waits for it.
     """
@@ -56,7 +56,8 @@ class Producer:
         self.readers, self._stopped = Readers(store.files), threading.Event()
         self._is_filling, self._start = True, None
         self._batches, self._made, self._expected = iter(()), None, None   # number and batch; number of the next one
-        self._num_made, self._num_used, self._recent = 0, 0, deque(maxlen=60)   # when, made and used, about a second apart
+        self._num_made, self._num_used = 0, 0
+        self._recent = deque(maxlen=60)   # when, made and used, about a second apart
 
     def next_number(self) -> int | None:
         "Unlink what is not wanted, and choose the batch to be made; None while there are enough."

@@ -44,7 +44,8 @@ def buffer_status(
         epoch, _ = numbering.position(record.used)
         readers[name] = dict(
             epoch=epoch, batch=record.used - numbering.first(epoch), used=record.used,
-            behind=farthest - record.used, process=Readers(store.files).holder(name).process, is_alive=Readers(store.files).is_alive(name),
+            behind=farthest - record.used, process=Readers(store.files).holder(name).process,
+            is_alive=Readers(store.files).is_alive(name),
             seconds_ago=round(now - record.seen, 1))
     start = stop = min((record.used for record in records.values()), default=0)
     while stop in there: stop += 1

@@ -27,7 +27,8 @@ def watch(
         the same memory; dead when the last tensor that shares it is gone
     """
     array = buffer.numpy()
-    with torch.inference_mode(False): return torch.from_numpy(array), weakref.ref(array)   # normal, in inference mode too
+    with torch.inference_mode(False):   # a normal tensor, in inference mode too
+        return torch.from_numpy(array), weakref.ref(array)
 
 # %% ../../nbs/core/60_memory_pool.ipynb #ffac114e
 def end_with(

@@ -72,7 +72,7 @@ class LoaderBackup(base_class('keras.callbacks', 'BackupAndRestore')):
     Args:
         loader: The one that training takes its batches from.
         backup_dir: A folder for nothing else.
-        save_freq: Batches from one backup to the next; 'epoch' saves after each (Keras' default).
+        save_freq: Batches between two backups; 'epoch' saves after each (Keras' default).
         **kwargs: Others of Keras' `BackupAndRestore`.
     """
 

@@ -194,7 +194,7 @@ class BatchLoader(MixingSwitch, Closing):
         sampler: The order, and the epoch.
         batches: How the order is cut into batches.
         workers: Settings of who makes them; None: the consumer's thread.
-        pool: Starts a pool of yours; then `workers` says how far ahead it is.
+        pool: Starts a pool of yours, as far ahead as `workers`.
         pin_batches: Copy finished batches to page-locked memory, where no prefetcher takes them.
         cache: Keeps all images on a device; then there are no workers.
         settings: Dataclasses and dicts that a state must agree with, beside those above.

@@ -485,7 +485,8 @@ class BatchBuilder:
         """
         samples, loader = self.sample_loader.load(key, rows, refuse), self.sample_loader
         if loader.transform is not None and self.collate_fn is None and any(loader.shape): samples = [
-            with_image(sample, fit_image(sample_image(sample), loader.shape[1:], self.describe(key))) for sample in samples]
+            with_image(sample, fit_image(sample_image(sample), loader.shape[1:], self.describe(key)))
+            for sample in samples]
         if not samples or self.batch_transform is None or self.collate_fn is None: return samples
         images = self.batch_transform(rows, self.views([key]))   # the user's collate function gets finished images
         return [with_image(sample, image) for sample, image in zip(samples, images)]

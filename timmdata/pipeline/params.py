@@ -158,7 +158,8 @@ MIXING = 3   # the sequence for mixing a batch, of its first sample
 class ParamSampler:
     """Draw what becomes of a sample: a function of its key and the size of its image; say who does it.
 
-    The device flips and changes colors of the whole batch. With a policy, whose steps come after the flips, the worker flips.
+    The device flips and changes colors of the whole batch. With a policy, whose steps come after the flips, the worker
+    flips.
 
     Args:
         settings: Settings of training or evaluation.

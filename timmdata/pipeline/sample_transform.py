@@ -27,7 +27,7 @@ from .params import AppearanceParams, ParamSampler, SampleParams
 class Rows(tuple):
     "Rows of several shapes, a tensor for each shape; it can do what is asked of rows of one shape."
 
-    def __getitem__(self, at: Any) -> Any:   # a slice is taken of each tensor: `rows[k::num]` belong to sample k
+    def __getitem__(self, at: Any) -> Any:   # A slice is taken of each tensor: `rows[k::num]` belong to sample k.
         return Rows(part[at] for part in self) if isinstance(at, slice) else super().__getitem__(at)
 
     def unbind(self) -> tuple[torch.Tensor, ...]:

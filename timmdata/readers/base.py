@@ -28,7 +28,8 @@ class Reader:
 
     def __len__(self) -> int: raise NotImplementedError
 
-    def __getitem__(self, index: int) -> tuple: raise NotImplementedError   # (buffer, open file or image; target; …)
+    def __getitem__(self, index: int) -> tuple:   # Gives (buffer, open file or image; target; …).
+        raise NotImplementedError
 
     def filename(self,
         index: int,

@@ -194,8 +194,8 @@ def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str,
         known.add(real)
     if again: warnings.warn(
         f'{printable(root)}: {sum(counts[number] for number in again):,} of {sum(counts.values()):,} files come '
-        f'several times, because of links such as {printable(folders[again[0]])}: remove the links, or leave these files out '
-        'with exclude=', stacklevel=5)
+        f'several times, because of links such as {printable(folders[again[0]])}: remove the links, or leave '
+        'these files out with exclude=', stacklevel=5)
 
 
 def scan_folder(

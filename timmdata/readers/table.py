@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TABLE_TYPES', 'Table', 'read_table', 'number_targets', 'TableError', 'find_problems', 'describe_problems',
-           'TableKeys', 'TableRows', 'ReaderTable']
+           'ReaderTable']
 
 # %% ../../nbs/readers/50_table.ipynb #ab15ed4b
 import csv
@@ -382,60 +382,34 @@ def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | 
     return (row for row, name in enumerate(splits) if name in wanted)
 
 # %% ../../nbs/readers/50_table.ipynb #5aa786bf
-class TableKeys(NamedTuple):
-    """Which columns are asked for; the arguments of `ReaderTable` say what each is.
-
-    Args:
-        input_key: Files' paths.
-        target_key: Labels.
-        split_key: Splits.
-        weight_key: Weights.
-        fields: Further columns.
-        target_separator: Between several labels in a text.
-    """
-    input_key: str = 'auto'
-    target_key: str | None = 'auto'
-    split_key: str | None = None
-    weight_key: str | None = None
-    fields: tuple[str, ...] = ()
-    target_separator: str | None = None
+class _TableKeys(NamedTuple):
+    "Which columns are asked for; the arguments of `ReaderTable` say what each is."
+    input_key: str = 'auto'   # Files' paths.
+    target_key: str | None = 'auto'   # Labels.
+    split_key: str | None = None   # Splits.
+    weight_key: str | None = None   # Weights.
+    fields: tuple[str, ...] = ()   # Further columns.
+    target_separator: str | None = None   # Between several labels in a text.
 
 
-class TableRows(NamedTuple):
-    """All rows of a table, parsed and numbered, before a split is chosen.
-
-    Args:
-        paths: One for each row; None where there is none.
-        labels: As they are in the table.
-        targets: Class indexes, lists of them, or numbers; None: the label has no index.
-        class_to_idx: Class name → index.
-        splits: Name of the split of each row; None: the table has no column of splits.
-        others: 'weight' and the further columns.
-        unknown: What a label without an index is called in messages.
-    """
-    paths: list[str | None]
-    labels: list
-    targets: list
-    class_to_idx: dict[str, int]
-    splits: list | None
-    others: dict[str, list]
-    unknown: str
+class _TableRows(NamedTuple):
+    "All rows of a table, parsed and numbered, before a split is chosen."
+    paths: list[str | None]   # One for each row; None where there is none.
+    labels: list   # As they are in the table.
+    targets: list   # Class indexes, lists of them, or numbers; None: the label has no index.
+    class_to_idx: dict[str, int]   # Class name → index.
+    splits: list | None   # Name of the split of each row; None: the table has no column of splits.
+    others: dict[str, list]   # 'weight' and the further columns.
+    unknown: str   # What a label without an index is called in messages.
 
     @classmethod
     def read(cls,
-        columns: _Columns,
-        keys: TableKeys,
-        class_map: Mapping[str, int] | str | os.PathLike | None,
-        root: str | os.PathLike,
-    ) -> 'TableRows':
-        """Find the columns and number the labels.
-
-        Args:
-            columns: Of the table.
-            keys: Which columns are asked for.
-            class_map: Name → index, or its file; None: of all rows.
-            root: Folder where a relative class map is looked for, too.
-        """
+        columns: _Columns,   # Of the table.
+        keys: _TableKeys,   # Which columns are asked for.
+        class_map: Mapping[str, int] | str | os.PathLike | None,   # Name → index, or its file; None: of all rows.
+        root: str | os.PathLike,   # Folder where a relative class map is looked for, too.
+    ) -> '_TableRows':
+        "Find the columns and number the labels."
         paths = columns.texts(columns.key(keys.input_key, 'input_key'), 'input_key')
         labels, targets, class_to_idx = [-1] * len(paths), [-1] * len(paths), {}
         if keys.target_key is not None:
@@ -451,29 +425,17 @@ class TableRows(NamedTuple):
         return cls(paths, labels, targets, class_to_idx, splits, others, unknown)
 
     def problems(self,
-        root: str | os.PathLike | None,
-        within: str | os.PathLike | None,
-    ) -> dict[int, list[tuple[str, str]]]:
-        """Find all rows that cannot be used.
-
-        Args:
-            root: Folder of the files; None: they are not looked for.
-            within: Folder that paths must not leave; None: they may.
-
-        Returns:
-            row, from 0 → what is wrong, and which
-        """
+        root: str | os.PathLike | None,   # Folder of the files; None: they are not looked for.
+        within: str | os.PathLike | None,   # Folder that paths must not leave; None: they may.
+    ) -> dict[int, list[tuple[str, str]]]:   # row, from 0 → what is wrong, and which
+        "Find all rows that cannot be used."
         return find_problems(
             self.paths, self.labels, self.targets, self.others.get('weight'), root, within, self.unknown)
 
     def samples(self,
-        rows: Sequence[int],
+        rows: Sequence[int],   # Numbers of rows that can be used.
     ) -> SampleTable:
-        """Make a sample table of some rows.
-
-        Args:
-            rows: Numbers of rows that can be used.
-        """
+        "Make a sample table of some rows."
         targets: Any = [self.targets[row] for row in rows]
         if isinstance(targets[0], list):
             targets = LabelLists.from_lists(targets, 1 + max(self.class_to_idx.values(), default=-1))
@@ -483,7 +445,7 @@ class TableRows(NamedTuple):
         return SampleTable.from_samples([self.paths[row] for row in rows], targets, others)
 
 
-def _report(problems: dict, rows: TableRows, on_problem: str, what: str, root: str | os.PathLike):
+def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: str | os.PathLike):
     "Raise an error of all problems, or warn of them."
     message = f'{what}: {describe_problems(problems, len(rows.paths))}'
     if any('missing file' in dict(found) for found in problems.values()):
@@ -542,8 +504,8 @@ class ReaderTable(ReaderFiles):
         if on_problem not in ('raise', 'drop'): raise ValueError(f'on_problem={on_problem!r}: allowed are raise, drop')
         root, what = os.path.dirname(table) if root is None else root, os.fspath(table) if is_file else 'the table'
         columns = _Columns(read_table(table), what)
-        keys = TableKeys(input_key, target_key, split_key, weight_key, tuple(fields), target_separator)
-        rows = TableRows.read(columns, keys, class_map, root)
+        keys = _TableKeys(input_key, target_key, split_key, weight_key, tuple(fields), target_separator)
+        rows = _TableRows.read(columns, keys, class_map, root)
         self.problems, self.split = rows.problems(root if check_files else None, root if within_root else None), split
         if self.problems: _report(self.problems, rows, on_problem, what, root)
         chosen = [row for row in _rows_of_split(rows.splits, len(rows.paths), split, what) if row not in self.problems]

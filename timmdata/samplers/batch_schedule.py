@@ -345,7 +345,7 @@ def create_batch_schedule(
         batch_schedule_spread: Progressive: width of the bell, in sizes.
         batch_schedule_random_mix: Progressive: share of uniform draws, 0..1.
         num_batches: Batches of every epoch.
-        channels: of all sizes
+        channels: Channels of the images of all sizes.
         drop_last: Leave out samples that do not fill a batch.
     """
     if not input_size_choices: raise ValueError('input_size_choices is empty: give one size or more')
@@ -386,6 +386,6 @@ class ScheduledTransformDataset(Dataset):
 
     def __len__(self) -> int: return len(self.dataset)
 
-    def __getattr__(self, name: str) -> Any:   # class names, file names, set_epoch
+    def __getattr__(self, name: str) -> Any:   # Class names, file names, set_epoch.
         if name == 'dataset': raise AttributeError(name)   # while it is being unpickled
         return getattr(self.dataset, name)

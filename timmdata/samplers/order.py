@@ -65,9 +65,9 @@ class OrderSettings:
         if not hasattr(self.sampler, '__iter__') or not hasattr(self.sampler, '__len__'): raise TypeError(
             f'sampler is a {type(self.sampler).__name__}: give a Sampler of torch, or a list of indexes')
         if self.distributed and self.divides: raise ValueError(
-            f'distributed=True and a {type(self.sampler).__name__}, which gives one of {self.sampler.num_replicas} ranks '
-            'its share already: it would be divided twice. Leave out distributed, or give a sampler of all samples, '
-            'which is dealt to the ranks')
+            f'distributed=True and a {type(self.sampler).__name__}, which gives one of {self.sampler.num_replicas} '
+            'ranks its share already: it would be divided twice. Leave out distributed, or give a sampler of all '
+            'samples, which is dealt to the ranks')
 
     @property
     def divides(self) -> bool:

@@ -365,7 +365,7 @@ class Lifetime:
         Args:
             seconds: Seconds to wait at most.
         """
-        if os.getpid() == self.pid: self._ask()   # itself: an interrupt in the midst of `stop` leaves it undone and used up
+        if os.getpid() == self.pid: self._ask()   # itself: an interrupt in `stop` leaves it undone and used up
         self.stop()
         _join(self.threads, seconds)
         _threads.difference_update(self.threads)   # waited for long enough
@@ -418,7 +418,7 @@ def signals_later() -> Iterator[None]:
 
 
 def reset_process():
-    "Make the process that this is, a worker, its own: signals are its parent's business, and its copy of locks is void."
+    "Make this process, a worker, its own: signals are its parent's business, and its copy of locks is void."
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)): signal.signal(number, signal.SIG_DFL)
@@ -449,8 +449,7 @@ class WorkerSettings:
     """Who makes the batches, and how many of them ahead of the consumer.
 
     Args:
-        num_workers: Threads or processes; 0: the consumer's thread; 'auto': one for each core, and one core left for
-            training.
+        num_workers: Threads or processes; 0: the consumer's thread; 'auto': one for each core but one.
         workers: 'threads' or 'processes'; 'auto': processes if several fork, or your code runs.
         threads_per_worker: Threads in each process.
         prefetch_factor: Batches ahead, of each process or of all threads together; None: 2.
