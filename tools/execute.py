@@ -1,11 +1,18 @@
-"Run notebooks top to bottom in a fresh kernel and store their outputs: python tools/execute.py [NAME ...]"
+"""Run notebooks top to bottom in a fresh kernel and store their outputs: python tools/execute.py [NAME ...]
+
+With --check nothing is stored: it names the cells whose text is not the stored one, and fails if there are any.
+"""
 import os
+import re
 import sys
 from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
 from notebooks import find_notebooks, is_skipped, page_name, root
+
+# what differs from run to run: addresses, temporary paths, times and rates
+VOLATILE = re.compile(r'0x[0-9a-f]+|/tmp/\S+|\d[\d.,]*(?= ?(?:s|ms|µs|us|seconds?|(?:images|samples|img)/s|[KMG]B/s)\b)')
 
 
 def notebooks(names: list[str] = ()) -> list[Path]:
@@ -31,6 +38,29 @@ def kernel_env(extra: dict[str, str] | None = None) -> dict[str, str]:
     return env
 
 
+def joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    "`outputs` with neighboring pieces of one stream as one: where a kernel cuts them depends on how busy the machine is."
+    found = []
+    for output in outputs:
+        before = found[-1] if found else {}
+        if output.output_type == 'stream' == before.get('output_type') and output.name == before.name: before.text += output.text
+        else: found.append(output)
+    return found
+
+
+def said(cell: nbformat.NotebookNode) -> str:
+    "What a code cell has printed and returned, as text, without what differs from run to run."
+    texts = [o.text if o.output_type == 'stream' else o.data.get('text/plain', '') for o in cell.outputs
+             if o.output_type == 'execute_result' or o.output_type == 'stream' and o.name == 'stdout']
+    return VOLATILE.sub('…', ''.join(texts))
+
+
+def differences(stored: nbformat.NotebookNode, ran: nbformat.NotebookNode) -> list[str]:
+    "For each code cell that no longer says what is stored: its number, the stored text and the new one."
+    pairs = [(k, said(a), said(b)) for k, (a, b) in enumerate(zip(stored.cells, ran.cells, strict=True)) if a.cell_type == 'code']
+    return [f'cell {k} said\n{old}\nand says now\n{new}' for k, old, new in pairs if old != new]
+
+
 def execute(
     path: Path,   # the notebook
     timeout: int = 300,   # seconds that one cell may take
@@ -49,15 +79,30 @@ def execute(
         try: client.execute(env=kernel_env(env)); break
         except RuntimeError as error:   # a kernel that never answered, since its port was taken meanwhile, is started again
             if attempt or type(error) is not RuntimeError: raise
-    for cell in nb.cells: cell.metadata.pop('tags', None); cell.metadata.pop('execution', None)
+    for cell in nb.cells:
+        cell.metadata.pop('tags', None)
+        cell.metadata.pop('execution', None)
+        if cell.cell_type == 'code': cell.outputs = joined(cell.outputs)
     nb.metadata = nbformat.from_dict({'kernelspec': nb.metadata.get('kernelspec', {})})
     return nb
 
 
+def check(path: Path) -> list[str]:
+    "Run the notebook at `path`, without the cells marked `#| notest`, and compare what it says with what is stored."
+    return differences(nbformat.read(path, as_version=4), execute(path, skip=('eval: false', 'notest')))
+
+
 if __name__ == '__main__':
     from nbdev.clean import nbdev_clean
-    for path in notebooks(sys.argv[1:]):
+    names = [name for name in sys.argv[1:] if name != '--check']
+    stale = 0
+    for path in notebooks(names):
         print(path.relative_to(root), flush=True)
-        nb = execute(path)
-        nbformat.write(nb, path)
-        nbdev_clean(str(path))
+        if '--check' in sys.argv:
+            found = check(path)
+            stale += bool(found)
+            for text in found: print(text, flush=True)
+        else:
+            nbformat.write(execute(path), path)
+            nbdev_clean(str(path))
+    if stale: sys.exit(f'{stale} notebooks no longer say what they have stored')

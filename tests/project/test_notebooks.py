@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from queue import SimpleQueue
 
+import nbformat
 import pytest
-from execute import execute, kernel_env
+from execute import check, execute, joined, kernel_env
 from forked import ForkServer
 from imports import code_of, modules, used, with_imports
 from nbclient.exceptions import CellExecutionError
@@ -140,3 +141,19 @@ def test_a_kernel_runs_them_too(tmp_path, caches):
     path = written(tmp_path/'kernel.ipynb', '#| eval: false\nraise ValueError', 'import os; print(os.environ["TIMMDATA_CACHE"])')
     assert execute(path, env=caches).cells[1].outputs[0].text.strip() == caches['TIMMDATA_CACHE']
     with pytest.raises(CellExecutionError, match='not two'): execute(written(tmp_path/'fails.ipynb', 'assert 0, "not two"'))
+
+
+def test_a_stored_text_that_a_run_does_not_give_is_found(tmp_path, monkeypatch, caches):
+    for name, value in caches.items(): monkeypatch.setenv(name, value)
+    path = tmp_path/'page.ipynb'
+    write_notebook(path, notebook(
+        code('print(1 + 1)', stream('3\n')), code('print("as stored")', stream('as stored\n')),
+        code('print(object(), "/tmp/xyz", "took 1.25 s")', stream('<object object at 0x7f> /tmp/abc took 3 s\n')),
+        code('#| notest\nprint(1)', stream('2\n')), code('#| eval: false\nprint(1)', stream('2\n'))))
+    assert check(path) == ['cell 0 said\n3\n\nand says now\n2\n']
+
+
+def test_pieces_of_a_stream_are_stored_as_one():
+    pieces = [nbformat.from_dict({**stream(''), 'name': name, 'text': text}) for name, text in (
+        ('stdout', 'a\n'), ('stdout', 'b\n'), ('stderr', 'c\n'), ('stdout', 'd\n'))]
+    assert [(o.name, o.text) for o in joined(pieces)] == [('stdout', 'a\nb\n'), ('stderr', 'c\n'), ('stdout', 'd\n')]
