@@ -384,7 +384,7 @@ def create_loader(
         re_num_splits=(num_aug_splits or 2) if re_split else 0)
     normalize = BatchTransformSettings(mean=mean, std=std, img_dtype=img_dtype, channels_last=channels_last)
     custom = _CustomParts(size, transform, collate_fn, mixup, color_jitter_mode, valid_mask)
-    if valid_mask and order.divides: raise ValueError(
+    if valid_mask and order.num_replicas > 1: raise ValueError(
         f'valid_mask=True and a {type(sampler).__name__}, which does not say which samples only fill up its share: '
         'give distributed=True in place of the sampler')
 

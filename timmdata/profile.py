@@ -348,9 +348,12 @@ class KnownSamples(SampleLoader):
         if self.sample_transforms and gives_bytes(base):
             for attempt in base.attempts(index):
                 with attempt:
-                    data, target, *others = base.reader[attempt.index]
-                    image = self._start(base, read_content(data))
-            self.known[key] = None if attempt.fault else (image, base.target(target), *others)
+                    data, *others = base.reader[attempt.index]
+                    attempt.sample = self._start(base, read_content(data)), *others
+            if attempt.fault: self.known[key] = None
+            else:
+                image, target, *others = attempt.sample
+                self.known[key] = image, base.target(target), *others
         else:
             with self.global_numbers(key): self.known[key] = self.dataset[key.index]
 

@@ -100,7 +100,7 @@ def test_differences_from_timm_are_said(written):
     plain = lambda value: tuple(value) if isinstance(value, (list, tuple)) else value   # noqa: E731
     for p in written['loader']['create_loader'].params:
         if p.marker: continue
-        assert p.group and p.details.endswith('(not in timm)') == (p.name not in theirs), p.name
+        assert p.group and p.details.endswith('(not in timm).') == (p.name not in theirs), p.name
         if p.name in theirs and plain(theirs[p.name].default) != plain(ours[p.name].default): assert '(timm: ' in p.details, p.name
     assert 'cuda' in str(theirs['device'].default) and theirs['pin_memory'].default is False   # as said beside them
 

@@ -196,7 +196,8 @@ def check_arguments(
         if name not in allowed: raise UnknownArgument(call, name, allowed, hints)
 
 # %% ../../nbs/core/27_checks.ipynb #c4559507
-_Given, _Made = ParamSpec('_Given'), TypeVar('_Made')
+_Given = ParamSpec('_Given')
+_Made = TypeVar('_Made')
 
 
 def _one_type(

@@ -174,6 +174,7 @@ class Attempt:
     ):
         self.index, self.name = index, name
         self.fault: ImageReadError | None = None   # why it could not be read
+        self.sample: Any = None   # what the block has read
 
     def __enter__(self) -> 'Attempt': return self
 

@@ -200,9 +200,10 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> tuple | None:
         for attempt in self.attempts(index):
             with attempt:
-                data, target, *others = self.reader[attempt.index]
-                image = _read_bytes(data) if self.load_bytes else self.pixels(data, 'pillow').image
+                data, *others = self.reader[attempt.index]
+                attempt.sample = _read_bytes(data) if self.load_bytes else self.pixels(data, 'pillow').image, *others
         if attempt.fault is not None: return None   # skipped
+        image, target, *others = attempt.sample
         target = self.target(target)
         return image if self.transform is None else transform_image(self.transform, image), target, *others
 
@@ -319,9 +320,9 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         for position, (data, target, *others) in enumerate(self.reader):
             if not is_divided and position % worker.num_workers != worker.id: continue
             for attempt in self.faults.attempts(position, 'sample {}'.format):
-                with attempt: image = self._decode(data)
+                with attempt: attempt.sample = self._decode(data)
             if attempt.fault is not None: continue   # skipped
-            if self.transform is not None: image = transform_image(self.transform, image)
+            image = attempt.sample if self.transform is None else transform_image(self.transform, attempt.sample)
             yield image, self.target(target), *others
 
     def _decode(self, data: Any) -> Any:

@@ -121,8 +121,9 @@ class HostLoader(EpochLoader, MakesBatches, Protocol):
 
 
 @runtime_checkable
-class KeepsBatches(Protocol):   # methods alone, as above
+class KeepsBatches(Protocol):   # nothing that is computed, as above
     "Keep batches until they were used."
+    auto_ack: bool   # A batch was used when the next one is asked for.
 
     def acknowledge(self,
         epoch: int,
@@ -139,7 +140,6 @@ class KeepsBatches(Protocol):   # methods alone, as above
 @runtime_checkable
 class BufferedLoader(HostLoader, KeepsBatches, Protocol):
     "Keep batches until they were used, such as a `BatchBuffer`."
-    auto_ack: bool   # A batch was used when the next one is asked for.
 
 # %% ../../nbs/loaders/00_base.ipynb #b42cfde9
 @runtime_checkable

@@ -148,9 +148,11 @@ class SampleLoader:
         for attempt in base.attempts(index):
             with attempt:
                 if refuse and attempt.index == index: raise ImageReadError(refuse)
-                data, target, *others = base.reader[attempt.index]
-                image = make(base.pixels(data, self.sample_transforms[0].decode.backend))
-        return None if attempt.fault else (image, base.target(target), *others)
+                data, *others = base.reader[attempt.index]
+                attempt.sample = make(base.pixels(data, self.sample_transforms[0].decode.backend)), *others
+        if attempt.fault: return None
+        image, target, *others = attempt.sample
+        return image, base.target(target), *others
 
     def fill(self,
         key: SampleKey,

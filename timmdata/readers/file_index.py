@@ -93,11 +93,12 @@ def _is_inside(name: str) -> bool:
 def _check_numbers(index: FileIndex):
     "Refuse an index whose arrays do not fit together, or that leads behind the end of an archive."
     table, spans = index.table, index.table.columns.get('span')
-    if any(array.ndim != 1 or array.dtype.kind not in 'iu' for array in (table.paths, table.ends, table.targets)):
+    targets = np.asarray(table.targets)
+    if any(array.ndim != 1 or array.dtype.kind not in 'iu' for array in (table.paths, table.ends, targets)):
         raise ValueError('paths, ends and targets must be rows of whole numbers')
     lengths = np.diff(table.ends, prepend=0)
     if (lengths < 0).any() or lengths.sum() != len(table.paths): raise ValueError('the paths have other ends')
-    if len(table) and not 0 <= table.targets.min() <= table.targets.max() < len(index.folders):
+    if len(table) and not 0 <= targets.min() <= targets.max() < len(index.folders):
         raise ValueError('there are images without a folder')
     if spans is None: return
     if spans.shape != (len(table), 3) or spans.dtype.kind != 'i': raise ValueError('each image needs three numbers')

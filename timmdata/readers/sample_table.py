@@ -160,7 +160,7 @@ class SampleTable:
         """
         ends = np.concatenate([np.diff(table.ends, prepend=0) for table in tables])
         np.cumsum(ends, out=ends)   # in place: the tables may be large
-        targets = np.concatenate([table.targets for table in tables])
+        targets = np.concatenate([np.asarray(table.targets) for table in tables])
         return cls(np.concatenate([table.paths for table in tables]), ends, targets)
 
     def select(self,
@@ -175,8 +175,8 @@ class SampleTable:
         """
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows, np.int64)
         if targets is None:
-            is_lists = isinstance(self.targets, LabelLists)
-            targets = self.targets.select(rows) if is_lists else self.targets[rows]
+            own = self.targets
+            targets = own.select(rows) if isinstance(own, LabelLists) else own[rows]
         bounds = np.concatenate([[0], self.ends])   # row k is paths[bounds[k]:bounds[k + 1]]
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)   # of rows side by side
         pieces = [self.paths[bounds[run[0]]:bounds[run[-1] + 1]] for run in runs if len(run)]

@@ -64,15 +64,15 @@ class OrderSettings:
         "Refuse what is no sampler, and one that gives a rank its share already."
         if not hasattr(self.sampler, '__iter__') or not hasattr(self.sampler, '__len__'): raise TypeError(
             f'sampler is a {type(self.sampler).__name__}: give a Sampler of torch, or a list of indexes')
-        if self.distributed and self.divides: raise ValueError(
-            f'distributed=True and a {type(self.sampler).__name__}, which gives one of {self.sampler.num_replicas} '
-            'ranks its share already: it would be divided twice. Leave out distributed, or give a sampler of all '
-            'samples, which is dealt to the ranks')
+        if self.distributed and self.num_replicas > 1: raise ValueError(
+            f'distributed=True and a {type(self.sampler).__name__}, which gives one of {self.num_replicas} ranks '
+            'its share already: it would be divided twice. Leave out distributed, or give a sampler of all samples, '
+            'which is dealt to the ranks')
 
     @property
-    def divides(self) -> bool:
-        "Whether the sampler gives a rank its share, such as torch's `DistributedSampler`."
-        return getattr(self.sampler, 'num_replicas', 1) > 1
+    def num_replicas(self) -> int:
+        "Ranks to which the sampler itself gives shares, as torch's `DistributedSampler` does; otherwise 1."
+        return getattr(self.sampler, 'num_replicas', 1)
 
     def create(self,
         dataset: Dataset,
