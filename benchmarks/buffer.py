@@ -24,7 +24,8 @@ from results import write_results
 from timmdata.core.demo_data import get_samples
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.profile import describe_machine, format_machine, spread
+from timmdata.measure.machine import describe_machine, format_machine
+from timmdata.measure.stages import spread
 
 BATCH, STEP, SPARE = 8, 0.6, 1.1   # images; a step and, with its share of the pauses, a step ÷ the time of making a batch
 EXPENSIVE = dict(backend='pillow', interpolation='bicubic', color_jitter_mode='exact', gaussian_blur_prob=0.5)

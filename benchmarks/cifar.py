@@ -24,7 +24,7 @@ from torchvision.transforms import v2
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.profile import cpu_seconds
+from timmdata.measure.machine import cpu_seconds
 from timmdata.readers.folder import find_splits
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)   # of CIFAR-10's training pixels

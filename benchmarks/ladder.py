@@ -24,7 +24,8 @@ from torchvision.transforms import v2
 from timmdata.core.demo_data import get_samples
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.profile import compare_speeds, run_pass, spread
+from timmdata.measure.machine import compare_speeds, run_pass
+from timmdata.measure.stages import spread
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT/'tests/support'))

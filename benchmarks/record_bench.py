@@ -1,4 +1,4 @@
-"""Measure the loader with the settings of the page `profile`, which draws results/bench.json.
+"""Measure the loader with the settings of the page `measure/stages`, which draws results/bench.json.
 
     python benchmarks/record_bench.py DIR [--rounds 7] [--epochs 7] [--images 627]
 
@@ -10,7 +10,7 @@ import json
 from results import rounded, write_results
 
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.profile import bench_loader
+from timmdata.measure.stages import bench_loader
 
 WORKS = {
     'train: crop, flip': dict(is_training=True, color_jitter=None),

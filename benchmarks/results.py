@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from timmdata.profile import describe_machine
+from timmdata.measure.machine import describe_machine
 
 RESULTS = Path(__file__).resolve().parent/'results'
 

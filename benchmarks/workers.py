@@ -14,7 +14,8 @@ from results import write_results
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.profile import compare_speeds, run_pass, spread
+from timmdata.measure.machine import compare_speeds, run_pass
+from timmdata.measure.stages import spread
 
 
 class PurePython:

@@ -227,7 +227,7 @@ def bench(
         device: Device of the batches, such as cpu; default: the best there is.
     """
     from timmdata.datasets.image_dataset import ImageDataset
-    from timmdata.profile import bench_loader, format_result, plot_results
+    from timmdata.measure.stages import bench_loader, format_result, plot_results
     settings, batch_size = _loader_settings(**kwargs), _batch_that_fits(batch_size, images)
     json_path = json and _output_path(json, '--json', ('.json',))
     plot_path = plot and _output_path(plot, '--plot')
@@ -275,8 +275,9 @@ def doctor(
         device: Device of the batches, such as cpu; default: the best there is.
     """
     from timmdata.datasets.image_dataset import ImageDataset
-    from timmdata.diagnosis_page import diagnosis_page
-    from timmdata.profile import Interrupted, diagnose, format_diagnosis
+    from timmdata.measure.diagnosis import diagnose, format_diagnosis
+    from timmdata.measure.machine import Interrupted
+    from timmdata.measure.page import diagnosis_page
     settings, batch_size = _loader_settings(**kwargs), _batch_that_fits(batch_size, images)
     json_path = json and _output_path(json, '--json', ('.json',))
     html_path = html and _output_path(html, '--html', ('.html',))

@@ -26,7 +26,7 @@ from timmdata import (
     show_batch,
 )
 from timmdata.core.faults import ImageReadError
-from timmdata.profile import GUIDE
+from timmdata.measure.diagnosis import GUIDE
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -6,7 +6,7 @@ from notebooks import read_notebook
 from synthetic import ROOT
 
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.profile import BOTTLENECKS, CHANGES, GUIDE, NO_SIMPLEJPEG, diagnose, explain_change
+from timmdata.measure.diagnosis import BOTTLENECKS, CHANGES, GUIDE, NO_SIMPLEJPEG, diagnose, explain_change
 
 GUIDES = ROOT/'nbs/guides'
 CELLS = [''.join(cell['source']) for cell in read_notebook(GUIDES/'faster.ipynb')['cells']]
@@ -43,5 +43,5 @@ def test_each_finding_is_explained(samples, settings):
 
 
 def test_each_guide_that_names_doctor_leads_here():
-    for name in ('when_something_goes_wrong', '../index', '../50_profile'):
+    for name in ('when_something_goes_wrong', '../index', '../measure/20_diagnosis'):
         assert 'faster.ipynb' in (GUIDES/f'{name}.ipynb').read_text(encoding='utf-8')

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from synthetic import JPEG
 
-from timmdata import profile
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.profile import installed_version
+from timmdata.measure import diagnosis
+from timmdata.measure.machine import installed_version
 
 
 @pytest.mark.parametrize('words', [['--help'], ['bench', '--help'], ['doctor', '--help'], ['buffer', 'status', '--help']])
@@ -87,11 +87,11 @@ def test_commands_run_without_docstrings(samples, tmp_path):
 
 def interrupt_after(monkeypatch, calls: int):
     "Press Ctrl-C in a pass of the loaders that take turns."
-    count, run_pass = iter(range(10_000)), profile.run_pass
+    count, run_pass = iter(range(10_000)), diagnosis.run_pass
     def interrupted(*args, **kwargs):
         if next(count) == calls: raise KeyboardInterrupt
         return run_pass(*args, **kwargs)
-    monkeypatch.setattr(profile, 'run_pass', interrupted)
+    monkeypatch.setattr(diagnosis, 'run_pass', interrupted)
 
 
 DOCTOR = ['--images=4', '--rounds=3', '--input-size=16', '--num-workers=0', '--device=cpu']
@@ -103,7 +103,7 @@ def test_an_interrupted_doctor_says_what_it_found(samples, capsys, monkeypatch):
     said = capsys.readouterr()
     assert 'left out' not in said.out and said.err.endswith('timmdata: interrupted\n')   # no round had ended
     monkeypatch.undo()
-    interrupt_after(monkeypatch, 40)   # of about 12 in a round
+    interrupt_after(monkeypatch, 20)   # of about 8 in a round, the first of which warms up
     assert main(['doctor', str(samples), *DOCTOR]) == 130
     said = capsys.readouterr()
     assert 'as it is' in said.out and 'interrupted: these are the rounds that had ended' in said.out

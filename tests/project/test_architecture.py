@@ -12,7 +12,7 @@ from synthetic import ROOT
 
 # packages, and modules beside them: each imports only from those before it
 ORDER = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer', 'loader', 'call',
-         'integrations', 'not_offered', 'recipes', 'visualize', 'inspection', 'explore', 'profile', 'diagnosis_page', 'cli']
+         'integrations', 'not_offered', 'recipes', 'visualize', 'inspection', 'explore', 'measure', 'cli']
 FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ignite'}   # of `integrations`
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',

@@ -16,7 +16,7 @@ from notebooks import find_notebooks
 from synthetic import ROOT, code, notebook, stream, write_notebook
 
 NOT_RUN = ('eval: false', 'notest')
-MEASURE_TIME = ('50_profile.ipynb', 'guides/faster.ipynb')   # they run after the others, alone
+MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')   # they run after the others, alone
 IDS = [p.relative_to(ROOT/'nbs').as_posix() for p in find_notebooks()]
 
 

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode
 
+from .clock import clock
 from .decode import Buffer, decode_image, read_content
 
 # %% ../../nbs/core/50_jpeg.ipynb #23d4dfa8
@@ -221,7 +222,7 @@ class Pixels:
         background: tuple[int, int, int] | None = None,
         backend: str = 'auto',
     ):
-        data = read_content(data)
+        with clock('read'): data = read_content(data)
         self.data, self._backend, self._image = data, backend, None
         self._settings = mode, exif_transpose, background
         is_plain = isinstance(data, Buffer) and mode == 'RGB'
@@ -232,7 +233,8 @@ class Pixels:
     @property
     def image(self) -> Image.Image:
         "Decode the image in full with Pillow; a damaged file is an `ImageReadError` here."
-        if self._image is None: self._image = decode_image(self.data, *self._settings)
+        if self._image is None:
+            with clock('decode'): self._image = decode_image(self.data, *self._settings)
         return self._image
 
     @property

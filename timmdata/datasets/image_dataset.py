@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ..core.checks import UnknownArgument, argument_names, check_switches
+from ..core.clock import clock
 from ..core.decode import Buffer, check_background, check_mode, decode_image, read_content
 from ..core.faults import Attempt, BadSample, FaultPolicy, printable
 from ..core.jpeg import Pixels
@@ -200,7 +201,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> tuple | None:
         for attempt in self.attempts(index):
             with attempt:
-                data, *others = self.reader[attempt.index]
+                with clock('read'): data, *others = self.reader[attempt.index]
                 attempt.sample = _read_bytes(data) if self.load_bytes else self.pixels(data, 'pillow').image, *others
         if attempt.fault is not None: return None   # skipped
         image, target, *others = attempt.sample

@@ -21,6 +21,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, get_worker_info
 
+from ..core.clock import clock
 from ..core.faults import ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
@@ -143,12 +144,12 @@ class SampleLoader:
         base, index = unwrap(self.dataset, key.index)
         if not gives_bytes(base):
             if refuse: raise RuntimeError(refuse)
-            with self.global_numbers(key): sample = self.dataset[key.index]
+            with clock('dataset'), self.global_numbers(key): sample = self.dataset[key.index]
             return sample and with_image(sample, make(Pixels(as_pil_image(sample_image(sample)), mode=None)))
         for attempt in base.attempts(index):
             with attempt:
                 if refuse and attempt.index == index: raise ImageReadError(refuse)
-                data, *others = base.reader[attempt.index]
+                with clock('read'): data, *others = base.reader[attempt.index]
                 attempt.sample = make(base.pixels(data, self.sample_transforms[0].decode.backend)), *others
         if attempt.fault: return None
         image, target, *others = attempt.sample
@@ -193,7 +194,9 @@ class SampleLoader:
             if self.sample_transforms: sample = self.read(key, partial(self.fill, key, rows), refuse)
             elif refuse: raise RuntimeError(refuse)
             else:
-                with self.global_numbers(key): sample = apply_transform(self.transform, self.dataset[key.index])
+                with self.global_numbers(key):
+                    with clock('dataset'): sample = self.dataset[key.index]
+                    sample = apply_transform(self.transform, sample)
             if get_worker_info() is not None: _check_device(sample)
         except Exception as error:
             _explain(error, self.describe(key))

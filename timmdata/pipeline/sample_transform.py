@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 from torchvision.transforms import functional as F
 
+from ..core.clock import clock
 from ..core.jpeg import Pixels, choose_factor, resolve_backend
 from ..samplers.epoch import SampleKey, view_keys
 from ..transforms.geometry import crop_or_pad, str_to_pil_interp
@@ -166,7 +167,7 @@ def _scaled(crop: tuple[int, ...], factor: int, height: int, width: int) -> tupl
 def _read_crop(pixels: Pixels, params: SampleParams, dct_scaling: bool) -> torch.Tensor:
     "The pixels of the crop (C, h, w), decoded smaller if that is allowed and covers the result."
     factor = choose_factor(params.crop[2:], params.size) if dct_scaling else 1
-    array, crop = pixels.read(factor, bottom=params.crop[0] + params.crop[2]), params.crop
+    with clock('decode'): array, crop = pixels.read(factor, bottom=params.crop[0] + params.crop[2]), params.crop
     if array.shape[1] != pixels.width: crop = _scaled(crop, factor, *array.shape[:2])
     top, left, height, width = crop
     if not array.flags.writeable: array = array.copy()   # Pillow's memory, of which torch would warn
