@@ -283,7 +283,7 @@ def create_loader(
         fp16: Timm's old word for img_dtype=torch.float16.
         channels_last: Memory format of the images; False: contiguous as (N, C, H, W) (not in timm).
         pin_memory: Page-locked batches; None: for a CUDA device (timm: False).
-        cache: 'device': keep small images of one size there, as uint8 (not in timm).
+        cache: 'device': keep small images there, for crops that are not resized (not in timm).
 
     Returns:
         of images (N, C, H, W) and targets

@@ -20,7 +20,8 @@ from timmdata.transforms.mixup import Mixup
 pytestmark = pytest.mark.timeout(180)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
-WAYS = dict(inline=INLINE, threads=THREADS, processes=PROCESSES, bare=dict(use_prefetcher=False, **PROCESSES), cache=dict(cache='device'),
+WAYS = dict(inline=INLINE, threads=THREADS, processes=PROCESSES, bare=dict(use_prefetcher=False, **PROCESSES),
+            cache=dict(cache='device', train_crop_mode='rc', crop_pct=1),
             buffer=dict(buffer=dict(batches=4, producer='thread'), **INLINE))
 
 
