@@ -88,7 +88,8 @@ def test_read_once_and_only_then(pictures):
         def __getitem__(self, index):
             Counting.reads += 1
             return super().__getitem__(index)
-    loader = create_loader(Counting(20), 16, 4, is_training=True, train_crop_mode='rc', cache='device', persistent_workers=False, device='cpu')
+    loader = create_loader(Counting(20), 16, 4, is_training=True, train_crop_mode='rc', cache='device', persistent_workers=False,
+                           device='cpu')
     assert Counting.reads == 0
     for _ in range(3): list(loader)
     assert Counting.reads == 20 and 'cached on cpu' in repr(loader)
