@@ -5,11 +5,14 @@ With --check nothing is stored: it names the cells whose text is not the stored 
 import os
 import re
 import sys
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nbformat
+from forked import ForkServer
 from nbclient import NotebookClient
-from notebooks import find_notebooks, is_skipped, page_name, root
+from notebooks import NOT_TESTED, find_notebooks, is_skipped, page_name, read_notebook, root
 
 # what differs from run to run: addresses, temporary paths, times and rates
 VOLATILE = re.compile(r'0x[0-9a-f]+|/tmp/\S+|\d[\d.,]*(?= ?(?:s|ms|µs|us|seconds?|(?:images|samples|img)/s|[KMG]B/s)\b)')
@@ -48,29 +51,33 @@ def joined(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
     return found
 
 
-def said(cell: nbformat.NotebookNode) -> str:
-    "What a code cell has printed and returned, as text, without what differs from run to run."
-    texts = [o.text if o.output_type == 'stream' else o.data.get('text/plain', '') for o in cell.outputs
-             if o.output_type == 'execute_result' or o.output_type == 'stream' and o.name == 'stdout']
-    return VOLATILE.sub('…', ''.join(texts))
+def stored(cell: dict) -> str:
+    "What a code cell has printed and returned, as its notebook has it."
+    texts = [output['text'] if output['output_type'] == 'stream' else output['data'].get('text/plain', '') for output in cell['outputs']
+             if output['output_type'] == 'execute_result' or output.get('name') == 'stdout']
+    return ''.join(map(''.join, texts))
 
 
-def differences(stored: nbformat.NotebookNode, ran: nbformat.NotebookNode) -> list[str]:
-    "For each code cell that no longer says what is stored: its number, the stored text and the new one."
-    pairs = [(k, said(a), said(b)) for k, (a, b) in enumerate(zip(stored.cells, ran.cells, strict=True)) if a.cell_type == 'code']
+def check(path: Path, server: ForkServer) -> list[str]:
+    """Run the notebook at `path`, without the cells marked `#| notest`, and store nothing.
+
+    For each cell that no longer says what is stored: its number, the stored text and the new one."""
+    cells = [(k, cell) for k, cell in enumerate(read_notebook(path)['cells'])
+             if cell['cell_type'] == 'code' and not is_skipped(cell['source'], NOT_TESTED)]
+    said = server.run(path, skip=NOT_TESTED)
+    pairs = [(k, *(VOLATILE.sub('…', text).strip() for text in (stored(cell), new))) for (k, cell), new in zip(cells, said, strict=True)]
     return [f'cell {k} said\n{old}\nand says now\n{new}' for k, old, new in pairs if old != new]
 
 
 def execute(
     path: Path,   # the notebook
     timeout: int = 300,   # seconds that one cell may take
-    skip: tuple[str, ...] = ('eval: false',),   # directives of the cells that are not run
     env: dict[str, str] | None = None,   # environment variables for the kernel, beside the current ones
 ) -> nbformat.NotebookNode:
     "Run the notebook at `path` in a fresh kernel; raises nbclient's CellExecutionError at the first failing cell."
     nb = nbformat.read(path, as_version=4)
     for cell in nb.cells:
-        if cell.cell_type == 'code' and is_skipped(cell.source, skip):
+        if cell.cell_type == 'code' and is_skipped(cell.source, ['eval: false']):
             cell.metadata['tags'] = ['skip-execution']   # it keeps its stored output
     for attempt in range(2):
         client = NotebookClient(
@@ -87,22 +94,23 @@ def execute(
     return nb
 
 
-def check(path: Path) -> list[str]:
-    "Run the notebook at `path`, without the cells marked `#| notest`, and compare what it says with what is stored."
-    return differences(nbformat.read(path, as_version=4), execute(path, skip=('eval: false', 'notest')))
+def check_all(paths: list[Path]):
+    "Print what `check` finds in each notebook; ends with an error if there is something."
+    stale = 0
+    with TemporaryDirectory() as folder, closing(ForkServer(kernel_env(), Path(folder))) as server:
+        for path in paths:
+            try: found = check(path, server)
+            except RuntimeError as error: found = [str(error)]   # the failing cell
+            stale += bool(found)
+            print(path.relative_to(root), *found, sep='\n', flush=True)
+    if stale: sys.exit(f'{stale} notebooks no longer say what they have stored')
 
 
 if __name__ == '__main__':
     from nbdev.clean import nbdev_clean
-    names = [name for name in sys.argv[1:] if name != '--check']
-    stale = 0
-    for path in notebooks(names):
+    chosen = notebooks([name for name in sys.argv[1:] if name != '--check'])
+    if '--check' in sys.argv: sys.exit(check_all(chosen))
+    for path in chosen:
         print(path.relative_to(root), flush=True)
-        if '--check' in sys.argv:
-            found = check(path)
-            stale += bool(found)
-            for text in found: print(text, flush=True)
-        else:
-            nbformat.write(execute(path), path)
-            nbdev_clean(str(path))
-    if stale: sys.exit(f'{stale} notebooks no longer say what they have stored')
+        nbformat.write(execute(path), path)
+        nbdev_clean(str(path))

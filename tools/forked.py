@@ -33,7 +33,7 @@ class ForkServer:
         path: Path,   # the notebook
         skip: tuple[str, ...] = (),   # directives of the cells that are not run
         timeout: float = 240,   # seconds, for the whole notebook
-    ) -> list[str]:   # what each cell that ran has printed
+    ) -> list[str]:   # what each cell that ran has printed and returned
         "Run a notebook from top to bottom; raises RuntimeError with the failing cell, its source and the traceback."
         request = {'path': str(path), 'skip': skip, 'timeout': timeout}
         self.process.stdin.write(json.dumps(request) + '\n')
@@ -50,10 +50,14 @@ class ForkServer:
 
 def run_cells(path: str, skip: list[str]) -> dict:
     "Run the cells of a notebook in this process, as a kernel would."
+    from IPython.core.history import HistoryManager
     from IPython.core.interactiveshell import InteractiveShell
     from IPython.utils.capture import capture_output
+    HistoryManager.enabled = False   # its thread would write a file, and into the output that it failed
     shell, printed = InteractiveShell.instance(), []
     shell.enable_gui = lambda gui=None: None
+    shell.displayhook.write_output_prompt = lambda: None   # the value of a cell is text, as what it prints
+    shell.displayhook.write_format_data = lambda formats, metadata=None: print(formats.get('text/plain', ''))
     shell.enable_matplotlib('inline')
     for k, cell in enumerate(read_notebook(Path(path))['cells']):
         if cell['cell_type'] != 'code' or is_skipped(cell['source'], skip): continue

@@ -9,6 +9,7 @@ from pathlib import Path
 
 root = Path(__file__).resolve().parent.parent
 DIRECTIVE = re.compile(r'\s*#\s*\|')
+NOT_TESTED = ('eval: false', 'notest')   # directives of the cells that tests do not run
 
 
 def find_notebooks(base: Path = root) -> list[Path]:

@@ -1,4 +1,4 @@
-"Every notebook runs top to bottom in a process of its own; what it has stored stays as it is."
+"Every notebook runs top to bottom in a process of its own, says what it has stored, and stays as it is."
 import hashlib
 import os
 import sys
@@ -12,11 +12,11 @@ from execute import check, execute, joined, kernel_env
 from forked import ForkServer
 from imports import code_of, modules, used, with_imports
 from nbclient.exceptions import CellExecutionError
-from notebooks import find_notebooks
+from notebooks import NOT_TESTED, find_notebooks
 from synthetic import ROOT, code, notebook, stream, write_notebook
 
-NOT_RUN = ('eval: false', 'notest')
-MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')   # they run after the others, alone
+# they run after the others, alone, and never say the same twice
+MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')
 IDS = [p.relative_to(ROOT/'nbs').as_posix() for p in find_notebooks()]
 
 
@@ -45,9 +45,10 @@ def running(request, server, caches, tmp_path_factory):
     def run(name: str):
         path, one = ROOT/'nbs'/name, free.get()
         before = path.read_bytes()
-        try: one.run(path, skip=NOT_RUN)
+        try: found = check(path, one)
         finally: free.put(one)
         assert path.read_bytes() == before
+        return found
 
     tested = [item.callspec.params['name'] for item in request.session.items if getattr(item, 'function', None) is test_notebook]
     together, alone = ThreadPoolExecutor(len(servers)), ThreadPoolExecutor(1)
@@ -82,7 +83,8 @@ def has_changed(name: str, files: list[str]) -> bool:
 @pytest.mark.timeout(600)   # those that run alone wait for the others
 @pytest.mark.parametrize('name', IDS)
 def test_notebook(name, running, record_property):
-    running[name].result()
+    found = running[name].result()
+    assert name in MEASURE_TIME or not found, f'run `python tools/execute.py {name.removesuffix(".ipynb")}`, and look at what has changed'
     record_property('page', [name, digest(name)])
 
 
@@ -112,7 +114,7 @@ def test_a_notebook_that_does_not_end_is_an_error(tmp_path, server):
 def test_marked_cells_are_not_run_and_others_are(tmp_path, server):
     path = written(tmp_path/'marked.ipynb', '#| eval: false\nraise ValueError', '#| notest\nraise ValueError',
                    '#| hide\nprint("ran")', 'import timmdata; print(timmdata.__file__)')
-    assert server.run(path, skip=NOT_RUN) == ['ran\n', f'{ROOT/"timmdata/__init__.py"}\n']
+    assert server.run(path, skip=NOT_TESTED) == ['ran\n', f'{ROOT/"timmdata/__init__.py"}\n']
 
 
 def test_a_cell_that_needs_a_package_runs_where_it_is_and_keeps_its_output_elsewhere(tmp_path, server, caches):
@@ -143,14 +145,15 @@ def test_a_kernel_runs_them_too(tmp_path, caches):
     with pytest.raises(CellExecutionError, match='not two'): execute(written(tmp_path/'fails.ipynb', 'assert 0, "not two"'))
 
 
-def test_a_stored_text_that_a_run_does_not_give_is_found(tmp_path, monkeypatch, caches):
-    for name, value in caches.items(): monkeypatch.setenv(name, value)
-    path = tmp_path/'page.ipynb'
+def test_a_stored_text_that_a_run_does_not_give_is_found(tmp_path, server):
+    path, value = tmp_path/'page.ipynb', {'output_type': 'execute_result', 'execution_count': 1, 'metadata': {}}
     write_notebook(path, notebook(
         code('print(1 + 1)', stream('3\n')), code('print("as stored")', stream('as stored\n')),
         code('print(object(), "/tmp/xyz", "took 1.25 s")', stream('<object object at 0x7f> /tmp/abc took 3 s\n')),
-        code('#| notest\nprint(1)', stream('2\n')), code('#| eval: false\nprint(1)', stream('2\n'))))
-    assert check(path) == ['cell 0 said\n3\n\nand says now\n2\n']
+        code('#| notest\nprint(1)', stream('2\n')), code('#| eval: false\nprint(1)', stream('2\n')),
+        code('["a" * 60, "b" * 60]', {**value, 'data': {'text/plain': f"[{'a' * 60!r},\n {'b' * 60!r}]"}}),
+        code('[2]', {**value, 'data': {'text/plain': '[1]'}})))
+    assert check(path, server) == ['cell 0 said\n3\nand says now\n2', 'cell 6 said\n[1]\nand says now\n[2]']
 
 
 def test_pieces_of_a_stream_are_stored_as_one():
