@@ -512,7 +512,7 @@ def reference_page(group: Group, pages: dict[str, Page]) -> str:
     "All that the modules of a group offer, with every parameter and method."
     name = f'{group.caption}/reference' if group.sentence else 'reference'
     parts = [f'# {"Reference" if group.sentence else group.caption}',
-             f'{{.subtitle}}\n{group.heading}: every name, parameter and method. The pages of the modules tell how they are built.']
+             f'{{.subtitle}}\n{group.heading}: every name, parameter and method. The pages of the modules say how they are built.']
     for page, symbols in group.offered:
         writer = Writer(replace(page, name=name), pages)
         parts += [f'## {page.title}', f'[{page.subtitle or page.title}]({writer.to_page(page)})']

@@ -1,6 +1,6 @@
 """The site's search: what can be found, written to a file that `_static/search.js` reads when somebody begins to type.
 
-Found are what people come for (needs.txt), pages and their sections with all sentences, and the names of the package with their
+It finds what people come for (needs.txt), pages and their sections with all sentences, and the names of the package with their
 methods and parameters, each with the address of its definition.
 """
 import json

@@ -266,7 +266,7 @@ def create_loader(
         num_batches: Batches of every epoch; None: as many as the samples fill.
 
     Workers:
-        num_workers: Threads or processes; 0: the caller; 'auto': one for each core (timm: processes).
+        num_workers: Threads or processes; 0: the caller; 'auto': one for each core, or one fewer.
         workers: 'threads', 'processes'; 'auto': threads for one worker or without fork (not in timm).
         threads_per_worker: Threads in each process (not in timm).
         prefetch_factor: Batches ahead, of a process or of all threads; None: 2 (not in timm).
@@ -280,7 +280,7 @@ def create_loader(
         device: None: the best device, the rank's own GPU (timm: 'cuda').
         use_prefetcher: False: the workers give the same normalized float32 batches, on the CPU.
         img_dtype: Dtype of the images, with the prefetcher.
-        fp16: Timm's old word for img_dtype=torch.float16.
+        fp16: Timm's old name for img_dtype=torch.float16.
         channels_last: Memory format of the images; False: contiguous as (N, C, H, W) (not in timm).
         pin_memory: Page-locked batches; None: for a CUDA device (timm: False).
         cache: 'device': keep small images there, for crops that are not resized (not in timm).
@@ -454,7 +454,7 @@ def _size_and_channels(
     batch_size: int,   # Samples in a batch.
     mean: float | Sequence[float] | None,   # Mean per channel.
 ) -> tuple[tuple[int, int], int]:
-    "Tell height, width and channels of the input; warn where the sizes of images and of batches look swapped."
+    "Return height, width and channels of the input; warn where the sizes of images and of batches look swapped."
     size = image_size(input_size)
     if max(size) < 8 and batch_size >= 4 * max(size): warnings.warn(
         f'input_size={input_size}, batch_size={batch_size}: are they swapped? The size of the images comes first',

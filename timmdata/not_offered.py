@@ -27,7 +27,7 @@ def stand_in(
     name: str,
     names: Sequence[str] = (),
 ) -> Any:
-    """Give what stands in for a name of timm and refuses to be used; of any other name, tell which one may be meant.
+    """Give what stands in for a name of timm and refuses to be used; for any other name, say which one may be meant.
 
     Args:
         name: A name that timmdata does not have.

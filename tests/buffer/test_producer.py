@@ -76,7 +76,7 @@ def test_errors_of_samples_reach_the_loop(tmp_path):
 
 @pytest.mark.parametrize('producer', ['process', 'thread'])
 def test_an_error_that_an_earlier_producer_left_is_not_news(tmp_path, producer):
-    "What was wrong with the sample may be mended: it is tried again, also where the new producer starts slowly."
+    "What was wrong with the sample may be fixed: it is tried again, also where the new producer starts slowly."
     buffer = buffered(tmp_path)
     seen = values(buffer, 3)
     buffer.close()

@@ -191,7 +191,7 @@ def test_extensions_can_be_changed_for_all(tree, extensions_put_back):
 
 
 def test_message_lists_the_extensions_that_were_asked_for(tree):
-    with pytest.raises(ValueError, match='read are .webp'): ReaderImageFolder(tree('a/1.jpg'), extensions='.webp')
+    with pytest.raises(ValueError, match='timmdata reads .webp'): ReaderImageFolder(tree('a/1.jpg'), extensions='.webp')
 
 
 def test_hidden_files_and_folders_are_not_read(tree):

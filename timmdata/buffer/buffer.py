@@ -388,7 +388,7 @@ class BatchBuffer(ForwardingLoader, Closing):
     def __iter__(self) -> Iterator:
         self.open()   # it may be where another run has stopped
         hosts = self._consumer.deliver(self.host_batches, self.acknowledge if self.auto_ack else None)
-        yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was handed out
+        yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was delivered
 
     def acknowledge(self,
         epoch: int,

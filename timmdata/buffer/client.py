@@ -66,7 +66,7 @@ class BatchReader:
     ):
         self.store, self.name, self.readers = store, name, Readers(store.files)
         self.timeout, self.pin = timeout, pin
-        self._start_producer, self._warned = start_producer, set()   # readers that this one was told about
+        self._start_producer, self._warned = start_producer, set()   # readers that a warning has named
         self._lock = self._executor = self._producer = self._ahead = None   # of `_live`
         self._live()
         try:

@@ -39,7 +39,7 @@ def torch_split(
 
     Args:
         name: Name of a torchvision data set, such as 'cifar10'.
-        split: 'train', 'val', 'validation', …, or the data set's own word.
+        split: 'train', 'val', 'validation', …, or the data set's own name.
 
     Returns:
         arguments of torchvision's class
@@ -111,7 +111,7 @@ def create_dataset(
     Args:
         name: '' for what is at the root, or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case.
         root: Folder, tar or table; where torchvision or a hub keep their files.
-        split: 'train', 'val', …, or the data set's own word.
+        split: 'train', 'val', …, or the data set's own name.
         search_split: Look for the split in the root; False: the root is the split.
         class_map: Name → index, or its file; not for torch/.
         load_bytes: Give the file's bytes in place of an image; for folders, tars, tables and hfds.

@@ -72,5 +72,5 @@ class RealLabelsImagenet:
         """
         if not self._num_judged: raise ValueError('no photograph has been judged: call add_result first')
         if k is None: return {k: self._hits[k] / self._num_judged * 100 for k in self.topk}
-        if k not in self.topk: raise ValueError(f'k={k}: counted are {", ".join(map(str, self.topk))}, see topk=')
+        if k not in self.topk: raise ValueError(f'k={k}: topk counts {", ".join(map(str, self.topk))}')
         return self._hits[k] / self._num_judged * 100

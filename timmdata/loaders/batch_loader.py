@@ -416,7 +416,7 @@ class BatchLoader(MixingSwitch, Closing):
         self.sampler.set_position(epoch, position)
 
     def identity(self) -> dict[str, str]:
-        """Tell what the batches depend on, beside the seed: what a state compares.
+        """Return what the batches depend on, beside the seed: what a state compares.
 
         Returns:
             name → text

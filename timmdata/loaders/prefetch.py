@@ -136,7 +136,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         channels: Channels of the images.
         device: None: the best there is.
         img_dtype: Dtype of the normalized images; None: torch.float32.
-        fp16: Timm's old word for img_dtype=torch.float16.
+        fp16: Timm's old name for img_dtype=torch.float16.
         re_prob: Probability of random erasing, 0..1.
         re_mode: 'const', 'rand' or 'pixel', as in `RandomErasing`.
         re_count: Rectangles at most.
@@ -216,7 +216,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
         acks = isinstance(self.loader, KeepsBatches) and self.loader.auto_ack
         hosts = self._consumer.deliver(self._hosts, self.loader.acknowledge if acks else None)
-        yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was handed out
+        yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was delivered
 
     def _hosts(self) -> Iterator[HostBatch]:
         "The loader's batches, on the device; one ahead where that has streams."

@@ -59,7 +59,7 @@ class LoaderStats:
     def since(self,
         earlier: 'LoaderStats',
     ) -> 'LoaderStats':
-        """Give what came after an earlier report; the startup tells one pass from another.
+        """Give what came after an earlier report; the startup is different in each pass.
 
         Args:
             earlier: Statistics of this pass; of another one, or before a batch, nothing is subtracted.

@@ -51,7 +51,7 @@ _iterators = weakref.WeakSet()   # torch's, with workers of this process
 
 def _disown_iterators():
     "In a copy of this process: an end of the loop there would end the workers of the original."
-    for iterator in _iterators: iterator._shutdown = True   # torch's word for: they are ended
+    for iterator in _iterators: iterator._shutdown = True   # torch's name for: they are ended
 
 
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_disown_iterators)

@@ -49,7 +49,7 @@ _PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'tfds': ReaderTfds, 'wds'
 
 
 def _create(kind: type, settings: dict, *args: Any, **place: Any) -> Reader | StreamReader:
-    "A reader of a class; settings that it does not have are an error in the user's words."
+    "A reader of a class; arguments that it does not have are an error that names the call."
     check_arguments('create_reader', settings, argument_names(kind))
     return kind(*args, **place, **settings)
 

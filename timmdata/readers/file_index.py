@@ -215,7 +215,7 @@ def label_samples(
     extensions: Iterable[str] | str | None,
     not_classes: Collection[str] = ('',),
 ) -> tuple[SampleTable, dict[str, int]]:
-    """Number the classes, take the images of the split, and tell what is left out.
+    """Number the classes, take the images of the split, and report what is left out.
 
     Args:
         index: Index of folders or archives.
@@ -243,7 +243,8 @@ def label_samples(
     for (folder, what), count in index.left_out.items():
         if is_inside.get(folder, True): left_out[what] += count
     if not rows.any():
-        why = [f'found no image in {where}: read are {", ".join(check_extensions(extensions or get_img_extensions()))}']
+        why = [f'found no image in {where}: timmdata reads '
+               f'{", ".join(check_extensions(extensions or get_img_extensions()))}']
         if left_out: why.append(f'left out: {_counted(left_out)} (see extensions=)')
         known = ', '.join(map(printable, list(class_to_idx)[:5]))
         if lost: why.append(f'none of the folders is in the class map ({known}, …)')

@@ -60,7 +60,7 @@ def load_hf(
     Args:
         name: Name on the hub, a folder of data files, or a folder that `save_to_disk` made.
         root: Root where the package keeps its files; None: its own cache folder.
-        split: A name, another word for it, or an expression such as 'train[:10%]'.
+        split: A name, another name for it, or an expression such as 'train[:10%]'.
         download: Fetch what is not there.
         trust_remote_code: Let the data set run code; `datasets` below version 4.
 
@@ -105,7 +105,7 @@ class ReaderHfds(Reader):
     Args:
         name: Name as in `load_hf`, or a `datasets.Dataset`.
         root: See `load_hf`.
-        split: A name, another word for it, or an expression such as 'train[:10%]'.
+        split: A name, another name for it, or an expression such as 'train[:10%]'.
         class_map: Name or old index → index, or its file.
         input_key: Column of images.
         target_key: See `TargetFields`.
@@ -181,7 +181,7 @@ def open_hf_stream(
     Args:
         name: See `load_hf`.
         root: See `load_hf`.
-        split: A name, another word for it, or an expression such as 'train[:10%]'.
+        split: A name, another name for it, or an expression such as 'train[:10%]'.
         download: First fetch all, then read from this machine.
         trust_remote_code: See `load_hf`.
 
@@ -206,7 +206,7 @@ class ReaderHfids(StreamReader):
     Args:
         name: Name as in `load_hf`, or a `datasets.IterableDataset`.
         root: See `load_hf`.
-        split: A name, another word for it, or an expression such as 'train[:10%]'.
+        split: A name, another name for it, or an expression such as 'train[:10%]'.
         is_training: Shuffled, whole batches.
         batch_size: Samples in a batch.
         download: First fetch all, then read from this machine.

@@ -157,7 +157,7 @@ def read_table(
     path = os.fspath(expand_home(table))
     suffix = os.path.splitext(path)[1].lower()
     if not os.path.isfile(path): raise FileNotFoundError(f'there is no table {path}')
-    if suffix not in TABLE_TYPES: raise ValueError(f'{path} is not a table: read are {", ".join(TABLE_TYPES)}')
+    if suffix not in TABLE_TYPES: raise ValueError(f'{path} is not a table: timmdata reads {", ".join(TABLE_TYPES)}')
     if suffix == '.parquet': _arrow()   # it is there, or the error says how to get it
     try:
         if suffix == '.parquet': return _read_parquet(path)
@@ -373,11 +373,11 @@ class _Columns:
 
 
 def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | None, what: str) -> Iterable[int]:
-    "Rows of one split, by its name or another word for it; `splits` has the name of each row."
+    "Rows of one split, by its name or another name for it; `splits` has the name of each row."
     if not split or splits is None and 'train' in split_group(split): return range(num_rows)
     names = sorted({name for name in splits or () if name})
-    wanted = matching_splits(names, split)   # several words for one split may stand in a table
-    if not wanted:   # an error that tells what there is
+    wanted = matching_splits(names, split)   # a table may have several names for one split
+    if not wanted:   # an error that says what there is
         choose_split(names, split, what, 'split=None reads all rows', ['no column of splits, see split_key='])
     return (row for row, name in enumerate(splits) if name in wanted)
 

@@ -81,7 +81,7 @@ def _only(image: str, others: Sequence[str], features: Mapping[str, Any]) -> Any
 
 # %% ../../nbs/readers/80_tfds.ipynb #2723d3b5
 def _plain(value: Any) -> Any:
-    "Numbers, words and lists in place of arrays and bytes."
+    "Numbers, texts and lists in place of arrays and bytes."
     if hasattr(value, 'tolist'): value = value.tolist()
     if isinstance(value, list): return [_plain(item) for item in value]
     return value.decode('utf-8', 'replace') if isinstance(value, bytes) else value
@@ -108,7 +108,7 @@ class ReaderTfds(StreamReader):
     Args:
         name: See `open_tfds`.
         root: See `open_tfds`.
-        split: A name, another word for it, or an expression such as 'train[:10%]+test' or 'all'.
+        split: A name, another name for it, or an expression such as 'train[:10%]+test' or 'all'.
         class_map: Name or old index → index, or its file.
         is_training: Shuffled, whole batches.
         batch_size: Samples in a batch.
@@ -168,7 +168,7 @@ class ReaderTfds(StreamReader):
         num_shards: int,
         seed: int,
     ) -> Iterator[tuple[bytes, Any]]:
-        """Pass once over a share of the samples; in training shares are dealt out by the seed, alike in all workers.
+        """Pass once over a share of the samples; in training the seed divides the shares, alike in all workers.
 
         Args:
             shard_index: See `StreamReader`.

@@ -89,7 +89,7 @@ def find_shards(
 
     Args:
         root: Folder or address.
-        split: A name in the info file, another word for it, or a pattern such as 'train-{0000..0099}.tar|100000'.
+        split: A name in the info file, another name for it, or a pattern such as 'train-{0000..0099}.tar|100000'.
     """
     splits = load_info(root).get('splits', {})
     if '.tar' in split or '..' in split:

@@ -112,7 +112,7 @@ def check_epoch(
 
 
 class EpochSampler(Sampler):
-    """Yield the keys of an epoch, or of a rank's share of it: shuffled anew in every epoch, or in order.
+    """Yield the keys of an epoch, or of a rank's share of it: shuffled again in every epoch, or in order.
 
     >>> from timmdata.samplers import EpochSampler
     >>> sampler = EpochSampler(range(5), shuffle=True, seed=1)

@@ -38,7 +38,7 @@ class Task:
         keys: Keys of its samples.
         rows: Rows that they are written to; None: the builder uses none.
         refused: Index → why this sample must not be tried.
-        report: Told the index before a sample is loaded, -1 after it.
+        report: Gets the index before a sample is loaded, -1 after it.
     """
 
     def __init__(self,
@@ -449,7 +449,7 @@ class WorkerSettings:
     """Who makes the batches, and how many of them ahead of the consumer.
 
     Args:
-        num_workers: Threads or processes; 0: the consumer's thread; 'auto': one for each core but one.
+        num_workers: Threads or processes; 0: the caller; 'auto': one for each core, or one fewer.
         workers: 'threads' or 'processes'; 'auto': processes if several fork, or your code runs.
         threads_per_worker: Threads in each process.
         prefetch_factor: Batches ahead, of each process or of all threads together; None: 2.

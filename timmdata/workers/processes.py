@@ -72,7 +72,7 @@ class WorkerSpec:
 
 
 class _Message(NamedTuple):
-    "What a worker process is told about a batch."
+    "What a worker process needs to know about a batch."
     number: int   # Number of the task.
     keys: list[SampleKey]
     slot: int | None
@@ -162,7 +162,7 @@ class Assignment:
     def blame(self,
         suspects: frozenset[int],
     ) -> frozenset[int]:
-        """Note a death, and tell which samples are to blame.
+        """Note a death, and say which samples are to blame.
 
         Args:
             suspects: Indexes that were being loaded when a worker died of it.
@@ -203,7 +203,7 @@ class WorkerProcess:
         failed_starts: int = 0,
     ):
         self.number, self.failed_starts = number, failed_starts
-        self.is_ready = False   # it has told so
+        self.is_ready = False   # it has said so
         self.tasks: dict[int, Assignment] = {}
         self._indexes = spec.indexes(number).fill_(-1)
         self.pipe, there = context.Pipe()
@@ -243,7 +243,7 @@ class WorkerProcess:
 
     @property
     def death(self) -> str:
-        "Tell how it died."
+        "Say how it died."
         code = self.process.exitcode
         return f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
 
@@ -408,7 +408,7 @@ class Supervisor:
         return f'{worker.death} before it was ready' + ('' if self.context.get_start_method() == 'fork' else advice)
 
     def _blame(self, worker: WorkerProcess) -> str:
-        "Note what a worker died of, and tell it."
+        "Note what a worker died of, and warn."
         if not worker.is_ready: return 'before it was ready'
         suspects = frozenset(worker.loading())
         made = next(iter(worker.tasks.values()), None)
