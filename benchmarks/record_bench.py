@@ -5,12 +5,14 @@
 DIR holds class folders. Run it on an otherwise idle machine.
 """
 import argparse
-import json
+import statistics
 
 from results import rounded, write_results
 
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.measure.stages import bench_loader
+from timmdata.loader import create_loader
+from timmdata.measure.machine import in_turns, run_pass
+from timmdata.measure.stages import measure_stages, spread
 
 WORKS = {
     'train: crop, flip': dict(is_training=True, color_jitter=None),
@@ -18,6 +20,17 @@ WORKS = {
     '… and erasing 0.25': dict(is_training=True, re_prob=0.25),
     'evaluation, bicubic': dict(interpolation='bicubic'),
 }
+
+
+def measure(dataset, num_workers: int, epochs: int, rounds: int, **settings) -> dict:
+    "Stages, and the loader as a whole: medians of the epochs after the first."
+    with create_loader(dataset, 224, 64, num_workers=num_workers, seed=0, device='cpu', **settings) as loader:
+        passes = [(number, run_pass(loader)) for number, _ in in_turns(['epoch'], 'whole loader', epochs, progress=True)]
+        passes = [made for number, made in passes if number]
+        whole = dict(images_per_s=statistics.median(made.images_per_s for made in passes),
+                     cpu_ms=statistics.median(1000 * made.cpu_seconds / made.num_images for made in passes))
+        stages = measure_stages(loader, min(len(dataset), 128), rounds, progress=True)
+    return dict(stages=[stage._asdict() for stage in stages], loader=whole)
 
 
 def main():
@@ -28,11 +41,10 @@ def main():
     parser.add_argument('--images', type=int, default=627, help='samples of an epoch')
     parser.add_argument('--num-workers', type=int, default=2)
     a = parser.parse_args()
-    dataset = ImageDataset(a.data, split=None)
-    results = {name: bench_loader(dataset, 224, 64, a.images, a.epochs, a.rounds, num_workers=a.num_workers,
-                                  device='cpu', **settings) for name, settings in WORKS.items()}
+    dataset = spread(ImageDataset(a.data, split=None), a.images)
+    results = {name: measure(dataset, a.num_workers, a.epochs, a.rounds, **settings) for name, settings in WORKS.items()}
     settings = dict(num_images=a.images, num_workers=a.num_workers, batch_size=64, input_size=224, rounds=a.rounds)
-    write_results('bench', settings, results={name: rounded(json.loads(result.to_json())) for name, result in results.items()})
+    write_results('bench', settings, results=rounded(results))
 
 
 if __name__ == '__main__': main()

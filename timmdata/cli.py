@@ -190,31 +190,45 @@ def _batch_that_fits(batch_size: int, images: int) -> int:
     return min(batch_size, images)
 
 
+def _diagnose(data: Path, split: str, input_size: int, batch_size: int, images: int, json: Path | None,
+              options: dict[str, Any], **more: Any) -> Any:
+    "Measure, print what was found and write it; Ctrl-C prints what the rounds that ended say."
+    from timmdata.datasets.image_dataset import ImageDataset
+    from timmdata.measure.diagnosis import diagnose, format_diagnosis
+    from timmdata.measure.machine import Interrupted
+    settings, batch_size = _loader_settings(**options), _batch_that_fits(batch_size, images)
+    path = json and _output_path(json, '--json', ('.json',))
+    dataset = ImageDataset(data, split=split)
+    try: found = diagnose(dataset, input_size, batch_size, images, progress=True, **more, **settings)
+    except Interrupted as stopped:
+        if stopped.found: _say(format_diagnosis(stopped.found))
+        raise
+    _say(format_diagnosis(found))
+    if path: path.write_text(found.to_json() + '\n', encoding='utf-8')
+    return found
+
+
 @delegates(_loader_settings)
 def bench(
     data: Path,
     split: str = 'train',
     input_size: int = 224,
     batch_size: int = 64,
-    images: int = 512,
-    epochs: int = 3,
+    images: int = 256,
     rounds: int = 5,
     json: Path | None = None,
-    plot: Path | None = None,
     **kwargs,
 ):
-    """Measure where the time of an image goes, stage by stage, and how fast the whole loader is.
+    """Measure where the time of an image goes; as doctor, which also tries what would help.
 
     Args:
         data: Folder of class folders, or with train/ and val/ in it.
         split: Which split: 'train', 'val', 'test' or a folder's name.
         input_size: Edge of the network's input, in pixels.
         batch_size: Samples in a batch.
-        images: Images of an epoch, from all over the data.
-        epochs: Epochs of the whole loader that are timed.
+        images: Images of an epoch, from all over the data; they are kept in memory.
         rounds: Rounds that the median is taken of.
         json: File for the numbers, as JSON.
-        plot: File for a picture of the numbers.
 
     **kwargs, Settings of the loader.:
         mode: Settings for 'train' or for 'eval'.
@@ -226,16 +240,7 @@ def bench(
         backend: JPEG decoder: 'pillow', 'simplejpeg' or 'auto', the fastest there is.
         device: Device of the batches, such as cpu; default: the best there is.
     """
-    from timmdata.datasets.image_dataset import ImageDataset
-    from timmdata.measure.stages import bench_loader, format_result, plot_results
-    settings, batch_size = _loader_settings(**kwargs), _batch_that_fits(batch_size, images)
-    json_path = json and _output_path(json, '--json', ('.json',))
-    plot_path = plot and _output_path(plot, '--plot')
-    dataset = ImageDataset(data, split=split)
-    result = bench_loader(dataset, input_size, batch_size, images, epochs, rounds, progress=True, **settings)
-    _say(format_result(result))
-    if json_path: json_path.write_text(result.to_json() + '\n', encoding='utf-8')
-    if plot_path: plot_results({kwargs.get('mode', 'train'): result}).savefig(plot_path, dpi=100)
+    _diagnose(data, split, input_size, batch_size, images, json, kwargs, rounds=rounds, with_changes=False)
 
 
 @delegates(_loader_settings)
@@ -274,22 +279,10 @@ def doctor(
         backend: JPEG decoder: 'pillow', 'simplejpeg' or 'auto', the fastest there is.
         device: Device of the batches, such as cpu; default: the best there is.
     """
-    from timmdata.datasets.image_dataset import ImageDataset
-    from timmdata.measure.diagnosis import diagnose, format_diagnosis
-    from timmdata.measure.machine import Interrupted
     from timmdata.measure.page import diagnosis_page
-    settings, batch_size = _loader_settings(**kwargs), _batch_that_fits(batch_size, images)
-    json_path = json and _output_path(json, '--json', ('.json',))
-    html_path = html and _output_path(html, '--html', ('.html',))
-    dataset = ImageDataset(data, split=split)
-    try: diagnosis = diagnose(dataset, input_size, batch_size, images, rounds, step_ms, progress=True, **settings)
-    except Interrupted as stopped:
-        if stopped.found: _say(format_diagnosis(stopped.found))
-        raise
-    _say(format_diagnosis(diagnosis))
-    if json_path: json_path.write_text(diagnosis.to_json() + '\n', encoding='utf-8')
-    if html_path:
-        html_path.write_text(diagnosis_page(diagnosis, f'doctor: {data}, split {split}'), encoding='utf-8')
+    page = html and _output_path(html, '--html', ('.html',))
+    found = _diagnose(data, split, input_size, batch_size, images, json, kwargs, rounds=rounds, step_ms=step_ms)
+    if page: page.write_text(diagnosis_page(found, f'doctor: {data}, split {split}'), encoding='utf-8')
 
 # %% ../nbs/60_cli.ipynb #8b6771ad
 def status(

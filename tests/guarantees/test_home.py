@@ -235,7 +235,7 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'inspect.out': inspected,
     'measure_dataset.path': measured,
     'timmdata show': drawn_by('show', '--number=1', '--out=HERE/out.png'),
-    'timmdata bench': drawn_by('bench', *TINY, '--epochs=1', '--json=HERE/out.json', '--plot=HERE/out.png'),
+    'timmdata bench': drawn_by('bench', *TINY, '--json=HERE/out.json'),
     'timmdata doctor': drawn_by('doctor', *TINY, '--json=HERE/out.json', '--html=HERE/out.html'),
     'timmdata inspect': drawn_by('inspect', '--exact', '--out=HERE/found'),
     'timmdata demo': lambda at: (main(['demo', '--data', os.fspath(at('photos')), '--input-size=8', '--batch-size=2', '--num-workers=0',

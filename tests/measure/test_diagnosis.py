@@ -13,7 +13,7 @@ from timmdata.call import loader_call
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
-from timmdata.measure.diagnosis import WORKERS, Diagnosis, diagnose, find_bottleneck, format_diagnosis, write_verdict
+from timmdata.measure.diagnosis import WORKERS, Diagnosis, diagnose, find_bottleneck, format_diagnosis
 from timmdata.measure.machine import Trial
 from timmdata.measure.page import diagnosis_page
 from timmdata.measure.stages import StageTime
@@ -105,11 +105,8 @@ def made_up(**changed) -> Diagnosis:
     suggested = [Trial('num_workers=3', 1.3, 1.2, 1.4, 260.), Trial('num_workers=4', 1.9, 1.8, 2., 380.),
                  Trial("workers='processes'", 0.6, 0.5, 0.7, 120.), Trial("backend='a'", 1.01, 1.005, 1.1, 202.)]
     remedies = {trial.name: f'create_loader(dataset, 224, 64, {trial.name})' for trial in suggested}
-    bottleneck, shares = find_bottleneck(left_out[1:], stages, 0.02)
-    values = dict(bottleneck=bottleneck, shares=shares, noise=0.02, stages=stages, left_out=left_out, suggestions=suggested,
-                  remedies=remedies, notes=[], machine={'cores': '4'}, settings={},
-                  verdict=write_verdict(bottleneck, shares, left_out, 0.02, 1.5))
-    return Diagnosis(**{**values, **changed})
+    return Diagnosis(**{**dict(stages=stages, left_out=left_out, suggestions=suggested, remedies=remedies, busy=1.5, notes=[],
+                               machine={'cores': '4'}, settings={}), **changed})
 
 
 def test_the_verdict_and_the_table_have_the_same_numbers():
@@ -117,15 +114,18 @@ def test_the_verdict_and_the_table_have_the_same_numbers():
     assert found.verdict.startswith('the bottleneck is decode: 53% of the time of an image goes to it; 1.5 of')
     agrees_with_itself(found)
     trials = [Trial(WORKERS, 1., 0.9, 1.1, 200.), Trial('step', 2.5, 2.4, 2.6, 500.)]
-    waits = made_up(bottleneck='step', shares={'step': 0.6}, left_out=trials, verdict=write_verdict('step', {'step': 0.6}, trials, 0.02))
+    waits = made_up(left_out=trials, busy=None)
     assert waits.verdict == 'the bottleneck is step: 60% of the time of an image goes to it; without it the loader is 2.50 times as fast'
     agrees_with_itself(waits)
+    assert made_up(left_out=[Trial('the same again', 1.2, 0.9, 1.3, 200.)]).verdict.startswith(
+        'no bottleneck: no stage makes a difference above the noise of 30%')
 
 
 def test_what_helps_is_written_to_be_pasted_the_fastest_first():
     pasted = [line.strip() for line in format_diagnosis(made_up()).splitlines() if 'create_loader' in line]
     assert pasted == [f'create_loader(dataset, 224, 64, num_workers={number})' for number in (4, 3)]
-    assert 'nothing that was tried is faster' in format_diagnosis(made_up(suggestions=[]))
+    nothing = made_up(suggestions=[Trial("backend='a'", 1.01, 1.005, 1.1, 202.)])
+    assert 'nothing that was tried is faster' in format_diagnosis(nothing)
 
 
 def test_a_call_that_is_pasted_has_the_settings(samples):

@@ -1,4 +1,5 @@
 "The command line: what its options are made of, and where paths lead."
+import io
 import json
 import os
 import re
@@ -26,7 +27,7 @@ def test_help_has_the_comments_of_the_parameters(capsys, words):
     if words[0] in ('bench', 'doctor'):
         for text in ("--num-workers NUM_WORKERS How many workers; 0: none; 'auto': as many as help (default: auto)",
                      "--mode MODE Settings for 'train' or for 'eval' (default: train)",
-                     '--workers WORKERS', '--step-ms' if words[0] == 'doctor' else '--epochs'): assert text in said
+                     '--workers WORKERS', '--step-ms' if words[0] == 'doctor' else '--rounds'): assert text in said
 
 
 def test_version(capsys):
@@ -77,7 +78,7 @@ def test_commands_run_without_docstrings(samples, tmp_path):
     runs = [['demo', f'--data={samples}', '--input-size=16', '--batch-size=64', '--num-workers=0', f'--out={tmp_path}/demo.png'],
             ['show', str(samples), '--number=1', f'--out={tmp_path}/show.png'],
             ['inspect', str(samples), '--split=val', '--exact', f'--out={tmp_path}/report'],
-            ['bench', str(samples), '--epochs=1', *small], ['doctor', str(samples), *small],
+            ['bench', str(samples), *small], ['doctor', str(samples), *small],
             ['buffer', 'status', str(samples)]]
     done = python('-OO', code=f'{HELP}\nprint([main(words) for words in {runs}])', cwd=tmp_path)
     assert done.stdout.count('usage: timmdata') == len(COMMANDS)
@@ -116,6 +117,19 @@ def test_a_doctor_without_a_terminal_says_what_time_is_left(samples, capsys):
     assert re.search(r'round 1 of 3 done, about \d+ s left\n.*round 2 of 3 done, about \d+ s left\n', said)
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool: return True
+
+
+def test_a_terminal_shows_what_time_is_left_before_the_first_round(samples, capsys, monkeypatch):
+    "Stages, batches and smaller photographs come before the loaders take turns, and may take long."
+    monkeypatch.setattr(sys, 'stderr', said := Terminal())
+    assert main(['doctor', str(samples), *DOCTOR]) == 0
+    before = said.getvalue().partition('loaders in turns')[0]
+    for what in ('stages', 'batches made beforehand', 'smaller photographs'):
+        assert re.search(rf'{what}: .*\d+/\d+ \[\d+:\d+<', before), (what, before)
+
+
 def test_home_is_expanded(samples, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv('HOME', str(tmp_path))
     monkeypatch.setenv('USERPROFILE', str(tmp_path))
@@ -134,7 +148,7 @@ def test_a_number_of_workers_is_a_number(samples, capsys, workers):
     assert capsys.readouterr().err == f"timmdata: error: --num-workers {workers}: give a whole number or 'auto'\n"
 
 
-@pytest.mark.parametrize('words', [['bench', '--epochs=1'], ['doctor']], ids=['bench', 'doctor'])
+@pytest.mark.parametrize('words', [['bench'], ['doctor']], ids=['bench', 'doctor'])
 def test_few_images_make_a_smaller_batch(samples, capsys, words):
     assert main([*words, str(samples), '--images=4', '--rounds=1', '--input-size=16', '--num-workers=0', '--device=cpu']) == 0
     said = capsys.readouterr()

@@ -6,28 +6,17 @@
 __all__ = ['show_thumbnails', 'images_of_tensor']
 
 # %% ../../nbs/core/65_thumbnails.ipynb #a1f38862
-import base64
 import html
-import io
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 
-from .faults import printable
+from .html import picture_address, safe_text
 from .sample import as_pil_image
 
 # %% ../../nbs/core/65_thumbnails.ipynb #ecf9d752
-def _source(image: Image.Image, height: int) -> str:
-    "A small JPEG, as an address that holds it."
-    image, content = image.convert('RGB'), io.BytesIO()
-    image.thumbnail((2 * height, height))
-    image.save(content, 'JPEG', quality=80)
-    return f'data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}'
-
-
 def show_thumbnails(
     text: str,
     images: Sequence[Image.Image],
@@ -45,9 +34,9 @@ def show_thumbnails(
     Returns:
         HTML
     """
-    figures = ''.join(
-        f'<figure style="display:inline-block;margin:4px"><img src="{_source(image, height)}" alt="">'
-        f'<figcaption>{html.escape(printable(label))}</figcaption></figure>' for image, label in zip(images, labels))
+    pictures = zip((picture_address(image, (2 * height, height)) for image in images), map(safe_text, labels))
+    figures = ''.join(f'<figure style="display:inline-block;margin:4px"><img src="{picture}" alt="">'
+                      f'<figcaption>{label}</figcaption></figure>' for picture, label in pictures)
     return f'<pre>{html.escape(text)}</pre><div>{figures}</div>'
 
 # %% ../../nbs/core/65_thumbnails.ipynb #a5219b8d

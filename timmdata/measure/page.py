@@ -6,66 +6,25 @@
 __all__ = ['diagnosis_page']
 
 # %% ../../nbs/measure/30_page.ipynb #9f1897ff
-from collections.abc import Iterable
-
-from ..inspection.report import safe_text
-from .diagnosis import GUIDE, Diagnosis, Trial, explain_change
+from ..core.html import bar, html_page, html_table, safe_text
+from .diagnosis import GUIDE, Diagnosis, Table, Trial, explain_change
 from .machine import format_machine
 
 # %% ../../nbs/measure/30_page.ipynb #08383065
-def _row(diagnosis: Diagnosis, trial: Trial, with_share: bool = False) -> str:
-    "A trial: its name, numbers, and the time of an image as a bar."
-    share = [f'{diagnosis.shares[trial.name]:.0%}' if trial.name in diagnosis.shares else ''] * with_share
-    meaning = '' if trial.name == 'as it is' else diagnosis.judge(trial)
-    numbers = [f'{trial.images_per_s:,.0f}', f'{trial.speedup:.2f}', *share]
-    cells = ''.join(f'<td class="n">{text}</td>' for text in numbers)
-    cells += f'<td class="n rounds">{trial.low:.2f}–{trial.high:.2f}</td>'
-    width = min(100., 100 / max(trial.speedup, 0.01))
-    return (f'<tr><td>{safe_text(trial.name)}</td>{cells}<td class="bar"><i style="width:{width:.1f}%"></i></td>'
-            f'<td>{meaning}</td></tr>')
-
-
-def _table(title: str, rows: Iterable[str], with_share: bool = False) -> str:
-    heads = ''.join(f'<th class="n">{head}</th>' for head in ['images/s', 'speed', *['share'] * with_share])
-    heads += '<th class="n rounds">in rounds</th><th class="bar">time of an image</th>'
-    return (f'<h2>{title}</h2><div class="scroll"><table><tr><th></th>{heads}<th></th></tr>'
-            f'{"".join(rows)}</table></div>')
-
-
-def _stage_table(diagnosis: Diagnosis) -> str:
-    "The stages of an image, and their shares."
-    lines = []
-    for stage in diagnosis.stages:
-        share = f'{diagnosis.shares[stage.name]:.0%}' if stage.name in diagnosis.shares else ''
-        numbers = [f'{stage.cpu_ms:.3f}', f'{stage.wall_ms:.3f}', share]
-        lines.append(f'<tr><td>{stage.name}</td>' + ''.join(f'<td class="n">{text}</td>' for text in numbers) + '</tr>')
-    heads = ''.join(f'<th class="n">{head}</th>' for head in ('CPU ms', 'wall ms', 'share'))
-    return ('<h2>Stages, for one image in one thread</h2><div class="scroll"><table>'
-            f'<tr><th></th>{heads}</tr>{"".join(lines)}</table></div>')
+def _table(table: Table) -> str:
+    "A table under its heading; speeds become bars, too."
+    heads = [('', ''), *((head, 'n' if head else '') for head in table.heads[1:])]
+    heads = [(head, 'n wide' if head == 'in rounds' else kind) for head, kind in heads]
+    rows = [tuple(map(safe_text, row)) for row in table.rows]
+    if 'speed' in table.heads:
+        heads.append(('time of an image', 'bar wide'))
+        column = table.heads.index('speed')
+        rows = [(*row, bar(min(1., 1 / max(float(row[column]), 0.01)))) for row in rows]
+    return f'<h2>{safe_text(table.heads[0].capitalize())}</h2>{html_table(heads, rows)}'
 
 # %% ../../nbs/measure/30_page.ipynb #26a9cb74
-_STYLE = '''
-:root { color-scheme: light dark; --ink: #1c2330; --soft: #5c6675; --page: #fff; --card: #f4f6f9; --line: #d9dee6;
-  --bar: #5b8def }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ef; --soft: #a0a9b8; --page: #14171d; --card: #1d222b; --line: #333b48; --bar: #6f9bf5 } }
-* { box-sizing: border-box }
-body { margin: 0 auto; padding: 1.2rem; max-width: 64rem; background: var(--page); color: var(--ink);
-  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
-h1 { font-size: 1.6rem; margin: 0 } h2 { font-size: 1.2rem; margin: 2rem 0 .4rem } p { margin: .3rem 0 }
-.verdict { font-size: 1.15rem; padding: .7rem 1rem; border-left: 4px solid var(--bar); background: var(--card) }
-.soft { color: var(--soft); font-size: .85rem }
-pre { margin: .2rem 0 1rem; padding: .6rem .8rem; border: 1px solid var(--line); border-radius: .4rem;
-  background: var(--card); white-space: pre-wrap; font-size: .85rem }
-.scroll { overflow-x: auto } table { border-collapse: collapse; width: 100%; font-size: .85rem }
-td, th { padding: .2rem .5rem; text-align: left; overflow-wrap: normal } td:first-child { min-width: 9rem }
-td.n, th.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums }
-tr + tr td { border-top: 1px solid var(--line) } td.bar { width: 22%; min-width: 5rem }
-td.bar i { display: block; height: .7rem; background: var(--bar); border-radius: .2rem; min-width: 1px }
-@media (max-width: 40rem) {   /* a phone: without the rounds and the bars */
-  td, th { padding: .2rem .2rem } td:first-child { min-width: 5.6rem; overflow-wrap: anywhere }
-  .rounds, .bar { display: none } }
-'''
+_STYLE = '''.verdict { font-size: 1.15rem; padding: .7rem 1rem; background: var(--card);
+  border-left: 4px solid var(--bar) }'''
 
 
 def _remedy(diagnosis: Diagnosis, trial: Trial) -> str:
@@ -98,22 +57,12 @@ def diagnosis_page(
     Returns:
         The page, as HTML.
     """
-    left_out = _table('Left out', (_row(diagnosis, trial, True) for trial in diagnosis.left_out), True)
-    changed = _table('Changed', (_row(diagnosis, trial) for trial in diagnosis.suggestions))
     notes = ''.join(f'<p>{safe_text(note)}</p>' for note in diagnosis.notes)
     settings = ', '.join(f'{name}={value}' for name, value in diagnosis.settings.items())
-    policy = "default-src 'none'; style-src 'unsafe-inline'"
-    return f'''<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{policy}"><title>{safe_text(title)}</title>
-<style>{_STYLE}</style></head>
-<body><h1>{safe_text(title)}</h1>
+    return html_page(title, f'''
 <p class="verdict"><strong>{safe_text(diagnosis.verdict)}</strong><br>{diagnosis.advice}</p>
 {_remedies(diagnosis)}
-{_stage_table(diagnosis)}
-{left_out}
-{changed}
+{"".join(map(_table, diagnosis.tables()))}
 <h2>Measured on</h2><p class="soft">{safe_text(format_machine(diagnosis.machine))}</p>
 <p class="soft">{safe_text(settings)}</p>{notes}
-<p class="soft">{GUIDE}</p></body></html>
-'''
+<p class="soft">{GUIDE}</p>''', _STYLE)
