@@ -95,7 +95,7 @@ def list_tar(
         try: found = {name: (offset, size) for name, offset, size in _walk(file)}
         except Exception as error:   # on damage, tarfile raises TarError, ValueError, OSError, OverflowError, …
             if is_system_error(error): raise
-            raise ValueError(f'{path} is damaged, cut off, or no tar ({error}): copy or make it anew') from error
+            raise ValueError(f'{path} is damaged, cut off, or no tar ({error}): copy it or make it again') from error
     return [(name, *place) for name, place in found.items()]
 
 # %% ../../nbs/readers/40_tar.ipynb #3d573808
