@@ -42,8 +42,8 @@ def _is_private(name: str) -> bool:
 
 def _documented(symbols: dict[str, Symbol]) -> list[Symbol]:
     "The definitions whose docstrings say what parameters mean; what `__init__` takes is said by its class."
-    return [symbol for symbol in symbols.values() if symbol.kind != 'constant' and not _is_private(symbol.name)
-            and not symbol.name.endswith(('.__init__', '.__new__'))]
+    defined = (symbol for symbol in symbols.values() if not isinstance(symbol.node, (ast.Assign, ast.AnnAssign)))
+    return [symbol for symbol in defined if not _is_private(symbol.name) and not symbol.name.endswith(('.__init__', '.__new__'))]
 
 
 def _literal(text: str, indent: str) -> list[str]:

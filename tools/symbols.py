@@ -217,6 +217,9 @@ def read_module(path: Path, module: str, classes: dict | None = None) -> dict[st
                          bases=[_unparse(b) for b in node.bases if _unparse(b) != 'object'])
             classes[node.name] = params, called
             for item in node.body:
+                value = getattr(item, 'value', None)
+                if isinstance(item, ast.AnnAssign) and isinstance(value, ast.Call) and _unparse(value.func) == 'Asked':
+                    add(f'{node.name}.{item.target.id}', 'property', item, doc=value.args[0].value, called=False)
                 if not isinstance(item, _functions): continue
                 params, returns = _params(item, comments, True)
                 is_property = any(re.search(r'\b(cached_)?property\b', _unparse(d)) for d in item.decorator_list)

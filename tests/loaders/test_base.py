@@ -6,7 +6,7 @@ from torch.utils.data import DataLoader
 
 from timmdata import BatchBuffer, PrefetchLoader, create_loader
 from timmdata.datasets.image_dataset import IterableImageDataset
-from timmdata.loaders.base import BufferedLoader, ForeignLoader, HostLoader, as_host_loader, number_batches
+from timmdata.loaders.base import ForeignLoader, HostLoader, as_host_loader, number_batches
 from timmdata.samplers.epoch import EpochSampler, SampleKey
 
 pytestmark = pytest.mark.timeout(60)
@@ -17,8 +17,8 @@ def test_loaders_of_this_library_are_host_loaders():
     loaders = [create_loader(Coded(8), 8, 4, **HOST), create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, **HOST)]
     buffer = BatchBuffer(loaders[0], batches=4, producer='thread')
     for loader in (*loaders, buffer): assert isinstance(loader, HostLoader) and as_host_loader(loader) is loader
-    assert isinstance(buffer, BufferedLoader) and not isinstance(loaders[0], BufferedLoader)
-    assert not isinstance(DataLoader([1]), HostLoader) and not isinstance([], HostLoader)
+    assert [loader.auto_ack for loader in (*loaders, buffer)] == [None, None, True]
+    assert isinstance(as_host_loader(DataLoader([1])), ForeignLoader) and isinstance(as_host_loader([]), ForeignLoader)
 
 
 def test_keys_count_through_an_epoch_and_skipped_batches_are_left_out():

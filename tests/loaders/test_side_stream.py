@@ -157,34 +157,31 @@ def test_leaving_does_not_wait_for_a_stuck_worker():
     stuck, stream = threading.Event(), RecordingStream()
     def source():
         yield from numbers(1)
-        stuck.wait(20)
+        stuck.wait()
     batches = iterate_ahead(source(), stage_of(stream), stream, patience=0.1)
     next(batches)
-    begin = time.monotonic()
     batches.close()
-    assert time.monotonic() - begin < 5 and threads()   # it is there still …
+    assert threads()   # it is there still …
     stuck.set()
     wait_until(lambda: not threads())   # … and ends by itself
 
 
 def test_loop_that_a_worker_collects_does_not_wait_for_that_worker():
     "The garbage collector closes a loop in whichever thread it runs; that may be the one which the loop's thread waits for."
-    made, stream, took = queue.SimpleQueue(), RecordingStream(), []
-    batches = iterate_ahead(iter(made.get, None), stage_of(stream), stream)
+    made, stream = queue.SimpleQueue(), RecordingStream()
+    batches = iterate_ahead(iter(made.get, None), stage_of(stream), stream, patience=600)
     for batch in numbers(2): made.put(batch)
     next(batches)
     cycle = [batches]
     cycle.append(cycle)
     def work():
-        begin = time.monotonic()
         gc.collect()
-        took.append(time.monotonic() - begin)
         made.put(None)   # the batch that this worker was making
     del batches, cycle
     worker = threading.Thread(target=work, name='timmdata-worker-0')
     worker.start()
-    worker.join(20)
-    assert took and took[0] < 3
+    worker.join(30)
+    assert not worker.is_alive()
     wait_until(lambda: not threads())
 
 

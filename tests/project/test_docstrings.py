@@ -60,6 +60,18 @@ def test_docstrings_say_what_the_notebooks_say(written):
     assert count > 1000 and not missing
 
 
+def test_each_method_says_what_it_does_or_its_base_class_does():
+    missing = []
+    for info in pkgutil.walk_packages(timmdata.__path__, 'timmdata.'):
+        module = importlib.import_module(info.name)
+        for name, cls in vars(module).items():
+            if not inspect.isclass(cls) or cls.__module__ != info.name or name.startswith('_'): continue
+            methods = [(key, value) for key, value in vars(cls).items() if not key.startswith('_') and (
+                inspect.isfunction(value) or isinstance(value, (classmethod, staticmethod, property)))]
+            missing += [f'{info.name}.{name}.{key}' for key, _ in methods if not inspect.getdoc(getattr(cls, key))]
+    assert not missing
+
+
 def test_no_comment_of_a_public_parameter_is_left_in_the_package(written):
     for module in written:
         again = read_module(ROOT/f"timmdata/{module.replace('.', '/')}.py", module)

@@ -192,11 +192,11 @@ def banned_words(nb: Notebook) -> list[str]:
 
 
 def docstrings(nb: Notebook) -> list[str]:
-    "Each public function, class and method has a docstring."
+    "Each public function, class and method has a docstring; a method may have that of a base class (`test_docstrings` looks)."
     problems = []
     for i, node, _ in nb.public_defs():
         named = [(node.name, node)]
-        if isinstance(node, ast.ClassDef):
+        if isinstance(node, ast.ClassDef) and not node.bases:
             named += [(f'{node.name}.{n.name}', n) for n in node.body if isinstance(n, DEFS) and n.name[0] != '_']
         problems += [f'cell {i}: {name} has no docstring' for name, item in named if not ast.get_docstring(item)]
     return problems
@@ -209,12 +209,12 @@ def docments(nb: Notebook) -> list[str]:
         comments = comment_lines(text)
         functions = [(node.name, node)]
         if isinstance(node, ast.ClassDef):
-            methods = [n for n in node.body if isinstance(n, DEFS[:2])
+            methods = [n for n in node.body if isinstance(n, DEFS[:2]) and (ast.get_docstring(n) or not node.bases)
                        and (n.name in ('__init__', '__call__') or not n.name.startswith('_'))]
             functions = [(f'{node.name}.{n.name}', n) for n in methods
                          if not any('.setter' in ast.unparse(d) for d in n.decorator_list)]
             problems += [f'cell {i}: {node.name}: no comment beside `{n.target.id}`' for n in node.body
-                         if isinstance(n, ast.AnnAssign) and not n.target.id.startswith('_')
+                         if isinstance(n, ast.AnnAssign) and not n.target.id.startswith('_') and 'Asked(' not in ast.unparse(n)
                          and not {n.lineno, n.end_lineno} & comments]
         for name, function in functions:
             args = function.args

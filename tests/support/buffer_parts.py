@@ -92,6 +92,7 @@ def read(folder: Path, reader: str, stop: int, sleep: float):
     buffer = BatchBuffer(make_loader(), batches=8, directory=folder/'buffer', reader=reader, auto_ack=False)
     count = 0
     print('ready', flush=True)
+    while (folder/'wait').exists(): time.sleep(0.01)
     while count < stop:
         epoch = buffer.sampler.epoch
         for host in buffer.host_batches():

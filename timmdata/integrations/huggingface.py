@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import Dataset, IterableDataset
 
 from ..loader import create_loader
-from ..loaders.base import ForwardingLoader, Loader
+from ..loaders.base import Loader
 from ..samplers.epoch import EpochSampler
 from .base import base_class, require
 
@@ -41,7 +41,7 @@ def rename_fields(
 DataLoaderStateMixin = base_class('accelerate.data_loader', 'DataLoaderStateMixin')
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #810df8bd
-class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
+class AcceleratedLoader(Loader, DataLoaderStateMixin):
     """Tell Accelerate where the end of a loader is, and how many samples of the last batch count.
 
     Args:
@@ -67,8 +67,6 @@ class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
     @property
     def _drop_last(self) -> bool: return self.drop_last   # what Accelerate asks for
 
-    def __len__(self) -> int: return len(self.loader)
-
     def __iter__(self) -> Iterator[Any]:
         batches, end = iter(self.loader), object()
         self.begin()
@@ -82,34 +80,12 @@ class AcceleratedLoader(ForwardingLoader, DataLoaderStateMixin):
             self._ahead = 0
         finally: self.end()
 
-    def set_epoch(self,
-        epoch: int,
-    ):
-        """Choose the next epoch; a position in it that was just loaded stays.
+    def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
+        return self.loader.state_dict(ahead=ahead or self._ahead)
 
-        Args:
-            epoch: Number of the next pass, from 0.
-        """
-        self.loader.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        "Tell where the consumer is: the batch that it got last."
-        return self.loader.state_dict(ahead=self._ahead)
-
-    def load_state_dict(self,
-        state: dict[str, Any],
-    ):
-        """Go on where the state was taken.
-
-        Args:
-            state: What `state_dict` of a loader with the same settings gave.
-        """
+    def load_state_dict(self, state: dict[str, Any]):
         self.loader.load_state_dict(state)
         self._ahead = 0
-
-    def close(self):
-        "End the workers; a later loop starts others."
-        self.loader.close()
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #aa501041
 def create_accelerated_loader(

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from numbers import Integral
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -30,7 +29,7 @@ from ..samplers.epoch import EpochSampler, SampleKey
 from ..workers.autotune import resolve_workers
 from ..workers.base import WORKER_KINDS, InlinePool, Task, WorkerPool, WorkerSettings
 from ..workers.factory import create_pool
-from .base import Closing, MixingSwitch, find_mixing
+from .base import HostLoader, find_mixing
 from .checkpoint import check_state, describe_settings, make_state
 from .consumer import Consumer
 from .device_cache import CachedPool, DeviceCache
@@ -186,7 +185,7 @@ class EpochBatchSampler(Sampler):
     def __len__(self) -> int: return self.batches.count(self.sampler)
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #e51aa8ff
-class BatchLoader(MixingSwitch, Closing):
+class BatchLoader(HostLoader):
     """Make batches of a map-style dataset, by workers, in the order of a sampler; saved, resumed and replayed at will.
 
     Args:
@@ -233,24 +232,7 @@ class BatchLoader(MixingSwitch, Closing):
                 '_tasks': deque(), '_made_by': Counter()}
 
     @property
-    def dataset(self) -> Dataset:
-        "The dataset that the user gave."
-        return self.builder.dataset
-
-    @property
-    def seed(self) -> int:
-        "The seed of the run."
-        return self.sampler.seed
-
-    @property
-    def batch_size(self) -> int:
-        "Samples in a batch."
-        return self.batches.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        "Whether an incomplete last batch is left out."
-        return self.batches.drop_last
+    def parts(self) -> tuple: return self.builder, self.batches, self.workers, self.sampler
 
     @property
     def batch_sampler(self) -> 'EpochBatchSampler | ScheduledBatchSampler':
@@ -263,11 +245,6 @@ class BatchLoader(MixingSwitch, Closing):
         return self.batches.count_valid(self.sampler)
 
     @property
-    def num_workers(self) -> int | str:
-        "Threads or processes; 'auto' until the first loop."
-        return self.workers.num_workers
-
-    @property
     def collate_fn(self) -> Callable:
         "What makes a batch of samples."
         return self.builder.collate_fn or fast_collate
@@ -276,36 +253,6 @@ class BatchLoader(MixingSwitch, Closing):
     def pin_memory(self) -> bool:
         "Whether batches are page-locked on their way."
         return self.pin_batches or self.workers.pin_memory
-
-    @property
-    def generator(self) -> None:
-        "What draws the order: nothing, the seed decides it."
-        return None
-
-    @property
-    def prefetch_factor(self) -> int | None:
-        "Batches ahead, of each process or of all threads together; None: 2."
-        return self.workers.prefetch_factor
-
-    @property
-    def persistent_workers(self) -> bool:
-        "Whether workers are kept between epochs."
-        return self.workers.persistent_workers
-
-    @property
-    def timeout(self) -> float:
-        "Seconds to wait for a batch; 0: for ever."
-        return self.workers.timeout
-
-    @property
-    def multiprocessing_context(self) -> Any:
-        "How processes start; None: the platform's way."
-        return self.workers.multiprocessing_context
-
-    @property
-    def worker_init_fn(self) -> Callable[[int], None] | None:
-        "What is called in each worker process."
-        return self.workers.worker_init_fn
 
     @property
     def device(self) -> torch.device:
@@ -319,8 +266,6 @@ class BatchLoader(MixingSwitch, Closing):
         return find_mixing(transform and transform.mixup, self.builder.collate_fn)
 
     def __len__(self) -> int: return self.batches.count(self.sampler)   # of a whole epoch, after a resume, too
-
-    def __iter__(self) -> Iterator: yield from map(attrgetter('batch'), self.host_batches())   # holds none of them
 
     # one pass
 
@@ -369,7 +314,6 @@ class BatchLoader(MixingSwitch, Closing):
         return made._replace(position=position)
 
     def stats(self) -> LoaderStats:
-        "Report how the pass goes that runs, or that ran last: how long its consumer waits, and how fast it is."
         kind = WORKER_KINDS.get(self.workers.workers)   # None: it is chosen in the first loop
         num_processes = self.workers.num_workers if kind is not None and kind.is_process else 0
         ready = sum(task.done.is_set() for task in tuple(self._tasks))
@@ -388,20 +332,11 @@ class BatchLoader(MixingSwitch, Closing):
         pool.close()
 
     def close(self):
-        "End the workers; a later loop starts others."
         if self._pool is not None: self._discard(self._pool)
 
     # where the consumer is
 
-    def set_epoch(self,
-        epoch: int,
-    ):
-        """Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip.
-
-        Args:
-            epoch: Epoch of the next pass, from 0.
-        """
-        self.sampler.set_epoch(epoch)
+    def set_epoch(self, epoch: int): self.sampler.set_epoch(epoch)
 
     def set_position(self,
         epoch: int,
@@ -426,29 +361,12 @@ class BatchLoader(MixingSwitch, Closing):
                    cached=self.cache is not None)
         return describe_settings(own, self.batches, *self.settings)
 
-    def state_dict(self,
-        progress: tuple[int, int] | None = None,
-        *,
-        ahead: int = 0,
-    ) -> dict[str, Any]:
-        """Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts.
-
-        Args:
-            progress: Epoch and position of a consumer further on; None: of this loader.
-            ahead: Batches that the trainer has read and not used, such as 1 for Accelerate.
-        """
+    def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
         epoch, position = progress or self._consumer.progress.at(ahead) or (self.sampler.epoch, self.sampler.start)
         position = min(position, self.batches.end(self.sampler, epoch))   # ranks fill up their shares
         return make_state(epoch, position, self.seed, self.identity())
 
-    def load_state_dict(self,
-        state: dict[str, Any],
-    ):
-        """Go on where the state was taken: the next loop begins with the batch after it. Workers and ranks may differ.
-
-        Args:
-            state: State from `state_dict` of a loader with the same settings.
-        """
+    def load_state_dict(self, state: dict[str, Any]):
         check_state(state, self.identity(), None if self.adopts_seed else self.seed)
         epoch, position, seed = (int(state[name]) for name in ('epoch', 'position', 'seed'))
         end = self.batches.end(self.sampler, epoch)
@@ -460,18 +378,7 @@ class BatchLoader(MixingSwitch, Closing):
 
     # what training saw
 
-    def replay(self,
-        epoch: int,
-        batch: int | None = None,
-        index: int | None = None,
-    ) -> Replay:
-        """Make a batch again, exactly as it was, with the parameters that were drawn; or a sample by itself, not mixed.
-
-        Args:
-            epoch: Number of the pass over the data, from 0.
-            batch: Number of the batch in it, from 0.
-            index: Index of one sample, in place of a batch.
-        """
+    def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         if (batch is None) == (index is None): raise TypeError('give batch= or index=, one of them')
         for name, value in dict(epoch=epoch, batch=batch, index=index).items():
             is_whole = isinstance(value, Integral) and not isinstance(value, bool)

@@ -21,7 +21,7 @@ from ..datasets.wrappers import base_datasets
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..pipeline.params import ParamSampler, SampleParams
 from ..samplers.epoch import SampleKey
-from ..workers.base import Task
+from ..workers.base import Task, WorkerPool
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #6f0a0155
 def _shown(position: torch.Tensor, size: torch.Tensor, padding_mode: str) -> torch.Tensor:
@@ -152,7 +152,7 @@ class DeviceCache:
             f'others are {tuple(others)}. Resize the files once, or leave cache out')
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #e86b16de
-class CachedPool:
+class CachedPool(WorkerPool):
     """Make batches of cached images, on their device, when they are taken.
 
     Args:
@@ -165,29 +165,7 @@ class CachedPool:
         cache: DeviceCache,
     ): self.builder, self.cache = builder, cache
 
-    def submit(self,
-        keys: Sequence[SampleKey],
-    ) -> Task:
-        """Note a batch.
-
-        Args:
-            keys: Keys of the samples.
-        """
-        return Task(keys)
-
-    def take(self,
-        task: Task,
-        timeout: float = 0.,
-    ) -> HostBatch | None:
-        """Make the batch.
-
-        Args:
-            task: Task from `submit`.
-            timeout: Not used: nothing is waited for.
-
-        Returns:
-            None: every sample was skipped
-        """
+    def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         builder, cache, sampler = self.builder, self.cache, self.builder.sample_loader.sample_transforms[0].params
         cache.load(task.keys[0].seed)
         keys = [key for key in task.keys if key.index in cache.rows]
@@ -198,14 +176,3 @@ class CachedPool:
         with one_thread(): images = cache.images[torch.tensor(at, device=cache.device)]
         rows = crop_batch(images, params, sampler)
         return builder.collate(keys, [[with_image(cache.samples[k], row)] for k, row in zip(at, rows)], rows)
-
-    def cancel(self,
-        task: Task,
-    ):
-        """Do nothing: the batch was not begun.
-
-        Args:
-            task: Task that nobody will take.
-        """
-
-    def close(self): "Do nothing: there are no workers."

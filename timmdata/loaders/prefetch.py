@@ -22,11 +22,10 @@ from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.epoch import keys_of_images
 from ..transforms.random_erasing import ErasingSettings, RandomErasing
-from .base import Closing, ForwardingLoader, HostLoader, KeepsBatches, MixingSwitch
-from .base import as_host_loader, find_mixing
+from .base import Asked, HostLoader, Loader, as_host_loader, find_mixing
 from .consumer import Consumer
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
-from .stats import LoaderStats, Measured
+from .stats import LoaderStats
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
 def _gpu_of_rank() -> str:
@@ -113,7 +112,7 @@ def adapt_statistics(
     return mean, std
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #cf187285
-class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
+class PrefetchLoader(Loader):
     """Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams.
 
     `create_loader` makes it; a run that is stopped goes on where it was:
@@ -145,6 +144,10 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         batch_transform: A ready one, in place of all settings but `device`.
     """
 
+    mean: Any = Asked('Mean per channel, for pixels in 0..1; None: images are not normalized here.')
+    std: Any = Asked('Standard deviation per channel; None: images are not normalized here.')
+    img_dtype: Any = Asked('Dtype of the images.')
+
     def __init__(self,
         loader: HostLoader | Iterable,
         mean: float | Sequence[float] | None = IMAGENET_DEFAULT_MEAN,
@@ -173,8 +176,6 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
 
     # what training scripts ask a loader for
 
-    def __len__(self) -> int: return len(self.loader)
-
     @property
     def dataset(self) -> Any:
         "The dataset that the user gave; None if the loader has none."
@@ -182,29 +183,12 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         return dataset.dataset if isinstance(dataset, TransformedIterableDataset) else dataset
 
     @property
-    def num_valid(self) -> int | None:
-        "Samples of this rank in an epoch, without those that only fill up; None: the loader does not know."
-        return self.loader.num_valid
+    def parts(self) -> tuple: return self.batch_transform.settings, self.loader
 
     @property
     def mixing(self) -> Any:
         "What mixes the batches, here or in the loader; None: nothing."
         return find_mixing(self.batch_transform.mixup, self.loader.mixing)
-
-    @property
-    def mean(self) -> Sequence[float] | None:
-        "Mean per channel, for pixels in 0..1; None: images are not normalized here."
-        return self.batch_transform.settings.mean
-
-    @property
-    def std(self) -> Sequence[float] | None:
-        "Standard deviation per channel; None: images are not normalized here."
-        return self.batch_transform.settings.std
-
-    @property
-    def img_dtype(self) -> torch.dtype:
-        "The type of the images."
-        return self.batch_transform.settings.img_dtype
 
     @property
     def random_erasing(self) -> RandomErasing | None:
@@ -214,8 +198,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
     # one pass
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        acks = isinstance(self.loader, KeepsBatches) and self.loader.auto_ack
-        hosts = self._consumer.deliver(self._hosts, self.loader.acknowledge if acks else None)
+        hosts = self._consumer.deliver(self._hosts, self.loader.acknowledge if self.loader.auto_ack else None)
         yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was delivered
 
     def _hosts(self) -> Iterator[HostBatch]:
@@ -225,8 +208,7 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
         return iterate_ahead(self.loader.host_batches(), self._on_device, self._stream)
 
     def stats(self) -> LoaderStats:
-        "Report how the pass goes that runs, or that ran last: how long its consumer waits, and how fast it is."
-        below = self.loader.stats() if isinstance(self.loader, Measured) else LoaderStats()
+        below = self.loader.stats()
         own = self._consumer.meter.stats(ready=below.ready, bad_samples=below.bad_samples)
         return replace(own, of_workers=below.of_workers)
 
@@ -242,49 +224,10 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
 
     # where the consumer is
 
-    def set_epoch(self,
-        epoch: int,
-    ):
-        """Choose the next epoch; a position in it that was just loaded stays. Needed only to go back or to skip.
+    def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
+        return self.loader.state_dict(progress or self._consumer.progress.at(ahead))
 
-        Args:
-            epoch: Epoch of the next pass, from 0.
-        """
-        self.loader.set_epoch(epoch)
-
-    def state_dict(self,
-        *,
-        ahead: int = 0,
-    ) -> dict[str, Any]:
-        """Tell where the consumer is: epoch, position, seed and settings; a few numbers and short texts.
-
-        Args:
-            ahead: Batches that the trainer has read and not used, such as 1 for Accelerate.
-        """
-        return self.loader.state_dict(self._consumer.progress.at(ahead))
-
-    def load_state_dict(self,
-        state: dict[str, Any],
-    ):
-        """Go on where the state was taken: the next loop begins with the batch after it.
-
-        Args:
-            state: State from `state_dict` of a loader with the same settings.
-        """
-        self.loader.load_state_dict(state)
-
-    def replay(self,
-        epoch: int,
-        batch: int | None = None,
-        index: int | None = None,
-    ) -> Replay:
-        """Make a batch again, exactly as training saw it, with the parameters that were drawn; or a sample by itself.
-
-        Args:
-            epoch: Number of the pass over the data, from 0.
-            batch: Number of the batch in it, from 0.
-            index: Index of one sample, in place of a batch.
-        """
+    def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         replay = self.loader.replay(epoch, batch, index)
         images = _images(replay.batch)
         keys = keys_of_images(replay.keys, len(images))
@@ -293,16 +236,9 @@ class PrefetchLoader(ForwardingLoader, MixingSwitch, Closing):
 
     def ack(self):
         "Tell a buffer that the batch which was delivered last is used, such as after the optimizer's step."
-        if not isinstance(self.loader, KeepsBatches):
-            raise TypeError('this loader has no buffer: see create_loader(…, buffer=…)')
+        if self.loader.auto_ack is None: raise TypeError('this loader has no buffer: see create_loader(…, buffer=…)')
         last = self._consumer.progress.last
         if last is not None: self.loader.acknowledge(*last)
-
-    # the end
-
-    def close(self):
-        "End the workers, and a buffer's producer; a later loop starts others."
-        self.loader.close()
 
     def __repr__(self) -> str:
         erasing = f', {self.random_erasing}' if self.random_erasing else ''

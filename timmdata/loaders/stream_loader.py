@@ -25,7 +25,7 @@ from ..readers.stream import StreamReader
 from ..samplers.epoch import EpochAware, check_epoch
 from ..core.cores import available_cores
 from ..workers.base import WorkerSettings, check_original, leave_to_original
-from .base import Closing, ForwardOnly, MixingSwitch, count_images, find_mixing, number_batches
+from .base import ForwardOnly, count_images, find_mixing, number_batches
 from .stats import LoaderStats, Meter, count_bad_samples
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68
@@ -57,7 +57,7 @@ def _disown_iterators():
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_disown_iterators)
 
 
-class StreamLoader(ForwardOnly, MixingSwitch, Closing, DataLoader):
+class StreamLoader(DataLoader, ForwardOnly):
     """Make batches of a stream: a torch `DataLoader` that knows epochs, and leaves out batches without samples.
 
     Args:

@@ -180,7 +180,7 @@ class RowMemory:
 
 # %% ../../nbs/workers/00_base.ipynb #d0b714c5
 class WorkerPool(Protocol):
-    "What a loader needs of those who make batches."
+    "Do what a loader needs of those who make batches; a pool that makes a batch when it is taken needs only `take`."
 
     def submit(self,
         keys: Sequence[SampleKey],
@@ -190,6 +190,7 @@ class WorkerPool(Protocol):
         Args:
             keys: Keys of the samples.
         """
+        return Task(keys)
 
     def take(self,
         task: Task,
@@ -199,7 +200,7 @@ class WorkerPool(Protocol):
 
         Args:
             task: Task from `submit`.
-            timeout: Seconds; 0: for ever.
+            timeout: Seconds to wait; 0: for ever.
 
         Returns:
             None: every sample was skipped
@@ -213,12 +214,14 @@ class WorkerPool(Protocol):
         Args:
             task: Task that nobody will take.
         """
+        task.cancelled = True
 
-    def close(self):
+    def close(self) -> None:
         "End the workers; tasks that are left end with an error."
+        return
 
 
-class InlinePool:
+class InlinePool(WorkerPool):
     """Makes a batch when it is taken, in the consumer's thread: no workers.
 
     Args:
@@ -229,29 +232,7 @@ class InlinePool:
         builder: BatchBuilder,
     ): self.builder, self._memory = builder, RowMemory(builder)
 
-    def submit(self,
-        keys: Sequence[SampleKey],
-    ) -> Task:
-        """Note a batch.
-
-        Args:
-            keys: Keys of the samples.
-        """
-        return Task(keys)
-
-    def take(self,
-        task: Task,
-        timeout: float = 0.,
-    ) -> HostBatch | None:
-        """Make the batch.
-
-        Args:
-            task: Task from `submit`.
-            timeout: Not used: nothing is waited for.
-
-        Returns:
-            None: every sample was skipped
-        """
+    def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         task.rows = self._memory.allocate(task.keys)
         self.run(task)
         return task.take()
@@ -265,17 +246,6 @@ class InlinePool:
             task: Task with its rows.
         """
         for position in range(len(task.keys)): task.load(self.builder, position)
-
-    def cancel(self,
-        task: Task,
-    ):
-        """Do nothing: the batch was not begun.
-
-        Args:
-            task: Task that nobody will take.
-        """
-
-    def close(self): "Do nothing: there are no workers."
 
 # %% ../../nbs/workers/00_base.ipynb #75b6b662
 _lifetimes, _threads = weakref.WeakSet(), weakref.WeakSet()   # of all pools; the threads of dropped pools among them

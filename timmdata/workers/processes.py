@@ -30,7 +30,8 @@ from torch.utils.data._utils import worker as torch_worker
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import (
-    InlinePool, Lifetime, Task, WorkerSettings, leave_to_original, reset_process, signals_later, uninterrupted)
+    InlinePool, Lifetime, Task, WorkerPool, WorkerSettings, leave_to_original, reset_process, signals_later,
+    uninterrupted)
 from .shared_memory import (
     SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, raise_portable, unpack)
 from .threads import ThreadPool
@@ -434,7 +435,7 @@ class Supervisor:
         for end in (self._wake, self._woken): end.close()
 
 # %% ../../nbs/workers/30_processes.ipynb #45398a3b
-class ProcessPool:
+class ProcessPool(WorkerPool):
     """Makes batches in processes; for many cores, and for transforms that hold Python's lock or draw globally.
 
     Args:
@@ -468,30 +469,11 @@ class ProcessPool:
         self._supervisor = Supervisor(spec, settings.context)
         return Lifetime(self, self._supervisor.stop, [self._supervisor.thread])
 
-    def submit(self,
-        keys: Sequence[SampleKey],
-    ) -> Task:
-        """Begin a batch.
-
-        Args:
-            keys: Keys of the samples.
-        """
+    def submit(self, keys: Sequence[SampleKey]) -> Task:
         self._lifetime.check()
         return self._supervisor.submit(keys)
 
-    def take(self,
-        task: Task,
-        timeout: float = 0.,
-    ) -> HostBatch | None:
-        """Wait for a batch and take it.
-
-        Args:
-            task: Task from `submit`.
-            timeout: Seconds; 0: for ever.
-
-        Returns:
-            None: every sample was skipped
-        """
+    def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
         try: data = task.take(self.builder.describe, timeout)
         finally:
@@ -502,17 +484,8 @@ class ProcessPool:
         if error: raise_portable(error)
         return result
 
-    def cancel(self,
-        task: Task,
-    ):
-        """Leave the rest of a batch undone.
-
-        Args:
-            task: Task that nobody will take.
-        """
-        task.cancelled = True
+    def cancel(self, task: Task):
+        super().cancel(task)
         if task.done.is_set(): self._supervisor.release(task)
 
-    def close(self):
-        "End the processes."
-        self._lifetime.close(10)
+    def close(self): self._lifetime.close(10)

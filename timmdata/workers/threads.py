@@ -20,7 +20,7 @@ import torch
 from ..core.rng import seeded
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
-from .base import Lifetime, RowMemory, Task, uninterrupted
+from .base import Lifetime, RowMemory, Task, WorkerPool, uninterrupted
 
 # %% ../../nbs/workers/10_threads.ipynb #87eeef05
 def _run(todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaphore):
@@ -54,7 +54,7 @@ def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: weakref.WeakSet):
     for _ in range(num_threads): todo.put(None)
 
 # %% ../../nbs/workers/10_threads.ipynb #7ae76e3e
-class ThreadPool:
+class ThreadPool(WorkerPool):
     """Makes batches in threads of this process; for transforms that release Python's lock and draw nothing globally.
 
     Args:
@@ -76,14 +76,7 @@ class ThreadPool:
         threads = _start_threads(self.num_workers, self._todo, self.builder.for_threads())
         return Lifetime(self, partial(_stop, self._todo, self.num_workers, self._tasks), threads)
 
-    def submit(self,
-        keys: Sequence[SampleKey],
-    ) -> Task:
-        """Begin a batch.
-
-        Args:
-            keys: Keys of the samples.
-        """
+    def submit(self, keys: Sequence[SampleKey]) -> Task:
         self._lifetime.check()
         task = Task(keys, self._memory.allocate(keys))
         self.run(task)
@@ -100,35 +93,11 @@ class ThreadPool:
         self._tasks.add(task)
         for position in range(len(task.keys)): self._todo.put((task, position))
 
-    def take(self,
-        task: Task,
-        timeout: float = 0.,
-    ) -> HostBatch | None:
-        """Wait for a batch and take it.
-
-        Args:
-            task: Task from `submit`.
-            timeout: Seconds; 0: for ever.
-
-        Returns:
-            None: every sample was skipped
-        """
+    def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
         return task.take(self.builder.describe, timeout)
 
-    def cancel(self,
-        task: Task,
-    ):
-        """Leave the rest of a batch undone.
-
-        Args:
-            task: Task that nobody will take.
-        """
-        task.cancelled = True
-
-    def close(self):
-        "End the threads."
-        self._lifetime.close(2)
+    def close(self): self._lifetime.close(2)
 
 # %% ../../nbs/workers/10_threads.ipynb #9f46e9cb
 def _global_states() -> dict[str, Any]:
