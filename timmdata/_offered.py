@@ -14,8 +14,8 @@ from .datasets.image_dataset import ImageDataset, IterableImageDataset
 from .datasets.relabel import LabelMap, relabel
 from .datasets.voc import VOCClassification
 from .datasets.class_info import (
-    CustomDatasetInfo, DatasetInfo, DatasetInfoLabelMapper, LabelMappingCoverage, infer_imagenet_subset,
-    load_class_info,
+    CustomDatasetInfo, DatasetInfo, DatasetInfoLabelMapper, ImageNetInfo, LabelMappingCoverage,
+    infer_imagenet_subset,
 )
 from .datasets.real_labels import RealLabelsImagenet
 from .datasets.factory import create_dataset
@@ -53,8 +53,8 @@ __all__ = [
     'ImageDataset', 'IterableImageDataset',
     'LabelMap', 'relabel',
     'VOCClassification',
-    'CustomDatasetInfo', 'DatasetInfo', 'DatasetInfoLabelMapper', 'LabelMappingCoverage',
-    'infer_imagenet_subset', 'load_class_info',
+    'CustomDatasetInfo', 'DatasetInfo', 'DatasetInfoLabelMapper', 'ImageNetInfo', 'LabelMappingCoverage',
+    'infer_imagenet_subset',
     'RealLabelsImagenet',
     'create_dataset',
     'ScheduledBatchSampler', 'ScheduledTransformDataset',

@@ -16,9 +16,7 @@ _NAFLEX = """create_naflex_loader calculate_naflex_batch_size mix_batch_variable
     CenterCropToSequence RandomCropToSequence RandomResizedCropToSequence""".split()
 _WHY = {   # name of timm → why it is refused
     **dict.fromkeys(_NAFLEX, 'is not offered yet: NaFlex is in timm.data, whose create_naflex_loader takes an '
-                             'ImageDataset of timmdata'),
-    'ImageNetInfo': 'is not offered: no data of ImageNet is shipped; load_class_info(file) reads names and '
-                    'descriptions from a file of yours'}
+                             'ImageDataset of timmdata')}
 _MEANT = {'ImageFolder': 'ImageDataset', 'DataLoader': 'create_loader', 'CutMix': 'Mixup', 'MixUp': 'Mixup',
           'transforms': 'create_transform'}   # name of torch, torchvision → name of ours
 

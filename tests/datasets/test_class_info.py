@@ -1,5 +1,6 @@
 "Names and descriptions of classes are timm's."
 import itertools
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 from timmdata.datasets.class_info import (
     CustomDatasetInfo,
     DatasetInfoLabelMapper,
+    ImageNetInfo,
     infer_imagenet_subset,
-    load_class_info,
 )
+from timmdata.datasets.real_labels import RealLabelsImagenet
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -55,15 +57,17 @@ def test_wrong_class_info_is_refused_as_by_timm(names, words):
         with pytest.raises((ValueError, TypeError)): kind(names, words)
 
 
-def test_imagenets_own_words_from_files(tmp_path):
-    oracle = timm_data.ImageNetInfo()
-    lines = [f'{name}\t{oracle.label_name_to_description(name)}\t{oracle._definitions[name]}' for name in oracle.label_names()]
-    (tmp_path/'words.tsv').write_text('\n'.join(lines))
-    ours = load_class_info(tmp_path/'words.tsv')
-    assert ours.num_classes() == 1000 and ours.label_names() == oracle.label_names()
-    for detailed, as_dict in itertools.product((False, True), repeat=2):
-        assert ours.label_descriptions(detailed, as_dict) == oracle.label_descriptions(detailed, as_dict)
-    assert ours.index_to_description(1, detailed=True) == oracle.index_to_description(1, detailed=True)
+def test_imagenets_words_are_those_of_the_installed_timm():
+    ours, oracle = ImageNetInfo('imagenet-12k'), timm_data.ImageNetInfo('imagenet-12k')
+    assert ours.label_descriptions(detailed=True) == oracle.label_descriptions(detailed=True) and ours.num_classes() == 11821
+    assert DatasetInfoLabelMapper(ours, 'detail')(1) == timm_data.DatasetInfoLabelMapper(oracle, 'detail')(1)
+
+
+@pytest.mark.parametrize('use', [ImageNetInfo, lambda: infer_imagenet_subset({'num_classes': 1000}), lambda: RealLabelsImagenet([])])
+def test_without_timm_only_what_needs_its_tables_says_to_install_it(use, monkeypatch):
+    monkeypatch.setitem(sys.modules, 'timm.data', None)
+    with pytest.raises(ImportError, match='pip install'): use()
+    assert DatasetInfoLabelMapper(CustomDatasetInfo(NAMES))(1) == 'n1'
 
 
 @pytest.mark.parametrize('num_classes', [1000, 11221, 11821, 21841, 21842, 21843, 10, 0, None])

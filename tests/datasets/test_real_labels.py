@@ -24,3 +24,10 @@ def test_real_labels_are_timms(tmp_path):
         assert judges[0].get_accuracy() == judges[1].get_accuracy()
         assert all(judges[0].get_accuracy(k) == judges[1].get_accuracy(k) for k in topk)
         assert 0 < judges[0].get_accuracy(topk[0]) < 100 and judges[0].sample_idx == judges[1].sample_idx == num
+
+
+def test_the_labels_that_timm_ships_are_taken_where_no_file_is_given():
+    names = [f'ILSVRC2012_val_{k:08d}.JPEG' for k in range(1, 50_001)]
+    ours, oracle = RealLabelsImagenet(names), timm_data.RealLabelsImagenet(names)
+    for judge in (ours, oracle): judge.add_result(torch.eye(1000)[:100])
+    assert ours.real_labels == oracle.real_labels and ours.get_accuracy() == oracle.get_accuracy()

@@ -16,7 +16,7 @@ import pytest
 from synthetic import JPEG
 
 import timmdata
-from timmdata import create_dataset, create_loader, create_reader, get_samples, load_class_info
+from timmdata import create_dataset, create_loader, create_reader, get_samples
 from timmdata.buffer.files import PrivateDirectory, open_private
 from timmdata.buffer.status import buffer_status, drop_reader, remove_buffer
 from timmdata.buffer.store import BatchStore
@@ -214,7 +214,6 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'ReaderHfids.root': lambda at: len(list(ReaderHfids(hf(at), at('hf')))),
     'RealLabelsImagenet.real_json': lambda at: len(RealLabelsImagenet(
         [f'ILSVRC2012_val_0000000{k}.JPEG' for k in (1, 2)], at('real.json')).filenames),
-    'load_class_info.path': lambda at: load_class_info(at('names.txt')).label_names(),
     'read_voc_objects.path': lambda at: len(read_voc_objects(at('voc/VOCdevkit/VOC2012/Annotations/0.xml'))),
     'ReaderVOC.root': lambda at: rows(ReaderVOC(at('voc'))),
     'VOCClassification.root': lambda at: VOCClassification(at('voc'))[0][1],
@@ -317,7 +316,7 @@ def test_the_table_has_all_entrances():
 
 @pytest.mark.parametrize('way', [
     ImageDataset, lambda path: create_dataset('', path), lambda path: create_reader('', path),
-    read_names, load_class_map, load_class_info, tar.list_tar,
+    read_names, load_class_map, tar.list_tar,
     BatchStore, remove_buffer, VOCClassification, get_samples, open_splits, lambda path: ReaderTable('labels.csv', path)])
 def test_bytes_are_refused_by_name(way):
     with pytest.raises(TypeError, match="the path b'photos' is bytes: give a text"): way(b'photos')

@@ -1,6 +1,6 @@
 "What a sample is: the image and the target of an index; labels changed, classes named, other data sets taken as they are."
 from .augmix import AugMixDataset
-from .class_info import DatasetInfo, DatasetInfoLabelMapper, LabelMappingCoverage, infer_imagenet_subset, load_class_info
+from .class_info import DatasetInfo, DatasetInfoLabelMapper, ImageNetInfo, LabelMappingCoverage, infer_imagenet_subset
 from .factory import create_dataset
 from .image_dataset import ImageDataset, IterableImageDataset
 from .real_labels import RealLabelsImagenet
@@ -11,7 +11,7 @@ from .wrappers import TransformedIterableDataset, base_datasets, describe, finge
 __all__ = [
     'ImageDataset', 'IterableImageDataset', 'create_dataset',
     'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'ReaderVOC', 'VOCClassification',
-    'DatasetInfo', 'DatasetInfoLabelMapper', 'LabelMappingCoverage', 'infer_imagenet_subset', 'load_class_info',
+    'DatasetInfo', 'DatasetInfoLabelMapper', 'ImageNetInfo', 'LabelMappingCoverage', 'infer_imagenet_subset',
     'RealLabelsImagenet', 'AugMixDataset',
     'TransformedIterableDataset', 'base_datasets', 'describe', 'fingerprint', 'unwrap',
 ]

@@ -9,10 +9,13 @@ __all__ = ['RealLabelsImagenet']
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from ..core.paths import expand_home
+from .class_info import timm_data
 
 # %% ../../nbs/datasets/50_real_labels.ipynb #be517239
 class RealLabelsImagenet:
@@ -20,7 +23,7 @@ class RealLabelsImagenet:
 
     Args:
         filenames: Names of all samples in order, such as `dataset.filenames(basename=True)`.
-        real_json: List of lists of class indexes, one for each photograph.
+        real_json: Class indexes of each photograph; None: the file that timm ships.
         topk: How many predictions of a sample may count.
     """
 
@@ -29,18 +32,16 @@ class RealLabelsImagenet:
         real_json: str | os.PathLike | None = None,
         topk: Sequence[int] = (1, 5),
     ):
-        if real_json is None: raise ValueError('real_json is missing: the file real.json of google-research/'
-                                               'reassessed-imagenet; this library ships no labels')
-        with open(expand_home(real_json), encoding='utf-8') as file: labels = json.load(file)
+        if real_json is None: real_json = Path(timm_data().__file__).parent/'_info'/'imagenet_real_labels.json'
+        labels = json.loads(Path(expand_home(real_json)).read_text(encoding='utf-8'))
         if len(labels) != len(filenames):
             raise ValueError(f'{real_json} has labels for {len(labels)} photographs, the data set has {len(filenames)}')
-        by_name = {f'ILSVRC2012_val_{k:08d}.JPEG': found for k, found in enumerate(labels, 1)}
-        names = [os.path.basename(name) for name in filenames]
-        unknown = next((name for name in names if name not in by_name), None)
-        if unknown: raise ValueError(f'{unknown} is none of ILSVRC2012_val_00000001.JPEG, …: '
+        self.real_labels = {f'ILSVRC2012_val_{k:08d}.JPEG': right for k, right in enumerate(labels, 1)}
+        unknown = [name for name in filenames if os.path.basename(name) not in self.real_labels]
+        if unknown: raise ValueError(f'{unknown[0]} is none of ILSVRC2012_val_00000001.JPEG, …: '
                                      'real labels are for the validation photographs of ImageNet')
-        self.filenames, self.topk = list(filenames), tuple(topk)
-        self._labels, self._hits, self._num_judged, self.sample_idx = [by_name[n] for n in names], {}, 0, 0
+        self.filenames, self.topk, self.sample_idx = list(filenames), tuple(topk), 0
+        self.is_correct: dict[int, list[bool]] = {k: [] for k in self.topk}
 
     def add_result(self,
         output: torch.Tensor,
@@ -50,14 +51,10 @@ class RealLabelsImagenet:
         Args:
             output: (N, num_classes), of the next N samples.
         """
-        if self.sample_idx + len(output) > len(self._labels): raise ValueError(
-            f'{self.sample_idx + len(output)} results for {len(self._labels)} samples: a sample came twice')
         for ranked in output.topk(max(self.topk), 1).indices.tolist():
-            right = self._labels[self.sample_idx]
+            right = self.real_labels[os.path.basename(self.filenames[self.sample_idx])]
             self.sample_idx += 1
-            if not right: continue
-            self._num_judged += 1
-            for k in self.topk: self._hits[k] = self._hits.get(k, 0) + any(guess in right for guess in ranked[:k])
+            for k in self.topk if right else (): self.is_correct[k].append(any(guess in right for guess in ranked[:k]))
 
     def get_accuracy(self,
         k: int | None = None,
@@ -70,7 +67,5 @@ class RealLabelsImagenet:
         Returns:
             per cent
         """
-        if not self._num_judged: raise ValueError('no photograph has been judged: call add_result first')
-        if k is None: return {k: self._hits[k] / self._num_judged * 100 for k in self.topk}
-        if k not in self.topk: raise ValueError(f'k={k}: topk counts {", ".join(map(str, self.topk))}')
-        return self._hits[k] / self._num_judged * 100
+        if k is None: return {k: self.get_accuracy(k) for k in self.topk}
+        return float(np.mean(self.is_correct[k])) * 100
