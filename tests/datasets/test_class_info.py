@@ -14,6 +14,7 @@ from timmdata.datasets.class_info import (
     infer_imagenet_subset,
 )
 from timmdata.datasets.real_labels import RealLabelsImagenet
+from timmdata.transforms.model_config import resolve_input_data_config
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -63,7 +64,8 @@ def test_imagenets_words_are_those_of_the_installed_timm():
     assert DatasetInfoLabelMapper(ours, 'detail')(1) == timm_data.DatasetInfoLabelMapper(oracle, 'detail')(1)
 
 
-@pytest.mark.parametrize('use', [ImageNetInfo, lambda: infer_imagenet_subset({'num_classes': 1000}), lambda: RealLabelsImagenet([])])
+@pytest.mark.parametrize('use', [ImageNetInfo, lambda: infer_imagenet_subset({'num_classes': 1000}),
+                                 lambda: RealLabelsImagenet([]), lambda: resolve_input_data_config(None)])
 def test_without_timm_only_what_needs_its_tables_says_to_install_it(use, monkeypatch):
     monkeypatch.setitem(sys.modules, 'timm.data', None)
     with pytest.raises(ImportError, match='pip install'): use()

@@ -47,7 +47,7 @@ BETTER = {
     'MultiLabelTarget': 'wrong indexes are errors',
     'resolve_data_config': 'nothing is printed unless asked',
     'resolve_model_data_config': 'any object with a config',
-    'resolve_input_data_config': 'any object with a config',
+    'resolve_input_data_config': 'as there, where timm is installed',
     'DatasetInfo': 'as there',
     'CustomDatasetInfo': 'as there',
     'DatasetInfoLabelMapper': 'LabelMap',

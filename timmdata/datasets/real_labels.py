@@ -23,7 +23,7 @@ class RealLabelsImagenet:
 
     Args:
         filenames: Names of all samples in order, such as `dataset.filenames(basename=True)`.
-        real_json: Class indexes of each photograph; None: the file that timm ships.
+        real_json: Class indexes of each photograph; None: timm's file.
         topk: How many predictions of a sample may count.
     """
 

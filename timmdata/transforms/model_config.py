@@ -7,7 +7,6 @@ __all__ = ['as_settings', 'resolve_data_config', 'resolve_model_data_config', 'r
 
 # %% ../../nbs/transforms/80_model_config.ipynb #7241203f
 import logging
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any, Protocol, runtime_checkable
@@ -16,6 +15,7 @@ from ..core.constants import (
     DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD,
 )
 from ..core.sample import image_size
+from ..datasets.class_info import timm_data
 
 # %% ../../nbs/transforms/80_model_config.ipynb #fc34c345
 @runtime_checkable
@@ -66,19 +66,12 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
     raise ValueError(f'{name}={values!r}: give a number for each channel')
 
 
-def _per_channel(name: str, values: Any, channels: int, whose: str) -> tuple[float, ...]:
-    "Refuse what is not one value, or one for each channel."
-    values = _numbers(name, values)
-    if len(values) in (1, channels): return values
-    raise ValueError(
-        f'{name} has {len(values)} values, the {whose} has {channels} channels: give one value, or {channels}')
-
-
 def _statistics(args: Mapping[str, Any], cfg: Mapping[str, Any], name: str, default: tuple) -> tuple[float, ...]:
     "Choose mean or std; one number stands for all channels."
     if name not in args: return _numbers(name, cfg.get(name) or default)
-    channels = _channels(args)
-    values = _per_channel(name, args[name], channels, 'input')
+    channels, values = _channels(args), _numbers(name, args[name])
+    if len(values) not in (1, channels): raise ValueError(
+        f'{name} has {len(values)} values, the input has {channels} channels: give one value, or {channels}')
     return values if len(values) == channels else values * channels
 
 # %% ../../nbs/transforms/80_model_config.ipynb #d179bb77
@@ -150,43 +143,6 @@ def resolve_model_data_config(
     return resolve_data_config(args, pretrained_cfg, model, use_test_size, verbose)
 
 # %% ../../nbs/transforms/80_model_config.ipynb #d0fa34f1
-def _agreed(what: str, asked: Mapping[str, Any]) -> Any:
-    "Give the one value that all who ask for something ask for; None if nobody does."
-    asked = {name: value for name, value in asked.items() if value is not None}
-    if len(set(asked.values())) > 1: raise ValueError(f'{what} is asked for in several ways: {asked}. Give one')
-    return next(iter(asked.values()), None)
-
-
-def _requested(args: Mapping[str, Any], made_with: Mapping[str, Any]) -> tuple[int | None, tuple[int, int] | None]:
-    "Read channels and size that are asked for, by timm's several names, or in what the model is to be made with."
-    size = args.get('input_size')
-    if size is not None and len(size) != 3: raise ValueError(f'input_size={size!r}: give (channels, height, width)')
-    edges = {'input_size': size, 'img_size': args.get('img_size'), 'model_kwargs': made_with.get('img_size')}
-    channels = {'input_size': size and size[0], 'in_chans': args.get('in_chans'), 'chans': args.get('chans'),
-                'model_kwargs': made_with.get('in_chans')}
-    sizes = {name: None if value is None else image_size(value) for name, value in edges.items()}
-    return _agreed('the number of channels', channels), _agreed('the image size', sizes)
-
-
-def _accepted(model: Any, cfg: Mapping[str, Any]) -> tuple[int, tuple[int, int], bool]:
-    "Read channels and size that a timm model was made with, and whether it takes no other size."
-    traits, (channels, *size) = getattr(model, '_traits', {}), cfg.get('input_size') or (3, 224, 224)
-    is_fixed = traits.get('fixed_input_size', cfg.get('fixed_input_size', False))
-    return getattr(model, 'in_chans', traits.get('in_chans', channels)), tuple(traits.get('img_size') or size), is_fixed
-
-# %% ../../nbs/transforms/80_model_config.ipynb #4b1214f9
-def _fit_statistics(
-    args: Mapping[str, Any], cfg: Mapping[str, Any], name: str, default: tuple, channels: int,
-) -> tuple[float, ...]:
-    "Choose mean or std for the model's channels; those of the weights are averaged where they do not fit."
-    if name in args: return _per_channel(name, args[name], channels, 'model')
-    values = _numbers(name, cfg.get(name, default))
-    if len(values) in (1, channels): return values
-    warnings.warn(f'{name} of the pretrained weights has {len(values)} values, the model has {channels} channels: '
-                  'their average is used', stacklevel=3)
-    return (sum(values) / len(values),)
-
-
 def resolve_input_data_config(
     model: Any,
     args: Any = None,
@@ -194,10 +150,10 @@ def resolve_input_data_config(
     use_test_size: bool = False,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Find the settings for the channels and the size that this model accepts; others are refused.
+    """Find the settings for the channels and the size that this model accepts; others are refused. Needs timm.
 
     Args:
-        model: Model with a `pretrained_cfg`.
+        model: Model of timm.
         args: See `resolve_data_config`.
         pretrained_cfg: Config in place of the model's `pretrained_cfg`.
         use_test_size: See `resolve_data_config`.
@@ -206,20 +162,4 @@ def resolve_input_data_config(
     Returns:
         as in `resolve_data_config`
     """
-    args = as_settings(args)
-    cfg = as_settings(getattr(model, 'pretrained_cfg', None) if pretrained_cfg is None else pretrained_cfg)
-    channels, size, is_fixed = _accepted(model, as_settings(getattr(model, 'pretrained_cfg', None)))
-    made_with = dict(args.get('model_kwargs') or {})
-    if not is_fixed and ('img_size' in args or 'input_size' in args): made_with.pop('img_size', None)
-    asked_channels, asked_size = _requested(args, made_with)
-    if asked_channels not in (None, channels):
-        raise ValueError(f'{asked_channels} channels were asked for, the model accepts {channels}')
-    if is_fixed and asked_size not in (None, size):
-        raise ValueError(f'image size {asked_size} was asked for, the model accepts {size} only')
-    if not is_fixed:
-        test_size = cfg.get('test_input_size') if use_test_size else None
-        size = asked_size or tuple((test_size or cfg.get('input_size') or size)[-2:])
-    mean = _fit_statistics(args, cfg, 'mean', IMAGENET_DEFAULT_MEAN, channels)
-    std = _fit_statistics(args, cfg, 'std', IMAGENET_DEFAULT_STD, channels)
-    args = {**args, 'input_size': (channels, *size), 'mean': mean, 'std': std}
-    return resolve_data_config(args, cfg, model, use_test_size, verbose)
+    return timm_data().resolve_input_data_config(model, args, pretrained_cfg, use_test_size, verbose)
