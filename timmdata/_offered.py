@@ -38,8 +38,9 @@ from .loaders.prefetch import PrefetchLoader
 from .buffer.buffer import BatchBuffer
 from .loader import create_loader
 from .recipes import get_recipe, list_recipes
-from .visualize import show_batch, show_images, show_replay, show_transform
-from .explore import explore, preview
+from .look.pictures import show_batch, show_images, show_replay, show_transform
+from .look.preview import preview
+from .look.widgets import explore
 
 __all__ = [
     'DEFAULT_CROP_MODE', 'DEFAULT_CROP_PCT', 'IMAGENET_DEFAULT_MEAN', 'IMAGENET_DEFAULT_STD',

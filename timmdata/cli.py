@@ -66,7 +66,7 @@ def demo(
     from timmdata.core.demo_data import get_samples
     from timmdata.datasets.image_dataset import ImageDataset
     from timmdata.loader import create_loader
-    from timmdata.visualize import show_batch
+    from timmdata.look.pictures import show_batch
     path = _output_path(out, '--out')
     dataset = ImageDataset(data or get_samples(), split=split)
     loader = create_loader(dataset, (3, input_size, input_size), batch_size, is_training=True, drop_last=False,
@@ -103,7 +103,7 @@ def show(
     """
     from timmdata.core.faults import printable
     from timmdata.datasets.image_dataset import ImageDataset
-    from timmdata.visualize import show_images
+    from timmdata.look.pictures import show_images
     path = _output_path(out, '--out')
     dataset = ImageDataset(data, split=split)
     if number < 1: raise ValueError(f'--number {number}: give 1 or more')

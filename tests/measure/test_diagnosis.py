@@ -9,10 +9,10 @@ import time
 import pytest
 import torch
 
-from timmdata.call import loader_call
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
+from timmdata.look.paste import loader_call
 from timmdata.measure.diagnosis import WORKERS, Diagnosis, diagnose, find_bottleneck, format_diagnosis
 from timmdata.measure.machine import Trial
 from timmdata.measure.page import diagnosis_page

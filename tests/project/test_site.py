@@ -389,7 +389,7 @@ SEARCHES = {
     'bus error': 'guides/when_something_goes_wrong.html#bus-error-docker-devshm',
     'worker': 'workers/autotune.html', 'crash': 'guides/when_something_goes_wrong.html#out-of-memory',
     'reproducible': 'guides/when_something_goes_wrong.html#not-the-same-result-seed-and-determinism',
-    'doctor': 'cli.html#doctor … guides/faster.html', 'sliders': 'explore.html',
+    'doctor': 'cli.html#doctor … guides/faster.html', 'sliders': 'look/widgets.html',
     'bucket': 'samplers/batch_schedule.html', 'streaming': 'readers/webdataset.html', 'webdataset': 'readers/webdataset.html',
     'huggingface': 'readers/huggingface.html … integrations/huggingface.html', 'lightning': 'integrations/lightning.html',
     'albumentations': 'guides/own_transforms.html', 'imbalanced classes': 'samplers/weighted.html',
@@ -541,7 +541,7 @@ def test_the_first_page_can_be_read_on_a_phone(crawl):
 
 # pages are lessons; what is complete is on the reference page of a package
 def test_pages_open_with_a_call_and_a_line_of_names(crawl):
-    for name in ('loader.html', 'visualize.html', 'recipes.html', 'datasets/image_dataset.html',
+    for name in ('loader.html', 'look/pictures.html', 'recipes.html', 'datasets/image_dataset.html',
                   'datasets/relabel.html', 'readers/table.html',
                  'transforms/factory.html', 'transforms/mixup.html', 'samplers/epoch.html', 'loaders/prefetch.html', 'buffer/buffer.html',
                  'inspection/inspection.html'):

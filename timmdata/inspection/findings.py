@@ -20,7 +20,7 @@ from ..datasets.image_dataset import ImageDataset
 from ..datasets.relabel import targets_of
 from ..pipeline.params import CenterCrop
 from ..transforms.settings import AugmentSettings
-from ..visualize import source_box
+from ..look.pictures import source_box
 from .similar import group_rows, group_similar
 
 # %% ../../nbs/inspection/20_findings.ipynb #784507bf

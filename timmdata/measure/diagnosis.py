@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from PIL import Image
 from torch.utils.data import Dataset
 
-from ..call import loader_call
+from ..look.paste import loader_call
 from ..core.checks import check_number, check_whole
 from ..core.cores import available_cores
 from ..core.jpeg import resolve_backend

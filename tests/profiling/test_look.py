@@ -1,5 +1,6 @@
 "What `explore` shows is what `create_loader` makes: each picture, each number, and the call."
 import random
+import subprocess
 import sys
 import warnings
 from dataclasses import replace
@@ -13,9 +14,11 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from timmdata import ImageDataset, Mixup, create_loader, explore, get_recipe, preview
-from timmdata.explore import CONTROLS, Explorer, op_words, preview_html, spread_indexes
+from timmdata.look.pictures import denormalize, to_uint8_array
+from timmdata.look.preview import preview_html, spread_indexes
+from timmdata.look.trace import op_words
+from timmdata.look.widgets import CONTROLS, Explorer
 from timmdata.transforms.policy import OPERATIONS, AugmentOp, Policy
-from timmdata.visualize import denormalize, to_uint8_array
 
 pytestmark = pytest.mark.timeout(60)
 SIZE, INDEXES = 48, [5, 70, 131, 260]
@@ -216,7 +219,7 @@ def test_a_wrong_combination_is_a_message_and_can_be_taken_back(explorer):
 
 
 def test_warnings_of_the_library_are_shown(explorer, monkeypatch):
-    module = sys.modules['timmdata.explore']
+    module = sys.modules['timmdata.look.preview']
     create = module.create_loader
 
     def warning(*args, **settings):
@@ -234,3 +237,11 @@ def test_a_policy_of_the_users_stays_until_another_is_chosen(samples):
     assert isinstance(shown.settings['auto_augment'], Darker) and shown.preview.steps[-1].name == 'policy'
     shown.controls['auto_augment'].value = '3a'
     assert shown.settings['auto_augment'] == '3a' and replace(shown.preview, epoch=3).steps[2].name != 'policy'
+
+
+@pytest.mark.parametrize('before', ['timmdata.look.widgets', 'timmdata.look', 'timmdata.look.preview', 'timmdata.cli', 'timmdata.loader'])
+def test_explore_and_preview_are_functions_whatever_was_imported(before):
+    code = f'import {before}, timmdata\nfrom timmdata import explore, preview\n' \
+           'assert callable(explore) and callable(preview) and timmdata.explore is explore and timmdata.preview is preview\n' \
+           'from timmdata.look import explore as one, preview as other\nassert one is explore and other is preview'
+    subprocess.run([sys.executable, '-c', code], check=True)
