@@ -37,12 +37,13 @@ pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 
-@pytest.mark.parametrize('producer', [pytest.param('process', marks=pytest.mark.full), 'thread'])
-def test_kills_of_the_trainer(producer, tmp_path):
-    "SIGKILL at 50 random moments, 25 with each kind of producer, also while it starts."
+@pytest.mark.parametrize('producer', ['process', 'thread'])
+@pytest.mark.parametrize('num', [3, pytest.param(25, marks=pytest.mark.full)])
+def test_kills_of_the_trainer(num, producer, tmp_path):
+    "SIGKILL at random moments, with each kind of producer, also while it starts."
     rng, kills = random.Random(producer), 0
     code = training(tmp_path, producer, FOREVER)
-    for _ in range(25):
+    for _ in range(num):
         run = program(code)
         if rng.random() < 0.7: run.wait_for('ready')
         time.sleep(rng.uniform(0, 0.15))
@@ -50,7 +51,7 @@ def test_kills_of_the_trainer(producer, tmp_path):
         wait_until(partial(run.read, 'code'), 'the program is killed')
         kills += int(run.read('code')) == -signal.SIGKILL
         assert run.read('err') == ''
-    assert kills == 25
+    assert kills == num
     finish(tmp_path, producer)
 
 

@@ -29,25 +29,25 @@ pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 
-@pytest.mark.full
-def test_kills_of_the_producer(tmp_path):
-    "50 times; the trainer goes on, and nobody is left in the end."
-    rng, stop = random.Random(1), 2000
+@pytest.mark.parametrize('num', [5, pytest.param(50, marks=pytest.mark.full)])
+def test_kills_of_the_producer(num, tmp_path):
+    "The trainer goes on, and nobody is left in the end."
+    rng, stop = random.Random(1), 40 * num
     run = program(training(tmp_path, 'process', stop))
     run.wait_for('ready')
     kills = 0
-    while kills < 50 and not run.read('code'):
+    while kills < num and not run.read('code'):
         time.sleep(rng.uniform(0, 0.06))
         kills += kill_children(run)
     code, _, errors = run.end(60)
-    assert code == 0 and errors == '' and kills >= 50 and acknowledged(tmp_path/'log') == undisturbed(stop)
+    assert code == 0 and errors == '' and kills >= num and acknowledged(tmp_path/'log') == undisturbed(stop)
 
 
-@pytest.mark.full
-def test_kills_of_both(tmp_path):
-    "25 times the producer twice, then the trainer and the third one together."
+@pytest.mark.parametrize('num', [3, pytest.param(25, marks=pytest.mark.full)])
+def test_kills_of_both(num, tmp_path):
+    "The producer twice, then the trainer and the third one together; this some times."
     rng, kills, code = random.Random(2), [0, 0], training(tmp_path, 'process', FOREVER)
-    for _ in range(25):
+    for _ in range(num):
         run = program(code)
         run.wait_for('ready')
         while kills[1] < 2 * kills[0] + 2:
@@ -57,7 +57,7 @@ def test_kills_of_both(tmp_path):
         run.kill()
         wait_until(partial(run.read, 'code'), 'the program is killed')
         kills[0] += int(run.read('code')) == -signal.SIGKILL
-    assert kills[0] == 25 and kills[1] >= 50
+    assert kills[0] == num and kills[1] >= 2 * num
     finish(tmp_path, 'process')
 
 
