@@ -246,7 +246,7 @@ class Table(NamedTuple):
     rows: list[tuple[str, ...]]
 
 
-_TRIAL_HEADS = 'images/s', 'speed', 'in rounds', 'share', ''
+_TRIAL_HEADS = 'images/s', 'speed', 'in rounds', ''
 
 
 @dataclass
@@ -324,17 +324,19 @@ class Diagnosis:
     def _share(self, name: str) -> str: return f'{self.shares[name]:.0%}' if name in self.shares else ''
 
     def _row(self, trial: Trial) -> tuple[str, ...]:
-        return (trial.name, f'{trial.images_per_s:,.0f}', f'{trial.speedup:.2f}', f'{trial.low:.2f}–{trial.high:.2f}',
-                self._share(trial.name), '' if trial.name == SAME[0] else self.judge(trial))
+        return (f'{trial.images_per_s:,.0f}', f'{trial.speedup:.2f}', f'{trial.low:.2f}–{trial.high:.2f}',
+                '' if trial.name == SAME[0] else self.judge(trial))
 
     def tables(self) -> list[Table]:
         "Make the tables that the verdict comes from: stages, what was left out, what was changed."
         stages = [(stage.name, f'{stage.cpu_ms:.3f}', f'{stage.wall_ms:.3f}', self._share(stage.name))
                   for stage in self.stages]
+        left_out = [(trial.name, self._share(trial.name), *self._row(trial)) for trial in self.left_out]
         found = [Table(('stage, for one image in one thread', 'CPU ms', 'wall ms', 'share'), stages),
-                 Table(('left out', *_TRIAL_HEADS), list(map(self._row, self.left_out)))]
+                 Table(('left out', 'share', *_TRIAL_HEADS), left_out)]
         if not self.suggestions: return found
-        return [*found, Table(('changed', *_TRIAL_HEADS), list(map(self._row, self.suggestions)))]
+        changed = [(trial.name, *self._row(trial)) for trial in self.suggestions]
+        return [*found, Table(('changed', *_TRIAL_HEADS), changed)]
 
     def to_json(self) -> str:
         "Write it as JSON."
