@@ -123,8 +123,8 @@ def test_device_may_be_a_string_an_object_or_nothing():
 @pytest.mark.parametrize('batch, error, message', [
     ((images(channels=1), 0), ValueError, '1 channels'), ((images().float(), 0), TypeError,
                                             'uint8'), ((images().int(), 0), TypeError, 'uint8'),
-    ((images()[0], 0), TypeError, 'N, C, H, W'), (images(), TypeError, 'a batch is'), (('x', 0), TypeError,
-                                            'N, C, H, W'), (5, TypeError, 'a batch is')])
+    ((images()[0], 0), TypeError, 'N, C, H, W'), (images(), TypeError, 'a sample or a batch must be'), (('x', 0), TypeError,
+                                            'N, C, H, W'), (5, TypeError, 'a sample or a batch must be')])
 def test_wrong_batches_are_errors(batch, error, message):
     with pytest.raises(error, match=message): first(batch)
 

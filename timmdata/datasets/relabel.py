@@ -18,6 +18,7 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from ..core.faults import printable
+from ..core.sample import with_fields
 from ..readers.class_map import build_class_map, check_class_map, load_class_map
 from ..readers.base import ReaderFiles
 from ..readers.sample_table import LabelLists
@@ -202,7 +203,7 @@ class RelabeledDataset(Dataset):
         sample, target = self.dataset[int(self.rows[index])], self.targets[index]
         if target.ndim == 0: target = int(target)
         if sample is None: return None   # skipped
-        return {**sample, 'target': target} if isinstance(sample, Mapping) else (sample[0], target, *sample[2:])
+        return with_fields(sample, {'target': target})
 
 
 def _select(dataset: Dataset, rows: np.ndarray, targets: np.ndarray, class_to_idx: dict) -> Dataset:

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset
 
+from ..core.sample import fields_of
 from ..loader import create_loader
 from ..loaders.base import Loader
 from ..samplers.epoch import EpochSampler
@@ -34,7 +35,7 @@ def rename_fields(
     Returns:
         the model's name → values
     """
-    fields = batch if isinstance(batch, Mapping) else dict(zip(('image', 'target'), batch))
+    fields = fields_of(batch)
     return {name: fields[field] for field, name in names.items() if field in fields}
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #7ef4b2cd

@@ -8,13 +8,14 @@ __all__ = ['resolve_device', 'adapt_to_chs', 'adapt_statistics', 'PrefetchLoader
 # %% ../../nbs/loaders/40_prefetch.ipynb #7073076d
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 import torch
 
+from ..core.sample import fields_of
 from ..core.checks import check_statistics
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
@@ -214,13 +215,8 @@ class PrefetchLoader(Loader):
 
     def _on_device(self, host: HostBatch) -> HostBatch:
         "Everything that is done to one batch on the device."
-        batch = host.batch
-        if not isinstance(batch, (tuple, list, Mapping)):
-            raise TypeError(f'a batch is (images, target, …) or a dict, got {type(batch).__name__}')
-        keys = keys_of_images(host.keys, len(_images(batch)))
-        done = self.batch_transform.on_batch(move_to_device(batch, self.device), keys)
-        if hasattr(batch, '_fields'): done = type(batch)(*done)   # a named tuple stays one
-        return host._replace(batch=done)
+        keys = keys_of_images(host.keys, len(fields_of(host.batch)['image']))
+        return host._replace(batch=self.batch_transform.on_batch(move_to_device(host.batch, self.device), keys))
 
     # where the consumer is
 
@@ -229,7 +225,7 @@ class PrefetchLoader(Loader):
 
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         replay = self.loader.replay(epoch, batch, index)
-        images = _images(replay.batch)
+        images = fields_of(replay.batch)['image']
         keys = keys_of_images(replay.keys, len(images))
         replay = replay.with_batch_params(self.batch_transform, keys, tuple(images.shape[2:]))
         return replay._replace(batch=self._on_device(HostBatch(replay.batch, replay.keys)).batch)
@@ -244,6 +240,3 @@ class PrefetchLoader(Loader):
         erasing = f', {self.random_erasing}' if self.random_erasing else ''
         device = str(self.device)
         return f'PrefetchLoader(device={device!r}, img_dtype={self.img_dtype}{erasing}, loader={self.loader!r})'
-
-
-def _images(batch: Any) -> torch.Tensor: return batch['image' if isinstance(batch, Mapping) else 0]

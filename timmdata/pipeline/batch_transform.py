@@ -8,7 +8,7 @@ __all__ = ['color_matrices', 'change_batch', 'ImageKernel', 'BatchTransformSetti
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #1fab5f35
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 
 from ..core.memory_pool import MemoryPool
 from ..core.cores import one_thread
+from ..core.sample import fields_of, with_fields
 from ..samplers.epoch import SampleKey
 from ..transforms.mixup import MixParams, Mixup
 from ..transforms.random_erasing import RandomErasing
@@ -328,19 +329,14 @@ class BatchTransform:
         Returns:
             the same with img_dtype images; with mixing, targets are float32 (N, num_classes)
         """
-        fields = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(batch))
-        image, target = ('image', 'target') if isinstance(batch, Mapping) else (0, 1)
-        images = self._normalize(fields[image], keys)
+        fields = fields_of(batch)
+        images = fields['image'] = self._normalize(fields['image'], keys)
         if self.mixup is not None:
-            if target not in fields: raise KeyError(f'mixing needs targets, the batch has {list(fields)}')
             params = self.mix_params(keys, images.shape[2:])
             overwrite = self.settings.mean is not None   # else the images may be the caller's
-            with one_thread(): mixed, targets = self.mixup.apply(images, fields[target], params, overwrite)
-            if len(mixed) < len(images):   # mode 'half'
-                fields = {name: field[:len(mixed)] for name, field in fields.items()}
-            images, fields[target] = mixed, targets
-        fields[image] = self._erase(images, keys[:len(images)])
-        return fields if isinstance(batch, Mapping) else tuple(fields.values())
+            with one_thread(): fields = self.mixup.apply_to_fields(fields, params, overwrite)
+        images = fields['image']
+        return with_fields(batch, {**fields, 'image': self._erase(images, keys[:len(images)])})
 
     def _normalize(self, images: torch.Tensor, keys: Sequence[SampleKey]) -> torch.Tensor:
         mean, std, dtype = self.settings.mean, self.settings.std, self.settings.img_dtype

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor
 
+from ..core.sample import fields_of, with_fields
 from ..transforms.mixup import Mixup
 
 # %% ../../nbs/pipeline/20_collate.ipynb #3cdb29fe
@@ -72,19 +73,16 @@ def _repeat(field: torch.Tensor | list, views: int) -> torch.Tensor | list:
     return field * views if isinstance(field, list) else field.repeat(views, *[1] * (field.ndim - 1))
 
 
-def _columns(samples: Sequence[Any]) -> dict[Any, Sequence[Any]]:
-    "The values of each field, by its name or its place in the sample."
-    first = samples[0]
-    if all(isinstance(sample, Mapping) for sample in samples):
-        if any(sample.keys() != first.keys() for sample in samples):
-            raise ValueError('the samples of a batch have different fields')
-        if 'image' not in first:
-            raise KeyError(f"a sample that is a dict needs the field 'image'; it has {', '.join(map(str, first))}")
-        return {name: [sample[name] for sample in samples] for name in first}
-    if not all(isinstance(sample, (tuple, list)) and len(sample) == len(first) > 1 for sample in samples):
-        raise TypeError('a sample must be (image, target, …) or a dict, the same for the whole batch; '
-                        f'got {", ".join(sorted({type(sample).__name__ for sample in samples}))}')
-    return dict(enumerate(zip(*samples)))
+def _columns(samples: Sequence[Any]) -> dict[Any, list]:
+    "The values of each field."
+    if not all(isinstance(sample, Mapping) for sample in samples) and not all(
+            isinstance(sample, (tuple, list)) and len(sample) > 1 for sample in samples): raise TypeError(
+        'a sample must be (image, target, …) or a dict, the same for the whole batch; '
+        f'got {", ".join(sorted({type(sample).__name__ for sample in samples}))}')
+    named = [fields_of(sample) for sample in samples]
+    if any(fields.keys() != named[0].keys() for fields in named):
+        raise ValueError('the samples of a batch have different fields')
+    return {name: [fields[name] for fields in named] for name in named[0]}
 
 
 def fast_collate(
@@ -102,11 +100,11 @@ def fast_collate(
     """
     samples = [sample for sample in batch if sample is not None]
     if not samples: return None
-    columns, is_dict = _columns(samples), isinstance(samples[0], Mapping)
-    given, views = columns.pop('image' if is_dict else 0), 1
+    columns, views = _columns(samples), 1
+    given = columns.pop('image')
     if images is None: images, views = _stack_images(given)
     fields = {name: _repeat(_stack_field(values), views) for name, values in columns.items()}
-    return {'image': images, **fields} if is_dict else (images, *fields.values())
+    return {'image': images, **fields} if isinstance(samples[0], Mapping) else (images, *fields.values())
 
 # %% ../../nbs/pipeline/20_collate.ipynb #8ed87a64
 class FastCollateMixup(Mixup):
@@ -141,10 +139,6 @@ class FastCollateMixup(Mixup):
         """
         collated = fast_collate(batch)
         if collated is None: return None
-        is_dict = isinstance(collated, dict)
-        fields = collated if is_dict else dict(enumerate(collated))
-        image, target = ('image', 'target') if is_dict else (0, 1)
-        params = self.draw(len(fields[image]), fields[image].shape[-2:], rng)
-        mixed = {name: values[:len(params.lam)] for name, values in fields.items()}
-        mixed[image], mixed[target] = self.apply(fields[image], fields[target], params, overwrite=True)
-        return mixed if is_dict else tuple(mixed.values())
+        fields = fields_of(collated)
+        params = self.draw(len(fields['image']), fields['image'].shape[-2:], rng)
+        return with_fields(collated, self.apply_to_fields(fields, params, overwrite=True))

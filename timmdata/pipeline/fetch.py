@@ -25,7 +25,9 @@ from ..core.clock import clock
 from ..core.faults import ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
-from ..core.sample import apply_transform, as_pil_image, sample_image, with_image
+from ..core.sample import (
+    apply_transform, as_pil_image, fields_of, sample_image, with_fields, with_image,
+)
 from ..core.thumbnails import images_of_tensor, show_thumbnails
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
@@ -320,17 +322,16 @@ def with_valid_mask(
     Returns:
         the same, with a bool (N,) at the end, or as 'valid' in a dict
     """
-    is_named = isinstance(batch, Mapping)
-    if not is_named and (not isinstance(batch, (tuple, list)) or hasattr(batch, '_fields')) or not len(batch):
+    if not isinstance(batch, (Mapping, tuple, list)) or hasattr(batch, '_fields') or not len(batch):
         raise TypeError(f'valid_mask=True and a batch that is a {type(batch).__name__}: let collate_fn make a tuple '
                         '(images, target, …), a list or a dict')
-    if is_named and 'valid' in batch: raise ValueError(
+    if 'valid' in fields_of(batch): raise ValueError(
         "valid_mask=True and a batch that has a field 'valid' already: rename that field")
-    num_images = len(batch['image' if is_named else 0])
+    num_images = len(fields_of(batch)['image'])
     if num_images % len(keys): raise ValueError(
         f'valid_mask=True and {num_images} images of {len(keys)} samples: nobody can say which are valid')
     mask = torch.tensor([key.valid for key in keys_of_images(keys, num_images)])
-    return {**batch, 'valid': mask} if is_named else type(batch)((*batch, mask))
+    return with_fields(batch, {'valid': mask})
 
 
 def _close_up(rows: torch.Tensor | Rows, num: int, present: Sequence[int]) -> torch.Tensor | Rows:

@@ -11,7 +11,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -423,6 +423,27 @@ class Mixup:
         elif are_alike: mixed = _mix_alike(x, lam[0], params.box[0], partner, overwrite)
         else: mixed = _mix_each(x, params, overwrite)
         return mixed, mixed_target
+
+    def apply_to_fields(self,
+        fields: dict[Any, Any],
+        params: MixParams,
+        overwrite: bool = False,
+    ) -> dict[Any, Any]:
+        """Mix the images and targets of a batch, whatever other fields it has.
+
+        Args:
+            fields: Fields of a batch by name, as `fields_of` gives them.
+            params: Parameters from `draw`.
+            overwrite: See `apply`.
+
+        Returns:
+            in mode 'half', half of the rows of each field
+        """
+        if 'target' not in fields: raise KeyError(f'mixing needs targets, the batch has {list(fields)}')
+        images, targets = self.apply(fields['image'], fields['target'], params, overwrite)
+        num = len(images)
+        if num < len(fields['image']): fields = {name: values[:num] for name, values in fields.items()}
+        return {**fields, 'image': images, 'target': targets}
 
     def __call__(self,
         x: torch.Tensor,
