@@ -30,7 +30,7 @@ class AugMixDataset(Dataset):
     Args:
         dataset: Gives (image, target, …) or dicts with 'image'.
         num_splits: Views of each sample, 2 or more.
-        transform: Three pipelines: crop and flip; change; finish. None: not yet.
+        transform: Three pipelines: crop and flip; change; finish. None: no views.
     """
 
     def __init__(self,
@@ -73,7 +73,7 @@ def without_splits(
 
     Args:
         dataset: Data set of the user.
-        num_splits: Number of splits that were asked for beside it.
+        num_splits: Number of views that the loader is asked for.
 
     Returns:
         the dataset inside, and the number of views; 0: no views

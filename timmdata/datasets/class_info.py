@@ -108,7 +108,7 @@ class DatasetInfo:
         return found if as_dict else list(found.values())
 
 
-CustomDatasetInfo = DatasetInfo   # timm's name for one whose words are given; here there is no other
+CustomDatasetInfo = DatasetInfo   # timm's name for one with names of the user's; here there is no other
 
 # %% ../../nbs/datasets/40_class_info.ipynb #52cbc521
 class LabelMappingCoverage(NamedTuple):

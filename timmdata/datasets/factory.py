@@ -35,7 +35,7 @@ def torch_split(
     name: str,
     split: str,
 ) -> dict[str, Any]:
-    """Find the arguments for a split; one that there is not is an error.
+    """Find the arguments for a split; a split that does not exist is an error.
 
     Args:
         name: Name of a torchvision data set, such as 'cifar10'.
@@ -115,12 +115,12 @@ def create_dataset(
         search_split: Look for the split in the root; False: the root is the split.
         class_map: Name → index, or its file; not for torch/.
         load_bytes: Give the file's bytes in place of an image; for folders, tars, tables and hfds.
-        is_training: Streams: shuffled, repeated to whole batches.
-        download: Fetch what is not there: torch/, hfds/, hfids/, tfds/.
-        batch_size: Streams: samples; in training every worker gives whole batches.
-        num_samples: Streams: samples of the split, where the data set does not say.
-        seed: Streams: of the order.
-        repeats: Streams: passes in an epoch; 0 and 1 are one pass.
+        is_training: For streams: shuffle, and repeat samples to whole batches.
+        download: Download what is missing: torch/, hfds/, hfids/, tfds/.
+        batch_size: For streams: samples in a batch; in training every worker gives whole batches.
+        num_samples: For streams: number of samples in the split, if the data set does not say it.
+        seed: For streams: seed of the order.
+        repeats: For streams: passes in an epoch; 0 and 1 are one pass.
         input_img_mode: Pillow mode of the images; not for torch/.
         trust_remote_code: Run the code of a hub's data set; `datasets` offers it below version 4.
         **kwargs: Further arguments for the data set and its reader; None counts as not given.

@@ -92,14 +92,14 @@ class _Images:
         return self.faults.log.records()
 
     def filenames(self,
-        basename: bool = False,   # Without folders.
-        absolute: bool = False,   # With the root.
+        basename: bool = False,   # Give names without folders.
+        absolute: bool = False,   # Give full paths, with the root.
     ) -> list[str]:
         "Name the files of all samples, in order, if the reader knows them."
         return self.reader.filenames(basename, absolute)
 
     def target(self,
-        target: Any,   # What the reader gave.
+        target: Any,   # Target as the reader gave it.
     ) -> Any:
         "Give the target that a user sees."
         if target is None: return -1   # as timm: a sample without a label
@@ -133,7 +133,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         transform: Called on the image.
         target_transform: Called on the class index.
         exif_transpose: Turn images as their EXIF orientation says; off by default, as in timm.
-        background: RGB 0..255 under transparency; None drops it.
+        background: RGB 0..255 under transparency; None drops the transparency.
         on_error: Unreadable file: 'raise', 'skip' or 'replace' (by a seeded choice).
         replace_seed: Seed of the choice that 'replace' makes.
         max_retries: Replacements tried for one sample before it is an error.
@@ -167,7 +167,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     def attempts(self,
         index: int,
     ) -> Iterator[Attempt]:
-        """Try to read a sample, and then what takes its place: `reader[attempt.index]`, as `on_error` says.
+        """Try to read a sample, then its replacements: `reader[attempt.index]`, as `on_error` says.
 
         Args:
             index: Index of the sample.
@@ -183,7 +183,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         """Prepare an image for decoding as this dataset decodes; its size is known at once.
 
         Args:
-            data: What the reader gave.
+            data: Bytes, file or image, as the reader gave it.
             backend: Decoder of JPEGs, as in `resolve_backend`.
         """
         return Pixels(data, self.input_img_mode, self.exif_transpose, self.background, backend)
@@ -191,7 +191,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     def prefetch(self,
         indexes: Sequence[int],
     ):
-        """Let the reader hear which samples are read next, if it listens; workers call it once a batch.
+        """Pass on to the reader which samples are read next; workers call it once for each batch.
 
         Args:
             indexes: Samples of the next batch.
@@ -217,8 +217,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
 
         Args:
             index: Index of the sample.
-            basename: Names without folders.
-            absolute: Full paths, with the root.
+            basename: Give the name without folders.
+            absolute: Give the full path, with the root.
         """
         if not hasattr(self.reader, 'filename'): return f'sample {index}'   # a user's own reader
         return self.reader.filename(index, basename, absolute)
@@ -334,7 +334,7 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
     def set_epoch(self,
         count: int,
     ):
-        """Tell the reader the epoch, if it wants to know.
+        """Pass the epoch on to the reader, if it has a `set_epoch`.
 
         Args:
             count: Number of the next pass, from 0.
@@ -344,7 +344,7 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
     def set_loader_cfg(self,
         num_workers: int | None = None,
     ):
-        """Tell the reader the number of workers, if it wants to know.
+        """Pass the number of workers on to the reader, if it has a `set_loader_cfg`.
 
         Args:
             num_workers: Number of workers that share the stream.

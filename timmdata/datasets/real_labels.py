@@ -24,7 +24,7 @@ class RealLabelsImagenet:
     Args:
         filenames: Names of all samples in order, such as `dataset.filenames(basename=True)`.
         real_json: Class indexes of each photograph; None: timm's file.
-        topk: How many predictions of a sample may count.
+        topk: Numbers k: one of the first k predictions must be right.
     """
 
     def __init__(self,

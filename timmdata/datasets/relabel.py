@@ -26,7 +26,7 @@ from .image_dataset import ImageDataset
 
 # %% ../../nbs/datasets/20_relabel.ipynb #28d7c3df
 def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:
-    "Accept one class index a sample, or a row of 0 and 1 for all classes; anything else is an error."
+    "Accept one class index for each sample, or a row of 0 and 1 for all classes; anything else is an error."
     if targets.dtype.kind not in 'iub': raise TypeError(f'the targets are {targets.dtype}: classes are whole numbers')
     if len(targets) != num_samples: raise ValueError(f'{len(targets)} targets for {num_samples} samples')
     if targets.ndim == 1 and targets.dtype.kind != 'b': return targets.astype(np.int64)
@@ -124,9 +124,9 @@ class LabelReport(NamedTuple):
 
     Args:
         rows: Old name, new name or None, samples (labels, if samples have several).
-        unused: Entries of the map whose class the data set has not.
+        unused: Entries of the map whose class is not in the data set.
         num_samples: Number of samples of the data set.
-        num_kept: Samples that are left.
+        num_kept: Number of samples that are kept.
     """
     rows: list[tuple[str, str | None, int]]
     unused: list[str]
@@ -161,7 +161,7 @@ def label_report(
     """Count what a map keeps and drops; kept classes first.
 
     Args:
-        label_map: Label map to be applied.
+        label_map: Label map to apply.
         targets: Targets, as `targets_of` gives them.
         class_to_idx: Class map, as `classes_of` gives it.
     """
@@ -186,7 +186,7 @@ class RelabeledDataset(Dataset):
     Args:
         dataset: Gives (image, target, …) or dicts with 'target'.
         rows: int64 indexes of its samples.
-        targets: int64 targets, one for each of them.
+        targets: int64 targets, one for each of the rows.
         class_to_idx: Class map that the targets belong to.
     """
 

@@ -33,7 +33,7 @@ def unwrap(
     """Find the dataset that a sample comes from, and its index there.
 
     Args:
-        dataset: Or torch's Subset or ConcatDataset of datasets.
+        dataset: A dataset, or torch's Subset or ConcatDataset of datasets.
         index: Index of a sample.
 
     Returns:
@@ -52,7 +52,7 @@ def base_datasets(
     """List the datasets that samples come from.
 
     Args:
-        dataset: Or torch's Subset or ConcatDataset of datasets.
+        dataset: A dataset, or torch's Subset or ConcatDataset of datasets.
     """
     if type(dataset) is Subset: return base_datasets(dataset.dataset)
     if type(dataset) is ConcatDataset: return [base for part in dataset.datasets for base in base_datasets(part)]
@@ -82,7 +82,7 @@ def _hash(content: Any) -> str:
 
 
 def _function_text(function: FunctionType, depth: int) -> str:
-    "Write down a function: its name, and a hash of its code, its defaults and what it has taken from around it."
+    "Write down a function: its name, and a hash of its code, its defaults and the values of its closure."
     code, taken = function.__code__, [cell.cell_contents for cell in function.__closure__ or ()]
     inside = [f'{code.co_code.hex()} {code.co_names} {_ADDRESS.sub("", repr(code.co_consts))}']
     if depth: inside += [describe(part, depth - 1) for part in (function.__defaults__, *taken)]
@@ -146,7 +146,7 @@ def fingerprint(
     """Hash the samples: paths, targets and classes where they are known, else the number and the type.
 
     Args:
-        dataset: Or torch's Subset or ConcatDataset of datasets.
+        dataset: A dataset, or torch's Subset or ConcatDataset of datasets.
 
     Returns:
         16 hexadecimal digits
@@ -165,7 +165,7 @@ def sample_numbers(
     number: int,
     transform: Any = None,
 ) -> AbstractContextManager:
-    """Run a block in which the global generators, and that of the transform, belong to one sample.
+    """Run a block in which the global generators, and that of the transform, are seeded for one sample.
 
     Args:
         number: Number from `sample_seed`.
@@ -178,7 +178,7 @@ def sample_numbers(
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #b1734101
 class TransformedIterableDataset(IterableDataset):
-    """A stream with a transform after it, seeded per sample. Every pass is the next epoch, in each worker as well.
+    """A stream with a transform after it, seeded per sample. Every pass is the next epoch, also in each worker.
 
     Args:
         dataset: Yields (image, target, …) or dicts with 'image'.

@@ -163,7 +163,7 @@ def load_class_map(
 
 # %% ../../nbs/readers/10_class_map.ipynb #3dd6f5ec
 class ClassMapError(ValueError):
-    "Two sets of classes that should be the same are not; the message has the differences."
+    "Two class maps that must be the same differ; the message lists the differences."
 
 
 def check_class_map(

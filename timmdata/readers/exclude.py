@@ -73,15 +73,15 @@ class ReaderRows(Reader):
 
         Args:
             index: Index of the sample.
-            basename: Only the last part.
-            absolute: The full path.
+            basename: Give only the last part of the path.
+            absolute: Give the full path.
         """
         return self.reader.filename(int(self.rows[index]), basename, absolute)
 
     def prefetch(self,
         indexes: Sequence[int],
     ):
-        """Let the other reader hear which of its samples are read next.
+        """Pass on to the other reader which of its samples are read next.
 
         Args:
             indexes: Samples of the next batch.

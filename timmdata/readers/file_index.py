@@ -31,11 +31,11 @@ class FileIndex:
     """All images below a root, in natural order, and where they were found.
 
     Args:
-        table: Paths relative to the root; targets are numbers of folders; of archives with a column 'span'.
+        table: Paths relative to the root; targets are folder numbers; archives add a column 'span'.
         folders: Folders, relative to the root; '' is the root itself.
         sources: Folders or archives that were listed, relative to the root; '' is the root itself.
         stamps: int64 (number of sources, 2): their sizes and times, as `stamp` gives them.
-        left_out: Folder, and extension or another reason → image files not taken.
+        left_out: Folder, and extension or another reason → image files left out.
     """
     table: SampleTable
     folders: tuple[str, ...]
@@ -91,7 +91,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _check_numbers(index: FileIndex):
-    "Refuse an index whose arrays do not fit together, or that leads behind the end of an archive."
+    "Refuse an index whose arrays do not fit together, or that points behind the end of an archive."
     table, spans = index.table, index.table.columns.get('span')
     targets = np.asarray(table.targets)
     if any(array.ndim != 1 or array.dtype.kind not in 'iu' for array in (table.paths, table.ends, targets)):
@@ -146,10 +146,10 @@ def keep_index(
     """Read an index from its file, or make it and write the file.
 
     Args:
-        path: .npz, written if it is absent, damaged or stale.
+        path: Path of the .npz, written if it is absent, damaged or stale.
         root: Root that the index describes.
-        settings: What else it depends on.
-        make: Lists what is there.
+        settings: Settings that the index depends on.
+        make: Function that lists the files.
     """
     path, root = Path(expand_home(path)), expand_home(root)
     key = repr((os.path.abspath(root), *settings))
@@ -161,7 +161,7 @@ def keep_index(
 
 # %% ../../nbs/readers/27_file_index.ipynb #5a823d09
 def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
-    "The class of each folder; '' for a folder that is none."
+    "The class of each folder; '' for a folder that is no class."
     counts = np.bincount(index.table.targets, minlength=len(index.folders))
     filled = {name for name, count in zip(index.folders, counts) if count and name not in not_classes}
     parents = {os.path.dirname(name) for name in index.folders if name}
@@ -172,7 +172,7 @@ def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
 
 
 def _warn_nested(where: str, folders: Mapping[str, str]):
-    "Warn of folders, given with their classes, whose first folders are other classes: in them or across them."
+    "Warn if class folders lie inside each other, or if one class has several first folders; folder → class."
     firsts = defaultdict(set)   # class → first folders below the split
     for folder, name in folders.items():
         parts = PurePath(folder).parts
@@ -203,7 +203,7 @@ def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, i
         f'{", ".join(map(printable, sorted(lost)[:5]))}', stacklevel=4)
 
 # %% ../../nbs/readers/27_file_index.ipynb #176505e1
-LINKS = 'links'   # the reason for which archives leave out files
+LINKS = 'links'   # the reason why archives leave out files
 
 
 def label_samples(
@@ -224,7 +224,7 @@ def label_samples(
         root: Folder where a relative class map is looked for too.
         where: The split, for messages.
         extensions: Extensions as the user gave them; None: other types are worth a warning.
-        not_classes: Folders that only hold others.
+        not_classes: Folders that are no class, since they only hold others.
 
     Returns:
         paths and class indexes; class_to_idx

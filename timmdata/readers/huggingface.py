@@ -61,7 +61,7 @@ def load_hf(
         name: Name on the hub, a folder of data files, or a folder that `save_to_disk` made.
         root: Root where the package keeps its files; None: its own cache folder.
         split: A name, another name for it, or an expression such as 'train[:10%]'.
-        download: Fetch what is not there.
+        download: Download what is missing.
         trust_remote_code: Let the data set run code; `datasets` below version 4.
 
     Returns:
@@ -147,7 +147,7 @@ class ReaderHfds(Reader):
 
     @property
     def targets(self) -> np.ndarray | None:
-        "Find all class indexes, without reading an image; None if samples have something else."
+        "Find all class indexes, without reading an image; None if targets are something else."
         if self._found is None:
             targets = [self._fields(row) for row in self.dataset.remove_columns(self.input_key)]
             self._found = np.array(targets) if all(isinstance(target, int) for target in targets) else ()
@@ -162,7 +162,7 @@ class ReaderHfds(Reader):
 
         Args:
             index: Index of the sample.
-            basename: Only the last part.
+            basename: Give only the last part of the path.
             absolute: No difference: the images lie in the table.
         """
         path = self.dataset[int(index)][self.input_key].get('path') or f'{index}'
@@ -182,7 +182,7 @@ def open_hf_stream(
         name: See `load_hf`.
         root: See `load_hf`.
         split: A name, another name for it, or an expression such as 'train[:10%]'.
-        download: First fetch all, then read from this machine.
+        download: Download all first, then read from this machine.
         trust_remote_code: See `load_hf`.
 
     Returns:
@@ -207,16 +207,16 @@ class ReaderHfids(StreamReader):
         name: Name as in `load_hf`, or a `datasets.IterableDataset`.
         root: See `load_hf`.
         split: A name, another name for it, or an expression such as 'train[:10%]'.
-        is_training: Shuffled, whole batches.
+        is_training: Shuffle, and give whole batches.
         batch_size: Samples in a batch.
-        download: First fetch all, then read from this machine.
+        download: Download all first, then read from this machine.
         repeats: Passes in an epoch.
         seed: Seed of the order.
         class_map: Name or old index → index, or its file.
         input_key: Column of images.
         target_key: See `TargetFields`.
         target_format: See `TargetFields`.
-        shuffle_size: Samples among which one is drawn.
+        shuffle_size: Samples in the shuffle buffer.
         num_samples: Number of samples in the split; None: as the data set says.
         trust_remote_code: See `load_hf`.
     """
@@ -279,7 +279,7 @@ class ReaderHfids(StreamReader):
         """List the paths of all images, as the data set keeps them; reads all of it.
 
         Args:
-            basename: Only the last parts.
+            basename: Give only the last parts of the paths.
             absolute: No difference: a stream knows no folder.
         """
         paths = [row[self.input_key].get('path') or str(k) for k, row in enumerate(self._stream)]

@@ -108,7 +108,7 @@ class SampleTable:
         paths: uint8 bytes of all paths without separators, encoded by `os.fsencode`.
         ends: int64 (N,) ends of the paths in `paths`.
         targets: Class indexes (N,), -1 for no class; or numbers, or lists of labels.
-        columns: What else is known of each sample: name → (N, …).
+        columns: Further columns: name → array (N, …).
     """
 
     def __init__(self,
@@ -132,7 +132,7 @@ class SampleTable:
         Args:
             paths: One for each sample.
             targets: One for each sample.
-            columns: As in the table itself.
+            columns: Further columns: name → array (N, …).
         """
         if not isinstance(targets, (np.ndarray, LabelLists)): targets = np.asarray(list(targets), np.int32)
         return cls(*_pack(paths), targets, columns)
@@ -171,7 +171,7 @@ class SampleTable:
 
         Args:
             rows: bool (N,), or row numbers in any order.
-            targets: Of the chosen rows; None: those that they have.
+            targets: Targets of the chosen rows; None keeps their own.
         """
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows, np.int64)
         if targets is None:
@@ -190,7 +190,7 @@ class SampleTable:
         """Look up the target of one sample: a class index as an int, anything else as it is kept.
 
         Args:
-            index: Of the row.
+            index: Index of the row.
         """
         target = self.targets[index]
         return int(target) if isinstance(target, np.integer) else target

@@ -22,8 +22,8 @@ class StreamReader:
     """Divide a stream among ranks and workers; a reader defines `read_shard(shard_index, num_shards, seed)`.
 
     Args:
-        num_samples: Number of samples in the split; None: unknown, which training cannot work with.
-        is_training: Shuffled, whole batches, read again where needed.
+        num_samples: Number of samples in the split; None: unknown; training needs it.
+        is_training: Shuffle, give whole batches, and read a short share again.
         batch_size: Samples in a batch.
         repeats: Passes in an epoch of training; 0 and 1 are one pass.
         seed: Seed of the order.
@@ -40,7 +40,7 @@ class StreamReader:
             'training needs the number of samples, for the length of an epoch: give num_samples')
         self.num_samples, self.is_training, self.batch_size = num_samples, is_training, batch_size
         self.repeats, self.seed, self.num_workers = repeats, seed, 1
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()   # for workers that live on
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()   # shared with running workers
         is_divided = distributed.is_available() and distributed.is_initialized()
         # this rank, and how many there are: asked for when the reader is made
         self.world = (distributed.get_rank(), distributed.get_world_size()) if is_divided else (0, 1)
@@ -65,7 +65,7 @@ class StreamReader:
     def set_epoch(self,
         count: int,
     ):
-        """Set the epoch, in workers that are running as well.
+        """Set the epoch, also in workers that are running.
 
         Args:
             count: Count of the epoch, from 0.

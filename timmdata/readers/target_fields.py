@@ -23,7 +23,7 @@ def get_field(
     """Find a field; one value for each item where the path goes through a list.
 
     Args:
-        record: A dict, dicts and lists in it; or the features of a data set.
+        record: A dict, which may hold dicts and lists; or the features of a data set.
         path: 'label', or 'objects/category'.
     """
     try:
@@ -117,7 +117,7 @@ class TargetFields:
 
 # %% ../../nbs/readers/45_target_fields.ipynb #6b95eb6b
 class MultiLabelTarget:
-    """Make of several labels a float32 tensor (num_classes,): 1 for each label a sample has.
+    """Make a float32 tensor (num_classes,) of several labels: 1 for each label that a sample has.
 
     >>> from timmdata import MultiLabelTarget
     >>> MultiLabelTarget(5)([0, 3])

@@ -42,12 +42,12 @@ def open_tfds(
     root: str | os.PathLike | None = None,
     download: bool = False,
 ) -> Any:
-    """Find a prepared data set; one that is not there is an error.
+    """Find a prepared data set; a missing one is an error.
 
     Args:
         name: Name, as `tensorflow_datasets.builder` takes it.
         root: Root where prepared data sets are; None: the package's own folder.
-        download: Fetch and prepare it if it is not there.
+        download: Download and prepare it if it is missing.
 
     Returns:
         tensorflow_datasets.core.DatasetBuilder
@@ -110,7 +110,7 @@ class ReaderTfds(StreamReader):
         root: See `open_tfds`.
         split: A name, another name for it, or an expression such as 'train[:10%]+test' or 'all'.
         class_map: Name or old index → index, or its file.
-        is_training: Shuffled, whole batches.
+        is_training: Shuffle, and give whole batches.
         batch_size: Samples in a batch.
         download: See `open_tfds`.
         repeats: Passes in an epoch.
@@ -119,7 +119,7 @@ class ReaderTfds(StreamReader):
         target_key: See `TargetFields`.
         target_format: See `TargetFields`.
         prefetch_size: Samples that a worker reads ahead.
-        shuffle_size: Samples among which one is drawn, of all workers together.
+        shuffle_size: Samples in the shuffle buffers, of all workers together.
         max_threadpool_size: TensorFlow's threads, of all workers of a rank together.
     """
 
@@ -188,7 +188,7 @@ class ReaderTfds(StreamReader):
         """List the names of all images, as the data set keeps them; reads all of it.
 
         Args:
-            basename: Only the last parts.
+            basename: Give only the last parts of the paths.
             absolute: No difference: a stream knows no folder.
         """
         key = next((key for key in ('file_name', 'filename', 'id') if key in self.builder.info.features), None)

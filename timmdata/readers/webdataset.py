@@ -85,7 +85,7 @@ def find_shards(
     root: str | os.PathLike,
     split: str,
 ) -> ShardSplit:
-    """Find the shards of a split; one that there is not is an error.
+    """Find the shards of a split; a split that does not exist is an error.
 
     Args:
         root: Folder or address.
@@ -120,7 +120,7 @@ def _groups(root: str, shards: Sequence[str], shard_index: int, num_shards: int)
 
 # %% ../../nbs/readers/60_webdataset.ipynb #b26db1e4
 def _image_of(group: Mapping[str, Any], keys: Sequence[str]) -> bytes:
-    "The file of the image: the first of the endings that is there."
+    "The file of the image: the first of the endings that the group has."
     key = next((key for key in keys if key in group), None)
     if key is not None: return group[key]
     there = ', '.join(printable(key) for key in group if not key.startswith('__'))
@@ -129,7 +129,7 @@ def _image_of(group: Mapping[str, Any], keys: Sequence[str]) -> bytes:
 
 
 def _target_of(group: Mapping[str, Any], fields: TargetFields, what: str) -> Any:
-    "The target, from the JSON or the .cls file; None for a sample that is marked by -1 as without one."
+    "The target, from the JSON or the .cls file; None for a sample whose class is -1, for no class."
     if what not in group: raise ValueError(
         f'sample {printable(group["__key__"])} has no .{what}: say where its class is with target_key=, '
         'a field of its .json')
@@ -146,19 +146,19 @@ class ReaderWds(StreamReader):
 
     Args:
         root: Folder or address of the shards and of `_info.json`.
-        name: Not used: the root says all.
+        name: Not used: the root names the data set.
         split: See `find_shards`.
-        is_training: Shuffled, whole batches.
+        is_training: Shuffle, and give whole batches.
         num_samples: Number of samples in the split; None: as the info file or the pattern says.
         batch_size: Samples in a batch.
         repeats: Passes in an epoch.
         seed: Seed of the order.
         class_map: Old index or label → index, or its file.
-        input_key: Endings of images, the first that is there.
+        input_key: Endings of images; the first that a sample has is read.
         target_key: Field of the JSON, as in `TargetFields`; None: the class in the .cls file.
         target_format: See `TargetFields`.
-        sample_shuffle_size: Samples among which one is drawn.
-        sample_initial_size: Samples that are waited for at the start.
+        sample_shuffle_size: Samples in the shuffle buffer.
+        sample_initial_size: Samples in the shuffle buffer before the first is given.
     """
 
     def __init__(self,
@@ -216,7 +216,7 @@ class ReaderWds(StreamReader):
         """List the keys of all samples, with the ending of the image; reads all shards.
 
         Args:
-            basename: Only the last parts.
+            basename: Give only the last parts of the paths.
             absolute: No difference: a stream knows no folder.
         """
         names = [f'{group["__key__"]}.{next(key for key in self._input_keys if key in group)}'
