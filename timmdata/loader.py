@@ -46,7 +46,7 @@ from .transforms.mixup import Mixup
 from .transforms.policy import Policy
 from .transforms.random_erasing import ErasingSettings
 from .transforms.settings import AugmentSettings
-from .workers.base import WorkerSettings
+from .workers.settings import WorkerSettings
 
 # %% ../nbs/20_loader.ipynb #dbdb19b9
 _Settings = ParamSpec('_Settings')

@@ -14,8 +14,8 @@ from timmdata.pipeline.params import ParamSampler
 from timmdata.pipeline.sample_transform import SampleTransform
 from timmdata.samplers.epoch import SampleKey
 from timmdata.transforms.settings import AugmentSettings
-from timmdata.workers.base import WorkerSettings
 from timmdata.workers.factory import create_pool
+from timmdata.workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -14,7 +14,7 @@ from timmdata import BatchBuffer
 from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
 from timmdata.pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
 from timmdata.samplers.epoch import EpochSampler
-from timmdata.workers.base import WorkerSettings
+from timmdata.workers.settings import WorkerSettings
 
 FOREVER = 10**9   # batches
 

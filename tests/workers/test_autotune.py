@@ -12,7 +12,7 @@ from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.workers import autotune
 from timmdata.workers.autotune import choose_workers, resolve_workers
-from timmdata.workers.base import WorkerSettings
+from timmdata.workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)

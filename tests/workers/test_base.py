@@ -11,8 +11,9 @@ from synthetic import ROOT
 
 from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
 from timmdata.samplers.epoch import EpochSampler
-from timmdata.workers.base import InlinePool, Task, WorkerSettings
+from timmdata.workers.base import InlinePool, Task
 from timmdata.workers.processes import ProcessPool
+from timmdata.workers.settings import WorkerSettings
 from timmdata.workers.threads import ThreadPool
 
 pytestmark = pytest.mark.timeout(60)

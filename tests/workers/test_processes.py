@@ -19,8 +19,8 @@ from timmdata.loader import create_loader
 from timmdata.pipeline.fetch import HostBatch
 from timmdata.samplers.epoch import SampleKey
 from timmdata.workers import processes
-from timmdata.workers.base import WorkerSettings
 from timmdata.workers.processes import ProcessPool
+from timmdata.workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)

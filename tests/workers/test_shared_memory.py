@@ -9,8 +9,8 @@ from training_parts import INLINE
 
 from timmdata.loader import create_loader
 from timmdata.samplers.epoch import SampleKey
-from timmdata.workers.base import WorkerSettings
 from timmdata.workers.processes import ProcessPool
+from timmdata.workers.settings import WorkerSettings
 from timmdata.workers.shared_memory import SharedMemory, SlotPool
 
 pytestmark = pytest.mark.timeout(60)

@@ -32,7 +32,7 @@ from ..loaders.consumer import Consumer
 from ..loaders.stats import LoaderStats, count_bad_samples
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.numbering import Numbering
-from ..workers.base import WorkerSettings
+from ..workers.settings import WorkerSettings
 from .client import BatchReader
 from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
 from .producer import batches_from, copy_loader, numbering_of, start_producer

@@ -27,7 +27,7 @@ import torch
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
-from ..workers.base import leave_to_original, reset_process, uninterrupted
+from ..workers.life import leave_to_original, reset_process, uninterrupted
 from ..workers.threads import check_threads
 from .files import BatchBufferError
 from .store import BatchStore, Readers, remove_directory

@@ -27,7 +27,8 @@ from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
 from ..samplers.batch_schedule import PlannedBatch, ScheduledBatchSampler
 from ..samplers.epoch import EpochSampler, SampleKey
 from ..workers.autotune import resolve_workers
-from ..workers.base import WORKER_KINDS, InlinePool, Task, WorkerPool, WorkerSettings
+from ..workers.base import InlinePool, Task, WorkerPool
+from ..workers.settings import WORKER_KINDS, WorkerSettings
 from ..workers.factory import create_pool
 from .base import HostLoader, find_mixing
 from .checkpoint import check_state, describe_settings, make_state

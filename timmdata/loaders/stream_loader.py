@@ -24,7 +24,8 @@ from ..pipeline.fetch import HostBatch
 from ..readers.stream import StreamReader
 from ..samplers.epoch import EpochAware, check_epoch
 from ..core.cores import available_cores
-from ..workers.base import WorkerSettings, check_original, leave_to_original
+from ..workers.life import check_original, leave_to_original
+from ..workers.settings import WorkerSettings
 from .base import ForwardOnly, count_images, find_mixing, number_batches
 from .stats import LoaderStats, Meter, count_bad_samples
 

@@ -33,7 +33,7 @@ from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..pipeline.batch_transform import BatchTransform
 from ..workers.autotune import resolve_workers
-from ..workers.base import WorkerSettings
+from ..workers.settings import WorkerSettings
 from .machine import (
     Interrupted, Pass, Trial, announce, compare_speeds, describe_machine, format_machine, run_pass, watch,
 )

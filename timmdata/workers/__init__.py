@@ -1,8 +1,9 @@
 "Who makes the batches: the consumer's own thread, threads or processes, behind the same four methods."
 from .autotune import resolve_workers
-from .base import InlinePool, Task, WorkerPool, WorkerSettings
+from .base import InlinePool, Task, WorkerPool
 from .factory import create_pool
 from .processes import ProcessPool
+from .settings import WorkerSettings
 from .threads import ThreadPool
 
 __all__ = [

@@ -12,7 +12,7 @@ from multiprocessing.context import BaseContext
 
 from ..core.cores import available_cores
 from ..pipeline.fetch import BatchBuilder
-from .base import WorkerSettings
+from .settings import WorkerSettings
 
 # %% ../../nbs/workers/40_autotune.ipynb #b11bcafb
 def _can_fork(context: str | BaseContext | None) -> bool:

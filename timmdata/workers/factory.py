@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from ..pipeline.fetch import BatchBuilder
 from ..samplers.epoch import SampleKey
-from .base import WORKER_KINDS, InlinePool, WorkerPool, WorkerSettings
+from .base import InlinePool, WorkerPool
+from .settings import WORKER_KINDS, WorkerSettings
 from .processes import ProcessPool
 from .threads import ThreadPool, check_threads
 

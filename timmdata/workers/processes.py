@@ -29,9 +29,9 @@ from torch.utils.data._utils import worker as torch_worker
 
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
-from .base import (
-    InlinePool, Lifetime, Task, WorkerPool, WorkerSettings, leave_to_original, reset_process, signals_later,
-    uninterrupted)
+from .base import InlinePool, Task, WorkerPool
+from .life import Lifetime, leave_to_original, reset_process, signals_later, uninterrupted
+from .settings import WorkerSettings
 from .shared_memory import (
     SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, raise_portable, unpack)
 from .threads import ThreadPool

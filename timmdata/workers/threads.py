@@ -20,7 +20,8 @@ import torch
 from ..core.rng import seeded
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
-from .base import Lifetime, RowMemory, Task, WorkerPool, uninterrupted
+from .base import RowMemory, Task, WorkerPool
+from .life import Lifetime, uninterrupted
 
 # %% ../../nbs/workers/10_threads.ipynb #87eeef05
 def _run(todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaphore):
