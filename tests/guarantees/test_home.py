@@ -29,13 +29,11 @@ from timmdata.datasets.relabel import relabel
 from timmdata.datasets.voc import ReaderVOC, VOCClassification, read_voc_objects
 from timmdata.inspection import inspect as inspect_data
 from timmdata.inspection import measure_dataset, open_splits
-from timmdata.readers import factory, folder, tar, webdataset
-from timmdata.readers.base import ReaderFiles
+from timmdata.readers import folder, tar, webdataset
 from timmdata.readers.class_map import load_class_map
 from timmdata.readers.exclude import exclude_samples, read_names
-from timmdata.readers.file_index import keep_index
 from timmdata.readers.huggingface import ReaderHfds, ReaderHfids, load_hf, open_hf_stream
-from timmdata.readers.table import ReaderTable, find_problems, number_targets, read_table
+from timmdata.readers.table import ReaderTable, number_targets, read_table
 from timmdata.readers.target_fields import TargetFields
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.filterwarnings('ignore')]
@@ -93,13 +91,6 @@ def with_cache(at):
     finally:
         os.environ.pop('TIMMDATA_CACHE')
         if before is not None: os.environ['TIMMDATA_CACHE'] = before
-
-
-def kept_list(at):
-    "An index file, by the function below all others."
-    made = folder.scan_folder(at('photos'))
-    keep_index(at('kept.npz'), os.fspath(at('photos')), [], lambda: made)
-    return at.was_made('kept.npz')
 
 
 def imagenette(at):
@@ -170,25 +161,14 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'create_dataset.root': lambda at: paths_of(create_dataset('', at('photos'))),
     'create_dataset.root, torchvision': lambda at: create_dataset('torch/image_folder', at('photos')).samples[0][1],
     'create_dataset.class_map': lambda at: create_dataset('', at.base/'photos', class_map=at('map.json')).class_to_idx,
-    'holds_tars.root': lambda at: factory.holds_tars(at('photos.tar')),
-    'list_folders.folder': lambda at: folder.list_folders(at('photos')),
     'find_splits.root': lambda at: folder.find_splits(at('photos')),
     'resolve_split.root': lambda at: folder.resolve_split(at('photos'), 'train'),
-    'scan_folder.root': lambda at: len(folder.scan_folder(at('photos')).table),
-    'index_folder.root': lambda at: len(folder.index_folder(at('photos'), ['train']).table),
-    'index_folder.index_file': lambda at: (folder.index_folder(at('photos'), ['train'], None, at('f.npz')) and at.was_made('f.npz')),
     'ReaderImageFolder.root': lambda at: rows(folder.ReaderImageFolder(at('photos'), 'train')),
     'ReaderImageFolder.class_map': lambda at: folder.ReaderImageFolder(at.base/'photos', class_map=at('map.json')).class_to_idx,
     'ReaderImageFolder.index_file': lambda at: (folder.ReaderImageFolder(at('photos'), index_file=at('r.npz')) and at.was_made('r.npz')),
-    'keep_index.path': kept_list,
-    'list_tar.path': lambda at: len(tar.list_tar(at('photos.tar'))),
-    'scan_tars.root': lambda at: len(tar.scan_tars(at('photos.tar')).table),
-    'index_tars.root': lambda at: len(tar.index_tars(at('photos.tar')).table),
-    'index_tars.index_file': lambda at: tar.index_tars(at('photos.tar'), None, at('deep/t.npz')) and at.was_made('deep/t.npz'),
     'ReaderImageTar.root': lambda at: rows(tar.ReaderImageTar(at('photos.tar'))),
     'ReaderImageTar.class_map': lambda at: tar.ReaderImageTar(at.base/'photos.tar', class_map=at('map.json')).class_to_idx,
     'ReaderImageTar.index_file': lambda at: tar.ReaderImageTar(at('photos.tar'), index_file=at('u.npz')) and at.was_made('u.npz'),
-    'ReaderFiles.root': lambda at: ReaderFiles(at('photos'), folder.scan_folder(at.base/'photos').table, {})[0][1],
     'load_class_map.class_map': lambda at: load_class_map(at('map.json')),
     'load_class_map.root': lambda at: load_class_map('map.json', at()),
     'TargetFields.class_map': lambda at: TargetFields('label', ['a', 'b'], at('map.json')).class_to_idx,
@@ -202,10 +182,6 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'ReaderTable.class_map': lambda at: ReaderTable(at('labels.csv'), class_map=at('map.json')).class_to_idx,
     'number_targets.class_map': lambda at: number_targets(['x'], at('map.json')),
     'number_targets.root': lambda at: number_targets(['x'], 'map.json', at()),
-    'find_problems.root': lambda at: find_problems(['labels.csv'], [0], [0], None, at()),
-    'find_problems.within': lambda at: find_problems(['labels.csv'], [0], [0], None, None, at()),
-    'load_info.root': lambda at: wds(lambda: webdataset.load_info(at('shards'))['splits']),
-    'find_shards.root': lambda at: wds(lambda: webdataset.find_shards(at('shards'), 'train')),
     'ReaderWds.root': lambda at: wds(lambda: rows(webdataset.ReaderWds(at('shards'), split='train'))),
     'load_hf.name': lambda at: len(load_hf(hf(at), at.base/'hf')),
     'load_hf.root': lambda at: (len(load_hf(str(hf(at) and at.base/'photos'), at('hf'))), at.was_made('hf')),
@@ -280,11 +256,14 @@ def test_each_entrance_finds_the_home(entrance, place, samples, monkeypatch):
         assert set(at.base.parent.iterdir()) == before, 'nothing is made in a folder called ~'
 
 
-NO_ENTRANCES = {   # where the path is only named in a message, a part of an object, or a text by design
+NO_ENTRANCES = {   # where the path is only named in a message, a part of an object, a text by design, or comes from an entrance
+    'holds_tars.root', 'list_folders.folder', 'scan_folder.root', 'index_folder.root', 'index_folder.index_file', 'keep_index.path',
+    'list_tar.path', 'scan_tars.root', 'index_tars.root', 'index_tars.index_file', 'ReaderFiles.root', 'find_problems.root',
+    'find_problems.within', 'find_shards.root', 'load_info.root',
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'open_table.path',
     'label_samples.root', 'exclusion_calls.out', 'make_page.out'}
 OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
-    'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderBackup.backup_dir', 'ImageDataModule.data'}
+    'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderDataLoaders.path', 'LoaderBackup.backup_dir', 'ImageDataModule.data'}
 WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'status', 'drop'}   # commands: their parameters are options
 
 
@@ -316,7 +295,7 @@ def test_the_table_has_all_entrances():
 
 @pytest.mark.parametrize('way', [
     ImageDataset, lambda path: create_dataset('', path), lambda path: create_reader('', path),
-    read_names, load_class_map, tar.list_tar,
+    read_names, load_class_map, tar.ReaderImageTar,
     BatchStore, remove_buffer, VOCClassification, get_samples, open_splits, lambda path: ReaderTable('labels.csv', path)])
 def test_bytes_are_refused_by_name(way):
     with pytest.raises(TypeError, match="the path b'photos' is bytes: give a text"): way(b'photos')

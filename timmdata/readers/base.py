@@ -16,7 +16,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..core.faults import printable
-from ..core.paths import expand_home
 from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/25_base.ipynb #bb6b221f
@@ -96,7 +95,7 @@ class ReaderFiles(Reader):
         root: str | os.PathLike,
         samples: SampleTable,
         class_to_idx: Mapping[str, int],
-    ): self.root, self.samples, self.class_to_idx = os.fspath(expand_home(root)), samples, class_to_idx
+    ): self.root, self.samples, self.class_to_idx = os.fspath(root), samples, class_to_idx
 
     @property
     def targets(self) -> np.ndarray | LabelLists:

@@ -40,7 +40,7 @@ def holds_tars(
     Args:
         root: A file or a folder.
     """
-    path = os.fspath(expand_home(root))
+    path = os.fspath(root)
     if not os.path.isdir(path): return path.lower().endswith(_TARS)
     return all(_is_folder_of_tars(os.path.join(path, name)) for name in find_splits(path) or [''])
 

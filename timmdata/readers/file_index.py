@@ -19,7 +19,6 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from ..core.faults import printable
-from ..core.paths import expand_home
 from .class_map import build_class_map, load_class_map
 from .base import split_group
 from .extensions import check_extensions, get_img_extensions
@@ -151,7 +150,7 @@ def keep_index(
         settings: Settings that the index depends on.
         make: Function that lists the files.
     """
-    path, root = Path(expand_home(path)), expand_home(root)
+    path = Path(path)
     key = repr((os.path.abspath(root), *settings))
     index = _load(path, root, key)
     if index is None:

@@ -36,7 +36,7 @@ def list_folders(
     Returns:
         names
     """
-    with os.scandir(expand_home(folder)) as entries:
+    with os.scandir(folder) as entries:
         return sorted(entry.name for entry in entries if not entry.name.startswith('.') and entry.is_dir())
 
 
@@ -212,7 +212,7 @@ def scan_folder(
         extensions: Extensions of images; None: `get_img_extensions()`.
         num_threads: Folders listed at the same time.
     """
-    root, wanted = os.fspath(expand_home(root)), check_extensions(extensions or get_img_extensions())
+    root, wanted = os.fspath(root), check_extensions(extensions or get_img_extensions())
     folders, stamps, tables, left_out, links = [], [], [], {}, _Links(root)
     level = [(start, '') for start in starts]   # path, and the first link on the way there
     with ThreadPoolExecutor(num_threads) as pool:
@@ -248,7 +248,6 @@ def index_folder(
         index_file: .npz, written if absent or stale; None: always scan.
     """
     if index_file is None: return scan_folder(root, starts, extensions)
-    root, index_file = expand_home(root), expand_home(index_file)
     kept_in = Path(index_file).parent.resolve()
     if any(kept_in.is_relative_to(Path(root, start).resolve()) for start in starts):
         raise ValueError(f'index_file={os.fspath(index_file)!r} lies in a folder that it describes, '
@@ -283,7 +282,7 @@ class ReaderImageFolder(ReaderFiles):
         extensions: Iterable[str] | str | None = None,
         index_file: str | os.PathLike | None = None,
     ):
-        root = expand_home(root)
+        root, index_file = expand_home(root), expand_home(index_file)
         self.split = resolve_split(root, split)
         starts = find_splits(root) if self.split else []
         index = index_folder(root, starts if self.split in starts else [self.split], extensions, index_file)

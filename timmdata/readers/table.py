@@ -289,11 +289,10 @@ def find_problems(
             problems[row]['weight that is no number of 0 or more'] = str(weight)
     named = [row for row, path in enumerate(paths) if path and '\0' not in path]
     if within is not None:
-        real = Path(os.path.realpath(expand_home(within)))
+        real = Path(os.path.realpath(within))
         for row in named:
             if not Path(os.path.realpath(real/paths[row])).is_relative_to(real):
                 problems[row]['path that leaves the root'] = paths[row]
-    root = expand_home(root)
     if root is not None:
         with ThreadPoolExecutor(16) as pool:
             is_there = pool.map(lambda row: os.path.isfile(os.path.join(root, paths[row])), named)

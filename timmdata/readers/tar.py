@@ -86,7 +86,7 @@ def list_tar(
     Returns:
         name, offset of the first byte, size in bytes; offset -1: a link
     """
-    with io.BufferedReader(open_file(expand_home(path))) as file:
+    with io.BufferedReader(open_file(path)) as file:
         begin = file.read(8)
         command = next((command for magic, command in _COMPRESSED.items() if begin.startswith(magic)), None)
         if command: raise ValueError(f'{path} is compressed, and images in it cannot be read out of order: '
@@ -123,14 +123,14 @@ def scan_tars(
     extensions: Iterable[str] | str | None = None,
     num_threads: int = 8,
 ) -> FileIndex:
-    """Find all images in archives. Hidden files are skipped, as in folders.
+    """Find all images in archives. Hidden files are passed over, as in folders.
 
     Args:
         root: A tar, or a folder of them.
         extensions: Extensions of images; None: `get_img_extensions()`.
         num_threads: Archives walked at the same time.
     """
-    root, wanted = os.fspath(expand_home(root)), frozenset(check_extensions(extensions or get_img_extensions()))
+    root, wanted = os.fspath(root), frozenset(check_extensions(extensions or get_img_extensions()))
     archives = _list_archives(root)
     stamps = np.array([stamp(root, name) for name in archives], np.int64)
     rows, left_out = [], Counter()   # of images: key, path, archive, offset, size
@@ -165,9 +165,9 @@ def index_tars(
         index_file: .npz, written if absent or stale; 'cache': in the cache folder.
     """
     if index_file is None: return scan_tars(root, extensions)
-    root = os.fspath(expand_home(root))
+    root = os.fspath(root)
     name = hashlib.blake2b(os.path.abspath(root).encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()
-    path = cache_dir()/f'tar-{name}.npz' if index_file == 'cache' else Path(expand_home(index_file))
+    path = cache_dir()/f'tar-{name}.npz' if index_file == 'cache' else Path(index_file)
     path.parent.mkdir(parents=True, exist_ok=True)
     settings = _list_archives(root), sorted(check_extensions(extensions or get_img_extensions()))
     return keep_index(path, root, settings, lambda: scan_tars(root, extensions))
@@ -269,7 +269,7 @@ class ReaderImageTar(ReaderFiles):
         index_file: str | os.PathLike | None = None,
     ):
         root = where = os.fspath(expand_home(root))
-        index = index_tars(root, extensions, index_file)
+        index = index_tars(root, extensions, expand_home(index_file))
         shards = sum(count for (_, what), count in index.left_out.items() if what == '.cls')
         if shards and shards >= len(index.table): raise ValueError(
             f'{where} holds {shards} .cls files with class indexes: it is made for WebDataset, read it as wds/')

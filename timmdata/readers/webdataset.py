@@ -71,7 +71,7 @@ def load_info(
         empty if there is none
     """
     for name in ('_info.json', 'info.json'):
-        path = os.path.join(expand_home(root), name)
+        path = os.path.join(root, name)
         if '://' not in path and not os.path.isfile(path): continue
         try:
             with _webdataset().gopen(path) as file: return _check_info(json.loads(file.read()))
