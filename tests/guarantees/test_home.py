@@ -263,7 +263,8 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'open_table.path',
     'label_samples.root', 'exclusion_calls.out', 'make_page.out'}
 OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
-    'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderDataLoaders.path', 'LoaderBackup.backup_dir', 'ImageDataModule.data'}
+    'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderDataLoaders.path',
+    'LoaderBackup.backup_dir', 'ImageDataModule.data'}
 WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'status', 'drop'}   # commands: their parameters are options
 
 
