@@ -14,9 +14,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from timmdata import ImageDataset, Mixup, create_loader, explore, get_recipe, preview
-from timmdata.look.pictures import denormalize, to_uint8_array
+from timmdata.look.pictures import denormalize, drawn_words, to_uint8_array
 from timmdata.look.preview import preview_html, spread_indexes
-from timmdata.look.trace import op_words
 from timmdata.look.widgets import CONTROLS, Explorer
 from timmdata.transforms.policy import OPERATIONS, AugmentOp, Policy
 
@@ -96,7 +95,7 @@ def test_steps_of_a_policy_follow_each_other(samples):
         before = Image.fromarray(shown.trace.steps(position)[-len(params.ops) - 1].image)
         for op, step in zip(params.ops, steps, strict=True):
             before = apply_ops(before, [op])
-            assert step.name == op.name and step.drawn == op_words(op) and np.array_equal(step.image, before)
+            assert step.name == op.name and step.drawn == drawn_words(op.name, op.value) and np.array_equal(step.image, before)
 
 
 @pytest.mark.parametrize('mode', ['const', 'pixel'])
@@ -113,7 +112,7 @@ def test_frames_are_around_what_was_erased_and_pasted(samples, mode):
         steps = {step.name: step for step in shown.trace.steps(position)}
         pasted, erased, partner = steps['cutmix'], steps['erasing'], shown.trace.replay.mix_params.partner[position]
         mask = inside(pasted)[..., None]
-        assert f'of image {partner + 1}' in pasted.drawn
+        assert f'of sample {shown.trace.replay.keys[partner].index}' in pasted.drawn
         assert np.array_equal(pasted.image, np.where(mask, alone[partner], alone[position]))
         mask = inside(erased)
         assert np.array_equal(erased.image[~mask], pasted.image[~mask]) and not np.array_equal(erased.image[mask], pasted.image[mask])
@@ -156,7 +155,8 @@ def test_names_are_escaped(tmp_path):
 
 def test_every_operation_has_words():
     for name, operation in OPERATIONS.items():
-        words = op_words(AugmentOp(name, prob=1, magnitude=9).at(9))
+        op = AugmentOp(name, prob=1, magnitude=9).at(9)
+        words = drawn_words(op.name, op.value)
         assert bool(words) == (operation.start is not None)
 
 
