@@ -114,14 +114,14 @@ class FastCollateMixup(Mixup):
         mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
         cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
         cutmix_minmax: Draw boxes by their edges in place of cutmix_alpha.
-        prob: 0..1, of a batch, pair or sample to be mixed at all.
-        switch_prob: 0..1, of pasting, where both are on.
+        prob: Probability that a batch, pair or sample is mixed, 0..1.
+        switch_prob: Probability of pasting, where both are on, 0..1.
         mode: One draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows.
         correct_lam: The label's share is what the box really leaves.
         label_smoothing: Label smoothing, 0..1.
         num_classes: Columns of the target.
         multi_label: Dense targets of yes and no, smoothed towards 0.5.
-        partner: The batch from its end, as timm; 'random': a permutation.
+        partner: 'reversed': the batch from its end, as in timm; 'random': a permutation.
     """
 
     def __call__(self,

@@ -72,7 +72,7 @@ class ScheduleSettings:
         choice_weights: Weights of the buckets; 0: never; None: all alike.
         seed: Seed of the plans, the same on all ranks.
         drop_last: Leave out samples that do not fill a batch.
-        shuffle_schedule: The batches of an epoch in random order.
+        shuffle_schedule: Put the batches of an epoch in random order.
         num_batches: Batches of every epoch; None: as many as the samples fill.
         choice_schedule: 'constant', or 'progressive': from the first bucket to the last.
         schedule_epochs: Progressive: epochs until the last bucket.
@@ -174,7 +174,7 @@ class ScheduledBatchSampler(Sampler):
         choice_weights: Weights of the buckets; 0: never; None: all alike.
         seed: Seed of the plans, the same on all ranks.
         drop_last: Leave out samples that do not fill a batch.
-        shuffle_schedule: The batches of an epoch in random order.
+        shuffle_schedule: Put the batches of an epoch in random order.
         num_batches: Batches of every epoch; None: as many as the samples fill.
         choice_schedule: 'constant', or 'progressive': from the first bucket to the last.
         schedule_epochs: Progressive: epochs until the last bucket.
@@ -218,7 +218,7 @@ class ScheduledBatchSampler(Sampler):
         return sum(w * size for w, size in zip(self.settings.probabilities(epoch), self.batch_sizes))
 
     def _count_batches(self) -> int:
-        "So many batches in every epoch that training as a whole uses each sample once an epoch, on average."
+        "The batches of every epoch with which training as a whole uses each sample once an epoch, on average."
         average = self.batch_sizes[0] if len(set(self.batch_sizes)) == 1 else self.average_batch_size
         return (math.floor if self.settings.drop_last else math.ceil)(len(self.sampler) / average)
 
@@ -338,7 +338,7 @@ def create_batch_schedule(
         batch_size: Samples in a batch of any size, without batch_size_choices.
         input_size_choices: Edge, (height, width) or (channels, height, width), pixels.
         batch_size_choices: Samples in a batch, for each size.
-        batch_choice_weights: None: all alike.
+        batch_choice_weights: Weights of the sizes; 0: never; None: all alike.
         batch_choice_seed: Seed of the plans.
         batch_choice_schedule: 'constant' or 'progressive'.
         batch_schedule_epochs: Progressive: epochs until the last size.
@@ -365,7 +365,7 @@ class ScheduledTransformDataset(Dataset):
 
     Args:
         dataset: Data set of samples (image, …), not transformed yet.
-        transforms: One for each bucket.
+        transforms: One transform for each bucket.
     """
 
     def __init__(self,

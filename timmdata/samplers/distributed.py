@@ -37,7 +37,7 @@ class OrderedDistributedSampler(Sampler):
 
     Args:
         dataset: Data set of any kind.
-        num_replicas: Ranks that share it; None: of the process group.
+        num_replicas: Ranks that share it; None: those of the process group.
         rank: Number of this rank; None: as the process group says.
     """
 
@@ -62,7 +62,7 @@ class OrderedDistributedSampler(Sampler):
 
     @property
     def num_valid_samples(self) -> int:
-        "Samples of this rank without those that fill up; they come first."
+        "Count this rank's samples without those that fill up; valid samples come first."
         return len(range(self.rank, len(self.dataset), self.num_replicas))
 
     def __iter__(self) -> Iterator[int]:
@@ -138,9 +138,9 @@ class RepeatAugSampler(EpochSampler):
 
     Args:
         dataset: Data set of any kind.
-        num_replicas: Ranks that share it; None: of the process group.
+        num_replicas: Ranks that share it; None: those of the process group.
         rank: Number of this rank; None: as the process group says.
-        shuffle: False: in order.
+        shuffle: Shuffle every epoch; False: in order.
         num_repeats: Number of repeats of each sample, at least 1.
         selected_round: See `num_selected`.
         selected_ratio: See `num_selected`.

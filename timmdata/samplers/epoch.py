@@ -27,7 +27,7 @@ class SampleKey(NamedTuple):
         epoch: Number of the pass over the data, from 0.
         view: Number of the version of the sample.
         bucket: Number of the input size of its batch.
-        valid: False: it only fills up a share or a batch, and comes in this epoch by itself.
+        valid: False: a repeat that only fills up a share or a batch.
         seed: Seed of the run.
     """
     index: int
@@ -50,7 +50,7 @@ class SampleKey(NamedTuple):
 # %% ../../nbs/samplers/00_epoch.ipynb #7a3a1951
 @runtime_checkable
 class EpochAware(Protocol):
-    "A sampler that wants to know the epoch, such as torch's `DistributedSampler`."
+    "A sampler that needs the epoch, such as torch's `DistributedSampler`."
 
     def set_epoch(self,
         epoch: int,
@@ -92,7 +92,7 @@ def _keyed_draws(sampler: Any, number: int) -> Iterator[None]:
 
 # %% ../../nbs/samplers/00_epoch.ipynb #b96bdc50
 def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    "Each sample several times in a row, with its views; after the last sample it goes round, and views count on."
+    "Each sample several times in a row, with its views; after the last sample it starts again, and views count on."
     lap = min(length, math.ceil(len(order) * num_repeats))   # less than the length where ranks round it up
     sample = (torch.arange(lap, dtype=torch.float64) / num_repeats).long().clamp_(max=len(order) - 1)
     views = torch.arange(lap) - torch.searchsorted(sample, sample)   # how far from the sample's first
@@ -121,10 +121,10 @@ class EpochSampler(Sampler):
     [4, 3, 2, 0, 1]
 
     Args:
-        data_source: Data set that is sampled.
-        shuffle: False: in order.
+        data_source: Data set to sample.
+        shuffle: Shuffle every epoch; False: in order.
         seed: Seed of the shuffles, and of all that is drawn for the samples.
-        sampler: A sampler of the user's; then it decides the order.
+        sampler: A sampler of the user, which then decides the order.
         num_replicas: Ranks that share an epoch.
         rank: Number of this rank, from 0.
         num_repeats: Times that a sample comes in a row, with other pixels; 0: once.
@@ -241,11 +241,11 @@ class EpochSampler(Sampler):
         start: int,
         stop: int,
     ) -> Iterator[range]:
-        """Give this rank's positions in the order: of each `row_size` × ranks of them, a part in a row.
+        """Give this rank's positions in the order: of each `row_size` × ranks positions, one block.
 
         Args:
-            start: Position in the order from which on.
-            stop: Position before which, a multiple of the number of ranks after `start`.
+            start: Position in the order of the first sample.
+            stop: Position after the last sample, a multiple of the number of ranks after `start`.
         """
         for first in range(start, stop, self.row_size * self.num_replicas):
             own = min(self.row_size, (stop - first) // self.num_replicas)
@@ -276,8 +276,8 @@ class EpochSampler(Sampler):
         Args:
             epoch: Number of the pass over the data, from 0.
             start: Samples of all ranks that were used before.
-            share: Samples of this rank, in a further round with further views; None: what is left.
-            multiple: What is left is filled up to a multiple of so many samples of this rank.
+            share: Samples of this rank; a further round has further views; None: the rest.
+            multiple: Fill up the rest to a multiple of this many samples of this rank.
         """
         seed, (indexes, views) = self.seed, self.order(epoch)   # another seed is for the next pass
         num_views = 1 if views is None or not len(views) else int(torch.as_tensor(views).max()) + 1
@@ -312,7 +312,7 @@ def view_keys(
     keys: Sequence[SampleKey],
     num_views: int,
 ) -> list[SampleKey]:
-    """Make the keys of several views of each sample, first views first; a sample's own views have others.
+    """Make the keys of several views of each sample, first views first; repeats of a sample get other views.
 
     Args:
         keys: Keys of the samples.

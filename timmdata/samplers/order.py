@@ -23,7 +23,7 @@ from .weighted import BalancedSampler, WeightedSampler
 # %% ../../nbs/samplers/25_order.ipynb #9734f323
 @dataclass(frozen=True)
 class OrderSettings:
-    """Say which samples come in an epoch, and in which order; what cannot be had together is refused when it is made.
+    """Say which samples come in an epoch, and in which order; wrong combinations are refused when it is made.
 
     Args:
         shuffle: Whether every epoch has another order.
@@ -82,7 +82,7 @@ class OrderSettings:
         """Make the sampler.
 
         Args:
-            dataset: Map-style.
+            dataset: Map-style data set.
             seed: Seed of the run.
             batch_size: Samples in a batch of this rank, for balanced batches.
 

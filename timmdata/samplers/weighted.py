@@ -165,12 +165,12 @@ class BalancedSampler(EpochSampler):
         start: int,
         stop: int,
     ) -> Iterator[int]:
-        """Give this rank's positions: of each batch of all ranks a part in a row, shuffled.
+        """Give this rank's positions: of each batch of all ranks, one block, shuffled.
 
         Args:
             epoch: Number of the pass over the data, from 0.
-            start: Position in the order from which on.
-            stop: Position before which, a multiple of the number of ranks after `start`.
+            start: Position in the order of the first sample.
+            stop: Position after the last sample, a multiple of the number of ranks after `start`.
         """
         for row in self.rows(start, stop):
             positions = list(row)

@@ -69,7 +69,7 @@ def policy_hparams(
 
     Args:
         img_size: Edge or (height, width), pixels.
-        mean: 0..1 for each channel: the color of what comes in from outside.
+        mean: 0..1 for each channel: color of pixels from outside the image.
         interpolation: A name; None or 'random': bilinear or bicubic, by chance.
         **more: Further settings, such as translate_pct.
 
@@ -106,8 +106,8 @@ def rand_augment_ops(
     """List the operations that RandAugment chooses from.
 
     Args:
-        magnitude: 0..10, of all.
-        prob: 0..1, that one that was chosen happens.
+        magnitude: Magnitude of all operations, 0..10.
+        prob: Probability that a chosen operation happens, 0..1.
         hparams: See `AugmentOp`.
         transforms: Names in `OPERATIONS`; None: RandAugment's fifteen.
     """
@@ -119,8 +119,8 @@ class RandAugment(Policy):
 
     Args:
         ops: Operations to choose from.
-        num_layers: How many are chosen for each image.
-        choice_weights: One for each operation; None: all alike.
+        num_layers: Number of operations chosen for each image.
+        choice_weights: One weight for each operation; None: all alike.
     """
 
     def __init__(self,
@@ -145,7 +145,7 @@ class RandAugment(Policy):
         """Choose operations, then draw each.
 
         Args:
-            rng: A `random.Random`, or the module.
+            rng: Generator of random numbers: a `random.Random`, or the module.
 
         Returns:
             at most `num_layers`
@@ -181,7 +181,7 @@ def rand_augment_transform(
 
     Args:
         config_str: 'rand', then -m -n -p -mstd -mmax -inc -t in any order.
-        hparams: See `AugmentOp`; what it says of noise and maximum is kept.
+        hparams: See `AugmentOp`; its own noise and maximum are kept.
         transforms: Names, or weights by name, or a set's name.
     """
     parts = dict(m=(float, 0), n=(int, 1), p=(float, 0), mstd=(float, 0), mmax=(float, 0), inc=(bool, 0), t=(str, 0))
@@ -260,7 +260,7 @@ class AutoAugment(Policy):
         """Choose a sub-policy, then draw its operations.
 
         Args:
-            rng: A `random.Random`, or the module.
+            rng: Generator of random numbers: a `random.Random`, or the module.
 
         Returns:
             those of one sub-policy that happen
@@ -293,7 +293,7 @@ def auto_augment_transform(
 
     Args:
         config_str: 'original', 'originalr', 'v0', 'v0r' or '3a', then -mstd.
-        hparams: See `AugmentOp`; what it says of noise is kept.
+        hparams: See `AugmentOp`; its own noise is kept.
     """
     name, given = parse_config(config_str, dict(mstd=(float, 0)))
     hparams = dict(hparams or {})
@@ -310,9 +310,9 @@ class TrivialAugmentWide(Policy):
     """Draw one operation with a magnitude from a wide range.
 
     Args:
-        num_magnitude_bins: Magnitudes to choose from.
+        num_magnitude_bins: Number of magnitudes to choose from.
         interpolation: A name, 'random', or torchvision's or Pillow's value.
-        fill: 0..255, of what comes in from outside; None: black.
+        fill: Color of pixels from outside, 0..255; None: black.
     """
 
     def __init__(self,
@@ -331,7 +331,7 @@ class TrivialAugmentWide(Policy):
         sign: int = 1,
         interpolation: str | None = None,
     ) -> tuple[DrawnOp, ...]:
-        """Give the operation at a magnitude, nothing left to chance.
+        """Give the operation at a magnitude, without random numbers.
 
         Args:
             name: Name in torchvision's space.
@@ -358,7 +358,7 @@ class TrivialAugmentWide(Policy):
         """Choose an operation, a magnitude and a direction.
 
         Args:
-            rng: A `random.Random`, or the module.
+            rng: Generator of random numbers: a `random.Random`, or the module.
 
         Returns:
             one, or none
@@ -377,7 +377,7 @@ class AugMixParams(NamedTuple):
     Args:
         chains: Operations of each chain, in order.
         weights: Weights of each chain; they sum to 1.
-        share: 0..1, of the mixture in the result.
+        share: Share of the mixture in the result, 0..1.
     """
     chains: tuple[tuple[DrawnOp, ...], ...]
     weights: tuple[float, ...]
@@ -397,7 +397,7 @@ def augmix_ops(
     """List the operations that chains are made of; each always happens.
 
     Args:
-        magnitude: 0..10, of all.
+        magnitude: Magnitude of all operations, 0..10.
         hparams: See `AugmentOp`.
         transforms: Names in `OPERATIONS`; None: AugMix's thirteen.
     """
@@ -412,7 +412,7 @@ def _mix_sum(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixPar
 
 
 def _mix_in_turn(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixParams) -> Image.Image:
-    "Blend the chains into the image one by one; a later one dims those before it, so theirs is raised first."
+    "Blend the chains into the image one by one; a later one dims those before it, so their alphas are raised."
     alphas, left = [], 1.
     for weight in (np.float32(drawn.weights) * np.float32(drawn.share))[::-1]:
         alphas.append(weight / left)
@@ -449,7 +449,7 @@ class AugMixAugment(Policy):
         """Draw weights, share and chains.
 
         Args:
-            rng: A `random.Random`, or the module.
+            rng: Generator of random numbers: a `random.Random`, or the module.
         """
         parts = [rng.gammavariate(self.alpha, 1.) for _ in range(self.width)]   # divided by their sum: Dirichlet
         total, share = sum(parts), rng.betavariate(self.alpha, self.alpha)
@@ -490,7 +490,7 @@ def augment_and_mix_transform(
 
     Args:
         config_str: 'augmix', then -m -w -d -a -b -mstd in any order.
-        hparams: See `AugmentOp`; what it says of noise is kept.
+        hparams: See `AugmentOp`; its own noise is kept.
     """
     parts = dict(m=(float, 0), w=(int, 1), d=(int, 0), a=(float, 0), b=(bool, 0), mstd=(float, 0))
     name, given = parse_config(config_str, parts)
@@ -511,7 +511,7 @@ def create_policy(
     Args:
         config: 'rand-…', 'original', 'originalr', 'v0', 'v0r', '3a' or 'augmix', with parts, or 'trivial'.
         img_size: Edge or (height, width), pixels.
-        mean: 0..1 for each channel: the color of what comes in from outside.
+        mean: 0..1 for each channel: color of pixels from outside the image.
         interpolation: A name; None or 'random': bilinear or bicubic, by chance.
     """
     name, hparams = config.split('-')[0], policy_hparams(img_size, mean, interpolation)

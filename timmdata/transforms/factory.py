@@ -164,9 +164,9 @@ def create_transform(
         is_training: Random pipeline in place of evaluation's.
         no_aug: Training without randomness.
         std: Standard deviation per channel, for pixels in 0..1.
-        re_prob: This and the next three as in `ErasingSettings`; here only without the prefetcher.
+        re_prob: Probability that an image is erased, 0..1; only without the prefetcher.
         re_mode: What rectangles are filled with.
-        re_count: Rectangles at most.
+        re_count: Greatest number of erased rectangles.
         re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
         tf_preprocessing: TensorFlow's pipeline: not offered.
         use_prefetcher: Give uint8 (C, H, W); the prefetcher normalizes.
@@ -174,10 +174,10 @@ def create_transform(
         separate: Training: give three pipelines.
         naflex: Patch sequences: not offered.
         patch_size: Size of patches for naflex and patchify; no effect without them.
-        max_seq_len: Likewise.
-        patchify: Not offered.
+        max_seq_len: Greatest length for naflex; no effect without it.
+        patchify: Patches in place of images: not offered.
         patchify_channels_last: Order of patches for patchify; no effect without it.
-        patchify_flatten: Likewise.
+        patchify_flatten: Flat patches for patchify; no effect without it.
 
     **kwargs, The other fields of `AugmentSettings`.:
         train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'.
@@ -193,8 +193,8 @@ def create_transform(
         interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
         crop_pct: Evaluation: input size / size that is resized to, above 0; None: 0.875.
         crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
-        crop_border_pixels: Evaluation: cut off each side of the original image first; None: 0.
-        mean: 0..1 per channel: color of borders and of what a policy moves in.
+        crop_border_pixels: Evaluation: pixels cut off each side of the image first; None: 0.
+        mean: 0..1 per channel: color of borders, and of pixels moved in.
         crop_padding: 'rc': pixels that the crop may reach beyond the image.
         padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode.
         force_color_jitter: Jitter colors beside any policy.
@@ -226,7 +226,7 @@ def transforms_imagenet_train(
         img_size: The same as `input_size`.
         interpolation: A name, or 'random' for bilinear or bicubic.
 
-    **kwargs, Others of `create_transform`.:
+    **kwargs, Further arguments of `create_transform`.:
         help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
             use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
             patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
@@ -249,7 +249,7 @@ def transforms_imagenet_eval(
     Args:
         img_size: The same as `input_size`.
 
-    **kwargs, Others of `create_transform`.:
+    **kwargs, Further arguments of `create_transform`.:
         help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
             use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
             patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
@@ -272,7 +272,7 @@ def transforms_noaug_train(
     Args:
         img_size: The same as `input_size`.
 
-    **kwargs, Others of `create_transform`.:
+    **kwargs, Further arguments of `create_transform`.:
         help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
             use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
             patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,

@@ -161,7 +161,7 @@ class RandomResizedCropAndInterpolation:
 
 # %% ../../nbs/transforms/00_geometry.ipynb #8e8a8092
 class ResizeKeepRatio:
-    """Resize so that the image barely covers `size` (longest=0) or barely fits in it (longest=1), varied if wanted.
+    """Resize so that the image barely covers `size` (longest=0) or barely fits in it (longest=1); vary it on request.
 
     Args:
         size: Size to reach in pixels; two numbers are height and width.
@@ -367,10 +367,10 @@ class RandomCropOrPad(CenterCropOrPad):
 
 # %% ../../nbs/transforms/00_geometry.ipynb #0d40e698
 class RandomPad:
-    """Pad an image that is smaller than `input_size` to it, by random amounts on both sides.
+    """Pad a smaller image to `input_size`, by random amounts on both sides.
 
     Args:
-        input_size: Height and width in pixels, at least.
+        input_size: Least height and width, in pixels.
         fill: Color of the padding, 0 to 255.
     """
 
@@ -389,7 +389,7 @@ class RandomPad:
 
         Args:
             img: Image to pad.
-            input_size: Height and width in pixels, at least.
+            input_size: Least height and width, in pixels.
 
         Returns:
             Left, top, right, bottom.

@@ -31,7 +31,7 @@ def rand_bbox(
         img_shape: (…, height, width), pixels.
         lam: Share of the image that is kept, 0..1.
         margin: How far the center stays from the border, share of the box's edge; 0.5: never cut.
-        rng: None: Python's global generator.
+        rng: Generator of random numbers; None: Python's global one.
 
     Returns:
         top, bottom, left, right
@@ -50,12 +50,12 @@ def rand_bbox_minmax(
     minmax: Sequence[float],
     rng: random.Random | None = None,
 ) -> tuple[int, int, int, int]:
-    """Draw a box inside the image whose edges are drawn one by one.
+    """Draw a box inside the image, its height and its width separately.
 
     Args:
         img_shape: (…, height, width), pixels.
         minmax: Least and greatest edge of the box, share of the image's.
-        rng: None: Python's global generator.
+        rng: Generator of random numbers; None: Python's global one.
 
     Returns:
         top, bottom, left, right
@@ -82,8 +82,8 @@ def cutmix_bbox_and_lam(
         img_shape: (…, height, width), pixels.
         lam: Share of the image that is kept, as it was drawn, 0..1.
         ratio_minmax: Draw the box from these in place of lam.
-        correct_lam: The share that the box really leaves, where the border has cut it.
-        rng: None: Python's global generator.
+        correct_lam: Give the share that the box really leaves, where the border has cut it.
+        rng: Generator of random numbers; None: Python's global one.
 
     Returns:
         (top, bottom, left, right), lam
@@ -133,7 +133,7 @@ def mixup_target(
         target: Class indexes (N,), or dense (N, num_classes): shares or multi-label.
         num_classes: Columns of the result.
         lam: Own share of each row of the result, or of all.
-        smoothing: Share that is spread: over all classes, multi-label towards 0.5.
+        smoothing: Share that is spread: over all classes; multi-label: towards 0.5.
         multi_label: The dense targets are yes or no for each class.
         partner: Index of the other sample for each row; None: reversed.
 
@@ -153,7 +153,7 @@ def mixup_target(
 
 # %% ../../nbs/transforms/60_mixup.ipynb #6e6d6f1f
 def _blend(x: torch.Tensor, other: torch.Tensor, lam: float | torch.Tensor, overwrite: bool) -> torch.Tensor:
-    "x·lam + other·(1 − lam); uint8 is rounded. `other` is written over, `x` only where asked."
+    "x·lam + other·(1 − lam); uint8 is rounded. `other` is overwritten, `x` only if asked."
     work = torch.promote_types(x.dtype, torch.float32)
     first, second = x.to(work), other.to(work)
     first = first * lam if work == x.dtype and not overwrite else first.mul_(lam)
@@ -296,14 +296,14 @@ class Mixup:
         mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
         cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
         cutmix_minmax: Draw boxes by their edges in place of cutmix_alpha.
-        prob: 0..1, of a batch, pair or sample to be mixed at all.
-        switch_prob: 0..1, of pasting, where both are on.
+        prob: Probability that a batch, pair or sample is mixed, 0..1.
+        switch_prob: Probability of pasting, where both are on, 0..1.
         mode: One draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows.
         correct_lam: The label's share is what the box really leaves.
         label_smoothing: Label smoothing, 0..1.
         num_classes: Columns of the target.
         multi_label: Dense targets of yes and no, smoothed towards 0.5.
-        partner: The batch from its end, as timm; 'random': a permutation.
+        partner: 'reversed': the batch from its end, as in timm; 'random': a permutation.
     """
 
     mixup_alpha: float = 1.
@@ -373,9 +373,9 @@ class Mixup:
         """Draw what happens to a batch.
 
         Args:
-            batch_size: Samples, 1 or more, odd ones too.
+            batch_size: Number of samples, 1 or more; it may be odd.
             size: Height, width of the images, pixels.
-            rng: None: Python's global generator.
+            rng: Generator of random numbers; None: Python's global one.
         """
         if batch_size < 1: raise ValueError(f'batch_size={batch_size!r}: there is nothing to mix')
         rng = rng or random
@@ -410,7 +410,7 @@ class Mixup:
             x: uint8 or floating (N, C, H, W), any device and memory format; left as it is.
             target: Class indexes (N,), or dense (N, num_classes).
             params: Parameters from `draw`.
-            overwrite: X is not needed any more: it may be written over, which saves a copy.
+            overwrite: Overwrite x, which saves a copy; for an x that is not needed any more.
 
         Returns:
             images as x, targets float32 (N, num_classes); half: half of the rows
@@ -455,7 +455,7 @@ class Mixup:
         Args:
             x: See `apply`.
             target: See `apply`.
-            rng: None: Python's global generator.
+            rng: Generator of random numbers; None: Python's global one.
 
         Returns:
             as of `apply`

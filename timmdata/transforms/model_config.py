@@ -97,10 +97,10 @@ def resolve_data_config(
     ((3, 288, 288), 0.95, 'bicubic')
 
     Args:
-        args: Input_size, img_size, in_chans, mean, std, interpolation, crop_pct, crop_mode.
+        args: Settings: input_size, img_size, in_chans, mean, std, interpolation, crop_pct, crop_mode.
         pretrained_cfg: Config in place of the model's `pretrained_cfg`.
         model: Model with a `pretrained_cfg`, as timm's have.
-        use_test_size: The model's `test_input_size` and `test_crop_pct`, if it has them.
+        use_test_size: Take the model's `test_input_size` and `test_crop_pct`, if it has them.
         verbose: Log the result.
 
     Returns:

@@ -69,8 +69,8 @@ class AugmentSettings:
         interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
         crop_pct: Evaluation: input size / size that is resized to, above 0; None: 0.875.
         crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
-        crop_border_pixels: Evaluation: cut off each side of the original image first; None: 0.
-        mean: 0..1 per channel: color of borders and of what a policy moves in.
+        crop_border_pixels: Evaluation: pixels cut off each side of the image first; None: 0.
+        mean: 0..1 per channel: color of borders, and of pixels moved in.
         crop_padding: 'rc': pixels that the crop may reach beyond the image.
         padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode.
         num_aug_splits: Views of a sample: the first one cropped and flipped only; 0: one view, augmented.
@@ -149,7 +149,7 @@ class AugmentSettings:
                   padding_mode=self.padding_mode or ('constant' if mode == 'rc' else 'reflect'))
 
     def _replaces_color_jitter(self) -> bool:
-        "Whether there is a policy, not of the kind that timm leaves color jitter beside."
+        "Whether there is a policy, and not one beside which timm keeps color jitter."
         names_three = isinstance(self.auto_augment, str) and '3a' in self.auto_augment   # as in timm
         is_three = names_three or isinstance(self.policy, ThreeAugment)
         return self.policy is not None and not is_three and not self.force_color_jitter
