@@ -130,6 +130,7 @@ def _small_photographs(question: _Question, edge: int) -> ImageDataset:
     files, sample = _Files(), question.sample
     for index in watch(range(len(sample)), 'smaller photographs', question.progress):
         base, inner = unwrap(sample, index)
+        if not isinstance(base, ImageDataset): continue
         try: image = base.pixels(base.reader[inner][0]).image.convert('RGB')
         except (OSError, EOFError, ValueError, TypeError): continue
         factor, content = min(1., edge / min(image.size)), io.BytesIO()
