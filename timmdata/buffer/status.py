@@ -103,7 +103,7 @@ def drop_reader(
     store: BatchStore | str | os.PathLike,
     reader: str,
 ):
-    """Keep nothing any more for a reader whose program has ended.
+    """Drop a reader whose program has ended: no batches are kept for it any more.
 
     Args:
         store: The store, or its directory.

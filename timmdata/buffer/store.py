@@ -37,7 +37,7 @@ _ALIGNMENT = 64   # bytes; of each tensor in a file
 
 
 def _describe(value: Any, tensors: list[torch.Tensor], name: str = 'batch') -> Any:
-    "Say a value in JSON; its tensors are put into the list, and a dict says which one it is."
+    "Describe a value in JSON; its tensors are put into the list, and a dict has the number of each."
     if value is None or isinstance(value, (bool, int, float, str)): return value
     if type(value) is torch.Tensor and value.device.type == 'cpu' and value.layout == torch.strided:
         tensors.append(value)
@@ -78,7 +78,7 @@ def encode_batch(
     name: str,
     host: HostBatch,
 ) -> list[bytes | memoryview]:
-    """Make bytes of a batch; what cannot be said in them is a `BatchBufferError`.
+    """Make bytes of a batch; a value that cannot be written is a `BatchBufferError`.
 
     Args:
         name: Name of the batch.
@@ -174,7 +174,7 @@ class BatchStore:
             directory: Directory; made if it is not there, and what a store left in it is removed.
             capacity: Batches that may wait.
             batch_bytes: Bytes of a batch.
-            identity: What the batches follow from, as JSON.
+            identity: What the batches depend on, as JSON.
         """
         files = PrivateDirectory(directory, create=True)
         if capacity < MIN_BATCHES: raise BatchBufferError(
@@ -281,7 +281,7 @@ class BatchStore:
             if re.fullmatch(r'\d+\.error', name): self.files.remove(name)
 
     def clean(self):
-        "Remove what a producer that was killed has left: drafts, and errors that are not news."
+        "Remove what a killed producer has left: drafts and old errors."
         self.forget_failures()
         for name in self.files.names():
             if re.fullmatch(r'\d+\.batch\.new', name): self.files.remove(name)
@@ -338,7 +338,7 @@ class Readers:
     ): self.files = files
 
     def records(self) -> dict[str, ReaderRecord]:
-        "Look up how far each reader has come, whether its program lives or not."
+        "Look up how far each reader has come, whether its program is alive or not."
         names = sorted(name for name in self.files.names() if name.endswith('.reader'))
         found = {unquote(name.removesuffix('.reader')): self.files.load(name) for name in names}
         return {name: ReaderRecord(**record) for name, record in found.items() if record is not None}
@@ -372,7 +372,7 @@ class Readers:
     def lock(self,
         name: str,
     ) -> FileLock:
-        """Be a reader, as long as the lock is held; one whose program lives is refused.
+        """Become a reader, as long as the lock is held; a reader whose program is alive is refused.
 
         Args:
             name: Name of a reader.
@@ -385,7 +385,7 @@ class Readers:
     def is_alive(self,
         name: str,
     ) -> bool:
-        """Tell whether the program of a reader lives.
+        """Tell whether the program of a reader is alive.
 
         Args:
             name: Name of a reader.
@@ -393,7 +393,7 @@ class Readers:
         return self.files.is_locked(f'{quote(name, safe="")}.reader.lock')
 
     def alive(self) -> list[str]:
-        "Name the readers whose programs live."
+        "Name the readers whose programs are alive."
         names = sorted(name for name in self.files.names() if name.endswith('.reader.lock'))
         return [unquote(name.removesuffix('.reader.lock')) for name in names if self.files.is_locked(name)]
 
@@ -420,7 +420,7 @@ class Readers:
     def drop(self,
         name: str,
     ):
-        """Keep nothing for a reader any more.
+        """Drop a reader: no batches are kept for it any more.
 
         Args:
             name: Name of a reader whose program has ended.
@@ -437,7 +437,7 @@ def check_unused(
     """Raise a `BatchBufferError` that names the living programs that use a store.
 
     Args:
-        files: Directory of a store that is to be thrown away, and may be damaged.
+        files: Directory of a store to discard, which may be damaged.
     """
     readers = Readers(files)
     users = [f'reader {name!r} ({readers.describe(name)})' for name in readers.alive()]

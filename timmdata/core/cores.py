@@ -25,7 +25,7 @@ def available_cores() -> int:
 # %% ../../nbs/core/55_cores.ipynb #cd5c314e
 @contextmanager
 def one_thread() -> Iterator[None]:
-    "Let torch's operations in this thread use one core; put the setting back at the end."
+    "Let torch's operations in this thread use one core; restore the setting at the end."
     before = torch.get_num_threads()
     if before > 1: torch.set_num_threads(1)
     try: yield

@@ -79,7 +79,7 @@ def make_view(
     Args:
         name: Class, a key of `PHOTOGRAPHS`.
         view: Number of the view; every number is another one.
-        mirrored: The mirrored photograph, if it is at hand.
+        mirrored: The mirrored photograph, if it was made already.
 
     Returns:
         a JPEG, 320 pixels on the shorter side
@@ -169,7 +169,7 @@ def _filled(folder: Path) -> Iterator[Path]:
 
 
 def _remove_leftovers(folder: Path):
-    "Delete what builds of `folder` left that were killed more than a day ago."
+    "Delete the leftovers of builds of `folder` that were killed more than a day ago."
     for left in folder.parent.glob(f'{folder.name}.*.tmp'):
         try: is_old = left.stat().st_mtime < time.time() - 86400   # a slow download may take hours
         except OSError: continue   # another process was faster

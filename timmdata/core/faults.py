@@ -121,7 +121,7 @@ class BadSampleLog:
         """Write a sample down and warn, once per index in the whole run.
 
         Args:
-            sample: Parameters to write down.
+            sample: Bad sample to write down.
         """
         self._read_on()
         if sample.index in self._known: return
@@ -186,7 +186,7 @@ class Attempt:
 
 @dataclass
 class FaultPolicy:
-    """Decides what becomes of a sample that cannot be read, and writes it down.
+    """Decide what happens to a sample that cannot be read, and log it.
 
     Args:
         on_error: 'raise', 'skip' or 'replace' (by a seeded choice).

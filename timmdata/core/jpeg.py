@@ -68,7 +68,7 @@ def resolve_backend(
 
 # %% ../../nbs/core/50_jpeg.ipynb #97b27e3e
 class JpegHeader(NamedTuple):
-    """Of a JPEG that the fast decoders read as Pillow does.
+    """Size of a JPEG that the fast decoders read as Pillow does.
 
     Args:
         height: Height, pixels.

@@ -36,12 +36,12 @@ def end_with(
     function: Callable,
     *args: Any,
 ) -> weakref.finalize:
-    """Call a function when its owner is gone; only in the process that this is.
+    """Call a function when its owner is gone; only in this process.
 
     Args:
-        owner: Object with whose end, or Python's, the function is called.
+        owner: Object at whose end, or Python's, the function is called.
         function: Function that ends something; it must not hold the owner.
-        *args: Args for the function.
+        *args: Arguments for the function.
 
     Returns:
         call it to end earlier
@@ -57,7 +57,7 @@ def _if_original(pid: int, function: Callable, args: tuple):
 class MemoryPool:
     """Memory that is acquired, and free again when the last tensor that uses it is gone.
 
-    `_lent` has each buffer with its weak reference once; who looks at one has taken it out.
+    `_lent` has each buffer with its weak reference once; a thread that looks at one has taken it out.
 
     Args:
         make: Makes new memory: a contiguous uint8 CPU tensor, always of one size.

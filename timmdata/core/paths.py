@@ -16,7 +16,7 @@ def expand_home(
     """Replace ~ at the beginning of a path by the user's home, ~NAME by NAME's; ./~ is a folder of that name.
 
     Args:
-        path: Str or os.PathLike; what is neither, such as None, is none of its business.
+        path: A str or os.PathLike; anything else, such as None, is returned as it is.
 
     Returns:
         the same object; a str if it began with ~

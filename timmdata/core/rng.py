@@ -156,14 +156,14 @@ def seed_all(
     """
     random.seed(key)
     np.random.seed(key & 0xFFFFFFFF)   # NumPy's global generator takes 32 bits
-    torch.default_generator.manual_seed(key)   # torch.manual_seed would reach for every GPU as well
+    torch.default_generator.manual_seed(key)   # torch.manual_seed would seed every GPU as well
 
 
 @contextmanager
 def seeded(
     key: int,
 ) -> Iterator[None]:
-    """Run a block under `seed_all(key)`, then put the three generators back as they were.
+    """Run a block under `seed_all(key)`, then restore the three generators.
 
     Args:
         key: Number from `sample_seed`.

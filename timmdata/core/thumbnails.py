@@ -26,9 +26,9 @@ def show_thumbnails(
     """Write a text and small images side by side as HTML.
 
     Args:
-        text: Comes above the images.
-        images: Of any size and mode.
-        labels: One below each image.
+        text: Text above the images.
+        images: Images of any size and mode.
+        labels: Labels, one below each image.
         height: Height in pixels, at most; the width is at most twice as much.
 
     Returns:
@@ -48,7 +48,7 @@ def images_of_tensor(
 
     Args:
         images: uint8 or floats, (N, C, H, W), on any device.
-        num: Images at most.
+        num: Greatest number of images.
 
     Returns:
         Empty for what is no such tensor.

@@ -187,7 +187,7 @@ class InspectSettings:
         crop_pct: Crop of evaluation: input size / size that is resized to.
         tiny: Pixels; a shorter edge below it is tiny.
         blank: Standard deviation of the gray values 0..255; below it a picture is blank.
-        kept: Share of a picture; the crop of evaluation that shows less is told.
+        kept: Share of a picture, 0..1; a crop of evaluation that shows less is reported.
         near: Bits of 64 that may differ between similar pictures.
     """
     input_size: int = 224

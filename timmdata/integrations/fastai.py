@@ -108,7 +108,7 @@ class LoaderDL(base_class('fastai.data.core', 'TfmdDL')):
         cls: type | None = None,
         **kwargs: Any,
     ) -> 'LoaderDL':
-        """Give itself for what it does already, as predictions of the validation set ask; refuse all else.
+        """Give itself if a copy would be the same, as for predictions of the validation set; refuse all else.
 
         Args:
             dataset: Another dataset, which is refused.
@@ -161,7 +161,7 @@ def create_dataloaders(
 
     Args:
         train: The loader of training.
-        *valid: Those of validation, and further ones.
+        *valid: Loaders of validation, and further ones.
         vocab: Names of the classes by index; None takes the dataset's.
         path: Folder in which the `Learner` saves.
     """
@@ -171,7 +171,7 @@ def create_dataloaders(
 
 # %% ../../nbs/integrations/30_fastai.ipynb #814559bb
 class LoaderCheckpoint(base_class('fastai.callback.core', 'Callback')):
-    """Save model, optimizer and position after every so many batches; the next `fit` goes on there. For `fit(cbs=…)`.
+    """Save model, optimizer and position after every so many batches; the next `fit` resumes there. For `fit(cbs=…)`.
 
     Args:
         every: Batches from one checkpoint to the next.
@@ -199,7 +199,7 @@ class LoaderCheckpoint(base_class('fastai.callback.core', 'Callback')):
         return self.folder/f'{self.fname}.json'
 
     def before_fit(self):
-        "Go on with a checkpoint, if there is one."
+        "Resume from a checkpoint, if there is one."
         self.run = not hasattr(self.learn, 'lr_finder') and not hasattr(self.learn, 'gather_preds')   # as fastai's do
         self.saved = None
         if not self.run or not self.position_file.exists(): return
@@ -213,7 +213,7 @@ class LoaderCheckpoint(base_class('fastai.callback.core', 'Callback')):
         raise require('fastai.callback.core').CancelEpochException
 
     def before_train(self):
-        "Choose the epoch, and tell fastai how much of it is done; its schedules read `pct_train`."
+        "Choose the epoch, and report to fastai how much of it is done; its schedules read `pct_train`."
         loader = self.learn.dls.train.loader
         loader.set_epoch(self.learn.epoch)   # keeps the position that was loaded
         if self.saved is None or self.learn.epoch != self.saved['epoch']: return

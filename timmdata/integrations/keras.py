@@ -38,7 +38,7 @@ class _Batches(IterableDataset):
             yield images.permute(0, 2, 3, 1) if self.is_channels_last else images, *others
 
     def _begin(self) -> tuple[int, int, int] | None:
-        "Go back to where a look began, unless somebody chose another place since; tell where this pass begins."
+        "Go back to where a look began, unless another position was chosen since; give where this pass begins."
         order = self.loader.sampler
         if not isinstance(order, EpochSampler): return None   # a stream does not go back
         if self._look is not None:
@@ -67,13 +67,13 @@ def as_keras_data(
 
 # %% ../../nbs/integrations/40_keras.ipynb #09e24d8c
 class LoaderBackup(base_class('keras.callbacks', 'BackupAndRestore')):
-    """Back up model, optimizer, epoch and the loader's position; the next `fit` goes on there. For `fit(callbacks=…)`.
+    """Back up model, optimizer, epoch and the loader's position; the next `fit` resumes there. For `fit(callbacks=…)`.
 
     Args:
-        loader: The one that training takes its batches from.
-        backup_dir: A folder for nothing else.
+        loader: Loader that training takes its batches from.
+        backup_dir: Folder that is used for nothing else.
         save_freq: Batches between two backups; 'epoch' saves after each (Keras' default).
-        **kwargs: Others of Keras' `BackupAndRestore`.
+        **kwargs: Further arguments of Keras' `BackupAndRestore`.
     """
 
     def __init__(self,
@@ -111,7 +111,7 @@ class LoaderBackup(base_class('keras.callbacks', 'BackupAndRestore')):
         epoch: int,
         logs: dict | None = None,
     ):
-        """Tell the loader the epoch; a position in it that was restored stays.
+        """Set the loader's epoch; a position in it that was restored stays.
 
         Args:
             epoch: The epoch that Keras begins.

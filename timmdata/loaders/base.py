@@ -144,10 +144,10 @@ class Loader:
         *,
         ahead: int = 0,
     ) -> dict[str, Any]:
-        """Say where the consumer is: epoch, position, seed and settings; a few numbers and short texts.
+        """Give the position of the consumer: epoch, position, seed and settings; a few numbers and short texts.
 
         Args:
-            progress: Epoch and position of a consumer further on; None: of this loader.
+            progress: Epoch and position of a later consumer; None: of this loader.
             ahead: Batches that the trainer has read and not used, such as 1 for Accelerate.
         """
         return self.loader.state_dict(progress, ahead=ahead)
@@ -155,7 +155,7 @@ class Loader:
     def load_state_dict(self,
         state: dict[str, Any],
     ):
-        """Go on where the state was taken: the next loop begins with the batch after it. Workers and ranks may differ.
+        """Resume where the state was taken: the next loop begins with the batch after it. Workers and ranks may differ.
 
         Args:
             state: State from `state_dict` of a loader with the same settings.
@@ -177,7 +177,7 @@ class Loader:
         return self.loader.replay(epoch, batch, index)
 
     def stats(self) -> LoaderStats:
-        "Report how the pass goes that runs, or that ran last: how long its consumer waits, and how fast it is."
+        "Report on the pass that runs, or that ran last: how long its consumer waits, and how fast it is."
         return self.loader.stats()
 
     def close(self):
@@ -212,7 +212,7 @@ class HostLoader(Loader):
         epoch: int,
         position: int,
     ):
-        """Note that all batches up to a position were used: they are not delivered again, and their room is free.
+        """Note that all batches up to a position were used: they are not delivered again, and their memory is free.
 
         Args:
             epoch: Number of the pass over the data, from 0.

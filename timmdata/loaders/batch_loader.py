@@ -108,7 +108,7 @@ class BatchSettings:
 
         Args:
             sampler: The order.
-            epoch: Which pass over the data.
+            epoch: Number of the pass over the data, from 0.
 
         Returns:
             Samples of all ranks, without those that only fill up.
@@ -193,7 +193,7 @@ class BatchLoader(HostLoader):
         builder: Makes a batch.
         sampler: The order, and the epoch.
         batches: How the order is cut into batches.
-        workers: Settings of who makes them; None: the consumer's thread.
+        workers: Settings of the workers; None: the consumer's thread works.
         pool: Starts a pool of yours, as far ahead as `workers`.
         pin_batches: Copy finished batches to page-locked memory, where no prefetcher takes them.
         cache: Keeps all images on a device; then there are no workers.

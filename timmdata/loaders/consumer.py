@@ -15,7 +15,7 @@ from .stats import Meter
 
 # %% ../../nbs/loaders/08_consumer.ipynb #85ce73c7
 class Consumer:
-    """Hand batches out to the loop that reads a loader; note how far it is, and how long it waits.
+    """Deliver batches to the loop that reads a loader; note how far it is, and how long it waits.
 
     Args:
         sampler: Sampler that chooses the pass, as for `Progress`.
@@ -32,7 +32,7 @@ class Consumer:
         begin: Callable[[], Iterator[HostBatch]],
         when_used: Callable[[int, int], None] | None = None,
     ) -> Iterator[HostBatch]:
-        """Hand out the batches of one pass; the consumer alone holds them.
+        """Deliver the batches of one pass; the consumer alone holds them.
 
         Args:
             begin: Begins a pass, when its first batch is asked for.

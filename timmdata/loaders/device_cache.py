@@ -65,7 +65,7 @@ def crop_batch(
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #e8f5832a
 def _free_bytes(device: torch.device) -> int:
-    "Bytes of memory that could be had."
+    "Bytes of memory that can be allocated."
     if device.type == 'cuda': return torch.cuda.mem_get_info(device)[0]
     return os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') if hasattr(os, 'sysconf') else 2**63
 
@@ -82,8 +82,8 @@ class DeviceCache:
     """Keep all images of a dataset on a device, as they are in the files.
 
     Args:
-        builder: Knows the dataset.
-        device: Device that keeps them.
+        builder: Batch builder, which knows the dataset.
+        device: Device that keeps the images.
         num_threads: Number of threads that decode.
     """
 
@@ -156,7 +156,7 @@ class CachedPool(WorkerPool):
     """Make batches of cached images, on their device, when they are taken.
 
     Args:
-        builder: Draws the parameters and puts batches together.
+        builder: Batch builder, which draws the parameters and collates.
         cache: Cache of the builder's dataset.
     """
 

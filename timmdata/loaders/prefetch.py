@@ -43,8 +43,8 @@ def resolve_device(
     """Choose the device; one that torch does not see is an error.
 
     Args:
-        device: None: the first present of cuda, xpu, mps, cpu.
-        distributed: None then stands for `cuda:LOCAL_RANK`, where there are several GPUs.
+        device: Device; None: the first present of cuda, xpu, mps, cpu.
+        distributed: Device None means `cuda:LOCAL_RANK`, where there are several GPUs.
     """
     present = {'cuda': torch.cuda.is_available, 'xpu': torch.xpu.is_available,
                'mps': torch.backends.mps.is_available, 'cpu': lambda: True}
@@ -132,17 +132,17 @@ class PrefetchLoader(Loader):
     Args:
         loader: Gives (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W).
         mean: Mean, pixels in 0..1; None: normalized.
-        std: Per channel, above 0; None together with mean.
+        std: Deviation, above 0; None together with mean.
         channels: Channels of the images.
-        device: None: the best there is.
+        device: Device of the batches; None: the best there is.
         img_dtype: Dtype of the normalized images; None: torch.float32.
         fp16: Timm's old name for img_dtype=torch.float16.
         re_prob: Probability of random erasing, 0..1.
         re_mode: 'const', 'rand' or 'pixel', as in `RandomErasing`.
-        re_count: Rectangles at most.
+        re_count: Greatest number of erased rectangles.
         re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
         seed: Seed of the erasing, for a loader without one; None: drawn from torch's own.
-        batch_transform: A ready one, in place of all settings but `device`.
+        batch_transform: A ready transform, in place of all settings but `device`.
     """
 
     mean: Any = Asked('Mean per channel, for pixels in 0..1; None: images are not normalized here.')
@@ -231,7 +231,7 @@ class PrefetchLoader(Loader):
         return replay._replace(batch=self._on_device(HostBatch(replay.batch, replay.keys)).batch)
 
     def ack(self):
-        "Tell a buffer that the batch which was delivered last is used, such as after the optimizer's step."
+        "Acknowledge the batch that was delivered last to a buffer, such as after the optimizer's step."
         if self.loader.auto_ack is None: raise TypeError('this loader has no buffer: see create_loader(…, buffer=…)')
         last = self._consumer.progress.last
         if last is not None: self.loader.acknowledge(*last)

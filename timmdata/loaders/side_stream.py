@@ -70,7 +70,7 @@ class SideStream:
         """Let the consumer's current stream wait for the tensors, and keep their memory until it is done with them.
 
         Args:
-            tensors: Made on this stream.
+            tensors: Tensors made on this stream.
             event: Event from `ready`, after they were made.
         """
         consumer = self.module.current_stream(self.device)
@@ -86,7 +86,7 @@ def create_stream(
 
     Args:
         device: Device where batches go.
-        source: Batches as they come.
+        source: Device of the batches as they come.
 
     Returns:
         None: nothing can overlap, as on a CPU, or with batches that are there already
@@ -152,7 +152,7 @@ def iterate_ahead(
     Args:
         batches: Batches of the loader.
         stage: Stage of one batch: moves it to the device, and gives it back.
-        stream: Or anything with its methods.
+        stream: Side stream, or an object with its methods.
         patience: Seconds that leaving waits for the thread, which ends by itself when its batch has come.
     """
     ready, turn, stop = queue.SimpleQueue(), threading.Semaphore(1), threading.Event()

@@ -17,7 +17,7 @@ from ..datasets.wrappers import base_datasets
 # %% ../../nbs/loaders/07_stats.ipynb #8ce0f5a1
 @dataclass(frozen=True)
 class LoaderStats:
-    """Say how a pass goes: sums since it began, or since an earlier report.
+    """Report on a pass: sums since it began, or since an earlier report.
 
     >>> from timmdata import ImageDataset, create_loader
     >>> loader = create_loader(ImageDataset('photos', split='val'), 64, 16, device='cpu')
@@ -148,7 +148,7 @@ class Meter:
 
         Args:
             ready: Batches that wait; None: unknown.
-            bad_samples: Bad-sample log of the dataset.
+            bad_samples: Number of bad samples of the dataset so far.
             of_workers: Batches that came from each worker process.
         """
         seconds = dict(self._seconds)

@@ -160,7 +160,7 @@ class StreamLoader(DataLoader, ForwardOnly):
             if self.num_workers and batches is not self._iterator: batches._shutdown_workers()
 
     def stats(self) -> LoaderStats:
-        "Report how the pass goes that runs, or that ran last; how many batches are ready is not known."
+        "Report on the pass that runs, or that ran last; how many batches are ready is not known."
         return self._meter.stats(bad_samples=count_bad_samples(self.dataset.dataset))
 
     def host_batches(self) -> Iterator[HostBatch]:
@@ -196,7 +196,7 @@ def check_ranks(
     """Refuse a stream that does not give this rank of torch.distributed its share.
 
     Args:
-        dataset: Data set whose reader, or which itself, must be a `StreamReader`.
+        dataset: Data set that must be a `StreamReader`, or have one as its reader.
         num_workers: Number of workers of the loader; all ranks need the same number.
     """
     if num_workers == 'auto': raise ValueError("num_workers='auto': all ranks need the same number, so give one")

@@ -40,7 +40,7 @@ class Step(NamedTuple):
     Args:
         name: Name such as 'crop'.
         drawn: The numbers, with units.
-        setting: What `create_loader` was told: what the numbers were drawn from.
+        setting: Setting of `create_loader` from which the numbers were drawn.
         image: uint8 (H, W, 3) or (H, W).
         boxes: Left, top, width, height, pixels: parts of the image.
     """
