@@ -615,6 +615,13 @@ def test_a_link_into_a_fold_opens_it(crawl):
     tab.context.close()
 
 
+def test_an_old_address_leads_to_the_page_of_today(site, browser):
+    page = browser.new_page()
+    page.goto(f'{(site/"profile.html").as_uri()}#doctor')
+    page.wait_for_url('**/measure/diagnosis.html#doctor')
+    page.close()
+
+
 def test_no_errors(crawl): assert not crawl.errors   # these two come last: they hold for all that happened above
 def test_no_other_host(crawl): assert not crawl.foreign
 

@@ -11,8 +11,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
-from loader_parts import Coded, children, wait_until
+from loader_parts import Coded, Stream, children, wait_until
 
+from timmdata.datasets.image_dataset import IterableImageDataset
 from timmdata.loader import create_loader
 
 PLACES = ['before the fork', 'in the fork', 'as the fork ends', 'after the fork', 'with the sender']
@@ -57,7 +58,7 @@ def interrupt_at(place: str):
     interrupts = map(os.kill, [os.getpid()], [signal.SIGINT])   # one
 
     def count(at: str, name: str):
-        if place != at or not name.startswith('timmdata'): return
+        if place != at or not name.startswith(('timmdata', 'Process', 'ForkProcess')): return   # of torch, for streams
         left[0] -= 1
         if left[0] == 0: next(interrupts)
 
@@ -90,6 +91,23 @@ def interrupt_the_start(place: str, **settings):
         print('swallowed', flush=True)
     except KeyboardInterrupt: print('interrupted', flush=True)
     check_all_is_well(loader, before)
+    print('all is well', flush=True)
+
+
+def interrupt_the_start_of_a_stream(place: str):
+    "A program: Ctrl-C as torch's workers start, then everything must be as before."
+    stream = IterableImageDataset(reader=Stream(32))
+    loader = create_loader(stream, 8, 4, num_workers=2, device='cpu', persistent_workers=False)
+    number = sum(len(targets) for _, targets in loader)
+    time.sleep(0.2)
+    before = what_is_there()
+    interrupt_at(place)
+    try:
+        list(loader)
+        print('swallowed', flush=True)
+    except KeyboardInterrupt: print('interrupted', flush=True)
+    wait_until(lambda: what_is_there() == before, lambda: f'{what_is_there()} in place of {before}', 10)
+    assert sum(len(targets) for _, targets in loader) == number
     print('all is well', flush=True)
 
 

@@ -13,6 +13,13 @@ def test_an_interrupt_while_workers_start_leaves_nothing(place):
     finally: run.kill()
 
 
+@pytest.mark.parametrize('place', ['before the fork', 'after the fork'])
+def test_an_interrupt_while_the_workers_of_a_stream_start_leaves_nothing(place):
+    run = program(f'interrupt_the_start_of_a_stream({place!r})', first='from interrupts import *')
+    try: assert run.end(40) == (0, 'interrupted\nall is well\n', '')
+    finally: run.kill()
+
+
 @pytest.mark.parametrize('num', [10, pytest.param(200, marks=[pytest.mark.full, pytest.mark.timeout(1200)])])
 def test_interrupts_at_random_moments_leave_nothing_and_arrive(num):
     run = program(f'interrupt_at_random({num})', first='from interrupts import *')

@@ -10,7 +10,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import distributed
@@ -24,7 +24,7 @@ from ..pipeline.fetch import HostBatch
 from ..readers.stream import StreamReader
 from ..samplers.epoch import EpochAware, check_epoch
 from ..core.cores import available_cores
-from ..workers.life import check_original, leave_to_original
+from ..workers.life import check_original, leave_to_original, uninterrupted
 from ..workers.settings import WorkerSettings
 from .base import ForwardOnly, count_images, find_mixing, number_batches
 from .stats import LoaderStats, Meter, count_bad_samples
@@ -56,6 +56,13 @@ def _disown_iterators():
 
 
 if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_disown_iterators)
+
+
+class _Begun(NamedTuple):
+    "Torch's iterator, whose workers have started."
+    batches: Any
+
+    def close(self): self.batches._shutdown_workers()
 
 
 class StreamLoader(DataLoader, ForwardOnly):
@@ -113,7 +120,8 @@ class StreamLoader(DataLoader, ForwardOnly):
         self._meter = meter
         meter.begin()
         if self._iterator is not None and self._iterator._shutdown: self._iterator = None   # of another process
-        batches = self._get_iterator() if self._num_running else super().__iter__()   # a loop in a loop has its own
+        begin = self._get_iterator if self._num_running else super().__iter__   # a loop in a loop has its own
+        batches = uninterrupted(lambda: _Begun(begin())).batches if self.num_workers else begin()
         if self.num_workers:
             _iterators.add(batches)
             for process in getattr(batches, '_workers', ()): leave_to_original(process)
