@@ -267,9 +267,18 @@ def file_name(nb: Notebook) -> list[str]:
     return [] if ok else [f'exports `{nb.module}`: the notebook must be nbs/{folder + "/" if folder else ""}NN_{name}.ipynb']
 
 
+def has_tests(nb: Notebook) -> list[str]:
+    "A module has a test file of its name, or its page names the file that tests it."
+    if nb.module is None: return []
+    named = [ROOT/name for cell in nb.cells for name in re.findall(r'`(tests/[\w/]+\.py)`', cell['source'])]
+    own = list(ROOT.glob(f'tests/*/test_{nb.module.split(".")[-1]}.py'))
+    if not own and not named: return [f'no test file has the name of `{nb.module}`, and the page names none']
+    return [f'names {path.relative_to(ROOT)}, which does not exist' for path in named if not path.exists()]
+
+
 NOTEBOOKS = {p.relative_to(ROOT/'nbs').as_posix(): read_notebook(p) for p in find_notebooks()}
 RULES = [title_cell, file_name, known_directives, no_stored_errors, no_addresses, no_absolute_paths, imports_alone,
-         sizes, line_length, prose_length, banned_words, links_exist, docstrings, docments, whole_lines, used_later]
+         sizes, line_length, prose_length, banned_words, links_exist, docstrings, docments, whole_lines, used_later, has_tests]
 
 
 @cache
@@ -314,7 +323,7 @@ def exporting(*cells, name='50_thing.ipynb'):
 
 @pytest.mark.parametrize('rule', RULES, ids=lambda rule: rule.__name__)
 def test_rule_accepts_a_good_notebook(rule):
-    text = 'A short text with `just` in code.\n\n```python\nx = 1   # simply\n```\n\n' + '- many words in a list\n' * 30
+    text = 'A short text with `just` in code, whose tests are in `tests/conftest.py`.\n\n```python\nx = 1   # simply\n```\n\n' + '- many words in a list\n' * 30
     picture = shown(image_jpeg=base64.b64encode(bytes(50_000)).decode(), text_plain='<Figure>')
     cells = [md(text), code(GOOD), code(CLASS), code('import math'), USE, SCRIPT, code('double(1)', picture)]
     assert rule(exporting(*cells)) == []
@@ -367,6 +376,7 @@ def png(num_bytes):
     (docstrings, exporting(code('#| export\nclass A:\n    "An a."\n    def f(self): pass')), 'A.f has no docstring'),
     (docments, exporting(code('#| export\ndef f(\n    x: int,\n): "F."')), 'no comment beside `x`'),
     (whole_lines, exporting(code('#| export\ndef f(\n    x: int,   # of it\n): "F."')), "'of it' is no whole sentence"),
+    (has_tests, exporting(code('#| export\nx = 1')), 'no test file has the name'),
     (docments, exporting(code('#| export\ndef f(x, y):   # both\n    "F."')), 'one parameter a line'),
     (docments, exporting(code('#| export\nclass A:\n    "An a."\n    def __init__(self, x): pass')), 'beside `x`'),
     (docments, exporting(code('#| export\nclass A:\n    "An a."\n    def f(self, x): "F."')), 'A.f: no comment beside `x`'),
