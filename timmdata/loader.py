@@ -298,7 +298,7 @@ def create_loader(
         if mixup is not None: raise ValueError('mixup and a FastCollateMixup as collate_fn do one thing: give one')
         if use_prefetcher or not (is_stream or transform is not None): collate_fn, mixup = None, collate_fn
 
-    # What cannot be had together. What settings of one kind exclude, their dataclass refuses.
+    # What cannot be used together. What settings of one kind exclude, their dataclass refuses.
     if not is_training:
         _warn_without_effect(
             'in evaluation; for training, give is_training=True', re_prob=re_prob, auto_augment=auto_augment,

@@ -546,7 +546,7 @@ WRONG = [
     (TypeError, 'img_dtype', dict(img_dtype=torch.uint8)), (RuntimeError, 'device',
                                             dict(device='nonsense')), (TypeError, 'dataset', dict(dataset=iter([]))),
     (TypeError, 'dataset', dict(dataset=None)), (TypeError, 'batch_choise_seed', dict(batch_choise_seed=1)),
-    (ValueError, 'a stream and shuffle cannot be had together', dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)),
+    (ValueError, 'a stream and shuffle cannot be used together', dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)),
     (ValueError, r'that ends with the channels; give \(channels, height, width\), such as \(3, 224, 224\)',
      dict(input_size=(224, 224, 3))),
     (ValueError, "such as 'rand-m9-mstd0.5-inc1'", dict(is_training=True, auto_augment='randaugment')),

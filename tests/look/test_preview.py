@@ -140,7 +140,7 @@ def test_refusals_are_the_librarys_own(samples):
         def __iter__(self): return iter(())
     with pytest.raises(TypeError, match='have no index'): preview(Stream(), SIZE)
     with pytest.raises(TypeError, match='give one with __getitem__'): preview(42, SIZE)
-    with pytest.raises(ValueError, match='cannot be had together'): preview(ImageDataset(samples), SIZE, is_training=False, mixup=Mixup())
+    with pytest.raises(ValueError, match='cannot be used together'): preview(ImageDataset(samples), SIZE, is_training=False, mixup=Mixup())
     with pytest.raises(ValueError, match='there must be one'): preview(ImageDataset(samples), SIZE, 0)
     with pytest.raises(TypeError, match='hflipp'): preview(ImageDataset(samples), SIZE, hflipp=1.)
 
@@ -210,7 +210,7 @@ def test_a_wrong_combination_is_a_message_and_can_be_taken_back(explorer):
     explorer.controls['mixup.mixup_alpha'].value = 1.
     page = explorer.view.value
     explorer.controls['is_training'].value = False
-    assert 'cannot be had together' in explorer.message.value and isinstance(explorer.error, ValueError)
+    assert 'cannot be used together' in explorer.message.value and isinstance(explorer.error, ValueError)
     assert explorer.view.value == page and explorer.settings['is_training']
     explorer.controls['is_training'].value = True
     assert explorer.error is None and explorer.message.value == ''

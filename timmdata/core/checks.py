@@ -133,7 +133,7 @@ def refuse_beside(
     """
     found = [name for name, value in others.items()
              if value is not None and not (isinstance(value, (Real, np.bool_)) and value == 0)]
-    if found: raise ValueError(f'{name} and {", ".join(found)} cannot be had together: {why}')
+    if found: raise ValueError(f'{name} and {", ".join(found)} cannot be used together: {why}')
 
 # %% ../../nbs/core/27_checks.ipynb #f4aca63d
 def argument_names(

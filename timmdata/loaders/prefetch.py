@@ -116,7 +116,7 @@ def adapt_statistics(
 class PrefetchLoader(Loader):
     """Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams.
 
-    `create_loader` makes it; a run that is stopped goes on where it was:
+    `create_loader` makes it; a run that is stopped resumes where it was:
 
     >>> from timmdata import ImageDataset, create_loader
     >>> settings = dict(input_size=64, batch_size=32, is_training=True, seed=1, device='cpu')

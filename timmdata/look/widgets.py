@@ -284,7 +284,7 @@ class Explorer:
         self._update(epoch=0)
 
     def _update(self, epoch: int | None = None):
-        "Make the pictures again; what cannot be had is said, and the last pictures stay."
+        "Make the pictures again; an error is reported, and the last pictures stay."
         if self._is_busy: return
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter('always')

@@ -123,7 +123,7 @@ def scan_tars(
     extensions: Iterable[str] | str | None = None,
     num_threads: int = 8,
 ) -> FileIndex:
-    """Find all images in archives. Hidden files are passed over, as in folders.
+    """Find all images in archives. Hidden files are skipped, as in folders.
 
     Args:
         root: A tar, or a folder of them.
