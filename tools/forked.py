@@ -73,6 +73,7 @@ def run_cells(path: str, skip: list[str]) -> dict:
 def run_in_child(path: str, skip: list[str], answer: Path):
     "What the fork does. It does all that is registered for the interpreter's exit, but takes no million objects apart."
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)   # a shell that starts something with & ignores it
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)   # the answers of this process go to another file
     os.chdir(Path(path).parent)
