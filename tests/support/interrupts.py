@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import warnings
+from contextlib import suppress
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -117,8 +118,9 @@ def interrupt_later(sent: list, delay: float, killed: list | None):
     if killed is not None:
         wait_until(children, 'no worker starts', 5)
         for worker in children()[:1]:
-            worker.kill()
-            killed.append(worker)
+            with suppress(psutil.NoSuchProcess):   # it has ended by itself
+                worker.kill()
+                killed.append(worker)
         time.sleep(delay / 10)
     sent.append(time.monotonic())
     os.kill(os.getpid(), signal.SIGINT)

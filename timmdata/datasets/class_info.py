@@ -29,7 +29,7 @@ class DatasetInfo:
         self._label_names = label_names   # as they were given, for `label_names`
         pairs = list(label_names.items() if isinstance(label_names, Mapping) else enumerate(label_names))
         for index, name in pairs:
-            if not (isinstance(name, str) and str(index).isdecimal()): raise TypeError(
+            if not (isinstance(name, str) and str(index).isdecimal()): raise ValueError(
                 f'class {index!r} has the name {name!r}: an index is a whole number, 0 or more, a name is text')
         self._names = {int(index): name for index, name in pairs}
         if len(self._names) < len(pairs): raise ValueError('an index comes twice, as number and as text')
