@@ -27,8 +27,9 @@ def write_redirects(out: Path):
         page, url = out/f'{old}.html', '../' * old.count('/') + f'{new}.html'
         if page.exists(): raise SystemExit(f'docs/moved.txt: there is a page {old}')
         page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(f'<!doctype html><meta charset="utf-8"><title>Moved</title><meta http-equiv="refresh" content="1; url={url}">'
-                        f'<script>location.replace("{url}" + location.hash)</script><a href="{url}">This page has moved.</a>\n', encoding='utf-8')
+        page.write_text(f"""<!doctype html><meta charset="utf-8"><title>Moved</title><meta http-equiv="refresh" content="1; url={url}">
+<script>location.replace("{url}" + location.hash)</script><a href="{url}">This page has moved.</a>
+""", encoding='utf-8')
 
 
 def build(out: Path, work: Path) -> int:

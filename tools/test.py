@@ -16,7 +16,7 @@ from imports import graph
 from notebooks import default_exp, find_notebooks, read_notebook, root
 
 LIMIT, UNKNOWN = 60, 15   # seconds for the tests of modules that import a changed one; of a file that was not timed yet
-STYLE = ['tests/project/test_notebook_style.py', 'tests/project/test_spelling.py']
+STYLE = ['tests/project/test_notebook_style.py', 'tests/project/test_spelling.py', 'tests/project/test_size.py']
 NAMED = re.compile(r'tests/[\w/]+\.py')
 # what is neither a module nor a notebook nor a test -> its tests
 OTHERS = {

@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import frameworks  # noqa: F401   (chooses the backend of Keras, where that is installed)
+import numpy as np
 import pytest
 from synthetic import JPEG
 

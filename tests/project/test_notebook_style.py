@@ -323,7 +323,8 @@ def exporting(*cells, name='50_thing.ipynb'):
 
 @pytest.mark.parametrize('rule', RULES, ids=lambda rule: rule.__name__)
 def test_rule_accepts_a_good_notebook(rule):
-    text = 'A short text with `just` in code, whose tests are in `tests/conftest.py`.\n\n```python\nx = 1   # simply\n```\n\n' + '- many words in a list\n' * 30
+    text = 'A short text with `just` in code.\n\nIts tests: `tests/conftest.py`.\n\n```python\nx = 1   # simply\n```\n\n'
+    text += '- many words in a list\n' * 30
     picture = shown(image_jpeg=base64.b64encode(bytes(50_000)).decode(), text_plain='<Figure>')
     cells = [md(text), code(GOOD), code(CLASS), code('import math'), USE, SCRIPT, code('double(1)', picture)]
     assert rule(exporting(*cells)) == []
