@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import random
 import struct
+import threading
+import time
 import zlib
 
 import pytest
@@ -12,7 +14,7 @@ from buffer_parts import make_loader
 
 from timmdata import BatchBuffer
 from timmdata.buffer import BatchBufferError, BatchStore
-from timmdata.buffer.buffer import default_directory, remove_stale
+from timmdata.buffer.buffer import remove_stale
 from timmdata.buffer.files import PrivateDirectory
 from timmdata.buffer.store import DamagedBatch, decode_batch, encode_batch
 from timmdata.pipeline.fetch import HostBatch
@@ -81,14 +83,21 @@ def test_a_lock_ends_with_its_process(tmp_path):
     assert not files.is_locked('lock') and files.lock('lock') is not None
 
 
-def test_stale_directories_go_and_living_ones_stay():
+def test_stale_directories_go_and_living_ones_stay(tmp_path, monkeypatch):
     "A lock decides, not a process number, which means nothing in another container."
-    stale, alive = (PrivateDirectory(default_directory()/f'run-{name}', create=True) for name in ('stale', 'alive'))
+    monkeypatch.setattr('timmdata.buffer.buffer.default_directory', lambda: tmp_path)   # other tests tidy up theirs
+    stale, alive = (PrivateDirectory(tmp_path/f'run-{name}', create=True) for name in ('stale', 'alive'))
     lock = alive.lock('main.reader.lock')
     try:
         assert stale.path in remove_stale() and alive.path.exists() and not stale.path.exists()
     finally: lock.release()
-    assert alive.path in remove_stale()
+    with PrivateDirectory(tmp_path).locked('lock'):   # another program makes a directory, which has no lock yet
+        waiting = threading.Thread(target=remove_stale)
+        waiting.start()
+        time.sleep(0.1)
+        assert alive.path.exists()
+    waiting.join()
+    assert not alive.path.exists()
 
 
 BATCHES = [

@@ -4,10 +4,10 @@ import json
 import os
 import re
 import shutil
-import time
 
 import pytest
 import torch
+from loader_parts import SlowTransform
 
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
@@ -66,15 +66,8 @@ def agrees_with_itself(found):
     assert numbers and numbers <= set(line.split()), (found.verdict, line)
 
 
-class OwnTransform:
-    "A transform that takes its time."
-    def __call__(self, image):
-        time.sleep(0.003)
-        return torch.zeros(3, 64, 64, dtype=torch.uint8)
-
-
 def test_a_slow_transform_is_found(samples):
-    tiny = dict(num_images=32, transform=OwnTransform(), num_workers=1, workers='threads', device='cpu')
+    tiny = dict(num_images=32, transform=SlowTransform(), num_workers=1, workers='threads', device='cpu')
     found = diagnose(ImageDataset(samples), 64, 16, rounds=1, **tiny)
     assert isinstance(found, Diagnosis) and found.bottleneck == 'transform'
     assert {'read', 'decode', 'transform'} <= set(found.shares)
@@ -131,7 +124,7 @@ def test_what_helps_is_written_to_be_pasted_the_fastest_first():
 def test_a_call_that_is_pasted_has_the_settings(samples):
     settings = dict(is_training=True, num_workers=2, seed=3, hflip=0.5, mean=(0.5, 0.5, 0.5), img_dtype=torch.float16, device='cpu')
     call = loader_call((3, 64, 64), 16, settings)
-    assert 'hflip' not in call and loader_call(64, 16, dict(transform=OwnTransform())).endswith('64, 16, transform=transform)')
+    assert 'hflip' not in call and loader_call(64, 16, dict(transform=SlowTransform())).endswith('64, 16, transform=transform)')
     loader = eval(call, dict(create_loader=create_loader, dataset=ImageDataset(samples), torch=torch))
     expected = create_loader(ImageDataset(samples), 64, 16, **settings)
     assert torch.equal(next(iter(loader))[0], next(iter(expected))[0])

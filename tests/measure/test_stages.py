@@ -1,9 +1,8 @@
 "`timmdata bench`: the stages by the clock, with tiny settings."
 import json
-import time
 
 import pytest
-import torch
+from loader_parts import SlowTransform
 
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
@@ -54,15 +53,8 @@ def test_every_setting_has_its_stages(samples, settings):
     assert [stage.name for stage in measure_stages(loader, 8, 1)][:4] == ['read', 'decode', 'crop, resize', 'collate']
 
 
-class OwnTransform:
-    "A transform that takes its time."
-    def __call__(self, image):
-        time.sleep(0.003)
-        return torch.zeros(3, 64, 64, dtype=torch.uint8)
-
-
 def test_a_transform_that_waits_takes_wall_time(samples):
-    loader = create_loader(ImageDataset(samples), 64, 16, transform=OwnTransform(), num_workers=0, device='cpu')
+    loader = create_loader(ImageDataset(samples), 64, 16, transform=SlowTransform(), num_workers=0, device='cpu')
     stages = {stage.name: stage for stage in measure_stages(loader, 32, rounds=1)}
     assert stages['transform'].wall_ms > 3 > stages['transform'].cpu_ms
     assert list(stages)[:4] == ['read', 'decode', 'dataset', 'transform']

@@ -80,17 +80,22 @@ def interrupt_at(place: str):
     BaseProcess.start, threading.Thread.start = start, start_and_count
 
 
+def read_interrupted(loader, place: str):
+    "An epoch with a Ctrl-C at a place: whether it arrives."
+    interrupt_at(place)
+    try:
+        list(loader)
+        print('swallowed', flush=True)
+    except KeyboardInterrupt: print('interrupted', flush=True)
+
+
 def interrupt_the_start(place: str, **settings):
     "A program: Ctrl-C at a place, then everything must be as before."
     loader = starting(**settings)
     list(loader)
     time.sleep(0.2)   # a thread that was waited for ends a moment later
     before = what_is_there()
-    interrupt_at(place)
-    try:
-        list(loader)
-        print('swallowed', flush=True)
-    except KeyboardInterrupt: print('interrupted', flush=True)
+    read_interrupted(loader, place)
     check_all_is_well(loader, before)
     print('all is well', flush=True)
 
@@ -102,11 +107,7 @@ def interrupt_the_start_of_a_stream(place: str):
     number = sum(len(targets) for _, targets in loader)
     time.sleep(0.2)
     before = what_is_there()
-    interrupt_at(place)
-    try:
-        list(loader)
-        print('swallowed', flush=True)
-    except KeyboardInterrupt: print('interrupted', flush=True)
+    read_interrupted(loader, place)
     wait_until(lambda: what_is_there() == before, lambda: f'{what_is_there()} in place of {before}', 10)
     assert sum(len(targets) for _, targets in loader) == number
     print('all is well', flush=True)

@@ -43,6 +43,13 @@ class Slow(Coded):
         return super().__getitem__(index)
 
 
+class SlowTransform:
+    "A transform of a user's that takes its time."
+    def __call__(self, image):
+        time.sleep(0.003)
+        return torch.zeros(3, 64, 64, dtype=torch.uint8)
+
+
 class Gated(Coded):
     "Gives one index only once a file is there; all others at once."
     def __init__(self, num, gated_index, gate): super().__init__(num); self.gated_index, self.gate = gated_index, gate

@@ -115,8 +115,17 @@ def remove_stale() -> list[Path]:
 
     Returns:
         what was removed
+
+    Returns:
+        what was removed
     """
-    base, removed = PrivateDirectory(default_directory(), create=True), []
+    base = PrivateDirectory(default_directory(), create=True)
+    with base.locked('lock'): return _remove_stale(base)
+
+
+def _remove_stale(base: PrivateDirectory) -> list[Path]:
+    "Whose lock is held: a new directory has its own lock before another program looks for stale ones."
+    removed = []
     for name in filter(re.compile('run-').match, base.names()):
         with contextlib.suppress(BatchBufferError):   # its program may remove it at this moment
             files = PrivateDirectory(base.path/name)
@@ -129,8 +138,8 @@ def remove_stale() -> list[Path]:
 def _temporary_directory() -> tuple[PrivateDirectory, FileLock]:
     "A directory for this program, locked until there is a store in it."
     base = PrivateDirectory(default_directory(), create=True)
-    with base.locked('lock'):   # nobody looks for stale ones until this one has its lock
-        remove_stale()
+    with base.locked('lock'):
+        _remove_stale(base)
         files = PrivateDirectory(tempfile.mkdtemp(prefix='run-', dir=base.path))
         return files, files.locked('setup.lock')
 

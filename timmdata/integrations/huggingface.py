@@ -82,7 +82,7 @@ class AcceleratedLoader(Loader, DataLoaderStateMixin):
         finally: self.end()
 
     def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
-        return self.loader.state_dict(ahead=ahead or self._ahead)
+        return self.loader.state_dict(progress, ahead=ahead or self._ahead)
 
     def load_state_dict(self, state: dict[str, Any]):
         self.loader.load_state_dict(state)
