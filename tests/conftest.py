@@ -1,4 +1,5 @@
 "What the tests share: the sample photographs, made once a session, and the data beside the checkout where it is at hand."
+import gc
 import os
 import shutil
 import sys
@@ -93,6 +94,15 @@ def samples(cache) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('TIMMDATA_CACHE', str(cache))
         return get_samples()
+
+
+@pytest.fixture(autouse=True, scope='module')
+def collect_only_what_a_file_makes():
+    "Python's collector need not visit torch and all else that was there before, each time that a test calls it."
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)

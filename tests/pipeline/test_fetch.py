@@ -6,6 +6,8 @@ import warnings
 import pytest
 import torch
 from loader_parts import Coded, Failing
+from PIL import Image
+from torch.utils.data import Dataset
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings
@@ -39,6 +41,29 @@ def test_rows_do_not_depend_on_the_order_the_batch_or_the_copy(samples, settings
     assert torch.equal(whole.batch[0], other.batch[0]) and whole.keys == other.keys == builder.views(keys)
     for k, key in enumerate(keys): assert torch.equal(make(builder, [key]).batch[0], whole.batch[0][k::4])
     assert not torch.equal(make(builder, [key._replace(seed=4) for key in keys]).batch[0], whole.batch[0])
+
+
+class Drawing(Dataset):
+    "Photographs of a user who draws from torch's global generator; remembers what was drawn."
+    def __init__(self): self.drawn = []
+    def __len__(self): return 4
+
+    def __getitem__(self, index):
+        self.drawn.append(torch.rand(1).item())
+        return Image.new('RGB', (40, 40)), index
+
+
+def test_repeats_of_a_sample_draw_other_numbers_and_its_views_share_theirs():
+    dataset = Drawing()
+    builder = BatchBuilder(SampleLoader(dataset, transforms_of(32, num_aug_splits=2)))
+    made = make(builder, [SampleKey(1, 0, view=repeat) for repeat in range(3)])
+    drawn, dataset.drawn = dataset.drawn, []
+    assert len(drawn) == len(set(drawn)) == 3
+    builder.replay(made)
+    assert dataset.drawn == drawn * 2   # once for each view
+    dataset.drawn = []
+    for key in made.keys: builder.sample_loader.image(key)
+    assert dataset.drawn == drawn * 2
 
 
 def test_memory_is_the_callers_and_large_enough(samples):

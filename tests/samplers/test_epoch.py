@@ -22,6 +22,10 @@ class Labeled(list):
     def targets(self): return [target for _, target in self]
 
 
+def test_a_number_is_no_data_source():
+    with pytest.raises(TypeError, match=r'data_source is a int: give a dataset or a sequence of samples, such as range\(32\)'): EpochSampler(32)
+
+
 QUICK = settings(max_examples=80, deadline=None)
 
 

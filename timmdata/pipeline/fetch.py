@@ -193,7 +193,9 @@ class SampleLoader:
             (row or image, target, …) or a dict for each view; none for a skipped sample
         """
         try:
-            if self.sample_transforms: sample = self.read(key, partial(self.fill, key, rows), refuse)
+            if self.sample_transforms:
+                first = view_keys([key], self.num_splits)[0]   # its numbers are those of what all views share
+                sample = self.read(first, partial(self.fill, key, rows), refuse)
             elif refuse: raise RuntimeError(refuse)
             else:
                 with self.global_numbers(key):
