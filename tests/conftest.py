@@ -5,7 +5,7 @@ import shutil
 import sys
 import warnings
 from collections import Counter
-from functools import partial
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
@@ -39,7 +39,7 @@ def pytest_configure(config):
     if 'PYTEST_XDIST_WORKER' in os.environ:   # processes that run side by side do not see each other's buffers and temporary files
         import tempfile
         os.environ['TMPDIR'] = tempfile.tempdir = tempfile.mkdtemp(prefix='timmdata-tests-')
-        config.add_cleanup(partial(shutil.rmtree, tempfile.tempdir, ignore_errors=True))
+        Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=-200)   # after multiprocessing's own folder in it
 
 
 seconds = Counter()   # of each test file

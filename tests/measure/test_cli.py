@@ -72,6 +72,11 @@ def test_help_needs_no_torch():
     assert done.stdout.count('usage: timmdata') == len(COMMANDS) + 1 and done.stdout.endswith('\nFalse\n')
 
 
+def test_help_needs_no_docstrings():
+    assert python('-OO', code=HELP).stdout.count('usage: timmdata') == len(COMMANDS)
+
+
+@pytest.mark.full
 def test_commands_run_without_docstrings(samples, tmp_path):
     "Python -OO drops docstrings, of which the help is made; and assertions, which nothing may depend on."
     small = ['--input-size=16', '--num-workers=0', '--device=cpu', '--images=4', '--rounds=1']
@@ -80,8 +85,7 @@ def test_commands_run_without_docstrings(samples, tmp_path):
             ['inspect', str(samples), '--split=val', '--exact', f'--out={tmp_path}/report'],
             ['bench', str(samples), *small], ['doctor', str(samples), *small],
             ['buffer', 'status', str(samples)]]
-    done = python('-OO', code=f'{HELP}\nprint([main(words) for words in {runs}])', cwd=tmp_path)
-    assert done.stdout.count('usage: timmdata') == len(COMMANDS)
+    done = python('-OO', code=f'from timmdata.cli import main\nprint([main(words) for words in {runs}])', cwd=tmp_path)
     assert done.stdout.endswith('\n[0, 0, 0, 0, 0, 2]\n') and 'AttributeError' not in done.stderr   # 2: there is no buffer
     assert (tmp_path/'demo.png').exists() and (tmp_path/'show.png').exists() and (tmp_path/'report/report.html').exists()
 

@@ -147,6 +147,7 @@ def test_what_leaves_batches_as_they_are_comes_first():
     assert 'Nothing that was tried is faster' in diagnosis_page(made_up(suggestions=[]))
 
 
+@pytest.mark.apart('nbs/measure/', 'nbs/core/63_html.ipynb', 'tests/measure/test_diagnosis.py')
 def test_the_page_of_a_diagnosis_fits(tmp_path):
     "In a browser, on a desk and on a phone: no row is a tower of letters, and nothing is wider than the page."
     sync_api = pytest.importorskip('playwright.sync_api')

@@ -73,7 +73,7 @@ def assert_rounding(counts, one: float = 0.01, two: float = 1e-4):
     assert counts[3:].sum() == 0 and counts[1] <= one * counts.sum() and counts[2] <= two * counts.sum(), counts[:6]
 
 
-@pytest.mark.parametrize('source', ['samples', 'imagenet-200'])
+@pytest.mark.parametrize('source', ['samples', pytest.param('imagenet-200', marks=pytest.mark.full)])
 @pytest.mark.parametrize('kind', ['evaluation', 'training'])
 @pytest.mark.parametrize('interpolation', TWO)
 def test_default_pixels_are_pillows_but_for_rounding(samples, interpolation, kind, source):

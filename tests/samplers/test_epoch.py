@@ -23,7 +23,8 @@ class Labeled(list):
 
 
 def test_a_number_is_no_data_source():
-    with pytest.raises(TypeError, match=r'data_source is a int: give a dataset or a sequence of samples, such as range\(32\)'): EpochSampler(32)
+    message = r'data_source is a int: give a dataset or a sequence of samples, such as range\(32\)'
+    with pytest.raises(TypeError, match=message): EpochSampler(32)
 
 
 QUICK = settings(max_examples=80, deadline=None)
