@@ -215,6 +215,7 @@ def test_killed_worker_is_noticed():
     assert len(seen) <= 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize('victim', [0, 1, 2])
 def test_worker_killed_while_workers_write(victim):
     "One of them has the lock, and a part of its batch is in the pipe."
@@ -284,6 +285,7 @@ def running(tail: str, num: int = 100, slow: str = '{}', first: str = ''):
     return program_, program_.process.children()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize('tail', ['', 'raise SystemExit(0)', 'iterator.close()'])
 def test_interpreter_ends_with_a_loop_in_the_middle(tail):
     started, _ = running(tail)
@@ -291,6 +293,7 @@ def test_interpreter_ends_with_a_loop_in_the_middle(tail):
     assert (code, errors) == (0, '')
 
 
+@pytest.mark.full
 def test_interpreter_ends_where_sigterm_is_handled():
     started, workers = running('', slow='{2: 60}', first='import signal; signal.signal(15, lambda *_: None)')
     assert started.end()[::2] == (0, '') and not any(is_alive(worker) for worker in workers)
@@ -303,6 +306,7 @@ def test_workers_end_when_the_parent_is_killed():
     wait_until(lambda: not any(is_alive(worker) for worker in workers), 'workers outlive their parent')
 
 
+@pytest.mark.full
 def test_interrupt_is_one_traceback():
     started, workers = running('list(iterator)', slow='{7: 60}')
     wait_until(lambda: started.process.status() == psutil.STATUS_SLEEPING, 'never waits')
@@ -313,6 +317,7 @@ def test_interrupt_is_one_traceback():
     assert not any(is_alive(worker) for worker in workers)
 
 
+@pytest.mark.full
 def test_temporary_folders_go_with_the_program():
     started, _ = running("print('at', __import__('multiprocessing').util.get_temp_dir(), flush=True)\n"
                          "import os\nfor p in __import__('multiprocessing').active_children(): os.kill(p.pid, 9)")

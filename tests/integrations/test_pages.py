@@ -22,6 +22,7 @@ def server(tmp_path_factory):
     server.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize('name', [name for name, frameworks in NEEDED.items() if frameworks])
 def test_cells_say_what_the_page_shows(name, server):
     for framework in NEEDED[name]: require(framework)

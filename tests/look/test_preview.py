@@ -255,6 +255,7 @@ for before in ['timmdata.look.widgets', 'timmdata.look', 'timmdata.look.preview'
 """
 
 
+@pytest.mark.full
 def test_explore_and_preview_are_functions_whatever_was_imported():
     pytest.importorskip('ipywidgets')
     subprocess.run([sys.executable, '-c', IMPORTS], check=True)

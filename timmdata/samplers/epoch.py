@@ -144,7 +144,7 @@ class EpochSampler(Sampler):
         row_size: int = 1,
     ):
         if not isinstance(data_source, Sized): raise TypeError(
-            f'data_source is a {type(data_source).__name__}: give a dataset or a sequence of samples, such as range(32)')
+            f'data_source is a {type(data_source).__name__}: give a dataset or a sequence, such as range(32)')
         if num_repeats and (num_repeats < 1 or sampler is not None):
             raise ValueError(f'num_repeats={num_repeats}: give 1 or more, without a sampler')
         if samples_per_epoch is not None and (num_repeats or sampler is not None): raise ValueError(
