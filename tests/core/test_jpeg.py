@@ -2,6 +2,7 @@
 import io
 import itertools
 import random
+import re
 from collections import Counter
 from importlib.util import find_spec
 
@@ -257,6 +258,18 @@ def test_dct_scaling_covers_the_result():
         factor = choose_factor(crop, size)
         assert factor in (1, 2, 4, 8) and (factor == 1 or all(c >= factor * s for c, s in zip(crop, size)))
         assert factor == 8 or any(c < 2 * factor * s for c, s in zip(crop, size))
+
+
+def test_odd_markers_are_those_that_a_regular_expression_finds():
+    odd, rng = re.compile(rb'\xff[\x01-\xcf\xd8-\xfe]'), random.Random(0)
+    values = [0xFF, 0xFF, 0x00, 0x01, 0xCF, 0xD0, 0xD7, 0xD8, 0xD9, 0xFE, 0x7F]
+    found = Counter()
+    for _ in range(3000):
+        pixels = bytes(rng.choices(values, k=rng.randrange(12)))
+        expected = odd.search(pixels) is not None
+        assert jpeg._has_odd_marker(np.frombuffer(pixels, np.uint8)) == expected, pixels
+        found[expected] += 1
+    assert min(found.values()) > 300
 
 
 @pytest.mark.parametrize('backend', ['simplejpeg', 'torchvision', 'torchcodec', 'pillow'])

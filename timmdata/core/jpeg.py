@@ -157,7 +157,12 @@ def decode_header(
 # %% ../../nbs/core/50_jpeg.ipynb #e3332a58
 _FRAMES, _SCAN = frozenset((0xC0, 0xC1)), 0xDA   # markers: baseline and extended frame, not progressive; pixels
 _BASELINE = bytes((0, 63, 0))   # end of a scan's header: all 64 frequencies, whole values
-_ODD_MARKER = re.compile(rb'\xff[\x01-\xcf\xd8-\xfe]')   # pixels hold FF 00 for FF, and restart markers FF D0..D7
+_AFTER_FF = bytes((0, *range(0xD0, 0xD8), 0xFF))   # among the pixels: FF 00 stands for FF; restart markers; filling
+
+
+def _has_odd_marker(pixels: np.ndarray) -> bool:
+    after = pixels[1:][pixels[:-1] == 0xFF]   # NumPy looks through the file without Python's lock
+    return bool(after.tobytes().translate(None, _AFTER_FF))
 
 
 def cut_below(
@@ -179,7 +184,8 @@ def cut_below(
         if data[at + 1] in _FRAMES: frame = at
         if data[at + 1] == _SCAN: break
         at += 2 + int.from_bytes(data[at + 2:at + 4], 'big')
-    if frame is None or data[at:at + 2] != b'\xff\xda' or _ODD_MARKER.search(data, at + 2, last): return None
+    if frame is None or data[at:at + 2] != b'\xff\xda' or _has_odd_marker(
+        np.frombuffer(data, np.uint8, last - at - 2, at + 2)): return None
     pixels = at + 2 + int.from_bytes(data[at + 2:at + 4], 'big')
     if data[pixels - 3:pixels] != _BASELINE: return None   # a warning, after which errors count as warnings
     return b''.join((data[:frame + 5], height.to_bytes(2, 'big'), data[frame + 7:]))

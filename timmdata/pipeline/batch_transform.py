@@ -24,14 +24,15 @@ from ..transforms.random_erasing import RandomErasing
 from .params import ERASING, MIXING, AppearanceParams, ParamSampler
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #df2eec86
-_GRAY = np.array([0.299, 0.587, 0.114])   # of red, green, blue: ITU-R 601-2, as Pillow and torchvision
+_GRAY = np.array([[0.299, 0.587, 0.114]] * 3)   # of red, green, blue: ITU-R 601-2, as Pillow and torchvision
+_STILL = np.eye(3)
 _YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])   # NTSC
 _RGB = np.linalg.inv(_YIQ)
 
 
 def _rotation(angle: float) -> np.ndarray:
     "A turn of the hue, radians."
-    if not angle: return np.eye(3)
+    if not angle: return _STILL
     sin, cos = math.sin(angle), math.cos(angle)
     return _RGB @ np.array([[1, 0, 0], [0, cos, -sin], [0, sin, cos]]) @ _YIQ
 
@@ -57,8 +58,7 @@ def color_matrices(
         elif name == 'hue': angle -= 2 * math.pi * factor   # red, yellow, green is the positive direction
         else: a, b = factor * a, b + (1 - factor) * a   # saturation; grayscale has factor 0
     if channels == 1: return np.array([[a + b]]), np.array([[q]])   # one channel is its gray
-    gray = np.tile(_GRAY, (3, 1))
-    return a * _rotation(angle) + b * gray, q * gray
+    return a * _rotation(angle) + b * _GRAY, q * _GRAY
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #18f8e44b
 def change_batch(

@@ -159,43 +159,43 @@ class SampleLoader:
 
     def fill(self,
         key: SampleKey,
-        rows: torch.Tensor | Rows,
+        rows: Sequence[torch.Tensor],
         pixels: Pixels,
-    ) -> torch.Tensor:
+    ) -> Sequence[torch.Tensor]:
         """Fill the rows of one sample.
 
         Args:
             key: Key of the sample.
-            rows: uint8 (V, C, H, W), overwritten: one for each of its views.
+            rows: uint8 (C, H, W), overwritten: one for each of its views.
             pixels: The image; decoded and cropped once.
 
         Returns:
             the rows
         """
         def numbers(view: SampleKey) -> AbstractContextManager: return self.global_numbers(view, view.view)
-        self.sample_transforms[key.bucket](
-            pixels, rows.unbind(), key, numbers if self.has_own_policy else nullcontext)
+        self.sample_transforms[key.bucket](pixels, rows, key, numbers if self.has_own_policy else nullcontext)
         return rows
 
     def load(self,
         key: SampleKey,
-        rows: torch.Tensor | None = None,
+        rows: Any = None,
         refuse: str = '',
     ) -> list[Any]:
         """Load one sample; an error gets a note with its index and file.
 
         Args:
             key: Key of the sample.
-            rows: uint8 (V, C, H, W) to be filled by sample transforms: one for each view.
+            rows: uint8 (V, C, H, W), or V of (C, H, W), to be filled by sample transforms.
             refuse: See `read`.
 
         Returns:
             (row or image, target, …) or a dict for each view; none for a skipped sample
         """
+        views = rows.unbind() if isinstance(rows, (torch.Tensor, Rows)) else rows
         try:
             if self.sample_transforms:
                 first = view_keys([key], self.num_splits)[0]   # its numbers are those of what all views share
-                sample = self.read(first, partial(self.fill, key, rows), refuse)
+                sample = self.read(first, partial(self.fill, key, views), refuse)
             elif refuse: raise RuntimeError(refuse)
             else:
                 with self.global_numbers(key):
@@ -206,7 +206,9 @@ class SampleLoader:
             _explain(error, self.describe(key))
             raise
         if sample is None: return []
-        return [with_image(sample, image) for image in _images_of(rows, 1)] if self.sample_transforms else [sample]
+        if not self.sample_transforms: return [sample]
+        images = [rows] if isinstance(rows, Rows) else views   # rows of several shapes are one image
+        return [with_image(sample, image) for image in images]
 
     def sample_params(self,
         key: SampleKey,
@@ -478,14 +480,14 @@ class BatchBuilder:
 
     def load(self,
         key: SampleKey,
-        rows: torch.Tensor | None = None,
+        rows: Any = None,
         refuse: str = '',
     ) -> list[Any]:
         """Load one sample; an error gets a note with its index and file.
 
         Args:
             key: Key of the sample.
-            rows: uint8 (V, C, H, W) to be filled: one for each view.
+            rows: uint8 (V, C, H, W), or V of (C, H, W), to be filled.
             refuse: Why this sample must not be tried again; then its file counts as unreadable.
 
         Returns:
@@ -496,8 +498,8 @@ class BatchBuilder:
             with_image(sample, fit_image(sample_image(sample), loader.shape[1:], self.describe(key)))
             for sample in samples]
         if not samples or self.batch_transform is None or self.collate_fn is None: return samples
-        images = self.batch_transform(rows, self.views([key]))   # the user's collate function gets finished images
-        return [with_image(sample, image) for sample, image in zip(samples, images)]
+        return [with_image(sample, self.batch_transform(sample_image(sample)[None], [view])[0])   # finished images
+                for sample, view in zip(samples, self.views([key]))]
 
     def collate(self,
         keys: Sequence[SampleKey],

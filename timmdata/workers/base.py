@@ -14,6 +14,7 @@ import torch
 
 from ..core.memory_pool import MemoryPool
 from ..pipeline.fetch import BatchBuilder, HostBatch
+from ..pipeline.sample_transform import rows_of_samples
 from ..samplers.epoch import SampleKey
 
 # %% ../../nbs/workers/00_base.ipynb #404bbc34
@@ -35,6 +36,7 @@ class Task:
     ):
         self.keys = list(keys)
         self.rows = rows
+        self._rows: Sequence[Sequence[torch.Tensor] | None] = ()   # those of each sample
         self.refused = refused or {}
         self.report = report
         self.cancelled = False
@@ -71,13 +73,17 @@ class Task:
 
     def _load(self, builder: BatchBuilder, position: int) -> list[Any]:
         key, thread = self.keys[position], threading.get_ident()
-        rows = None if self.rows is None else self.rows[position::len(self.keys)]   # one for each of its views
+        if not self._rows: self._rows = self._divide()   # by several threads, perhaps: to the same memory
         self._indexes[thread] = key.index
         self.report(key.index)
-        try: return builder.load(key, rows, self.refused.get(key.index, ''))
+        try: return builder.load(key, self._rows[position], self.refused.get(key.index, ''))
         finally:
             self.report(-1)
             del self._indexes[thread]
+
+    def _divide(self) -> Sequence[Sequence[torch.Tensor] | None]:
+        num = len(self.keys)
+        return [None] * num if self.rows is None else rows_of_samples(self.rows, num)
 
     def _collate(self, builder: BatchBuilder):
         if self.cancelled: return self.finish(error=RuntimeError('the workers are closed'))
@@ -101,7 +107,7 @@ class Task:
             if self._is_finished: return
             self._is_finished = True
         self._result, self._error = result, error
-        self._samples, self._errors, self.rows = {}, {}, None
+        self._samples, self._errors, self.rows, self._rows = {}, {}, None, ()
         self.done.set()
 
     def take(self,
