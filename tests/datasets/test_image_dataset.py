@@ -110,7 +110,7 @@ def test_file_without_permission(tmp_path):
 def test_fault_of_the_machine_is_never_skipped(samples, monkeypatch, on_error, code):
     dataset = ImageDataset(samples, on_error=on_error)
     def no_open(*args, **kwargs): raise OSError(code, os.strerror(code))
-    monkeypatch.setattr(timmdata.readers.base, 'open', no_open, raising=False)
+    monkeypatch.setattr(os, 'open', no_open)
     with pytest.raises(OSError) as raised: dataset[0]
     assert raised.value.errno == code and not isinstance(raised.value, ImageReadError) and dataset.bad_samples == []
 
@@ -146,7 +146,8 @@ def test_replacement_is_seeded_and_the_same_again(tmp_path, quiet):
 
 def test_replacement_ends(tmp_path, monkeypatch, quiet):
     dataset, reads = ImageDataset(with_bad(tmp_path, 5, range(5)), on_error='replace', max_retries=4), []
-    monkeypatch.setattr(timmdata.readers.base, 'open', lambda *args, **kw: reads.append(args) or open(*args, **kw), raising=False)
+    read = timmdata.readers.base.read_file
+    monkeypatch.setattr(timmdata.readers.base, 'read_file', lambda path: reads.append(path) or read(path))
     with pytest.raises(ImageReadError, match=r'2\.jpg \(index 2\).*4 replacements'): dataset[2]
     assert len(reads) == 5 and dataset.bad_samples == []
 
