@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from browsers import headless_chromium
 from PIL import Image, ImageFilter
 from shared_data import shared_data
 
@@ -239,14 +240,11 @@ def page_of(folder) -> str:
 
 def test_the_page_fits_and_runs_nothing(tmp_path):
     "In a browser, on a desk and on a phone; the pictures are there, and no request leaves the page."
-    sync_api, path = pytest.importorskip('playwright.sync_api'), next(filter(None, map(shutil.which, BROWSERS)), None)
-    if path is None: pytest.skip(f'no browser: {" or ".join(BROWSERS)}')
     draw_photographs(tmp_path/'data')
     plant(tmp_path/'data')
     (tmp_path/'data/train/a').rename(tmp_path/'data/train'/HOSTILE.replace('/', '').replace('alert(1)', "document.title='run'"))
     inspect(tmp_path/'data', tmp_path/'out', exact=True, progress=False)
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=['--no-sandbox'])
+    with headless_chromium() as chromium:
         for width in (1280, 390):
             page, requests = chromium.new_page(viewport=dict(width=width, height=800)), []
             page.on('request', lambda request, requests=requests: requests.append(request.url))
@@ -255,10 +253,8 @@ def test_the_page_fits_and_runs_nothing(tmp_path):
             page.evaluate("document.querySelectorAll('img').forEach(image => image.loading = 'eager')")
             page.wait_for_function('[...document.images].every(image => image.complete && image.naturalWidth)')
             assert not [url for url in requests if not url.startswith(('data:', 'file:'))] and page.locator('img').count() > 20
-        chromium.close()
 
 
-BROWSERS = list(filter(None, [os.environ.get('CHROMIUM'), 'chromium', 'chromium-browser', 'google-chrome']))
 HOSTILE = '<img src=x onerror=alert(1)>"\'&\u202egpj\n'
 
 

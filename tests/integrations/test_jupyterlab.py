@@ -2,7 +2,6 @@
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import frameworks
 import pytest
+from browsers import headless_chromium
 
 pytestmark = pytest.mark.timeout(240)
 TOKEN = 'explore'
@@ -57,22 +57,13 @@ def lab(tmp_path_factory, cache, samples):
 
 
 @pytest.fixture(scope='module')
-def chromium():
-    "A headless Chromium."
+def browser():
     frameworks.require('playwright')
-    from playwright.sync_api import sync_playwright
-    chosen = os.environ.get('CHROMIUM')
-    names = [chosen] if chosen else ['chromium', 'chromium-browser', 'google-chrome']
-    path = next(filter(None, map(shutil.which, names)), None)
-    if path is None: (pytest.fail if os.environ.get(frameworks.REQUIRED) else pytest.skip)(f'no browser: {" or ".join(names)}')
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=['--headless', '--no-sandbox', '--disable-gpu'])
-        yield browser
-        browser.close()
+    with headless_chromium() as chromium: yield chromium
 
 
-def test_a_slider_changes_pictures_numbers_and_the_call(lab, chromium):
-    page = chromium.new_page(viewport=dict(width=1280, height=1400))
+def test_a_slider_changes_pictures_numbers_and_the_call(lab, browser):
+    page = browser.new_page(viewport=dict(width=1280, height=1400))
     page.goto(f'{lab}/lab/tree/explore.ipynb?token={TOKEN}&reset')
     page.locator('.jp-Notebook .jp-CodeCell .cm-content').first.click(timeout=60_000)
     page.keyboard.press('Shift+Enter')

@@ -1,12 +1,11 @@
 "What limits a loader, and what would help: `timmdata doctor` with tiny settings, and its page."
 import html
 import json
-import os
 import re
-import shutil
 
 import pytest
 import torch
+from browsers import headless_chromium
 from loader_parts import SlowTransform
 
 from timmdata.cli import main
@@ -150,13 +149,8 @@ def test_what_leaves_batches_as_they_are_comes_first():
 @pytest.mark.apart('nbs/measure/', 'nbs/core/63_html.ipynb', 'tests/measure/test_diagnosis.py')
 def test_the_page_of_a_diagnosis_fits(tmp_path):
     "In a browser, on a desk and on a phone: no row is a tower of letters, and nothing is wider than the page."
-    sync_api = pytest.importorskip('playwright.sync_api')
-    names = list(filter(None, [os.environ.get('CHROMIUM'), 'chromium', 'chromium-browser', 'google-chrome']))
-    path = next(filter(None, map(shutil.which, names)), None)
-    if path is None: pytest.skip(f'no browser: {" or ".join(names)}')
     (tmp_path/'page.html').write_text(diagnosis_page(made_up(), 'doctor: ' + 60 * 'a/b'), encoding='utf-8')
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=['--no-sandbox'])
+    with headless_chromium() as chromium:
         for width in (1280, 390):
             page = chromium.new_page(viewport=dict(width=width, height=800))
             page.goto((tmp_path/'page.html').as_uri())
@@ -164,7 +158,6 @@ def test_the_page_of_a_diagnosis_fits(tmp_path):
             tables = page.evaluate("[...document.querySelectorAll('.scroll')].map(box => [box.scrollWidth, box.clientWidth])")
             heights = page.evaluate("[...document.querySelectorAll('tr')].map(row => row.getBoundingClientRect().height)")
             assert all(inner <= outer for inner, outer in tables) and max(heights) < 120, (width, tables, heights)
-        chromium.close()
 
 
 def test_small_photographs_are_loaded_as_others_are(samples):

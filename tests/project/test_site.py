@@ -8,7 +8,6 @@ import inspect
 import os
 import pkgutil
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -17,20 +16,14 @@ from urllib.parse import quote, unquote, urlsplit
 
 import frameworks  # noqa: F401   (chooses the backend of Keras, where that is installed)
 import pytest
+from browsers import headless_chromium, missing
 from notebooks import read_settings
 
 import timmdata
 
 root = Path(__file__).resolve().parents[2]
-in_ci = os.environ.get('CI', '').lower() in ('1', 'true')
-flags = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
-         '--disable-background-networking', '--disable-component-update', '--disable-sync']
-pytestmark = [pytest.mark.timeout(300), pytest.mark.apart('docs/', 'tools/symbols.py', 'tests/project/test_site.py')]
-
-
-def missing(what):
-    "On a build server a missing tool is a failure; at home the test is skipped."
-    (pytest.fail if in_ci else pytest.skip)(what)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.apart(
+    'docs/', 'tools/symbols.py', 'tests/support/browsers.py', 'tests/project/test_site.py')]
 
 
 def page_of(notebook: Path) -> str:
@@ -52,7 +45,7 @@ def public_names() -> list[str]:
     return []
 
 
-# the site, a server for it and a browser
+# the site, and a server for it
 @pytest.fixture(scope='session')
 def site(tmp_path_factory) -> Path:
     "The folder of the freshly built site; `TIMMDATA_SITE` names one that is there already."
@@ -65,23 +58,6 @@ def site(tmp_path_factory) -> Path:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, f'docs/build.py failed:\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}'
     return out
-
-
-@pytest.fixture(scope='session')
-def browser():
-    "A headless Chromium."
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        missing("playwright is not installed: pip install -c constraints.txt -e '.[dev]'")
-    chosen = os.environ.get('CHROMIUM')
-    names = [chosen] if chosen else ['chromium', 'chromium-browser', 'google-chrome']
-    path = next(filter(None, map(shutil.which, names)), None)
-    if path is None: missing(f'no browser: {" or ".join(names)} not found; CHROMIUM=/path/to/chromium names one')
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=flags)
-        yield chromium
-        chromium.close()
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -262,7 +238,12 @@ class Crawl:
         return found
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope='module')
+def browser():
+    with headless_chromium() as chromium: yield chromium
+
+
+@pytest.fixture(scope='module')
 def crawl(browser, site):
     "The site, every page visited once."
     crawl = Crawl(browser, site)
