@@ -115,16 +115,13 @@ def remove_stale() -> list[Path]:
 
     Returns:
         what was removed
-
-    Returns:
-        what was removed
     """
     base = PrivateDirectory(default_directory(), create=True)
     with base.locked('lock'): return _remove_stale(base)
 
 
 def _remove_stale(base: PrivateDirectory) -> list[Path]:
-    "Whose lock is held: a new directory has its own lock before another program looks for stale ones."
+    "Remove them below a directory whose lock the caller holds: a new one has its own lock before anybody looks at it."
     removed = []
     for name in filter(re.compile('run-').match, base.names()):
         with contextlib.suppress(BatchBufferError):   # its program may remove it at this moment

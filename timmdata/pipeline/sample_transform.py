@@ -259,7 +259,8 @@ def apply_flips(
         row: uint8 (C, H, W), changed in place.
         params: Parameters of which the flips are done.
     """
-    if params.hflip or params.vflip: row.copy_(row.flip([2] * params.hflip + [1] * params.vflip))
+    axes = [axis for axis, flip in ((2, params.hflip), (1, params.vflip)) if flip]
+    if axes: row.copy_(row.flip(axes))
 
 
 def apply_policy(
