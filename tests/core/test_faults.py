@@ -72,29 +72,31 @@ def test_an_append_costs_the_same_however_long_the_log_is():
 
 @pytest.mark.parametrize('bad', [set(), {3}, {3, 7, 8}, set(range(10))], ids=len)
 @pytest.mark.parametrize('on_error', ['raise', 'skip', 'replace'])
-def test_attempts_end_with_a_sample_an_error_or_a_line_in_the_log(on_error, bad):
+def test_an_attempt_ends_with_a_sample_an_error_or_a_line_in_the_log(on_error, bad):
     policy, tried = FaultPolicy(on_error, max_retries=30), []
 
-    def read():
-        for attempt in policy.attempts(3, 'dog/{}.jpg'.format, 10):
-            tried.append(attempt.index)
-            with attempt:
-                if attempt.index in bad: raise EOFError('the file ends early')
-        return attempt
+    def read_one(index):
+        tried.append(index)
+        if index in bad: raise EOFError('the file ends early')
+        return index
+
+    def read(): return policy.attempt(3, read_one, 'dog/{}.jpg'.format, 10)
 
     if 3 in bad and (on_error == 'raise' or on_error == 'replace' and len(bad) == 10):
         with pytest.raises(ImageReadError, match=re.escape('dog/3.jpg (index 3): EOFError: the file ends early')): read()
         assert len(tried) == (1 if on_error == 'raise' else 31) and not policy.log.records()
         return
     with warnings.catch_warnings(record=True): last = read()
-    assert (last.fault is not None) == (3 in bad and on_error == 'skip')
+    assert (last is None) == (3 in bad and on_error == 'skip')
+    assert last in (None, tried[-1])
     assert [sample[:2] for sample in policy.log.records()] == ([(3, 'dog/3.jpg')] if bad else [])
     assert tried[0] == 3 and all(index in bad for index in tried[:-1])
-    if on_error == 'replace' and bad: assert policy.log.records()[0].replaced_by == last.index and last.index not in bad
+    if on_error == 'replace' and bad: assert policy.log.records()[0].replaced_by == last and last not in bad
 
 
 @pytest.mark.parametrize('error', [MemoryError(), OSError(errno.EMFILE, 'too many open files'), ZeroDivisionError()], ids=repr)
 def test_a_fault_of_the_machine_or_of_a_program_passes_an_attempt(error):
+    def failing(index): raise error
+
     with pytest.raises(type(error)):
-        for attempt in FaultPolicy('skip').attempts(0, str, 10):
-            with attempt: raise error
+        FaultPolicy('skip').attempt(0, failing, str, 10)

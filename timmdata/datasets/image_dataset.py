@@ -17,7 +17,7 @@ import torch
 from ..core.checks import UnknownArgument, argument_names, check_switches
 from ..core.clock import clock
 from ..core.decode import Buffer, check_background, check_mode, decode_image, read_content
-from ..core.faults import Attempt, BadSample, FaultPolicy, printable
+from ..core.faults import BadSample, FaultPolicy, printable
 from ..core.jpeg import Pixels
 from ..core.paths import expand_home
 from ..core.sample import transform_image
@@ -164,17 +164,22 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         if exclude is not None: self.reader = exclude_samples(self.reader, exclude)
         self._lists = {}   # what `targets` and `samples` gave
 
-    def attempts(self,
+    def attempt(self,
         index: int,
-    ) -> Iterator[Attempt]:
-        """Try to read a sample, then its replacements: `reader[attempt.index]`, as `on_error` says.
+        read: Callable[[int], Any],
+    ) -> Any:
+        """Read a sample, or what takes its place, as `on_error` says.
 
         Args:
             index: Index of the sample.
+            read: Makes a sample of what `reader[index]` gives; the index may be a replacement's.
+
+        Returns:
+            what `read` gave; None: the sample is skipped
         """
         index, size = operator.index(index), len(self)   # a TypeError for 0.7, which int() would cut off
         if not -size <= index < size: raise IndexError(f'index {index} is out of range for {size} samples')
-        return self.faults.attempts(index % size, self.filename, size)
+        return self.faults.attempt(index % size, read, self.filename, size)
 
     def pixels(self,
         data: Any,
@@ -199,14 +204,15 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         if hasattr(self.reader, 'prefetch'): self.reader.prefetch(indexes)
 
     def __getitem__(self, index: int) -> tuple | None:
-        for attempt in self.attempts(index):
-            with attempt:
-                with clock('read'): data, *others = self.reader[attempt.index]
-                attempt.sample = _read_bytes(data) if self.load_bytes else self.pixels(data, 'pillow').image, *others
-        if attempt.fault is not None: return None   # skipped
-        image, target, *others = attempt.sample
+        sample = self.attempt(index, self._read)
+        if sample is None: return None   # skipped
+        image, target, *others = sample
         target = self.target(target)
         return image if self.transform is None else transform_image(self.transform, image), target, *others
+
+    def _read(self, index: int) -> tuple:
+        with clock('read'): data, *others = self.reader[index]
+        return _read_bytes(data) if self.load_bytes else self.pixels(data, 'pillow').image, *others
 
     def filename(self,
         index: int,
@@ -320,10 +326,9 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         is_divided = worker is None or hasattr(self.reader, 'set_loader_cfg')
         for position, (data, target, *others) in enumerate(self.reader):
             if not is_divided and position % worker.num_workers != worker.id: continue
-            for attempt in self.faults.attempts(position, 'sample {}'.format):
-                with attempt: attempt.sample = self._decode(data)
-            if attempt.fault is not None: continue   # skipped
-            image = attempt.sample if self.transform is None else transform_image(self.transform, attempt.sample)
+            image = self.faults.attempt(position, lambda _: self._decode(data), 'sample {}'.format)
+            if image is None: continue   # skipped
+            if self.transform is not None: image = transform_image(self.transform, image)
             yield image, self.target(target), *others
 
     def _decode(self, data: Any) -> Any:

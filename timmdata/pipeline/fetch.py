@@ -148,13 +148,15 @@ class SampleLoader:
             if refuse: raise RuntimeError(refuse)
             with clock('dataset'), self.global_numbers(key): sample = self.dataset[key.index]
             return sample and with_image(sample, make(Pixels(as_pil_image(sample_image(sample)), mode=None)))
-        for attempt in base.attempts(index):
-            with attempt:
-                if refuse and attempt.index == index: raise ImageReadError(refuse)
-                with clock('read'): data, *others = base.reader[attempt.index]
-                attempt.sample = make(base.pixels(data, self.sample_transforms[0].decode.backend)), *others
-        if attempt.fault: return None
-        image, target, *others = attempt.sample
+
+        def read(number: int) -> tuple:   # of the sample, or of what takes its place
+            if refuse and number == index: raise ImageReadError(refuse)
+            with clock('read'): data, *others = base.reader[number]
+            return make(base.pixels(data, self.sample_transforms[0].decode.backend)), *others
+
+        sample = base.attempt(index, read)
+        if sample is None: return None
+        image, target, *others = sample
         return image, base.target(target), *others
 
     def fill(self,

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import PIL
 import torch
 from PIL import Image
@@ -97,7 +98,8 @@ def allocate_rows(
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #7bac8493
 _PILLOW_MAJOR = int(PIL.__version__.split('.')[0])
-_RESIZE = {'bilinear': torch.ops.aten._upsample_bilinear2d_aa, 'bicubic': torch.ops.aten._upsample_bicubic2d_aa}
+_RESIZE = {   # what torch's `interpolate` calls; the same under torch.ops would keep Python's lock all the time
+    'bilinear': torch._C._nn._upsample_bilinear2d_aa, 'bicubic': torch._C._nn._upsample_bicubic2d_aa}
 
 
 def is_vertical_first(
@@ -133,7 +135,7 @@ def resize_into(
         pixels = narrow
     if pixels.stride(0) != 1: pixels = pixels[None].contiguous(memory_format=torch.channels_last)[0]   # as `out`
     if pixels.shape == out.shape: out.copy_(pixels)
-    elif interpolation in _RESIZE: _RESIZE[interpolation].out(pixels[None], size, False, None, None, out=out[None])
+    elif interpolation in _RESIZE: _RESIZE[interpolation](pixels[None], size, False, None, None, out=out[None])
     else:
         image = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).contiguous().numpy())
         out.copy_(F.pil_to_tensor(image.resize(size[::-1], str_to_pil_interp(interpolation))))
@@ -277,12 +279,13 @@ def apply_policy(
         ops: Steps of the policy.
         color: Changed after it.
     """
-    image = Image.fromarray(row.permute(1, 2, 0).squeeze(2).numpy())
+    pixels = row.permute(1, 2, 0).squeeze(2).numpy()   # the row's own memory
+    image = Image.fromarray(pixels)
     changed = policy.apply(image, ops)
     if (changed.size, changed.mode) != (image.size, image.mode):
         raise ValueError(f'{type(policy).__name__} made {changed.mode} {changed.size} of {image.mode} {image.size}: '
                          'a policy keeps size and mode')
-    row.copy_(F.pil_to_tensor(apply_color(changed, color)))
+    pixels[:] = np.asarray(apply_color(changed, color))
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #fdf5abc1
 @dataclass(frozen=True)

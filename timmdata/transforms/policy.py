@@ -10,7 +10,6 @@ import math
 import random
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,7 +23,7 @@ class Operation(NamedTuple):
     """How a magnitude becomes a value, and the function that takes it.
 
     Args:
-        function: Takes an image, the value (if any), then interpolation and fill (if it moves pixels).
+        function: Takes an image, the value (if any), then interpolation and fill; or see `changes_levels`.
         start: The value at magnitude 0; None: the operation takes none.
         span: What magnitude 10 adds; a name: the setting that has it.
         is_signed: Whether the change is added or subtracted at random.
@@ -33,6 +32,7 @@ class Operation(NamedTuple):
         is_whole: Whether the added part is cut to a whole number.
         moves_pixels: Whether the function takes an interpolation and a fill.
         drawn_from: Draw from here to the magnitude's value; None: no draw.
+        changes_levels: Whether the function takes an image and its levels so far, and gives new levels.
     """
     function: Callable
     start: float | None = None
@@ -43,6 +43,7 @@ class Operation(NamedTuple):
     is_whole: bool = False
     moves_pixels: bool = False
     drawn_from: float | None = None
+    changes_levels: bool = False
 
     def value(self,
         magnitude: float,
@@ -89,11 +90,20 @@ def _fit_fill(fill: tuple[int, ...], num_bands: int) -> tuple[int, ...]:
     return (round(sum(fill) / len(fill)),) * num_bands
 
 
+_UNCHANGED = {mode: np.tile(np.arange(256, dtype=np.uint8), (len(mode), 1)) for mode in ('L', 'RGB')}   # levels
+
+
+def _set_levels(image: Image.Image, levels: np.ndarray) -> Image.Image:
+    "The image with other levels. Pillow's `point` would first round each number of the table in Python."
+    table = levels.tobytes()
+    return image if table == _UNCHANGED[image.mode].tobytes() else image._new(image.im.point(table, None))
+
+
 def apply_ops(
     image: Image.Image,
     ops: Iterable[DrawnOp],
 ) -> Image.Image:
-    """Carry out drawn operations.
+    """Carry out drawn operations; what they do to levels is done to the pixels once.
 
     Args:
         image: RGB or L.
@@ -102,77 +112,89 @@ def apply_ops(
     Returns:
         of the same size and mode
     """
+    levels = None   # uint8 (channels, 256): what becomes of each level, where that is not done yet
     for op in ops:
-        if image.mode not in ('L', 'RGB'):
+        if image.mode not in _UNCHANGED:
             raise ValueError(f"operations take images of mode RGB or L, got {image.mode}: use image.convert('RGB')")
+        if levels is None: levels = _UNCHANGED[image.mode]
         operation, args = OPERATIONS[op.name], [] if op.value is None else [op.value]
+        if operation.changes_levels:
+            levels = operation.function(image, levels, *args)
+            continue
         if operation.moves_pixels:
             fill = _fit_fill(op.fill or (0,), len(image.getbands()))
             args += [Image.Resampling[(op.interpolation or 'nearest').upper()], fill]
-        image = operation.function(image, *args)
-    return image
+        image, levels = operation.function(_set_levels(image, levels), *args), None
+    return image if levels is None else _set_levels(image, levels)
 
 # %% ../../nbs/transforms/10_policy.ipynb #a37ae5e9
-def _auto_contrast(image: Image.Image) -> Image.Image:
-    "Stretch each channel to 0..255. Pillow's ImageOps.autocontrast, with NumPy."
-    used = [np.flatnonzero(counts)[[0, -1]] for counts in np.reshape(image.histogram(), (-1, 256))]
-    if all(low == high or (low, high) == (0, 255) for low, high in used): return image
-    tables = []
-    for low, high in used:
-        scale = 255. / (high - low) if high > low else 1.
-        offset = -low * scale if high > low else 0.
-        tables.append((np.arange(256) * scale + offset).astype(np.int64).clip(0, 255))
-    return image.point(np.concatenate(tables).tolist())
+def _count_levels(image: Image.Image, levels: np.ndarray) -> np.ndarray:
+    "How often each level is used in each channel, int64 (channels, 256)."
+    counts = np.reshape(image.histogram(), (-1, 256))
+    if levels is _UNCHANGED[image.mode]: return counts
+    return np.stack([np.bincount(*each, 256) for each in zip(levels, counts)]).astype(np.int64)
 
 
-def _equalize(image: Image.Image) -> Image.Image:
-    "Spread the levels of each channel so that each is used about as often. Pillow's ImageOps.equalize, with NumPy."
-    tables = []
-    for counts in np.reshape(image.histogram(), (-1, 256)):
-        used = np.flatnonzero(counts)
-        step = (counts.sum() - counts[used[-1]]) // 255
-        below = np.cumsum(counts) - counts
-        tables.append((step // 2 + below) // step if step else np.arange(256))
-    return image.point(np.concatenate(tables).tolist())
+def _last_used(counts: np.ndarray) -> np.ndarray: return 255 - (counts[:, ::-1] > 0).argmax(1, keepdims=True)
 
 
-def _contrast(image: Image.Image, factor: float) -> Image.Image:
+def _auto_contrast(image: Image.Image, levels: np.ndarray) -> np.ndarray:
+    "Stretch each channel to 0..255, as Pillow's ImageOps.autocontrast."
+    counts = _count_levels(image, levels)
+    low, high = (counts > 0).argmax(1, keepdims=True), _last_used(counts)
+    scale = np.where(high > low, 255. / np.maximum(high - low, 1), 1.)
+    offset = np.where(high > low, -low * scale, 0.)
+    return (levels * scale + offset).astype(np.int64).clip(0, 255).astype(np.uint8)
+
+
+def _equalize(image: Image.Image, levels: np.ndarray) -> np.ndarray:
+    "Spread the levels of each channel so that each is used about as often, as Pillow's ImageOps.equalize."
+    counts = _count_levels(image, levels)
+    step = (counts.sum(1, keepdims=True) - np.take_along_axis(counts, _last_used(counts), 1)) // 255
+    spread = (step // 2 + np.cumsum(counts, 1) - counts) // np.maximum(step, 1)
+    table = np.where(step > 0, spread.clip(0, 255), np.arange(256))
+    return np.take_along_axis(table.astype(np.uint8), levels.astype(np.intp), 1)
+
+
+def _blend(levels: np.ndarray, gray: int, factor: float) -> np.ndarray:
+    "Levels between a gray and what they are; Pillow rounds."
+    image = Image.fromarray(levels)
+    return np.asarray(Image.blend(Image.new('L', image.size, gray), image, factor))
+
+
+def _contrast(image: Image.Image, levels: np.ndarray, factor: float) -> np.ndarray:
     "Blend with the mean gray."
-    gray = image.convert('L')
+    gray = _set_levels(image, levels).convert('L')
     mean = int(np.dot(gray.histogram(), range(256)) / (gray.width * gray.height) + 0.5)
-    return Image.blend(Image.new(image.mode, image.size, (mean,) * len(image.getbands())), image, factor)
+    return _blend(levels, mean, factor)
 
 
-def _color(image: Image.Image, factor: float) -> Image.Image: return ImageEnhance.Color(image).enhance(factor)
-def _brightness(image: Image.Image, factor: float) -> Image.Image: return ImageEnhance.Brightness(image).enhance(factor)
-def _desaturate(image: Image.Image, share: float) -> Image.Image: return _color(image, min(1., max(0., 1. - share)))
+def _brightness(image: Image.Image, levels: np.ndarray, factor: float) -> np.ndarray: return _blend(levels, 0, factor)
+
+
+def _posterize(image: Image.Image, levels: np.ndarray, bits: int) -> np.ndarray:
+    return levels & np.uint8(256 - (1 << 8 - min(8, max(1, bits))))
+
+
+def _solarize(image: Image.Image, levels: np.ndarray, threshold: float) -> np.ndarray:
+    return np.where(levels < threshold, levels, 255 - levels)
+
+
+def _solarize_add(image: Image.Image, levels: np.ndarray, add: int) -> np.ndarray:
+    return np.where(levels < 128, (levels + np.int64(add)).clip(0, 255), levels).astype(np.uint8)
+
+
+def _invert(image: Image.Image, levels: np.ndarray) -> np.ndarray: return 255 - levels
 
 # %% ../../nbs/transforms/10_policy.ipynb #8e6ee014
-@cache
-def _table(kind: str, value: float, num_bands: int) -> list[int]:
-    "The new level of each of 256 levels, for each channel."
-    if kind == 'posterize': levels = [v & -(1 << 8 - value) for v in range(256)]
-    elif kind == 'solarize': levels = [v if v < value else 255 - v for v in range(256)]
-    else: levels = [min(255, v + value) if v < 128 else v for v in range(256)]
-    return levels * num_bands
-
-
-def _through_table(kind: str, image: Image.Image, value: float) -> Image.Image:
-    return image.point(_table(kind, value, len(image.getbands())))
-
-
-def _posterize(image: Image.Image, bits: int) -> Image.Image:
-    return image if bits >= 8 else _through_table('posterize', image, max(1, bits))
-
-
-def _solarize(image: Image.Image, threshold: float) -> Image.Image: return _through_table('solarize', image, threshold)
-def _solarize_add(image: Image.Image, add: int) -> Image.Image: return _through_table('solarize_add', image, add)
-def _invert(image: Image.Image) -> Image.Image: return _through_table('solarize', image, 0)
+def _color(image: Image.Image, factor: float) -> Image.Image: return ImageEnhance.Color(image).enhance(factor)
+def _desaturate(image: Image.Image, share: float) -> Image.Image: return _color(image, min(1., max(0., 1. - share)))
 
 
 def _smooth(image: Image.Image) -> Image.Image:
     "The same as ImageFilter.SMOOTH; the outermost pixels stay as they are."
-    pixels = np.asarray(image).astype(np.uint16)
+    smooth = np.array(image)
+    pixels = smooth.astype(np.uint16)
     rows = pixels[:-2] + pixels[1:-1]
     rows += pixels[2:]
     total = rows[:, :-2] + rows[:, 1:-1]
@@ -180,7 +202,6 @@ def _smooth(image: Image.Image) -> Image.Image:
     total += 4 * pixels[1:-1, 1:-1]
     total += 6   # rounds the division
     total //= 13
-    smooth = np.array(image)
     smooth[1:-1, 1:-1] = total
     return Image.fromarray(smooth)
 
@@ -189,26 +210,28 @@ def _sharpness(image: Image.Image, factor: float) -> Image.Image: return Image.b
 def _blur(image: Image.Image, radius: float) -> Image.Image: return image.filter(ImageFilter.GaussianBlur(radius))
 
 
-def _bits(start: int, span: int) -> Operation: return Operation(_posterize, start, span, False, 1, 8, True)
+def _of_levels(function: Callable, *how: Any) -> Operation: return Operation(function, *how, changes_levels=True)
+def _bits(start: int, span: int) -> Operation: return _of_levels(_posterize, start, span, False, 1, 8, True)
 
 
 OPERATIONS.update({
-    'AutoContrast': Operation(_auto_contrast),
-    'Equalize': Operation(_equalize),
-    'Invert': Operation(_invert),
+    'AutoContrast': _of_levels(_auto_contrast),
+    'Equalize': _of_levels(_equalize),
+    'Invert': _of_levels(_invert),
     'Posterize': _bits(0, 4),   # bits that are kept; timm keeps none at low magnitudes, which Pillow 13 refuses
     'PosterizeIncreasing': _bits(4, -4),
     'PosterizeOriginal': _bits(4, 4),
-    'Solarize': Operation(_solarize, 0, 256, False, 0, 256, True),   # levels from here on are inverted
-    'SolarizeIncreasing': Operation(_solarize, 256, -256, False, 0, 256, True),
-    'SolarizeAdd': Operation(_solarize_add, 0, 110, False, 0, 128, True),   # added to levels below 128
+    'Solarize': _of_levels(_solarize, 0, 256, False, 0, 256, True),   # levels from here on are inverted
+    'SolarizeIncreasing': _of_levels(_solarize, 256, -256, False, 0, 256, True),
+    'SolarizeAdd': _of_levels(_solarize_add, 0, 110, False, 0, 128, True),   # added to levels below 128
     'Desaturate': Operation(_desaturate, 0.5, 0.5, False, 0.5, 1.),   # 1: gray
     'GaussianBlur': Operation(_blur, 0.1, 1.9, False, 0.1, 2.),   # radius, pixels
     'GaussianBlurRand': Operation(_blur, 0., 2., False, 0., 2., drawn_from=0.1),   # the largest radius
 })
-for _name, _function in dict(Color=_color, Contrast=_contrast, Brightness=_brightness, Sharpness=_sharpness).items():
-    OPERATIONS[_name] = Operation(_function, 0.1, 1.8)   # 1: as it is
-    OPERATIONS[_name + 'Increasing'] = Operation(_function, 1., 0.9, is_signed=True, lowest=0.1)
+for _name, _function, _make in (('Color', _color, Operation), ('Contrast', _contrast, _of_levels),
+                                ('Brightness', _brightness, _of_levels), ('Sharpness', _sharpness, Operation)):
+    OPERATIONS[_name] = _make(_function, 0.1, 1.8)   # 1: as it is
+    OPERATIONS[_name + 'Increasing'] = _make(_function, 1., 0.9, True, 0.1)
 
 # %% ../../nbs/transforms/10_policy.ipynb #f69a0a14
 def _interpolate(taps: np.ndarray, d: np.ndarray, is_cubic: bool) -> np.ndarray:
