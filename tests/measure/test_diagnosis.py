@@ -31,7 +31,7 @@ def test_doctor_writes_json(samples, tmp_path, capsys):
     assert {trial['name'] for trial in record['suggestions']} == set(record['remedies'])
     written = page.read_text(encoding='utf-8')
     assert html.escape(record['verdict']) in written and str(samples) in written and '://' not in written
-    assert {'read', 'decode', 'crop, resize', 'batch transform'} <= set(record['shares'])
+    assert {'read', 'decode', 'resize', 'batch transform'} <= set(record['shares'])
     assert record['noise'] > 0 and record['bottleneck'] in ('', *record['shares'])
     assert any(trial['name'] == "workers='processes'" for trial in record['suggestions'])
 

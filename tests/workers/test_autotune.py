@@ -39,7 +39,7 @@ def kind_of(dataset, num=2, context='fork', function=None, **settings):
     "The kind that 'auto' takes."
     builder = create_loader(dataset, 8, 4, use_prefetcher=False, **settings).builder
     asked = WorkerSettings(num, multiprocessing_context=context, worker_init_fn=function)
-    return choose_workers(builder, asked)
+    return choose_workers(builder, asked).workers
 
 
 @FORK

@@ -12,18 +12,17 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-import numpy as np
-
 # %% ../../nbs/core/65_clock.ipynb #0c268af4
 class _Watch:
     "Adds up CPU and wall seconds of stages; what passes between two notes belongs to the innermost open stage."
 
-    def __init__(self):
-        self.seconds, self._open, self._noted = defaultdict(lambda: np.zeros(2)), [], np.zeros(2)
+    def __init__(self): self.seconds, self._open, self._noted = defaultdict(lambda: [0., 0.]), [], (0., 0.)
 
     def _note(self):
-        now = np.array([time.thread_time(), time.perf_counter()])
-        if self._open: self.seconds[self._open[-1]] += now - self._noted
+        now = time.thread_time(), time.perf_counter()
+        if self._open:
+            spent = self.seconds[self._open[-1]]
+            for k in range(2): spent[k] += now[k] - self._noted[k]
         self._noted = now
 
     @contextmanager
@@ -40,7 +39,7 @@ _here, _OFF = threading.local(), nullcontext()   # a watch belongs to a thread: 
 
 
 @contextmanager
-def stopwatch() -> Iterator[dict[str, np.ndarray]]:
+def stopwatch() -> Iterator[dict[str, list[float]]]:
     """Switch the clock on in this thread.
 
     Returns:

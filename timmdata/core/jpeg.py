@@ -168,7 +168,7 @@ def _has_odd_marker(pixels: np.ndarray) -> bool:
 def cut_below(
     data: Buffer,
     height: int,
-) -> bytes | None:
+) -> bytearray | None:
     """Write another height in the header of a JPEG: a decoder stops after that many rows. ITU-T T.81, B.2.2.
 
     Args:
@@ -188,7 +188,9 @@ def cut_below(
         np.frombuffer(data, np.uint8, last - at - 2, at + 2)): return None
     pixels = at + 2 + int.from_bytes(data[at + 2:at + 4], 'big')
     if data[pixels - 3:pixels] != _BASELINE: return None   # a warning, after which errors count as warnings
-    return b''.join((data[:frame + 5], height.to_bytes(2, 'big'), data[frame + 7:]))
+    cut = bytearray(data)
+    cut[frame + 5:frame + 7] = height.to_bytes(2, 'big')
+    return cut
 
 # %% ../../nbs/core/50_jpeg.ipynb #5b232417
 def choose_factor(

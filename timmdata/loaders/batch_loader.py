@@ -324,9 +324,10 @@ class BatchLoader(HostLoader):
     # workers
 
     def _start_pool(self) -> WorkerPool:
-        self.workers = resolve_workers(self.builder, self.workers)   # 'auto' is decided once
+        keys = list(islice(self.sampler.keys(0), 8))   # for a trial
+        self.workers = resolve_workers(self.builder, self.workers, keys)   # 'auto' is decided once
         if self.pool is not None: return self.pool(self.builder)
-        return create_pool(self.builder, self.workers, list(islice(self.sampler.keys(0), 1)), self.batches.sizes)
+        return create_pool(self.builder, self.workers, keys, self.batches.sizes)
 
     def _discard(self, pool: WorkerPool):
         if self._pool is pool: self._pool = None
@@ -396,7 +397,5 @@ class BatchLoader(HostLoader):
         return self.builder.replay(made)
 
     def __repr__(self) -> str:
-        number, kind = self.workers.num_workers, self.workers.workers
-        kind = f'{number} {kind}' if number else 'no workers'
-        if self.cache is not None: kind = f'cached on {self.cache.device}'
-        return f'BatchLoader({len(self.dataset):,} samples, batches of {self.batch_size}, {kind})'
+        who = self.workers.describe() if self.cache is None else f'cached on {self.cache.device}'
+        return f'BatchLoader({len(self.dataset):,} samples, batches of {self.batch_size}, {who})'

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from PIL import Image
@@ -32,7 +33,9 @@ from ..loader import create_loader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..pipeline.batch_transform import BatchTransform
-from ..workers.autotune import resolve_workers
+from ..pipeline.fetch import BatchBuilder
+from ..samplers.epoch import SampleKey
+from ..workers.autotune import measure_lock, resolve_workers
 from ..workers.settings import WorkerSettings
 from .machine import (
     Interrupted, Pass, Trial, announce, compare_speeds, describe_machine, format_machine, run_pass, watch,
@@ -192,7 +195,9 @@ BOTTLENECKS = {   # stage that limits the loader → what that means, and what t
             'copy on a local disk none',
     'decode': 'turning files into pixels is the limit: more cores, less to decode (JPEGs in place of PNGs, smaller '
               'copies), or a faster decoder',
-    'crop, resize': 'making images of the input size is the limit: more cores, or smaller copies of the photographs',
+    'resize': 'making images of the input size is the limit: more cores, or smaller copies of the photographs',
+    'policy': 'the steps of auto_augment are the limit: fewer of them, or more cores',
+    'Python': "what Python does between the stages is the limit, which threads do one at a time: more processes",
     'dataset': "your dataset's own code is the limit: let an ImageDataset read files, or run it in processes",
     'transform': "your own transform is the limit: leave flips, colors and normalizing to create_loader's settings, or "
                  'run it in processes',
@@ -390,9 +395,13 @@ def diagnose(
     check_number('step_ms', step_ms, 0, math.inf, '0 or more')
     settings = {'seed': 0, 'num_workers': 'auto', **settings}
     question = _Question(spread(dataset, num_images), input_size, batch_size, settings, step_ms / 1000, progress)
-    asked = WorkerSettings(settings['num_workers'], settings.get('workers', 'auto'))
-    workers = resolve_workers(host_loader(question.make()).builder, asked)
+    names = [name for name in ('num_workers', 'workers', 'threads_per_worker') if name in settings]
+    asked = WorkerSettings(**{name: settings[name] for name in names})
+    host = host_loader(question.make())
+    keys = list(islice(host.sampler.keys(0), 16))
+    workers = resolve_workers(host.builder, asked, keys)
     settings['num_workers'] = workers.num_workers   # the same for all
+    if workers.threads_per_worker > 1: settings['threads_per_worker'] = workers.threads_per_worker
     announce('looking at each stage, and making batches and smaller photographs beforehand', progress)
     stages = measure_stages(question.make(), min(num_images, 128), min(rounds, 2), progress)
     variants = _left_out(question) + (_changed(question, workers) if with_changes else [])
@@ -402,6 +411,7 @@ def diagnose(
     if not is_whole: notes.append('interrupted: these are the rounds that had ended')
     if question.decodes and resolve_backend() != 'simplejpeg': notes.append(NO_SIMPLEJPEG)
     if uncached is not None: notes.append(f'a file that is not in memory is read in {uncached:.2f} ms')
+    notes += [workers.describe(), _with_more_cores(stages, host.builder, keys)]
     shown = dict(samples=len(dataset), input_size=input_size, batch_size=batch_size, step_ms=step_ms, **settings)
     is_change = [variant.kind == 'changed' for variant in variants]
     found = Diagnosis(
@@ -411,6 +421,15 @@ def diagnose(
         busy, notes, describe_machine(), shown)
     if not is_whole: raise Interrupted(found)
     return found
+
+
+def _with_more_cores(stages: Sequence[StageTime], builder: BatchBuilder, keys: list[SampleKey]) -> str:
+    "What the CPU time of an image lets more cores do at most, and what Python's lock says of it."
+    cpu_ms = sum(stage.cpu_ms for stage in stages if stage.name not in ('normalize', 'augment'))
+    rates = ', '.join(f'{1000 * cores / cpu_ms:,.0f} on {cores} cores' for cores in (8, 16, 64))
+    share = measure_lock(builder, keys) if builder.is_thread_safe and keys else None
+    lock = '' if share is None else f'; {share}: up to {share.num_threads} threads in a process'
+    return f'at {cpu_ms:.2f} CPU-ms an image, workers load at most {rates} a second{lock}'
 
 
 def _take_turns(variants: Sequence[_Variant], rounds: int, progress: bool) -> tuple[list[Trial], float | None, bool]:

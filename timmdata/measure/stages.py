@@ -73,7 +73,7 @@ def _first_batches(host: BatchLoader, num_samples: int) -> list[list[SampleKey]]
 def _take_through(builder: BatchBuilder, keys: list[SampleKey], memory: torch.Tensor) -> HostBatch | None:
     "Take one batch through all stages of a worker; what has no clock of its own is the last one of a sample."
     rows, samples = builder.allocate(len(keys), memory, keys[0].bucket), []
-    last = 'crop, resize' if builder.sample_loader.sample_transforms else 'transform'
+    last = 'Python' if builder.sample_loader.sample_transforms else 'transform'
     for position, key in enumerate(keys):
         with clock(last): samples.append(builder.load(key, None if rows is None else rows[position::len(keys)]))
     with clock('collate'): return builder.collate(keys, samples, rows)
@@ -117,7 +117,7 @@ def measure_stages(
             with seeded(0), stopwatch() as seconds:
                 made = _take_through(builder, keys, memory)
                 if made is not None and isinstance(loader, PrefetchLoader): _transform_batch(loader, made)
-            for name, spent in seconds.items(): found[number][name] += 1000 * spent / num_views
+            for name, spent in seconds.items(): found[number][name] += np.array(spent) * 1000 / num_views
     finally: torch.set_num_threads(num_threads)
     for milliseconds in found:
         if 'full' not in milliseconds: continue
@@ -126,7 +126,8 @@ def measure_stages(
     return [_stage_time(name, np.array([one[name] for one in found if one])) for name in STAGES if name in found[0]]
 
 
-STAGES = ('read', 'decode', 'dataset', 'transform', 'crop, resize', 'collate', 'normalize', 'augment')   # in order
+STAGES = (   # in order; 'Python' is what lies between those of a sample: drawing numbers, and one call asking the next
+    'read', 'decode', 'dataset', 'transform', 'resize', 'policy', 'Python', 'collate', 'normalize', 'augment')
 
 
 def _stage_time(name: str, rounds: np.ndarray) -> StageTime:

@@ -135,7 +135,8 @@ def resize_into(
         pixels = narrow
     if pixels.stride(0) != 1: pixels = pixels[None].contiguous(memory_format=torch.channels_last)[0]   # as `out`
     if pixels.shape == out.shape: out.copy_(pixels)
-    elif interpolation in _RESIZE: _RESIZE[interpolation](pixels[None], size, False, None, None, out=out[None])
+    elif interpolation in _RESIZE:
+        _RESIZE[interpolation](pixels[None], size, False, None, None, out=out[None])
     else:
         image = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).contiguous().numpy())
         out.copy_(F.pil_to_tensor(image.resize(size[::-1], str_to_pil_interp(interpolation))))
@@ -173,8 +174,9 @@ def crop_with_pillow(
     top, left, height, width = params.crop
     image = pixels.image.crop((left, top, left + width, top + height))
     _check_channels(len(image.getbands()), row, f'mode {image.mode}')
-    image = image.resize(params.size[::-1], str_to_pil_interp(params.interpolation))
-    return _fit(image, params, row, sampler)
+    with clock('resize'):
+        image = image.resize(params.size[::-1], str_to_pil_interp(params.interpolation))
+        return _fit(image, params, row, sampler)
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #f8a3b1a7
 def _scaled(crop: tuple[int, ...], factor: int, height: int, width: int) -> tuple[int, ...]:
@@ -217,15 +219,15 @@ def crop_with_torch(
     crop = _read_crop(pixels, params, dct_scaling)
     _check_channels(crop.shape[0], row, 'decoded')
     (height, width), (top, left), size = params.size, params.offset, row.shape[1:]
-    if params.size == size and (top, left) == (0, 0): resize_into(crop, row, params.interpolation)
-    else:
-        resized = allocate_rows(1, len(row), params.size)[0]
+    is_whole = params.size == size and (top, left) == (0, 0)
+    resized = row if is_whole else allocate_rows(1, len(row), params.size)[0]
+    with clock('resize'):
         resize_into(crop, resized, params.interpolation)
+        if is_whole: return row
         if 0 <= top <= height - size[0] and 0 <= left <= width - size[1]:
-            row.copy_(resized[:, top:top + size[0], left:left + size[1]])
-        else:   # Pillow's padding reflects to and fro, torch's once
-            row.copy_(F.pil_to_tensor(_fit(F.to_pil_image(resized), params, row, sampler)))
-    return row
+            return row.copy_(resized[:, top:top + size[0], left:left + size[1]])
+        # Pillow's padding reflects to and fro, torch's once
+        return row.copy_(F.pil_to_tensor(_fit(F.to_pil_image(resized), params, row, sampler)))
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #4a80ced3
 _COLOR = {'brightness': F.adjust_brightness, 'contrast': F.adjust_contrast, 'saturation': F.adjust_saturation,
@@ -361,7 +363,8 @@ class SampleTransform:
         if here.color and not policy: image = apply_color(image, here.color)   # of the crop, before it is a row
         if image is not row: row.copy_(F.pil_to_tensor(image) if isinstance(image, Image.Image) else image)
         apply_flips(row, here)
-        if policy: apply_policy(row, policy, params.ops, here.color)
+        if policy:
+            with clock('policy'): apply_policy(row, policy, params.ops, here.color)
         if params.blur: row.copy_(F.gaussian_blur(row, [23, 23], [params.blur] * 2))   # 23 as in timm
 
     def __call__(self,

@@ -8,7 +8,7 @@ __all__ = ['WORKER_KINDS', 'MAX_WORKERS', 'WorkerKind', 'WorkerSettings']
 # %% ../../nbs/workers/04_settings.ipynb #708acfdf
 import multiprocessing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.context import BaseContext
 from numbers import Integral, Real
 
@@ -39,13 +39,14 @@ class WorkerSettings:
     Args:
         num_workers: Threads or processes; 0: the caller; 'auto': one for each core, or one fewer.
         workers: 'threads' or 'processes'; 'auto': processes if several fork, or your code runs.
-        threads_per_worker: Threads in each process.
+        threads_per_worker: Threads in each process; of more than eight processes, 'auto' chooses it.
         prefetch_factor: Batches ahead, of each process or of all threads together; None: 2.
         persistent_workers: Keep the workers between epochs.
         timeout: Seconds to wait for a batch; 0: for ever.
         multiprocessing_context: 'fork', 'spawn', 'forkserver'; None: the platform's.
         worker_init_fn: Called with the worker's number in each worker process.
         pin_memory: Page-locked rows, for a loader that copies them to a CUDA device.
+        reason: Why 'auto' took these; a loader's `repr` shows it.
     """
     num_workers: int | str = 1
     workers: str = 'auto'
@@ -56,6 +57,7 @@ class WorkerSettings:
     multiprocessing_context: str | BaseContext | None = None
     worker_init_fn: Callable[[int], None] | None = None
     pin_memory: bool = False
+    reason: str = field(default='', compare=False)
 
     def __post_init__(self):
         if self.num_workers != 'auto': check_whole('num_workers', self.num_workers, 0)
@@ -85,6 +87,12 @@ class WorkerSettings:
         "Return the multiprocessing context."
         if isinstance(self.multiprocessing_context, BaseContext): return self.multiprocessing_context
         return multiprocessing.get_context(self.multiprocessing_context)
+
+    def describe(self) -> str:
+        "Say who works, and why."
+        if not self.num_workers: return 'no workers'
+        each = f' of {self.threads_per_worker} threads' if self.threads_per_worker > 1 else ''
+        return f'{self.num_workers} {self.workers}{each}' + (f': {self.reason}' if self.reason else '')
 
     @property
     def num_ahead(self) -> int:
