@@ -7,7 +7,7 @@ Two measurements, medians of rounds, on an otherwise idle machine; results/many_
 - For how long an image holds Python's lock, one thread: on photographs of 20 pixels, which cost next to nothing beside Python, and on those of
   DIR, class folders. `lock_clock.c` is compiled for it (Linux with a C compiler; else it is left out).
 - A simulation: in place of decoding, a reader sleeps for 2 ms, which needs neither a core nor the lock, so workers can be many more than
-  cores. All else is real, and shares the cores that there are: `ideal` is what these cores would do if the workers cost each other nothing.
+  cores. All else is real, and shares the cores that there are: `ideal` is what these would do if neither sleeping nor handing over cost anything.
 """
 import argparse
 import ctypes
@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -102,11 +103,33 @@ def run_with_clock(folder: str, size: int, rounds: int) -> dict[str, dict[str, f
         return json.loads(subprocess.run(asked, env={**os.environ, 'LD_PRELOAD': library}, check=True, stdout=subprocess.PIPE).stdout)
 
 
+def hand_over_us(times: int = 5000) -> float:
+    "Microseconds until a thread that waits for a lock has it, after another one has let go of it."
+    mine, yours = threading.Lock(), threading.Lock()
+    mine.acquire(), yours.acquire()
+
+    def answer():
+        for _ in range(times):
+            yours.acquire()
+            mine.release()
+
+    other = threading.Thread(target=answer)
+    other.start()
+    start = time.perf_counter()
+    for _ in range(times):
+        yours.release()
+        mine.acquire()
+    spent = time.perf_counter() - start
+    other.join()
+    return 1e6 * spent / times / 2   # there and back
+
+
 # the simulation
 
 def simulate(folder: str, work: str, rounds: int) -> dict:
     "Images a second of threads, and of processes × threads; CPU-ms of an image in one thread."
-    inline, cpu_ms = make_loader(spread(ImageDataset(folder, Sleeping(folder)), 4 * BATCH), 224, work, num_workers=0), []
+    torch.set_num_threads(1)   # as in a worker
+    inline, cpu_ms = make_loader(spread(ImageDataset(folder, split=None), 4 * BATCH), 224, work, num_workers=0), []
     for _ in range(rounds + 1):
         start = time.process_time()
         num = count(host_loader(inline).host_batches())
@@ -139,11 +162,11 @@ def main():
     if a.lock: return print(json.dumps(measure_lock(a.data, a.lock, a.rounds)))
     with tempfile.TemporaryDirectory() as folder:
         write_tiny(Path(folder))
-        lock = {'20 pixels': run_with_clock(folder, 16, a.rounds)}
-        if a.data: lock['photographs'] = run_with_clock(a.data, 224, a.rounds)
+        lock = {'20 pixels': run_with_clock(folder, 16, 5 * a.rounds)}
+        if a.data: lock['photographs'] = run_with_clock(a.data, 224, 3 * a.rounds)
         works = {work: simulate(folder, work, a.rounds) for work in WORKS}
     settings = dict(rounds=a.rounds, simulated=f'decoding replaced by a sleep of {SLEEP_MS} ms', batch_size=BATCH, input_size=224)
-    write_results('many_cores', settings, **rounded({'lock_ms': lock, 'works': works}))
+    write_results('many_cores', settings, **rounded({'lock_ms': lock, 'hand_over_us': hand_over_us(), 'works': works}))
 
 
 if __name__ == '__main__': main()

@@ -1,36 +1,21 @@
-"""Threads or processes for this library's own pipeline, which decides what workers='auto' takes.
+"""Threads or processes for this library's own pipeline, on the cores that there are.
 
     python benchmarks/worker_kinds.py DIR [--rounds 7] [--images 418]
 
-DIR holds class folders. Two workers, interleaved rounds, one epoch of each loader a round. Then more workers than there are cores: a
-reader that sleeps in place of decoding shows what Python's lock leaves of them. Medians go to results/worker_kinds.json, which the page
-`workers/autotune` reads. Run it on an otherwise idle machine.
+DIR holds class folders. Two workers, interleaved rounds, one epoch of each loader a round. Medians go to results/worker_kinds.json, which the
+page `workers/autotune` reads. Run it on an otherwise idle machine. More workers than cores: many_cores.py.
 """
 import argparse
-import io
-import time
 from functools import partial
 
-from PIL import Image
 from results import rounded, write_results
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.measure.machine import compare_speeds, run_pass
 from timmdata.measure.stages import spread
-from timmdata.readers.folder import ReaderImageFolder
 
 WORKS = {'crop, flip': dict(color_jitter=None), 'crop, flip, color jitter': {}}
-
-
-class Sleeping(ReaderImageFolder):
-    "Sleeps for as long as decoding a photograph takes, without Python's lock, and gives an image of 20 pixels."
-    file = io.BytesIO()
-    Image.new('RGB', (20, 20)).save(file, 'jpeg')
-
-    def __getitem__(self, index):
-        time.sleep(0.002)
-        return self.file.getvalue(), super().__getitem__(index)[1]
 
 
 def compare(samples, rounds: int, num_workers: int, **settings) -> dict[str, object]:   # kind → trial
@@ -51,15 +36,8 @@ def main():
     a = parser.parse_args()
     samples = spread(ImageDataset(a.data, split=None), a.images)
     found = {work: compare(samples, a.rounds, 2, **settings)['processes'].speedup for work, settings in WORKS.items()}
-    sleeping = spread(ImageDataset(a.data, Sleeping(a.data)), a.images)
-    start = time.perf_counter()
-    run_pass(create_loader(sleeping, 224, 32, is_training=True, seed=0, num_workers=4, workers='threads', device='cpu'))
-    threads = a.images / (time.perf_counter() - start)
-    speedup = compare(sleeping, a.rounds, 4, color_jitter=None)['processes'].speedup
-    settings = dict(data=f'{len(samples)} photographs', num_workers=2, rounds=a.rounds, simulated='decoding replaced by a sleep of 2 ms')
-    write_results('worker_kinds', settings, **rounded({
-        'processes ÷ threads': found,
-        'decoding replaced by a sleep': {'workers': 4, 'threads': threads, 'processes': speedup * threads}}))
+    settings = dict(data=f'{len(samples)} photographs', num_workers=2, rounds=a.rounds)
+    write_results('worker_kinds', settings, **rounded({'processes ÷ threads': found}))
 
 
 if __name__ == '__main__': main()

@@ -1,6 +1,7 @@
 "Which kind of workers is chosen, and what threads refuse."
 import multiprocessing
 import os
+import time
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from training_parts import INLINE, PROCESSES, THREADS, large_tensors_begin_small
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
+from timmdata.readers.base import Reader
+from timmdata.samplers.epoch import SampleKey
 from timmdata.workers import autotune
-from timmdata.workers.autotune import choose_workers, resolve_workers
+from timmdata.workers.autotune import LockShare, choose_workers, measure_lock, resolve_workers
 from timmdata.workers.settings import WorkerSettings
 
 pytestmark = pytest.mark.timeout(60)
@@ -30,6 +33,17 @@ def test_user_transform_that_draws_globally_repeats_in_processes():
 def test_user_transform_that_draws_globally_is_refused_in_threads(settings):
     with pytest.raises(ValueError, match="Python and NumPy and torch, which threads share: use workers='processes'"):
         noise(**settings)
+
+
+class Slow(Reader):
+    "Waits before it reads."
+    is_thread_safe = True
+    def __init__(self, reader): self.reader = reader
+    def __len__(self): return len(self.reader)
+
+    def __getitem__(self, index):
+        time.sleep(0.02)
+        return self.reader[index]
 
 
 FORK = pytest.mark.skipif('fork' not in multiprocessing.get_all_start_methods(), reason='there is no fork')
@@ -83,6 +97,55 @@ def test_auto_is_a_worker_for_each_core_and_one_core_for_training(samples, monke
     builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False).builder
     assert resolve_workers(builder, WorkerSettings('auto', workers)).num_workers == number
     assert resolve_workers(builder, WorkerSettings(12, 'threads')).num_workers == 12   # who asks gets it
+
+
+SAMPLES = [SampleKey(index, epoch=0) for index in range(0, 64, 8)]
+
+
+@FORK
+@pytest.mark.parametrize('asked, share, expected', [
+    ((8,), (3., 0.01), (8, 1)), ((9,), (3., 0.01), (4, 2)), ((16,), (3., 0.01), (8, 2)), ((63,), (3., 0.01), (8, 8)),
+    ((200,), (3., 0.01), (25, 8)), ((32,), (2.6, 0.3), (16, 2)), ((32,), (2.6, 1.), (32, 1)), ((32,), None, (32, 1)),
+    ((32, 'processes'), (3., 0.01), (32, 1)), ((32, 'auto', 3), (3., 0.01), (32, 3)), ((32, 'threads'), (3., 0.01), (32, 1))])
+def test_auto_puts_many_processes_together_where_the_lock_allows_it(samples, monkeypatch, asked, share, expected):
+    monkeypatch.setattr(autotune, 'measure_lock', lambda builder, keys: share and LockShare(*share))
+    builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False).builder
+    found = resolve_workers(builder, WorkerSettings(*asked, multiprocessing_context='fork'), SAMPLES)
+    assert (found.num_workers, found.threads_per_worker) == expected
+    assert ("need Python's lock" in found.describe()) == (asked[1:] == () and asked[0] > 8 and share is not None)
+    yours = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False, transform=Noise()).builder
+    assert resolve_workers(yours, WorkerSettings(32), SAMPLES).describe() == '32 processes: your code runs'
+
+
+@pytest.mark.parametrize('share, number', [((2.6, 0.2), 8), ((2.6, 1.), 3), ((3., 2.), 2), ((3., 0.01), 8), (None, 8)])
+def test_auto_has_threads_until_their_lock_is_never_free(samples, monkeypatch, share, number):
+    monkeypatch.setattr(autotune, 'available_cores', lambda: 32)
+    monkeypatch.setattr(autotune, 'measure_lock', lambda builder, keys: share and LockShare(*share))
+    builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False).builder
+    assert resolve_workers(builder, WorkerSettings('auto', 'threads'), SAMPLES).num_workers == number
+
+
+def test_the_trial_measures_and_disturbs_nothing(samples, tmp_path):
+    slow = ImageDataset(samples)
+    slow.reader = Slow(slow.reader)
+    builders = [create_loader(dataset, 64, 4, use_prefetcher=False).builder for dataset in (ImageDataset(samples), slow)]
+    before = torch.get_num_threads(), torch.get_rng_state()
+    share, waits = (measure_lock(builder, SAMPLES) for builder in builders)
+    assert 0 < share.lock_ms < share.image_ms and waits.image_ms > 20 > 5 > waits.lock_ms   # it waits without the lock
+    assert torch.get_num_threads() == before[0] and torch.equal(torch.get_rng_state(), before[1])
+    (tmp_path/'a').mkdir()
+    (tmp_path/'a/0.jpg').write_bytes(b'no image')
+    assert measure_lock(create_loader(ImageDataset(tmp_path), 8, 1, use_prefetcher=False).builder, SAMPLES[:1]) is None
+
+
+@FORK
+def test_a_group_of_processes_makes_the_same_batches(samples):
+    settings = dict(is_training=True, seed=3, device='cpu')
+    with create_loader(ImageDataset(samples), 32, 8, num_workers=10, multiprocessing_context='fork', **settings) as loader:
+        made = [images for images, _ in loader]
+        assert "ms of an image need Python's lock" in repr(loader) or '10 processes' in repr(loader)
+    expected = [images for images, _ in create_loader(ImageDataset(samples), 32, 8, num_workers=0, **settings)]
+    assert len(made) == len(expected) and all(map(torch.equal, made, expected))
 
 
 def test_a_function_for_worker_seeding_is_called_in_worker_processes(samples, tmp_path):

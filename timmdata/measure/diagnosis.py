@@ -428,7 +428,7 @@ def _with_more_cores(stages: Sequence[StageTime], builder: BatchBuilder, keys: l
     cpu_ms = sum(stage.cpu_ms for stage in stages if stage.name not in ('normalize', 'augment'))
     rates = ', '.join(f'{1000 * cores / cpu_ms:,.0f} on {cores} cores' for cores in (8, 16, 64))
     share = measure_lock(builder, keys) if builder.is_thread_safe and keys else None
-    lock = '' if share is None else f'; {share}: up to {share.num_threads} threads in a process'
+    lock = '' if share is None else f'; {share}, so threads of a process: {share.num_threads} at most'
     return f'at {cpu_ms:.2f} CPU-ms an image, workers load at most {rates} a second{lock}'
 
 

@@ -68,8 +68,13 @@ class LockShare(NamedTuple):
 
     @property
     def num_threads(self) -> int:
-        "Count the threads that one lock serves; more of them would not load more images."
+        "Count the threads that one lock serves well: they seldom wait for it."
         return max(1, min(_MOST_THREADS, int(self.image_ms / (_HAND_OVER * self.lock_ms))))
+
+    @property
+    def most_threads(self) -> int:
+        "Count the threads after which the lock is never free, however fast it is handed over."
+        return min(_MOST_THREADS, math.ceil(self.image_ms / self.lock_ms))
 
     def __str__(self) -> str: return f"{self.lock_ms:.2f} of {self.image_ms:.2f} ms of an image need Python's lock"
 
@@ -125,7 +130,7 @@ def resolve_workers(
     is_limited = chosen.workers == 'threads' and not is_asked and num > 1
     if not (is_group or is_limited): return chosen
     share = measure_lock(builder, keys) if keys else None
-    if is_limited: chosen = replace(chosen, num_workers=min(num, share.num_threads if share else _MOST_THREADS))
+    if is_limited: chosen = replace(chosen, num_workers=min(num, share.most_threads if share else _MOST_THREADS))
     elif share and (threads := min(share.num_threads, math.ceil(num / _FEW))) > 1:
         chosen = replace(chosen, num_workers=round(num / threads), threads_per_worker=threads)
     return replace(chosen, reason=str(share)) if share else chosen
