@@ -2,12 +2,14 @@
 
     python benchmarks/many_cores.py [DIR] [--rounds 5]
 
-Two measurements, medians of rounds, on an otherwise idle machine; results/many_cores.json has them, and the page `workers/autotune` draws it.
+Two measurements, medians of rounds, on an otherwise idle machine; results/many_cores.json has them, and the page `workers/autotune` draws
+it.
 
-- For how long an image holds Python's lock, one thread: on photographs of 20 pixels, which cost next to nothing beside Python, and on those of
-  DIR, class folders. `lock_clock.c` is compiled for it (Linux with a C compiler; else it is left out).
+- For how long an image holds Python's lock, one thread: on photographs of 20 pixels, which cost next to nothing beside Python, and on
+  those of DIR, class folders. `lock_clock.c` is compiled for it (Linux with a C compiler; else it is left out).
 - A simulation: in place of decoding, a reader sleeps for 2 ms, which needs neither a core nor the lock, so workers can be many more than
-  cores. All else is real, and shares the cores that there are: `ideal` is what these would do if neither sleeping nor handing over cost anything.
+  cores. All else is real, and shares the cores that there are: `ideal` is what these would do if neither sleeping nor handing over cost
+  anything.
 """
 import argparse
 import ctypes
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -81,14 +84,17 @@ def measure_lock(folder: str, size: int, rounds: int) -> dict[str, dict[str, flo
     for work in WORKS:
         loader = make_loader(spread(ImageDataset(folder, split=None), 4 * BATCH), size, work, num_workers=0)
         made = next(iter(host_loader(loader).host_batches()))
-
-        def transform(loader=loader, made=made):
-            loader.batch_transform.on_batch(made.batch, made.keys)
-            return len(made.keys)
-
-        found[work] = {'worker': held_ms(away, lambda: count(host_loader(loader).host_batches()), rounds),
-                       'device': held_ms(away, transform, rounds)}
+        found[work] = {'worker': held_ms(away, partial(run_worker, loader), rounds),
+                       'device': held_ms(away, partial(run_device, loader, made), rounds)}
     return found
+
+
+def run_worker(loader) -> int: return count(host_loader(loader).host_batches())
+
+
+def run_device(loader, made) -> int:
+    loader.batch_transform.on_batch(made.batch, made.keys)
+    return len(made.keys)
 
 
 def run_with_clock(folder: str, size: int, rounds: int) -> dict[str, dict[str, float]] | None:

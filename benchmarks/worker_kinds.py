@@ -2,8 +2,8 @@
 
     python benchmarks/worker_kinds.py DIR [--rounds 7] [--images 418]
 
-DIR holds class folders. Two workers, interleaved rounds, one epoch of each loader a round. Medians go to results/worker_kinds.json, which the
-page `workers/autotune` reads. Run it on an otherwise idle machine. More workers than cores: many_cores.py.
+DIR holds class folders. Two workers, interleaved rounds, one epoch of each loader a round. Medians go to results/worker_kinds.json, which
+the page `workers/autotune` reads. Run it on an otherwise idle machine. More workers than cores: many_cores.py.
 """
 import argparse
 from functools import partial

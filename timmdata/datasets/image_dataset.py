@@ -326,7 +326,7 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         is_divided = worker is None or hasattr(self.reader, 'set_loader_cfg')
         for position, (data, target, *others) in enumerate(self.reader):
             if not is_divided and position % worker.num_workers != worker.id: continue
-            image = self.faults.attempt(position, lambda _: self._decode(data), 'sample {}'.format)
+            image = self.faults.attempt(position, lambda _, data=data: self._decode(data), 'sample {}'.format)
             if image is None: continue   # skipped
             if self.transform is not None: image = transform_image(self.transform, image)
             yield image, self.target(target), *others
