@@ -1,0 +1,59 @@
+"The long stages of an image let go of Python's lock: another thread runs meanwhile."
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from timmdata.core.jpeg import Pixels, cut_below
+from timmdata.pipeline.sample_transform import allocate_rows, resize_into
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp('lock')/'photo.jpg'
+    Image.effect_noise((1500, 1000), 60).convert('RGB').save(path, quality=90)
+    return path.read_bytes()
+
+
+def wakes(work, times=40) -> int:
+    "How often this thread gets the lock while another one works; Python never takes it away meanwhile."
+    interval, count = sys.getswitchinterval(), 0
+
+    def run():
+        for _ in range(times): work()
+
+    work()
+    other = threading.Thread(target=run)
+    sys.setswitchinterval(100)
+    try:
+        other.start()
+        while other.is_alive():
+            count += 1
+            time.sleep(0.0001)
+    finally:
+        sys.setswitchinterval(interval)
+        other.join()
+    return count
+
+
+def test_a_thread_that_keeps_the_lock_is_noticed():
+    numbers = list(range(300_000))
+    assert wakes(lambda: sum(numbers), 5) <= 2
+
+
+@pytest.mark.parametrize('interpolation', ['bilinear', 'bicubic'])
+def test_resizing_lets_go_of_the_lock(data, interpolation):
+    pixels, out = torch.from_numpy(Pixels(data).read()).permute(2, 0, 1), allocate_rows(1, 3, (224, 224))[0]
+    assert wakes(lambda: resize_into(pixels, out, interpolation)) > 10
+
+
+def test_decoding_and_the_search_for_damage_let_go_of_the_lock(data):
+    assert wakes(lambda: Pixels(data).read(), 20) > 10
+    height = Pixels(data).height // 2
+    assert wakes(lambda: cut_below(data, height)) > 5 and np.frombuffer(data, np.uint8).size > 200_000
