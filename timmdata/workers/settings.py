@@ -93,7 +93,8 @@ class WorkerSettings:
         if not self.num_workers: return 'no workers'
         one = {'threads': 'thread', 'processes': 'process'} if self.num_workers == 1 else {}
         each = f' of {self.threads_per_worker} threads' if self.threads_per_worker > 1 else ''
-        return f'{self.num_workers} {one.get(self.workers, self.workers)}{each}' + (f': {self.reason}' if self.reason else '')
+        why = f': {self.reason}' if self.reason else ''
+        return f'{self.num_workers} {one.get(self.workers, self.workers)}{each}{why}'
 
     @property
     def num_ahead(self) -> int:
