@@ -33,9 +33,7 @@ from ..loader import create_loader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..pipeline.batch_transform import BatchTransform
-from ..pipeline.fetch import BatchBuilder
-from ..samplers.epoch import SampleKey
-from ..workers.autotune import measure_lock, resolve_workers
+from ..workers.autotune import LockShare, resolve_workers
 from ..workers.settings import WorkerSettings
 from .machine import (
     Interrupted, Pass, Trial, announce, compare_speeds, describe_machine, format_machine, run_pass, watch,
@@ -398,8 +396,7 @@ def diagnose(
     names = [name for name in ('num_workers', 'workers', 'threads_per_worker') if name in settings]
     asked = WorkerSettings(**{name: settings[name] for name in names})
     host = host_loader(question.make())
-    keys = list(islice(host.sampler.keys(0), 16))
-    workers = resolve_workers(host.builder, asked, keys)
+    workers = resolve_workers(host.builder, asked, list(islice(host.sampler.keys(0), 8)))
     settings['num_workers'] = workers.num_workers   # the same for all
     if workers.threads_per_worker > 1: settings['threads_per_worker'] = workers.threads_per_worker
     announce('looking at each stage, and making batches and smaller photographs beforehand', progress)
@@ -411,7 +408,7 @@ def diagnose(
     if not is_whole: notes.append('interrupted: these are the rounds that had ended')
     if question.decodes and resolve_backend() != 'simplejpeg': notes.append(NO_SIMPLEJPEG)
     if uncached is not None: notes.append(f'a file that is not in memory is read in {uncached:.2f} ms')
-    notes += [workers.describe(), _with_more_cores(stages, host.builder, keys)]
+    notes += [workers.describe(), _with_more_cores(stages, host.builder.is_thread_safe)]
     shown = dict(samples=len(dataset), input_size=input_size, batch_size=batch_size, step_ms=step_ms, **settings)
     is_change = [variant.kind == 'changed' for variant in variants]
     found = Diagnosis(
@@ -423,12 +420,14 @@ def diagnose(
     return found
 
 
-def _with_more_cores(stages: Sequence[StageTime], builder: BatchBuilder, keys: list[SampleKey]) -> str:
+def _with_more_cores(stages: Sequence[StageTime], is_thread_safe: bool) -> str:
     "What the CPU time of an image lets more cores do at most, and what Python's lock says of it."
-    cpu_ms = sum(stage.cpu_ms for stage in stages if stage.name not in ('normalize', 'augment'))
+    of_device = 'normalize', 'augment'
+    spent = {stage.name: (stage.cpu_ms, stage.wall_ms) for stage in stages if stage.name not in of_device}
+    cpu_ms = sum(cpu for cpu, _ in spent.values())
     rates = ', '.join(f'{1000 * cores / cpu_ms:,.0f} on {cores} cores' for cores in (8, 16, 64))
-    share = measure_lock(builder, keys) if builder.is_thread_safe and keys else None
-    lock = '' if share is None else f'; {share}, so threads of a process: {share.num_threads} at most'
+    share = LockShare.of_stages(spent)
+    lock = f'; {share}, so threads of a process: {share.num_threads} at most' if is_thread_safe else ''
     return f'at {cpu_ms:.2f} CPU-ms an image, workers load at most {rates} a second{lock}'
 
 

@@ -9,7 +9,7 @@ __all__ = ['choose_workers', 'LockShare', 'measure_lock', 'resolve_workers']
 import math
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.context import BaseContext
@@ -66,6 +66,19 @@ class LockShare(NamedTuple):
     image_ms: float
     lock_ms: float
 
+    @classmethod
+    def of_stages(cls,
+        spent: Mapping[str, Sequence[float]],
+    ) -> 'LockShare':
+        """Divide the time of an image: stages that let go of the lock, and all others.
+
+        Args:
+            spent: Stage → milliseconds of an image, of CPU and of wall time.
+        """
+        free = sum(wall for stage, (_, wall) in spent.items() if stage in _WITHOUT_LOCK)
+        held = sum(cpu for stage, (cpu, _) in spent.items() if stage not in _WITHOUT_LOCK)
+        return cls(free + held, held)
+
     @property
     def num_threads(self) -> int:
         "Count the threads that one lock serves well: they seldom wait for it."
@@ -101,9 +114,7 @@ def measure_lock(
                 num += 1
                 if time.perf_counter() - start > 0.1: break
     if not num: return None
-    free = sum(wall for stage, (_, wall) in seconds.items() if stage in _WITHOUT_LOCK)
-    held = sum(cpu for stage, (cpu, _) in seconds.items() if stage not in _WITHOUT_LOCK)
-    return LockShare(1000 * (free + held) / num, 1000 * held / num)
+    return LockShare.of_stages({stage: [1000 * part / num for part in spent] for stage, spent in seconds.items()})
 
 
 def resolve_workers(
