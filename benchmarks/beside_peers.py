@@ -6,7 +6,8 @@ DIR holds class folders. Each loader lives in a process of its own and is stoppe
 ahead between its epochs; an epoch has as many batches for each worker. Rounds are interleaved, one epoch of each loader a round, after
 a first that warms up; medians are compared, and go to results/peers.json; `python benchmarks/results.py` prints the table of the README.
 First batch and memory are measured before that, with no other loader alive: seconds from the imported library to the first batch,
-and the greatest PSS of the process tree in the second epoch. CPU time is that of the process tree, ended processes included.
+and the greatest PSS of the process tree in the second epoch. The seconds to the first batch of later epochs are those of the rounds, and
+those of the import, torch included, of the loaders that are started for them. CPU time is that of the process tree, ended processes included.
 Run it on an otherwise idle machine; peers/requirements.txt says what to install.
 """
 import argparse
@@ -158,7 +159,7 @@ def alone(peers: list, a, settings: dict, log: Path) -> tuple[dict, dict]:
 
 
 def rounds(peers: list, a, settings: dict, log: Path) -> dict[tuple, list[dict]]:
-    "All peers' epochs, interleaved."
+    "All peers' epochs, interleaved; with each, the seconds of its import."
     loaders = started(peers, a, settings, log)
     try:
         for peer, loader in loaders.items():
@@ -167,7 +168,7 @@ def rounds(peers: list, a, settings: dict, log: Path) -> dict[tuple, list[dict]]
             loader.stop()
         results = {peer: [] for peer in peers}
         for _ in range(a.rounds):
-            for peer, loader in loaders.items(): results[peer].append(loader.round())
+            for peer, loader in loaders.items(): results[peer].append({**loader.round(), 'import_s': loader.about['import_s']})
     finally:
         for loader in loaders.values():
             if isinstance(loader, Loader): loader.close()
@@ -176,7 +177,8 @@ def rounds(peers: list, a, settings: dict, log: Path) -> dict[tuple, list[dict]]
 
 def label(peer: tuple, about: dict) -> str:
     "A row's name."
-    return f'{about["name"]} {about["version"].partition("+")[0]}' + (f' `{peer[1]}`' if peer[1] != '{}' else '')
+    options = [value if name == 'workers' else f'{name}={value!r}' for name, value in json.loads(peer[1]).items()]
+    return ', '.join([f'{about["name"]} {about["version"].partition("+")[0]}', *options])
 
 
 def compare(work: str, peers: list, a, settings: dict, log: Path) -> dict[str, dict[str, float]]:
@@ -187,12 +189,14 @@ def compare(work: str, peers: list, a, settings: dict, log: Path) -> dict[str, d
     rates = {peer: statistics.median(result['rate'] for result in results[peer]) for peer in found}
     print(f'\n**{WORKS[work]}** ({settings["workers"]} workers, batches of {settings["batch_size"]}, {a.rounds} rounds)\n')
     if found:
-        print(f'| loader | images/s ÷ {found[reference]["name"]} | CPU-ms an image | PSS MB | first batch s |\n|---|---|---|---|---|')
+        print(f'| loader | images/s ÷ {found[reference]["name"]} | CPU-ms an image | PSS MB | first batch s | of later epochs s |\n|---|---|---|---|---|---|')
     numbers = {}
     for peer, about in found.items():
-        cpu, speed = statistics.median(result['cpu_ms'] for result in results[peer]), rates[peer] / rates[reference]
-        print(f'| {label(peer, about)} | {speed:.2f} | {cpu:.2f} | {about["pss"]:.0f} | {about["first"]:.2f} |')
-        numbers[label(peer, about)] = rounded(dict(speed=speed, cpu_ms=cpu, pss_mb=about['pss'], first_batch_s=about['first']))
+        cpu, again, imported = (statistics.median(result[name] for result in results[peer]) for name in ('cpu_ms', 'first', 'import_s'))
+        speed = rates[peer] / rates[reference]
+        print(f'| {label(peer, about)} | {speed:.2f} | {cpu:.2f} | {about["pss"]:.0f} | {about["first"]:.2f} | {again:.2f} |')
+        numbers[label(peer, about)] = rounded(dict(
+            speed=speed, cpu_ms=cpu, pss_mb=about['pss'], first_batch_s=about['first'], next_epochs_s=again, import_s=imported))
     for about in found.values():
         if about['note']: print(f'\n{about["name"]}: {about["note"]}.')
     for (module, _), reason in failed.items(): print(f'\nNot measured: {module}: {reason}')

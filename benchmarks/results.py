@@ -47,14 +47,16 @@ def read_results(
 def peers_table(
     results: dict[str, dict[str, dict[str, float]]],   # work → loader → numbers
 ) -> str:
-    "Write the table of the README: speed ÷ timm's, and CPU-ms an image, for each work."
+    "Write the table of the README: speed ÷ timm's, and CPU-ms an image, for each work; the rest is that of the first one."
     first = results[next(iter(results))]
-    lines = [f'| loader | {" | ".join(WORKS[work] for work in results)} | MB | first batch |', '|---' * (len(results) + 3) + '|']
+    lines = [f'| loader | {" | ".join(WORKS[work] for work in results)} | MB | first batch | of later epochs | import |',
+             '|---' * (len(results) + 5) + '|']
     for name, numbers in first.items():
         shown = f'**{name}**' if name.startswith('timmdata') else name
         found = [loaders.get(name) for loaders in results.values()]
         cells = [f'{one["speed"]:.2f} · {one["cpu_ms"]:.1f} ms' if one else '' for one in found]
-        lines.append(f'| {shown} | {" | ".join(cells)} | {numbers["pss_mb"]:.0f} | {numbers["first_batch_s"]:.2f} s |')
+        seconds = [f'{numbers[name]:.2f} s' for name in ('first_batch_s', 'next_epochs_s', 'import_s')]
+        lines.append(f'| {shown} | {" | ".join(cells)} | {numbers["pss_mb"]:.0f} | {" | ".join(seconds)} |')
     return '\n'.join(lines)
 
 

@@ -41,9 +41,11 @@ def main():
     pipe, name, settings = Connection(int(sys.argv[1])), sys.argv[2], json.loads(sys.argv[3])
     answer = lambda **values: pipe.send_bytes(json.dumps(values).encode())   # noqa: E731
     try:
-        peer = importlib.import_module(name)
+        start = time.perf_counter()
+        peer = importlib.import_module(name)   # with all that it imports, torch above all
+        import_s = time.perf_counter() - start
         note = getattr(peer, 'prepare', lambda **_: None)(**settings)
-        answer(name=peer.NAME, version=peer.VERSION, note=note)
+        answer(name=peer.NAME, version=peer.VERSION, note=note, import_s=import_s)
         child = Child(peer, settings)
         while True:
             what, *more = json.loads(pipe.recv_bytes())

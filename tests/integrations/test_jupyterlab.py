@@ -65,8 +65,12 @@ def browser():
 def test_a_slider_changes_pictures_numbers_and_the_call(lab, browser):
     page = browser.new_page(viewport=dict(width=1280, height=1400))
     page.goto(f'{lab}/lab/tree/explore.ipynb?token={TOKEN}&reset')
-    page.locator('.jp-Notebook .jp-CodeCell .cm-content').first.click(timeout=60_000)
-    page.keyboard.press('Shift+Enter')
+    prompt = page.locator('.jp-Notebook .jp-InputPrompt').first
+    for _ in range(20):   # until its kernel is there, JupyterLab forgets what it is asked to run
+        page.locator('.jp-Notebook .jp-CodeCell .cm-content').first.click(timeout=60_000)
+        page.keyboard.press('Shift+Enter')
+        page.wait_for_timeout(1000)
+        if prompt.inner_text().strip(' []:'): break   # a star or a number
     view = page.locator('.tdx:has(.grid)')
     view.wait_for(timeout=90_000)
 
