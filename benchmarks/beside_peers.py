@@ -177,7 +177,7 @@ def rounds(peers: list, a, settings: dict, log: Path) -> dict[tuple, list[dict]]
 
 def label(peer: tuple, about: dict) -> str:
     "A row's name."
-    options = [value if name == 'workers' else f'{name}={value!r}' for name, value in json.loads(peer[1]).items()]
+    options = ['without simplejpeg' if name == 'backend' else value for name, value in json.loads(peer[1]).items()]
     return ', '.join([f'{about["name"]} {about["version"].partition("+")[0]}', *options])
 
 
