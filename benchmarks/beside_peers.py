@@ -7,7 +7,8 @@ ahead between its epochs; an epoch has as many batches for each worker. Rounds a
 a first that warms up; medians are compared, and go to results/peers.json; `python benchmarks/results.py` prints the table of the README.
 First batch and memory are measured before that, with no other loader alive: seconds from the imported library to the first batch,
 and the greatest PSS of the process tree in the second epoch. The seconds to the first batch of later epochs are those of the rounds, and
-those of the import, torch included, of the loaders that are started for them. CPU time is that of the process tree, ended processes included.
+those of the import, torch included, of the loaders that are started for them. CPU time is that of the process tree, with processes
+that have ended.
 Run it on an otherwise idle machine; peers/requirements.txt says what to install.
 """
 import argparse
@@ -189,7 +190,8 @@ def compare(work: str, peers: list, a, settings: dict, log: Path) -> dict[str, d
     rates = {peer: statistics.median(result['rate'] for result in results[peer]) for peer in found}
     print(f'\n**{WORKS[work]}** ({settings["workers"]} workers, batches of {settings["batch_size"]}, {a.rounds} rounds)\n')
     if found:
-        print(f'| loader | images/s ÷ {found[reference]["name"]} | CPU-ms an image | PSS MB | first batch s | of later epochs s |\n|---|---|---|---|---|---|')
+        columns = f'images/s ÷ {found[reference]["name"]} | CPU-ms an image | PSS MB | first batch s | of later epochs s'
+        print(f'| loader | {columns} |\n|---|---|---|---|---|---|')
     numbers = {}
     for peer, about in found.items():
         cpu, again, imported = (statistics.median(result[name] for result in results[peer]) for name in ('cpu_ms', 'first', 'import_s'))

@@ -1,5 +1,5 @@
 "This library's `create_loader`; `options` are further arguments of it."
-from timmdata import ImageDataset, __version__, create_loader   # now: `import timmdata` alone leaves torch for later
+from timmdata import ImageDataset, __version__, create_loader  # now: `import timmdata` alone leaves torch for later
 
 NAME, VERSION = 'timmdata', __version__
 

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from loader_parts import program
 from pictures import encoded, largest, photographs, rgb
 from PIL import Image, ImageFile, ImageOps
@@ -24,6 +26,14 @@ torchcodec = pytest.param('torchcodec', marks=pytest.mark.skipif(find_spec('torc
 DECODERS = [simplejpeg, 'torchvision', torchcodec]
 UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
 READABLE = [name for name in ODDITIES if name not in UNREADABLE]
+
+
+@pytest.fixture(autouse=True)
+def _worth_a_cut():
+    "Small files are cut, too."
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jpeg, 'WORTH_A_CUT', 1)
+        yield
 
 
 @pytest.mark.parametrize('source', ['samples', 'imagenet-200'])
@@ -64,15 +74,15 @@ def test_kinds_of_jpeg_agree_with_pillow(samples, name, decoder):
 @pytest.mark.parametrize('name', READABLE)
 def test_oddity_is_what_decode_image_makes_of_it(samples, name, decoder):
     data = (samples/'oddities'/name).read_bytes()
-    for settings in dict(), dict(exif_transpose=True), dict(background=(9, 200, 90)), dict(mode='L'), dict(mode=None):
-        pixels, expected = Pixels(data, backend=decoder, **settings), np.asarray(decode_image(data, **{'mode': 'RGB', **settings}))
+    for options in dict(), dict(exif_transpose=True), dict(background=(9, 200, 90)), dict(mode='L'), dict(mode=None):
+        pixels, expected = Pixels(data, backend=decoder, **options), np.asarray(decode_image(data, **{'mode': 'RGB', **options}))
         assert (pixels.height, pixels.width) == expected.shape[:2]
         for factor in 1, 2: pixels.read(factor)
-        is_ordinary = name in ('gray.jpg', 'progressive.jpg', 'exif_rotated.jpg') and settings.get('mode', 'RGB') == 'RGB'
+        is_ordinary = name in ('gray.jpg', 'progressive.jpg', 'exif_rotated.jpg') and options.get('mode', 'RGB') == 'RGB'
         assert np.array_equal(pixels.read(), expected) if not is_ordinary else largest(pixels.read(), expected) <= 1
         if name == 'exif_rotated.jpg':
             with Image.open(io.BytesIO(data)) as file: turned = file.size == expected.shape[:2]
-            assert turned == ('exif_transpose' in settings)
+            assert turned == ('exif_transpose' in options)
 
 
 @pytest.mark.parametrize('where', ['Exif', 'Exif behind 130 kB', 'XMP', 'XMP element'])
@@ -135,28 +145,57 @@ def test_large_pictures_are_left_to_pillows_limit(samples, monkeypatch):
 
 # ---- no more rows than the crop needs
 
+def scaled(crop: tuple, factor: int, height: int, width: int) -> tuple[slice, slice]:
+    "Rows and columns of a crop in a picture that is smaller by the factor: rounded, and one pixel at least."
+    def part(start, length, whole):
+        whole = -(-whole // factor)
+        start = min(round(start / factor), whole - 1)
+        return slice(start, start + max(1, min(round(length / factor), whole - start)))
+    return part(crop[0], crop[2], height), part(crop[1], crop[3], width)
+
+
+def assert_crop_is_that_of_all(data: bytes, crop: tuple, factor: int, decoder: str):
+    "The crop that is decoded alone has each pixel of the crop of the whole photograph."
+    pixels = Pixels(data, backend=decoder)
+    full = pixels.read(factor)
+    was_scaled = full.shape[:2] != (pixels.height, pixels.width)
+    expected = full[scaled(crop, factor if was_scaled else 1, pixels.height, pixels.width)]
+    assert np.array_equal(pixels.read_crop(crop, factor), expected), (crop, factor, pixels.height, pixels.width)
+
+
 @pytest.mark.parametrize('decoder', DECODERS)
 @pytest.mark.parametrize('name', KINDS)
-def test_rows_that_are_needed_are_those_of_the_full_decode(samples, name, decoder):
-    options = dict(KINDS[name])
+def test_a_crop_is_that_of_the_full_decode(samples, name, decoder):
+    options, rng = dict(KINDS[name]), random.Random(0)
     image = rgb((samples/'val/cat/0003.jpg').read_bytes()).convert(options.pop('mode', 'RGB'))
     for edges in (113, 87), (64, 128), (40, 250):
         data = encoded(image.resize(edges), **options)
         for factor in 1, 2, 4, 8:
-            pixels = Pixels(data, backend=decoder)
-            full = pixels.read(factor)
             for bottom in sorted({1, 2, 7, 8, 9, 16, 17, 33, 64, edges[1] - 1, edges[1]}):
-                part = pixels.read(factor, bottom=bottom)
-                rows = -(-bottom // factor) if full.shape[0] < edges[1] else bottom
-                assert part.shape[1:] == full.shape[1:] and rows <= len(part) <= len(full)
-                assert np.array_equal(part[:rows], full[:rows]), (edges, factor, bottom)
+                top, left = rng.randrange(bottom), rng.randrange(edges[0])
+                assert_crop_is_that_of_all(data, (0, 0, bottom, edges[0]), factor, decoder)
+                assert_crop_is_that_of_all(data, (top, left, bottom - top, rng.randint(1, edges[0] - left)), factor, decoder)
+
+
+def decoded_sizes(data: bytes, crop: tuple, decoder: str, monkeypatch, factor: int = 1) -> list[tuple[int, int]]:
+    "Height and width of what is decoded for a crop, one for each attempt."
+    sizes, original = [], jpeg.decode_header
+
+    def recording(data, header, *args):
+        array = original(data, header, *args)
+        sizes.append(array.shape[:2])
+        return array
+    with monkeypatch.context() as patch:
+        patch.setattr(jpeg, 'decode_header', recording)
+        Pixels(data, backend=decoder).read_crop(crop, factor)
+    return sizes
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
-def test_fewer_rows_are_decoded_in_silence(samples, decoder, capfd):
+def test_fewer_rows_are_decoded_in_silence(samples, decoder, capfd, monkeypatch):
     "libjpeg writes its warnings to the standard error file: a user must see none for a file that is in order."
     data = encoded(rgb((samples/'val/cat/0003.jpg').read_bytes()).resize((64, 256)))
-    num_rows = len(Pixels(data, backend=decoder).read(bottom=100))
+    num_rows = decoded_sizes(data, (0, 0, 100, 64), decoder, monkeypatch)[0][0]
     assert num_rows < 120 if decoder == 'simplejpeg' else num_rows == 256
     assert capfd.readouterr() == ('', '')
 
@@ -168,7 +207,13 @@ def test_needed_rows_of_photographs_are_those_of_the_full_decode(samples, decode
         data = path.read_bytes()
         pixels, image = Pixels(data, backend=decoder), np.asarray(rgb(data))
         for bottom in rng.sample(range(1, pixels.height + 1), 2):
-            assert largest(pixels.read(bottom=bottom)[:bottom], image[:bottom]) <= 1, path
+            assert largest(pixels.read_crop((0, 0, bottom, pixels.width)), image[:bottom]) <= 1, path
+
+
+def read_rows(data: bytes, bottom: int, decoder: str = 'auto') -> np.ndarray:
+    "The upper rows of a photograph."
+    pixels = Pixels(data, backend=decoder)
+    return pixels.read_crop((0, 0, min(bottom, pixels.height), pixels.width))
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
@@ -184,7 +229,7 @@ def test_needed_rows_of_damaged_files_are_pillows_or_its_error(samples, decoder,
         try: expected = np.asarray(decode_image(data))
         except ImageReadError:
             outcomes['error'] += 1
-            try: rows = Pixels(data, backend=decoder).read(bottom=bottom)[:bottom]
+            try: rows = read_rows(data, bottom, decoder)
             except ImageReadError: continue
             with monkeypatch.context() as patch:
                 patch.setattr(ImageFile, 'LOAD_TRUNCATED_IMAGES', True)
@@ -192,7 +237,7 @@ def test_needed_rows_of_damaged_files_are_pillows_or_its_error(samples, decoder,
             outcomes['not seen'] += 1
         else:
             bottom = min(bottom, len(expected))
-            assert largest(Pixels(data, backend=decoder).read(bottom=bottom)[:bottom], expected[:bottom]) <= 1, k
+            assert largest(read_rows(data, bottom, decoder), expected[:bottom]) <= 1, k
             outcomes['image'] += 1
     assert min(outcomes['image'], outcomes['error']) > 100 and outcomes['not seen'] < 10, outcomes
 
@@ -211,10 +256,10 @@ def test_no_damage_that_pillow_refuses_changes_a_pixel(samples, options):
             except ImageReadError: pass
             else: continue   # Pillow sees no damage
             for bottom in 20, 80, 120, 150:
-                try: rows = Pixels(bytes(damaged)).read(bottom=bottom)
+                try: rows = read_rows(bytes(damaged), bottom)
                 except ImageReadError: outcomes['refused'] += 1
                 else:
-                    assert np.array_equal(rows[:bottom], expected[:bottom]), (name, place, bottom)
+                    assert np.array_equal(rows, expected[:bottom]), (name, place, bottom)
                     outcomes['undamaged'] += 1
     assert outcomes['refused'] > 20, outcomes
 
@@ -228,7 +273,86 @@ def test_an_error_behind_a_warning_is_an_error(samples, mode):
     data[tables], data[tables + 1] = 0x88, 9   # tables that there are not; frequencies from the ninth
     with pytest.raises(ImageReadError): decode_image(bytes(data))
     for bottom in 20, 100:
-        with pytest.raises(ImageReadError): Pixels(bytes(data)).read(bottom=bottom)
+        with pytest.raises(ImageReadError): read_rows(bytes(data), bottom)
+
+
+# ---- no more segments than the crop touches
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize('decoder', DECODERS)
+def test_a_crop_of_segments_is_that_of_the_full_decode(decoder, data):
+    width, height, quality = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90)), data.draw(st.sampled_from([30, 90, 100]))
+    mode, subsampling = data.draw(st.sampled_from([('RGB', 0), ('RGB', 1), ('RGB', 2), ('L', 0)]))
+    across = -(-width // (16 if subsampling else 8))
+    interval = data.draw(st.sampled_from([n for n in range(1, across + 1) if across % n == 0] + [across * 2, across * 3, across + 1]))
+    noise = np.random.default_rng(data.draw(st.integers(0, 9))).integers(0, 256, (height, width, 3), np.uint8)
+    jpeg_bytes = encoded(Image.fromarray(noise).convert(mode), quality=quality, subsampling=subsampling, restart_marker_blocks=interval)
+    top, left = data.draw(st.integers(0, height - 1)), data.draw(st.integers(0, width - 1))
+    crop = top, left, data.draw(st.integers(1, height - top)), data.draw(st.integers(1, width - left))
+    assert_crop_is_that_of_all(jpeg_bytes, crop, data.draw(st.sampled_from([1, 2, 4, 8])), decoder)
+
+
+@pytest.mark.parametrize('decoder', DECODERS)
+@pytest.mark.parametrize('subsampling, more', [(0, 0), (2, 2)])
+def test_only_the_segments_of_a_crop_are_decoded(samples, monkeypatch, capfd, decoder, subsampling, more):
+    block = 16 if subsampling else 8
+    image = rgb((samples/'val/cat/0003.jpg').read_bytes()).resize((12 * block, 9 * block))
+    found = {}
+    for interval in 1, 3, 12, 24, 5:
+        data = encoded(image, subsampling=subsampling, restart_marker_blocks=interval)
+        crop = (4 * block + more, 5 * block + more, block - 2 * more, block - 2 * more)
+        found[interval] = [(h // block, w // block) for h, w in decoded_sizes(data, crop, decoder, monkeypatch)]
+    rows = 6 if decoder == 'simplejpeg' else 9   # a segment that ends within a row: as without segments
+    assert {k: found[k] for k in (1, 3, 12, 24)} == {1: [(1, 1)], 3: [(1, 3)], 12: [(1, 12)], 24: [(2, 12)]}
+    assert found[5][0][0] in (rows - 1, rows) and found[5][0][1] == 12
+    assert capfd.readouterr() == ('', '')
+
+
+@pytest.mark.parametrize('decoder', DECODERS)
+def test_damaged_segments_are_pillows_pixels_or_its_error(samples, decoder):
+    "What is damaged in the segments of a crop is refused as Pillow refuses it; a crop that is given has the pixels of the file."
+    rng, outcomes = random.Random(0), Counter()
+    whole = encoded(rgb((samples/'val/cat/0000.jpg').read_bytes()).resize((120, 160)), quality=90, subsampling=0, restart_marker_blocks=5)
+    expected = Pixels(whole, backend=decoder).read()
+    for place in rng.sample(range(len(whole)), 600):
+        damaged = bytearray(whole)
+        damaged[place] ^= rng.choice([1 << rng.randrange(8), rng.randrange(1, 256)])
+        try: seen = np.asarray(decode_image(bytes(damaged)))
+        except ImageReadError: seen = None
+        top, left = rng.randrange(100), rng.randrange(80)
+        try: part = Pixels(bytes(damaged), backend=decoder).read_crop((top, left, 40, 30))
+        except ImageReadError:
+            assert seen is None
+            outcomes['refused'] += 1
+            continue
+        before = expected[top:top + 40, left:left + 30]
+        outcomes['undamaged' if np.array_equal(part, before) else 'changed'] += 1
+        if not np.array_equal(part, before):
+            assert seen is not None and largest(part, seen[top:top + 40, left:left + 30]) <= 1, (place, top, left)
+    assert min(outcomes.values()) > 10, outcomes
+
+
+def test_segments_that_are_missing_or_out_of_order_are_not_cut(samples, monkeypatch):
+    whole = encoded(rgb((samples/'val/cat/0000.jpg').read_bytes()).resize((80, 80)), subsampling=0, restart_marker_blocks=5)
+    layout = jpeg.read_layout(whole)
+    marks = [found.start() for found in re.finditer(rb'\xff[\xd0-\xd7]', whole[layout.pixels:])]
+    marks = [layout.pixels + at for at in marks]
+    assert len(marks) == 19 and jpeg.cut_segments(whole, layout, (0, 0, 8, 8)) is not None
+    swapped = bytearray(whole)
+    swapped[marks[3] + 1], swapped[marks[4] + 1] = swapped[marks[4] + 1], swapped[marks[3] + 1]
+    fewer = whole[:marks[3]] + whole[marks[4]:]
+    for damaged in bytes(swapped), fewer: assert jpeg.cut_segments(damaged, jpeg.read_layout(damaged), (0, 0, 8, 8)) is None
+
+
+def test_a_cut_that_spares_little_is_not_made(samples, monkeypatch):
+    monkeypatch.setattr(jpeg, 'WORTH_A_CUT', 16_000)
+    image = rgb((samples/'val/cat/0003.jpg').read_bytes())
+    for edge, is_cut in (160, False), (1600, True):
+        data = encoded(image.resize((edge, edge)), restart_marker_rows=1)
+        layout = jpeg.read_layout(data)
+        cuts = jpeg.cut_below(data, layout, edge // 2), jpeg.cut_segments(data, layout, (0, 0, edge // 2, edge))
+        assert [cut is not None for cut in cuts] == [is_cut, is_cut]
 
 
 # ---- smaller pictures
@@ -263,11 +387,13 @@ def test_dct_scaling_covers_the_result():
 def test_odd_markers_are_those_that_a_regular_expression_finds():
     odd, rng = re.compile(rb'\xff[\x01-\xcf\xd8-\xfe]'), random.Random(0)
     values = [0xFF, 0xFF, 0x00, 0x01, 0xCF, 0xD0, 0xD7, 0xD8, 0xD9, 0xFE, 0x7F]
-    found = Counter()
+    whole, found = encoded(Image.new('RGB', (8, 8))), Counter()
+    header = whole[:jpeg.read_layout(whole).pixels]
     for _ in range(3000):
         pixels = bytes(rng.choices(values, k=rng.randrange(12)))
         expected = odd.search(pixels) is not None
-        assert jpeg._has_odd_marker(np.frombuffer(pixels, np.uint8)) == expected, pixels
+        data = header + pixels + b'\xff\xd9'
+        assert (jpeg.cut_below(data, jpeg.read_layout(data), 4) is None) == expected, pixels
         found[expected] += 1
     assert min(found.values()) > 300
 

@@ -179,21 +179,11 @@ def crop_with_pillow(
         return _fit(image, params, row, sampler)
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #f8a3b1a7
-def _scaled(crop: tuple[int, ...], factor: int, height: int, width: int) -> tuple[int, ...]:
-    "A crop in the coordinates of an image that is smaller by the factor."
-    top, left, crop_h, crop_w = (round(edge / factor) for edge in crop)
-    top, left = min(top, height - 1), min(left, width - 1)
-    return top, left, max(1, min(crop_h, height - top)), max(1, min(crop_w, width - left))
-
-
 def _read_crop(pixels: Pixels, params: SampleParams, dct_scaling: bool) -> torch.Tensor:
     "The pixels of the crop (C, h, w), decoded smaller if that is allowed and covers the result."
     factor = choose_factor(params.crop[2:], params.size) if dct_scaling else 1
-    with clock('decode'): array, crop = pixels.read(factor, bottom=params.crop[0] + params.crop[2]), params.crop
-    if array.shape[1] != pixels.width: crop = _scaled(crop, factor, *array.shape[:2])
-    top, left, height, width = crop
+    with clock('decode'): array = pixels.read_crop(params.crop, factor)
     if not array.flags.writeable: array = array.copy()   # Pillow's memory, of which torch would warn
-    array = array[top:top + height, left:left + width]
     return torch.from_numpy(array.transpose(2, 0, 1) if array.ndim == 3 else array[None])
 
 

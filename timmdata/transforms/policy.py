@@ -255,7 +255,7 @@ def _interpolate(taps: np.ndarray, d: np.ndarray, is_cubic: bool) -> np.ndarray:
 
 def _padded(image: Image.Image, low: int, high: int) -> np.ndarray:
     "int16 (height, bands, low + width + high), the edges repeated."
-    rows = np.reshape(image, (image.height, image.width, -1)).transpose(0, 2, 1)
+    rows = np.asarray(image).reshape(image.height, image.width, -1).transpose(0, 2, 1)
     padded = np.empty((*rows.shape[:2], low + image.width + high), np.int16)
     padded[..., low:low + image.width] = rows
     padded[..., :low], padded[..., low + image.width:] = rows[..., :1], rows[..., -1:]
