@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from beside_peers import jpegs
 from PIL import Image
 from results import rounded, write_results
 
@@ -80,7 +81,7 @@ def main():
     parser.add_argument('data', type=Path)
     parser.add_argument('--rounds', type=int, default=7)
     a = parser.parse_args()
-    paths, found = sorted(path for path in a.data.glob('*/*') if path.suffix.lower() in ('.jpg', '.jpeg')), {}
+    paths, found = jpegs(a.data), {}
     for kind, (side, subsampling) in KINDS.items():
         photographs = [variants(path, side, subsampling) for path in (paths if not side or side < 1000 else paths[::20])]
         bytes_more = sum(len(files['2 a row']) for files in photographs) / sum(len(files['plain']) for files in photographs) - 1

@@ -171,10 +171,14 @@ class JpegLayout(NamedTuple):
     Args:
         frame: Offset of the header with height and width.
         pixels: Offset of the first byte of the pixels.
+        height: Height in that header, pixels.
+        width: Width.
         interval: Blocks between two restart markers; 0: there are none.
     """
     frame: int
     pixels: int
+    height: int
+    width: int
     interval: int
 
     def scan(self,
@@ -215,7 +219,7 @@ def read_layout(
     if frame is None or data[at:at + 2] != b'\xff\xda': return None
     pixels = at + 2 + _number(data, at + 2)
     if pixels > last or data[pixels - 3:pixels] != _BASELINE: return None   # a warning; errors after it are warnings
-    return JpegLayout(frame, pixels, interval)
+    return JpegLayout(frame, pixels, _number(data, frame + 5), _number(data, frame + 7), interval)
 
 
 class JpegCut(NamedTuple):
@@ -256,12 +260,12 @@ def cut_below(
     Returns:
         None: there is a marker that does not belong among pixels, or it is not worth it
     """
-    if len(data) * (1 - height / _number(data, layout.frame + 5)) < WORTH_A_CUT: return None
+    if len(data) * (1 - height / max(1, layout.height)) < WORTH_A_CUT: return None
     scan = layout.scan(data)
     if _has_odd_marker(scan[1:][scan[:-1] == 0xFF]): return None
-    cut, width = bytearray(data), _number(data, layout.frame + 7)
-    _resize_header(cut, layout.frame, height, width)
-    return JpegCut(cut, 0, 0, height, width, False)
+    cut = bytearray(data)
+    _resize_header(cut, layout.frame, height, layout.width)
+    return JpegCut(cut, 0, 0, height, layout.width, False)
 
 
 # %% ../../nbs/core/50_jpeg.ipynb #5e9b1c02
@@ -277,15 +281,14 @@ class _Grid(NamedTuple):
 def _read_grid(data: Buffer, layout: JpegLayout) -> _Grid | None:
     "The grid of segments; None: there are no restart markers, or a segment ends in the middle of a row."
     if not layout.interval: return None
-    frame = layout.frame
-    height, width, num_components = _number(data, frame + 5), _number(data, frame + 7), data[frame + 9]
+    frame, num_components = layout.frame, data[layout.frame + 9]
     factors = data[frame + 11:frame + 11 + 3 * num_components:3] if num_components > 1 else b'\x11'
     block_h, block_w = 8 * max(v & 15 for v in factors), 8 * max(v >> 4 for v in factors)
-    if not (block_h and block_w and height and width): return None   # damaged
-    across, down = -(-width // block_w), -(-height // block_h)
+    if not (block_h and block_w and layout.height and layout.width): return None   # damaged
+    across, down = -(-layout.width // block_w), -(-layout.height // block_h)
     if layout.interval % across == 0:   # whole rows of blocks
         together = layout.interval // across
-        return _Grid(together * block_h, width, -(-down // together), 1, max(block_h, block_w) > 8)
+        return _Grid(together * block_h, layout.width, -(-down // together), 1, max(block_h, block_w) > 8)
     if across % layout.interval: return None
     return _Grid(block_h, layout.interval * block_w, down, across // layout.interval, max(block_h, block_w) > 8)
 
@@ -314,26 +317,27 @@ def cut_segments(
     rows = np.arange(max(0, top) // grid.height, min(grid.rows, -(-bottom // grid.height)))
     first, end = max(0, left) // grid.width, min(grid.columns, -(-right // grid.width))
     if len(data) * (1 - len(rows) * (end - first) / (grid.rows * grid.columns)) < WORTH_A_CUT: return None
+    y, x = int(rows[0]) * grid.height, first * grid.width
+    height = min(layout.height, (int(rows[-1]) + 1) * grid.height) - y
+    width = min(layout.width, end * grid.width) - x
+    if min(height, width) < 8 * factor: return None   # decoders treat very small pictures in other ways
     scan = layout.scan(data)
     markers = np.flatnonzero(scan[:-1] == 0xFF)
     after = scan[1:][markers]
-    markers, codes = markers[(after & 0xF8) == 0xD0] + layout.pixels, after[(after & 0xF8) == 0xD0]
+    is_restart = (after & 0xF8) == 0xD0
+    markers, codes = markers[is_restart] + layout.pixels, after[is_restart]
     is_whole = len(codes) == grid.rows * grid.columns - 1 and not ((codes ^ np.arange(len(codes))) & 7).any()
     if not is_whole or _has_odd_marker(after): return None
     ends = np.concatenate([[layout.pixels - 2], markers, [len(data) - 2]])   # segment k ends at k + 1
     starts = ends[rows * grid.columns + first] + 2
     stops = ends[(rows * grid.columns)[:, None] + np.arange(first, end) + 1]   # a row for each row of segments
     lengths = stops[:, -1] + 2 - starts   # with the marker behind them
-    head = layout.pixels
-    cut = bytearray().join([data[:head], *(data[a:a + n] for a, n in zip(starts.tolist(), lengths.tolist()))])
-    moved = (stops - (starts - lengths.cumsum() + lengths - head)[:, None]).ravel()
+    cut = bytearray().join([data[:layout.pixels], *(data[a:a + n] for a, n in zip(starts.tolist(), lengths.tolist()))])
+    arrive = layout.pixels + lengths.cumsum() - lengths   # where each row of segments begins in the cut
+    moved = (stops + (arrive - starts)[:, None]).ravel()
     new = 0xD0 + (np.arange(len(moved)) & 7)
     new[-1] = 0xD9   # the end of the image
     np.frombuffer(cut, np.uint8)[moved + 1] = new
-    y, x = int(rows[0]) * grid.height, first * grid.width
-    height = min(_number(data, layout.frame + 5), (int(rows[-1]) + 1) * grid.height) - y
-    width = min(_number(data, layout.frame + 7), end * grid.width) - x
-    if min(height, width) < 8 * factor: return None   # decoders treat very small pictures in other ways
     _resize_header(cut, layout.frame, height, width)
     return JpegCut(cut, y, x, height, width, True)
 
@@ -422,8 +426,7 @@ class Pixels:
         bottom, is_quiet = crop[0] + crop[2] + 4 * factor, resolve_backend(self._backend) == 'simplejpeg'
         layout = read_layout(self.data) if self._header else None
         if layout is None: return None
-        needed = [edge * factor for edge in _scaled(crop, factor, self.height, self.width)]
-        cut = cut_segments(self.data, layout, needed, factor)
+        cut = cut_segments(self.data, layout, crop, factor)
         return cut or (cut_below(self.data, layout, bottom) if is_quiet else None)   # the others print a warning
 
     def read_crop(self,
@@ -439,13 +442,14 @@ class Pixels:
         Returns:
             uint8 (h, w) or (h, w, C); a view, which may not be written to
         """
-        cut, fast = self._cut(crop, factor), None
+        small, fast = _scaled(crop, factor, self.height, self.width), None
+        cut = self._cut([edge * factor for edge in small], factor)   # rounding reaches beyond the crop
         if cut:
             header = JpegHeader(cut.height, cut.width)
             fast = decode_header(cut.data, header, factor, self._backend, not cut.is_whole)
         if fast is None: cut, fast = None, self.read(factor)
         y, x, *size = cut[1:5] if cut else (0, 0, self.height, self.width)
-        if fast.shape[:2] == tuple(size): factor = 1   # it was decoded in full size
-        top, left, height, width = _scaled(crop, factor, self.height, self.width)
+        if fast.shape[:2] == tuple(size): factor, small = 1, crop   # it was decoded in full size
+        top, left, height, width = small
         return fast[top - y // factor:, left - x // factor:][:height, :width]
 
