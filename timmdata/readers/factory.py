@@ -15,6 +15,7 @@ from .base import Reader, split_group
 from .extensions import is_img_extension
 from .folder import ReaderImageFolder, find_splits
 from .huggingface import ReaderHfds, ReaderHfids
+from .pack import ReaderPack, ReaderShards, holds_shards, read_pack
 from .stream import StreamReader
 from .table import TABLE_TYPES, ReaderTable
 from .tar import ReaderImageTar
@@ -93,7 +94,10 @@ def create_reader(
     if table is None and str(root).lower().endswith(TABLE_TYPES) and not os.path.isdir(root): root, table = None, root
     if table is not None: return _create(ReaderTable, kwargs, table, root, split)
     if root is None: raise ValueError('root is missing: the folder of the data set, or a file that lists its samples')
-    if kind == 'tar' or kind == '' and holds_tars(root): return _create(ReaderImageTar, kwargs, root, split)
+    if kind in ('', 'tar') and read_pack(root) is not None: return _create(ReaderPack, kwargs, root, split)
+    if kind == 'tar' or kind == '' and holds_tars(root):
+        is_sharded = kwargs.get('target_key') or holds_shards(root)
+        return _create(ReaderShards if is_sharded else ReaderImageTar, kwargs, root, split)
     if kind in ('', 'folder'): return _create(ReaderImageFolder, kwargs, root, split)
     raise ValueError(f'reader {name!r} is not known: there are folder, tar, {"/…, ".join(_PREFIXES)}/…; '
                      'leave it out for what is at the root')

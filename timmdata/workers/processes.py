@@ -17,7 +17,7 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import connection
@@ -268,6 +268,7 @@ class WorkerProcess:
         self._outbox.put(None)
         self._sender.join(1)   # nobody reads any more, so what it sends fails
         self.pipe.close()
+        with suppress(ValueError): self.process.close()   # it lives: not even SIGKILL ends it, it waits for a disk
         self.tasks.clear()   # they know this worker, too: a circle would keep the memory
 
 
@@ -431,8 +432,9 @@ class Supervisor:
         for task in left: task.finish(error=self._error())
         for worker in self._workers: worker.ask_to_end()
         deadline = time.monotonic() + 1
-        for worker in self._workers: worker.end(deadline)
+        while self._workers: self._workers.pop().end(deadline)   # dropped here: a Ctrl-C that meets `__del__` is lost
         for end in (self._wake, self._woken): end.close()
+        del self._wake, self._woken, end
 
 # %% ../../nbs/workers/30_processes.ipynb #45398a3b
 class ProcessPool(WorkerPool):

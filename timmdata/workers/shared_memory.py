@@ -7,7 +7,6 @@ __all__ = ['LARGE', 'SharedMemory', 'pack', 'unpack', 'SlotPool', 'WorkerTraceba
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #568ea206
 import math
-import mmap
 import os
 import pickle
 import traceback
@@ -40,9 +39,11 @@ class SharedMemory:
         else: self._share(torch.empty(num_bytes, dtype=torch.uint8).share_memory_())
 
     def _map(self, fd: int):
-        self.fd = fd
-        self.tensor = torch.frombuffer(mmap.mmap(fd, self.num_bytes), dtype=torch.uint8)
-        weakref.finalize(self, os.close, fd)
+        "torch maps it with a descriptor of its own, which it closes without Python: no callback swallows a Ctrl-C."
+        try: storage = torch.UntypedStorage._new_shared_fd_cpu(fd, self.num_bytes)
+        finally: os.close(fd)
+        with torch.inference_mode(False): self._share(torch.empty(0, dtype=torch.uint8).set_(storage))
+        self.fd = storage._share_fd_cpu_()[0]   # torch's own, as long as the storage is there
 
     def _share(self, tensor: torch.Tensor): self.fd, self.tensor, self._sent = None, tensor, tensor
 

@@ -1,0 +1,104 @@
+"WebDataset shards by index: the stream of the same shards, and timm's, as oracles; indexes that are kept, damaged, of other shards."
+import json
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wds_shards import NUM, timm_wds
+
+from timmdata import ImageDataset, create_loader
+from timmdata.datasets.factory import create_dataset
+from timmdata.readers.pack import ReaderShards, ShardIndex, choose_shards, holds_shards, open_index, save_index
+from timmdata.readers.sample_table import LabelLists, SampleTable
+
+pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings('ignore:This DataLoader will create')]
+
+
+@pytest.mark.parametrize('split, settings', [
+    ('val', {}), ('val', dict(target_key='label')), ('val', dict(target_key='label', class_map={k: 9 - k for k in range(10)})),
+    ('val', dict(class_map={k: 1 for k in range(10)})), ('some', {})])
+def test_samples_are_those_of_the_stream(shards, split, settings):
+    indexed = ImageDataset(shards, split=split, **settings)
+    oracle = [(image.tobytes(), target) for image, target in timm_wds(shards, split, **settings)]
+    assert [(image.tobytes(), target) for image, target in indexed] == oracle
+    assert indexed.class_to_idx == create_dataset('wds/', shards, split, **settings).class_to_idx
+
+
+@pytest.mark.parametrize('target_key', ['tags', 'x, y'])
+def test_several_labels_are_rows(shards, target_key):
+    indexed = ImageDataset(shards, split='val', target_key=target_key)
+    for (_, row), (_, labels) in zip(indexed, timm_wds(shards, 'val', target_key=target_key)):
+        assert np.flatnonzero(row).tolist() == sorted(set(labels))
+
+
+@pytest.mark.parametrize('settings', [dict(workers='threads'), dict(multiprocessing_context='spawn'), dict(workers='processes')])
+def test_batches_are_the_same_whoever_reads(shards, settings):
+    def batches(**settings):
+        loader = create_loader(ImageDataset(shards, split='val'), 32, 8, is_training=True, seed=3, device='cpu', **settings)
+        return [(images.sum().item(), targets.tolist()) for images, targets in loader]
+    assert batches(num_workers=2, **settings) == batches(num_workers=0)
+
+
+def test_an_index_is_kept_until_a_shard_changes(shards, tmp_path, monkeypatch):
+    path = tmp_path/'sub'/'index.npz'
+    first = ReaderShards(shards, 'val', index_file=path)
+    written = path.stat().st_mtime_ns
+    again = ReaderShards(shards, 'val', index_file=path)
+    assert list(again.samples) == list(first.samples) and path.stat().st_mtime_ns == written
+    ReaderShards(shards, 'val', target_key='label', index_file=path)   # other settings
+    assert path.stat().st_mtime_ns != written
+    path.write_bytes(path.read_bytes()[:200])
+    assert list(ReaderShards(shards, 'val', index_file=path).samples) == list(first.samples)
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path/'cache'))
+    assert list(ReaderShards(shards, 'val', index_file='cache').samples) == list(first.samples)
+
+
+def test_labels_are_kept_in_an_index(tmp_path):
+    table = SampleTable.from_samples(['a', 'b'], LabelLists.from_lists([[1, 3], []], 5))
+    index = ShardIndex(np.zeros(2, open_index.__globals__['ROW']), table.paths, table.ends, table.targets)
+    save_index(index, tmp_path)
+    found = open_index(tmp_path)
+    assert np.array_equal(found.targets[0], [0, 1, 0, 1, 0]) and list(found.table())[1][0] == 'b'
+
+
+def write_shard(path: Path, names):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, 'w') as tar:
+        for name in names: tar.addfile(tarfile.TarInfo(name))
+
+
+@pytest.mark.parametrize('names, is_sharded', [
+    (['1.jpg', '1.cls', '2.jpg', '2.cls'], True), (['a/1.jpg', 'a/1.cls'], True), (['dog/1.jpg', 'dog/1.json', 'cat/2.jpg'], False),
+    (['dog/1.jpg', 'dog/2.jpg', 'dog/3.jpg', 'x.cls'], False), ([], False)])
+def test_shards_are_told_from_tars_of_folders(tmp_path, names, is_sharded):
+    write_shard(tmp_path/'a.tar', names)
+    assert holds_shards(tmp_path) == holds_shards(tmp_path/'a.tar') == is_sharded
+
+
+def test_splits_are_found_in_names(tmp_path):
+    for name in ('imagenet1k-train-0000.tar', 'imagenet1k-train-0001.tar', 'imagenet1k-validation-00.tar'): write_shard(tmp_path/name, ['1.cls'])
+    assert choose_shards(tmp_path, 'val') == (['imagenet1k-validation-00.tar'], '')
+    assert len(choose_shards(tmp_path, 'training')[0]) == 2 and len(choose_shards(tmp_path, None)[0]) == 3
+    with pytest.raises(ValueError, match="there is no split 'test'.*train, validation"): choose_shards(tmp_path, 'test')
+    write_shard(tmp_path/'whole'/'0.tar', ['1.cls'])
+    assert choose_shards(tmp_path/'whole', 'train') == (['0.tar'], '')
+
+
+def test_faults_name_the_sample(shards, tmp_path):
+    write_shard(tmp_path/'a.tar', ['1.jpg', '1.cls', '2.jpg'])
+    with pytest.raises(ValueError, match=r'the \.cls of sample 1 has no class'): ReaderShards(tmp_path)
+    with pytest.raises(ValueError, match=r'sample 0000 has no image png; it has: cls'): ReaderShards(shards, 'val', input_key='png')
+    with pytest.raises(ValueError, match=r"there is no field 'nothing'"): ReaderShards(shards, 'val', target_key='nothing')
+    (tmp_path/'_info.json').write_text('[]')
+    with pytest.raises(ValueError, match='_info.json'): ReaderShards(tmp_path, 'val')
+
+
+def test_a_copy_reads_the_same(shards):
+    reader = ReaderShards(shards, 'val')
+    again = pickle.loads(pickle.dumps(reader))
+    assert [bytes(data) for data, _ in again] == [bytes(data) for data, _ in reader] and len(reader) == NUM
+    info = json.loads((shards/'_info.json').read_text())['splits']['val']
+    assert reader.filename(0, absolute=True).startswith(str(shards/info['filenames'][0]))
+    assert reader.filename(0, basename=True) == reader.filename(0)
