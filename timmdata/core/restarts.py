@@ -59,6 +59,7 @@ def encode_jpeg(
     image: Image.Image,
     quality: int = 90,
     subsampling: str = '4:4:4',
+    exif: bytes = b'',
 ) -> bytes:
     """Encode an image as a JPEG with segments, and a list of them.
 
@@ -66,10 +67,11 @@ def encode_jpeg(
         image: Mode RGB or L.
         quality: 1..95, as Pillow has it.
         subsampling: '4:4:4', '4:2:2' or '4:2:0': pixels that share a color.
+        exif: EXIF to write.
     """
     block_w, file = 16 if image.mode == 'RGB' and subsampling != '4:4:4' else 8, io.BytesIO()
     image.save(file, 'JPEG', quality=quality, subsampling=subsampling,
-               restart_marker_blocks=_interval(image.width, block_w))
+               restart_marker_blocks=_interval(image.width, block_w), **({'exif': exif} if exif else {}))
     return list_segments(file.getvalue())
 
 # %% ../../nbs/core/52_restarts.ipynb #51a0000b

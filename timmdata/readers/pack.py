@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -154,18 +155,18 @@ class _IndexedReader(ReaderFiles):
 
     def __init__(self, root: str, shards: Sequence[str], samples: SampleTable, class_to_idx: Mapping[str, int]):
         super().__init__(root, samples, class_to_idx)
-        self.shards, self._archives = shards, Archives([os.path.join(root, name) if name else root for name in shards])
+        self.shards, self.archives = shards, Archives([os.path.join(root, name) if name else root for name in shards])
 
     def __getitem__(self, index: int) -> tuple[memoryview, Any]:
         shard, size, offset, *_ = self.samples.columns['row'][index].item()
-        return self._archives.read(shard, offset, size), self.target(index)
+        return self.archives.read(shard, offset, size), self.target(index)
 
     def prefetch(self,
         indexes: Sequence[int],   # Samples of the next batch.
     ):
         "Let the system read them ahead."
         rows = self.samples.columns['row'][list(indexes)]
-        self._archives.prefetch(zip(rows['shard'].tolist(), rows['offset'].tolist(), rows['size'].tolist()))
+        self.archives.prefetch(zip(rows['shard'].tolist(), rows['offset'].tolist(), rows['size'].tolist()))
 
     def filename(self,
         index: int,   # Index of the sample.
@@ -224,6 +225,8 @@ class ReaderPack(_IndexedReader):
         for name, idx in self.class_to_idx.items(): new[idx] = class_map.get(name, -1)
         rows = np.flatnonzero(new[self.targets] >= 0)
         if not len(rows): raise ValueError(f'none of the classes of {self.root} is in the class map')
+        if len(rows) < len(self): warnings.warn(
+            f'{self.root}: {len(self) - len(rows):,} images are left out, their classes have no class index', stacklevel=4)
         self.samples, self.class_to_idx = self.samples.select(rows, new[self.targets[rows]]), class_map
 
     def __getstate__(self) -> dict:

@@ -1,0 +1,472 @@
+"Packs: the source data set, WebDataset, timm and DALI as oracles; kills, full disks, damage; a million samples."
+import errno
+import io
+import json
+import pickle
+import random
+import shutil
+import tarfile
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from loader_parts import program
+from PIL import Image
+
+from timmdata import ImageDataset, create_loader
+from timmdata.core.faults import ImageReadError
+from timmdata.core.restarts import encode_jpeg
+from timmdata.datasets import pack as packing
+from timmdata.datasets.image_dataset import IterableImageDataset
+from timmdata.datasets.pack import PackSettings, check_pack, pack
+from timmdata.datasets.relabel import LabelMap, relabel
+from timmdata.datasets.wrappers import fingerprint
+from timmdata.readers.pack import ROW, ReaderPack, ShardIndex, save_index
+from timmdata.readers.sample_table import SampleTable
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(scope='module')
+def val(samples) -> ImageDataset: return ImageDataset(samples, split='val')
+
+
+@pytest.fixture(scope='module')
+def packed(val, tmp_path_factory) -> Path:
+    "Photographs with segments, in four shards."
+    root = tmp_path_factory.mktemp('packed')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, '_SHARD_BYTES', 800_000)
+        report = pack(val, root, num_workers=2)
+    assert report.num_shards == 4 and report.num_samples == len(val) and report.kinds == {'segments': len(val)}
+    return root
+
+
+def all_bytes(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in sorted(root.rglob('*')) if path.is_file()}
+
+
+def batches(dataset, **settings) -> list:
+    loader = create_loader(dataset, 48, 16, is_training=True, seed=7, device='cpu', **{'num_workers': 0, **settings})
+    return [(images.clone(), targets.clone()) for images, targets in loader]
+
+
+def same(one, other) -> bool: return len(one) == len(other) and all(torch.equal(a, b) and torch.equal(c, d) for (a, c), (b, d) in zip(one, other))
+
+
+# ---- the data set that was packed
+
+@pytest.mark.parametrize('format', ['jpeg', 'keep'])
+def test_samples_names_and_batches_are_those_of_the_source(val, packed, tmp_path, format):
+    if format == 'keep':
+        pack(val, tmp_path, format='keep', num_workers=0)
+        packed = tmp_path
+    found = ImageDataset(packed, split='val')
+    assert [(image.tobytes(), target) for image, target in found] == [(image.tobytes(), target) for image, target in val]
+    assert found.filenames() == val.filenames() and found.class_to_idx == val.class_to_idx and found.targets == val.targets
+    assert fingerprint(found.reader) != '' and found.reader.samples.paths.tobytes() == val.reader.samples.paths.tobytes()
+    assert same(batches(found), batches(val))
+
+
+@pytest.mark.parametrize('settings', [dict(workers='threads'), dict(workers='processes'), dict(multiprocessing_context='spawn')])
+def test_workers_of_every_kind_read_a_pack(val, packed, settings):
+    assert same(batches(ImageDataset(packed, split='validation'), num_workers=2, **settings), batches(val))
+
+
+def test_a_run_moves_from_the_folder_to_the_pack(val, packed):
+    before = create_loader(val, 48, 16, is_training=True, seed=7, device='cpu', num_workers=0)
+    first = next(iter(before))[1]
+    state = before.state_dict()
+    after = create_loader(ImageDataset(packed, split='val'), 48, 16, is_training=True, seed=7, device='cpu', num_workers=0)
+    after.load_state_dict(state)
+    expected = batches(val)
+    assert torch.equal(first, expected[0][1])
+    assert same([(images.clone(), targets.clone()) for images, targets in after], expected[1:])
+
+
+def test_selections_work_as_on_folders(val, packed):
+    name = val.filename(3)
+    left = ImageDataset(packed, split='val', exclude=[name])
+    assert len(left) == len(val) - 1 and name not in left.filenames()
+    mapped = relabel(ImageDataset(packed, split='val'), LabelMap({'cat': 'animal', 'coffee': 'drink'}))
+    assert [target for _, target in mapped] == [target for _, target in relabel(val, LabelMap({'cat': 'animal', 'coffee': 'drink'}))]
+    with pytest.warns(UserWarning, match='64 images are left out'):
+        numbered = ImageDataset(packed, split='val', class_map={'coffee': 0, 'cat': 5})
+    assert numbered.targets == [0 if 'coffee' in name else 5 for name in val.filenames() if 'coffee' in name or 'cat/' in name]
+    assert all(pickle.loads(pickle.dumps(reader)).filename(2) == reader.filename(2) for reader in (left.reader, numbered.reader))
+    with pytest.raises(ValueError, match='none of the classes'): ImageDataset(packed, split='val', class_map={'xyz': 0})
+    with pytest.raises(ValueError, match="there is no split 'test'"): ImageDataset(packed, split='test')
+    with pytest.raises(TypeError, match='index_file'): ImageDataset(packed, split='val', index_file='x')
+
+
+# ---- other programs
+
+def test_webdataset_and_timm_read_the_shards(val, packed):
+    wds = pytest.importorskip('webdataset')
+    shards = sorted(map(str, packed.glob('*.tar')))
+    seen = {sample['__key__']: (sample['jpg'], int(sample['cls'])) for sample in wds.WebDataset(shards, shardshuffle=False)}
+    reader = ReaderPack(packed, 'val')
+    assert len(seen) == len(val) and [seen[f'{k:09}'] for k in range(len(val))] == [(bytes(data), target) for data, target in reader]
+    timms = pytest.importorskip('timm.data.readers.reader_wds').ReaderWds(str(packed), split='val')
+    assert len(timms) == len(val)
+    assert sorted((image.tobytes(), target) for image, target in timms) == sorted((image.tobytes(), target) for image, target in val)
+
+
+def test_the_reader_of_any_shards_finds_the_same(val, packed):
+    from timmdata.readers.pack import ReaderShards
+    found, reader = ReaderShards(packed, 'val'), ReaderPack(packed, 'val')
+    rows = {found.filename(k): (bytes(data), target) for k, (data, target) in enumerate(found)}
+    assert [rows[f'{k:09}.jpg'] for k in range(len(reader))] == [(bytes(data), target) for data, target in reader]
+
+
+def test_dali_reads_the_shards_by_their_index(val, packed):
+    fn = pytest.importorskip('nvidia.dali.fn')
+    from nvidia.dali import pipeline_def
+    shards = sorted(map(str, packed.glob('*.tar')))
+
+    @pipeline_def(batch_size=16, num_threads=1, device_id=None)
+    def read():
+        return fn.readers.webdataset(paths=shards, index_paths=sorted(map(str, packed.glob('index/val/*.idx'))), ext=['jpg', 'cls'],
+                                     name='reader')
+
+    pipe, found = read(), []
+    pipe.build()
+    assert pipe.epoch_size('reader') == len(val)
+    while len(found) < len(val):
+        images, targets = pipe.run()
+        found += [(images.at(k).tobytes(), int(targets.at(k).tobytes())) for k in range(16)]
+    assert sorted(found[:len(val)]) == sorted((bytes(data), target) for data, target in ReaderPack(packed, 'val'))
+
+
+def test_tars_are_plain(packed):
+    names = []
+    for path in sorted(packed.glob('*.tar')):
+        with tarfile.open(path) as tar: members = tar.getmembers()
+        assert all(m.isreg() and m.mtime == m.uid == m.gid == 0 and not (m.uname or m.gname or m.pax_headers) for m in members)
+        names += [m.name for m in members]
+    assert len(set(names)) == len(names) == 160 and all(name.isascii() and name.count('.') == 1 and len(name) < 100 for name in names)
+    assert names[:2] != ['000000000.jpg', '000000000.cls']   # shuffled once
+
+
+# ---- the same bytes
+
+def test_bytes_depend_on_nothing_but_the_settings(val, packed, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
+    pack(ImageDataset(val.root, split='val'), tmp_path/'again', num_workers=0)
+    assert all_bytes(tmp_path/'again') == all_bytes(packed)
+    pack(val, tmp_path/'other', num_workers=0, seed=1)
+    assert all_bytes(tmp_path/'other')['val-000000.tar'] != all_bytes(packed)['val-000000.tar']
+
+
+PACKS = '''
+import sys
+from timmdata import ImageDataset
+from timmdata.datasets import pack as packing
+packing._SHARD_BYTES = 300_000
+print('begin', flush=True)
+packing.pack(ImageDataset({root!r}, split='val'), {out!r}, num_workers={num})
+'''
+
+
+@pytest.mark.parametrize('num', [3, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.timeout(600)
+def test_a_pack_that_is_killed_goes_on_to_the_same_bytes(val, tmp_path, monkeypatch, num):
+    monkeypatch.setattr(packing, '_SHARD_BYTES', 300_000)
+    start = time.monotonic()
+    pack(val, tmp_path/'whole', num_workers=0)
+    seconds, rng, kills = time.monotonic() - start, random.Random(0), 0
+    for k in range(num):
+        code = PACKS.format(root=str(val.root), out=str(tmp_path/'out'), num=k % 2 * 2)
+        while True:
+            run = program(code)
+            try:
+                run.wait_for('begin')
+                time.sleep(rng.random() * seconds)
+                for child in (*run.process.children(recursive=True), run.process): child.kill()
+                if run.end()[0] == 0: break
+                kills += 1
+            except psutil.NoSuchProcess: break   # it has ended by itself
+            finally: run.kill()
+            if kills % 4 == 0: break
+        pack(val, tmp_path/'out', num_workers=0) if not (tmp_path/'out'/'_info.json').exists() else None
+        assert all_bytes(tmp_path/'out') == all_bytes(tmp_path/'whole')
+        shutil.rmtree(tmp_path/'out')
+    assert kills
+
+
+def test_interrupts_end_a_pack_and_its_processes(val, tmp_path):
+    run = program(PACKS.format(root=str(val.root), out=str(tmp_path/'out'), num=2))
+    try:
+        run.wait_for('begin')
+        time.sleep(0.4)
+        run.process.send_signal(2)
+        code, _, errors = run.end(20)
+        assert code != 0 and errors.rstrip().endswith('KeyboardInterrupt')
+    finally: run.kill()
+    assert not list((tmp_path/'out'/'.packing-val').glob('*.tar'))
+
+
+def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
+    with pytest.raises(FileExistsError, match="has a split 'val' already"): pack(val, packed, num_workers=0)
+    monkeypatch.setattr(packing._Packing, 'finish', lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError): pack(val, tmp_path, num_workers=0)
+    monkeypatch.undo()
+    for other in (dict(short_side=64), dict(seed=1), dict(format='keep')):
+        with pytest.raises(ValueError, match='begun with other settings'): pack(val, tmp_path, num_workers=0, **other)
+    assert pack(val, tmp_path, num_workers=0).num_samples == 80
+    train = pack(ImageDataset(val.root, split='train'), tmp_path, format='keep', num_workers=0)
+    assert train.split == 'train' and sorted(part.split for part in check_pack(tmp_path)) == ['train', 'val']
+    with pytest.raises(ValueError, match='has the splits val, train'): ImageDataset(tmp_path, split=None)
+
+
+# ---- formats
+
+def folder_of(tmp_path: Path, **images: bytes) -> ImageDataset:
+    (tmp_path/'in'/'c').mkdir(parents=True)
+    for name, data in images.items(): (tmp_path/'in'/'c'/name.replace('_', '.')).write_bytes(data)
+    return ImageDataset(tmp_path/'in', split=None)
+
+
+def saved(image: Image.Image, format: str, **options) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+@pytest.fixture(scope='module')
+def image(val) -> Image.Image: return val[5][0]
+
+
+def test_what_has_no_segments_stays_as_it_is(tmp_path, image):
+    files = dict(a_png=saved(image, 'PNG'), b_jpg=saved(image, 'JPEG', progressive=True),
+                 d_jpg=encode_jpeg(image))
+    report = pack(folder_of(tmp_path, **files), tmp_path/'out', 'all', num_workers=0)
+    reader = ReaderPack(tmp_path/'out')
+    assert report.kinds == {'as it is': 3} and [bytes(data) for data, _ in reader] == list(files.values())
+
+
+@pytest.mark.parametrize('subsampling', ['4:4:4', '4:2:2', '4:2:0'])
+def test_smaller_photographs_are_those_of_pillow(tmp_path, image, subsampling):
+    source = saved(image, 'JPEG', quality=95, subsampling=subsampling)
+    gray = saved(image.convert('L'), 'JPEG')
+    pack(folder_of(tmp_path, a_jpg=source, b_jpg=gray), tmp_path/'out', 'all', short_side=100, num_workers=0)
+    found, second = (bytes(data) for data, _ in ReaderPack(tmp_path/'out'))
+    width, height = image.size
+    size = (100, int(100 * height / width)) if width < height else (int(100 * width / height), 100)
+    small = Image.open(io.BytesIO(source)).convert('RGB').resize(size, Image.Resampling.BICUBIC)
+    expected = saved(small, 'JPEG', quality=90, subsampling=subsampling)
+    assert np.array_equal(Image.open(io.BytesIO(found)), Image.open(io.BytesIO(expected)))
+    assert Image.open(io.BytesIO(second)).mode == 'L' and min(Image.open(io.BytesIO(second)).size) == 100
+
+
+def test_raw_pixels_are_those_of_pillow(val, tmp_path):
+    pack(val, tmp_path, format='raw', num_workers=0)
+    found = ImageDataset(tmp_path, split='val')
+    assert [image.tobytes() for image, _ in found] == [image.tobytes() for image, _ in val]
+    decoded = [ImageDataset.pixels(found, data).read() for data, _ in found.reader]
+    assert all(np.array_equal(pixels, image) for pixels, (image, _) in zip(decoded, val))
+    by_pillow = dict(backend='pillow')
+    assert same(batches(found, **by_pillow), batches(val, **by_pillow))
+
+
+@pytest.mark.parametrize('exif_transpose', [False, True])
+def test_orientation_is_not_lost(tmp_path, image, exif_transpose):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    dataset = folder_of(tmp_path, a_jpg=saved(image, 'JPEG', exif=exif))
+    dataset.exif_transpose = exif_transpose
+    pack(dataset, tmp_path/'out', 'all', short_side=100, num_workers=0)
+    for turned in (False, True):
+        size = ImageDataset(tmp_path/'out', split='all', exif_transpose=turned)[0][0].size
+        assert (size[0] > size[1]) == ((image.width > image.height) != (exif_transpose or turned))
+
+
+@pytest.mark.parametrize('settings, message', [
+    (dict(format='png'), 'allowed are jpeg, keep, raw'), (dict(short_side=8), 'give pixels, 16 or more'), (dict(short_side=2.5), 'give pixels'),
+    (dict(quality=0), 'give a whole number, 1..95'), (dict(subsampling='4:1:1'), 'allowed are keep, 4:4:4'),
+    (dict(format='keep', short_side=256), 'leave short_side out'), (dict(split='a/b'), 'letters and digits')])
+def test_settings_that_cannot_be_are_refused(val, tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message): pack(val, tmp_path/'out', num_workers=0, **settings)
+    assert not list(tmp_path.rglob('*.tar'))
+
+
+def test_data_sets_that_a_pack_would_change_are_refused(samples, val, tmp_path):
+    def refused(dataset, message, kind=ValueError):
+        with pytest.raises(kind, match=message): pack(dataset, tmp_path, num_workers=0)
+    refused(ImageDataset(samples, split='val', transform=lambda image: image), 'has a transform')
+    refused(ImageDataset(samples, split='val', target_transform=abs), 'has a target_transform')
+    refused(ImageDataset(samples, split='val', on_error='replace'), 'would pack a sample twice')
+    refused(torch.utils.data.Subset(val, [0]), 'this is a Subset', TypeError)
+    refused(IterableImageDataset(reader=[]), 'this is a IterableImageDataset', TypeError)
+    with pytest.raises(ValueError, match="cannot be kept in format='raw'"):
+        pack(ImageDataset(samples, split='val', input_img_mode='RGBA'), tmp_path, format='raw', num_workers=0)
+
+
+# ---- targets
+
+class Given:
+    "A reader whose targets are known only when a sample is read."
+    def __init__(self, files, targets): self.files, self.found = files, targets
+    def __len__(self): return len(self.files)
+    def __getitem__(self, index): return self.files[index], self.found[index]
+    def filename(self, index, basename=False, absolute=False): return f'{index}.jpg'
+
+
+@pytest.mark.parametrize('targets', [[3, 1, 2], [0.5, -1.25, 3.], [None] * 3, [[0., 1.], [2., 3.], [4., 5.]],
+                                     [np.float32(0.1), np.float32(2), np.float32(-7)], [np.int64(4)] * 3])
+def test_targets_come_back(tmp_path, image, targets):
+    data = saved(image, 'JPEG')
+    pack(ImageDataset('', Given([data] * 3, targets)), tmp_path, 'all', num_workers=0)
+    found = [target for _, target in ImageDataset(tmp_path, split='all')]
+    expected = [-1 if target is None else target for target in targets]
+    assert np.array_equal(np.asarray(found), np.asarray(expected)) and not check_pack(tmp_path)[0].problems
+
+
+def test_several_labels_come_back(val, tmp_path):
+    (tmp_path/'t.csv').write_text('path,label\n' + ''.join(f'{name},{labels}\n' for name, labels in zip(val.filenames()[:3], ('a b', 'c', 'b'))))
+    table = ImageDataset(val.root, table=str(tmp_path/'t.csv'), split=None, target_key='label', target_separator=' ')
+    pack(table, tmp_path/'out', 'all', num_workers=0)
+    found = ImageDataset(tmp_path/'out', split='all')
+    assert found.targets == table.targets == [[0, 1], [2], [1]] and found.class_to_idx == table.class_to_idx
+    assert np.array_equal([t for _, t in found], [t for _, t in table]) and not check_pack(tmp_path/'out')[0].problems
+
+
+def test_a_target_that_cannot_be_kept_names_its_sample(tmp_path, image):
+    dataset = ImageDataset('', Given([saved(image, 'JPEG')], [{'boxes': []}]))
+    with pytest.raises(ValueError, match=r'0\.jpg has a target of type dict'): pack(dataset, tmp_path, 'all', num_workers=0)
+
+
+# ---- bad files, full disks
+
+def test_bad_files_go_by_the_rule_of_the_data_set(tmp_path, image):
+    good = saved(image, 'JPEG')
+    dataset = folder_of(tmp_path, a_jpg=good, b_jpg=good[:len(good) // 2], c_jpg=good, d_jpg=b'no image')
+    with pytest.raises(ImageReadError, match=r'c/[bd]\.jpg'): pack(dataset, tmp_path/'out', 'all', num_workers=0)
+    skipping = ImageDataset(tmp_path/'in', split=None, on_error='skip')
+    with pytest.warns(RuntimeWarning, match='skipped'): report = pack(skipping, tmp_path/'other', 'all', num_workers=2)
+    assert [bad.path for bad in report.left_out] == ['c/b.jpg', 'c/d.jpg'] and 'left out: 2' in str(report)
+    found = ImageDataset(tmp_path/'other', split='all')
+    assert found.filenames() == ['c/a.jpg', 'c/c.jpg'] and [image.tobytes() for image, _ in found] == [dataset[k][0].tobytes() for k in (0, 2)]
+    for name in ('a', 'c'): (tmp_path/'in'/'c'/f'{name}.jpg').unlink()
+    with pytest.warns(RuntimeWarning), pytest.raises(ValueError, match='no image could be read'):
+        pack(ImageDataset(tmp_path/'in', split=None, on_error='skip'), tmp_path/'none', 'all', num_workers=0)
+
+
+def test_too_little_room_is_said_before(val, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 1_000_000))
+    with pytest.raises(OSError, match=r'needs about 0\.00 GB more') as error: pack(val, tmp_path, num_workers=0)
+    assert error.value.errno == errno.ENOSPC and not list(tmp_path.glob('*.tar'))
+
+
+FULL = '''
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+'''
+
+
+def test_a_disk_that_gets_full_leaves_what_can_go_on(val, tmp_path, monkeypatch):
+    run = program(PACKS.replace('300_000', '800_000').format(root=str(val.root), out=str(tmp_path/'out'), num=0), first=FULL)
+    try: code, _, errors = run.end(60)
+    finally: run.kill()
+    assert code == 1 and 'File too large' in errors and not list((tmp_path/'out'/'.packing-val').glob('*.tar'))
+    monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
+    pack(val, tmp_path/'out', num_workers=0)
+    assert not check_pack(tmp_path/'out')[0].problems
+
+
+# ---- damage of a pack
+
+@pytest.fixture
+def copy(packed, tmp_path) -> Path: return Path(shutil.copytree(packed, tmp_path/'copy'))
+
+
+def test_a_pack_that_is_not_whole_is_not_opened(copy):
+    def refused(message, kind=ValueError):
+        with pytest.raises(kind, match=message): ImageDataset(copy, split='val')
+    shard, info = copy/'val-000002.tar', (copy/'_info.json').read_text()
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-512])
+    refused(r'val-000002\.tar has .* bytes, the index says')
+    shard.unlink()
+    refused(r'has no shard .*val-000002\.tar', FileNotFoundError)
+    shard.write_bytes(data)
+    for name in ('rows', 'names', 'targets'):
+        path = copy/'index'/'val'/f'{name}.npy'
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-8])
+        refused('is damaged')
+        path.unlink()
+        refused('is damaged')
+        path.write_bytes(whole)
+    (copy/'_info.json').write_text(info.replace('"pack_version": 1', '"pack_version": 99'))
+    refused('of version 99')
+    (copy/'_info.json').write_text(info[:-30])
+    refused('is damaged')
+    (copy/'_info.json').write_text(info)
+    assert len(ImageDataset(copy, split='val')) == 80
+    np.save(copy/'index'/'val'/'rows.npy', np.load(copy/'index'/'val'/'rows.npy')[:-1])
+    refused('is damaged')
+
+
+def test_a_shard_that_shrinks_is_an_error_not_a_crash(copy):
+    dataset = ImageDataset(copy, split='val')
+    rows = dataset.reader.samples.columns['row']
+    last = int(np.lexsort((rows['offset'], rows['shard']))[-1])
+    dataset[last]
+    with (copy/'val-000003.tar').open('r+b') as file: file.truncate(int(rows['offset'][last]))
+    with pytest.raises(ImageReadError, match='has changed since it was indexed'): dataset[last]
+
+
+@pytest.mark.parametrize('where, message', [('image', 'another checksum'), ('target', 'another target'), ('name', 'lies elsewhere')])
+def test_a_check_finds_damage(copy, where, message):
+    shard = copy/'val-000001.tar'
+    with tarfile.open(shard) as tar: image, target = tar.getmembers()[6:8]
+    data, at = bytearray(shard.read_bytes()), dict(image=image.offset_data + 4000, target=target.offset_data, name=target.offset)[where]
+    if where == 'name':
+        info = tarfile.TarInfo('000000099.cls')
+        info.size, info.mode = 1, 0o644
+        data[at:at + 512] = info.tobuf(tarfile.USTAR_FORMAT)
+    else: data[at] = data[at] ^ 1
+    shard.write_bytes(data)
+    found, = check_pack(copy)
+    assert len(found.problems) == 1 and message in found.problems[0] and image.name in found.problems[0]
+
+
+# ---- a million
+
+@pytest.mark.full
+def test_a_million_samples_are_opened_at_once(tmp_path):
+    num, shards = 1_281_167, 128
+    per, rows = -(-num // shards), np.zeros(num, ROW)
+    rows['shard'], rows['size'] = np.arange(num) // per, 110_000
+    rows['offset'] = np.arange(num) % per * 111_000 + 512
+    names = SampleTable.from_samples((f'train/n{k // 1300:08}/n{k // 1300:08}_{k}.JPEG' for k in range(num)), np.arange(num) // 1300)
+    (tmp_path/'index'/'train').mkdir(parents=True)
+    save_index(ShardIndex(rows, names.paths, names.ends, names.targets), tmp_path/'index'/'train')
+    sizes = [per * 111_000 + 1024] * shards
+    for k, size in enumerate(sizes):
+        with (tmp_path/f'train-{k:06}.tar').open('wb') as file: file.truncate(size)   # no room on the disk
+    classes = {f'n{k:08}': k for k in range(num // 1300 + 1)}
+    filenames = [f'train-{k:06}.tar' for k in range(shards)]
+    (tmp_path/'_info.json').write_text(json.dumps(dict(
+        splits=dict(train=dict(name='train', filenames=filenames, num_samples=num)),
+        timmdata=dict(pack_version=1, splits=dict(train=dict(num_samples=num, class_to_idx=classes, shard_bytes=sizes))))))
+    run = program(f'''
+import time, psutil
+from timmdata import ImageDataset
+before, start = psutil.Process().memory_full_info().uss, time.perf_counter()
+dataset = ImageDataset({str(tmp_path)!r})
+seconds = time.perf_counter() - start
+for k in range(0, len(dataset), 1000): dataset.reader[k], dataset.filename(k)
+print(len(dataset), seconds < 1, psutil.Process().memory_full_info().uss - before < 250e6)
+''')
+    try: assert run.end(60)[:2] == (0, f'{num} True True\n')
+    finally: run.kill()
+
+
+def test_settings_describe_themselves():
+    assert PackSettings().format == 'jpeg' and 'short_side=None' in repr(PackSettings())
