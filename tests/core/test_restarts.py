@@ -93,7 +93,7 @@ def test_what_has_no_room_for_markers_is_refused():
         assert list_segments(data) == data
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(st.integers(2, 5000), st.integers(0, 255), st.booleans())
 def test_damage_is_refused_or_gives_the_same_damage(at, value, is_cut):
     data = bytearray(saved(picture(60, 80), quality=60))

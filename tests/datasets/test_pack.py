@@ -129,8 +129,9 @@ def test_dali_reads_the_shards_by_their_index(val, packed):
 
     @pipeline_def(batch_size=16, num_threads=1, device_id=None)
     def read():
-        return fn.readers.webdataset(paths=shards, index_paths=sorted(map(str, packed.glob('index/val/*.idx'))), ext=['jpg', 'cls'],
-                                     name='reader')
+        indexes = sorted(map(str, packed.glob('index/val/*.idx')))
+        images, targets = fn.readers.webdataset(paths=shards, index_paths=indexes, ext=['jpg', 'cls'], name='reader')
+        return images, targets
 
     pipe, found = read(), []
     pipe.build()

@@ -11,8 +11,10 @@ __all__ = ['decode_jpeg', 'BACKENDS', 'SEGMENT_TABLE', 'WORTH_A_CUT', 'WORTH_A_L
 import io
 import math
 import re
+import struct
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import cycle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -327,7 +329,7 @@ def find_restarts(
     data: Buffer,
     layout: JpegLayout,
     grid: SegmentGrid,
-) -> np.ndarray | None:
+) -> list[int] | None:
     """Find the restart markers of a JPEG: those that it lists, or by a search.
 
     Args:
@@ -336,23 +338,30 @@ def find_restarts(
         grid: Its grid.
 
     Returns:
-        int64 offsets in the data; None: they are not all there, or in another order
+        offsets in the pixels, increasing; None: they are not all there, or in another order
     """
-    number, scan = grid.rows * grid.columns - 1, layout.scan(data)
-    if layout.num_listed == number: return np.frombuffer(data, '<u4', number, layout.table) + np.int64(layout.pixels)
+    number = grid.rows * grid.columns - 1
+    if number and layout.num_listed == number:
+        listed = list(struct.unpack_from(f'<{number}I', data, layout.table))
+        return listed if listed == sorted(listed) and listed[-1] < len(data) - layout.pixels else None
+    scan = layout.scan(data)
     markers = np.flatnonzero(scan[:-1] == 0xFF)
     after = scan[1:][markers]
     is_restart = (after & 0xF8) == 0xD0
-    markers, codes = markers[is_restart] + layout.pixels, after[is_restart]
+    markers, codes = markers[is_restart], after[is_restart]
     is_whole = len(codes) == number and not ((codes ^ np.arange(len(codes))) & 7).any()
-    return markers if is_whole and not _has_odd_marker(after) else None
+    return markers.tolist() if is_whole and not _has_odd_marker(after) else None
 
 
-def _are_restarts(data: Buffer, at: np.ndarray, numbers: np.ndarray) -> bool:
-    "Whether there are restart markers, with these numbers: a list of them may belong to another file."
-    if at.size and not (0 <= at[0] and (np.diff(at) >= 0).all() and at[-1] < len(data) - 3): return False
-    found = np.frombuffer(data, np.uint8)
-    return bool((found[at] == 0xFF).all() and (found[at + 1] == 0xD0 + (numbers & 7)).all())
+def _renumber(data: bytearray, markers: list[int]) -> bool:
+    "Number restart markers anew; the last becomes the end of the image. False: there is none, as a list had said."
+    last = markers.pop()
+    for at, code in zip(markers, cycle(range(0xD0, 0xD8))):
+        if data[at] != 0xFF or data[at + 1] & 0xF8 != 0xD0: return False
+        data[at + 1] = code
+    if data[last] != 0xFF or data[last + 1] & 0xF8 != 0xD0 and data[last + 1] != 0xD9: return False
+    data[last + 1] = 0xD9
+    return True
 
 
 def cut_segments(
@@ -376,28 +385,24 @@ def cut_segments(
     if grid is None: return None
     more = 2 * factor if grid.is_smoothed else 0   # smoothing looks two pixels further
     top, left, bottom, right = crop[0] - more, crop[1] - more, crop[0] + crop[2] + more, crop[1] + crop[3] + more
-    rows = np.arange(max(0, top) // grid.height, min(grid.rows, -(-bottom // grid.height)))
-    first, end = max(0, left) // grid.width, min(grid.columns, -(-right // grid.width))
+    row, row_end = max(0, top) // grid.height, min(grid.rows, -(-bottom // grid.height))
+    column, column_end = max(0, left) // grid.width, min(grid.columns, -(-right // grid.width))
+    num = column_end - column   # segments of a row that are needed
     worth = WORTH_A_LISTED_CUT if layout.num_listed else WORTH_A_CUT
-    if len(data) * (1 - len(rows) * (end - first) / (grid.rows * grid.columns)) < worth: return None
-    y, x = int(rows[0]) * grid.height, first * grid.width
-    height = min(layout.height, (int(rows[-1]) + 1) * grid.height) - y
-    width = min(layout.width, end * grid.width) - x
+    if len(data) * (1 - (row_end - row) * num / (grid.rows * grid.columns)) < worth: return None
+    y, x = row * grid.height, column * grid.width
+    height, width = min(layout.height, row_end * grid.height) - y, min(layout.width, column_end * grid.width) - x
     if min(height, width) < 8 * factor: return None   # decoders treat very small pictures in other ways
     markers = find_restarts(data, layout, grid)
     if markers is None: return None
-    ends = np.concatenate([[layout.pixels - 2], markers, [len(data) - 2]])   # segment k ends at k + 1
-    used = (rows * grid.columns)[:, None] + np.arange(first, end + 1)   # the markers around each row of segments
-    inner = used[(used > 0) & (used <= len(markers))]
-    if layout.num_listed and not _are_restarts(data, ends[inner], inner - 1): return None
-    starts, stops = ends[used[:, 0]] + 2, ends[used[:, 1:]]
-    lengths = stops[:, -1] + 2 - starts   # with the marker behind them
-    cut = bytearray().join([data[:layout.pixels], *(data[a:a + n] for a, n in zip(starts.tolist(), lengths.tolist()))])
-    arrive = layout.pixels + lengths.cumsum() - lengths   # where each row of segments begins in the cut
-    moved = (stops + (arrive - starts)[:, None]).ravel()
-    new = 0xD0 + (np.arange(len(moved)) & 7)
-    new[-1] = 0xD9   # the end of the image
-    np.frombuffer(cut, np.uint8)[moved + 1] = new
+    ends = [-2, *markers, len(data) - 2 - layout.pixels]   # segment k is between ends k and k + 1
+    cut, moved = bytearray(data[:layout.pixels]), []
+    step = num if num < grid.columns else num * (row_end - row)   # whole rows follow each other
+    for first in range(row * grid.columns + column, row_end * grid.columns, max(step, grid.columns)):
+        begin, last = ends[first] + 2, first + step
+        moved += [len(cut) + end - begin for end in ends[first + 1:last + 1]]
+        cut += data[layout.pixels + begin:layout.pixels + ends[last] + 2]   # with the marker behind them
+    if not _renumber(cut, moved): return None
     _resize_header(cut, layout.frame, height, width)
     return JpegCut(cut, y, x, height, width, True)
 

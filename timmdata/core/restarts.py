@@ -7,6 +7,7 @@ __all__ = ['SEGMENTS_IN_A_ROW', 'list_segments', 'encode_jpeg', 'CannotRestart',
 
 # %% ../../nbs/core/52_restarts.ipynb #51a00003
 import io
+import struct
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
@@ -25,6 +26,11 @@ def _part(marker: int, content: bytes) -> bytes:
     return bytes((0xFF, marker)) + (len(content) + 2).to_bytes(2, 'big') + content
 
 
+def _list(offsets: list[int]) -> bytes:
+    "The part of a header that lists restart markers."
+    return _part(_LISTS, SEGMENT_TABLE + struct.pack(f'<{len(offsets)}I', *offsets))
+
+
 def list_segments(
     data: bytes,
 ) -> bytes:
@@ -41,9 +47,8 @@ def list_segments(
     if grid is None or layout.num_listed: return data
     markers = find_restarts(data, layout, grid)
     if markers is None or not 0 < len(markers) <= _MOST_LISTED: return data
-    offsets = (markers - layout.pixels).astype('<u4').tobytes()
     at = data.rindex(b'\xff\xda', 0, layout.pixels)   # the last part of the header
-    return data[:at] + _part(_LISTS, SEGMENT_TABLE + offsets) + data[at:]
+    return data[:at] + _list(markers) + data[at:]
 
 # %% ../../nbs/core/52_restarts.ipynb #51a00008
 SEGMENTS_IN_A_ROW = 2
@@ -167,6 +172,7 @@ def _read_header(data: bytes) -> _Header:
     components = [data[k:k + 2] for k in range(layout.frame + 10, layout.frame + 10 + 3 * num, 3)]   # name, factors
     chosen = {scan[1 + 2 * k]: scan[2 + 2 * k] for k in range(num)}   # name → tables
     factors = [(both >> 4, both & 15) if num > 1 else (1, 1) for _, both in components]
+    if not all(across and down for across, down in factors): raise CannotRestart('a component has no blocks')
     blocks = [(k, chosen[name] >> 4, 16 + (chosen[name] & 15))
               for k, ((name, _), (across, down)) in enumerate(zip(components, factors)) for _ in range(across * down)]
     if not {table for _, *both in blocks for table in both} <= set(tables): raise CannotRestart('a table is missing')
@@ -263,7 +269,8 @@ def add_restarts(
     Args:
         data: A baseline JPEG without restart markers; else `CannotRestart`.
     """
-    header = _read_header(data)
+    try: header = _read_header(data)
+    except (KeyError, IndexError, ValueError) as error: raise CannotRestart(f'its header is damaged: {error}') from error
     layout = read_layout(data)
     clean = data[layout.pixels:-2].replace(b'\xff\0', b'\xff')
     interval, windows = _interval(layout.width, header.width), _windows(clean)
@@ -281,7 +288,8 @@ def add_restarts(
     parts = [(marker, b''.join(bytes([n]) + tables[n].to_bytes() for n in _read_tables(content)) if marker == _TABLES
               else content) for marker, content in header.parts if marker != _INTERVAL]
     parts.insert(-1, (_INTERVAL, interval.to_bytes(2, 'big')))
-    offsets = np.fromiter(accumulate((len(segment) + 2 for segment in segments[:-1]), initial=-2), np.int64)[1:]
-    if 0 < len(offsets) <= _MOST_LISTED: parts.insert(-1, (_LISTS, SEGMENT_TABLE + offsets.astype('<u4').tobytes()))
+    offsets = [end - 2 for end in accumulate(len(segment) + 2 for segment in segments[:-1])]
+    listed = _list(offsets) if 0 < len(offsets) <= _MOST_LISTED else b''
     numbered = [segment + bytes((0xFF, 0xD0 + k % 8)) for k, segment in enumerate(segments[:-1])]
-    return b''.join([data[:2], *(_part(*part) for part in parts), *numbered, segments[-1], data[-2:]])
+    *parts, scan = (_part(*part) for part in parts)
+    return b''.join([data[:2], *parts, listed, scan, *numbered, segments[-1], data[-2:]])
