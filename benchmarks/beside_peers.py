@@ -182,11 +182,11 @@ def label(peer: tuple, about: dict) -> str:
     return ', '.join([f'{about["name"]} {about["version"].partition("+")[0]}', *options])
 
 
-def compare(work: str, peers: list, a, settings: dict, log: Path) -> dict[str, dict[str, float]]:
-    "Measure one work, and print its table."
+def compare(work: str, peers: list, a, settings: dict, log: Path, base: str = 'timm_pillow') -> dict[str, dict[str, float]]:
+    "Measure one work, and print its table; speeds are ÷ that of the base, or of the first one."
     found, failed = alone(peers, a, settings, log)
     results = rounds(list(found), a, settings, log) if found else {}
-    reference = next((peer for peer in found if peer[0] == 'timm_pillow'), next(iter(found), None))
+    reference = next((peer for peer in found if peer[0] == base), next(iter(found), None))
     rates = {peer: statistics.median(result['rate'] for result in results[peer]) for peer in found}
     print(f'\n**{WORKS[work]}** ({settings["workers"]} workers, batches of {settings["batch_size"]}, {a.rounds} rounds)\n')
     if found:

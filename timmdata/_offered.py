@@ -19,6 +19,7 @@ from .datasets.class_info import (
 )
 from .datasets.real_labels import RealLabelsImagenet
 from .datasets.factory import create_dataset
+from .datasets.packing import pack
 from .samplers.batch_schedule import ScheduledBatchSampler, ScheduledTransformDataset
 from .transforms.geometry import (
     CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomPad,
@@ -58,6 +59,7 @@ __all__ = [
     'infer_imagenet_subset',
     'RealLabelsImagenet',
     'create_dataset',
+    'pack',
     'ScheduledBatchSampler', 'ScheduledTransformDataset',
     'CenterCropOrPad', 'MaybePILToTensor', 'MaybeToTensor', 'RandomCropOrPad', 'RandomPad',
     'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'ToNumpy', 'ToTensor', 'TrimBorder',

@@ -190,8 +190,8 @@ def pack(
         skip: Leave out files that cannot be read, and name them.
         check: Read the pack DATA, and say what is wrong with it.
     """
-    from timmdata.datasets.pack import check_pack
-    from timmdata.datasets.pack import pack as write_pack
+    from timmdata.datasets.packing import check_pack
+    from timmdata.datasets.packing import pack as write_pack
     from timmdata.inspection.inspection import open_splits
     is_shown = sys.stderr.isatty()
     if check:

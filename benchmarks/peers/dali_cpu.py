@@ -14,6 +14,11 @@ NAME, VERSION = 'DALI, CPU', dali.__version__
 def pipeline(samples, work):
     paths, targets = map(list, zip(*samples))
     encoded, target = fn.readers.file(files=paths, labels=targets, random_shuffle=work != 'eval', initial_fill=len(paths), name='reader')
+    return transformed(encoded, work), target
+
+
+def transformed(encoded, work):
+    "The images of a pipeline."
     if work == 'eval':
         images = fn.decoders.image(encoded, output_type=types.RGB)
         images = fn.resize(images, resize_shorter=RESIZE, interp_type=types.INTERP_CUBIC, antialias=True, subpixel_scale=False)
@@ -29,7 +34,7 @@ def pipeline(samples, work):
     mean, std = ([255 * value for value in values] for values in (MEAN, STD))
     return fn.crop_mirror_normalize(
         images, dtype=types.FLOAT, output_layout='CHW', crop=(SIZE, SIZE), mean=mean, std=std, mirror=mirror,
-        rounding='truncate'), target
+        rounding='truncate')
 
 
 class Loader:

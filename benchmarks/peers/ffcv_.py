@@ -41,18 +41,19 @@ class Photographs:
         return Image.open(path).convert('RGB'), target
 
 
-def beton(data_dir, scratch) -> Path: return Path(scratch)/f'{Path(data_dir).name}.beton'
+def beton(data_dir, scratch, options) -> Path:
+    return Path(scratch)/f'{Path(data_dir).name}-{options.get("mode", "jpg")}.beton'
 
 
 def prepare(data_dir, work, workers, batch_size, scratch, options):
-    path, samples = beton(data_dir, scratch), files(data_dir)
+    path, samples = beton(data_dir, scratch, options), files(data_dir)
     if path.exists(): return
-    field = RGBImageField('jpg', max_resolution=None if work == 'phone' else 500, jpeg_quality=90)
+    field = RGBImageField(options.get('mode', 'jpg'), max_resolution=None if work == 'phone' else 500, jpeg_quality=90)
     writer = DatasetWriter(str(path), {'image': field, 'label': IntField()}, num_workers=workers)
     writer.from_indexed_dataset(Photographs(samples))
     before = sum(Path(file).stat().st_size for file, _ in samples)
     after = Reader(str(path)).alloc_table['size'].sum()
-    return f"its JPEGs have {after / before:.0%} of the photographs' bytes"
+    return f"its images have {after / before:.0%} of the photographs' bytes"
 
 
 def make(data_dir, work, workers, batch_size, scratch, options):
@@ -62,5 +63,5 @@ def make(data_dir, work, workers, batch_size, scratch, options):
     mean, std = (np.array(values) * 255 for values in (MEAN, STD))
     images += [NormalizeImage(mean, std, np.float32), ToTensor(), ToTorchImage()]
     order = OrderOption.SEQUENTIAL if work == 'eval' else OrderOption.RANDOM
-    return Loader(str(beton(data_dir, scratch)), batch_size, workers, os_cache=True, order=order, drop_last=False,
+    return Loader(str(beton(data_dir, scratch, options)), batch_size, workers, os_cache=True, order=order, drop_last=False,
                   pipelines={'image': images, 'label': [IntDecoder(), ToTensor(), Squeeze()]})

@@ -19,9 +19,9 @@ from PIL import Image
 from timmdata import ImageDataset, create_loader
 from timmdata.core.faults import ImageReadError
 from timmdata.core.restarts import encode_jpeg
-from timmdata.datasets import pack as packing
+from timmdata.datasets import packing
 from timmdata.datasets.image_dataset import IterableImageDataset
-from timmdata.datasets.pack import PackSettings, check_pack, pack
+from timmdata.datasets.packing import PackSettings, check_pack, pack
 from timmdata.datasets.relabel import LabelMap, relabel
 from timmdata.datasets.wrappers import fingerprint
 from timmdata.readers.pack import ROW, ReaderPack, ShardIndex, save_index
@@ -165,7 +165,7 @@ def test_bytes_depend_on_nothing_but_the_settings(val, packed, tmp_path, monkeyp
 PACKS = '''
 import sys
 from timmdata import ImageDataset
-from timmdata.datasets import pack as packing
+from timmdata.datasets import packing
 packing._SHARD_BYTES = 300_000
 print('begin', flush=True)
 packing.pack(ImageDataset({root!r}, split='val'), {out!r}, num_workers={num})

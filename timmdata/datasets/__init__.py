@@ -3,6 +3,7 @@ from .augmix import AugMixDataset
 from .class_info import DatasetInfo, DatasetInfoLabelMapper, ImageNetInfo, LabelMappingCoverage, infer_imagenet_subset
 from .factory import create_dataset
 from .image_dataset import ImageDataset, IterableImageDataset
+from .packing import PackCheck, PackReport, check_pack, pack
 from .real_labels import RealLabelsImagenet
 from .relabel import LabelMap, LabelReport, classes_of, relabel, targets_of
 from .voc import ReaderVOC, VOCClassification
@@ -12,6 +13,6 @@ __all__ = [
     'ImageDataset', 'IterableImageDataset', 'create_dataset',
     'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'ReaderVOC', 'VOCClassification',
     'DatasetInfo', 'DatasetInfoLabelMapper', 'ImageNetInfo', 'LabelMappingCoverage', 'infer_imagenet_subset',
-    'RealLabelsImagenet', 'AugMixDataset',
+    'RealLabelsImagenet', 'AugMixDataset', 'pack', 'check_pack', 'PackReport', 'PackCheck',
     'TransformedIterableDataset', 'base_datasets', 'describe', 'fingerprint', 'unwrap',
 ]

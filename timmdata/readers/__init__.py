@@ -5,6 +5,7 @@ from .exclude import exclude_samples
 from .factory import create_reader
 from .folder import ReaderImageFolder, find_splits, resolve_split
 from .huggingface import ReaderHfds, ReaderHfids
+from .pack import ReaderPack, ReaderShards
 from .sample_table import LabelLists, SampleTable
 from .stream import StreamReader
 from .table import ReaderTable, TableError
@@ -16,6 +17,7 @@ from .webdataset import ReaderWds
 __all__ = [
     'Reader', 'ReaderFiles', 'StreamReader', 'create_reader', 'exclude_samples',
     'ReaderImageFolder', 'ReaderImageTar', 'ReaderTable', 'ReaderHfds', 'ReaderHfids', 'ReaderTfds', 'ReaderWds',
+    'ReaderPack', 'ReaderShards',
     'SampleTable', 'LabelLists', 'MultiLabelTarget', 'TableError', 'find_splits', 'resolve_split',
     'ClassMapError', 'build_class_map', 'check_class_map', 'load_class_map',
 ]
