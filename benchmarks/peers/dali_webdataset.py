@@ -13,23 +13,22 @@ def prepare(data_dir, work, workers, batch_size, scratch, options): packed(data_
 @pipeline_def
 def pipeline(root, work):
     shards, indexes = sorted(map(str, root.glob('*.tar'))), sorted(map(str, root.glob('index/train/*.idx')))
-    encoded, target = fn.readers.webdataset(
+    encoded, _ = fn.readers.webdataset(
         paths=shards, index_paths=indexes, ext=['jpg', 'cls'], random_shuffle=work != 'eval', initial_fill=1000, name='reader')
-    return dali_cpu.transformed(encoded, work), target
+    return dali_cpu.transformed(encoded, work)
 
 
 class Loader:
-    "Unpacks DALI's dicts; a .cls file is a row of digits."
+    "Unpacks DALI's dicts; the targets, rows of digits in .cls files, are read and left out."
 
     def __init__(self, iterator): self.iterator = iterator
 
     def __iter__(self):
-        for output in self.iterator: yield output[0]['images'], output[0]['targets']
+        for output in self.iterator: yield output[0]['images'], None
 
 
 def make(data_dir, work, workers, batch_size, scratch, options):
     pipe = pipeline(packed(data_dir, scratch, 'keep'), work, batch_size=batch_size, num_threads=workers, device_id=None,
                     prefetch_queue_depth=2)
     policy = LastBatchPolicy.PARTIAL if work == 'eval' else LastBatchPolicy.DROP
-    return Loader(DALIGenericIterator(pipe, ['images', 'targets'], reader_name='reader', last_batch_policy=policy, auto_reset=True,
-                                      dynamic_shape=True))
+    return Loader(DALIGenericIterator(pipe, ['images'], reader_name='reader', last_batch_policy=policy, auto_reset=True))

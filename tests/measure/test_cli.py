@@ -51,7 +51,7 @@ def test_without_a_command_the_help_is_printed(capsys, words):
     assert main(words) == 0 and ' '.join(['usage: timmdata', *words, '[-h]']) in capsys.readouterr().out
 
 
-COMMANDS = [['demo'], ['show'], ['inspect'], ['bench'], ['doctor'], ['buffer', 'status'], ['buffer', 'drop'], ['buffer'], []]
+COMMANDS = [['demo'], ['show'], ['inspect'], ['pack'], ['bench'], ['doctor'], ['buffer', 'status'], ['buffer', 'drop'], ['buffer'], []]
 HELP = f"""
 import sys
 from contextlib import suppress
@@ -83,10 +83,11 @@ def test_commands_run_without_docstrings(samples, tmp_path):
     runs = [['demo', f'--data={samples}', '--input-size=16', '--batch-size=64', '--num-workers=0', f'--out={tmp_path}/demo.png'],
             ['show', str(samples), '--number=1', f'--out={tmp_path}/show.png'],
             ['inspect', str(samples), '--split=val', '--exact', f'--out={tmp_path}/report'],
+            ['pack', str(samples), f'{tmp_path}/packed', '--split=val', '--num-workers=0'], ['pack', f'{tmp_path}/packed', '--check'],
             ['bench', str(samples), *small], ['doctor', str(samples), *small],
             ['buffer', 'status', str(samples)]]
     done = python('-OO', code=f'from timmdata.cli import main\nprint([main(words) for words in {runs}])', cwd=tmp_path)
-    assert done.stdout.endswith('\n[0, 0, 0, 0, 0, 2]\n') and 'AttributeError' not in done.stderr   # 2: there is no buffer
+    assert done.stdout.endswith('\n[0, 0, 0, 0, 0, 0, 0, 2]\n') and 'AttributeError' not in done.stderr   # 2: there is no buffer
     assert (tmp_path/'demo.png').exists() and (tmp_path/'show.png').exists() and (tmp_path/'report/report.html').exists()
 
 
@@ -126,11 +127,11 @@ class Terminal(io.StringIO):
 
 
 def test_a_terminal_shows_what_time_is_left_before_the_first_round(samples, capsys, monkeypatch):
-    "Stages, batches and smaller photographs come before the loaders take turns, and may take long."
+    "Stages, batches and photographs of packs come before the loaders take turns, and may take long."
     monkeypatch.setattr(sys, 'stderr', said := Terminal())
     assert main(['doctor', str(samples), *DOCTOR]) == 0
     before = said.getvalue().partition('loaders in turns')[0]
-    for what in ('stages', 'batches made beforehand', 'smaller photographs'):
+    for what in ('stages', 'batches made beforehand', 'photographs of a pack'):
         assert re.search(rf'{what}: .*\d+/\d+ \[\d+:\d+<', before), (what, before)
 
 
@@ -238,3 +239,21 @@ def test_names_of_any_letters_are_loaded_saved_and_resumed(strange, settings):
     with make(num_workers=0) as again:
         again.load_state_dict(state)
         assert [targets.tolist() for _, targets in again] == plain[1:]
+
+
+def test_a_pack_is_written_and_checked(samples, tmp_path, capsys):
+    out = tmp_path/'packed'
+    assert main(['pack', str(samples), str(out), '--short-side', '64', '--num-workers', '0']) == 0
+    said = capsys.readouterr().out
+    assert 'train: 320 samples in 1 shard' in said and 'val: 80 samples' in said and said.endswith(f'ImageDataset({str(out)!r})\n')
+    assert main(['pack', str(out), '--check']) == 0 and 'val: 80 samples, whole' in capsys.readouterr().out
+    shard = out/'val-000000.tar'
+    data = bytearray(shard.read_bytes())
+    data[1500] ^= 1
+    shard.write_bytes(data)
+    assert main(['pack', str(out), '--check']) == 2
+    said = capsys.readouterr()
+    assert 'has another checksum' in said.out and 'is damaged' in said.err
+    for words in (['pack', str(samples)], ['pack', str(samples), str(out)], ['pack', str(samples), '--check'],
+                  ['pack', str(samples), str(tmp_path/'x'), '--format=png']):
+        assert main(words) == 2 and len(capsys.readouterr().err.splitlines()) == 1

@@ -164,5 +164,5 @@ def test_small_photographs_are_loaded_as_others_are(samples):
     "Half of a wrapped data set, made smaller in memory: the same names of suggestions, and no file is written."
     half = torch.utils.data.Subset(ImageDataset(samples), range(0, 320, 2))
     found = diagnose(half, 16, 4, num_images=8, rounds=1, num_workers=0, device='cpu')
-    assert [trial.name for trial in found.suggestions][-1] == 'photographs of 18 pixels, in memory'
-    assert found.remedies['photographs of 18 pixels, in memory'].startswith('no setting: keep copies')
+    assert [trial.name for trial in found.suggestions][-2:] == ['pack, short_side=18', "pack, short_side=18, format='raw'"]
+    assert found.remedies['pack, short_side=18'].startswith('pack(dataset, out, short_side=18)   # ')

@@ -78,7 +78,8 @@ def test_shards_are_told_from_tars_of_folders(tmp_path, names, is_sharded):
 
 
 def test_splits_are_found_in_names(tmp_path):
-    for name in ('imagenet1k-train-0000.tar', 'imagenet1k-train-0001.tar', 'imagenet1k-validation-00.tar'): write_shard(tmp_path/name, ['1.cls'])
+    for name in ('imagenet1k-train-0000.tar', 'imagenet1k-train-0001.tar', 'imagenet1k-validation-00.tar'):
+        write_shard(tmp_path/name, ['1.cls'])
     assert choose_shards(tmp_path, 'val') == (['imagenet1k-validation-00.tar'], '')
     assert len(choose_shards(tmp_path, 'training')[0]) == 2 and len(choose_shards(tmp_path, None)[0]) == 3
     with pytest.raises(ValueError, match="there is no split 'test'.*train, validation"): choose_shards(tmp_path, 'test')

@@ -1,9 +1,7 @@
 "WebDataset shards, made by its own library; timm's reader as oracle."
 import io
-import json
 import tarfile
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from loader_targets import collect_targets

@@ -223,7 +223,8 @@ def _read_means(windows: np.ndarray, header: _Header, starts: np.ndarray) -> tup
         length[:, column], size[:, column] = table.length[codes], table.symbol[codes]
     if size.max() not in _MOST_BITS: raise CannotRestart('a mean has too many bits')
     value = look(starts + length).astype(np.int64) >> 16 - size
-    means = np.where((size > 0) & (value < 1 << np.maximum(size, 1) - 1), value - (1 << size) + 1, value)   # differences
+    is_negative = (size > 0) & (value < 1 << np.maximum(size, 1) - 1)
+    means = np.where(is_negative, value - (1 << size) + 1, value)   # differences
     for component in np.unique(components):
         of_it = components == component
         means[:, of_it] = means[:, of_it].cumsum().reshape(len(means), -1)
@@ -270,7 +271,7 @@ def add_restarts(
         data: A baseline JPEG without restart markers; else `CannotRestart`.
     """
     try: header = _read_header(data)
-    except (KeyError, IndexError, ValueError) as error: raise CannotRestart(f'its header is damaged: {error}') from error
+    except (KeyError, IndexError, ValueError) as error: raise CannotRestart(f'it has a damaged header: {error}') from error
     layout = read_layout(data)
     clean = data[layout.pixels:-2].replace(b'\xff\0', b'\xff')
     interval, windows = _interval(layout.width, header.width), _windows(clean)

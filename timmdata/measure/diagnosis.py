@@ -7,7 +7,6 @@ __all__ = ['SAME', 'WORKERS', 'BOTTLENECKS', 'NO_SIMPLEJPEG', 'CHANGES', 'GUIDE'
            'explain_change', 'Table', 'Diagnosis', 'diagnose', 'format_diagnosis']
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #d565bb17
-import io
 import json
 import math
 import os
@@ -19,15 +18,16 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from PIL import Image
 from torch.utils.data import Dataset
 
 from ..look.paste import loader_call
 from ..core.checks import check_number, check_whole
 from ..core.cores import available_cores
+from ..core.decode import Buffer, read_content
 from ..core.jpeg import resolve_backend
 from ..core.sample import sample_image, with_image
 from ..datasets.image_dataset import ImageDataset
+from ..datasets.packing import PackSettings
 from ..datasets.wrappers import base_datasets, gives_bytes, unwrap
 from ..loader import create_loader
 from ..loaders.batch_loader import BatchLoader
@@ -50,6 +50,7 @@ class _Question:
     settings: dict[str, Any]
     step_s: float
     progress: bool
+    num_samples: int = 0   # Of all the data.
 
     def make(self, sample: Dataset | None = None, **changed: Any) -> PrefetchLoader | BatchLoader:
         sample = self.sample if sample is None else sample
@@ -126,23 +127,23 @@ class _Files(list):
     is_thread_safe = True
 
 
-def _small_photographs(question: _Question, edge: int) -> ImageDataset:
-    "Make photographs smaller, in memory; one that cannot be read says nothing about speed."
-    files, sample = _Files(), question.sample
-    for index in watch(range(len(sample)), 'smaller photographs', question.progress):
+def _packed_photographs(question: _Question, settings: PackSettings) -> tuple[ImageDataset, float, float]:
+    "What a pack would hold, in memory, with its bytes ÷ those now, and CPU seconds an image; a bad file says nothing."
+    files, sample, before, start = _Files(), question.sample, 0, time.process_time()
+    for index in watch(range(len(sample)), f'photographs of a pack, {settings.format}', question.progress):
         base, inner = unwrap(sample, index)
         if not isinstance(base, ImageDataset): continue
-        try: image = base.pixels(base.reader[inner][0]).image.convert('RGB')
+        try:
+            data = read_content(base.reader[inner][0])
+            files.append((settings(data).data, 0))
+            before += len(data) if isinstance(data, Buffer) else len(files[-1][0])
         except (OSError, EOFError, ValueError, TypeError): continue
-        factor, content = min(1., edge / min(image.size)), io.BytesIO()
-        size = [round(factor * side) for side in image.size]
-        image.resize(size, Image.Resampling.LANCZOS).save(content, 'jpeg', quality=92)
-        files.append((content.getvalue(), 0))
-    return ImageDataset(None, reader=files)
+    share = sum(len(data) for data, _ in files) / max(1, before)
+    return ImageDataset(None, reader=files), share, (time.process_time() - start) / max(1, len(files))
 
 
 def _changed(question: _Question, workers: WorkerSettings) -> list[_Variant]:
-    "Loaders with a setting changed, each with the call to paste; and one of smaller photographs."
+    "Loaders with a setting changed, each with the call to paste; and of packs."
     found = []
     for change in _changes(question, workers):
         name = ', '.join(f'{name}={value!r}' for name, value in change.items())
@@ -151,11 +152,14 @@ def _changed(question: _Question, workers: WorkerSettings) -> list[_Variant]:
     if not question.decodes: return found
     size = host_loader(question.make()).builder.sample_loader.params.size
     edge = round(min(size) * (1.5 if _is_random(question.settings) else 1 / 0.875))
-    small = _small_photographs(question, edge)
-    if len(small) < question.batch_size: return found
-    remedy = f'no setting: keep copies of the photographs whose shorter edge has {edge} pixels'
-    name = f'photographs of {edge} pixels, in memory'
-    return [*found, _Variant(name, question.make(small), 'changed', question.step_s, remedy)]
+    for format in 'jpeg', 'raw':
+        packed, share, seconds = _packed_photographs(question, PackSettings(format, max(16, edge)))
+        if len(packed) < question.batch_size: continue
+        words = f"short_side={max(16, edge)}{', format=' + repr(format) if format != 'jpeg' else ''}"
+        remedy = (f'pack(dataset, out, {words})   # {share:.2g} × the bytes of now; '
+                  f'{question.num_samples * seconds / 60 / available_cores():,.1f} minutes on these cores')
+        found.append(_Variant(f'pack, {words}', question.make(packed), 'changed', question.step_s, remedy))
+    return found
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #720fbb71
 def find_bottleneck(
@@ -211,7 +215,7 @@ CHANGES = {   # how the name of a suggestion begins → what to know before it i
     'color_jitter': 'the network sees other images: a question of accuracy, not only of speed',
     'backend': 'pixels may differ by one gray level, rarely by two',
     'dct_scaling': 'large photographs are decoded to a smaller size: pixels differ slightly, for training only',
-    'photographs': 'smaller files lose detail that large crops would have'}
+    'pack': 'smaller photographs lose detail that large crops would have; it was measured in memory'}
 
 
 GUIDE = 'the guide "When the GPU waits" (nbs/guides/faster.ipynb) has a section for each of these findings'
@@ -392,14 +396,15 @@ def diagnose(
     for name, value in dict(num_images=num_images, rounds=rounds).items(): check_whole(name, value, 1)
     check_number('step_ms', step_ms, 0, math.inf, '0 or more')
     settings = {'seed': 0, 'num_workers': 'auto', **settings}
-    question = _Question(spread(dataset, num_images), input_size, batch_size, settings, step_ms / 1000, progress)
+    question = _Question(spread(dataset, num_images), input_size, batch_size, settings, step_ms / 1000, progress,
+                         len(dataset))
     names = [name for name in ('num_workers', 'workers', 'threads_per_worker') if name in settings]
     asked = WorkerSettings(**{name: settings[name] for name in names})
     host = host_loader(question.make())
     workers = resolve_workers(host.builder, asked, list(islice(host.sampler.keys(0), 8)))
     settings['num_workers'] = workers.num_workers   # the same for all
     if workers.threads_per_worker > 1: settings['threads_per_worker'] = workers.threads_per_worker
-    announce('looking at each stage, and making batches and smaller photographs beforehand', progress)
+    announce('looking at each stage, and making batches and photographs of packs beforehand', progress)
     stages = measure_stages(question.make(), min(num_images, 128), min(rounds, 2), progress)
     variants = _left_out(question) + (_changed(question, workers) if with_changes else [])
     trials, busy, is_whole = _take_turns(variants, rounds, progress)

@@ -31,7 +31,8 @@ from .target_fields import TargetFields
 from .webdataset import check_info, image_of, target_of
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00006
-ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'), ('height', '<u4'), ('width', '<u4'), ('crc32', '<u4')])
+ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'), ('height', '<u4'), ('width', '<u4'),
+                ('crc32', '<u4')])
 "A sample: number of its shard; bytes of its image file, where they begin, and their checksum; pixels. 0: not known."
 
 
@@ -69,7 +70,8 @@ class ShardIndex(NamedTuple):
         rows, names, name_ends = (arrays[name] for name in ('rows', 'names', 'name_ends'))
         if 'targets' in arrays: targets = arrays['targets']
         else: targets = LabelLists(arrays['labels'], arrays['label_ends'], int(arrays['num_classes']))
-        if rows.dtype != ROW or not len(rows) == len(name_ends) == len(targets): raise ValueError('its parts do not fit')
+        if rows.dtype != ROW or not len(rows) == len(name_ends) == len(targets):
+            raise ValueError('its parts do not fit')
         if len(rows) and not name_ends[-1] == len(names): raise ValueError('its names have other ends')
         return cls(rows, names, name_ends, targets)
 
@@ -118,6 +120,9 @@ PACK_VERSION = 1
 INFO_FILE = '_info.json'
 
 
+def _load_json(path: str) -> Any: return json.loads(Path(path).read_text(encoding='utf-8'))
+
+
 def read_pack(
     root: str | os.PathLike,
 ) -> dict[str, Any] | None:
@@ -131,7 +136,7 @@ def read_pack(
     """
     path = os.path.join(root, INFO_FILE)
     if not os.path.isfile(path): return None
-    try: info = json.loads(Path(path).read_text(encoding='utf-8'))
+    try: info = _load_json(path)
     except (ValueError, RecursionError) as error: raise ValueError(f'{path} is damaged: {error}') from error
     ours = info.get('timmdata') if isinstance(info, dict) else None
     if ours is None: return None
@@ -226,7 +231,8 @@ class ReaderPack(_IndexedReader):
         rows = np.flatnonzero(new[self.targets] >= 0)
         if not len(rows): raise ValueError(f'none of the classes of {self.root} is in the class map')
         if len(rows) < len(self): warnings.warn(
-            f'{self.root}: {len(self) - len(rows):,} images are left out, their classes have no class index', stacklevel=4)
+            f'{self.root}: {len(self) - len(rows):,} images are left out, their classes have no class index',
+            stacklevel=4)
         self.samples, self.class_to_idx = self.samples.select(rows, new[self.targets[rows]]), class_map
 
     def __getstate__(self) -> dict:
@@ -322,7 +328,7 @@ def choose_shards(
     """
     found = list_archives(os.fspath(root))
     path = os.path.join(root, INFO_FILE)
-    try: splits = check_info(json.loads(Path(path).read_text('utf-8'))).get('splits', {}) if os.path.isfile(path) else {}
+    try: splits = check_info(_load_json(path)).get('splits', {}) if os.path.isfile(path) else {}
     except (ValueError, RecursionError) as error: raise ValueError(f'{path} describes no splits: {error}') from error
     if splits and split:
         chosen = splits[choose_split(list(splits), split, root)]
@@ -403,4 +409,5 @@ class ReaderShards(_IndexedReader):
         super().__init__(root, shards, index.table(), fields.class_to_idx)
         self.split = split
 
-    def __repr__(self) -> str: return f'ReaderShards({self.split or "all"}, shards: {len(self.shards)}, {len(self):,} samples)'
+    def __repr__(self) -> str:
+        return f'ReaderShards({self.split or "all"}, shards: {len(self.shards)}, {len(self):,} samples)'

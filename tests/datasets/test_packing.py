@@ -54,7 +54,8 @@ def batches(dataset, **settings) -> list:
     return [(images.clone(), targets.clone()) for images, targets in loader]
 
 
-def same(one, other) -> bool: return len(one) == len(other) and all(torch.equal(a, b) and torch.equal(c, d) for (a, c), (b, d) in zip(one, other))
+def same(one, other) -> bool:
+    return len(one) == len(other) and all(torch.equal(a, b) and torch.equal(c, d) for (a, c), (b, d) in zip(one, other))
 
 
 # ---- the data set that was packed
@@ -286,7 +287,8 @@ def test_orientation_is_not_lost(tmp_path, image, exif_transpose):
 
 
 @pytest.mark.parametrize('settings, message', [
-    (dict(format='png'), 'allowed are jpeg, keep, raw'), (dict(short_side=8), 'give pixels, 16 or more'), (dict(short_side=2.5), 'give pixels'),
+    (dict(format='png'), 'allowed are jpeg, keep, raw'), (dict(short_side=8), 'give pixels, 16 or more'),
+    (dict(short_side=2.5), 'give pixels'),
     (dict(quality=0), 'give a whole number, 1..95'), (dict(subsampling='4:1:1'), 'allowed are keep, 4:4:4'),
     (dict(format='keep', short_side=256), 'leave short_side out'), (dict(split='a/b'), 'letters and digits')])
 def test_settings_that_cannot_be_are_refused(val, tmp_path, settings, message):
@@ -327,7 +329,8 @@ def test_targets_come_back(tmp_path, image, targets):
 
 
 def test_several_labels_come_back(val, tmp_path):
-    (tmp_path/'t.csv').write_text('path,label\n' + ''.join(f'{name},{labels}\n' for name, labels in zip(val.filenames()[:3], ('a b', 'c', 'b'))))
+    lines = ['path,label', *(f'{name},{labels}' for name, labels in zip(val.filenames()[:3], ('a b', 'c', 'b')))]
+    (tmp_path/'t.csv').write_text('\n'.join(lines))
     table = ImageDataset(val.root, table=str(tmp_path/'t.csv'), split=None, target_key='label', target_separator=' ')
     pack(table, tmp_path/'out', 'all', num_workers=0)
     found = ImageDataset(tmp_path/'out', split='all')
@@ -350,7 +353,8 @@ def test_bad_files_go_by_the_rule_of_the_data_set(tmp_path, image):
     with pytest.warns(RuntimeWarning, match='skipped'): report = pack(skipping, tmp_path/'other', 'all', num_workers=2)
     assert [bad.path for bad in report.left_out] == ['c/b.jpg', 'c/d.jpg'] and 'left out: 2' in str(report)
     found = ImageDataset(tmp_path/'other', split='all')
-    assert found.filenames() == ['c/a.jpg', 'c/c.jpg'] and [image.tobytes() for image, _ in found] == [dataset[k][0].tobytes() for k in (0, 2)]
+    assert found.filenames() == ['c/a.jpg', 'c/c.jpg']
+    assert [image.tobytes() for image, _ in found] == [dataset[k][0].tobytes() for k in (0, 2)]
     for name in ('a', 'c'): (tmp_path/'in'/'c'/f'{name}.jpg').unlink()
     with pytest.warns(RuntimeWarning), pytest.raises(ValueError, match='no image could be read'):
         pack(ImageDataset(tmp_path/'in', split=None, on_error='skip'), tmp_path/'none', 'all', num_workers=0)
