@@ -271,7 +271,8 @@ def add_restarts(
         data: A baseline JPEG without restart markers; else `CannotRestart`.
     """
     try: header = _read_header(data)
-    except (KeyError, IndexError, ValueError) as error: raise CannotRestart(f'it has a damaged header: {error}') from error
+    except (KeyError, IndexError, ValueError) as error:
+        raise CannotRestart(f'its header is damaged: {error}') from error
     layout = read_layout(data)
     clean = data[layout.pixels:-2].replace(b'\xff\0', b'\xff')
     interval, windows = _interval(layout.width, header.width), _windows(clean)

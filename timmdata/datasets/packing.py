@@ -56,7 +56,7 @@ class Encoded(NamedTuple):
 
     Args:
         data: Its content.
-        ending: Ending of its name: 'jpg', 'png', …
+        ending: Ending of its name, such as 'jpg' or 'png'.
         height: Height, pixels, as they are stored.
         width: Width.
         what: What was done: 'as it is', 'segments', 'encoded' or 'raw'.
@@ -116,7 +116,7 @@ class PackSettings:
         """
         if isinstance(data, Image.Image): data = _as_png(data)
         source = _open(data)
-        ending = _ENDINGS.get(source.format, str(source.format).lower())
+        ending = _ENDINGS.get(source.format or '', str(source.format).lower())
         kept = Encoded(bytes(data), ending, *source.size[::-1], 'as it is')
         is_small = not self.short_side or min(source.size) <= self.short_side
         if self.format == 'raw' or not is_small: return self._encode(data, source)
@@ -377,7 +377,8 @@ class _Packing:
         num_bytes, here = (self.parts/path.name).stat().st_size, set(chosen.tolist())
         os.replace(self.parts/path.name, path)
         bad = [sample for sample in self.dataset.bad_samples if sample.index in here]
-        _save_json(done, dict(written._asdict(), indexes=indexes, targets=targets, kinds=kinds, bad=bad, size=num_bytes))
+        _save_json(done, dict(
+            written._asdict(), indexes=indexes, targets=targets, kinds=kinds, bad=bad, size=num_bytes))
 
     def finish(self) -> PackReport:
         "Put the index together; the description of the pack comes last."

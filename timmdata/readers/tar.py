@@ -16,6 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -232,12 +233,12 @@ class Archives:
 
     def __getstate__(self): return {'paths': self.paths, '_maps': {}}   # a process maps its own
 
-    def _map(self, archive: int) -> mmap.mmap | bytes:
+    def _map(self, archive: int) -> mmap.mmap:
         mapped = self._maps.get(archive)   # no lock, which a fork could leave locked for ever
         if mapped is not None: return mapped
         with open_file(self.paths[archive]) as file:
-            if not os.fstat(file.fileno()).st_size: return b''
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            try: mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError: raise OSError(f'{self.paths[archive]} is empty: it has changed') from None
         return self._maps.setdefault(archive, mapped) if len(self._maps) < _MOST_OPEN else mapped
 
     def read(self,
@@ -270,8 +271,9 @@ class Archives:
         """
         if not hasattr(mmap, 'MADV_WILLNEED'): return   # Windows
         for archive, offset, size in spans:
-            mapped, begin = self._map(archive), offset - offset % mmap.PAGESIZE
-            if offset < len(mapped): mapped.madvise(mmap.MADV_WILLNEED, begin, offset + size - begin)
+            begin = offset - offset % mmap.PAGESIZE
+            with suppress(OSError, ValueError):   # what is wrong is said when it is read
+                self._map(archive).madvise(mmap.MADV_WILLNEED, begin, offset + size - begin)
 
 # %% ../../nbs/readers/40_tar.ipynb #44838c37
 class ReaderImageTar(ReaderFiles):

@@ -40,7 +40,7 @@ class SharedMemory:
 
     def _map(self, fd: int):
         "torch maps it with a descriptor of its own, which it closes without Python: no callback swallows a Ctrl-C."
-        try: storage = torch.UntypedStorage._new_shared_fd_cpu(fd, self.num_bytes)
+        try: storage = torch.UntypedStorage._new_shared_fd_cpu(fd, self.num_bytes)   # pyrefly: ignore  (not public)
         finally: os.close(fd)
         with torch.inference_mode(False): self._share(torch.empty(0, dtype=torch.uint8).set_(storage))
         self.fd = storage._share_fd_cpu_()[0]   # torch's own, as long as the storage is there
