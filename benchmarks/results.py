@@ -60,4 +60,5 @@ def peers_table(
     return '\n'.join(lines)
 
 
-if __name__ == '__main__': print(peers_table(read_results('peers')['results']))
+if __name__ == '__main__':
+    for name in 'peers', 'packed': print(peers_table(read_results(name)['results']), end='\n\n')

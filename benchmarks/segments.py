@@ -1,7 +1,7 @@
 """What restart markers in a JPEG save where only a crop is needed: python benchmarks/segments.py DIR [--rounds 7]
 
-The photographs of DIR are written again with Pillow, without and with restart markers: at a shorter side of 256 pixels, at their own
-size, and at 12 megapixels. All are then decoded, in turns: the plain files, a random resized crop of each (rows below it are not read),
+The photographs of DIR are written again with Pillow, without and with restart markers, which are listed as in a pack: at a shorter side
+of 256 pixels, at their own size, and at 12 megapixels. All are then decoded, in turns: the plain files, a random resized crop of each (rows below it are not read),
 and the same crop of the files with markers (only the segments that it touches). CPU-ms with the header; crops are compared with the
 whole photographs first. `results/segments.json`.
 """
@@ -18,10 +18,11 @@ from PIL import Image
 from results import rounded, write_results
 
 from timmdata.core.jpeg import Pixels
+from timmdata.core.restarts import list_segments
 from timmdata.transforms.geometry import RandomResizedCropAndInterpolation
 
-KINDS = {'shorter side 256, 4:4:4': (256, 0), 'shorter side 256, 4:2:0': (256, 2), 'as they are, 4:4:4': (None, 0),
-         '12 megapixels, 4:2:0': (3024, 2)}
+KINDS = {'shorter side 256, 4:4:4': (256, 0), 'shorter side 256, 4:2:2': (256, 1), 'shorter side 256, 4:2:0': (256, 2),
+         'as they are, 4:4:4': (None, 0), '12 megapixels, 4:2:0': (3024, 2)}
 SEGMENTS = (1, 2, 8)   # in a row of blocks, where the blocks can be divided so
 
 
@@ -31,7 +32,7 @@ def encoded(image: Image.Image, subsampling: int, segments: int = 0) -> bytes:
     num = max((n for n in range(1, segments + 1) if across % n == 0), default=0)
     file = io.BytesIO()
     image.save(file, 'JPEG', quality=90, subsampling=subsampling, **({'restart_marker_blocks': across // num} if num else {}))
-    return file.getvalue()
+    return list_segments(file.getvalue())
 
 
 def variants(path: Path, side: int | None, subsampling: int) -> dict[str, bytes]:

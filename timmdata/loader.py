@@ -27,6 +27,7 @@ from .core.cores import available_cores
 from .core.rng import seed_all
 from .core.sample import as_pil_image, image_size, transform_image
 from .datasets.augmix import AugMixDataset, without_splits
+from .datasets.cache import CacheSettings, cached_dataset
 from .datasets.relabel import classes_of
 from .datasets.wrappers import base_datasets
 from .loaders.batch_loader import BatchLoader, BatchSettings
@@ -177,7 +178,7 @@ def create_loader(
     fp16: bool = False,
     channels_last: bool = True,
     pin_memory: bool | None = None,
-    cache: str | None = None,
+    cache: str | Mapping | None = None,
 ) -> PrefetchLoader | BatchLoader | StreamLoader | BatchBuffer:
     """Make a loader of normalized batches. For samples with an index, the seed alone decides them, not the workers.
 
@@ -283,7 +284,7 @@ def create_loader(
         fp16: Timm's old name for img_dtype=torch.float16.
         channels_last: Memory format of the images; False: contiguous as (N, C, H, W) (not in timm).
         pin_memory: Page-locked batches; None: for a CUDA device (timm: False).
-        cache: 'device': keep small images there, for crops that are not resized (not in timm).
+        cache: 'device', 'memory', 'disk', or settings of `CacheSettings` (not in timm).
 
     Returns:
         of images (N, C, H, W) and targets
@@ -331,14 +332,16 @@ def create_loader(
                       num_aug_splits=num_aug_splits)
         refuse_beside('input_size_choices', 'its plan says the size of each batch', pad_last=pad_last,
                       balanced_batches=balanced_batches)
-    if cache is not None:
-        check_choice('cache', cache, ('device',))
+    if cache not in (None, 'device'):
+        CacheSettings.from_argument(cache)   # an error for what is none
+        refuse_beside('cache', 'images are decoded once, in full size', dct_scaling=dct_scaling)
+    if cache == 'device':
         refuse_beside(
             'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
             collate_fn=collate_fn, auto_augment=auto_augment, dct_scaling=dct_scaling, num_aug_splits=num_aug_splits,
             input_size_choices=input_size_choices, **{"color_jitter_mode='exact'": color_jitter_mode == 'exact'})
     if buffer is not None:
-        refuse_beside('buffer', 'the images are on the device already', cache=cache)
+        refuse_beside('buffer', 'the images are on the device already', cache=cache if cache == 'device' else None)
         refuse_beside('buffer', 'it keeps batches of one size', input_size_choices=input_size_choices)
         if not use_prefetcher: refuse_beside(
             'a buffer without the prefetcher', 'the prefetcher mixes, after the buffer', mixup=mixup)
@@ -355,6 +358,8 @@ def create_loader(
         shuffle = is_training and not (is_stream or balanced_batches) and sampler is None and weights is None
     if drop_last is None: drop_last = is_training and not pad_last
     if dct_scaling is None: dct_scaling = is_random and cache is None
+    if cache not in (None, 'device'):
+        dataset, cache = cached_dataset(dataset, CacheSettings.from_argument(cache), backend), None
     if fp16: img_dtype = torch.float16
     if not use_prefetcher and img_dtype != torch.float32:
         raise ValueError(f'{img_dtype} images need the prefetcher: without it, they are float32')

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from loader_parts import program
+from loader_parts import is_alive, program, wait_until
 from PIL import Image
 
 from timmdata import ImageDataset, create_loader
@@ -187,8 +187,10 @@ def test_a_pack_that_is_killed_goes_on_to_the_same_bytes(val, tmp_path, monkeypa
             try:
                 run.wait_for('begin')
                 time.sleep(rng.random() * seconds)
-                for child in (*run.process.children(recursive=True), run.process): child.kill()
+                inside = run.process.children(recursive=True)
+                run.process.kill()
                 if run.end()[0] == 0: break
+                wait_until(lambda inside=inside: not any(map(is_alive, inside)), 'processes that encode are left', 10)
                 kills += 1
             except psutil.NoSuchProcess: break   # it has ended by itself
             finally: run.kill()

@@ -27,11 +27,11 @@ def test_results_say_where_they_come_from(path):
     assert f"'{path.stem}'" in ''.join(script.read_text(encoding='utf-8') for script in FOLDER.glob('*.py'))   # one that writes it
 
 
-def test_readme_has_the_table_of_the_peers(monkeypatch):
+def test_readme_has_the_tables_of_the_peers(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     results = importlib.import_module('results')
     text = (FOLDER/'README.md').read_text(encoding='utf-8')
-    assert results.peers_table(results.read_results('peers')['results']) in text
+    for name in 'peers', 'packed': assert results.peers_table(results.read_results(name)['results']) in text
     for name, found in results.read_results('recipes')['results'].items():
         [line] = [line for line in text.splitlines() if line.startswith((f'| {name} |', f'| {name}:'))]
         assert line.endswith(f'| {found["speed"]:.2f} | {found["cpu_ms"]:.2f} | {found["timm_cpu_ms"]:.2f} |')

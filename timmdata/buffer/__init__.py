@@ -1,5 +1,6 @@
 "Batches that are made ahead, kept as files, and survive restarts."
-from .buffer import BatchBuffer, BufferSettings, parse_size, remove_stale
+from ..core.checks import parse_size
+from .buffer import BatchBuffer, BufferSettings, remove_stale
 from .files import BatchBufferError
 from .status import buffer_status, drop_reader, format_status, remove_buffer
 from .store import BatchStore

@@ -104,7 +104,7 @@ class DeviceCache:
         if settings.is_random and (settings.train_crop_mode != 'rc' or settings.gaussian_blur_prob): raise ValueError(
             f"cache='device' shifts crops, it neither resizes nor blurs them: train_crop_mode="
             f"{settings.train_crop_mode!r}, gaussian_blur_prob={settings.gaussian_blur_prob}. Give "
-            "train_crop_mode='rc' (and crop_padding) and no blur, or leave cache out")
+            "train_crop_mode='rc' (and crop_padding) and no blur, or cache='memory'")
 
     def load(self,
         seed: int = 0,

@@ -304,16 +304,17 @@ class ReaderImageTar(ReaderFiles):
         index = index_tars(root, extensions, expand_home(index_file))
         shards = sum(count for (_, what), count in index.left_out.items() if what == '.cls')
         if shards and shards >= len(index.table): raise ValueError(
-            f'{where} holds {shards} .cls files with class indexes: it is made for WebDataset, read it as wds/')
+            f'{where} holds {shards} .cls files with class indexes: it is made for WebDataset. '
+            'ImageDataset(root) reads it by index, wds/ as a stream')
         index = replace(index, left_out={key: n for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
         samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), where, extensions)
         super().__init__(root, samples, class_to_idx)
         self.split = split
-        self._archives = Archives([os.path.join(self.root, name) if name else self.root for name in index.sources])
+        self.archives = Archives([os.path.join(self.root, name) if name else self.root for name in index.sources])
 
     def __getitem__(self, index: int) -> tuple[memoryview, Any]:
-        return self._archives.read(*self.samples.columns['span'][index].tolist()), self.target(index)
+        return self.archives.read(*self.samples.columns['span'][index].tolist()), self.target(index)
 
     def prefetch(self,
         indexes: Sequence[int],
@@ -323,8 +324,8 @@ class ReaderImageTar(ReaderFiles):
         Args:
             indexes: Samples of the next batch.
         """
-        self._archives.prefetch(self.samples.columns['span'][list(indexes)].tolist())
+        self.archives.prefetch(self.samples.columns['span'][list(indexes)].tolist())
 
     def __repr__(self) -> str:
-        part = f'{self.split or "all"}, tars: {len(self._archives.paths)}'
+        part = f'{self.split or "all"}, tars: {len(self.archives.paths)}'
         return f'ReaderImageTar({part}, {len(self):,} samples, {len(self.class_to_idx)} classes)'
