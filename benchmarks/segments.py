@@ -1,9 +1,9 @@
 """What restart markers in a JPEG save where only a crop is needed: python benchmarks/segments.py DIR [--rounds 7]
 
 The photographs of DIR are written again with Pillow, without and with restart markers, which are listed as in a pack: at a shorter side
-of 256 pixels, at their own size, and at 12 megapixels. All are then decoded, in turns: the plain files, a random resized crop of each (rows below it are not read),
-and the same crop of the files with markers (only the segments that it touches). CPU-ms with the header; crops are compared with the
-whole photographs first. `results/segments.json`.
+of 256 pixels, at their own size, and at 12 megapixels. All are then decoded, in turns: the plain files, a random resized crop of each
+(rows below it are not read), and the same crop of the files with markers (only the segments that it touches). CPU-ms with the header;
+crops are compared with the whole photographs first. `results/segments.json`.
 """
 import argparse
 import io
