@@ -149,8 +149,8 @@ def test_a_cache_that_was_killed_goes_on(val, tmp_path, monkeypatch):
 packing._SHARD_BYTES = 4_000_000
 import os
 save, done = packing._save_json, []
-def killing(path, value):
-    save(path, value)
+def killing(path, value, folder):
+    save(path, value, folder)
     done.append(path)
     if len(done) == 4: os.kill(os.getpid(), 9)
 packing._save_json = killing
@@ -186,6 +186,11 @@ def test_bad_files_and_bad_settings(samples, val, tmp_path):
     refused('cannot see whether the data of a list', ImageDataset('', [(b'', 0)]), cache=cache)
     refused('a stream and cache', IterableImageDataset(reader=[]), cache='memory')
     refused('has a transform', ImageDataset(samples, split='val', transform=lambda image: image), cache=cache)
+
+
+def test_a_folder_of_another_user_is_refused(val, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, 'getuid', lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(ValueError, match='belongs to another user'): cached_dataset(val, CacheSettings(directory=tmp_path), num_workers=0)
 
 
 def test_it_may_be_smaller(val, tmp_path):

@@ -7,6 +7,7 @@ import random
 import shutil
 import tarfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from timmdata.datasets.image_dataset import IterableImageDataset
 from timmdata.datasets.packing import PackSettings, check_pack, pack
 from timmdata.datasets.relabel import LabelMap, relabel
 from timmdata.datasets.wrappers import fingerprint
+from timmdata.inspection.inspection import inspect
 from timmdata.readers.pack import ROW, ReaderPack, ShardIndex, save_index
 from timmdata.readers.sample_table import SampleTable
 
@@ -103,6 +105,18 @@ def test_selections_work_as_on_folders(val, packed):
     with pytest.raises(TypeError, match='index_file'): ImageDataset(packed, split='val', index_file='x')
 
 
+def test_what_has_no_file_of_its_own_says_so(packed):
+    dataset = ImageDataset(packed, split='val')
+    with pytest.raises(AttributeError, match='has no file of its own'): _ = dataset.samples
+    assert 'samples: 80' in repr(dataset) and '<img' in dataset._repr_html_()
+
+
+def test_a_pack_is_inspected_as_its_folder(val, packed, tmp_path):
+    found, expected = (inspect({'val': dataset}, tmp_path/name, exact=True, num_threads=1)
+                       for name, dataset in (('packed', ImageDataset(packed, split='val')), ('folder', val)))
+    assert str(found).replace('packed', 'folder') == str(expected)
+
+
 # ---- other programs
 
 def test_webdataset_and_timm_read_the_shards(val, packed):
@@ -173,7 +187,7 @@ packing.pack(ImageDataset({root!r}, split='val'), {out!r}, num_workers={num})
 '''
 
 
-@pytest.mark.parametrize('num', [3, pytest.param(25, marks=pytest.mark.full)])
+@pytest.mark.parametrize('num', [2, pytest.param(25, marks=pytest.mark.full)])
 @pytest.mark.timeout(600)
 def test_a_pack_that_is_killed_goes_on_to_the_same_bytes(val, tmp_path, monkeypatch, num):
     monkeypatch.setattr(packing, '_SHARD_BYTES', 300_000)
@@ -195,10 +209,19 @@ def test_a_pack_that_is_killed_goes_on_to_the_same_bytes(val, tmp_path, monkeypa
             except psutil.NoSuchProcess: break   # it has ended by itself
             finally: run.kill()
             if kills % 4 == 0: break
-        pack(val, tmp_path/'out', num_workers=0) if not (tmp_path/'out'/'_info.json').exists() else None
+        with suppress(FileExistsError): pack(val, tmp_path/'out', num_workers=0)   # it may have ended
         assert all_bytes(tmp_path/'out') == all_bytes(tmp_path/'whole')
         shutil.rmtree(tmp_path/'out')
     assert kills
+
+
+def test_a_pack_that_is_killed_at_its_very_end_leaves_nothing(val, tmp_path, monkeypatch):
+    monkeypatch.setattr(packing.shutil, 'rmtree', lambda *args, **kwargs: 1 / 0)
+    with pytest.raises(ZeroDivisionError): pack(val, tmp_path, num_workers=0)
+    monkeypatch.undo()
+    assert len(ImageDataset(tmp_path, split='val')) == len(val) and (tmp_path/'.packing-val').is_dir()
+    with pytest.raises(FileExistsError): pack(val, tmp_path, num_workers=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['_info.json', 'index', 'val-000000.tar']
 
 
 def test_interrupts_end_a_pack_and_its_processes(val, tmp_path):

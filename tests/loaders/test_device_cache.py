@@ -56,7 +56,7 @@ def test_batches_are_those_of_the_ordinary_path(pictures, name, device):
 @pytest.mark.parametrize('settings', [
     {}, dict(train_crop_mode='rkrc'), dict(train_crop_mode='rkrr'), dict(train_crop_mode='rc', gaussian_blur_prob=0.1)])
 def test_crops_that_are_resized_in_training_are_refused_when_the_loader_is_made(pictures, settings):
-    with pytest.raises(ValueError, match="Give train_crop_mode='rc' .* or leave cache out"):
+    with pytest.raises(ValueError, match="Give train_crop_mode='rc' .* or cache='memory'"):
         create_loader(pictures, 28, 16, is_training=True, cache='device', device='cpu', **settings)
 
 

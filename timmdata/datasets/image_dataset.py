@@ -256,7 +256,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     def samples(self) -> list[tuple[str, Any]]:
         "List path and target of all samples, as torchvision's `ImageFolder` does."
         def make(found):
-            if isinstance(self.reader, ReaderFiles) and 'span' not in self.reader.samples.columns:
+            if isinstance(self.reader, ReaderFiles) and not hasattr(self.reader, 'archives'):
                 return [(os.path.join(self.reader.root, path), target)
                         for path, target in zip(self.filenames(), self.targets)]
             raise AttributeError(f'a {type(self.reader).__name__} has no file of its own for each sample: '

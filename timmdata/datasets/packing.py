@@ -291,8 +291,9 @@ class PackReport(NamedTuple):
         return '\n'.join(lines)
 
 
-def _save_json(path: Path, value: Any):
-    temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
+def _save_json(path: Path, value: Any, folder: Path):
+    "Write a file in one piece: first in a folder whose files are removed."
+    temporary = folder/f'{path.name}.{os.getpid()}.tmp'
     temporary.write_text(json.dumps(value, indent=1) + '\n', encoding='utf-8')
     os.replace(temporary, path)
 
@@ -371,7 +372,7 @@ class _Packing:
             f'{self.root} has a pack of split {self.split!r} that was begun with other settings, data or Pillow: '
             f'give those, or remove {self.parts} to begin again')
         self.parts.mkdir(parents=True, exist_ok=True)
-        _save_json(noted, self.about)
+        _save_json(noted, self.about, self.parts)
         left = sum(not (self.parts/f'{k}.json').is_file() for k in range(self.num_shards)) * self.num * mean
         free = shutil.disk_usage(self.root).free
         if left * 1.02 > free: raise OSError(
@@ -402,7 +403,7 @@ class _Packing:
         os.replace(self.parts/path.name, path)
         bad = [sample for sample in self.dataset.bad_samples if sample.index in here]
         _save_json(done, dict(
-            written._asdict(), indexes=indexes, targets=targets, kinds=kinds, bad=bad, size=num_bytes))
+            written._asdict(), indexes=indexes, targets=targets, kinds=kinds, bad=bad, size=num_bytes), self.parts)
 
     def finish(self) -> PackReport:
         "Put the index together; the description of the pack comes last."
@@ -437,7 +438,7 @@ class _Packing:
             num_samples=sum(lengths), alt_label='' if is_class else 'label')
         info['timmdata']['splits'][self.split] = dict(
             num_samples=sum(lengths), class_to_idx=dict(self.dataset.class_to_idx), made=self.about, shard_bytes=sizes)
-        _save_json(self.root/INFO_FILE, info)
+        _save_json(self.root/INFO_FILE, info, self.parts)
 
 
 def write_pack(
@@ -513,8 +514,9 @@ def pack(
         f'split={split!r}: give the split in the pack a name of letters and digits')
     root.mkdir(parents=True, exist_ok=True)
     there = read_pack(root)
-    if there and split in there['splits']: raise FileExistsError(
-        f'{root} has a split {split!r} already: give another folder, or remove that one')
+    if there and split in there['splits']:
+        shutil.rmtree(root/f'.packing-{split}', ignore_errors=True)   # of one that was killed at its very end
+        raise FileExistsError(f'{root} has a split {split!r} already: give another folder, or remove that one')
     return write_pack(dataset, root, split, settings, seed, num_workers, progress)
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00016
@@ -534,7 +536,7 @@ class PackCheck(NamedTuple):
 
     def __str__(self) -> str:
         kinds = ', '.join(f'{what}: {count / max(1, self.num_samples):.0%}' for what, count in self.segments.items())
-        found = f'{len(self.problems):,} problems' if self.problems else 'whole'
+        found = f'{len(self.problems):,} problem{"s" * (len(self.problems) > 1)}' if self.problems else 'whole'
         return '\n    '.join([f'{self.split}: {self.num_samples:,} samples, {found}; {kinds}', *self.problems[:10]])
 
 
