@@ -17,7 +17,7 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import connection
@@ -268,7 +268,6 @@ class WorkerProcess:
         self._outbox.put(None)
         self._sender.join(1)   # nobody reads any more, so what it sends fails
         self.pipe.close()
-        with suppress(ValueError): self.process.close()   # it lives: not even SIGKILL ends it, it waits for a disk
         self.tasks.clear()   # they know this worker, too: a circle would keep the memory
 
 
