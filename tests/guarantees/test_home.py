@@ -17,14 +17,16 @@ import pytest
 from synthetic import JPEG
 
 import timmdata
-from timmdata import create_dataset, create_loader, create_reader, get_samples
+from timmdata import create_dataset, create_loader, create_reader, get_samples, pack
 from timmdata.buffer.files import PrivateDirectory, open_private
 from timmdata.buffer.status import buffer_status, drop_reader, remove_buffer
 from timmdata.buffer.store import BatchStore
 from timmdata.cli import main
 from timmdata.core.demo_data import cache_dir, get_imagenette
 from timmdata.core.paths import expand_home
+from timmdata.datasets.cache import CacheSettings, cached_dataset
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
+from timmdata.datasets.packing import check_pack
 from timmdata.datasets.real_labels import RealLabelsImagenet
 from timmdata.datasets.relabel import relabel
 from timmdata.datasets.voc import ReaderVOC, VOCClassification, read_voc_objects
@@ -34,6 +36,7 @@ from timmdata.readers import folder, tar, webdataset
 from timmdata.readers.class_map import load_class_map
 from timmdata.readers.exclude import exclude_samples, read_names
 from timmdata.readers.huggingface import ReaderHfds, ReaderHfids, load_hf, open_hf_stream
+from timmdata.readers.pack import ReaderPack, ReaderShards
 from timmdata.readers.table import ReaderTable, number_targets, read_table
 from timmdata.readers.target_fields import TargetFields
 
@@ -112,6 +115,18 @@ def buffered(at):
     settings = dict(batches=4, directory=at('made'), producer='thread', num_epochs=1)
     loader = create_loader(ImageDataset(at.base/'photos'), 8, 2, is_training=True, seed=0, device='cpu', num_workers=0, buffer=settings)
     with closing(loader.loader): return len(list(loader)), at.was_made('made/identity')
+
+
+def packed(at):
+    "A pack of the photographs."
+    pack(ImageDataset(at.base/'photos'), at.base/'packed', num_workers=0)
+    return at('packed')
+
+
+def cached(at):
+    "A cache in a directory of its own."
+    settings = CacheSettings(where='disk', directory=at('made'))
+    return len(cached_dataset(ImageDataset(at.base/'photos'), settings, num_workers=0)), at.was_made('made')
 
 
 def hf(at): return pytest.importorskip('datasets') and os.fspath(at('photos'))
@@ -217,6 +232,12 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'timmdata demo': lambda at: (main(['demo', '--data', os.fspath(at('photos')), '--input-size=8', '--batch-size=2', '--num-workers=0',
                                        f'--out={os.fspath(at("out.png"))}']), at.was_made('out.png')),
     'timmdata buffer status': lambda at: main(['buffer', 'status', os.fspath(at('buffer'))]),
+    'pack.out': lambda at: (pack(ImageDataset(at.base/'photos'), at('made'), num_workers=0).num_samples, at.was_made('made/_info.json')),
+    'check_pack.root': lambda at: [part.problems for part in check_pack(packed(at))],
+    'ReaderPack.root': lambda at: rows(ReaderPack(packed(at))),
+    'ReaderShards.root': lambda at: rows(ReaderShards(at('shards'))),
+    'ReaderShards.index_file': lambda at: (rows(ReaderShards(at.base/'shards', index_file=at('made.npz'))), at.was_made('made.npz')),
+    'CacheSettings.directory': cached,
 }
 WAYS = {'a text': lambda name: f'~/{name}', 'a Path': lambda name: Path('~')/name, 'a folder called ~': lambda name: f'./~/{name}'}
 
@@ -262,11 +283,13 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'list_tar.path', 'scan_tars.root', 'index_tars.root', 'index_tars.index_file', 'ReaderFiles.root', 'find_problems.root',
     'find_problems.within', 'find_shards.root', 'load_info.root',
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'read_file.path',
-    'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out'}
+    'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',
+    'CacheLock.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
+    'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_pack.root', 'write_shard.path'}
 OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
     'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderDataLoaders.path',
     'LoaderBackup.backup_dir', 'ImageDataModule.data'}
-WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'status', 'drop'}   # commands: their parameters are options
+WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'pack', 'status', 'drop'}   # commands: their parameters are options
 
 
 def entrances_of_the_library() -> set[str]:

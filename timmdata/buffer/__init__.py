@@ -1,5 +1,4 @@
 "Batches that are made ahead, kept as files, and survive restarts."
-from ..core.checks import parse_size
 from .buffer import BatchBuffer, BufferSettings, remove_stale
 from .files import BatchBufferError
 from .status import buffer_status, drop_reader, format_status, remove_buffer
@@ -7,5 +6,5 @@ from .store import BatchStore
 
 __all__ = [
     'BatchBuffer', 'BatchBufferError', 'BatchStore', 'BufferSettings', 'buffer_status', 'drop_reader', 'format_status',
-    'parse_size', 'remove_buffer', 'remove_stale',
+    'remove_buffer', 'remove_stale',
 ]

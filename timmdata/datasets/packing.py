@@ -588,6 +588,7 @@ def check_pack(
     Returns:
         one for each split
     """
+    root = expand_home(root)
     info = read_pack(root)
     if info is None: raise ValueError(f'{root} is no pack')
     return [_check_split(ReaderPack(root, split), progress) for split in info['timmdata']['splits']]
