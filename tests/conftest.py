@@ -81,6 +81,14 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in set(left)]
 
 
+@pytest.fixture
+def cut_small_files(monkeypatch):
+    "JPEGs are cut however few bytes that saves."
+    from timmdata.core import jpeg
+    monkeypatch.setattr(jpeg, 'WORTH_A_CUT', 1)
+    monkeypatch.setattr(jpeg, 'WORTH_A_LISTED_CUT', 1)
+
+
 @pytest.fixture(scope='session')
 def cache(tmp_path_factory) -> Path:
     "A cache folder of this session, so that nothing is written into the user's home."

@@ -332,9 +332,8 @@ def create_loader(
                       num_aug_splits=num_aug_splits)
         refuse_beside('input_size_choices', 'its plan says the size of each batch', pad_last=pad_last,
                       balanced_batches=balanced_batches)
-    if cache not in (None, 'device'):
-        CacheSettings.from_argument(cache)   # an error for what is none
-        refuse_beside('cache', 'images are decoded once, in full size', dct_scaling=dct_scaling)
+    decoded = None if cache in (None, 'device') else CacheSettings.from_argument(cache)
+    if decoded: refuse_beside('cache', 'images are decoded once, in full size', dct_scaling=dct_scaling)
     if cache == 'device':
         refuse_beside(
             'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
@@ -358,8 +357,7 @@ def create_loader(
         shuffle = is_training and not (is_stream or balanced_batches) and sampler is None and weights is None
     if drop_last is None: drop_last = is_training and not pad_last
     if dct_scaling is None: dct_scaling = is_random and cache is None
-    if cache not in (None, 'device'):
-        dataset, cache = cached_dataset(dataset, CacheSettings.from_argument(cache), backend), None
+    if decoded: dataset, cache = cached_dataset(dataset, decoded, backend), None
     if fp16: img_dtype = torch.float16
     if not use_prefetcher and img_dtype != torch.float32:
         raise ValueError(f'{img_dtype} images need the prefetcher: without it, they are float32')

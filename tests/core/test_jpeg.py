@@ -20,20 +20,12 @@ from timmdata.core.demo_data import ODDITIES
 from timmdata.core.faults import ImageReadError
 from timmdata.core.jpeg import Pixels, choose_factor, decode_header, read_header
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures('cut_small_files')]
 simplejpeg = pytest.param('simplejpeg', marks=pytest.mark.skipif(jpeg.simplejpeg is None, reason='no simplejpeg'))
 torchcodec = pytest.param('torchcodec', marks=pytest.mark.skipif(find_spec('torchcodec') is None, reason='no torchcodec'))
 DECODERS = [simplejpeg, 'torchvision', torchcodec]
 UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
 READABLE = [name for name in ODDITIES if name not in UNREADABLE]
-
-
-@pytest.fixture(autouse=True)
-def _worth_a_cut():
-    "Small files are cut, too."
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jpeg, 'WORTH_A_CUT', 1)
-        yield
 
 
 @pytest.mark.parametrize('source', ['samples', 'imagenet-200'])

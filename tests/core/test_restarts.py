@@ -8,19 +8,10 @@ from hypothesis import strategies as st
 from pictures import photographs
 from PIL import Image
 
-from timmdata.core import jpeg
 from timmdata.core.jpeg import Pixels, cut_segments, find_restarts, read_grid, read_layout
 from timmdata.core.restarts import CannotRestart, HuffmanTable, add_restarts, encode_jpeg, list_segments
 
-pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(autouse=True)
-def _worth_a_cut():
-    "Small files are cut, too."
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jpeg, 'WORTH_A_LISTED_CUT', 1)
-        yield
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures('cut_small_files')]
 
 
 def picture(height: int, width: int, seed: int = 0, mode: str = 'RGB') -> Image.Image:

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from .jpeg import SEGMENT_TABLE, find_restarts, read_grid, read_layout
+from .jpeg import (
+    INTERVAL, SEGMENT_LIST, SEGMENT_TABLE, JpegLayout, find_restarts, read_grid, read_layout,
+)
 
 # %% ../../nbs/core/52_restarts.ipynb #51a00006
-_LISTS = 0xE9   # marker of the list: of applications, number 9
 _MOST_LISTED = (65_533 - len(SEGMENT_TABLE)) // 4   # a part of the header has 64 KB
 
 
@@ -28,7 +29,7 @@ def _part(marker: int, content: bytes) -> bytes:
 
 def _list(offsets: list[int]) -> bytes:
     "The part of a header that lists restart markers."
-    return _part(_LISTS, SEGMENT_TABLE + struct.pack(f'<{len(offsets)}I', *offsets))
+    return _part(SEGMENT_LIST, SEGMENT_TABLE + struct.pack(f'<{len(offsets)}I', *offsets))
 
 
 def list_segments(
@@ -128,11 +129,12 @@ class HuffmanTable:
         return self.counts + self.symbols
 
 # %% ../../nbs/core/52_restarts.ipynb #51a0000e
-_TABLES, _INTERVAL, _SCAN, _MOST_BITS = 0xC4, 0xDD, 0xDA, range(12)   # markers; sizes of a mean's difference, bits
+_TABLES, _MOST_BITS = 0xC4, range(12)   # marker of Huffman tables; sizes of a mean's difference, bits
 
 
 class _Header(NamedTuple):
     "What the header of a JPEG says of its codes."
+    layout: JpegLayout
     parts: list[tuple[int, bytes]]   # Marker and content, up to the pixels.
     tables: dict[int, HuffmanTable]   # By their number: of means, and from 16 on of the other frequencies.
     blocks: list[tuple[int, int, int]]   # For each block of an MCU: component, number of both tables.
@@ -177,7 +179,7 @@ def _read_header(data: bytes) -> _Header:
               for k, ((name, _), (across, down)) in enumerate(zip(components, factors)) for _ in range(across * down)]
     if not {table for _, *both in blocks for table in both} <= set(tables): raise CannotRestart('a table is missing')
     width, height = (8 * max(factor) for factor in zip(*factors))
-    return _Header(parts, tables, blocks, width, -(-layout.width // width) * -(-layout.height // height))
+    return _Header(layout, parts, tables, blocks, width, -(-layout.width // width) * -(-layout.height // height))
 
 # %% ../../nbs/core/52_restarts.ipynb #51a00010
 def _windows(clean: bytes) -> np.ndarray:
@@ -273,9 +275,8 @@ def add_restarts(
     try: header = _read_header(data)
     except (KeyError, IndexError, ValueError) as error:
         raise CannotRestart(f'its header is damaged: {error}') from error
-    layout = read_layout(data)
-    clean = data[layout.pixels:-2].replace(b'\xff\0', b'\xff')
-    interval, windows = _interval(layout.width, header.width), _windows(clean)
+    clean = data[header.layout.pixels:-2].replace(b'\xff\0', b'\xff')
+    interval, windows = _interval(header.layout.width, header.width), _windows(clean)
     *starts, end = _find_blocks(clean, windows, header).tolist()
     blocks = np.array(starts).reshape(header.num_mcus, -1)
     means, ends = _read_means(windows, header, blocks)
@@ -288,8 +289,8 @@ def add_restarts(
         places = (blocks[first, columns].tolist(), ends[first, columns].tolist(), means[first, columns].tolist(), codes)
         segments.append(_write_segment(clean, begin, stop, list(zip(*places))))
     parts = [(marker, b''.join(bytes([n]) + tables[n].to_bytes() for n in _read_tables(content)) if marker == _TABLES
-              else content) for marker, content in header.parts if marker != _INTERVAL]
-    parts.insert(-1, (_INTERVAL, interval.to_bytes(2, 'big')))
+              else content) for marker, content in header.parts if marker != INTERVAL]
+    parts.insert(-1, (INTERVAL, interval.to_bytes(2, 'big')))
     offsets = [end - 2 for end in accumulate(len(segment) + 2 for segment in segments[:-1])]
     listed = _list(offsets) if 0 < len(offsets) <= _MOST_LISTED else b''
     numbered = [segment + bytes((0xFF, 0xD0 + k % 8)) for k, segment in enumerate(segments[:-1])]

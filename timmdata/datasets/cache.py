@@ -12,7 +12,6 @@ import math
 import os
 import shutil
 import sys
-import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from ..core.demo_data import cache_dir
 from ..core.jpeg import resolve_backend
 from ..core.paths import expand_home
 from ..readers.base import ReaderFiles
+from ..readers.file_index import stamp
 from ..readers.pack import ReaderPack, read_pack
 from .image_dataset import ImageDataset
 from .packing import PackSettings, check_packable, write_pack
@@ -84,11 +84,6 @@ class CacheSettings:
         return memory/f'timmdata-decoded-{os.getuid()}'
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000a
-def _stamp(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
-
-
 def _paths(reader: ReaderFiles) -> Iterator[str]:
     "The files that the samples are read from."
     if (archives := getattr(reader, 'archives', None)) is not None: return iter(archives.paths)
@@ -113,10 +108,18 @@ def cache_key(
         'the pack')
     digest = hashlib.blake2b(repr((fingerprint(dataset), settings, PIL.__version__)).encode(), digest_size=16)
     with ThreadPoolExecutor(16) as pool:
-        for stamp in pool.map(_stamp, _paths(dataset.reader)): digest.update(b'%d %d ' % stamp)
+        for found in pool.map(stamp, _paths(dataset.reader)): digest.update(b'%d %d ' % found)
     return digest.hexdigest()
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000d
+def _remove_unless_read(fd: int, path: Path):
+    "Remove a cache and the file of its lock, which is open, if nobody else has the lock."
+    try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, AttributeError): return   # it is read; or Windows
+    shutil.rmtree(path.with_suffix(''), ignore_errors=True)
+    path.unlink(missing_ok=True)
+
+
 class CacheLock:
     """The lock of one cache, shared with other readers from the beginning.
 
@@ -140,12 +143,8 @@ class CacheLock:
             except FileNotFoundError: pass
             os.close(self.fd)
 
-    def _wait(self, *kinds: str) -> bool:
-        "Wait for the lock; with LOCK_NB, say whether it was there to have."
-        if fcntl is None: return len(kinds) == 1
-        try: fcntl.flock(self.fd, sum(getattr(fcntl, kind) for kind in kinds))
-        except BlockingIOError: return False
-        return True
+    def _wait(self, kind: str):
+        if fcntl is not None: fcntl.flock(self.fd, getattr(fcntl, kind))
 
     def alone(self):
         "Wait until nobody else has it."
@@ -164,9 +163,7 @@ class CacheLock:
         Args:
             remove: Remove the cache, if nobody else reads it.
         """
-        if remove and self._wait('LOCK_EX', 'LOCK_NB'):
-            shutil.rmtree(self.root, ignore_errors=True)
-            self.path.unlink(missing_ok=True)
+        if remove: _remove_unless_read(self.fd, self.path)
         os.close(self.fd)
 
 
@@ -178,14 +175,10 @@ def remove_unread(
     Args:
         folder: Folder of caches.
     """
-    for path in folder.glob('*.lock') if fcntl else ():
+    for path in folder.glob('*.lock'):
         fd = os.open(path, os.O_RDWR)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.with_suffix(''), ignore_errors=True)
-            path.unlink(missing_ok=True)
-        except BlockingIOError: pass   # it is read
-        finally: os.close(fd)
+        _remove_unless_read(fd, path)
+        os.close(fd)
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000f
 class _Hold:

@@ -36,11 +36,12 @@ from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 from tqdm import tqdm
 
+from ..core.checks import check_choice, check_number
 from ..core.cores import available_cores
 from ..core.decode import Buffer, decode_image, read_content
 from ..core.faults import BadSample, ImageReadError, printable
 from ..core.jpeg import Pixels, read_grid, read_layout
-from ..core.paths import expand_home
+from ..core.paths import expand_home, replace_file
 from ..core.restarts import CannotRestart, add_restarts, encode_jpeg, list_segments
 from ..readers.pack import INFO_FILE, PACK_VERSION, ROW, ReaderPack, ShardIndex, read_pack, save_index
 from ..readers.sample_table import LabelLists, SampleTable
@@ -95,13 +96,12 @@ class PackSettings:
     backend: str = 'pillow'
 
     def __post_init__(self):
-        def is_whole(value, low, high): return isinstance(value, Integral) and low <= value <= high
-        if self.format not in FORMATS: raise ValueError(f'format={self.format!r}: allowed are {", ".join(FORMATS)}')
-        if self.short_side is not None and not is_whole(self.short_side, 16, 60_000):
-            raise ValueError(f'short_side={self.short_side!r}: give pixels, 16 or more; None keeps the size')
-        if not is_whole(self.quality, 1, 95): raise ValueError(f'quality={self.quality!r}: give a whole number, 1..95')
-        if self.subsampling not in ('keep', *_SUBSAMPLING): raise ValueError(
-            f'subsampling={self.subsampling!r}: allowed are keep, {", ".join(_SUBSAMPLING)}')
+        check_choice('format', self.format, FORMATS)
+        if self.short_side is not None:
+            want = 'pixels, 16 or more; None keeps the size'
+            check_number('short_side', self.short_side, 16, 60_000, want, whole=True)
+        check_number('quality', self.quality, 1, 95, 'a whole number, 1..95', whole=True)
+        check_choice('subsampling', self.subsampling, ('keep', *_SUBSAMPLING))
         if self.format == 'keep' and self.short_side: raise ValueError(
             "format='keep' keeps the files as they are: leave short_side out, or give format='jpeg' or 'raw'")
         if self.format == 'raw' and self.mode != 'RGB' or self.short_side and self.mode not in ('RGB', 'L'):
@@ -292,10 +292,8 @@ class PackReport(NamedTuple):
 
 
 def _save_json(path: Path, value: Any, folder: Path):
-    "Write a file in one piece: first in a folder whose files are removed."
-    temporary = folder/f'{path.name}.{os.getpid()}.tmp'
-    temporary.write_text(json.dumps(value, indent=1) + '\n', encoding='utf-8')
-    os.replace(temporary, path)
+    "Write a file; until it is whole it lies in a folder that is removed at the end."
+    with replace_file(path, folder) as file: file.write(json.dumps(value, indent=1).encode() + b'\n')
 
 
 def _load_json(path: Path) -> Any: return json.loads(path.read_text(encoding='utf-8'))

@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 from urllib.parse import quote
 
-from ..core.paths import expand_home
+from ..core.paths import expand_home, replace_file
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import fingerprint
 from ..readers.base import NoSplitError, ReaderFiles
@@ -121,11 +121,8 @@ def _datasets_of(data: Any) -> dict[str, ImageDataset]:
 def _file_name(split: str) -> str: return quote(split, safe='')   # of Hugging Face it may be 'train[:10%]'
 
 
-def _write(path: Path, write: Callable[[TextIO], Any]):
-    "Write a file that is there in one piece or not at all."
-    draft = path.with_name(f'{path.name}.new')
-    with draft.open('w', encoding='utf-8') as file: write(file)
-    os.replace(draft, path)
+def _write(path: Path, parts: Iterable[str]):
+    with replace_file(path) as file: file.writelines(part.encode() for part in parts)
 
 
 def _hash_unless(exact: bool | None) -> Callable | None:
@@ -181,9 +178,9 @@ def inspect(
     remarks = _remarks(datasets, hash_image is None)
     title = f'Inspection of {next(iter(datasets.values())).root or "a data set"}'
     summary = {'remarks': remarks, **summarize(survey, findings, limits)}
-    _write(out/'report.json', lambda file: json.dump(summary, file, indent=1))   # not as one text: it may be long
+    _write(out/'report.json', json.JSONEncoder(indent=1).iterencode(summary))   # not as one text: it may be long
     page = make_page(survey, findings, limits, title, remarks, out=out)
-    _write(out/'report.html', lambda file: file.write(page))
+    _write(out/'report.html', [page])
     for split, names in exclusions(survey, findings).items():
-        _write(out/exclusion_file(split), lambda file, names=names: json.dump(names, file, indent=0))
+        _write(out/exclusion_file(split), [json.dumps(names, indent=0)])
     return Inspection(survey, findings, limits, out)

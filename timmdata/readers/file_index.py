@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from ..core.faults import printable
+from ..core.paths import replace_file
 from .class_map import build_class_map, load_class_map
 from .base import split_group
 from .extensions import check_extensions, get_img_extensions
@@ -45,12 +46,12 @@ class FileIndex:
 
 def stamp(
     root: str,
-    source: str,
+    source: str = '',
 ) -> tuple[int, int]:
     """Look up size and modification time, which differ when a folder or an archive has changed.
 
     Args:
-        root: Root of an index.
+        root: Root of an index, or a file.
         source: Folder or file below it; '' is the root itself.
 
     Returns:
@@ -61,17 +62,12 @@ def stamp(
 
 # %% ../../nbs/readers/27_file_index.ipynb #a73eef24
 def _save(path: Path, index: FileIndex, key: str):
-    "Write an index in one piece: to a temporary file, which is then renamed."
-    temporary = path.with_name(f'{path.name}.{os.getpid()}.tmp')
     table, left_out = index.table, index.left_out
-    try:
-        with temporary.open('wb') as file:
-            np.savez(file, key=np.array(key), paths=table.paths, ends=table.ends, targets=table.targets,
-                     folders=np.array(index.folders, str), sources=np.array(index.sources, str), stamps=index.stamps,
-                     left_out=np.array(list(left_out), str).reshape(-1, 2),
-                     counts=np.array(list(left_out.values()), np.int64), **table.columns)
-        os.replace(temporary, path)
-    finally: temporary.unlink(missing_ok=True)
+    with replace_file(path) as file:
+        np.savez(file, key=np.array(key), paths=table.paths, ends=table.ends, targets=table.targets,
+                 folders=np.array(index.folders, str), sources=np.array(index.sources, str), stamps=index.stamps,
+                 left_out=np.array(list(left_out), str).reshape(-1, 2),
+                 counts=np.array(list(left_out.values()), np.int64), **table.columns)
 
 
 def _check_sizes(file: zipfile.ZipFile, num_bytes: int):

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..core.demo_data import cache_dir
 from ..core.faults import printable
-from ..core.paths import expand_home
+from ..core.paths import expand_home, replace_file
 from .base import SPLIT_NAMES, ReaderFiles, choose_split, split_group
 from .class_map import load_class_map
 from .file_index import stamp
@@ -346,12 +346,9 @@ def _kept(path: Path, key: str, make: Callable[[], ShardIndex]) -> ShardIndex:
         with np.load(path) as arrays:
             if str(arrays['key']) == key: return ShardIndex.from_arrays(arrays)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile): pass   # absent or damaged
-    index, temporary = make(), path.with_name(f'{path.name}.{os.getpid()}.tmp')
+    index = make()
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with temporary.open('wb') as file: np.savez(file, key=np.array(key), **index.arrays())
-        os.replace(temporary, path)
-    finally: temporary.unlink(missing_ok=True)
+    with replace_file(path) as file: np.savez(file, key=np.array(key), **index.arrays())
     return index
 
 
