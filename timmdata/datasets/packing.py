@@ -543,7 +543,7 @@ def _segments(data: Buffer) -> str:
     layout = read_layout(data) if data[:2] == b'\xff\xd8' else None
     if layout is None: return 'no segments possible'
     grid = read_grid(data, layout)
-    return 'no segments' if grid is None else 'rows in two' if grid.columns > 1 else 'whole rows'
+    return 'no segments' if grid is None else f'rows in {grid.columns}' if grid.columns > 1 else 'whole rows'
 
 
 def _check_split(reader: ReaderPack, progress: bool) -> PackCheck:

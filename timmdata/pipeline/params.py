@@ -145,7 +145,10 @@ class CenterCrop:
         if mode == 'squash': size = self._scaled
         elif mode == 'center' and is_square: size = _shorter_edge(height, width, self._scaled[0])
         else: size = tuple(self._keep_ratio.get_params(_Size((width, height))))
-        offset = _center(size, self.settings.input_size)
+        offset, wanted = _center(size, self.settings.input_size), self.settings.input_size
+        if size == (height, width) and min(offset) >= 0:   # nothing is resized: what is cut off is not read
+            return SampleParams((border + offset[0], border + offset[1], *wanted), wanted, (0, 0),
+                                self.settings.interpolation)
         return SampleParams((border, border, height, width), size, offset, self.settings.interpolation)
 
 # %% ../../nbs/pipeline/00_params.ipynb #d894296f
