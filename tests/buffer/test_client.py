@@ -25,6 +25,7 @@ def count_hosts() -> int:
     return sum(type(one) is HostBatch for one in gc.get_objects())
 
 
+@pytest.mark.full
 def test_two_readers_share_one_producer_and_one_is_killed(tmp_path):
     "Both see all batches; each was made once. Then one is killed, and the other waits for it until it is dropped."
     directory = str(tmp_path/'buffer')

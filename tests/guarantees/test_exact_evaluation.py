@@ -42,7 +42,7 @@ def worlds(samples, tmp_path_factory) -> dict[int, list]:
     return found
 
 
-@pytest.mark.parametrize('size', [2, 3])
+@pytest.mark.parametrize('size', [2, pytest.param(3, marks=pytest.mark.full)])
 @pytest.mark.parametrize('case', range(len(CASES)), ids=lambda case: ' '.join(map(str, CASES[case])))
 def test_metrics_of_several_ranks_are_those_of_one_to_the_last_digit(worlds, size, case):
     num, settings = CASES[case]

@@ -61,6 +61,7 @@ torch.save = save_half
 """
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_kill_loses_no_batch(samples, tmp_path):
     "The recipe of README, killed once in the middle of a save and ten times at any moment: the batches of an undisturbed run."

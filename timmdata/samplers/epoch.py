@@ -229,7 +229,8 @@ class EpochSampler(Sampler):
         size = len(self.data_source)
         if not self.shuffle: return torch.arange(size)
         generator = torch.Generator().manual_seed(sample_seed(self.seed, number, -1))   # -1: no sample's index
-        return torch.randperm(size, generator=generator)
+        dtype = torch.int32 if size < 2**31 else torch.int64   # the same order in half the memory
+        return torch.randperm(size, generator=generator, dtype=dtype)
 
     def _part_of_passes(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         "An epoch of a given length: it goes on in the passes over the data where the epoch before it has stopped."

@@ -1,0 +1,107 @@
+"""What the order of a large epoch costs a rank, and whether many ranks miss or repeat a sample: by simulation, on one machine.
+
+    python benchmarks/many_ranks.py [--samples 14000000] [--ranks 1,8,64,1024]
+
+For each number of ranks, one rank draws its order in a program of its own: seconds to the first key, microseconds a key, and megabytes by
+which the program grows meanwhile. Worker processes hold nothing of it: they are sent the keys of a batch. Then all ranks together: how
+often each sample comes in an epoch, also in one that was stopped in its middle and went on with another number of ranks. Bytes are those
+of photographs whose sizes are spread as ImageNet's: the largest share of a rank ÷ the mean. All goes to results/many_ranks.json.
+"""
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from itertools import pairwise
+
+import numpy as np
+from results import rounded, write_results
+
+from timmdata.samplers import EpochSampler
+
+EPOCH, BATCH = 3, 64
+
+
+def sampler_of(size: int, ranks: int, rank: int) -> EpochSampler:
+    return EpochSampler(range(size), shuffle=True, seed=1, num_replicas=ranks, rank=rank)
+
+
+def peak_mb() -> float:
+    with open('/proc/self/clear_refs', 'w') as file: file.write('5')   # the peak begins here; in this program only
+    return int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) / 1000
+
+
+def measure(size: int, ranks: int):
+    "Draw the order of one rank, and print what it took."
+    for _ in sampler_of(1000, ranks, 0).keys(EPOCH): pass
+    before, began = peak_mb(), time.perf_counter()
+    keys = sampler_of(size, ranks, ranks // 2).keys(EPOCH)
+    next(keys)
+    first = time.perf_counter() - began
+    began, num = time.perf_counter(), 0
+    for num, _ in zip(range(1, 200_001), keys): pass   # noqa: B007
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    status = int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) / 1000
+    print(json.dumps(dict(first_key_s=first, key_us=(time.perf_counter() - began) / max(1, num) * 1e6,
+                          mb=max(0., status - before), whole_program_mb=grown)))
+
+
+def positions(size: int, ranks: int, rank: int, start: int = 0) -> np.ndarray:
+    "Where in the order of an epoch the samples of a rank are, without those that fill up."
+    share = -(-(size - start) // ranks)
+    found = [np.arange(row.start, row.stop) for row in sampler_of(size, ranks, rank).rows(start, start + share * ranks)]
+    found = np.concatenate(found)
+    return found[found < size]
+
+
+def counted(size: int, all_ranks: list[int]) -> dict[str, int]:
+    "How many positions are missed, and how many come twice, in an epoch that goes on with the next number of ranks at each stop."
+    times, start = np.zeros(size, np.int32), 0
+    stops = [size * k // len(all_ranks) for k in range(1, len(all_ranks))]
+    for ranks, stop in zip(all_ranks, [*stops, size]):
+        num = size - start if stop == size else (stop - start) // ranks
+        for rank in range(ranks): np.add.at(times, positions(size, ranks, rank, start)[:num], 1)
+        start += num * ranks
+    return dict(missed=int((times == 0).sum()), repeated=int((times > 1).sum()))
+
+
+def checked_keys(size: int, ranks: int) -> bool:
+    "Whether the keys of all ranks are all samples, for a small epoch: positions and keys agree."
+    order = sampler_of(size, 1, 0).order(EPOCH)[0].numpy()
+    for rank in range(ranks):
+        keys = [key.index for key in sampler_of(size, ranks, rank).keys(EPOCH) if key.valid]
+        if keys != order[positions(size, ranks, rank)].tolist(): return False
+    return True
+
+
+def largest_share(size: int, ranks: int) -> float:
+    "Bytes of the rank that reads most ÷ the mean, for sizes spread as those of ImageNet's files (a log-normal distribution)."
+    sizes = np.random.default_rng(0).lognormal(np.log(95_000), 0.55, size)
+    by_position = sizes[sampler_of(size, 1, 0).order(EPOCH)[0].numpy()]
+    shares = [by_position[positions(size, ranks, rank)].sum() for rank in range(ranks)]
+    return float(max(shares) / np.mean(shares))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('--samples', type=int, default=14_000_000)
+    parser.add_argument('--ranks', default='1,8,64,1024')
+    parser.add_argument('--measure', type=int, help='for the programs that this one starts')
+    a = parser.parse_args()
+    if a.measure: return measure(a.samples, a.measure)
+    found = {}
+    for ranks in map(int, a.ranks.split(',')):
+        command = [sys.executable, __file__, '--samples', str(a.samples), '--measure', str(ranks)]
+        runs = [json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout) for _ in range(3)]
+        numbers = {name: float(np.median([run[name] for run in runs])) for name in runs[0]}
+        numbers |= counted(a.samples, [ranks]) | dict(keys_agree=checked_keys(20_011, ranks), largest_share=largest_share(a.samples, ranks))
+        found[str(ranks)] = numbers
+        print(ranks, rounded(numbers))
+    all_ranks = list(map(int, a.ranks.split(',')))
+    elastic = {f'{one} → {other}': counted(a.samples, [one, other]) for one, other in (*pairwise(all_ranks), *pairwise(all_ranks[::-1]))}
+    print(elastic)
+    write_results('many_ranks', dict(samples=a.samples, batch_size=BATCH), ranks=rounded(found), elastic=elastic)
+
+
+if __name__ == '__main__': main()
