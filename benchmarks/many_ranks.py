@@ -9,42 +9,41 @@ of photographs whose sizes are spread as ImageNet's: the largest share of a rank
 """
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from results import rounded, write_results
 
 from timmdata.samplers import EpochSampler
 
-EPOCH, BATCH = 3, 64
+EPOCH = 3
 
 
 def sampler_of(size: int, ranks: int, rank: int) -> EpochSampler:
     return EpochSampler(range(size), shuffle=True, seed=1, num_replicas=ranks, rank=rank)
 
 
-def peak_mb() -> float:
-    with open('/proc/self/clear_refs', 'w') as file: file.write('5')   # the peak begins here; in this program only
-    return int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) / 1000
+def peak_mb(begin: bool = False) -> float:
+    "The most memory that this program had since the last beginning (Linux)."
+    if begin: Path('/proc/self/clear_refs').write_text('5')
+    return int(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]) / 1000
 
 
 def measure(size: int, ranks: int):
     "Draw the order of one rank, and print what it took."
     for _ in sampler_of(1000, ranks, 0).keys(EPOCH): pass
-    before, began = peak_mb(), time.perf_counter()
+    before, began = peak_mb(begin=True), time.perf_counter()
     keys = sampler_of(size, ranks, ranks // 2).keys(EPOCH)
     next(keys)
     first = time.perf_counter() - began
     began, num = time.perf_counter(), 0
     for num, _ in zip(range(1, 200_001), keys): pass   # noqa: B007
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    status = int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) / 1000
-    print(json.dumps(dict(first_key_s=first, key_us=(time.perf_counter() - began) / max(1, num) * 1e6,
-                          mb=max(0., status - before), whole_program_mb=grown)))
+    key_us = (time.perf_counter() - began) / max(1, num) * 1e6
+    print(json.dumps(dict(first_key_s=first, key_us=key_us, mb=max(0., peak_mb() - before))))
 
 
 def positions(size: int, ranks: int, rank: int, start: int = 0) -> np.ndarray:
@@ -101,7 +100,7 @@ def main():
     all_ranks = list(map(int, a.ranks.split(',')))
     elastic = {f'{one} → {other}': counted(a.samples, [one, other]) for one, other in (*pairwise(all_ranks), *pairwise(all_ranks[::-1]))}
     print(elastic)
-    write_results('many_ranks', dict(samples=a.samples, batch_size=BATCH), ranks=rounded(found), elastic=elastic)
+    write_results('many_ranks', dict(samples=a.samples), ranks=rounded(found), elastic=elastic)
 
 
 if __name__ == '__main__': main()
