@@ -16,12 +16,14 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..core.faults import printable
+from .store import Ranges, Stored, absolute_path, is_url
 from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/25_base.ipynb #bb6b221f
 class Reader:
     "Describe what a dataset asks of its source; a reader defines `__len__`, `__getitem__` and `filename`."
     is_thread_safe: bool = False   # Several threads may read at the same time.
+    is_remote: bool = False   # It reads from a store: `prefetch` waits for nothing, and is called as early as possible.
     class_to_idx: Mapping[str, int] = {}   # Class name → index; empty where there are no classes.
     targets: Any = None   # The targets of all samples, where they are known without reading one.
 
@@ -107,6 +109,17 @@ def read_file(
     finally: os.close(number)
 
 # %% ../../nbs/readers/25_base.ipynb #82812a8c
+class _Objects(Sequence):
+    "The objects of class folders in a store: those of a table with the column 'object', sizes and tags."
+
+    def __init__(self, samples: SampleTable): self._samples = samples
+
+    def __len__(self) -> int: return len(self._samples)
+
+    def __getitem__(self, number: int) -> Stored:
+        return Stored(self._samples.path(number), *self._samples.columns['object'][number].tolist())
+
+
 class ReaderFiles(Reader):
     """Read files below a root; `reader[index]` is `(bytes, target)`.
 
@@ -121,7 +134,12 @@ class ReaderFiles(Reader):
         root: str | os.PathLike,
         samples: SampleTable,
         class_to_idx: Mapping[str, int],
-    ): self.root, self.samples, self.class_to_idx = os.fspath(root), samples, class_to_idx
+    ):
+        self.root, self.samples, self.class_to_idx = os.fspath(root), samples, class_to_idx
+        self.is_remote, self.ranges = is_url(root), None   # ranges: of objects, one a sample
+        if 'object' in samples.columns:
+            samples.columns['number'] = np.arange(len(samples))   # of its object: it goes with a sample
+            self.ranges = Ranges(self.root, _Objects(samples))
 
     @property
     def targets(self) -> np.ndarray | LabelLists:
@@ -156,8 +174,23 @@ class ReaderFiles(Reader):
         """
         return self.samples.target(index)
 
-    def __getitem__(self, index: int) -> tuple[bytes, Any]:
+    def _span(self, index: int) -> tuple[int, int, int]:
+        number = self.samples.columns['number'][index].item()
+        return number, 0, self.samples.columns['object'][index, 0].item()
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if self.ranges is not None: return self.ranges.read(*self._span(index)), self.target(index)
         return read_file(os.path.join(self.root, self.samples.path(index))), self.target(index)
+
+    def prefetch(self,
+        indexes: Sequence[int],
+    ):
+        """Ask a store for them; local files are not read ahead.
+
+        Args:
+            indexes: Samples of the next batch.
+        """
+        if self.ranges is not None: self.ranges.prefetch(map(self._span, indexes))
 
     def filename(self,
         index: int,
@@ -173,7 +206,7 @@ class ReaderFiles(Reader):
         """
         path = self.samples.path(index)
         if basename: return os.path.basename(path)
-        return os.path.abspath(os.path.join(self.root, path)) if absolute else path
+        return absolute_path(self.root, path) if absolute else path
 
 # %% ../../nbs/readers/25_base.ipynb #6290082b
 SPLIT_NAMES = {'train': ('train', 'training'), 'test': ('test', 'testing'),

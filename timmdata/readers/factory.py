@@ -8,6 +8,8 @@ __all__ = ['holds_tars', 'create_reader']
 # %% ../../nbs/readers/90_factory.ipynb #d84eb2c5
 import os
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from ..core.checks import argument_names, check_arguments
 from ..core.paths import expand_home
@@ -16,6 +18,7 @@ from .extensions import is_img_extension
 from .folder import ReaderImageFolder, find_splits
 from .huggingface import ReaderHfds, ReaderHfids
 from .pack import ReaderPack, ReaderShards, holds_shards, read_pack
+from .store import check_url, is_url, list_names
 from .stream import StreamReader
 from .table import TABLE_TYPES, ReaderTable
 from .tar import ReaderImageTar
@@ -27,10 +30,13 @@ _TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')   # the c
 
 
 def _is_folder_of_tars(folder: str) -> bool:
-    with os.scandir(folder) as entries:
-        found = [entry for entry in entries if not entry.name.startswith('.')]
-    if any(entry.is_dir() or is_img_extension(os.path.splitext(entry.name)[1]) for entry in found): return False
-    return any(entry.name.lower().endswith('.tar') for entry in found)
+    if is_url(folder): folders, names = list_names(folder)
+    else:
+        with os.scandir(folder) as entries:
+            found = [(entry.is_dir(), entry.name) for entry in entries if not entry.name.startswith('.')]
+        folders, names = ([name for is_dir, name in found if is_dir == wanted] for wanted in (True, False))
+    if folders or any(is_img_extension(os.path.splitext(name)[1]) for name in names): return False
+    return any(name.lower().endswith('.tar') for name in names)
 
 
 def holds_tars(
@@ -42,11 +48,18 @@ def holds_tars(
         root: A file or a folder.
     """
     path = os.fspath(root)
-    if not os.path.isdir(path): return path.lower().endswith(_TARS)
+    if not os.path.isdir(path) and (path.lower().endswith(_TARS) or not is_url(path)):
+        return path.lower().endswith(_TARS)
     return all(_is_folder_of_tars(os.path.join(path, name)) for name in find_splits(path) or [''])
 
 # %% ../../nbs/readers/90_factory.ipynb #47bea999
 _PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'tfds': ReaderTfds, 'wds': ReaderWds}
+
+
+def _local_or_url(root: Any) -> Any:
+    "A checked URL; the path that a URL of this disk names; anything else as it is."
+    if not is_url(root): return expand_home(root)
+    return url2pathname(urlsplit(root).path) if root.lower().startswith('file:') else check_url(root)
 
 
 def _create(kind: type, settings: dict, *args: Any, **place: Any) -> Reader | StreamReader:
@@ -85,7 +98,7 @@ def create_reader(
         table: A file or a frame that lists samples; their paths are relative to the root.
         **kwargs: Further arguments for the reader.
     """
-    root = expand_home(root)
+    root = _local_or_url(root)
     if root is not None and not isinstance(root, (str, os.PathLike)): raise TypeError(
         f'root is a {type(root).__name__}: give the folder as root, and a frame as table=')
     kind, _, rest = name.partition('/')

@@ -14,6 +14,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,9 +25,10 @@ from ..core.faults import printable
 from ..core.paths import expand_home, replace_file
 from .base import SPLIT_NAMES, ReaderFiles, choose_split, split_group
 from .class_map import load_class_map
-from .file_index import stamp
+from .file_index import stamps
 from .sample_table import LabelLists, SampleTable
-from .tar import Archives, list_archives, list_tar
+from .store import absolute_path, copied_object, find_objects, is_url, keep_objects
+from .tar import Archives, list_archives, list_tar, open_archives
 from .target_fields import TargetFields
 from .webdataset import check_info, image_of, target_of
 
@@ -120,6 +122,13 @@ PACK_VERSION = 1
 INFO_FILE = '_info.json'
 
 
+def _info_path(root: str | os.PathLike) -> str:
+    "Where a pack describes itself; of a store: in a copy on this disk, if there is one."
+    if not is_url(root): return os.path.join(root, INFO_FILE)
+    is_tar = os.fspath(root).lower().endswith('.tar')
+    return '' if is_tar else str(keep_objects(os.fspath(root), [INFO_FILE])/INFO_FILE)
+
+
 def _load_json(path: str) -> Any: return json.loads(Path(path).read_text(encoding='utf-8'))
 
 
@@ -134,7 +143,7 @@ def read_pack(
     Returns:
         None: it is no pack
     """
-    path = os.path.join(root, INFO_FILE)
+    path = _info_path(root)
     if not os.path.isfile(path): return None
     try: info = _load_json(path)
     except (ValueError, RecursionError) as error: raise ValueError(f'{path} is damaged: {error}') from error
@@ -146,12 +155,19 @@ def read_pack(
     return info
 
 
+def _shard_sizes(root: str, shards: Sequence[str]) -> Iterator[int | None]:
+    "The size of each shard; None: it is not there."
+    if is_url(root): return (item and item.size for item in find_objects(root, shards))
+    paths = (os.path.join(root, name) for name in shards)
+    return (os.path.getsize(path) if os.path.isfile(path) else None for path in paths)
+
+
 def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
     "Refuse a pack of which a shard is missing or has another size."
-    for name, size in zip(shards, sizes):
+    for name, size, found in zip(shards, sizes, _shard_sizes(root, shards)):
         path = os.path.join(root, name)
-        if not os.path.isfile(path): raise FileNotFoundError(f'the pack has no shard {path}: copy all of it again')
-        if (found := os.path.getsize(path)) != size: raise ValueError(
+        if found is None: raise FileNotFoundError(f'the pack has no shard {path}: copy all of it again')
+        if found != size: raise ValueError(
             f'the shard {path} has {found:,} bytes, the index says {size:,}: copy all of the pack again')
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000b
@@ -160,7 +176,7 @@ class _IndexedReader(ReaderFiles):
 
     def __init__(self, root: str, shards: Sequence[str], samples: SampleTable, class_to_idx: Mapping[str, int]):
         super().__init__(root, samples, class_to_idx)
-        self.shards, self.archives = shards, Archives([os.path.join(root, name) if name else root for name in shards])
+        self.shards, self.archives = shards, open_archives(root, shards)
 
     def __getitem__(self, index: int) -> tuple[memoryview, Any]:
         shard, size, offset, *_ = self.samples.columns['row'][index].item()
@@ -182,7 +198,7 @@ class _IndexedReader(ReaderFiles):
         path = self.samples.path(index)
         if basename: return os.path.basename(path)
         shard = self.shards[self.samples.columns['row'][index]['shard']]
-        return os.path.abspath(os.path.join(self.root, shard, path)) if absolute else path
+        return absolute_path(self.root, os.path.join(shard, path)) if absolute else path
 
 
 class ReaderPack(_IndexedReader):
@@ -215,6 +231,7 @@ class ReaderPack(_IndexedReader):
 
     def _open(self) -> SampleTable:
         folder = os.path.join(self.root, 'index', self.split)
+        if is_url(folder): folder = keep_objects(folder, [f'{name}.npy' for name in _INDEX_FILES])
         table = open_index(folder).table()
         rows, sizes = table.columns['row'], np.array(self.info['shard_bytes'], np.uint64)
         inside = len(rows) == self.info['num_samples'] and (not len(rows) or rows['shard'].max() < len(sizes))
@@ -283,19 +300,27 @@ def scan_shards(
         what: 'cls' or 'json': where the target is.
         input_keys: Endings of images; the first is read.
     """
-    archives, rows, names, targets = Archives([os.path.join(root, name) for name in shards]), [], [], []
-    for number, path in enumerate(archives.paths):
-        for key, group in _groups(path, frozenset([*input_keys, what])):
-            read = {ending: bytes(archives.read(number, *group[ending])) for ending in (what,) if ending in group}
-            target = target_of({'__key__': key, **read}, fields, what)
-            if target is None: continue   # as in a stream: it has no class
-            offset, size = image_of({'__key__': key, **group}, input_keys)
-            ending = next(ending for ending in input_keys if ending in group)
-            rows.append((number, size, offset, 0, 0, 0))
-            names.append(f'{key}.{ending}')
-            targets.append(target)
+    rows, names, targets = [], [], []
+    for number, name in enumerate(shards):
+        path = os.path.join(root, name) if name else os.fspath(root)
+        with copied_object(path) if is_url(path) else nullcontext(path) as local:   # it is read in small pieces
+            for key, (offset, size), ending, target in _samples_of(local, fields, what, input_keys):
+                rows.append((number, size, offset, 0, 0, 0))
+                names.append(f'{key}.{ending}')
+                targets.append(target)
     table = SampleTable.from_samples(names, _as_targets(targets, fields))
     return ShardIndex(np.array(rows, ROW), table.paths, table.ends, table.targets)
+
+
+def _samples_of(path: str, fields: TargetFields, what: str, input_keys: Sequence[str]) -> Iterator[tuple]:
+    "Key, offset and size of the image, its ending and the target of each sample in a shard."
+    archive = Archives([path])
+    for key, group in _groups(path, frozenset([*input_keys, what])):
+        read = {ending: bytes(archive.read(0, *group[ending])) for ending in (what,) if ending in group}
+        target = target_of({'__key__': key, **read}, fields, what)
+        if target is None: continue   # as in a stream: it has no class
+        ending = next(ending for ending in input_keys if ending in group)
+        yield key, image_of({'__key__': key, **group}, input_keys), ending, target
 
 
 def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:
@@ -327,7 +352,7 @@ def choose_shards(
         names relative to the root, and the field of the JSON with the class, if there is one
     """
     found = list_archives(os.fspath(root))
-    path = os.path.join(root, INFO_FILE)
+    path = _info_path(root)
     try: splits = check_info(_load_json(path)).get('splits', {}) if os.path.isfile(path) else {}
     except (ValueError, RecursionError) as error: raise ValueError(f'{path} describes no splits: {error}') from error
     if splits and split:
@@ -361,7 +386,7 @@ def holds_shards(
         root: A tar, or a folder of tars.
     """
     root = os.fspath(root)
-    if os.path.isfile(os.path.join(root, INFO_FILE)): return True
+    if os.path.isfile(_info_path(root)): return True
     first = list_archives(root)[0]
     try: names = [os.path.splitext(name) for name, *_ in list_tar(os.path.join(root, first) if first else root, 64)]
     except ValueError: return False   # damaged, or compressed: the reader of tars says so
@@ -396,11 +421,13 @@ class ReaderShards(_IndexedReader):
         fields, what = TargetFields(json_key or 'cls', (), class_map, target_format), 'json' if json_key else 'cls'
         def make(): return scan_shards(root, shards, fields, what, inputs)
 
+        if index_file is None and is_url(root): index_file = 'cache'   # a scan reads all of the shards
         if index_file is None: index = make()
         else:
-            key = repr((os.path.abspath(root), [(name, *stamp(root, name)) for name in shards], json_key, inputs,
+            where = absolute_path(root)
+            key = repr((where, [(name, *found) for name, found in zip(shards, stamps(root, shards))], json_key, inputs,
                         target_format, fields.class_to_idx))
-            name = hashlib.blake2b(f'{os.path.abspath(root)} {split}'.encode('utf-8', 'surrogateescape'), digest_size=8)
+            name = hashlib.blake2b(f'{where} {split}'.encode('utf-8', 'surrogateescape'), digest_size=8)
             in_cache = cache_dir()/f'shards-{name.hexdigest()}.npz'
             index = _kept(in_cache if index_file == 'cache' else Path(expand_home(index_file)), key, make)
         super().__init__(root, shards, index.table(), fields.class_to_idx)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Span', 'is_url', 'check_url', 'StoreError', 'Stored', 'Store', 'open_store', 'asked', 'StoreLimits', 'persist',
-           'list_objects', 'list_names', 'find_objects', 'split_object', 'keep_objects', 'StoreCounts', 'join_spans',
-           'Ranges', 'open_object']
+           'list_objects', 'list_names', 'find_objects', 'keep_objects', 'StoreCounts', 'join_spans', 'Ranges',
+           'open_ranges', 'absolute_path', 'open_object', 'copied_object']
 
 # %% ../../nbs/readers/26_store.ipynb #57000004
 import asyncio
@@ -16,10 +16,13 @@ import os
 import posixpath
 import random
 import re
+import shutil
+import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -433,6 +436,9 @@ def list_names(
     return [name for name in folders if name[:1] != '.'], [name for name in files if name and name[:1] != '.']
 
 
+_FEW = 32   # objects that are looked up one by one; more are found in the list of all
+
+
 def find_objects(
     url: str,
     keys: Sequence[str],
@@ -440,12 +446,16 @@ def find_objects(
     """Look up some objects, many at a time.
 
     Args:
-        url: URL of a folder.
-        keys: Names of objects below it.
+        url: URL of a folder, or of one object.
+        keys: Names of objects below it; [''] is the object that the URL names.
 
     Returns:
         None: there is no such object
     """
+    url, keys = _in_folder(url, keys)
+    if len(keys) > _FEW and not url.lower().startswith('http'):
+        found = {item.key: item for item in list_objects(url)}
+        return [found.get(key) for key in keys]
     store = open_store(url)
 
     async def look(key: str, gate: asyncio.Semaphore) -> Stored | None:
@@ -460,19 +470,10 @@ def find_objects(
     return asked(look_all())
 
 
-def split_object(
-    url: str,
-) -> tuple[str, str]:
-    """Divide the URL of an object.
-
-    Args:
-        url: URL of one object.
-
-    Returns:
-        URL of its folder, its name in it
-    """
+def _in_folder(url: str, keys: Sequence[str]) -> tuple[str, Sequence[str]]:
+    "The folder, and names in it; '' was the object that the URL names."
     folder, _, key = url.rpartition('/')
-    return folder, key
+    return (folder, [key]) if list(keys) == [''] else (url, keys)
 
 
 def keep_objects(
@@ -763,14 +764,46 @@ class Ranges:
         found = self._mine.pop(os.getpid(), None)
         if found: _stop_requests(_loop(), found)
 
-# %% ../../nbs/readers/26_store.ipynb #57000045
+# %% ../../nbs/readers/26_store.ipynb #57000042
+def open_ranges(
+    url: str,
+    keys: Sequence[str],
+) -> Ranges:
+    """Open objects as they are now; one that is not there is an error.
+
+    Args:
+        url: URL of a folder, or of one object.
+        keys: Names of objects below it; [''] is the object that the URL names.
+    """
+    found = find_objects(url, keys)
+    url, keys = _in_folder(url, keys)
+    gone = next((key for key, item in zip(keys, found) if item is None), None)
+    if gone is not None: raise FileNotFoundError(f'there is no object {posixpath.join(url, gone)}')
+    return Ranges(url, found)   # pyrefly: ignore  (none is None)
+
+
+def absolute_path(
+    root: str | os.PathLike,
+    name: str = '',
+) -> str:
+    """Say where something lies, in full: a URL, or an absolute path.
+
+    Args:
+        root: Root of a data set: a path or a URL.
+        name: Path below it; '' is the root itself.
+    """
+    if is_url(root): return posixpath.join(root, *name.split(os.sep)) if name else root
+    return os.path.abspath(os.path.join(root, name) if name else root)
+
+# %% ../../nbs/readers/26_store.ipynb #57000047
 class _ObjectFile(io.RawIOBase):
     "A file to read, in blocks, the next ones asked for ahead."
-    _block, _ahead = 4_000_000, 3   # bytes; blocks
+    _block, _most_ahead = 1_000_000, 16   # bytes; blocks
 
-    def __init__(self, url: str, item: Stored):
-        self.name, self._ranges, self._size = posixpath.join(url, item.key), Ranges(url, [item]), item.size
+    def __init__(self, ranges: Ranges):
+        self.name, self._ranges, self._size = ranges.paths[0], ranges, ranges.objects[0].size
         self._at, self._number, self._data = 0, -1, memoryview(b'')
+        self._ahead, self._asked = 1, 0   # blocks asked for ahead: more the longer it goes on; the first one not asked for
 
     def readable(self) -> bool: return True
     def seekable(self) -> bool: return True
@@ -787,8 +820,11 @@ class _ObjectFile(io.RawIOBase):
         number, inside = divmod(self._at, self._block)
         if self._at >= self._size: return 0
         if number != self._number:
-            ahead = range(number, number + self._ahead) if self._number != number - 1 else [number + self._ahead - 1]
-            self._ranges.prefetch([self._span(k) for k in ahead])
+            is_next = number == self._number + 1
+            self._ahead = min(2 * self._ahead, self._most_ahead) if is_next else 1
+            first = max(number, self._asked) if is_next else number
+            self._asked = number + self._ahead
+            self._ranges.prefetch([self._span(k) for k in range(first, self._asked)])
             self._number, self._data = number, self._ranges.read(*self._span(number))
         found = self._data[inside:inside + len(buffer)]
         buffer[:len(found)] = found
@@ -811,7 +847,23 @@ def open_object(
     Returns:
         seekable; `name` is the URL
     """
-    folder, key = split_object(url)
-    found = find_objects(folder, [key])[0]
-    if found is None: raise FileNotFoundError(f'there is no object {url}')
-    return _ObjectFile(folder, found)
+    ranges = open_ranges(url, [''])
+    return _ObjectFile(ranges)
+
+
+@contextmanager
+def copied_object(
+    url: str,
+) -> Iterator[str]:
+    """Copy an object to this disk, for as long as the block runs.
+
+    Args:
+        url: URL of an object.
+
+    Returns:
+        path of the copy
+    """
+    with tempfile.TemporaryDirectory(prefix='timmdata-') as folder, open_object(url) as source:
+        path = os.path.join(folder, 'copy.tar')
+        with open(path, 'wb') as copy: shutil.copyfileobj(source, copy, 1_000_000)   # pyrefly: ignore
+        yield path
