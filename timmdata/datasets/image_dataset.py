@@ -193,6 +193,11 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         """
         return Pixels(data, self.input_img_mode, self.exif_transpose, self.background, backend)
 
+    @property
+    def is_remote(self) -> bool:
+        "Tell whether the reader reads from a store."
+        return getattr(self.reader, 'is_remote', False)
+
     def prefetch(self,
         indexes: Sequence[int],
     ):

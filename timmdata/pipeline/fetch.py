@@ -11,7 +11,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -465,20 +465,40 @@ class BatchBuilder:
             start = stop
         return Rows(parts) if len(parts) > 1 else parts[0] if parts else None
 
-    def prefetch(self,
+    @property
+    def is_remote(self) -> bool:
+        "Tell whether samples come from a store."
+        return any(isinstance(base, ImageDataset) and base.is_remote for base in base_datasets(self.dataset))
+
+    def prefetch_early(self,
         keys: Sequence[SampleKey],
     ):
-        """Let readers hear which of their samples are loaded next.
+        """Let readers of stores hear of a batch as soon as it is submitted: it takes them long, and waits for nothing.
 
         Args:
             keys: Of the samples in a batch.
         """
+        if not self.is_remote: return
+        with suppress(Exception):   # what is wrong is said when it is read
+            self._prefetch(keys, True)
+
+    def prefetch(self,
+        keys: Sequence[SampleKey],
+    ):
+        """Let the other readers hear which of their samples are loaded next.
+
+        Args:
+            keys: Of the samples in a batch.
+        """
+        self._prefetch(keys, False)
+
+    def _prefetch(self, keys: Sequence[SampleKey], is_remote: bool):
         found = {}   # base dataset → indexes of its samples
         for key in keys:
             base, index = unwrap(self.dataset, key.index)
             found.setdefault(id(base), (base, []))[1].append(index)
         for base, indexes in found.values():
-            if isinstance(base, ImageDataset): base.prefetch(indexes)
+            if isinstance(base, ImageDataset) and base.is_remote == is_remote: base.prefetch(indexes)
 
     def load(self,
         key: SampleKey,

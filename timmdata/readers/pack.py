@@ -222,6 +222,7 @@ class ReaderPack(_IndexedReader):
         if split is None and len(splits) > 1: raise ValueError(
             f'{root} has the splits {", ".join(map(printable, splits))}: give split= one of them')
         self.split = next(iter(splits)) if split is None else choose_split(list(splits), split, root)
+        self._copy: Path | None = None   # of the index of a store: its folder on this disk
         self.info = splits[self.split]
         shards = info['splits'][self.split]['filenames']
         _check_shards(root, shards, self.info['shard_bytes'])
@@ -231,7 +232,10 @@ class ReaderPack(_IndexedReader):
 
     def _open(self) -> SampleTable:
         folder = os.path.join(self.root, 'index', self.split)
-        if is_url(folder): folder = keep_objects(folder, [f'{name}.npy' for name in _INDEX_FILES])
+        if is_url(folder):
+            if self._copy is None or not self._copy.is_dir():   # a worker on this host finds it there
+                self._copy = keep_objects(folder, [f'{name}.npy' for name in _INDEX_FILES])
+            folder = self._copy
         table = open_index(folder).table()
         rows, sizes = table.columns['row'], np.array(self.info['shard_bytes'], np.uint64)
         inside = len(rows) == self.info['num_samples'] and (not len(rows) or rows['shard'].max() < len(sizes))

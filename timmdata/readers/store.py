@@ -20,7 +20,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,7 +84,8 @@ class StoreError(OSError):
 _STATUS = re.compile(r'status code: (\d{3})|HTTP status (\d{3})')
 _CAUSES = {'Timeout': 'it does not answer', 'TimedOut': 'it does not answer', 'onnection refused': 'connection refused',
            'dns error': 'the name of its host is not known', 'IncompleteBody': 'the answer was cut off',
-           'Requested ': 'the answer was cut off', 'credential': 'no valid credentials'}
+           'Requested ': 'the answer was cut off', 'body error': 'the answer was cut off',
+           'onnection reset': 'the connection was cut', 'closed before': 'the connection was cut', 'credential': 'no valid credentials'}
 
 
 def _status(error: Exception) -> int:
@@ -167,7 +168,7 @@ class _ObStore:
     def __init__(self, url: str):
         if _used_in - {os.getpid()}: raise StoreError(
             f'{url} cannot be read in a forked copy of a program that has read from a store: '
-            "start processes with multiprocessing_context='forkserver' or 'spawn'")
+            "start processes with multiprocessing_context='spawn'")
         self._obstore = _load('obstore', url)
         _used_in.add(os.getpid())
         options: Any = {'timeout': '1h', 'connect_timeout': '10s', 'pool_max_idle_per_host': '256'}
@@ -389,6 +390,7 @@ async def persist(
         except Exception as error: status, cause = _status(error), _cause(error)
         if status in _REFUSED or cause == _CAUSES['credential']: raise StoreError(
             f"the store does not let us read {name} ({cause}): give credentials by the store's own means")
+        if status == 404: raise FileNotFoundError(f'there is no {name}')
         if status == 416: raise _Changed(f'{name} ends within what is read: it has changed since it was indexed')
         if time.monotonic() + pause > end: raise StoreError(
             f'{name} could not be read within {limits.deadline:g} s; the last answer: {cause}')
@@ -584,22 +586,20 @@ class _Requests:
 
     def announce(self, spans: Iterable[Span]):
         "Note what will be read."
-        new = []
-        for span in spans:
-            if span in self.parts: self.parts[span].expected += 1
-            elif span[2]: new.append(span)
-        self._add(dict.fromkeys(new), 1)
+        counts = Counter(span for span in spans if span[2])
+        self._add(span for span in counts if span not in self.parts)
+        for span, times in counts.items(): self.parts[span].expected += times
         self._start_more()
 
-    def _add(self, spans: Iterable[Span], expected: int):
+    def _add(self, spans: Iterable[Span]):
         for group in map(_Group, join_spans(spans)):
-            for span in group.spans: self.parts[span] = _Part(group, asyncio.get_running_loop().create_future(), expected)
+            for span in group.spans: self.parts[span] = _Part(group, asyncio.get_running_loop().create_future())
             self.waiting.append(group)
 
     async def read(self, span: Span) -> Any:
         "Give the bytes of a span; it waits for no other."
         if not span[2]: return memoryview(b'')
-        if span not in self.parts: self._add([span], 0)
+        if span not in self.parts: self._add([span])
         part = self.parts[span]
         part.expected, part.readers = max(part.expected - 1, 0), part.readers + 1
         if not part.group.is_started: self._start(part.group)

@@ -224,6 +224,10 @@ class InlinePool(WorkerPool):
         builder: BatchBuilder,
     ): self.builder, self._memory = builder, RowMemory(builder)
 
+    def submit(self, keys: Sequence[SampleKey]) -> Task:
+        self.builder.prefetch_early(keys)
+        return super().submit(keys)
+
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         task.rows = self._memory.allocate(task.keys)
         self.run(task)

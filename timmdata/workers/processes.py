@@ -111,7 +111,7 @@ def _set_up(spec: WorkerSpec, number: int):
     if spec.worker_init_fn is not None: spec.worker_init_fn(number)
 
 
-def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
+def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue, builder: BatchBuilder):
     "Take in messages at once, in a thread; end with the parent."
     parent, parent_pid = multiprocessing.parent_process(), os.getppid()
     while True:
@@ -120,6 +120,7 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue):
         if not ready: continue
         try: message = pipe.recv()
         except (EOFError, OSError): os._exit(1)
+        if message is not None: builder.prefetch_early(message.keys)
         inbox.put(message)
         if message is None: return
 
@@ -128,7 +129,7 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
     "Answer the messages one after the other, in a worker process, until a None comes."
     reset_process()
     inbox, report = queue.SimpleQueue(), _reporter(spec.indexes(number))
-    threading.Thread(target=_receive, args=(pipe, inbox), daemon=True).start()   # first: what follows may take long
+    threading.Thread(target=_receive, args=(pipe, inbox, spec.builder), daemon=True).start()   # first: what follows may take long
     try: _set_up(spec, number)
     except Exception as error:
         pipe.send_bytes(pack((f'{type(error).__name__}: {error}', traceback.format_exc())))
@@ -436,6 +437,14 @@ class Supervisor:
         del self._wake, self._woken, end
 
 # %% ../../nbs/workers/30_processes.ipynb #45398a3b
+def _context(builder: BatchBuilder, settings: WorkerSettings) -> BaseContext:
+    "How processes start: those that read from a store are no copies, in which its threads would be missing."
+    if not builder.is_remote or settings.context.get_start_method() != 'fork': return settings.context
+    if settings.multiprocessing_context is None: return multiprocessing.get_context('spawn')   # not 'forkserver', whose environment may be an older one
+    raise ValueError("multiprocessing_context='fork' with samples from a store, whose connections do not survive a "
+                     "fork: give 'forkserver' or 'spawn', or workers='threads'")
+
+
 class ProcessPool(WorkerPool):
     """Makes batches in processes; for many cores, and for transforms that hold Python's lock or draw globally.
 
@@ -467,7 +476,7 @@ class ProcessPool(WorkerPool):
         self.slots = SlotPool(settings.num_ahead + 3, slot_bytes, max_lent)
         spec = WorkerSpec(
             self.builder, self.slots, settings.num_workers, settings.threads_per_worker, settings.worker_init_fn)
-        self._supervisor = Supervisor(spec, settings.context)
+        self._supervisor = Supervisor(spec, _context(self.builder, settings))
         return Lifetime(self, self._supervisor.stop, [self._supervisor.thread])
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:

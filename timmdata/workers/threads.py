@@ -79,6 +79,7 @@ class ThreadPool(WorkerPool):
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
         self._lifetime.check()
+        self.builder.prefetch_early(keys)
         task = Task(keys, self._memory.allocate(keys))
         self.run(task)
         return task

@@ -1,0 +1,442 @@
+"Photographs in a store: the batches of the local copy, whatever happens on the way; a dead store ends a run, and skips nothing."
+import io
+import os
+import pickle
+import shutil
+import signal
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+from urllib.request import pathname2url
+
+import pytest
+import torch
+
+pytest.importorskip('obstore')
+from range_server import RangeServer
+
+from timmdata import ImageDataset, create_loader, pack
+from timmdata.core.faults import is_system_error
+from timmdata.readers.store import (
+    Ranges, StoreError, StoreLimits, asked, check_url, copied_object, find_objects, list_objects, open_object, open_ranges, open_store)
+
+pytestmark = pytest.mark.timeout(120)
+HASTY = StoreLimits(deadline=1.5, ask_again=0.3)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch): monkeypatch.setenv('TIMMDATA_CACHE', str(tmp_path/'cache'))
+
+
+@pytest.fixture(scope='module')
+def data(samples, tmp_path_factory):
+    "A pack, a tar and plain bytes."
+    root = tmp_path_factory.mktemp('data')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('timmdata.datasets.packing._SHARD_BYTES', 700_000)
+        pack(ImageDataset(samples, split='val'), root/'pack', format='keep', num_workers=0)
+    shutil.make_archive(str(root/'val'), 'tar', samples, 'val')
+    (root/'plain').mkdir()
+    for k in range(4): (root/f'plain/{k}.bin').write_bytes(bytes((k + j) % 251 for j in range(100_000)))
+    return root
+
+
+@pytest.fixture
+def server(data):
+    with RangeServer(data) as server: yield server
+
+
+def ranges_of(server, limits=HASTY):
+    ranges = open_ranges(f'{server.url}/plain', [f'{k}.bin' for k in range(4)])
+    ranges.limits = limits
+    return ranges
+
+
+def loader_of(root, epochs=1, **settings):
+    settings = dict(num_workers=2, workers='threads', device='cpu', seed=3, is_training=True) | settings
+    dataset = root if isinstance(root, ImageDataset) else ImageDataset(root, split='val')
+    return create_loader(dataset, 32, 8, **settings)
+
+
+def batches(root, **settings):
+    with closing(loader_of(root, **settings)) as loader: return [(images.clone(), targets.clone()) for images, targets in loader]
+
+
+def same(one, other):
+    assert len(one) == len(other)
+    return all(torch.equal(a, b) for first, second in zip(one, other) for a, b in zip(first, second))
+
+
+# ---- the same batches as of a disk
+
+@pytest.mark.parametrize('settings', [
+    dict(num_workers=0), dict(num_workers=2), dict(num_workers=1, workers='processes'),
+    dict(num_workers=1, workers='processes', multiprocessing_context='spawn')], ids=str)
+@pytest.mark.parametrize('name', ['pack', 'val.tar'])
+def test_batches_are_those_of_the_local_copy(data, server, name, settings):
+    server.latency = 0.005
+    assert same(batches(f'{server.url}/{name}', **settings), batches(data/name))
+
+
+def test_a_run_goes_on_from_a_disk_to_a_store(data, server):
+    "The state of a loader over local files is loaded by one over the store: the rest of the epoch is the same."
+    whole = batches(data/'pack')
+    with closing(loader_of(data/'pack')) as loader:
+        iterator = iter(loader)
+        for _ in range(3): next(iterator)
+        state = loader.state_dict()
+        del iterator
+    with closing(loader_of(f'{server.url}/pack')) as loader:
+        loader.load_state_dict(state)
+        assert same([(a.clone(), b.clone()) for a, b in loader], whole[3:])
+
+
+def test_an_index_of_a_tar_is_made_once(server):
+    first = ImageDataset(f'{server.url}/val.tar', split='val')
+    server.spans.clear()
+    again = ImageDataset(f'{server.url}/val.tar', split='val')
+    assert again.filenames() == first.filenames() and sum(stop - start for _, start, stop in server.spans) <= 1_000_000   # its first members, to see what it is
+
+
+def test_a_file_url_is_a_path(data):
+    url = 'file://' + pathname2url(str(data/'pack'))
+    assert ImageDataset(url, split='val').reader[0][0] == ImageDataset(data/'pack', split='val').reader[0][0]
+
+
+def test_exclude_and_class_map_work_as_with_files(data, server):
+    settings = dict(split='val', class_map={'cat': 0, 'coffee': 1}, exclude=['val/cat/0000.jpg'])
+    with pytest.warns(UserWarning, match='left out'): there = ImageDataset(f'{server.url}/pack', **settings)
+    with pytest.warns(UserWarning, match='left out'): here = ImageDataset(data/'pack', **settings)
+    assert there.filenames() == here.filenames() and [bytes(there.reader[k][0]) for k in range(len(here))] == [here.reader[k][0] for k in range(len(here))]
+
+
+# ---- requests
+
+def test_requests_are_on_their_way_together(data, server):
+    "Before the first sample is decoded, those of the batches ahead are asked for."
+    server.latency = 0.1
+    batches(f'{server.url}/pack', num_workers=1)
+    assert server.most >= 12   # two batches of eight
+
+
+def test_no_more_requests_and_bytes_than_allowed(server):
+    server.latency = 0.05
+    ranges = ranges_of(server, StoreLimits(num_requests=3))
+    spans = [(k % 4, 9_000 * (k // 4), 1000) for k in range(40)]
+    server.most = 0
+    ranges.prefetch(spans)
+    for span in spans: ranges.read(*span)
+    assert 2 <= server.most <= 4   # three, and the one that is waited for
+
+
+def test_little_memory_never_stands_still(server):
+    ranges = ranges_of(server, StoreLimits(max_bytes=2500))
+    spans = [(k % 4, 9_000 * (k // 4), 1000) for k in range(40)]
+    ranges.prefetch(spans)
+    time.sleep(0.2)
+    assert ranges.counts.requests <= 3
+    for number, offset, size in reversed(spans):
+        assert bytes(ranges.read(number, offset, size)) == bytes((number + j) % 251 for j in range(offset, offset + size))
+    assert ranges.counts.requests == 40
+
+
+def test_neighbors_are_joined_and_others_are_not(server):
+    ranges = ranges_of(server)
+    near, far = [(0, 2_000 * k, 1_500) for k in range(10)], [(1, 20_000 * k, 1_500) for k in range(5)]
+    ranges.prefetch(near + far)
+    for span in near + far: assert len(ranges.read(*span)) == 1_500
+    counts = ranges.counts
+    assert counts.requests == 1 + 5 and counts.bytes_asked == 15 * 1_500 and counts.bytes_read == counts.bytes_asked + 9 * 500
+
+
+def test_a_span_asked_for_twice_is_read_twice_and_fetched_once(server):
+    ranges = ranges_of(server)
+    ranges.prefetch([(0, 0, 10), (0, 0, 10)])
+    assert bytes(ranges.read(0, 0, 10)) == bytes(ranges.read(0, 0, 10)) and ranges.counts.requests == 1
+    ranges.read(0, 0, 10)
+    assert ranges.counts.requests == 2   # it was kept for two
+
+
+def test_many_threads_read_at_once(server):
+    ranges, wrong = ranges_of(server), []
+    def read(number):
+        for k in range(50):
+            if bytes(ranges.read(number, 100 * k, 100)) != bytes((number + j) % 251 for j in range(100 * k, 100 * k + 100)): wrong.append(k)
+    threads = [threading.Thread(target=read, args=(k % 4,)) for k in range(8)]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert not wrong
+
+
+def test_an_object_is_a_file(data, server):
+    expected = (data/'val.tar').read_bytes()
+    with io.BufferedReader(open_object(f'{server.url}/val.tar')) as file:
+        assert file.read() == expected and file.seek(1_999_990) and file.read(20) == expected[1_999_990:2_000_010] and file.seek(5) and file.read(3) == expected[5:8]
+    with copied_object(f'{server.url}/val.tar') as path:
+        with open(path, 'rb') as file: assert file.read() == expected
+    assert not os.path.exists(path)
+
+
+# ---- what goes wrong
+
+@pytest.mark.parametrize('fault', [
+    lambda path, number: 500 if number % 7 == 6 else None,
+    lambda path, number: 503 if number % 5 == 4 else None,
+    lambda path, number: 'cut' if number % 6 == 5 else None], ids=['500', '503', 'cut'])
+def test_faults_on_the_way_change_no_batch(data, server, fault):
+    dataset = ImageDataset(f'{server.url}/pack', split='val')
+    server.fault = fault
+    assert same(batches(dataset), batches(data/'pack')) and dataset.reader.archives.counts.retries > 3
+
+
+def test_a_busy_store_is_asked_more_slowly(server):
+    "After sixteen refusals at once, requests come one after the other, and slowly more."
+    ranges = ranges_of(server, StoreLimits(num_requests=16))
+    server.latency, server.fault = 0.02, lambda path, number: 503
+    spans = [(k % 4, 9_000 * (k // 4), 1000) for k in range(40)]
+    ranges.prefetch(spans)
+    time.sleep(0.25)
+    assert ranges.counts.retries >= 16 and ranges.counts.requests == 16
+    server.fault, server.most = lambda path, number: None, 0
+    while ranges.counts.requests < 40: time.sleep(0.01)
+    assert 2 <= server.most <= 12
+    assert all(len(ranges.read(*span)) == 1000 for span in spans)
+
+
+def test_a_silent_request_is_asked_again(server):
+    first = []
+    def fault(path, number):
+        if 'plain' in path and not first: return first.append(number) or 30.
+    ranges = ranges_of(server, StoreLimits(ask_again=0.3))
+    server.fault, start = fault, time.monotonic()
+    assert len(ranges.read(0, 0, 100)) == 100 and time.monotonic() - start < 5 and ranges.counts.asked_again == 1
+
+
+def test_a_store_that_dies_and_comes_back(data, server):
+    dataset = ImageDataset(f'{server.url}/pack', split='val')
+    with closing(loader_of(dataset)) as loader:
+        iterator = iter(loader)
+        made = [tuple(part.clone() for part in next(iterator))]
+        server.stop()
+        back = threading.Timer(1.5, server.start)
+        back.start()
+        made += [(images.clone(), targets.clone()) for images, targets in iterator]
+        back.join()
+    assert same(made, batches(data/'pack'))
+
+
+@pytest.mark.parametrize('workers', ['threads', 'processes'])
+def test_a_dead_store_ends_the_run_and_skips_nothing(server, workers):
+    dataset = ImageDataset(f'{server.url}/pack', split='val', on_error='skip')
+    dataset.reader.archives.limits = HASTY
+    with closing(loader_of(dataset, num_workers=1, workers=workers)) as loader:
+        server.stop()
+        start = time.monotonic()
+        with pytest.raises(StoreError, match=r'could not be read within 1.5 s; the last answer: connection refused') as failed: next(iter(loader))
+    assert is_system_error(failed.value) and not dataset.bad_samples and time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize('status, message', [(403, 'does not let us read'), (401, 'does not let us read'), (500, 'the last answer: HTTP status 500')])
+def test_what_a_store_answers_is_said(server, status, message):
+    ranges = ranges_of(server)
+    server.fault = lambda path, number: status
+    with pytest.raises(StoreError, match=message) as failed: ranges.read(1, 0, 10)
+    assert f'{server.url}/plain/1.bin' in str(failed.value)
+
+
+def test_bodies_that_are_always_cut_are_an_error(server):
+    ranges = ranges_of(server)
+    server.fault = lambda path, number: 'cut'
+    with pytest.raises(StoreError, match='the answer was cut off'): ranges.read(1, 0, 10_000)
+
+
+@pytest.mark.parametrize('change', ['other', 'longer', 'shorter', 'gone'])
+def test_a_changed_object_is_the_data_s_fault(data, tmp_path, change):
+    shutil.copytree(data/'plain', tmp_path/'plain')
+    path = tmp_path/'plain/2.bin'
+    with RangeServer(tmp_path) as server:
+        ranges = ranges_of(server)
+        assert len(ranges.read(2, 50_000, 10)) == 10
+        if change == 'gone': path.unlink()
+        else: path.write_bytes({'other': b'x' * 100_000, 'longer': path.read_bytes() + b'x', 'shorter': b'x' * 10}[change])
+        with pytest.raises(OSError, match=r'plain/2\.bin') as failed: ranges.read(2, 50_000, 10)
+        assert not is_system_error(failed.value)
+        assert len(ranges.read(1, 0, 10)) == 10   # the others are as they were
+
+
+def test_a_changed_shard_is_named_and_its_samples_are_skipped_by_the_rule(data, tmp_path):
+    shutil.copytree(data/'pack', tmp_path/'pack')
+    with RangeServer(tmp_path) as server:
+        dataset = ImageDataset(f'{server.url}/pack', split='val', on_error='skip')
+        shards = sorted((tmp_path/'pack').glob('*.tar'))
+        shards[1].write_bytes(bytes(shards[1].stat().st_size))
+        with pytest.warns(RuntimeWarning, match='has changed since it was indexed'): found = [dataset[k] for k in range(len(dataset))]
+        gone = [k for k, sample in enumerate(found) if sample is None]
+        assert gone == [bad.index for bad in dataset.bad_samples] and 0 < len(gone) < len(dataset)
+        with pytest.raises(OSError, match=rf'{shards[1].name} has changed'): dataset.reader[gone[0]]
+
+
+def test_a_pack_without_a_shard_is_refused_at_once(data, tmp_path):
+    shutil.copytree(data/'pack', tmp_path/'pack')
+    shard = sorted((tmp_path/'pack').glob('*.tar'))[0]
+    with RangeServer(tmp_path) as server:
+        shard.write_bytes(b'short')
+        with pytest.raises(ValueError, match=rf'{shard.name} has 5 bytes'): ImageDataset(f'{server.url}/pack', split='val')
+        shard.unlink()
+        with pytest.raises(FileNotFoundError, match=shard.name): ImageDataset(f'{server.url}/pack', split='val')
+
+
+def test_a_web_server_cannot_be_listed(server):
+    server.fault = lambda path, number: None
+    with pytest.raises(ValueError, match='cannot be listed, as is usual with web servers'): ImageDataset(f'{server.url}/plain', split='val')
+
+
+# ---- what lives how long
+
+def test_an_interrupt_ends_a_wait(server):
+    ranges = ranges_of(server, StoreLimits(ask_again=30))
+    server.fault = lambda path, number: 20.
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        start = time.monotonic()
+        with pytest.raises(KeyboardInterrupt): ranges.read(0, 0, 10)
+        assert time.monotonic() - start < 5
+    finally: signal.signal(signal.SIGALRM, before)
+    server.fault = lambda path, number: None
+    assert len(ranges.read(1, 0, 10)) == 10
+
+
+def test_a_closed_or_dropped_reader_asks_for_nothing_more(server):
+    server.latency = 0.1
+    for end in (Ranges.close, lambda ranges: None):
+        ranges = ranges_of(server, StoreLimits(num_requests=4))
+        ranges.prefetch([(k % 4, 9_000 * (k // 4), 1000) for k in range(40)])
+        time.sleep(0.05)
+        end(ranges)
+        del ranges
+        time.sleep(0.3)
+        before = server.num
+        time.sleep(0.4)
+        assert server.num == before
+
+
+def test_a_loader_that_is_left_early_leaves_nothing(server):
+    server.latency = 0.05
+    loader = loader_of(f'{server.url}/pack')
+    next(iter(loader))
+    loader.close()
+    del loader
+    time.sleep(1)
+    before = server.num
+    time.sleep(0.5)
+    assert server.num == before and server.now == 0
+
+
+def test_a_pickle_holds_a_url_and_no_bytes(server):
+    dataset = ImageDataset(f'{server.url}/pack', split='val')
+    first = bytes(dataset.reader[0][0])
+    data = pickle.dumps(dataset)
+    assert first[:100] not in data and bytes(pickle.loads(data).reader[0][0]) == first
+
+
+@pytest.mark.skipif(not hasattr(os, 'fork'), reason='no fork here')
+def test_a_forked_copy_says_so_and_does_not_hang(server):
+    ranges = ranges_of(server)
+    ranges.read(0, 0, 10)
+    reader, writer = os.pipe()
+    if not (pid := os.fork()):
+        try: ranges.read(0, 0, 10)
+        except StoreError as error: os.write(writer, str(error).encode())
+        finally: os._exit(0)
+    os.waitpid(pid, 0)
+    assert b"multiprocessing_context='spawn'" in os.read(reader, 1000)
+
+
+def test_forked_workers_are_refused_by_name(server):
+    with pytest.raises(ValueError, match="give 'forkserver' or 'spawn'"):
+        next(iter(loader_of(f'{server.url}/pack', workers='processes', multiprocessing_context='fork')))
+
+
+def test_auto_takes_threads(server):
+    with closing(loader_of(f'{server.url}/pack', workers='auto')) as loader:
+        next(iter(loader))
+        assert 'threads' in repr(loader)
+
+
+# ---- URLs
+
+@pytest.mark.parametrize('url', ['https://me:hidden@host/data', 'https://hidden@host/data', 's3://bucket/train?sig=hidden', 'https://host/data#hidden'])
+def test_a_secret_in_a_url_is_refused_and_not_repeated(url):
+    for call in (check_url, open_store, ImageDataset):
+        with pytest.raises(ValueError, match='holds a password, a query') as failed: call(url)
+        assert 'hidden' not in str(failed.value)
+
+
+def test_without_the_libraries_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(__import__('sys').modules, 'obstore', None)
+    with pytest.raises(ImportError, match=r"pip install 'timmdata\[remote\]'"): ImageDataset('s3://bucket/train')
+
+
+@pytest.mark.parametrize('wrong', [dict(num_requests=0), dict(max_bytes=-1), dict(deadline=0), dict(ask_again=0)], ids=str)
+def test_limits_check_themselves(wrong):
+    with pytest.raises(ValueError, match='give a number above 0'): replace(StoreLimits(), **wrong)
+
+
+# ---- S3, as moto speaks it
+
+@pytest.fixture(scope='module')
+def bucket(data, samples, shards):
+    server = pytest.importorskip('moto.server').ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
+    boto3 = pytest.importorskip('boto3')
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in dict(AWS_ENDPOINT_URL=f'http://{host}:{port}', AWS_ALLOW_HTTP='true', AWS_ACCESS_KEY_ID='a-key',
+                                AWS_SECRET_ACCESS_KEY='a-secret', AWS_REGION='us-east-1', AWS_DEFAULT_REGION='us-east-1').items(): patch.setenv(name, value)
+        client = boto3.client('s3')
+        client.create_bucket(Bucket='photos')
+        for prefix, root in (('folder', samples), ('pack', data/'pack'), ('shards', shards)):
+            for path in sorted(path for path in root.rglob('*') if path.is_file()):
+                client.put_object(Bucket='photos', Key=f'{prefix}/{path.relative_to(root).as_posix()}', Body=path.read_bytes())
+        client.put_object(Bucket='photos', Key='val.tar', Body=(data/'val.tar').read_bytes())
+        yield client
+    server.stop()
+
+
+@pytest.mark.parametrize('name', ['folder', 'pack', 'val.tar', 'shards'])
+@pytest.mark.parametrize('settings', [dict(), dict(num_workers=1, workers='processes')], ids=['threads', 'processes'])
+def test_s3_gives_the_batches_of_the_local_copy(bucket, data, samples, shards, name, settings):
+    here = {'folder': samples, 'pack': data/'pack', 'val.tar': data/'val.tar', 'shards': shards}[name]
+    assert same(batches(f's3://photos/{name}', **settings), batches(here))
+
+
+def test_s3_folders_are_those_of_the_disk(bucket, samples):
+    for split in ('train', 'val', 'oddities', None):
+        there, here = (ImageDataset(root, split=split) for root in ('s3://photos/folder', samples))
+        assert there.filenames() == here.filenames() and there.targets == here.targets and there.class_to_idx == here.class_to_idx
+    assert there.filename(3, absolute=True) == f's3://photos/folder/{here.filename(3)}'
+    with pytest.raises(ValueError, match="there is no split 'nothing' in s3://photos/folder; there is: train, val"): ImageDataset('s3://photos/folder', split='nothing')
+
+
+def test_s3_a_kept_list_of_a_folder_notices_a_changed_photograph(bucket, samples, tmp_path):
+    settings = dict(split='val', index_file=tmp_path/'index.npz')
+    first = ImageDataset('s3://photos/folder', **settings)
+    again = ImageDataset('s3://photos/folder', **settings)
+    assert again.filenames() == first.filenames() and bytes(again.reader[5][0]) == (samples/again.filename(5)).read_bytes()
+    bucket.put_object(Bucket='photos', Key=f'folder/{again.filename(5)}', Body=b'other')
+    with pytest.raises(OSError, match='has changed since it was indexed'): again.reader[5]
+    bucket.put_object(Bucket='photos', Key=f'folder/{again.filename(5)}', Body=(samples/again.filename(5)).read_bytes())
+
+
+def test_s3_keys_are_in_no_pickle_repr_or_error(bucket):
+    dataset = ImageDataset('s3://photos/pack', split='val')
+    bytes(dataset.reader[0][0])
+    with pytest.raises(Exception) as failed: ImageDataset('s3://no-such-bucket/train')
+    for text in (pickle.dumps(dataset).decode('latin-1'), repr(dataset), repr(dataset.reader), str(failed.value)): assert 'a-secret' not in text and 'a-key' not in text
+
+
+def test_s3_many_objects_are_found_in_one_list(bucket):
+    keys = [item.key for item in list_objects('s3://photos/folder')]
+    assert len(keys) > 100 and find_objects('s3://photos/folder', [*keys, 'none'])[-1] is None and asked(open_store('s3://photos/folder').head(keys[0])).key == keys[0]
