@@ -41,6 +41,7 @@ setup(
         'tables': settings['tables_requirements'].split(),
         'wds': settings['wds_requirements'].split(),
         'hf': settings['hf_requirements'].split(),
+        'remote': settings['remote_requirements'].split(),
         'inspect': settings['inspect_requirements'].split(),
         'explore': settings['explore_requirements'].split(),
         'tfds': settings['tfds_requirements'].split(),

@@ -281,7 +281,7 @@ def test_each_entrance_finds_the_home(entrance, place, samples, monkeypatch):
 NO_ENTRANCES = {   # where the path is only named in a message, a part of an object, a text by design, or comes from an entrance
     'holds_tars.root', 'list_folders.folder', 'scan_folder.root', 'index_folder.root', 'index_folder.index_file', 'keep_index.path',
     'list_tar.path', 'scan_tars.root', 'index_tars.root', 'index_tars.index_file', 'ReaderFiles.root', 'find_problems.root',
-    'find_problems.within', 'find_shards.root', 'load_info.root',
+    'find_problems.within', 'find_shards.root', 'load_info.root', 'absolute_path.root',
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'read_file.path',
     'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',
     'CacheLock.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',

@@ -19,7 +19,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def send(self, status: int, body: bytes = b'', **headers: str):
         self.send_response(status)
-        for name, value in {'Content-Length': str(len(body)), **headers}.items(): self.send_header(name.replace('_', '-'), value)
+        for name, value in {'Content_Length': str(len(body)), **headers}.items(): self.send_header(name.replace('_', '-'), value)
         self.end_headers()
         if self.command != 'HEAD': self.wfile.write(body)
 
@@ -32,8 +32,7 @@ class _Handler(BaseHTTPRequestHandler):
             if isinstance(fault, int): return self.send(fault)
             path = owner.root/self.path.lstrip('/')
             if not path.is_file(): return self.send(404)
-            data = path.read_bytes()
-            etag = f'"{hashlib.md5(data).hexdigest()}"'
+            data, etag = owner.content(path)
             found = re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', ''))
             if not found: return self.send(200, data, ETag=etag)
             start, stop = int(found[1]), min(int(found[2]) + 1, len(data))
@@ -64,12 +63,22 @@ class RangeServer:
     def __init__(self, root: Path, latency: float = 0., fault: Fault = lambda path, number: None):
         self.root, self.latency, self.fault = Path(root), latency, fault
         self.spans, self.num, self.now, self.most, self._lock, self.port = [], 0, 0, 0, threading.Lock(), 0
+        self._contents = {}
         self.start()
 
     @property
     def url(self) -> str: return f'http://127.0.0.1:{self.port}'
 
     def at_work(self): return _AtWork(self)
+
+    def content(self, path: Path) -> tuple[bytes, str]:
+        "The bytes of a file and their ETag, read once for each version of it."
+        stat = path.stat()
+        key = path, stat.st_size, stat.st_mtime_ns, stat.st_ino
+        if key not in self._contents:
+            data = path.read_bytes()
+            self._contents[key] = data, f'"{hashlib.md5(data).hexdigest()}"'
+        return self._contents[key]
 
     def start(self):
         self._server = _Server(('127.0.0.1', self.port), _Handler)
@@ -85,6 +94,13 @@ class RangeServer:
     def __enter__(self): return self
 
     def __exit__(self, *error): self.stop()
+
+
+def serve(root: Path, latency: float, pipe):
+    "Run a server in a process of its own, for measurements: its URL goes into the pipe, and it ends with what comes out of it."
+    with RangeServer(root, latency) as server:
+        pipe.send(server.url)
+        pipe.recv()
 
 
 class _AtWork:

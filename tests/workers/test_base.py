@@ -28,6 +28,8 @@ class Builder:
 
     def prefetch(self, keys): pass
 
+    def prefetch_early(self, keys): pass
+
     def collate(self, keys, samples, rows=None): return samples
 
 

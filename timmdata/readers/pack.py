@@ -323,8 +323,8 @@ def _samples_of(path: str, fields: TargetFields, what: str, input_keys: Sequence
         read = {ending: bytes(archive.read(0, *group[ending])) for ending in (what,) if ending in group}
         target = target_of({'__key__': key, **read}, fields, what)
         if target is None: continue   # as in a stream: it has no class
-        ending = next(ending for ending in input_keys if ending in group)
-        yield key, image_of({'__key__': key, **group}, input_keys), ending, target
+        place = image_of({'__key__': key, **group}, input_keys)
+        yield key, place, next(ending for ending in input_keys if ending in group), target
 
 
 def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:

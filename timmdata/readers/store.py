@@ -85,7 +85,8 @@ _STATUS = re.compile(r'status code: (\d{3})|HTTP status (\d{3})')
 _CAUSES = {'Timeout': 'it does not answer', 'TimedOut': 'it does not answer', 'onnection refused': 'connection refused',
            'dns error': 'the name of its host is not known', 'IncompleteBody': 'the answer was cut off',
            'Requested ': 'the answer was cut off', 'body error': 'the answer was cut off',
-           'onnection reset': 'the connection was cut', 'closed before': 'the connection was cut', 'credential': 'no valid credentials'}
+           'onnection reset': 'the connection was cut', 'closed before': 'the connection was cut',
+           'credential': 'no valid credentials'}
 
 
 def _status(error: Exception) -> int:
@@ -180,7 +181,8 @@ class _ObStore:
             f'{url} cannot be opened ({type(error).__name__}): give a URL such as s3://bucket/train') from None
 
     @staticmethod
-    def _stored(meta: Any) -> Stored: return Stored(meta['path'], meta['size'], _tag(meta['e_tag'] or meta['last_modified']))
+    def _stored(meta: Any) -> Stored:
+        return Stored(meta['path'], meta['size'], _tag(meta['e_tag'] or meta['last_modified']))
 
     async def objects(self) -> list[Stored]:
         return [self._stored(meta) async for part in self._obstore.list(self._store, chunk_size=1000) for meta in part]
@@ -215,7 +217,8 @@ class _FsspecStore:
             f'fsspec cannot read {url}: {printable(error)}') from None
 
     def _stored(self, info: dict, key: str | None = None) -> Stored:
-        tags = (info.get(name) for name in ('ETag', 'etag', 'blob_id', 'LastModified', 'last_modified', 'mtime', 'created'))
+        names = 'ETag', 'etag', 'blob_id', 'LastModified', 'last_modified', 'mtime', 'created'
+        tags = (info.get(name) for name in names)
         if key is None: key = info['name'].strip('/')[len(self._root.strip('/')):].strip('/')
         return Stored(key, info['size'], _tag(next(filter(None, tags), None)))
 
@@ -325,7 +328,7 @@ class StoreLimits:
     ask_again: float = 2.
 
     def __post_init__(self):
-        wrong = [name for name in ('num_requests', 'max_bytes', 'deadline', 'ask_again') if not getattr(self, name) > 0]
+        wrong = [name for name, value in vars(self).items() if not value > 0]
         if wrong: raise ValueError(f'{wrong[0]}={getattr(self, wrong[0])!r}: give a number above 0')
 
 
@@ -803,7 +806,7 @@ class _ObjectFile(io.RawIOBase):
     def __init__(self, ranges: Ranges):
         self.name, self._ranges, self._size = ranges.paths[0], ranges, ranges.objects[0].size
         self._at, self._number, self._data = 0, -1, memoryview(b'')
-        self._ahead, self._asked = 1, 0   # blocks asked for ahead: more the longer it goes on; the first one not asked for
+        self._ahead, self._asked = 1, 0   # blocks asked for ahead, more the longer it goes on; the first one not asked for
 
     def readable(self) -> bool: return True
     def seekable(self) -> bool: return True

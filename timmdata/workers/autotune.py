@@ -45,7 +45,8 @@ def choose_workers(
     if settings.workers != 'auto': return settings
     if settings.worker_init_fn is not None or not builder.is_thread_safe: kind, why = 'processes', 'your code runs'
     elif settings.num_workers == 1: kind, why = 'threads', "no other waits for Python's lock"
-    elif builder.is_remote or not _can_fork(settings.multiprocessing_context): kind, why = 'threads', 'processes would not fork'
+    elif builder.is_remote or not _can_fork(settings.multiprocessing_context):
+        kind, why = 'threads', 'processes would not fork'
     else: kind, why = 'processes', "each has a lock of Python's own"
     return replace(settings, workers=kind, reason=why)
 

@@ -129,7 +129,8 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
     "Answer the messages one after the other, in a worker process, until a None comes."
     reset_process()
     inbox, report = queue.SimpleQueue(), _reporter(spec.indexes(number))
-    threading.Thread(target=_receive, args=(pipe, inbox, spec.builder), daemon=True).start()   # first: what follows may take long
+    receiver = threading.Thread(target=_receive, args=(pipe, inbox, spec.builder), daemon=True)
+    receiver.start()   # first: what follows may take long
     try: _set_up(spec, number)
     except Exception as error:
         pipe.send_bytes(pack((f'{type(error).__name__}: {error}', traceback.format_exc())))
@@ -440,7 +441,8 @@ class Supervisor:
 def _context(builder: BatchBuilder, settings: WorkerSettings) -> BaseContext:
     "How processes start: those that read from a store are no copies, in which its threads would be missing."
     if not builder.is_remote or settings.context.get_start_method() != 'fork': return settings.context
-    if settings.multiprocessing_context is None: return multiprocessing.get_context('spawn')   # not 'forkserver', whose environment may be an older one
+    if settings.multiprocessing_context is None:
+        return multiprocessing.get_context('spawn')   # not 'forkserver', whose environment may be an older one
     raise ValueError("multiprocessing_context='fork' with samples from a store, whose connections do not survive a "
                      "fork: give 'forkserver' or 'spawn', or workers='threads'")
 
