@@ -19,7 +19,18 @@ from range_server import RangeServer
 from timmdata import ImageDataset, create_loader, pack
 from timmdata.core.faults import is_system_error
 from timmdata.readers.store import (
-    Ranges, StoreError, StoreLimits, asked, check_url, copied_object, find_objects, list_objects, open_object, open_ranges, open_store)
+    Ranges,
+    StoreError,
+    StoreLimits,
+    asked,
+    check_url,
+    copied_object,
+    find_objects,
+    list_objects,
+    open_object,
+    open_ranges,
+    open_store,
+)
 
 pytestmark = pytest.mark.timeout(120)
 HASTY = StoreLimits(deadline=1.5, ask_again=0.3)
@@ -97,7 +108,8 @@ def test_an_index_of_a_tar_is_made_once(server):
     bytes_before = sum(stop - start for _, start, stop in server.spans)
     server.spans.clear()
     again = ImageDataset(f'{server.url}/val.tar', split='val')
-    assert again.filenames() == first.filenames() and sum(stop - start for _, start, stop in server.spans) < bytes_before   # the first members, to see what it is
+    assert again.filenames() == first.filenames()
+    assert sum(stop - start for _, start, stop in server.spans) < bytes_before   # the first members, to see what it is
 
 
 def test_a_file_url_is_a_path(data):
@@ -109,7 +121,8 @@ def test_exclude_and_class_map_work_as_with_files(data, server):
     settings = dict(split='val', class_map={'cat': 0, 'coffee': 1}, exclude=['val/cat/0000.jpg'])
     with pytest.warns(UserWarning, match='left out'): there = ImageDataset(f'{server.url}/pack', **settings)
     with pytest.warns(UserWarning, match='left out'): here = ImageDataset(data/'pack', **settings)
-    assert there.filenames() == here.filenames() and [bytes(there.reader[k][0]) for k in range(len(here))] == [here.reader[k][0] for k in range(len(here))]
+    assert there.filenames() == here.filenames()
+    assert all(there.reader[k][0] == here.reader[k][0] for k in range(len(here)))
 
 
 # ---- requests
@@ -173,7 +186,8 @@ def test_many_threads_read_at_once(server):
 def test_an_object_is_a_file(data, server):
     expected = (data/'val.tar').read_bytes()
     with io.BufferedReader(open_object(f'{server.url}/val.tar')) as file:
-        assert file.read() == expected and file.seek(1_999_990) and file.read(20) == expected[1_999_990:2_000_010] and file.seek(5) and file.read(3) == expected[5:8]
+        assert file.read() == expected
+        for at, size in ((1_999_990, 20), (5, 3)): assert file.seek(at) == at and file.read(size) == expected[at:at + size]
     with copied_object(f'{server.url}/val.tar') as path:
         with open(path, 'rb') as file: assert file.read() == expected
     assert not os.path.exists(path)
@@ -234,11 +248,13 @@ def test_a_dead_store_ends_the_run_and_skips_nothing(server, workers):
     with closing(loader_of(dataset, num_workers=1, workers=workers)) as loader:
         server.stop()
         start = time.monotonic()
-        with pytest.raises(StoreError, match=r'could not be read within 1.5 s; the last answer: connection refused') as failed: next(iter(loader))
+        message = r'could not be read within 1.5 s; the last answer: connection refused'
+        with pytest.raises(StoreError, match=message) as failed: next(iter(loader))
     assert is_system_error(failed.value) and not dataset.bad_samples and time.monotonic() - start < 60
 
 
-@pytest.mark.parametrize('status, message', [(403, 'does not let us read'), (401, 'does not let us read'), (500, 'the last answer: HTTP status 500')])
+@pytest.mark.parametrize('status, message', [
+    (403, 'does not let us read'), (401, 'does not let us read'), (500, 'the last answer: HTTP status 500')])
 def test_what_a_store_answers_is_said(server, status, message):
     ranges = ranges_of(server)
     server.fault = lambda path, number: status
@@ -395,7 +411,8 @@ def bucket(data, samples, shards):
     host, port = server.get_host_and_port()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in dict(AWS_ENDPOINT_URL=f'http://{host}:{port}', AWS_ALLOW_HTTP='true', AWS_ACCESS_KEY_ID='a-key',
-                                AWS_SECRET_ACCESS_KEY='a-secret', AWS_REGION='us-east-1', AWS_DEFAULT_REGION='us-east-1').items(): patch.setenv(name, value)
+                                AWS_SECRET_ACCESS_KEY='a-secret', AWS_REGION='us-east-1', AWS_DEFAULT_REGION='us-east-1').items():
+            patch.setenv(name, value)
         client = boto3.client('s3')
         client.create_bucket(Bucket='photos')
         for prefix, root in (('folder', samples), ('pack', data/'pack'), ('shards', shards)):
@@ -418,7 +435,8 @@ def test_s3_folders_are_those_of_the_disk(bucket, samples):
         there, here = (ImageDataset(root, split=split) for root in ('s3://photos/folder', samples))
         assert there.filenames() == here.filenames() and there.targets == here.targets and there.class_to_idx == here.class_to_idx
     assert there.filename(3, absolute=True) == f's3://photos/folder/{here.filename(3)}'
-    with pytest.raises(ValueError, match="there is no split 'nothing' in s3://photos/folder; there is: train, val"): ImageDataset('s3://photos/folder', split='nothing')
+    with pytest.raises(ValueError, match="there is no split 'nothing' in s3://photos/folder; there is: train, val"):
+        ImageDataset('s3://photos/folder', split='nothing')
 
 
 def test_s3_a_kept_list_of_a_folder_notices_a_changed_photograph(bucket, samples, tmp_path):
@@ -435,9 +453,11 @@ def test_s3_keys_are_in_no_pickle_repr_or_error(bucket):
     dataset = ImageDataset('s3://photos/pack', split='val')
     bytes(dataset.reader[0][0])
     with pytest.raises(Exception) as failed: ImageDataset('s3://no-such-bucket/train')
-    for text in (pickle.dumps(dataset).decode('latin-1'), repr(dataset), repr(dataset.reader), str(failed.value)): assert 'a-secret' not in text and 'a-key' not in text
+    for text in (pickle.dumps(dataset).decode('latin-1'), repr(dataset), repr(dataset.reader), str(failed.value)):
+        assert 'a-secret' not in text and 'a-key' not in text
 
 
 def test_s3_many_objects_are_found_in_one_list(bucket):
     keys = [item.key for item in list_objects('s3://photos/folder')]
-    assert len(keys) > 100 and find_objects('s3://photos/folder', [*keys, 'none'])[-1] is None and asked(open_store('s3://photos/folder').head(keys[0])).key == keys[0]
+    found = find_objects('s3://photos/folder', [*keys, 'none'])
+    assert len(keys) > 100 and found[-1] is None and found[0] == asked(open_store('s3://photos/folder').head(keys[0]))

@@ -57,8 +57,8 @@ class _Server(ThreadingHTTPServer):
 class RangeServer:
     """Serve a folder on 127.0.0.1.
 
-    `latency` is waited before each answer. `fault(path, number)` of a request, counted from 0, gives None, a status, seconds to wait (a float),
-    or 'cut': half of the body comes. `most` is how many requests were here at the same time.
+    `latency` is waited before each answer. `fault(path, number)` of a request, counted from 0, gives None, a status, seconds to
+    wait (a float), or 'cut': half of the body comes. `most` is how many requests were here at the same time.
     """
     def __init__(self, root: Path, latency: float = 0., fault: Fault = lambda path, number: None):
         self.root, self.latency, self.fault = Path(root), latency, fault

@@ -806,7 +806,7 @@ class _ObjectFile(io.RawIOBase):
     def __init__(self, ranges: Ranges):
         self.name, self._ranges, self._size = ranges.paths[0], ranges, ranges.objects[0].size
         self._at, self._number, self._data = 0, -1, memoryview(b'')
-        self._ahead, self._asked = 1, 0   # blocks asked for ahead, more the longer it goes on; the first one not asked for
+        self._ahead, self._asked = 1, 0   # blocks asked for ahead, more as it goes on; the first one not asked for
 
     def readable(self) -> bool: return True
     def seekable(self) -> bool: return True
