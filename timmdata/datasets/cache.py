@@ -84,10 +84,12 @@ class CacheSettings:
         return memory/f'timmdata-decoded-{os.getuid()}'
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000a
-def _paths(reader: ReaderFiles) -> Iterator[str]:
-    "The files that the samples are read from."
-    if (archives := getattr(reader, 'archives', None)) is not None: return iter(archives.paths)
-    return (reader.filename(index, absolute=True) for index in range(len(reader)))
+def _stamps(reader: ReaderFiles) -> Iterator[tuple[int, int]]:
+    "Size and time, or tag, of what the samples are read from."
+    if reader.store is not None: return (item[1:] for item in reader.store.objects)
+    if (archives := getattr(reader, 'archives', None)) is not None: paths = archives.paths
+    else: paths = (reader.filename(index, absolute=True) for index in range(len(reader)))
+    with ThreadPoolExecutor(16) as pool: return pool.map(stamp, paths)
 
 
 def cache_key(
@@ -107,8 +109,7 @@ def cache_key(
         f'a cache cannot see whether the data of a {type(dataset.reader).__name__} has changed: pack() it, and read '
         'the pack')
     digest = hashlib.blake2b(repr((fingerprint(dataset), settings, PIL.__version__)).encode(), digest_size=16)
-    with ThreadPoolExecutor(16) as pool:
-        for found in pool.map(stamp, _paths(dataset.reader)): digest.update(b'%d %d ' % found)
+    for found in _stamps(dataset.reader): digest.update(b'%d %d ' % found)
     return digest.hexdigest()
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000d

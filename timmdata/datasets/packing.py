@@ -262,6 +262,7 @@ def _attempt(settings: PackSettings, data: Any) -> Encoded | str:
 # %% ../../nbs/datasets/70_packing.ipynb #70a0000e
 _SHARD_BYTES = 256 << 20   # a shard is about as large
 _TRIED = 64   # images that are encoded to know their mean size
+_AHEAD = 64   # samples that a reader is told of at a time: those after the next ones
 
 
 class PackReport(NamedTuple):
@@ -328,7 +329,9 @@ class _Packing:
 
     def read(self, indexes: Iterable[int]) -> Iterator[tuple[tuple[int, Any], Any]]:
         "Index and target, and the content of a file."
-        for index in map(int, indexes):
+        indexes = [int(index) for index in indexes]
+        for k, index in enumerate(indexes):
+            if k % _AHEAD == 0: self.dataset.prefetch(indexes[k + _AHEAD if k else 0:k + 2 * _AHEAD])
             sample = self.dataset.attempt(index, self.dataset.reader.__getitem__)
             if sample is None: continue   # skipped
             data = read_content(sample[0])

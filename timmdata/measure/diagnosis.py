@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SAME', 'WORKERS', 'BOTTLENECKS', 'NO_SIMPLEJPEG', 'CHANGES', 'GUIDE', 'find_bottleneck', 'keeps_batches',
-           'explain_change', 'Table', 'Diagnosis', 'diagnose', 'format_diagnosis']
+           'explain_change', 'Table', 'Diagnosis', 'StoreSpeed', 'say_what_lacks', 'diagnose', 'format_diagnosis']
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #d565bb17
 import json
@@ -368,6 +368,71 @@ def _read_uncached_ms(dataset: Dataset, most: int = 32) -> float | None:
             times.append(1000 * (time.perf_counter() - start))
     return statistics.median(times) if times else None
 
+# %% ../../nbs/measure/20_diagnosis.ipynb #25c00002
+class StoreSpeed(NamedTuple):
+    """How fast a store answers.
+
+    Args:
+        wait_ms: Time of one request by itself, median, milliseconds.
+        num_bytes: Bytes of a sample, mean.
+        bytes_per_s: Bytes that come in a second, with as many requests on their way as are allowed.
+        num_requests: Requests that are allowed to be on their way.
+    """
+    wait_ms: float
+    num_bytes: float
+    bytes_per_s: float
+    num_requests: int
+
+
+def say_what_lacks(
+    cpu_ms: float,
+    num_cores: int,
+    rate: float = 0.,
+    store: StoreSpeed | None = None,
+) -> list[str]:
+    """Say how many more cores, or requests on their way, a rate needs.
+
+    Args:
+        cpu_ms: CPU time of an image in the workers, milliseconds.
+        num_cores: Cores that load.
+        rate: Images that training asks for in a second; 0: not known.
+        store: The store that they come from; None: a disk.
+
+    Returns:
+        sentences
+    """
+    most = 1000 * num_cores / cpu_ms
+    found, wanted = [], rate or most
+    if rate > most: found.append(
+        f'training asks for {rate:,.0f} images/s, {num_cores} cores load {most:,.0f} at most: '
+        f'{math.ceil(rate * cpu_ms / 1000) - num_cores} cores more would do, here or on other hosts')
+    if store is None: return found
+    needed, brought = math.ceil(wanted * store.wait_ms / 1000), store.bytes_per_s / store.num_bytes
+    found.append(f'a request takes {store.wait_ms:.1f} ms: {wanted:,.0f} images/s need {needed:,} requests on their '
+                 f'way, {store.num_requests} are allowed')
+    found.append(f'{store.num_requests} requests bring {store.bytes_per_s / 1e6:,.1f} MB/s, {brought:,.0f} images/s')
+    if needed > store.num_requests: found[-2] += f': StoreLimits(num_requests={needed}) allows more'
+    elif brought < min(wanted, most): found[-1] += ': the network is the limit, more cores change nothing'
+    return found
+
+
+def _store_speed(dataset: Dataset, most: int = 256) -> StoreSpeed | None:
+    "Ask a store for some samples, one after the other and then together; None: they do not come from one."
+    found = [unwrap(dataset, index) for index in range(min(most, len(dataset)))]
+    asked = [(base, index) for base, index in found if isinstance(base, ImageDataset) and base.is_remote]
+    if not asked: return None
+    base = asked[0][0]
+    indexes, times = [index for other, index in asked if other is base], []
+    for index in indexes[:8]:
+        start = time.perf_counter()
+        base.reader[index]
+        times.append(1000 * (time.perf_counter() - start))
+    start = time.perf_counter()
+    base.prefetch(indexes)
+    num_bytes = sum(len(base.reader[index][0]) for index in indexes)
+    return StoreSpeed(statistics.median(times), num_bytes / len(indexes), num_bytes / (time.perf_counter() - start),
+                      base.reader.store.limits.num_requests)
+
 # %% ../../nbs/measure/20_diagnosis.ipynb #256494f9
 def diagnose(
     dataset: Dataset,
@@ -413,7 +478,10 @@ def diagnose(
     if not is_whole: notes.append('interrupted: these are the rounds that had ended')
     if question.decodes and resolve_backend() != 'simplejpeg': notes.append(NO_SIMPLEJPEG)
     if uncached is not None: notes.append(f'a file that is not in memory is read in {uncached:.2f} ms')
+    cpu_ms = sum(stage.cpu_ms for stage in stages if stage.name not in _OF_DEVICE)
+    rate = 1000 * batch_size / step_ms if step_ms else 0.
     notes += [workers.describe(), _with_more_cores(stages, host.builder.is_thread_safe)]
+    notes += say_what_lacks(cpu_ms, available_cores(), rate, _store_speed(question.sample))
     shown = dict(samples=len(dataset), input_size=input_size, batch_size=batch_size, step_ms=step_ms, **settings)
     is_change = [variant.kind == 'changed' for variant in variants]
     found = Diagnosis(
@@ -425,10 +493,12 @@ def diagnose(
     return found
 
 
+_OF_DEVICE = 'normalize', 'augment'
+
+
 def _with_more_cores(stages: Sequence[StageTime], is_thread_safe: bool) -> str:
     "What the CPU time of an image lets more cores do at most, and what Python's lock says of it."
-    of_device = 'normalize', 'augment'
-    spent = {stage.name: (stage.cpu_ms, stage.wall_ms) for stage in stages if stage.name not in of_device}
+    spent = {stage.name: (stage.cpu_ms, stage.wall_ms) for stage in stages if stage.name not in _OF_DEVICE}
     cpu_ms = sum(cpu for cpu, _ in spent.values())
     rates = ', '.join(f'{1000 * cores / cpu_ms:,.0f} on {cores} cores' for cores in (8, 16, 64))
     share = LockShare.of_stages(spent)

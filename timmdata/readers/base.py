@@ -142,6 +142,12 @@ class ReaderFiles(Reader):
             self.ranges = Ranges(self.root, _Objects(samples))
 
     @property
+    def store(self) -> Ranges | None:
+        "What it reads from a store with: its `limits` may be replaced before the first read; None: it reads a disk."
+        found = getattr(self, 'archives', self.ranges)
+        return found if isinstance(found, Ranges) else None
+
+    @property
     def targets(self) -> np.ndarray | LabelLists:
         "The targets of all samples."
         return self.samples.targets
