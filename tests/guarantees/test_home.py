@@ -37,6 +37,7 @@ from timmdata.readers.class_map import load_class_map
 from timmdata.readers.exclude import exclude_samples, read_names
 from timmdata.readers.huggingface import ReaderHfds, ReaderHfids, load_hf, open_hf_stream
 from timmdata.readers.pack import ReaderPack, ReaderShards
+from timmdata.readers.shard_cache import ShardCache
 from timmdata.readers.table import ReaderTable, number_targets, read_table
 from timmdata.readers.target_fields import TargetFields
 
@@ -172,6 +173,7 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'ImageDataset.exclude': lambda at: len(ImageDataset(at.base/'photos', exclude=at('leave.txt'))),
     'ImageDataset.index_file': lambda at: (len(ImageDataset(at.base/'photos', index_file=at('i.npz'))), at.was_made('i.npz')),
     'IterableImageDataset.root': lambda at: wds(lambda: len(list(IterableImageDataset(at('shards'), 'wds/')))),
+    'ShardCache.folder': lambda at: (ShardCache(at('copies')).limit, at.was_made('copies')),
     'create_reader.root': lambda at: rows(create_reader('', at('photos'))),
     'create_reader.table': lambda at: rows(create_reader('', at(), table=at('labels.csv'))),
     'create_dataset.root': lambda at: paths_of(create_dataset('', at('photos'))),
@@ -282,6 +284,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'holds_tars.root', 'list_folders.folder', 'scan_folder.root', 'index_folder.root', 'index_folder.index_file', 'keep_index.path',
     'list_tar.path', 'scan_tars.root', 'index_tars.root', 'index_tars.index_file', 'ReaderFiles.root', 'find_problems.root',
     'find_problems.within', 'find_shards.root', 'load_info.root', 'absolute_path.root',
+    'open_archives.cache_dir', 'ReaderPack.cache_dir', 'ReaderShards.cache_dir', 'ReaderImageTar.cache_dir',   # to ShardCache
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'read_file.path',
     'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',
     'CacheLock.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',

@@ -6,6 +6,7 @@ import shutil
 import signal
 import threading
 import time
+import warnings
 from contextlib import closing
 from dataclasses import replace
 from urllib.request import pathname2url
@@ -14,10 +15,12 @@ import pytest
 import torch
 
 pytest.importorskip('obstore')
+from loader_parts import wait_until
 from range_server import RangeServer
 
 from timmdata import ImageDataset, create_loader, pack
 from timmdata.core.faults import is_system_error
+from timmdata.readers.shard_cache import ShardCache
 from timmdata.readers.store import (
     Ranges,
     StoreError,
@@ -461,3 +464,86 @@ def test_s3_many_objects_are_found_in_one_list(bucket):
     keys = [item.key for item in list_objects('s3://photos/folder')]
     found = find_objects('s3://photos/folder', [*keys, 'none'])
     assert len(keys) > 100 and found[-1] is None and found[0] == asked(open_store('s3://photos/folder').head(keys[0]))
+
+
+# ---- copies of shards on this disk
+
+def test_after_an_epoch_nothing_is_asked_of_the_store(data, server, tmp_path):
+    copies = dict(cache_dir=tmp_path/'copies', cache_limit='1GB')
+    for name in ('pack', 'val.tar'):
+        dataset = ImageDataset(f'{server.url}/{name}', split='val', **copies)
+        assert same(batches(dataset), batches(data/name))
+        paths = [dataset.reader.archives.cache.path(dataset.reader.archives.ranges, k) for k in range(len(dataset.reader.archives.paths))]
+        wait_until(lambda: all(path.exists() for path in paths), 'not all shards are copied')  # noqa: B023
+        again = ImageDataset(f'{server.url}/{name}', split='val', **copies)
+        before = server.num
+        assert same(batches(again), batches(data/name)) and server.num == before
+        assert same(batches(again, num_workers=1, workers='processes'), batches(data/name)) and server.num == before
+
+
+def test_a_cache_that_is_too_small_keeps_what_it_has(data, server, tmp_path):
+    size = max(path.stat().st_size for path in (data/'pack').glob('*.tar'))
+    dataset = ImageDataset(f'{server.url}/pack', split='val', cache_dir=tmp_path/'copies', cache_limit=2 * size)
+    for _ in range(2): assert same(batches(dataset), batches(data/'pack'))
+    time.sleep(0.5)
+    kept = sorted((tmp_path/'copies').glob('*.shard'))
+    assert 1 <= len(kept) <= 2 and sum(path.stat().st_size for path in kept) <= 2 * size and not list((tmp_path/'copies').glob('*.tmp'))
+
+
+def test_the_copy_that_was_not_used_for_longest_goes_first(server, tmp_path):
+    ranges, cache = ranges_of(server), ShardCache(tmp_path/'copies', 250_000)
+    paths = [cache.path(ranges, k) for k in range(4)]
+    assert cache.copy(ranges, 0) and cache.copy(ranges, 1)
+    with pytest.raises(OSError): cache.copy(ranges, 2)
+    os.utime(paths[1], (5, 5))
+    os.utime(paths[0], (9, 9))
+    assert cache.copy(ranges, 2) and [path.exists() for path in paths] == [True, False, True, False]
+    assert cache.copy(ranges, 3) and [path.exists() for path in paths] == [False, False, True, True]
+    assert all(path.read_bytes() == (server.root/f'plain/{k}.bin').read_bytes() for k, path in enumerate(paths) if path.exists())
+
+
+def test_one_program_copies_a_shard_and_the_others_do_not_wait(server, tmp_path):
+    ranges, caches = ranges_of(server), [ShardCache(tmp_path/'copies') for _ in range(4)]
+    server.latency, made = 0.1, []
+    def copy(cache): made.append(cache.copy(ranges, 0))
+    threads = [threading.Thread(target=copy, args=(cache,), daemon=True) for cache in caches]
+    before = server.num
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    assert made.count(True) >= 1 and caches[0].path(ranges, 0).exists() and server.num == before + 1
+
+
+def test_a_copy_that_was_killed_is_made_again(server, tmp_path):
+    ranges, cache = ranges_of(server), ShardCache(tmp_path/'copies', 150_000)
+    left = tmp_path/'copies/dead.shard.123.tmp'
+    left.write_bytes(bytes(100_000))
+    with pytest.raises(OSError): cache.copy(ranges, 0)   # another program may be writing it
+    os.utime(left, (0, 0))
+    assert cache.copy(ranges, 0) and not left.exists()
+
+
+def test_a_copy_that_cannot_be_made_is_a_warning(server, tmp_path):
+    dataset = ImageDataset(f'{server.url}/pack', split='val', cache_dir=tmp_path/'copies')
+    shutil.rmtree(tmp_path/'copies')
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter('always')
+        assert bytes(dataset.reader[0][0]) == ImageDataset(server.root/'pack', split='val').reader[0][0]
+        wait_until(lambda: any('no more shards are copied' in str(one.message) for one in told), 'no warning')
+
+
+def test_a_changed_object_has_another_copy(data, tmp_path):
+    shutil.copytree(data/'plain', tmp_path/'plain')
+    with RangeServer(tmp_path) as server:
+        cache, old = ShardCache(tmp_path/'copies'), ranges_of(server)
+        assert cache.copy(old, 0)
+        (tmp_path/'plain/0.bin').write_bytes(b'new')
+        new = ranges_of(server)
+        assert cache.path(new, 0) != cache.path(old, 0) and cache.copy(new, 0) and cache.path(new, 0).read_bytes() == b'new'
+        with pytest.raises(OSError, match='has changed'): ShardCache(tmp_path/'others').copy(old, 0)
+        assert not list((tmp_path/'others').glob('*.shard'))
+
+
+def test_copies_are_for_urls(data):
+    with pytest.raises(ValueError, match='cache_dir and cache_limit are for URLs'):
+        ImageDataset(data/'pack', split='val', cache_limit='1GB')
+    with pytest.raises(ValueError, match='cache_limit'): ShardCache(data/'copies', 'much')

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.demo_data import cache_dir
+from ..core.demo_data import cache_dir as cache_folder
 from ..core.faults import printable
 from ..core.paths import expand_home, replace_file
 from .base import SPLIT_NAMES, ReaderFiles, choose_split, split_group
@@ -174,9 +174,10 @@ def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
 class _IndexedReader(ReaderFiles):
     "Reads samples out of shards, where the column 'row' says."
 
-    def __init__(self, root: str, shards: Sequence[str], samples: SampleTable, class_to_idx: Mapping[str, int]):
+    def __init__(self, root: str, shards: Sequence[str], samples: SampleTable, class_to_idx: Mapping[str, int],
+                 cache_dir: str | os.PathLike | None, cache_limit: int | float | str | None):
         super().__init__(root, samples, class_to_idx)
-        self.shards, self.archives = shards, open_archives(root, shards)
+        self.shards, self.archives = shards, open_archives(root, shards, cache_dir, cache_limit)
 
     def __getitem__(self, index: int) -> tuple[memoryview, Any]:
         shard, size, offset, *_ = self.samples.columns['row'][index].item()
@@ -208,12 +209,16 @@ class ReaderPack(_IndexedReader):
         root: Folder of the pack.
         split: One of its splits; None: there must be one only.
         class_map: Name → index, or its file; other classes are left out.
+        cache_dir: Folder for copies of a store's shards; None: none, if there is no limit.
+        cache_limit: Most bytes of all copies there, or a text such as '200GB'.
     """
 
     def __init__(self,
         root: str | os.PathLike,
         split: str | None = None,
         class_map: Mapping[str, int] | str | None = None,
+        cache_dir: str | os.PathLike | None = None,
+        cache_limit: int | float | str | None = None,
     ):
         root = os.fspath(expand_home(root))
         info = read_pack(root)
@@ -226,7 +231,7 @@ class ReaderPack(_IndexedReader):
         self.info = splits[self.split]
         shards = info['splits'][self.split]['filenames']
         _check_shards(root, shards, self.info['shard_bytes'])
-        super().__init__(root, shards, SampleTable.from_samples([], []), self.info['class_to_idx'])
+        super().__init__(root, shards, SampleTable.from_samples([], []), self.info['class_to_idx'], cache_dir, cache_limit)
         self.samples = self._opened = self._open()
         if class_map: self._renumber(load_class_map(class_map, root))
 
@@ -408,6 +413,8 @@ class ReaderShards(_IndexedReader):
         target_key: Field of the JSON, as in `TargetFields`; None: the class in the .cls file.
         target_format: See `TargetFields`.
         index_file: .npz, written if absent or stale; 'cache': in the cache folder.
+        cache_dir: Folder for copies of a store's shards; None: none, if there is no limit.
+        cache_limit: Most bytes of all copies there, or a text such as '200GB'.
     """
 
     def __init__(self,
@@ -418,6 +425,8 @@ class ReaderShards(_IndexedReader):
         target_key: str | None = None,
         target_format: str | None = None,
         index_file: str | os.PathLike | None = None,
+        cache_dir: str | os.PathLike | None = None,
+        cache_limit: int | float | str | None = None,
     ):
         root = os.fspath(expand_home(root))
         shards, label_key = choose_shards(root, split)
@@ -432,9 +441,9 @@ class ReaderShards(_IndexedReader):
             key = repr((where, [(name, *found) for name, found in zip(shards, stamps(root, shards))], json_key, inputs,
                         target_format, fields.class_to_idx))
             name = hashlib.blake2b(f'{where} {split}'.encode('utf-8', 'surrogateescape'), digest_size=8)
-            in_cache = cache_dir()/f'shards-{name.hexdigest()}.npz'
+            in_cache = cache_folder()/f'shards-{name.hexdigest()}.npz'
             index = _kept(in_cache if index_file == 'cache' else Path(expand_home(index_file)), key, make)
-        super().__init__(root, shards, index.table(), fields.class_to_idx)
+        super().__init__(root, shards, index.table(), fields.class_to_idx, cache_dir, cache_limit)
         self.split = split
 
     def __repr__(self) -> str:

@@ -762,6 +762,19 @@ class Ranges:
         found = [(number, offset, size) for number, offset, size in spans]
         _loop().call_soon_threadsafe(self._requests().announce, found)
 
+    def open(self,
+        number: int,
+    ) -> io.RawIOBase:
+        """Open one object to be read from its beginning to its end.
+
+        Args:
+            number: Number of the object.
+
+        Returns:
+            seekable; `name` is the URL
+        """
+        return _ObjectFile(Ranges(self.url, [self.objects[number]], self.limits))
+
     def close(self):
         "Cancel requests and drop their bytes; another read begins anew."
         found = self._mine.pop(os.getpid(), None)
@@ -850,8 +863,7 @@ def open_object(
     Returns:
         seekable; `name` is the URL
     """
-    ranges = open_ranges(url, [''])
-    return _ObjectFile(ranges)
+    return open_ranges(url, ['']).open(0)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..core.demo_data import cache_dir
+from ..core.demo_data import cache_dir as cache_folder
 from ..core.faults import is_system_error, printable
 from ..core.paths import expand_home
 from .base import ReaderFiles, choose_split, open_file, split_group
@@ -34,6 +34,7 @@ from .extensions import check_extensions, get_img_extensions, is_img_extension
 from .file_index import LINKS, FileIndex, keep_index, label_samples, stamps
 from .folder import list_folders
 from .sample_table import SampleTable
+from .shard_cache import CachedRanges, ShardCache
 from .store import Ranges, absolute_path, is_url, list_objects, open_object, open_ranges
 
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
@@ -193,7 +194,7 @@ def index_tars(
     if index_file is None: return scan_tars(root, extensions)
     root = os.fspath(root)
     name = hashlib.blake2b(absolute_path(root).encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()
-    path = cache_dir()/f'tar-{name}.npz' if index_file == 'cache' else Path(index_file)
+    path = cache_folder()/f'tar-{name}.npz' if index_file == 'cache' else Path(index_file)
     path.parent.mkdir(parents=True, exist_ok=True)
     settings = list_archives(root), sorted(check_extensions(extensions or get_img_extensions()))
     return keep_index(path, root, settings, lambda: scan_tars(root, extensions))
@@ -291,14 +292,24 @@ class Archives:
 def open_archives(
     root: str,
     names: Sequence[str],
-) -> Archives | Ranges:
+    cache_dir: str | os.PathLike | None = None,
+    cache_limit: int | float | str | None = None,
+) -> Archives | Ranges | CachedRanges:
     """Open files on this disk, or in a store.
 
     Args:
         root: Root of a data set: a folder, a file, or a URL of one.
         names: Files below it; '' is the root itself.
+        cache_dir: Folder for copies of the files of a store; None: no copies.
+        cache_limit: Most bytes of all copies there, or a text such as '200GB'.
     """
-    if is_url(root): return open_ranges(root, names)
+    if is_url(root):
+        ranges = open_ranges(root, names)
+        if cache_dir is None and cache_limit is None: return ranges
+        cache = ShardCache(cache_folder()/'shards' if cache_dir is None else cache_dir, cache_limit)
+        return CachedRanges(ranges, cache, Archives([str(cache.path(ranges, k)) for k in range(len(names))]))
+    if cache_dir is not None or cache_limit is not None: raise ValueError(
+        f'cache_dir and cache_limit are for URLs such as s3://bucket/train, and {root} lies on this disk')
     return Archives([os.path.join(root, name) if name else root for name in names])
 
 # %% ../../nbs/readers/40_tar.ipynb #44838c37
@@ -317,6 +328,8 @@ class ReaderImageTar(ReaderFiles):
         class_map: Name → index, or a file of it; other folders are left out.
         extensions: Extensions of images; None: `get_img_extensions()`.
         index_file: Keeps the index for next time, see `index_tars`.
+        cache_dir: Folder for copies of a store's shards; None: none, if there is no limit.
+        cache_limit: Most bytes of all copies there, or a text such as '200GB'.
     """
 
     def __init__(self,
@@ -325,6 +338,8 @@ class ReaderImageTar(ReaderFiles):
         class_map: Mapping[str, int] | str | None = None,
         extensions: Iterable[str] | str | None = None,
         index_file: str | os.PathLike | None = None,
+        cache_dir: str | os.PathLike | None = None,
+        cache_limit: int | float | str | None = None,
     ):
         root = where = os.fspath(expand_home(root))
         index = index_tars(root, extensions, expand_home(index_file))
@@ -337,7 +352,7 @@ class ReaderImageTar(ReaderFiles):
         samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), where, extensions)
         super().__init__(root, samples, class_to_idx)
         self.split = split
-        self.archives = open_archives(self.root, index.sources)
+        self.archives = open_archives(self.root, index.sources, cache_dir, cache_limit)
 
     def __getitem__(self, index: int) -> tuple[memoryview, Any]:
         return self.archives.read(*self.samples.columns['span'][index].tolist()), self.target(index)
