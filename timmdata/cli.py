@@ -207,7 +207,7 @@ def pack(
 # %% ../nbs/60_cli.ipynb #4bec224b
 def _loader_settings(
     mode: str = 'train',   # Settings for 'train' or for 'eval'.
-    workers: str = 'auto',   # Kind of workers: 'threads', 'processes' or 'auto'.
+    workers: str = 'auto',   # Kind of workers: 'threads', 'processes', 'ray' or 'auto'.
     num_workers: str | int = 'auto',   # How many workers; 0: none; 'auto': as many as help.
     color_jitter: float = 0.4,   # Strength of color jitter in training; 0: none.
     re_prob: float = 0.,   # Probability of random erasing in training, 0..1.
@@ -275,7 +275,7 @@ def bench(
 
     **kwargs, Settings of the loader.:
         mode: Settings for 'train' or for 'eval'.
-        workers: Kind of workers: 'threads', 'processes' or 'auto'.
+        workers: Kind of workers: 'threads', 'processes', 'ray' or 'auto'.
         num_workers: How many workers; 0: none; 'auto': as many as help.
         color_jitter: Strength of color jitter in training; 0: none.
         re_prob: Probability of random erasing in training, 0..1.
@@ -314,7 +314,7 @@ def doctor(
 
     **kwargs, Settings of the loader.:
         mode: Settings for 'train' or for 'eval'.
-        workers: Kind of workers: 'threads', 'processes' or 'auto'.
+        workers: Kind of workers: 'threads', 'processes', 'ray' or 'auto'.
         num_workers: How many workers; 0: none; 'auto': as many as help.
         color_jitter: Strength of color jitter in training; 0: none.
         re_prob: Probability of random erasing in training, 0..1.

@@ -170,6 +170,7 @@ def create_loader(
     worker_seeding: str | Callable = 'all',
     timeout: float = 0,
     multiprocessing_context: Any = None,
+    ray_options: Mapping[str, Any] | None = None,
 
     # Device
     device: str | torch.device | None = None,
@@ -267,8 +268,8 @@ def create_loader(
         num_batches: Batches of every epoch; None: as many as the samples fill.
 
     Workers:
-        num_workers: Threads or processes; 0: the caller; 'auto': one for each core, or one fewer.
-        workers: 'threads', 'processes'; 'auto': threads for one worker or without fork (not in timm).
+        num_workers: Threads, processes, actors; 0: the caller; 'auto': one for each core, or one fewer.
+        workers: 'threads', 'processes', 'ray'; 'auto': threads for one or without fork (not in timm).
         threads_per_worker: Threads in each process (not in timm).
         prefetch_factor: Batches ahead, of a process or of all threads; None: 2 (not in timm).
         persistent_workers: Keep the workers between epochs.
@@ -276,6 +277,7 @@ def create_loader(
         worker_seeding: A function seeds a stream's reader; samples have seeds (timm: workers).
         timeout: Seconds to wait for a batch of the workers; 0: for ever (not in timm).
         multiprocessing_context: 'fork', 'spawn' or 'forkserver'; None: the platform's (not in timm).
+        ray_options: Options of Ray's actors, such as num_cpus (not in timm).
 
     Device:
         device: None: the best device, the rank's own GPU (timm: 'cuda').
@@ -316,7 +318,7 @@ def create_loader(
             'a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
             num_aug_splits=num_aug_splits, input_size_choices=input_size_choices, pad_last=pad_last,
             valid_mask=valid_mask, weights=weights, balanced_batches=balanced_batches,
-            samples_per_epoch=samples_per_epoch, buffer=buffer)
+            samples_per_epoch=samples_per_epoch, buffer=buffer, **{"workers='ray'": workers == 'ray'})
     if transform is not None: refuse_beside(
         'transform', 'a transform of yours takes the place of the policy', auto_augment=auto_augment)
     if num_aug_splits:
@@ -334,6 +336,8 @@ def create_loader(
                       balanced_batches=balanced_batches)
     decoded = None if cache in (None, 'device') else CacheSettings.from_argument(cache)
     if decoded: refuse_beside('cache', 'images are decoded once, in full size', dct_scaling=dct_scaling)
+    if workers == 'ray': refuse_beside(
+        "workers='ray'", 'both belong to this machine, the actors do not', cache=cache, buffer=buffer)
     if cache == 'device':
         refuse_beside(
             'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
@@ -373,7 +377,7 @@ def create_loader(
     worker_settings = WorkerSettings(
         num_workers=num_workers, workers=workers, threads_per_worker=threads_per_worker,
         prefetch_factor=prefetch_factor, persistent_workers=persistent_workers or use_multi_epochs_loader,
-        timeout=timeout, multiprocessing_context=multiprocessing_context,
+        timeout=timeout, multiprocessing_context=multiprocessing_context, ray_options=ray_options,
         worker_init_fn=_seeding_function(worker_seeding), pin_memory=pin_memory and (use_prefetcher or is_stream))
     augment = None if transform is not None else AugmentSettings(
         input_size=size, is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale,

@@ -16,10 +16,10 @@ ORDER = ['core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'w
 FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ignite'}   # of `integrations`
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
-         'webdataset', 'datasets', 'tensorflow', 'tensorflow_datasets', 'imagehash', 'ipywidgets', *FRAMEWORKS}
+         'webdataset', 'datasets', 'tensorflow', 'tensorflow_datasets', 'imagehash', 'ipywidgets', 'ray', *FRAMEWORKS}
 # not needed to run: found when present
 OPTIONAL = {'skimage', 'simplejpeg', 'torchcodec', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
-            'tensorflow_datasets', 'imagehash', 'ipywidgets', 'timm', *FRAMEWORKS}
+            'tensorflow_datasets', 'imagehash', 'ipywidgets', 'ray', 'timm', *FRAMEWORKS}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 
 

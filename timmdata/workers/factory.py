@@ -13,6 +13,7 @@ from ..samplers.epoch import SampleKey
 from .base import InlinePool, WorkerPool
 from .settings import WORKER_KINDS, WorkerSettings
 from .processes import ProcessPool
+from .ray_pool import RayPool
 from .threads import ThreadPool, check_threads
 
 # %% ../../nbs/workers/50_factory.ipynb #c126658a
@@ -21,7 +22,7 @@ def _create_threads(builder: BatchBuilder, settings: WorkerSettings, slot_bytes:
 
 
 _MAKERS: dict[str, Callable[[BatchBuilder, WorkerSettings, int], WorkerPool]] = {   # for each of WORKER_KINDS
-    'threads': _create_threads, 'processes': ProcessPool}
+    'threads': _create_threads, 'processes': ProcessPool, 'ray': RayPool}
 
 
 def create_pool(
