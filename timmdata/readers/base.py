@@ -145,6 +145,7 @@ class ReaderFiles(Reader):
     def store(self) -> Ranges | None:
         "What it reads from a store with: its `limits` may be replaced before the first read; None: it reads a disk."
         found = getattr(self, 'archives', self.ranges)
+        found = getattr(found, 'ranges', found)   # of copies on this disk
         return found if isinstance(found, Ranges) else None
 
     @property
