@@ -544,6 +544,6 @@ def test_a_changed_object_has_another_copy(data, tmp_path):
 
 
 def test_copies_are_for_urls(data):
-    with pytest.raises(ValueError, match='cache_dir and cache_limit are for URLs'):
-        ImageDataset(data/'pack', split='val', cache_limit='1GB')
+    with pytest.raises(ValueError, match='cache_dir is for URLs'): ImageDataset(data/'pack', split='val', cache_dir=data/'copies')
+    with pytest.raises(ValueError, match="cache_limit='1GB' without cache_dir"): ImageDataset(data/'pack', split='val', cache_limit='1GB')
     with pytest.raises(ValueError, match='cache_limit'): ShardCache(data/'copies', 'much')

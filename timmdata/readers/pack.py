@@ -209,7 +209,7 @@ class ReaderPack(_IndexedReader):
         root: Folder of the pack.
         split: One of its splits; None: there must be one only.
         class_map: Name → index, or its file; other classes are left out.
-        cache_dir: Folder for copies of a store's shards; None: none, if there is no limit.
+        cache_dir: Folder for copies of a store's shards; None: no copies.
         cache_limit: Most bytes of all copies there, or a text such as '200GB'.
     """
 
@@ -231,7 +231,8 @@ class ReaderPack(_IndexedReader):
         self.info = splits[self.split]
         shards = info['splits'][self.split]['filenames']
         _check_shards(root, shards, self.info['shard_bytes'])
-        super().__init__(root, shards, SampleTable.from_samples([], []), self.info['class_to_idx'], cache_dir, cache_limit)
+        empty = SampleTable.from_samples([], [])
+        super().__init__(root, shards, empty, self.info['class_to_idx'], cache_dir, cache_limit)
         self.samples = self._opened = self._open()
         if class_map: self._renumber(load_class_map(class_map, root))
 
@@ -413,7 +414,7 @@ class ReaderShards(_IndexedReader):
         target_key: Field of the JSON, as in `TargetFields`; None: the class in the .cls file.
         target_format: See `TargetFields`.
         index_file: .npz, written if absent or stale; 'cache': in the cache folder.
-        cache_dir: Folder for copies of a store's shards; None: none, if there is no limit.
+        cache_dir: Folder for copies of a store's shards; None: no copies.
         cache_limit: Most bytes of all copies there, or a text such as '200GB'.
     """
 

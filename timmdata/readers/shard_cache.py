@@ -249,8 +249,8 @@ class CachedRanges:
         Args:
             spans: Object, offset and size of what is read next.
         """
-        spans = [(number, offset, size) for number, offset, size in spans]
-        far = [span for span in spans if not self._is_here(span[0])]
+        found = [(number, offset, size) for number, offset, size in spans]
+        far = [span for span in found if not self._is_here(span[0])]
         for span in far: self._far[span] = self._far.get(span, 0) + 1
         self.ranges.prefetch(far)
-        with suppress(FileNotFoundError): self.local.prefetch(span for span in spans if span[0] in self._here)
+        with suppress(FileNotFoundError): self.local.prefetch(span for span in found if span[0] in self._here)

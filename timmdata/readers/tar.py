@@ -303,13 +303,15 @@ def open_archives(
         cache_dir: Folder for copies of the files of a store; None: no copies.
         cache_limit: Most bytes of all copies there, or a text such as '200GB'.
     """
+    if cache_limit is not None and cache_dir is None: raise ValueError(
+        f'cache_limit={cache_limit!r} without cache_dir: give the folder of the copies, too')
     if is_url(root):
         ranges = open_ranges(root, names)
-        if cache_dir is None and cache_limit is None: return ranges
-        cache = ShardCache(cache_folder()/'shards' if cache_dir is None else cache_dir, cache_limit)
+        if cache_dir is None: return ranges
+        cache = ShardCache(cache_dir, cache_limit)
         return CachedRanges(ranges, cache, Archives([str(cache.path(ranges, k)) for k in range(len(names))]))
-    if cache_dir is not None or cache_limit is not None: raise ValueError(
-        f'cache_dir and cache_limit are for URLs such as s3://bucket/train, and {root} lies on this disk')
+    if cache_dir is not None: raise ValueError(
+        f'cache_dir is for URLs such as s3://bucket/train, and {root} lies on this disk')
     return Archives([os.path.join(root, name) if name else root for name in names])
 
 # %% ../../nbs/readers/40_tar.ipynb #44838c37
@@ -328,7 +330,7 @@ class ReaderImageTar(ReaderFiles):
         class_map: Name → index, or a file of it; other folders are left out.
         extensions: Extensions of images; None: `get_img_extensions()`.
         index_file: Keeps the index for next time, see `index_tars`.
-        cache_dir: Folder for copies of a store's shards; None: none, if there is no limit.
+        cache_dir: Folder for copies of a store's shards; None: no copies.
         cache_limit: Most bytes of all copies there, or a text such as '200GB'.
     """
 
