@@ -466,6 +466,24 @@ def test_s3_many_objects_are_found_in_one_list(bucket):
     assert len(keys) > 100 and found[-1] is None and found[0] == asked(open_store('s3://photos/folder').head(keys[0]))
 
 
+@pytest.mark.parametrize('where', ['s3://photos/folder', 'web'])
+def test_a_table_lists_objects(bucket, samples, tmp_path, where):
+    names = [path.relative_to(samples).as_posix() for path in sorted((samples/'val').rglob('*.jpg'))]
+    lines = ''.join(f'{name},{name.split("/")[1]},{k}\n' for k, name in enumerate(names))
+    shutil.copytree(samples, tmp_path/'photos')
+    (tmp_path/'photos/labels.csv').write_text(f'path,label,number\n{lines}')
+    bucket.put_object(Bucket='photos', Key='folder/labels.csv', Body=(tmp_path/'photos/labels.csv').read_bytes())
+    settings = dict(split=None, fields=['number'])
+    with RangeServer(tmp_path/'photos') as server:
+        root = server.url if where == 'web' else where
+        there, here = (ImageDataset(f'{base}/labels.csv', **settings) for base in (root, tmp_path/'photos'))
+        assert there.filenames() == here.filenames() and there.class_to_idx == here.class_to_idx and len(there) == len(names)
+        assert [(bytes(data), *others) for data, *others in there.reader] == [(data, *others) for data, *others in here.reader]
+        assert ImageDataset(root, table=tmp_path/'photos/labels.csv', **settings).filename(0, absolute=True) == f'{root}/{names[0]}'
+        (tmp_path/'more.csv').write_text('path,label\nval/none.jpg,cat\n')
+        with pytest.raises(ValueError, match='missing file'): ImageDataset(root, table=tmp_path/'more.csv', split=None)
+
+
 # ---- copies of shards on this disk
 
 def test_after_an_epoch_nothing_is_asked_of_the_store(data, server, tmp_path):

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..core.faults import printable
-from .store import Ranges, Stored, absolute_path, is_url
+from .store import NUMBER, OBJECT, Ranges, Stored, absolute_path, is_url
 from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/25_base.ipynb #bb6b221f
@@ -110,14 +110,14 @@ def read_file(
 
 # %% ../../nbs/readers/25_base.ipynb #82812a8c
 class _Objects(Sequence):
-    "The objects of class folders in a store: those of a table with the column 'object', sizes and tags."
+    "The objects of a table that has their sizes and tags."
 
     def __init__(self, samples: SampleTable): self._samples = samples
 
     def __len__(self) -> int: return len(self._samples)
 
     def __getitem__(self, number: int) -> Stored:
-        return Stored(self._samples.path(number), *self._samples.columns['object'][number].tolist())
+        return Stored(self._samples.path(number), *self._samples.columns[OBJECT][number].tolist())
 
 
 class ReaderFiles(Reader):
@@ -137,8 +137,8 @@ class ReaderFiles(Reader):
     ):
         self.root, self.samples, self.class_to_idx = os.fspath(root), samples, class_to_idx
         self.is_remote, self.ranges = is_url(root), None   # ranges: of objects, one a sample
-        if 'object' in samples.columns:
-            samples.columns['number'] = np.arange(len(samples))   # of its object: it goes with a sample
+        if OBJECT in samples.columns:
+            samples.columns[NUMBER] = np.arange(len(samples))   # of its object: it goes with a sample
             self.ranges = Ranges(self.root, _Objects(samples))
 
     @property
@@ -182,8 +182,8 @@ class ReaderFiles(Reader):
         return self.samples.target(index)
 
     def _span(self, index: int) -> tuple[int, int, int]:
-        number = self.samples.columns['number'][index].item()
-        return number, 0, self.samples.columns['object'][index, 0].item()
+        number = self.samples.columns[NUMBER][index].item()
+        return number, 0, self.samples.columns[OBJECT][index, 0].item()
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
         if self.ranges is not None: return self.ranges.read(*self._span(index)), self.target(index)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core.faults import printable
 from ..core.paths import replace_file
-from .store import absolute_path, find_objects, is_url, open_ranges
+from .store import OBJECT, absolute_path, find_objects, is_url, open_ranges
 from .class_map import build_class_map, load_class_map
 from .base import split_group
 from .extensions import check_extensions, get_img_extensions
@@ -139,7 +139,7 @@ def _load(path: Path, root: str, key: str) -> FileIndex | None:
         with np.load(path, allow_pickle=False) as arrays:
             _check_sizes(arrays.zip, path.stat().st_size)
             if str(arrays['key']) != key: return None
-            columns = {name: arrays[name] for name in ('span', 'object') if name in arrays}
+            columns = {name: arrays[name] for name in ('span', OBJECT) if name in arrays}
             table = SampleTable(arrays['paths'], arrays['ends'], arrays['targets'], columns)
             left_out = dict(zip(map(tuple, arrays['left_out'].tolist()), arrays['counts'].tolist()))
             folders, sources = tuple(arrays['folders'].tolist()), tuple(arrays['sources'].tolist())

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..core.faults import printable
 from ..core.paths import expand_home
-from .store import is_url, list_names, list_objects
+from .store import OBJECT, is_url, list_names, list_objects
 from .base import SPLIT_NAMES, NoSplitError, ReaderFiles, choose_split, split_group
 from .class_map import natural_key
 from .extensions import check_extensions, get_img_extensions, is_img_extension
@@ -253,7 +253,7 @@ def scan_objects(
         extensions: Extensions of images; None: `get_img_extensions()`.
 
     Returns:
-        as `scan_folder`; a column 'object' has size and tag, and `sources` is empty
+        as `scan_folder`; the column `OBJECT` has size and tag, and `sources` is empty
     """
     wanted, left_out = check_extensions(extensions or get_img_extensions()), Counter()
     items, folders = [], {}   # folder → number
@@ -267,7 +267,7 @@ def scan_objects(
     items.sort(key=lambda item: (natural_key(item.key), item.key))
     targets = [folders[os.path.dirname(item.key)] for item in items]
     places = np.array([item[1:] for item in items], np.int64).reshape(-1, 2)
-    table = SampleTable.from_samples([item.key for item in items], targets, {'object': places})
+    table = SampleTable.from_samples([item.key for item in items], targets, {OBJECT: places})
     return FileIndex(table, tuple(folders), (), np.zeros((0, 2), np.int64), dict(left_out))
 
 # %% ../../nbs/readers/30_folder.ipynb #0d0edd85

@@ -28,6 +28,7 @@ from ..core.paths import expand_home
 from .class_map import build_class_map, load_class_map
 from .base import ReaderFiles, choose_split, matching_splits, split_group
 from .sample_table import LabelLists, SampleTable
+from .store import NUMBER, OBJECT, absolute_path, find_objects, is_url, keep_objects, open_ranges
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
 TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # endings of files that `read_table` reads
@@ -156,8 +157,10 @@ def read_table(
         return _of_arrow(_arrow().table(table))
     path = os.fspath(expand_home(table))
     suffix = os.path.splitext(path)[1].lower()
-    if not os.path.isfile(path): raise FileNotFoundError(f'there is no table {path}')
-    if suffix not in TABLE_TYPES: raise ValueError(f'{path} is not a table: timmdata reads {", ".join(TABLE_TYPES)}')
+    where, name = path, os.path.split(path)
+    if is_url(path): path = str(keep_objects(name[0], [name[1]])/name[1])   # a copy
+    if not os.path.isfile(path): raise FileNotFoundError(f'there is no table {where}')
+    if suffix not in TABLE_TYPES: raise ValueError(f'{where} is not a table: timmdata reads {", ".join(TABLE_TYPES)}')
     if suffix == '.parquet': _arrow()   # it is there, or the error says how to get it
     try:
         if suffix == '.parquet': return _read_parquet(path)
@@ -165,7 +168,7 @@ def read_table(
         return _read_separated(path, '\t' if suffix == '.tsv' else ',')
     except Exception as error:   # pyarrow raises OSError, NotImplementedError, …; json a RecursionError
         if is_system_error(error): raise
-        raise ValueError(f'{path} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
+        raise ValueError(f'{where} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
 
 # %% ../../nbs/readers/50_table.ipynb #c19960c8
 def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list[float | None]:
@@ -252,6 +255,12 @@ class TableError(ValueError):
     def __reduce__(self): return TableError, (self.args[0], self.problems)
 
 
+def _are_there(root: str, paths: Sequence[str]) -> list[bool]:
+    "Whether each file exists."
+    if is_url(root): return [item is not None for item in find_objects(root, paths)]
+    with ThreadPoolExecutor(16) as pool: return list(pool.map(lambda path: os.path.isfile(os.path.join(root, path)), paths))
+
+
 def find_problems(
     paths: Sequence[str | None],
     targets: Sequence[Any],
@@ -294,10 +303,8 @@ def find_problems(
             if not Path(os.path.realpath(real/paths[row])).is_relative_to(real):
                 problems[row]['path that leaves the root'] = paths[row]
     if root is not None:
-        with ThreadPoolExecutor(16) as pool:
-            is_there = pool.map(lambda row: os.path.isfile(os.path.join(root, paths[row])), named)
-            for row, there in zip(named, is_there):
-                if not there: problems[row]['missing file'] = paths[row]
+        for row, there in zip(named, _are_there(os.fspath(root), [paths[row] for row in named])):
+            if not there: problems[row]['missing file'] = paths[row]
     return {row: list(problems[row].items()) for row in sorted(problems)}
 
 # %% ../../nbs/readers/50_table.ipynb #9704ccdb
@@ -448,7 +455,7 @@ def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: 
     "Raise an error of all problems, or warn of them."
     message = f'{what}: {describe_problems(problems, len(rows.paths))}'
     if any('missing file' in dict(found) for found in problems.values()):
-        looked_in = printable(os.path.abspath(root))
+        looked_in = printable(absolute_path(root))
         message += f'\nFiles were looked for in {looked_in}: give root= if they lie elsewhere'
     if on_problem == 'raise': raise TableError(f"{message}\nFix them, or give on_problem='drop'", problems)
     warnings.warn(f'{message}\nThey are left out', stacklevel=3)
@@ -510,7 +517,11 @@ class ReaderTable(ReaderFiles):
         chosen = [row for row in _rows_of_split(rows.splits, len(rows.paths), split, what) if row not in self.problems]
         if not chosen: raise ValueError(
             f'{what} has no row that can be used' + (f' in split {split!r}' if split else ''))
-        super().__init__(root, rows.samples(chosen), rows.class_to_idx)
+        samples = rows.samples(chosen)
+        if is_url(root):
+            objects = open_ranges(root, [rows.paths[row] for row in chosen]).objects
+            samples.columns[OBJECT] = np.array([item[1:] for item in objects], np.int64)
+        super().__init__(root, samples, rows.class_to_idx)
 
     @property
     def weights(self) -> np.ndarray | None:
@@ -518,7 +529,8 @@ class ReaderTable(ReaderFiles):
         return self.samples.columns.get('weight')
 
     def __getitem__(self, index: int) -> tuple:
-        others = (column[index] for column in self.samples.columns.values())
+        columns = self.samples.columns.items()
+        others = (column[index] for name, column in columns if name not in (OBJECT, NUMBER))
         return *super().__getitem__(index), *(float(one) if isinstance(one, np.floating) else one for one in others)
 
     def __repr__(self) -> str:
