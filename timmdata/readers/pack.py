@@ -25,7 +25,7 @@ from ..core.faults import printable
 from ..core.paths import expand_home, replace_file
 from .base import SPLIT_NAMES, ReaderFiles, choose_split, split_group
 from .class_map import load_class_map
-from .file_index import stamps
+from .file_index import stamps_of
 from .sample_table import LabelLists, SampleTable
 from .store import absolute_path, copied_object, find_objects, is_url, keep_objects
 from .tar import Archives, list_archives, list_tar, open_archives
@@ -439,7 +439,7 @@ class ReaderShards(_IndexedReader):
         if index_file is None: index = make()
         else:
             where = absolute_path(root)
-            key = repr((where, [(name, *found) for name, found in zip(shards, stamps(root, shards))], json_key, inputs,
+            key = repr((where, [(name, *found) for name, found in zip(shards, stamps_of(root, shards))], json_key, inputs,
                         target_format, fields.class_to_idx))
             name = hashlib.blake2b(f'{where} {split}'.encode('utf-8', 'surrogateescape'), digest_size=8)
             in_cache = cache_folder()/f'shards-{name.hexdigest()}.npz'

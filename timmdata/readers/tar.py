@@ -31,7 +31,7 @@ from ..core.paths import expand_home
 from .base import ReaderFiles, choose_split, open_file, split_group
 from .class_map import natural_key
 from .extensions import check_extensions, get_img_extensions, is_img_extension
-from .file_index import LINKS, FileIndex, keep_index, label_samples, stamps
+from .file_index import LINKS, FileIndex, keep_index, label_samples, stamps_of
 from .folder import list_folders
 from .sample_table import SampleTable
 from .shard_cache import CachedRanges, ShardCache
@@ -158,7 +158,7 @@ def scan_tars(
     """
     root, wanted = os.fspath(root), frozenset(check_extensions(extensions or get_img_extensions()))
     archives = list_archives(root)
-    times = np.array(stamps(root, archives), np.int64)
+    times = np.array(stamps_of(root, archives), np.int64)
     rows, left_out = [], Counter()   # of images: key, path, archive, offset, size
     with ThreadPoolExecutor(num_threads) as pool:
         found = pool.map(lambda name: list_tar(os.path.join(root, name) if name else root), archives)
