@@ -4,6 +4,8 @@ import os
 import pickle
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -354,6 +356,20 @@ def test_a_loader_that_is_left_early_leaves_nothing(server):
     assert server.num == before and server.now == 0
 
 
+def test_a_program_that_ends_with_requests_on_their_way_ends_at_once(server, tmp_path):
+    code = f"""
+from timmdata.readers.store import open_ranges
+ranges = open_ranges({f'{server.url}/plain'!r}, ['0.bin'])
+ranges.prefetch([(0, 9000 * k, 100) for k in range(8)])
+ranges.read(0, 0, 100)
+print('read')
+"""
+    server.latency = 0.5
+    start = time.monotonic()
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout == 'read\n' and not done.stderr and time.monotonic() - start < 30
+
+
 def test_a_pickle_holds_a_url_and_no_bytes(server):
     dataset = ImageDataset(f'{server.url}/pack', split='val')
     first = bytes(dataset.reader[0][0])
@@ -395,7 +411,7 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(url):
 
 
 def test_without_the_libraries_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(__import__('sys').modules, 'obstore', None)
+    monkeypatch.setitem(sys.modules, 'obstore', None)
     with pytest.raises(ImportError, match=r"pip install 'timmdata\[remote\]'"): ImageDataset('s3://bucket/train')
 
 
