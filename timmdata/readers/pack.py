@@ -439,8 +439,8 @@ class ReaderShards(_IndexedReader):
         if index_file is None: index = make()
         else:
             where = absolute_path(root)
-            key = repr((where, [(name, *found) for name, found in zip(shards, stamps_of(root, shards))], json_key, inputs,
-                        target_format, fields.class_to_idx))
+            files = [(name, *found) for name, found in zip(shards, stamps_of(root, shards))]
+            key = repr((where, files, json_key, inputs, target_format, fields.class_to_idx))
             name = hashlib.blake2b(f'{where} {split}'.encode('utf-8', 'surrogateescape'), digest_size=8)
             in_cache = cache_folder()/f'shards-{name.hexdigest()}.npz'
             index = _kept(in_cache if index_file == 'cache' else Path(expand_home(index_file)), key, make)

@@ -258,7 +258,8 @@ class TableError(ValueError):
 def _are_there(root: str, paths: Sequence[str]) -> list[bool]:
     "Whether each file exists."
     if is_url(root): return [item is not None for item in find_objects(root, paths)]
-    with ThreadPoolExecutor(16) as pool: return list(pool.map(lambda path: os.path.isfile(os.path.join(root, path)), paths))
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(lambda path: os.path.isfile(os.path.join(root, path)), paths))
 
 
 def find_problems(
