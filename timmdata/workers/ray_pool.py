@@ -172,6 +172,12 @@ class _Actor:
     batches: list[_Batch] = field(default_factory=list)
 
 
+def _put(inbox: queue.SimpleQueue, actor: _Actor, batch: _Batch | None, future: Any):
+    "Put an answer into the inbox: its error and its value. Not the future, which holds Ray's object and the inbox."
+    error = future.exception()
+    inbox.put((actor, batch, error, None if error else future.result()))
+
+
 class RaySupervisor:
     """Starts actors, gives them batches, and those of a lost one to others; ends them.
 
@@ -193,7 +199,7 @@ class RaySupervisor:
         self.closed, self._cause = '', None   # or why, and the error behind it
         self.lock = threading.RLock()   # the collector may call `stop` in a thread that holds it
         self.warnings = deque[str]()
-        self._inbox = queue.SimpleQueue()   # of (actor, batch, future): an answer; without actor: a new batch; None: the end
+        self._inbox = queue.SimpleQueue()   # of (actor, batch, error, value): an answer; without actor: a new batch; None: the end
         self._settings, self._slot_bytes = settings, slot_bytes
         self._options = dict(settings.ray_options or {})
         self._timeout = self._options.pop('placement_timeout', _PLACEMENT_TIMEOUT)
@@ -223,8 +229,7 @@ class RaySupervisor:
         self._expect(actor, None, actor.handle.begin.remote(self._builder, self._settings, number, self._slot_bytes))
 
     def _expect(self, actor: _Actor, batch: _Batch | None, answer: Any):
-        inbox = self._inbox
-        answer.future().add_done_callback(lambda future: inbox.put((actor, batch, future)))
+        answer.future().add_done_callback(partial(_put, self._inbox, actor, batch))
 
     def submit(self,
         task: Task,
@@ -238,7 +243,7 @@ class RaySupervisor:
         """
         with self.lock:
             if self.closed: raise self._error()
-            self._inbox.put((None, _Batch(task, memory), None))
+            self._inbox.put((None, _Batch(task, memory), None, None))
 
     def stop(self,
         why: str = 'the workers are closed',
@@ -274,11 +279,11 @@ class RaySupervisor:
         try: message = self._inbox.get(timeout=1)
         except queue.Empty: return
         if message is None: return
-        actor, batch, future = message
+        actor, batch, error, value = message
         if actor is None: self._waiting.append(batch)
         elif self._actors.get(actor.number) is not actor: return   # it was given up; its batches are made elsewhere
-        elif batch is None: self._begin(actor, future.exception())
-        else: self._receive(actor, batch, future)
+        elif batch is None: self._begin(actor, error)
+        else: self._receive(actor, batch, error, value)
         self._give()
 
     @property
@@ -292,14 +297,13 @@ class RaySupervisor:
         self.stop(f'Ray actor {actor.number} could not start: {type(why).__name__}: {why}; the dataset, your functions '
                   'and this library must be importable on each node (ray_options={"runtime_env": …})', error)
 
-    def _receive(self, actor: _Actor, batch: _Batch, future: Any):
+    def _receive(self, actor: _Actor, batch: _Batch, error: BaseException | None, value: Any):
         "Take the answer to a batch."
-        error = future.exception()
         if error is not None and self._is_loss(error): return self._replace(actor, error)
         actor.batches.remove(batch)
         batch.task.made_by, self._losses = actor.number, 0
         if error is not None: return batch.task.finish(error=error)
-        data, array, bad_samples = future.result()
+        data, array, bad_samples = value
         if batch.memory is not None: np.copyto(batch.memory.numpy()[:len(array)], array)   # Ray's memory is let go
         batch.task.finish((data, batch.memory, bad_samples))
 
