@@ -89,6 +89,7 @@ class BatchMaker:
         Returns:
             bytes for `unpack`, uint8 memory, lines of the logs
         """
+        self._builder.prefetch_early(keys)   # here, nobody has submitted them
         memory = self._memory
         if memory is not None: memory = memory[:self._builder.batch_bytes(len(keys), keys[0].bucket)]
         data = make_packed(self._builder, self._pool, Task(keys), memory)
@@ -331,8 +332,8 @@ class _Supervisor:
                         if not name.startswith('node:') and 'memory' not in name)
         num_nodes = sum(node['Alive'] for node in self._ray.nodes())
         return (f'no Ray actor could be placed within placement_timeout={self._timeout:g} s: each asks for '
-                f'{self._asked}, and the cluster has {num_nodes} nodes with {has}. Ask for less in ray_options, connect to a larger '
-                'cluster, or give a longer placement_timeout where machines are still to come')
+                f'{self._asked}, and the cluster has {num_nodes} nodes with {has}. Ask for less in ray_options, '
+                'connect to a larger cluster, or give a longer placement_timeout where machines are still to come')
 
     def _kill(self, actor: _Actor):
         with suppress(Exception):   # it may be gone, and Ray as well
