@@ -41,7 +41,7 @@ def test_doctor_writes_json(samples, tmp_path, capsys):
     ('--mode testing', 'allowed are train, eval'), ('--json numbers.txt', 'must end with .json'),
     ('--json no/such/numbers.json', 'there is no folder'), ('--images 0', '--images 0: give 1 or more'), ('--rounds 0', 'rounds=0'),
     ('--batch-size 0', 'batch_size=0'),
-    ('--workers fibres', 'allowed are threads, processes, auto'), ('--num-workers -1', 'num_workers=-1'),
+    ('--workers fibres', 'allowed are threads, processes, ray, auto'), ('--num-workers -1', 'num_workers=-1'),
     ('--backend none', 'backend='), ('--split nothing', 'there is no split'), ('--device moon', 'moon')])
 def test_wrong_settings_are_one_line(samples, capsys, command, options, message):
     assert main([command, str(samples), *TINY, *options.split()]) == 2

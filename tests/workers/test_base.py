@@ -75,7 +75,7 @@ def test_a_cancelled_task_loads_nothing():
 @pytest.mark.parametrize('settings, message', [
     (dict(num_workers=True), 'num_workers=True: give a whole number, 0 or more'),
     (dict(num_workers=1.5), 'num_workers=1.5'), (dict(num_workers='many'), "num_workers='many'"),
-    (dict(workers='thread'), "workers='thread': allowed are threads, processes, auto"),
+    (dict(workers='thread'), "workers='thread': allowed are threads, processes, ray, auto"),
     (dict(threads_per_worker=0), 'threads_per_worker=0: give a whole number, 1 or more'),
     (dict(prefetch_factor=0), 'prefetch_factor=0'), (dict(timeout='1'), "timeout='1': give seconds"),
     (dict(timeout=float('nan')), 'timeout=nan'), (dict(multiprocessing_context='thread'), 'allowed are'),
