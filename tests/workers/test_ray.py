@@ -137,7 +137,7 @@ def test_batches_are_those_of_threads(samples, settings):
     by_threads, by_actors = training(dataset, **THREADS, **same), training(dataset, **{**RAY, **settings})
     for _ in range(2): assert_equal(collected(by_actors), collected(by_threads))   # two epochs, of the same actors
     assert_equal([by_actors.replay(epoch=1, batch=2).batch], [by_threads.replay(epoch=1, batch=2).batch])
-    getattr(by_actors, 'loader', by_actors).close()
+    by_actors.close()
 
 
 @on_a_cluster
@@ -160,12 +160,12 @@ def test_a_run_goes_on_with_another_number_of_actors(samples):
     seen = [[part.clone() for part in next(batches)] for _ in range(2)]
     state = loader.state_dict()
     del batches
-    loader.loader.close()
+    loader.close()
     for workers in ({**RAY, 'num_workers': 1}, {**RAY, 'num_workers': 3}, THREADS):
         rest = training(dataset, **workers)
         rest.load_state_dict(state)
         assert_equal(seen + collected(rest), expected)
-        rest.loader.close()
+        rest.close()
 
 
 @on_a_cluster
@@ -216,7 +216,7 @@ def test_leaving_early_leaves_nothing(how):
     iterator = iter(loader)
     next(iterator)
     assert len(actors_of_ray()) >= 1
-    if how == 'close': loader.loader.close()
+    if how == 'close': loader.close()
     if how in ('break', 'kept'): del iterator
     if how != 'close': del loader
     if how == 'iterator': del iterator
@@ -232,7 +232,7 @@ def test_an_actor_that_cannot_start_is_an_error_with_the_cause():
 @on_a_cluster
 def test_no_room_is_an_error_that_says_what_is_there():
     options = dict(num_cpus=50, placement_timeout=1)
-    with pytest.raises(RuntimeError, match=r"within placement_timeout=1 s: each asks for .*'num_cpus': 50.* has 2 nodes with CPU 4"):
+    with pytest.raises(RuntimeError, match=r"placed and ready within placement_timeout=1 s: each asks for .*'num_cpus': 50.* has 2 nodes with CPU 4"):
         list(create_loader(Coded(8), 8, 4, device='cpu', **{**RAY, 'ray_options': options}))
 
 
@@ -240,7 +240,7 @@ def test_no_room_is_an_error_that_says_what_is_there():
 def test_a_time_limit_names_what_it_waits_for():
     loader = create_loader(Slow(16, 6, 3), 8, 4, device='cpu', timeout=60, **RAY)
     assert len(list(loader)) == 4
-    loader.loader.close()
+    loader.close()
     late = RayPool(build(Slow(16, 2, 3)), WorkerSettings(**RAY))
     late.take(late.submit(keys(4)), 60)
     with pytest.raises(RuntimeError, match=r'no batch within timeout=0.2 s'): late.take(late.submit(keys(0)), 0.2)
@@ -285,7 +285,7 @@ def test_a_lost_node_costs_seconds_and_no_batch():
         assert_equal(batches, expected)
         print(f'the slowest batch took {max(seconds):.2f} s')
         assert max(seconds) < 10   # Ray's own repetition is silent for twenty
-        loader.loader.close()
+        loader.close()
     finally: end_cluster(cluster)
 
 
@@ -299,7 +299,7 @@ def test_an_actor_is_taken_when_there_is_room():
         assert_equal(batches, collected(create_loader(Heavy(320), 96, 8, device='cpu', **THREADS)))
         list(loader)
         assert all(loader.stats().of_workers)
-        loader.loader.close()
+        loader.close()
     finally: end_cluster(cluster)
 
 
@@ -313,15 +313,15 @@ def test_a_local_cluster_ends_with_the_last_pool_and_one_of_the_user_stays():
     expected = collected(create_loader(Coded(16), 8, 4, device='cpu', **THREADS))
     assert_equal(collected(training), expected)
     assert_equal(collected(evaluation), expected)   # beside it: the actors of both have room
-    training.loader.close()
+    training.close()
     assert_equal(collected(evaluation), expected)
-    evaluation.loader.close()
+    evaluation.close()
     assert not ray.is_initialized()
     wait_until(lambda: not processes_of_ray(), 'processes of Ray are left', 30)
     ray.init(address='local', num_cpus=2, object_store_memory=STORE, include_dashboard=False, logging_level='ERROR')
     try:
         assert_equal(collected(training), expected)
-        training.loader.close()
+        training.close()
         assert ray.is_initialized()
         pool = RayPool(build(Slow(8, 0, 30)), WorkerSettings(**RAY))
         task = pool.submit(keys(0))

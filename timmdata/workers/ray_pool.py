@@ -153,7 +153,7 @@ _connection = _Connection()
 
 # %% ../../nbs/workers/35_ray_pool.ipynb #35ra0018
 _MOST_LOSSES = 4   # of actors in a row with the same batch
-_PLACEMENT_TIMEOUT = 60.   # seconds; an autoscaler may need minutes
+_PLACEMENT_TIMEOUT = 120.   # seconds; on a busy machine an actor needs 20 to import torch, an autoscaler minutes
 
 
 @dataclass(eq=False)
@@ -331,8 +331,8 @@ class _Supervisor:
         has = ', '.join(f'{name} {amount:g} ({free.get(name, 0):g} free)' for name, amount in sorted(total.items())
                         if not name.startswith('node:') and 'memory' not in name)
         num_nodes = sum(node['Alive'] for node in self._ray.nodes())
-        return (f'no Ray actor could be placed within placement_timeout={self._timeout:g} s: each asks for '
-                f'{self._asked}, and the cluster has {num_nodes} nodes with {has}. Ask for less in ray_options, '
+        return (f'no Ray actor was placed and ready within placement_timeout={self._timeout:g} s: each asks '
+                f'for {self._asked}, and the cluster has {num_nodes} nodes with {has}. Ask for less in ray_options, '
                 'connect to a larger cluster, or give a longer placement_timeout where machines are still to come')
 
     def _kill(self, actor: _Actor):
