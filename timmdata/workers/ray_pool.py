@@ -331,8 +331,8 @@ class _Supervisor:
         has = ', '.join(f'{name} {amount:g} ({free.get(name, 0):g} free)' for name, amount in sorted(total.items())
                         if not name.startswith('node:') and 'memory' not in name)
         num_nodes = sum(node['Alive'] for node in self._ray.nodes())
-        return (f'no Ray actor was placed and ready within placement_timeout={self._timeout:g} s: each asks '
-                f'for {self._asked}, and the cluster has {num_nodes} nodes with {has}. Ask for less in ray_options, '
+        return (f'no Ray actor was placed and ready within placement_timeout={self._timeout:g} s: each asks for '
+                f'{self._asked}, and the cluster has {num_nodes} nodes with {has}. Ask for less in ray_options, '
                 'connect to a larger cluster, or give a longer placement_timeout where machines are still to come')
 
     def _kill(self, actor: _Actor):
