@@ -54,6 +54,7 @@ def main():
     parser.add_argument('--phone', type=int, default=24)
     parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='the interpreter of a peer')
     parser.add_argument('--peers', default='', help='only those whose name is in this list')
+    parser.add_argument('--out', default='packed', help='name of the file of results')
     a = parser.parse_args()
     a.python = dict(pair.split('=', 1) for pair in a.python)
     peers = [peer for peer in PEERS if not a.peers or peer[0] in a.peers.split(',')]
@@ -70,7 +71,7 @@ def main():
             settings = dict(data_dir=str(data), work=work, workers=a.num_workers, batch_size=batch_size, scratch=str(scratch))
             measured[work] = compare(work, chosen, a, settings, Path(tempfile.gettempdir())/'beside_packed.log', 'timm_tar')
         print(f'\n{(time.time() - began) / 60:.0f} minutes.')
-    write_results('packed', dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, short_side=256), results=measured)
+    write_results(a.out, dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, short_side=256), results=measured)
 
 
 if __name__ == '__main__': main()
