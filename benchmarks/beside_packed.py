@@ -54,7 +54,7 @@ def main():
     parser.add_argument('--phone', type=int, default=24)
     parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='the interpreter of a peer')
     parser.add_argument('--peers', default='', help='only those whose name is in this list')
-    parser.add_argument('--out', default='packed', help='name of the file of results')
+    parser.add_argument('--out', default='packed', choices=['packed', 'packed_center'], help='file of results')
     a = parser.parse_args()
     a.python = dict(pair.split('=', 1) for pair in a.python)
     peers = [peer for peer in PEERS if not a.peers or peer[0] in a.peers.split(',')]
