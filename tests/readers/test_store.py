@@ -87,8 +87,8 @@ def same(one, other):
 # ---- the same batches as of a disk
 
 @pytest.mark.parametrize('settings', [
-    dict(num_workers=0), dict(num_workers=2), dict(num_workers=1, workers='processes'),
-    dict(num_workers=1, workers='processes', multiprocessing_context='spawn')], ids=str)
+    dict(num_workers=0), dict(num_workers=2), pytest.param(dict(num_workers=1, workers='processes'), marks=pytest.mark.full),
+    pytest.param(dict(num_workers=1, workers='processes', multiprocessing_context='spawn'), marks=pytest.mark.full)], ids=str)
 @pytest.mark.parametrize('name', ['pack', 'val.tar'])
 def test_batches_are_those_of_the_local_copy(data, server, name, settings):
     server.latency = 0.005
@@ -246,7 +246,7 @@ def test_a_store_that_dies_and_comes_back(data, server):
     assert same(made, batches(data/'pack'))
 
 
-@pytest.mark.parametrize('workers', ['threads', 'processes'])
+@pytest.mark.parametrize('workers', ['threads', pytest.param('processes', marks=pytest.mark.full)])
 def test_a_dead_store_ends_the_run_and_skips_nothing(server, workers):
     dataset = ImageDataset(f'{server.url}/pack', split='val', on_error='skip')
     dataset.reader.archives.limits = HASTY
@@ -356,6 +356,7 @@ def test_a_loader_that_is_left_early_leaves_nothing(server):
     assert server.num == before and server.now == 0
 
 
+@pytest.mark.full
 def test_a_program_that_ends_with_requests_on_their_way_ends_at_once(server, tmp_path):
     code = f"""
 from timmdata.readers.store import open_ranges
@@ -443,7 +444,8 @@ def bucket(data, samples, shards):
 
 
 @pytest.mark.parametrize('name', ['folder', 'pack', 'val.tar', 'shards'])
-@pytest.mark.parametrize('settings', [dict(), dict(num_workers=1, workers='processes')], ids=['threads', 'processes'])
+@pytest.mark.parametrize('settings', [
+    dict(), pytest.param(dict(num_workers=1, workers='processes'), marks=pytest.mark.full)], ids=['threads', 'processes'])
 def test_s3_gives_the_batches_of_the_local_copy(bucket, data, samples, shards, name, settings):
     here = {'folder': samples, 'pack': data/'pack', 'val.tar': data/'val.tar', 'shards': shards}[name]
     assert same(batches(f's3://photos/{name}', **settings), batches(here))
@@ -502,6 +504,7 @@ def test_a_table_lists_objects(bucket, samples, tmp_path, where):
 
 # ---- copies of shards on this disk
 
+@pytest.mark.full
 def test_after_an_epoch_nothing_is_asked_of_the_store(data, server, tmp_path):
     copies = dict(cache_dir=tmp_path/'copies', cache_limit='1GB')
     for name in ('pack', 'val.tar'):

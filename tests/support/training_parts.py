@@ -62,7 +62,9 @@ def notes(error: Exception) -> str:
 
 
 def workers() -> list:
-    return [*children(), *(t for t in threading.enumerate() if t.name.startswith('timmdata'))]
+    "Processes and threads of loaders; the thread of requests to stores serves all, until the program ends."
+    own = [thread for thread in threading.enumerate() if thread.name.startswith('timmdata')]
+    return [*children(), *(thread for thread in own if thread.name != 'timmdata-store')]
 
 
 def noise(**settings):

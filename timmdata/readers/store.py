@@ -335,6 +335,7 @@ class StoreLimits:
 _DEFAULT = StoreLimits()
 _BUSY = 429, 503   # HTTP status: ask more slowly
 _REFUSED = 400, 401, 403   # asking again would not help
+_UNKNOWN = 405, 501   # a web server that does not know the question
 _SLOW = 1_000_000   # bytes/s of a slow connection: a large answer has so much more time
 
 
@@ -393,6 +394,7 @@ async def persist(
         except Exception as error: status, cause = _status(error), _cause(error)
         if status in _REFUSED or cause == _CAUSES['credential']: raise StoreError(
             f"the store does not let us read {name} ({cause}): give credentials by the store's own means")
+        if status in _UNKNOWN: raise StoreError(f'{name} cannot be asked this way ({cause})')
         if status == 404: raise FileNotFoundError(f'there is no {name}')
         if status == 416: raise _Changed(f'{name} ends within what is read: it has changed since it was indexed')
         if time.monotonic() + pause > end: raise StoreError(
