@@ -42,6 +42,7 @@ setup(
         'wds': settings['wds_requirements'].split(),
         'hf': settings['hf_requirements'].split(),
         'remote': settings['remote_requirements'].split(),
+        'ray': settings['ray_requirements'].split(),
         'inspect': settings['inspect_requirements'].split(),
         'explore': settings['explore_requirements'].split(),
         'tfds': settings['tfds_requirements'].split(),
