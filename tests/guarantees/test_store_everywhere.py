@@ -104,18 +104,3 @@ def test_ranks_ask_for_their_share_and_go_on_with_another_number_of_ranks(root, 
     assert sorted(digest for one in (*begun, *resumed) for digest in one['seen']) == sorted(expected)   # each once, same pixels
     total = (root/'photos/val-000000.tar').stat().st_size
     assert sum(one['asked'] for one in resumed) < total and max(one['asked'] for one in resumed) < total / 3
-
-
-@pytest.mark.full
-def test_actors_of_ray_ask_for_a_batch_at_once(root, server):
-    pytest.importorskip('ray')
-    server.latency = 0.05
-    dataset, start = ImageDataset(f'{server.url}/photos', split='val'), None
-    with loader_of(dataset, workers='ray', num_workers=1, ray_options=dict(num_cpus=1)) as loader:
-        images = []
-        for batch, _ in loader:
-            start = start or time.monotonic()
-            images.append(batch.clone())
-        seconds = time.monotonic() - start
-    assert all(map(torch.equal, images, images_of(ImageDataset(root/'photos', split='val'))))
-    assert server.most >= 3 and seconds < 72 * 0.05   # not one after the other

@@ -93,13 +93,21 @@ def actors_find_the_tests():
         patch.setenv('PYTHONPATH', os.pathsep.join(map(str, (ROOT, ROOT/'tests/support'))))
         patch.delenv('RAY_ADDRESS', raising=False)
         yield
+        while shared: end_cluster(shared.pop())
 
 
-@pytest.fixture(scope='module')
+shared = []   # the cluster of two nodes, while tests use it: a program has one connection at a time
+
+
+@pytest.fixture
 def two_nodes():
-    cluster = start_cluster(2)
-    yield cluster
-    end_cluster(cluster)
+    if not shared: shared.append(start_cluster(2))
+    return shared[0]
+
+
+@pytest.fixture
+def no_cluster():
+    while shared: end_cluster(shared.pop())
 
 
 @pytest.fixture
@@ -270,6 +278,7 @@ class Heavy(Coded):
 
 
 @full
+@pytest.mark.usefixtures('no_cluster')
 def test_a_lost_node_costs_seconds_and_no_batch():
     "A node that ends without a word, in the middle: its batches are made on the other one, and are the same."
     cluster = start_cluster(2)
@@ -290,6 +299,7 @@ def test_a_lost_node_costs_seconds_and_no_batch():
 
 
 @full
+@pytest.mark.usefixtures('no_cluster')
 def test_an_actor_is_taken_when_there_is_room():
     cluster = start_cluster(1)
     try:
@@ -306,6 +316,7 @@ def test_an_actor_is_taken_when_there_is_room():
 # ---- a cluster that the pool starts
 
 @full
+@pytest.mark.usefixtures('no_cluster')
 def test_a_local_cluster_ends_with_the_last_pool_and_one_of_the_user_stays():
     ray = require('ray')
     own = dict(num_workers=2, workers='ray')
@@ -345,6 +356,7 @@ except KeyboardInterrupt:
 
 
 @full
+@pytest.mark.usefixtures('no_cluster')
 @pytest.mark.parametrize('to', ['group', 'process'])
 def test_interrupt_ends_the_program_and_all_of_ray(to):
     require('ray')
