@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..core.faults import printable
-from .store import NUMBER, OBJECT, Ranges, Stored, absolute_path, is_url
+from .store import NUMBER, OBJECT, Ranges, Stored, absolute_path
 from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/25_base.ipynb #bb6b221f
@@ -136,7 +136,7 @@ class ReaderFiles(Reader):
         class_to_idx: Mapping[str, int],
     ):
         self.root, self.samples, self.class_to_idx = os.fspath(root), samples, class_to_idx
-        self.is_remote, self.ranges = is_url(root), None   # ranges: of objects, one a sample
+        self.ranges: Ranges | None = None   # of objects, one a sample
         if OBJECT in samples.columns:
             samples.columns[NUMBER] = np.arange(len(samples))   # of its object: it goes with a sample
             self.ranges = Ranges(self.root, _Objects(samples))
@@ -147,6 +147,11 @@ class ReaderFiles(Reader):
         found = getattr(self, 'archives', self.ranges)
         found = getattr(found, 'ranges', found)   # of copies on this disk
         return found if isinstance(found, Ranges) else None
+
+    @property
+    def is_remote(self) -> bool:
+        "Tell whether it reads from a store."
+        return self.store is not None
 
     @property
     def targets(self) -> np.ndarray | LabelLists:
