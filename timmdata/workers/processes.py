@@ -14,8 +14,6 @@ import queue
 import threading
 import time
 import traceback
-import warnings
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -30,7 +28,8 @@ from torch.utils.data._utils import worker as torch_worker
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task, WorkerPool
-from .life import Lifetime, leave_to_original, reset_process, signals_later, uninterrupted
+from .life import (
+    Lifetime, SupervisorEnd, leave_to_original, reset_process, signals_later, start_thread, uninterrupted)
 from .settings import WorkerSettings
 from .shared_memory import (
     SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, raise_portable, unpack)
@@ -303,7 +302,7 @@ class WorkerProcess:
 
 
 # %% ../../nbs/workers/30_processes.ipynb #ebea02ec
-class Supervisor:
+class Supervisor(SupervisorEnd):
     """Starts worker processes, gives them tasks, listens to them, replaces those that die, and ends them.
 
     Args:
@@ -316,10 +315,8 @@ class Supervisor:
         context: BaseContext,
     ):
         self.spec, self.context = spec, context
-        self.closed, self._cause = '', None   # or why, and the error of a worker behind it
-        self.lock = threading.RLock()   # the collector may call `stop` in a thread that holds it
+        super().__init__()
         self.slots_of: dict[Task, int | None] = {}
-        self.warnings = deque()
         self._refused = {}   # index → why this sample must not be tried
         self._numbers = itertools.count(1)   # of tasks
         self._wake, self._woken = context.Pipe()   # something arrives: look at `closed`
@@ -329,8 +326,7 @@ class Supervisor:
         except BaseException:   # such as a dataset that cannot be pickled
             for worker in self._workers: worker.end(0)
             raise
-        self.thread = threading.Thread(target=self._listen, name='timmdata-listener', daemon=True)
-        self.thread.start()
+        self.ended = start_thread(self._listen, name='timmdata-listener')
 
     def submit(self,
         keys: Sequence[SampleKey],
@@ -344,7 +340,7 @@ class Supervisor:
             finished with the bytes of `(batch, error)`
         """
         with self.lock:
-            if self.closed: raise self._error()
+            if self.closed: raise self.error()
             assignment = Assignment(next(self._numbers), Task(keys), self.spec.slots.acquire())
             self.slots_of[assignment.task] = assignment.slot
             min(self._workers, key=lambda worker: len(worker.tasks)).send(assignment, self._refused)
@@ -360,25 +356,7 @@ class Supervisor:
         """
         self.spec.slots.release(self.slots_of.pop(task, None))
 
-    def stop(self,
-        why: str = 'the workers are closed',
-        cause: Exception | None = None,
-    ):
-        """Ask for the end, and wait for nothing.
-
-        Args:
-            why: The error of the tasks that are left.
-            cause: Cause of the error.
-        """
-        with self.lock:
-            if self.closed: return
-            self._cause, self.closed = cause, why
-            self._wake.send(None)
-
-    def _error(self) -> RuntimeError:
-        error = RuntimeError(self.closed)
-        error.__cause__ = self._cause
-        return error
+    def wake(self): self._wake.send(None)
 
     def _listen(self):
         "Attend to the workers until the supervisor is closed, then end them."
@@ -457,7 +435,7 @@ class Supervisor:
     def _end(self):
         "End all workers, by force after a second; every task that is left ends with an error."
         with self.lock: left = [assignment.task for worker in self._workers for assignment in worker.tasks.values()]
-        for task in left: task.finish(error=self._error())
+        for task in left: task.finish(error=self.error())
         for worker in self._workers: worker.ask_to_end()
         deadline = time.monotonic() + 1
         while self._workers: self._workers.pop().end(deadline)   # dropped here: a Ctrl-C that meets `__del__` is lost
@@ -506,7 +484,7 @@ class ProcessPool(WorkerPool):
         spec = WorkerSpec(
             self.builder, self.slots, settings.num_workers, settings.threads_per_worker, settings.worker_init_fn)
         self._supervisor = Supervisor(spec, _context(self.builder, settings))
-        return Lifetime(self, self._supervisor.stop, [self._supervisor.thread])
+        return Lifetime(self, self._supervisor.stop, [self._supervisor.ended])
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
         self._lifetime.check()
@@ -515,9 +493,7 @@ class ProcessPool(WorkerPool):
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
         try: data = task.take(self.builder.describe, timeout)
-        finally:
-            while self._supervisor.warnings:
-                warnings.warn(self._supervisor.warnings.popleft(), RuntimeWarning, stacklevel=2)
+        finally: self._supervisor.warn()
         slot = self._supervisor.slots_of.pop(task, None)   # from here on it belongs to the batch
         result, error = unpack(data, self.slots.lend(slot))
         if error: raise_portable(error)

@@ -10,7 +10,6 @@ import os
 import queue
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -30,7 +29,7 @@ from ..datasets.wrappers import base_datasets
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task, WorkerPool
-from .life import Lifetime, uninterrupted
+from .life import Lifetime, SupervisorEnd, start_thread, uninterrupted
 from .processes import make_packed, set_up_worker
 from .settings import WorkerSettings
 from .shared_memory import raise_portable, unpack
@@ -125,9 +124,7 @@ class _Connection:
         settings: dict[str, Any] = dict(logging_level='ERROR')   # it would warn about its thread
         if not os.environ.get('RAY_ADDRESS'): settings.update(
             address='local', include_dashboard=False, num_cpus=available_cores(), object_store_memory=store_bytes)
-        self._thread = threading.Thread(
-            target=_stay_connected, args=(ray, settings, begun, self._end), name='timmdata-ray', daemon=True)
-        self._thread.start()
+        self._ended = start_thread(_stay_connected, ray, settings, begun, self._end, name='timmdata-ray')
         if (error := begun.get()) is not None: raise error
 
     def release(self):
@@ -136,7 +133,7 @@ class _Connection:
             self._num_pools -= 1
             if self._num_pools: return
             self._end.set()
-            self._thread.join(20)
+            self._ended.wait(20)
 
 
 def _stay_connected(ray: ModuleType, settings: dict[str, Any], begun: queue.SimpleQueue, end: threading.Event):
@@ -179,7 +176,7 @@ def _put(inbox: queue.SimpleQueue, actor: _Actor, batch: _Batch | None, future: 
     inbox.put((actor, batch, error, None if error else future.result()))
 
 
-class _Supervisor:
+class _Supervisor(SupervisorEnd):
     """Starts actors, gives them batches, and those of a lost one to others; ends them.
 
     Every batch that was submitted is in the inbox, in `_waiting`, or with one actor of `_actors`, until its task is
@@ -192,9 +189,7 @@ class _Supervisor:
         slot_bytes: int,   # Bytes for the pixels of the largest batch.
     ):
         self._ray = _import_ray()
-        self.closed, self._cause = '', None   # or why, and the error behind it
-        self.lock = threading.RLock()   # the collector may call `stop` in a thread that holds it
-        self.warnings = deque[str]()
+        super().__init__()
         # (actor, batch, error, value): an answer; without actor: a new batch; None: the end
         self._inbox = queue.SimpleQueue()
         self._settings, self._slot_bytes = settings, slot_bytes
@@ -209,8 +204,7 @@ class _Supervisor:
         except BaseException:   # such as a dataset that cannot be pickled
             self._end()
             raise
-        self.thread = threading.Thread(target=self._listen, name='timmdata-ray-listener', daemon=True)
-        self.thread.start()
+        self.ended = start_thread(self._listen, name='timmdata-ray-listener')
 
     def _start(self, builder: BatchBuilder):
         own = 0 if self._is_own and not os.environ.get('RAY_ADDRESS') else self._settings.threads_per_worker
@@ -234,23 +228,10 @@ class _Supervisor:
     ):
         "Let the actors make a batch: the task is finished with its bytes."
         with self.lock:
-            if self.closed: raise self._error()
+            if self.closed: raise self.error()
             self._inbox.put((None, _Batch(task, memory), None, None))
 
-    def stop(self,
-        why: str = 'the workers are closed',   # The error of the tasks that are left.
-        cause: BaseException | None = None,   # Cause of the error.
-    ):
-        "Ask for the end, and wait for nothing."
-        with self.lock:
-            if self.closed: return
-            self._cause, self.closed = cause, why
-            self._inbox.put(None)
-
-    def _error(self) -> RuntimeError:
-        error = RuntimeError(self.closed)
-        error.__cause__ = self._cause
-        return error
+    def wake(self): self._inbox.put(None)
 
     def _listen(self):
         try:
@@ -345,7 +326,7 @@ class _Supervisor:
         while not self._inbox.empty():
             message = self._inbox.get()
             if message is not None and message[0] is None: left.append(message[1])
-        for batch in left: batch.task.finish(error=self._error())
+        for batch in left: batch.task.finish(error=self.error())
         for actor in self._actors.values(): self._kill(actor)
         self._actors.clear()
         self._waiting.clear()
@@ -375,7 +356,7 @@ class RayPool(WorkerPool):
 
     def _start(self, settings: WorkerSettings, slot_bytes: int) -> Lifetime:
         self._supervisor = _Supervisor(self.builder, settings, slot_bytes)
-        return Lifetime(self, self._supervisor.stop, [self._supervisor.thread])
+        return Lifetime(self, self._supervisor.stop, [self._supervisor.ended])
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
         self._lifetime.check()
@@ -386,9 +367,7 @@ class RayPool(WorkerPool):
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
         try: data, memory, bad_samples = task.take(self.builder.describe, timeout)
-        finally:
-            while self._supervisor.warnings:
-                warnings.warn(self._supervisor.warnings.popleft(), RuntimeWarning, stacklevel=2)
+        finally: self._supervisor.warn()
         for base, samples in zip(_bases(self.builder), bad_samples):
             for sample in samples: base.faults.log.append(sample)
         result, error = unpack(data, memory)

@@ -9,7 +9,6 @@ __all__ = ['ThreadPool', 'check_threads']
 import queue
 import random
 import threading
-import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -21,10 +20,10 @@ from ..core.rng import seeded
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import RowMemory, Task, WorkerPool
-from .life import Lifetime, uninterrupted
+from .life import Lifetime, start_thread, uninterrupted
 
 # %% ../../nbs/workers/10_threads.ipynb #87eeef05
-def _run(todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaphore):
+def _run(todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaphore, tasks: set[Task]):
     "What a thread does: load samples, on one core, until a None comes."
     torch.set_num_threads(1)
     torch.get_num_threads()   # makes the setting this thread's own
@@ -32,22 +31,11 @@ def _run(todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaph
     while (entry := todo.get()) is not None:
         task, position = entry
         task.load(builder, position)
+        if task.done.is_set(): tasks.discard(task)
         del entry, task   # nothing is held while waiting
 
 
-def _start_threads(num_threads: int, todo: queue.SimpleQueue, builder: BatchBuilder) -> list[threading.Thread]:
-    "Start threads that use one core each, and leave the setting of the other threads as it was."
-    before, ready = torch.get_num_threads(), threading.Semaphore(0)
-    threads = [threading.Thread(target=_run, args=(todo, builder, ready), name=f'timmdata-worker-{k}', daemon=True)
-               for k in range(num_threads)]
-    for thread in threads:
-        thread.start()
-        ready.acquire()
-    torch.set_num_threads(before)   # a thread's call changes the default of later threads too
-    return threads
-
-
-def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: weakref.WeakSet):
+def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: set[Task]):
     "Ask the threads to end; one that loads a sample ends after it."
     for task in list(tasks):
         task.cancelled = True
@@ -70,12 +58,18 @@ class ThreadPool(WorkerPool):
         pin_memory: bool = False,
     ):
         self.builder, self.num_workers, self._memory = builder, num_workers, RowMemory(builder, pin_memory)
-        self._todo, self._tasks = queue.SimpleQueue(), weakref.WeakSet()
+        self._todo, self._tasks = queue.SimpleQueue(), set[Task]()
         self._lifetime = uninterrupted(self._start)
 
     def _start(self) -> Lifetime:
-        threads = _start_threads(self.num_workers, self._todo, self.builder.for_threads())
-        return Lifetime(self, partial(_stop, self._todo, self.num_workers, self._tasks), threads)
+        "Start threads that use one core each, and leave the setting of the other threads as it was."
+        before, ready, ended = torch.get_num_threads(), threading.Semaphore(0), []
+        builder = self.builder.for_threads()
+        for number in range(self.num_workers):
+            ended.append(start_thread(_run, self._todo, builder, ready, self._tasks, name=f'timmdata-worker-{number}'))
+            ready.acquire()
+        torch.set_num_threads(before)   # a thread's call changes the default of later threads too
+        return Lifetime(self, partial(_stop, self._todo, self.num_workers, self._tasks), ended)
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
         self._lifetime.check()
