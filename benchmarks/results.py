@@ -60,5 +60,28 @@ def peers_table(
     return '\n'.join(lines)
 
 
+def store_peers_table(
+    record: dict[str, Any],   # what beside_store_peers.py wrote
+) -> str:
+    "Write the table of loaders that stream: speed ÷ ours in the first and the second epoch, and the first batch after a kill."
+    speeds, [kills] = record['epochs'], record['kills'].values()
+    heads = ['disk' if latency == 'disk' else f'{latency} ms, two epochs' for latency in speeds]
+    lines = [f'| loader | {" | ".join(heads)} | CPU-ms, two epochs | after a kill | elsewhere | same samples | same pixels |',
+             '|---' * (len(heads) + 6) + '|']
+    *_, last = speeds
+    for name, found in speeds[last].items():
+        rows = {latency: loaders.get(name) for latency, loaders in speeds.items()}
+        cells = [row and (f'{row["second_ratio"]:.2f}' if latency == 'disk' else f'{row["first_ratio"]:.2f} · {row["second_ratio"]:.2f}')
+                 for latency, row in rows.items()]
+        kill, shown = kills[name], f'**{name}**' if name.startswith('timmdata') else name
+        cells += [f'{found["first_cpu_ms"]:.1f} · {found["second_cpu_ms"]:.1f}']
+        cells += [f'{kill["seconds_here"]:.2f} s', f'{kill["seconds_elsewhere"]:.2f} s']
+        cells += ['yes' if kill[f'same_{what}_here'] == kill[f'same_{what}_elsewhere'] == record['settings']['kills'] else 'no'
+                  for what in ('samples', 'pixels')]
+        lines.append(f'| {shown} | {" | ".join(cell or "" for cell in cells)} |')
+    return '\n'.join(lines)
+
+
 if __name__ == '__main__':
     for name in 'peers', 'packed': print(peers_table(read_results(name)['results']), end='\n\n')
+    print(store_peers_table(read_results('store_peers')))

@@ -5,7 +5,8 @@ from pathlib import Path
 import litdata
 import torch
 from common import LeanPipeline, files
-from packs import Normalized
+from litdata.streaming import downloader
+from packs import Normalized, cache
 from torchvision.io import ImageReadMode, decode_jpeg
 
 NAME, VERSION = 'LitData', version('litdata')
@@ -19,7 +20,8 @@ def folder(data_dir, scratch) -> Path: return Path(scratch)/f'{Path(data_dir).na
 
 def prepare(data_dir, work, workers, batch_size, scratch, options):
     if folder(data_dir, scratch).exists(): return
-    litdata.optimize(sample, files(data_dir), str(folder(data_dir, scratch)), chunk_bytes='64MB', num_workers=1)
+    litdata.optimize(
+        sample, files(data_dir), str(folder(data_dir, scratch)), chunk_bytes=options.get('shard_bytes', '64MB'), num_workers=1)
 
 
 class Photographs(litdata.StreamingDataset):
@@ -36,5 +38,9 @@ class Photographs(litdata.StreamingDataset):
 
 
 def make(data_dir, work, workers, batch_size, scratch, options):
-    dataset = Photographs(str(folder(data_dir, scratch)), shuffle=work != 'eval', drop_last=False, work=work)
+    here, place = folder(data_dir, scratch), {}
+    if 'bucket' in options:
+        downloader._OBSTORE_CLIENT_OPTIONS['allow_http'] = True   # else it refuses a server without TLS
+        here, place = f'{options["bucket"]}/{here.name}', dict(max_cache_size='10GB', **cache(options))
+    dataset = Photographs(str(here), shuffle=work != 'eval', drop_last=False, work=work, **place)
     return Normalized(litdata.StreamingDataLoader(dataset, batch_size=batch_size, num_workers=workers, persistent_workers=True))

@@ -5,12 +5,19 @@ from common import files, normalized, tensor_pipeline
 from PIL import Image
 
 
-def packed(data_dir, scratch, format: str) -> Path:
+def packed(data_dir, scratch, format: str, shard_bytes: int | None = None) -> Path:
     "This library's pack of the photographs: JPEGs with segments, files as they are, or raw pixels."
     from timmdata import ImageDataset, pack
+    from timmdata.datasets import packing
     out = Path(scratch)/f'{Path(data_dir).name}-{format}'
+    if shard_bytes: packing._SHARD_BYTES = shard_bytes   # a small set shall have several
     if not out.exists(): pack(ImageDataset(data_dir, split=None), out, 'train', format=format)
     return out
+
+
+def cache(options: dict, argument: str = 'cache_dir') -> dict[str, str]:
+    "The argument that names the folder for copies of what a server has, if there is to be one."
+    return {argument: options['cache']} if 'cache' in options else {}
 
 
 def size_note(data_dir, paths) -> str:
@@ -35,3 +42,5 @@ class Normalized:
 
     def __iter__(self):
         for images, targets in self.loader: yield normalized(images), targets
+
+    def __getattr__(self, name): return getattr(self.loader, name)   # a state, where there is one

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 from common import files
-from packs import Normalized, ToTensor
+from packs import Normalized, ToTensor, cache
 from PIL import Image
-from streaming import MDSWriter, StreamingDataset
+from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
 NAME, VERSION = 'MosaicML Streaming', version('mosaicml-streaming')
 
@@ -17,7 +17,8 @@ def folder(data_dir, scratch) -> Path: return Path(scratch)/f'{Path(data_dir).na
 
 def prepare(data_dir, work, workers, batch_size, scratch, options):
     if folder(data_dir, scratch).exists(): return
-    with MDSWriter(out=str(folder(data_dir, scratch)), columns=dict(image='bytes', target='int')) as out:
+    size = options.get('shard_bytes', 1 << 26)
+    with MDSWriter(out=str(folder(data_dir, scratch)), columns=dict(image='bytes', target='int'), size_limit=size) as out:
         for path, target in files(data_dir): out.write(dict(image=Path(path).read_bytes(), target=target))
 
 
@@ -34,5 +35,10 @@ class Photographs(StreamingDataset):
 
 
 def make(data_dir, work, workers, batch_size, scratch, options):
-    dataset = Photographs(local=str(folder(data_dir, scratch)), shuffle=work != 'eval', batch_size=batch_size, work=work)
-    return Normalized(torch.utils.data.DataLoader(dataset, batch_size, num_workers=workers, persistent_workers=True))
+    here = folder(data_dir, scratch)
+    place = dict(remote=f'{options["bucket"]}/{here.name}', **cache(options, 'local')) if 'bucket' in options else dict(local=str(here))
+    dataset = Photographs(**place, shuffle=work != 'eval', batch_size=batch_size, work=work)
+    for stream in dataset.streams if 'bucket' in options else []:
+        stream._downloader.clean_up()   # its connection has read the index: forked workers would share it, and get each other's answers
+    loader = StreamingDataLoader if options else torch.utils.data.DataLoader   # the first one has a state
+    return Normalized(loader(dataset, batch_size=batch_size, num_workers=workers, persistent_workers=True))

@@ -500,10 +500,11 @@ def keep_objects(
     name = hashlib.blake2b(repr((url, found)).encode(), digest_size=8).hexdigest()
     folder, ranges = cache_dir()/'stores'/name, Ranges(url, found)
     folder.mkdir(parents=True, exist_ok=True)
-    for number, item in enumerate(found):
-        path = folder/posixpath.basename(item.key)
-        if path.is_file() and path.stat().st_size == item.size: continue
-        with replace_file(path) as file: file.write(ranges.read(number, 0, item.size))
+    missing = {path: (number, 0, item.size) for number, item in enumerate(found)
+               if not (path := folder/posixpath.basename(item.key)).is_file() or path.stat().st_size != item.size}
+    ranges.prefetch(missing.values())   # all at the same time
+    for path, span in missing.items():
+        with replace_file(path) as file: file.write(ranges.read(*span))
     return folder
 
 # %% ../../nbs/readers/26_store.ipynb #57000035
