@@ -61,6 +61,9 @@ def make_loaders(name: str, data: str, repeats: int, common: dict) -> list:
     return [ours, timms]
 
 
+def is_one_view(name: str) -> bool: return 'views' not in timmdata.get_recipe(name, num_classes=10).train
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
@@ -68,7 +71,7 @@ def main():
     parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--repeats', type=int, default=2, help='times that the data set is repeated in an epoch')
-    parser.add_argument('--only', nargs='+', default=[*MORE, *timmdata.list_recipes()])
+    parser.add_argument('--only', nargs='+', default=[*MORE, *filter(is_one_view, timmdata.list_recipes())])
     a = parser.parse_args()
     repair_timm()
     print(versions('timmdata', 'timm', 'torch', 'torchvision', 'pillow'))

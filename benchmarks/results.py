@@ -34,7 +34,8 @@ def rounded(
     return [rounded(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-WORKS = {'train': 'crop, flip', 'jitter': '… and color jitter', 'eval': 'evaluation', 'phone': '12 megapixels'}
+WORKS = {'train': 'crop, flip', 'jitter': '… and color jitter', 'eval': 'evaluation', 'phone': '12 megapixels',
+         'dino': "DINO's ten views", 'simclr': "SimCLR's two views"}
 
 
 def read_results(
@@ -83,5 +84,5 @@ def store_peers_table(
 
 
 if __name__ == '__main__':
-    for name in 'peers', 'packed': print(peers_table(read_results(name)['results']), end='\n\n')
+    for name in 'peers', 'packed', 'views': print(peers_table(read_results(name)['results']), end='\n\n')
     print(store_peers_table(read_results('store_peers')))

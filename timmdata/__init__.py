@@ -12,7 +12,7 @@ Five lines, with sample photographs; your folder has a folder for each class, pe
 What most people need; help(create_loader) and the like say more:
 
 - ImageDataset: a folder, a tar or a table ('labels.csv'); relabel: other classes; create_dataset: data sets by name
-- create_loader: batches for training and evaluation, all of timm's settings; Mixup: mixup and CutMix
+- create_loader: batches for training and evaluation, all of timm's settings; Mixup: mixup and CutMix; View: several crops
 - pack: a data set in a few large files, from which training reads faster
 - get_recipe, list_recipes: published settings by name; resolve_data_config: those of a timm model
 - explore, preview: what the settings do to an image; show_batch, show_transform, show_replay: pictures

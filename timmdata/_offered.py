@@ -32,6 +32,7 @@ from .transforms.auto_augment import (
 )
 from .transforms.mixup import Mixup
 from .pipeline.collate import FastCollateMixup
+from .pipeline.views import View
 from .transforms.factory import create_transform
 from .transforms.model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
 from .datasets.augmix import AugMixDataset
@@ -67,6 +68,7 @@ __all__ = [
     'AutoAugment', 'RandAugment', 'auto_augment_policy', 'auto_augment_transform', 'rand_augment_ops',
     'rand_augment_transform',
     'FastCollateMixup', 'Mixup',
+    'View',
     'create_transform',
     'resolve_data_config', 'resolve_input_data_config', 'resolve_model_data_config',
     'AugMixDataset',

@@ -39,6 +39,7 @@ from .pipeline.collate import FastCollateMixup, fast_collate
 from .pipeline.fetch import BatchBuilder, SampleLoader, fit_image
 from .pipeline.params import ParamSampler
 from .pipeline.sample_transform import DecodeSettings, SampleTransform
+from .pipeline.views import View, ViewsBatchTransform, ViewsTransform, views_by_name
 from .readers.class_map import check_class_map
 from .samplers.batch_schedule import create_batch_schedule
 from .samplers.order import OrderSettings
@@ -56,10 +57,10 @@ _Settings = ParamSpec('_Settings')
 class _ByPrefetcher(Protocol[_Settings]):
     "The types of `create_loader`, for type checkers."
     @overload
-    def __call__(self, dataset: Any, input_size: Any, batch_size: int, is_training: bool = ..., *,
+    def __call__(self, dataset: Any, input_size: Any = ..., batch_size: Any = ..., is_training: bool = ..., *,
                  use_prefetcher: Literal[False], buffer: None = ..., **settings: Any) -> BatchLoader | StreamLoader: ...
     @overload
-    def __call__(self, dataset: Any, input_size: Any, batch_size: int, is_training: bool = ..., *,
+    def __call__(self, dataset: Any, input_size: Any = ..., batch_size: Any = ..., is_training: bool = ..., *,
                  use_prefetcher: Literal[False], buffer: str | Mapping, **settings: Any) -> BatchBuffer: ...
     @overload
     def __call__(self, *args: _Settings.args, **kwargs: _Settings.kwargs) -> PrefetchLoader: ...
@@ -85,8 +86,8 @@ _WANT = {Callable: 'a function', torch.Generator: 'a torch.Generator', Mapping: 
 def create_loader(
     # Data
     dataset: Dataset,
-    input_size: int | Sequence[int],
-    batch_size: int,
+    input_size: int | Sequence[int] | None = None,
+    batch_size: int | None = None,
     is_training: bool = False,
     *,
     class_to_idx: Mapping[str, int] | None = None,
@@ -132,8 +133,10 @@ def create_loader(
     color_jitter_mode: str = 'fused',
     grayscale_prob: float = 0.,
     gaussian_blur_prob: float = 0.,
+    solarize_prob: float = 0.,
     auto_augment: str | Policy | None = None,
     num_aug_splits: int = 0,
+    views: Sequence[View] | Mapping[str, View] | None = None,
 
     # Erasing and mixing, in training
     re_prob: float = 0.,
@@ -193,8 +196,8 @@ def create_loader(
 
     Data:
         dataset: Gives (image, target, …) or dicts with 'image'; indexed or a stream (timm: sets its transform).
-        input_size: Edge, (height, width) or (channels, height, width); pixels.
-        batch_size: Samples in a batch.
+        input_size: Edge, (height, width) or (channels, height, width), pixels (timm: no views).
+        batch_size: Samples in a batch (timm: no default).
         is_training: Random pipeline, shuffled, incomplete last batch dropped.
         class_to_idx: Classes that the dataset must have, as training's (not in timm).
 
@@ -239,8 +242,10 @@ def create_loader(
         color_jitter_mode: 'fused': one matrix on the device; 'exact': as torchvision (not in timm).
         grayscale_prob: Probability of a conversion to gray, 0..1.
         gaussian_blur_prob: Probability of a blur, 0..1.
+        solarize_prob: Probability that bright pixels are inverted, 0..1 (not in timm).
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
         num_aug_splits: Views of each sample in a batch: clean ones first, then the same crops augmented.
+        views: Several crops, in place of `input_size` (not in timm).
 
     Erasing and mixing, in training:
         re_prob: Probability of random erasing, 0..1.
@@ -292,6 +297,9 @@ def create_loader(
         of images (N, C, H, W) and targets
     """
     if tf_preprocessing: raise NotImplementedError(f'{tf_preprocessing=} is not offered yet: leave it out')
+    if batch_size is None: raise TypeError('create_loader needs a batch_size: give samples in a batch, such as 64')
+    if views is None and input_size is None: raise TypeError(
+        'create_loader needs an input_size: give the edge of the images in pixels, such as 224, or views of several sizes')
     check_whole('num_aug_splits', num_aug_splits, 0)
     dataset, num_aug_splits = without_splits(dataset, num_aug_splits)   # timm's other way to ask for views
     _check_dataset(dataset, is_training)
@@ -306,25 +314,40 @@ def create_loader(
         _warn_without_effect(
             'in evaluation; for training, give is_training=True', re_prob=re_prob, auto_augment=auto_augment,
             train_crop_mode=train_crop_mode, scale=scale, ratio=ratio, vflip=vflip, grayscale_prob=grayscale_prob,
-            gaussian_blur_prob=gaussian_blur_prob)
+            gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob)
         refuse_beside(
             'is_training=False', 'evaluation takes every sample once, as it is; these are for training only',
             mixup=mixup, dct_scaling=dct_scaling, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
             input_size_choices=input_size_choices, weights=weights, balanced_batches=balanced_batches,
-            samples_per_epoch=samples_per_epoch)
+            samples_per_epoch=samples_per_epoch, views=views)
     if is_stream:
         refuse_beside('a stream', 'it decides its own order', shuffle=shuffle, sampler=sampler)
         refuse_beside(
             'a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
             num_aug_splits=num_aug_splits, input_size_choices=input_size_choices, pad_last=pad_last,
             valid_mask=valid_mask, weights=weights, balanced_batches=balanced_batches,
-            samples_per_epoch=samples_per_epoch, buffer=buffer, **{"workers='ray'": workers == 'ray'})
+            samples_per_epoch=samples_per_epoch, buffer=buffer, views=views, **{"workers='ray'": workers == 'ray'})
     if transform is not None: refuse_beside(
         'transform', 'a transform of yours takes the place of the policy', auto_augment=auto_augment)
     if num_aug_splits:
         refuse_beside('num_aug_splits', 'the loader makes and augments the views', transform=transform,
                       no_aug=no_aug)
         refuse_beside('num_aug_splits', 'clean views must not be mixed', mixup=mixup)
+    views = None if views is None else views_by_name(views)
+    if views is not None:
+        refuse_beside(
+            'views', 'each View has words of its own for its crops', input_size=input_size, scale=scale, ratio=ratio,
+            train_crop_mode=train_crop_mode, crop_padding=crop_padding, padding_mode=padding_mode, vflip=vflip,
+            color_jitter_prob=color_jitter_prob, grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob,
+            solarize_prob=solarize_prob, auto_augment=auto_augment, interpolation=interpolation != 'bilinear',
+            hflip=hflip != 0.5, color_jitter=color_jitter != 0.4)
+        refuse_beside(
+            'views', 'the loader makes and augments them', transform=transform, collate_fn=collate_fn, no_aug=no_aug,
+            num_aug_splits=num_aug_splits, num_aug_repeats=num_aug_repeats, input_size_choices=input_size_choices,
+            re_split=re_split)
+        refuse_beside('views', 'a target belongs to all views of a photograph, and mixed images would share it',
+                      mixup=mixup)
+        input_size = next(iter(views.values())).input_size
     if input_size_choices is None: _warn_without_effect(   # timm's train.py gives them, whether there are sizes or not
         'without input_size_choices, give the sizes as well', batch_size_choices=batch_size_choices,
         batch_choice_weights=batch_choice_weights, num_batches=num_batches, batch_schedule_epochs=batch_schedule_epochs,
@@ -342,7 +365,7 @@ def create_loader(
         refuse_beside(
             'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
             collate_fn=collate_fn, auto_augment=auto_augment, dct_scaling=dct_scaling, num_aug_splits=num_aug_splits,
-            input_size_choices=input_size_choices, **{"color_jitter_mode='exact'": color_jitter_mode == 'exact'})
+            input_size_choices=input_size_choices, views=views, **{"color_jitter_mode='exact'": color_jitter_mode == 'exact'})
     if buffer is not None:
         refuse_beside('buffer', 'the images are on the device already', cache=cache if cache == 'device' else None)
         refuse_beside('buffer', 'it keeps batches of one size', input_size_choices=input_size_choices)
@@ -379,11 +402,11 @@ def create_loader(
         prefetch_factor=prefetch_factor, persistent_workers=persistent_workers or use_multi_epochs_loader,
         timeout=timeout, multiprocessing_context=multiprocessing_context, ray_options=ray_options,
         worker_init_fn=_seeding_function(worker_seeding), pin_memory=pin_memory and (use_prefetcher or is_stream))
-    augment = None if transform is not None else AugmentSettings(
+    augment = None if transform is not None or views else AugmentSettings(
         input_size=size, is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale,
         ratio=ratio, hflip=hflip, vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob,
-        grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob, auto_augment=auto_augment,
-        interpolation=interpolation, crop_pct=crop_pct, crop_mode=crop_mode, crop_border_pixels=crop_border_pixels,
+        grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob,
+        auto_augment=auto_augment, interpolation=interpolation, crop_pct=crop_pct, crop_mode=crop_mode, crop_border_pixels=crop_border_pixels,
         mean=mean, crop_padding=crop_padding, padding_mode=padding_mode, num_aug_splits=num_aug_splits)
     decode = DecodeSettings(backend=backend, dct_scaling=dct_scaling)
     erasing = ErasingSettings(
@@ -398,6 +421,11 @@ def create_loader(
     # Parts.
     on_device = None if augment is None or is_stream else ParamSampler(augment, custom.is_finished_early)
     batch_transform = BatchTransform(normalize, params=on_device, erasing=erasing.create(), mixup=mixup)
+    if views:
+        params = {name: ParamSampler(view.augment(mean), custom.is_finished_early) for name, view in views.items()}
+        counts = [view.count for view in views.values()]
+        batch_transform = ViewsBatchTransform(
+            {name: BatchTransform(normalize, params=one, erasing=erasing.create()) for name, one in params.items()}, counts)
     if is_stream:
         if distributed: check_ranks(dataset, num_workers)
         if augment is not None: transform = v2.Compose(
@@ -420,9 +448,11 @@ def create_loader(
             f'{len(sampler)} samples do not fill one batch of {batch_size}, '
             'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
         sizes = batches.schedule.input_sizes if batches.schedule else [size]
-        params = [] if augment is None else [
-            ParamSampler(replace(augment, input_size=edges), custom.is_finished_early) for edges in sizes]
-        sample_transforms = [SampleTransform(of_size, decode, channels) for of_size in params]
+        sample_transforms = [] if augment is None else [SampleTransform(
+            ParamSampler(replace(augment, input_size=edges), custom.is_finished_early), decode, channels)
+            for edges in sizes]
+        if views: sample_transforms = [ViewsTransform(
+            [SampleTransform(one, decode, channels) for one in params.values()], counts)]
         sample_loader = SampleLoader(dataset, sample_transforms, transform=transform, shape=(channels, *size))
         in_workers = batch_transform if sample_transforms and not use_prefetcher else None
         builder = BatchBuilder(
@@ -430,7 +460,8 @@ def create_loader(
         loader = BatchLoader(
             builder, sampler, batches, worker_settings, pin_batches=pin_memory and not use_prefetcher,
             cache=DeviceCache(builder, device, available_cores()) if cache else None,
-            settings=[order, *([] if augment is None else [augment, decode]), normalize, erasing, custom],
+            settings=[order, *([] if augment is None else [augment, decode]), normalize, erasing, custom,
+                      *([{'views': list(views.items())}, decode] if views else [])],
             adopts_seed=adopts_seed)
         if buffer is not None:
             loader = BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))

@@ -191,10 +191,15 @@ def test_buffered_batches_are_the_same(dataset, name):
 @pytest.mark.parametrize('name', list_recipes())
 def test_recipes_run(dataset, name):
     recipe = get_recipe(name, num_classes=10)
-    train = create_loader(dataset, batch_size=6, seed=0, device='cpu', **{**recipe.train, 'input_size': 32}, **THREADS)
-    images, targets = next(iter(train))
-    assert images.shape[2:] == (32, 32) and images.isfinite().all() and ('mixup' in recipe.train) == (targets.ndim == 2)
-    assert len(images) == 6 * recipe.train.get('num_aug_splits', 1)
+    if 'views' in recipe.train:
+        images, targets = next(iter(create_loader(dataset, batch_size=6, seed=0, device='cpu', **recipe.train, **THREADS)))
+        assert len(targets) == 6 and [len(one) for one in images] == [6 * view.count for view in recipe.train['views']]
+        assert all(one.isfinite().all() for one in images)
+    else:
+        train = create_loader(dataset, batch_size=6, seed=0, device='cpu', **{**recipe.train, 'input_size': 32}, **THREADS)
+        images, targets = next(iter(train))
+        assert images.shape[2:] == (32, 32) and images.isfinite().all() and ('mixup' in recipe.train) == (targets.ndim == 2)
+        assert len(images) == 6 * recipe.train.get('num_aug_splits', 1)
     images, targets = next(iter(create_loader(dataset, batch_size=4, device='cpu', **{**recipe.eval, 'input_size': 32}, **INLINE)))
     assert images.shape == (4, 3, 32, 32) and targets.shape == (4,)
 

@@ -118,7 +118,7 @@ def test_threads_are_refused_where_users_code_runs(samples):
 
 class TwoShapes(SampleTransform):
     "A small picture and its brightness, in rows of two shapes."
-    row_shapes = (3, 16, 16), (5,)
+    row_shapes, makes_lists = ((1, 3, 16, 16), (1, 5)), True
 
     def __call__(self, pixels, rows, key, numbers=None):
         picture, brightness = rows

@@ -82,10 +82,11 @@ def test_flips_are_left_to_the_device_unless_a_policy_comes_after_them():
 @pytest.mark.parametrize('in_worker', [False, True])
 @pytest.mark.parametrize('policy', [None, 'rand-m9'])
 def test_what_is_drawn_is_done_once_by_the_worker_or_the_device(policy, in_worker):
-    sampler = ParamSampler(AugmentSettings(64, is_training=True, vflip=0.5, auto_augment=policy, grayscale_prob=0.5), in_worker)
+    words = dict(vflip=0.5, grayscale_prob=0.5, gaussian_blur_prob=0.5, gaussian_blur_radius=(0.1, 2.), solarize_prob=0.5)
+    sampler = ParamSampler(AugmentSettings(64, is_training=True, auto_augment=policy, **words), in_worker)
     for index in range(20):
         key = SampleKey(index, 3)
         drawn, here, there = sampler.appearance_params(key), sampler.worker_params(key), sampler.device_params(key)
-        assert (here.hflip + there.hflip, here.vflip + there.vflip, here.color + there.color) == drawn
+        assert tuple(one + other for one, other in zip(here, there)) == drawn
         assert there == AppearanceParams() if in_worker else here == AppearanceParams() or policy and not here.color
     assert sampler.changes_on_device == any(sampler.device_params(SampleKey(k, 3)) != AppearanceParams() for k in range(20))

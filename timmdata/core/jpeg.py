@@ -6,7 +6,7 @@
 __all__ = ['decode_jpeg', 'BACKENDS', 'INTERVAL', 'SEGMENT_LIST', 'SEGMENT_TABLE', 'WORTH_A_CUT', 'WORTH_A_LISTED_CUT',
            'resolve_backend', 'JpegHeader', 'read_header', 'decode_header', 'JpegLayout', 'read_layout', 'JpegCut',
            'cut_below', 'SegmentGrid', 'read_grid', 'find_restarts', 'cut_segments', 'choose_factor', 'read_raw',
-           'Pixels']
+           'scale_crop', 'Pixels']
 
 # %% ../../nbs/core/50_jpeg.ipynb #0ef00ae5
 import io
@@ -447,8 +447,23 @@ def read_raw(
     return np.frombuffer(data, np.uint8, 3 * height * width, found.end()).reshape(height, width, 3)
 
 
-def _scaled(crop: Sequence[int], factor: int, height: int, width: int) -> tuple[int, ...]:
-    "A crop in the coordinates of an image that is smaller by the factor."
+def scale_crop(
+    crop: Sequence[int],
+    factor: int,
+    height: int,
+    width: int,
+) -> tuple[int, ...]:
+    """Give a crop in the coordinates of an image that is smaller by the factor.
+
+    Args:
+        crop: Top, left, height, width, pixels of an image.
+        factor: 1, 2, 4 or 8.
+        height: Height of the image, pixels.
+        width: Width of the image, pixels.
+
+    Returns:
+        top, left, height, width, one pixel at least
+    """
     height, width = -(-height // factor), -(-width // factor)
     top, left, crop_h, crop_w = (round(edge / factor) for edge in crop)
     top, left = min(top, height - 1), min(left, width - 1)
@@ -532,7 +547,7 @@ class Pixels:
         Returns:
             uint8 (h, w) or (h, w, C); a view, which may not be written to
         """
-        small, fast = _scaled(crop, factor, self.height, self.width), None
+        small, fast = scale_crop(crop, factor, self.height, self.width), None
         cut = self._cut([edge * factor for edge in small], factor)   # rounding reaches beyond the crop
         if cut:
             header = JpegHeader(cut.height, cut.width)

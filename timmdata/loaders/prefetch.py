@@ -21,7 +21,6 @@ from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
-from ..samplers.epoch import keys_of_images
 from ..transforms.random_erasing import ErasingSettings, RandomErasing
 from .base import Asked, HostLoader, Loader, as_host_loader, find_mixing
 from .consumer import Consumer
@@ -215,8 +214,8 @@ class PrefetchLoader(Loader):
 
     def _on_device(self, host: HostBatch) -> HostBatch:
         "Everything that is done to one batch on the device."
-        keys = keys_of_images(host.keys, len(fields_of(host.batch)['image']))
-        return host._replace(batch=self.batch_transform.on_batch(move_to_device(host.batch, self.device), keys))
+        batch = move_to_device(host.batch, self.device)
+        return host._replace(batch=self.batch_transform.on_batch(batch, host.keys))
 
     # where the consumer is
 
@@ -225,9 +224,8 @@ class PrefetchLoader(Loader):
 
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         replay = self.loader.replay(epoch, batch, index)
-        images = fields_of(replay.batch)['image']
-        keys = keys_of_images(replay.keys, len(images))
-        replay = replay.with_batch_params(self.batch_transform, keys, tuple(images.shape[2:]))
+        keys, size = self.batch_transform.keys_and_size(fields_of(replay.batch)['image'], replay.keys)
+        replay = replay.with_batch_params(self.batch_transform, keys, size)
         return replay._replace(batch=self._on_device(HostBatch(replay.batch, replay.keys)).batch)
 
     def ack(self):

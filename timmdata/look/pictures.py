@@ -24,7 +24,7 @@ from ..core.checks import check_number
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..core.faults import printable
 from ..core.rng import sample_seed, seeded
-from ..core.sample import sample_image
+from ..core.sample import image_tensors, sample_image
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..pipeline.fetch import Replay
@@ -226,6 +226,13 @@ def _normalization(loader: Any) -> tuple[Sequence[float], Sequence[float]] | Non
     return transform.settings.mean, transform.settings.std
 
 
+def _drawable(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
+    "Images whose normalization is undone, if there was one."
+    if not images.is_floating_point(): return images
+    if len(mean) != images.shape[1]: mean, std = [sum(mean) / len(mean)], [sum(std) / len(std)]
+    return denormalize(images, mean, std)
+
+
 def show_batch(
     loader_or_batch: Any,
     n: int = 8,
@@ -256,15 +263,18 @@ def show_batch(
     if isinstance(batch, Mapping): images, targets = batch['image'], batch.get('target')
     elif isinstance(batch, torch.Tensor): images, targets = batch, None
     else: images, targets = batch[0], batch[1] if len(batch) > 1 else None
-    images = images[:n]
-    if images.is_floating_point():
-        known = _normalization(loader) or (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
-        mean, std = mean or known[0], std or known[1]
-        if len(mean) != images.shape[1]: mean, std = [sum(mean) / len(mean)], [sum(std) / len(std)]
-        images = denormalize(images, mean, std)
+    known = _normalization(loader) or (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
+    pictures, tensors = [], image_tensors(images)
+    for tensor in tensors:   # of several views, the crops of the first photographs
+        num = len(tensor) if len(tensors) == 1 or targets is None else len(targets)
+        for first in range(0, len(tensor), num): pictures.append(
+            _drawable(tensor[first:first + num][:n], mean or known[0], std or known[1]))
     names = names_by_index(class_names, getattr(loader, 'dataset', None))
-    titles = None if targets is None else [_title(target, names) for target in targets[:len(images)]]
-    return show_images(list(images), titles, ncols)
+    titles = None if targets is None else [_title(target, names) for target in targets[:len(pictures[0])]]
+    if len(pictures) == 1: return show_images(list(pictures[0]), titles, ncols)
+    shown = [picture for of_photograph in zip(*pictures) for picture in of_photograph][:max(n, len(pictures))]
+    if titles: titles = [title for title in titles for _ in pictures][:len(shown)]
+    return show_images(shown, titles, ncols or min(len(pictures), 10))
 
 # %% ../../nbs/look/00_pictures.ipynb #4560ba9c
 def show_transform(
@@ -372,7 +382,9 @@ def describe_params(
     words += [f'flip {FLIPS[name]}' for name in FLIPS if getattr(appearance, name)]
     words += _describe_ops(sample.ops)
     words += [f'{name} {drawn_words(name, factor)}'.strip() for name, factor in appearance.color]
-    if sample.blur: words.append(f'blur {drawn_words("blur", sample.blur)}')
+    blur = sample.blur or appearance.blur
+    if blur: words.append(f'blur {drawn_words("blur", blur)}')
+    if appearance.solarize: words.append('solarize')
     unbroken = (word if len(word) > 28 else word.replace(' ', '\N{NO-BREAK SPACE}') for word in words)
     return '\n'.join(textwrap.wrap(', '.join(unbroken), 28)) or 'no flip, colors as they are'
 
@@ -402,12 +414,12 @@ def drawable_images(
     return images if known is None or not images.is_floating_point() else denormalize(images, *known)
 
 
-def _draw_box(axes: Any, box: tuple[float, float, float, float]):
+def _draw_box(axes: Any, box: tuple[float, float, float, float], own_color: str = 'tab:red'):
     "Draw a frame around a part of the picture; what lies outside of the picture is shown as well."
     from matplotlib.patches import Rectangle   # here, because importing timmdata must not import matplotlib
     left, top, width, height = box
     left, top = left - 0.5, top - 0.5   # matplotlib puts the first pixel's edge at -0.5
-    for color, linewidth in (('white', 3), ('tab:red', 1.5)):
+    for color, linewidth in (('white', 3), (own_color, 1.5)):
         axes.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor=color, linewidth=linewidth))
     x_min, x_max = axes.get_xlim()
     y_max, y_min = axes.get_ylim()   # rows are counted downwards
@@ -432,6 +444,27 @@ def mixing_words(
     return f'{1 - lam:.1%} of sample {replay.keys[partner].index}'
 
 # %% ../../nbs/look/00_pictures.ipynb #9afd1f0f
+def _show_views(loader: Any, inner: BatchLoader, replay: Replay, num_images: int, size: float) -> Any:
+    "A row for each photograph: all boxes on it, then its crops."
+    known = _normalization(loader) or (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
+    tensors, total = [_drawable(tensor, *known) for tensor in image_tensors(sample_image(replay.batch))], len(replay.keys)
+    count, pictures, titles, boxes = min(num_images, total), [], [], []
+    for k, key in enumerate(replay.keys[:count]):
+        photograph = inner.builder.sample_loader.image(key)
+        pictures += [photograph, *(crop for tensor in tensors for crop in tensor[k::total])]
+        titles.append(f'sample {key.index}\n{photograph.width} × {photograph.height}')
+        for drawn, looks in zip(replay.sample_params, replay.appearance_params):
+            titles += map(describe_params, drawn[k::total], looks[k::total])
+        boxes.append([(source_box(params, tensor.shape[2:]), f'C{(3 + view) % 10}')   # red first, a color for each view
+                      for view, (tensor, drawn) in enumerate(zip(tensors, replay.sample_params)) for params in drawn[k::total]])
+    ncols = len(pictures) // count
+    sheet = show_images(pictures, titles, ncols=ncols, size=size)
+    for axes in sheet.axes: axes.title.set_fontsize(8)
+    for axes, of_photograph in zip(sheet.axes[::ncols], boxes):
+        for box, color in of_photograph: _draw_box(axes, box, color)
+    return sheet
+
+
 def show_replay(
     loader: Any,
     epoch: int,
@@ -457,6 +490,8 @@ def show_replay(
                         'Give a loader that create_loader makes of a dataset with an index')
     if num_images < 1: raise ValueError(f'num_images={num_images}: give 1 or more')
     replay = loader.replay(epoch, batch, index)
+    if not isinstance(sample_image(replay.batch), torch.Tensor) and replay.sample_params:
+        return _show_views(loader, inner, replay, num_images, size)
     results = drawable_images(loader, replay)
     count = min(num_images, len(replay.keys), len(results))
     sample_params = replay.sample_params or [None] * count

@@ -57,6 +57,7 @@ class _Done(NamedTuple):
     ops: int = 0   # Operations of the policy.
     blur: bool = False
     colors: int = 0
+    solarize: bool = False
 
 
 def _range(values: Sequence[float]) -> str: return '..'.join(f'{value:.3g}' for value in values)
@@ -98,7 +99,8 @@ class SampleWay:
         "The sample with a part of what was drawn."
         drawn = self.appearance
         flips = dict(hflip=drawn.hflip and done.flips, vflip=drawn.vflip and done.flips)
-        here, there = self.transform.params.share(AppearanceParams(color=drawn.color[:done.colors], **flips))
+        here, there = self.transform.params.share(AppearanceParams(
+            color=drawn.color[:done.colors], solarize=drawn.solarize and done.solarize, **flips))
         ops = self.params.ops if self._is_one_step and done.ops else self._ops[:done.ops]
         params = self.params._replace(ops=ops, blur=self.params.blur if done.blur else 0.)
         row = self._row()
@@ -120,8 +122,10 @@ class SampleWay:
         "Which part of `_Done` comes next, its name, its numbers and its setting, in the loader's order."
         flips, ops, blur, colors = self._flips(), self._policy(), self._blur(), self._colors()
         is_early = self.transform.params.colors_in_worker
-        if self.settings.policy: return flips + ops + (colors + blur if is_early else blur + colors)
-        return colors + flips + blur if is_early else blur + flips + colors
+        if self.settings.policy: found = flips + ops + (colors + blur if is_early else blur + colors)
+        else: found = colors + flips + blur if is_early else blur + flips + colors
+        solarize = 'solarize', 'solarize', 'bright pixels are inverted', f'solarize_prob {self.settings.solarize_prob:g}'
+        return found + [solarize] * self.appearance.solarize
 
     def _flips(self) -> list[tuple[str, str, str, str]]:
         drawn = [name for name in FLIPS if getattr(self.appearance, name)]
@@ -166,7 +170,7 @@ class SampleWay:
                       to_uint8_array(self.photograph.convert('RGB')), (box,)),
                  Step('crop', cut, said, self._image(done, on_device))]
         for part, name, numbers, setting in self._changes():
-            done = done._replace(**{part: True if part in ('flips', 'blur') else getattr(done, part) + 1})
+            done = done._replace(**{part: True if part in ('flips', 'blur', 'solarize') else getattr(done, part) + 1})
             found.append(Step(name, numbers, setting, self._image(done, on_device)))
         return found
 

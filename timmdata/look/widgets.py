@@ -57,6 +57,7 @@ CONTROLS = (
     Control('grayscale_prob', 'Color', 'gray', 'slider', _CHANCE, 'probability of a conversion to gray'),
     Control('gaussian_blur_prob', 'Color', 'blur', 'slider', _CHANCE,
             'probability of a Gaussian blur, sigma 0.1 to 2 pixels'),
+    Control('solarize_prob', 'Color', 'solarize', 'slider', _CHANCE, 'probability that bright pixels are inverted'),
     Control('auto_augment', 'Policy', 'auto-augment', 'text', _POLICIES,
             'choose one, or write such as rand-m5-n3; empty: none'),
     Control('re_prob', 'Erasing', 'probability', 'slider', _CHANCE, 'of an image to lose a rectangle'),
@@ -97,7 +98,7 @@ def control_values(
         color_jitter=max(factors[:3]), hue=factors[3] if len(factors) > 3 else 0.,
         auto_augment=policy if isinstance(policy, str) else '', re_mode=settings.get('re_mode', 'const'),
         re_count=settings.get('re_count', 1))
-    for name in ('grayscale_prob', 'gaussian_blur_prob', 're_prob'): values[name] = settings.get(name, 0.)
+    for name in ('grayscale_prob', 'gaussian_blur_prob', 'solarize_prob', 're_prob'): values[name] = settings.get(name, 0.)
     for control in CONTROLS:
         name = control.name.removeprefix('mixup.')
         if name == control.name: continue

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+import torch
 from torch.utils.data import Dataset
 
 from ..look.paste import loader_call
@@ -25,14 +26,13 @@ from ..core.checks import check_number, check_whole
 from ..core.cores import available_cores
 from ..core.decode import Buffer, read_content
 from ..core.jpeg import resolve_backend
-from ..core.sample import sample_image, with_image
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.packing import PackSettings
 from ..datasets.wrappers import base_datasets, gives_bytes, unwrap
 from ..loader import create_loader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
-from ..pipeline.batch_transform import BatchTransform
+from ..loaders.side_stream import map_tensors
 from ..workers.autotune import LockShare, resolve_workers
 from ..workers.settings import WorkerSettings
 from .machine import (
@@ -80,7 +80,7 @@ def _ready(question: _Question) -> Iterable:
     loader = question.make()
     host = host_loader(loader)
     batches = watch(host.host_batches(), 'batches made beforehand', question.progress, len(host))
-    kept = [with_image(made.batch, sample_image(made.batch).clone()) for made in batches]
+    kept = [map_tensors(torch.Tensor.clone, made.batch) for made in batches]
     host.close()
     if not isinstance(loader, PrefetchLoader): return kept
     return PrefetchLoader(kept, device=loader.device, batch_transform=loader.batch_transform)
@@ -94,7 +94,7 @@ def _left_out(question: _Question) -> list[_Variant]:
     if isinstance(base, PrefetchLoader) and base.batch_transform.settings.mean is not None:
         full, host = base.batch_transform, host_loader(question.make())
         if full.params or full.erasing:
-            plain = PrefetchLoader(host, device=base.device, batch_transform=BatchTransform(full.settings))
+            plain = PrefetchLoader(host, device=base.device, batch_transform=full.normalizing())
             found.append(_Variant('augment', plain, 'left out', step_s))
         found.append(_Variant('batch transform', host_loader(question.make()), 'left out', step_s))
     if step_s: found.append(_Variant('step', base, 'left out'))

@@ -23,7 +23,7 @@ import torch
 from tqdm import tqdm
 
 from ..core.cores import available_cores
-from ..core.sample import sample_image
+from ..core.sample import image_tensors, sample_image
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 
@@ -140,8 +140,8 @@ def run_pass(
     num_images, device = 0, torch.device('cpu')
     cpu, start = cpu_seconds(), time.perf_counter()
     for batch in loader:
-        images = sample_image(batch)
-        num_images, device = num_images + len(images), images.device
+        for images in image_tensors(sample_image(batch)):
+            num_images, device = num_images + len(images), images.device
         if step_s: time.sleep(step_s)
     synchronize(device)
     seconds = time.perf_counter() - start

@@ -18,13 +18,11 @@ from torch.utils.data import Dataset, Subset
 
 from ..core.clock import clock, stopwatch
 from ..core.rng import seeded
-from ..core.sample import sample_image
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..loaders.side_stream import move_to_device
-from ..pipeline.batch_transform import BatchTransform
 from ..pipeline.fetch import BatchBuilder, HostBatch
-from ..samplers.epoch import SampleKey, keys_of_images
+from ..samplers.epoch import SampleKey
 from .machine import in_turns, synchronize
 
 # %% ../../nbs/measure/10_stages.ipynb #f78f49e8
@@ -82,12 +80,11 @@ def _take_through(builder: BatchBuilder, keys: list[SampleKey], memory: torch.Te
 def _transform_batch(loader: PrefetchLoader, host: HostBatch):
     "Run a batch through a normalization only, and through the batch transform."
     full, batch = loader.batch_transform, move_to_device(host.batch, loader.device)
-    keys = keys_of_images(host.keys, len(sample_image(batch)))
-    parts = {'normalize': BatchTransform(full.settings)}
+    parts = {'normalize': full.normalizing()}
     if full.params or full.erasing or full.mixup: parts['full'] = full
     for name, transform in parts.items():
         with clock(name):
-            transform.on_batch(batch, keys)
+            transform.on_batch(batch, host.keys)
             synchronize(loader.device)
 
 

@@ -4,9 +4,10 @@ from .collate import FastCollateMixup, fast_collate
 from .fetch import BatchBuilder, HostBatch, Replay, SampleLoader
 from .params import AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import DecodeSettings, SampleTransform, allocate_rows
+from .views import View, ViewsBatchTransform, ViewsTransform
 
 __all__ = [
     'AppearanceParams', 'BatchBuilder', 'BatchTransform', 'BatchTransformSettings', 'DecodeSettings',
-    'FastCollateMixup', 'HostBatch', 'ParamSampler', 'Replay', 'SampleLoader', 'SampleParams', 'SampleTransform',
-    'allocate_rows', 'fast_collate',
+    'FastCollateMixup', 'HostBatch', 'ParamSampler', 'Replay', 'SampleLoader', 'SampleParams', 'SampleTransform', 'View',
+    'ViewsBatchTransform', 'ViewsTransform', 'allocate_rows', 'fast_collate',
 ]

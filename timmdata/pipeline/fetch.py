@@ -9,7 +9,6 @@ __all__ = ['SampleLoader', 'HostBatch', 'Replay', 'fit_image', 'with_valid_mask'
 import copy
 import math
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from ..core.faults import ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
 from ..core.sample import (
-    apply_transform, as_pil_image, fields_of, sample_image, with_fields, with_image,
+    apply_transform, as_pil_image, fields_of, image_tensors, sample_image, with_fields, with_image,
 )
 from ..core.thumbnails import images_of_tensor, show_thumbnails
 from ..datasets.image_dataset import ImageDataset
@@ -92,8 +91,8 @@ class SampleLoader:
     @property
     def has_own_policy(self) -> bool:
         "Whether a policy of the user's changes images."
-        policy = self.params and self.params.policy
-        return policy is not None and not type(policy).__module__.startswith('timmdata.')
+        policies = [part.params.policy for transform in self.sample_transforms for part in transform.parts]
+        return any(policy and not type(policy).__module__.startswith('timmdata.') for policy in policies)
 
     @property
     def is_thread_safe(self) -> bool:
@@ -214,14 +213,16 @@ class SampleLoader:
 
     def sample_params(self,
         key: SampleKey,
+        params: ParamSampler | None = None,
     ) -> SampleParams:
         """Draw again what was done to a sample; reads the size of its image, not its pixels.
 
         Args:
-            key: Key of the sample.
+            key: Key of the sample, or of a view of it.
+            params: What drew it; None: that of the key's size bucket.
         """
         pixels = sample_image(self.read(key, lambda pixels: pixels))
-        params = self.sample_transforms[key.bucket].params
+        params = params or self.sample_transforms[key.bucket].params
         return params.sample_params(pixels.height, pixels.width, key)
 
     def image(self,
@@ -249,7 +250,7 @@ class HostBatch(NamedTuple):
 
     def _repr_html_(self) -> str:
         "Show the first images, with the indexes of their samples."
-        pixels = sample_image(self.batch)
+        pixels = next(iter(image_tensors(sample_image(self.batch))), None)   # of several views, the first one's
         images = images_of_tensor(pixels)
         labels = [f'{key.index}' for key in keys_of_images(self.keys, len(pixels))] if images else []
         return show_thumbnails(f'{type(self).__name__} of {len(self.keys)} samples', images, labels)
@@ -287,9 +288,8 @@ class Replay(NamedTuple):
             keys: Keys of its images, before they were mixed.
             size: Height, width of the images.
         """
-        mixing = transform.mix_params(keys, size)
-        rows = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
-        return self._replace(mix_params=mixing, erase_boxes=transform.erase_boxes(keys[:rows], size))
+        mixing, boxes = transform.batch_params(keys, size)
+        return self._replace(mix_params=mixing, erase_boxes=boxes)
 
 
 def fit_image(
@@ -333,7 +333,8 @@ def with_valid_mask(
                         '(images, target, …), a list or a dict')
     if 'valid' in fields_of(batch): raise ValueError(
         "valid_mask=True and a batch that has a field 'valid' already: rename that field")
-    num_images = len(fields_of(batch)['image'])
+    images = fields_of(batch)['image']
+    num_images = len(keys) if isinstance(images, Rows) else len(images)
     if num_images % len(keys): raise ValueError(
         f'valid_mask=True and {num_images} images of {len(keys)} samples: nobody can say which are valid')
     mask = torch.tensor([key.valid for key in keys_of_images(keys, num_images)])
@@ -458,12 +459,13 @@ class BatchBuilder:
             uint8 (N, C, H, W), channels-last, N views first; None if rows are not used
         """
         parts, start = [], 0
-        for shape, of_shape in Counter(self.row_shapes(bucket)).items():
-            stop = start + num * of_shape * math.prod(shape)
+        for num_views, *shape in self.row_shapes(bucket):
+            stop = start + num * num_views * math.prod(shape)
             own = torch.empty(stop - start, dtype=torch.uint8) if memory is None else memory[start:stop]
-            parts.append(view_rows(own, shape))
+            parts.append(view_rows(own, tuple(shape)))
             start = stop
-        return Rows(parts) if len(parts) > 1 else parts[0] if parts else None
+        if not parts: return None
+        return Rows(parts) if self.sample_loader.sample_transforms[bucket].makes_lists else parts[0]
 
     @property
     def is_remote(self) -> bool:
@@ -552,6 +554,7 @@ class BatchBuilder:
             with self.sample_loader.global_numbers(keys[0], of_batch): batch = self.collate_fn(samples)
         else: batch = fast_collate(samples, images=rows)
         if self.valid_mask: batch = with_valid_mask(batch, keys)
+        if isinstance(rows, Rows): batch = with_image(batch, list(rows))
         if self.batch_transform is not None and self.collate_fn is None:
             batch = self.batch_transform.on_batch(batch, keys)
         return HostBatch(batch, keys)
@@ -566,8 +569,11 @@ class BatchBuilder:
         """
         loader, keys = self.sample_loader, made.keys
         if not loader.sample_transforms: return Replay(made.batch, keys, None, None)
-        params = loader.sample_transforms[keys[0].bucket].params
-        appearance = [params.appearance_params(key) for key in keys]
-        replay = Replay(made.batch, keys, [loader.sample_params(key) for key in keys], appearance)
-        if self.batch_transform is None: return replay
-        return replay.with_batch_params(self.batch_transform, keys, params.size)
+        transform = loader.sample_transforms[keys[0].bucket]
+        parts = list(zip([part.params for part in transform.parts], transform.keys_of_parts(keys)))
+        crops = [[loader.sample_params(key, params) for key in of_part] for params, of_part in parts]
+        appearance, sizes = [list(map(params.appearance_params, of_part)) for params, of_part in parts], [
+            params.size for params, _ in parts]
+        if not transform.makes_lists: [crops], [appearance], [sizes] = crops, appearance, sizes
+        replay = Replay(made.batch, keys, crops, appearance)
+        return replay if self.batch_transform is None else replay.with_batch_params(self.batch_transform, keys, sizes)

@@ -43,10 +43,14 @@ class AppearanceParams(NamedTuple):
         hflip: Left becomes right.
         vflip: Top becomes bottom.
         color: (operation, factor), in order.
+        blur: Standard deviation of a Gaussian blur after the colors, pixels; 0: none.
+        solarize: Bright pixels, 128 and more of 255, are inverted, last of all.
     """
     hflip: bool = False
     vflip: bool = False
     color: tuple[tuple[str, float], ...] = ()
+    blur: float = 0.
+    solarize: bool = False
 
 # %% ../../nbs/pipeline/00_params.ipynb #bd17cd30
 class _Size(NamedTuple):
@@ -193,7 +197,7 @@ class ParamSampler:
         width: int,
         key: SampleKey,
     ) -> SampleParams:
-        """Draw the crop, the policy's steps and the blur.
+        """Draw the crop, the policy's steps, and timm's blur.
 
         Args:
             height: Height of the image, pixels.
@@ -202,7 +206,7 @@ class ParamSampler:
         """
         shared, own, is_clean = self._rngs(key, CROP)
         drawn = self._crop(height, width, shared)
-        blur_prob = self.settings.gaussian_blur_prob
+        blur_prob = 0. if self.settings.gaussian_blur_radius else self.settings.gaussian_blur_prob
         if is_clean or not (self.policy or blur_prob): return drawn
         ops = self.policy.draw(own) if self.policy else ()
         is_blurred = blur_prob and own.random() < blur_prob
@@ -211,7 +215,7 @@ class ParamSampler:
     def appearance_params(self,
         key: SampleKey,
     ) -> AppearanceParams:
-        """Draw flips and colors, whoever does them.
+        """Draw flips, colors, and what comes after them, whoever does them.
 
         Args:
             key: Key of the sample, or of a view of it.
@@ -226,7 +230,11 @@ class ParamSampler:
             color = [(name, own.uniform(low, high)) for name, low, high in self.jitter]
             own.shuffle(color)
         if settings.grayscale_prob and own.random() < settings.grayscale_prob: color.append(('grayscale', 0.))
-        return AppearanceParams(hflip, vflip, tuple(color))
+        radius, blur = settings.gaussian_blur_radius, 0.
+        if radius and settings.gaussian_blur_prob and own.random() < settings.gaussian_blur_prob:
+            blur = own.uniform(*radius)
+        solarize = bool(settings.solarize_prob) and own.random() < settings.solarize_prob
+        return AppearanceParams(hflip, vflip, tuple(color), blur, solarize)
 
     def share(self,
         drawn: AppearanceParams,
@@ -236,9 +244,9 @@ class ParamSampler:
         Args:
             drawn: Flips and colors.
         """
-        flips, color = drawn._replace(color=()), AppearanceParams(color=drawn.color)
         if self.colors_in_worker: return drawn, AppearanceParams()
-        return (flips, color) if self.flips_in_worker else (AppearanceParams(), drawn)
+        if not self.flips_in_worker: return AppearanceParams(), drawn
+        return AppearanceParams(drawn.hflip, drawn.vflip), drawn._replace(hflip=False, vflip=False)
 
     def worker_params(self,
         key: SampleKey,
@@ -266,7 +274,12 @@ class ParamSampler:
         return bool(self.jitter or self.settings.grayscale_prob)
 
     @property
+    def _changes_last(self) -> bool:
+        settings = self.settings
+        return bool(settings.gaussian_blur_radius and settings.gaussian_blur_prob or settings.solarize_prob)
+
+    @property
     def changes_on_device(self) -> bool:
         "Whether the device has anything to do beyond normalizing."
         flips = (self.settings.hflip or self.settings.vflip) and not self.flips_in_worker
-        return bool(flips or self.changes_color and not self.colors_in_worker)
+        return bool(flips or (self.changes_color or self._changes_last) and not self.colors_in_worker)

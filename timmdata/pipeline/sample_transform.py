@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['Rows', 'view_rows', 'rows_of_samples', 'allocate_rows', 'is_vertical_first', 'resize_into', 'crop_with_pillow',
-           'crop_with_torch', 'apply_color', 'apply_flips', 'apply_policy', 'DecodeSettings', 'SampleTransform']
+           'crop_with_torch', 'apply_color', 'apply_flips', 'apply_last', 'apply_policy', 'DecodeSettings',
+           'SampleTransform']
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #869ea090
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import PIL
 import torch
-from PIL import Image
+from PIL import Image, ImageFilter, ImageOps
 from torchvision.transforms import functional as F
 
 from ..core.clock import clock
@@ -257,6 +258,24 @@ def apply_flips(
     if axes: row.copy_(row.flip(axes))
 
 
+def apply_last(
+    row: torch.Tensor,
+    params: AppearanceParams,
+):
+    """Blur and solarize with Pillow, as DINO and BYOL do.
+
+    Args:
+        row: uint8 (C, H, W), changed in place.
+        params: Parameters of which the blur and the solarizing are done.
+    """
+    if not (params.blur or params.solarize): return
+    pixels = row.permute(1, 2, 0).squeeze(2).numpy()   # the row's own memory
+    image = Image.fromarray(pixels)
+    if params.blur: image = image.filter(ImageFilter.GaussianBlur(params.blur))
+    if params.solarize: image = ImageOps.solarize(image, 128)
+    pixels[:] = np.asarray(image)
+
+
 def apply_policy(
     row: torch.Tensor,
     policy: Policy,
@@ -303,17 +322,33 @@ class SampleTransform:
         channels: Of a row.
     """
 
+    makes_lists = False   # whether the images of a batch are several tensors, in `Rows`
+
     def __init__(self,
         params: ParamSampler,
         decode: DecodeSettings | None = None,
         channels: int = 3,
     ):
         self.params, self.decode, self.channels = params, decode or DecodeSettings(), channels
+        self.parts: tuple[SampleTransform, ...] = (self,)   # one for each view with settings of its own
 
     @property
     def row_shapes(self) -> tuple[tuple[int, ...], ...]:
-        "Say the shapes of the uint8 rows that one sample fills: (C, H, W) for each of its views."
-        return ((self.channels, *self.params.size),) * self.params.num_splits
+        "Say the shapes of the uint8 rows that one sample fills, of each tensor of a batch: (V, C, H, W) for V views."
+        return ((self.params.num_splits, self.channels, *self.params.size),)
+
+    def keys_of_parts(self,
+        keys: Sequence[SampleKey],
+    ) -> list[list[SampleKey]]:
+        """Divide the keys of a batch among the parts.
+
+        Args:
+            keys: Keys of the images in a batch.
+
+        Returns:
+            for each of `parts`
+        """
+        return [list(keys)]
 
     def crop(self,
         pixels: Pixels,
@@ -340,7 +375,7 @@ class SampleTransform:
         params: SampleParams,
         here: AppearanceParams,
     ):
-        """Flip, take the policy's steps, change colors, blur.
+        """Flip, take the policy's steps, change colors, blur, solarize.
 
         Args:
             image: Image from `crop`; left as it is, unless it is the row.
@@ -355,6 +390,7 @@ class SampleTransform:
         apply_flips(row, here)
         if policy:
             with clock('policy'): apply_policy(row, policy, params.ops, here.color)
+        apply_last(row, here)
         if params.blur: row.copy_(F.gaussian_blur(row, [23, 23], [params.blur] * 2))   # 23 as in timm
 
     def __call__(self,

@@ -84,7 +84,9 @@ def training_steps(
         colors.append(jitter if always else v2.RandomApply([jitter], settings.color_jitter_prob))
     if settings.grayscale_prob: colors.append(v2.RandomGrayscale(settings.grayscale_prob))
     if settings.gaussian_blur_prob:
-        colors.append(v2.RandomApply([GaussianBlur(kernel_size=23)], settings.gaussian_blur_prob))   # 23 as in timm
+        sigma = settings.gaussian_blur_radius or (0.1, 2.)   # as in timm, and so is 23
+        colors.append(v2.RandomApply([GaussianBlur(kernel_size=23, sigma=sigma)], settings.gaussian_blur_prob))
+    if settings.solarize_prob: colors.append(v2.RandomSolarize(128, settings.solarize_prob))
     return geometry, colors
 
 # %% ../../nbs/transforms/70_factory.ipynb #7df2166e
@@ -189,6 +191,8 @@ def create_transform(
         color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8).
         grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2).
         gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5).
+        gaussian_blur_radius: Sigma of a blur after the colors; None: timm's, before.
+        solarize_prob: 0..1, probability that bright pixels are inverted, last of all (BYOL: 0.2).
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
         interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
         crop_pct: Evaluation: input size / size that is resized to, above 0; None: 0.875.
@@ -230,8 +234,8 @@ def transforms_imagenet_train(
         help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
             use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
             patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
-            grayscale_prob, gaussian_blur_prob, auto_augment, crop_pct, crop_mode, crop_border_pixels, mean,
-            crop_padding, padding_mode, force_color_jitter
+            grayscale_prob, gaussian_blur_prob, gaussian_blur_radius, solarize_prob, auto_augment, crop_pct, crop_mode,
+            crop_border_pixels, mean, crop_padding, padding_mode, force_color_jitter
 
     Returns:
         PIL image → tensor (C, H, W)
@@ -253,8 +257,8 @@ def transforms_imagenet_eval(
         help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
             use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
             patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
-            grayscale_prob, gaussian_blur_prob, auto_augment, interpolation, crop_pct, crop_mode, crop_border_pixels,
-            mean, crop_padding, padding_mode, force_color_jitter
+            grayscale_prob, gaussian_blur_prob, gaussian_blur_radius, solarize_prob, auto_augment, interpolation,
+            crop_pct, crop_mode, crop_border_pixels, mean, crop_padding, padding_mode, force_color_jitter
 
     Returns:
         PIL image → tensor (C, H, W)
@@ -276,8 +280,8 @@ def transforms_noaug_train(
         help(create_transform) explains them: std, re_prob, re_mode, re_count, re_num_splits, tf_preprocessing,
             use_prefetcher, normalize, separate, naflex, patch_size, max_seq_len, patchify, patchify_channels_last,
             patchify_flatten, train_crop_mode, scale, ratio, hflip, vflip, color_jitter, color_jitter_prob,
-            grayscale_prob, gaussian_blur_prob, auto_augment, interpolation, crop_pct, crop_mode, crop_border_pixels,
-            mean, crop_padding, padding_mode, force_color_jitter
+            grayscale_prob, gaussian_blur_prob, gaussian_blur_radius, solarize_prob, auto_augment, interpolation,
+            crop_pct, crop_mode, crop_border_pixels, mean, crop_padding, padding_mode, force_color_jitter
 
     Returns:
         PIL image → tensor (C, H, W)

@@ -65,6 +65,8 @@ class AugmentSettings:
         color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8).
         grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2).
         gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5).
+        gaussian_blur_radius: Sigma of a blur after the colors; None: timm's, before.
+        solarize_prob: 0..1, probability that bright pixels are inverted, last of all (BYOL: 0.2).
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
         interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
         crop_pct: Evaluation: input size / size that is resized to, above 0; None: 0.875.
@@ -89,6 +91,8 @@ class AugmentSettings:
     color_jitter_prob: float | None = None
     grayscale_prob: float = 0.
     gaussian_blur_prob: float = 0.
+    gaussian_blur_radius: tuple[float, float] | None = None
+    solarize_prob: float = 0.
     auto_augment: str | Policy | None = None
     interpolation: str = 'bilinear'
     crop_pct: float | None = None
@@ -118,7 +122,8 @@ class AugmentSettings:
         "Refuse values that no other setting makes right."
         check_switches(is_training=self.is_training, no_aug=self.no_aug, force_color_jitter=self.force_color_jitter)
         optional = dict(color_jitter_prob=self.color_jitter_prob, grayscale_prob=self.grayscale_prob,
-                        gaussian_blur_prob=self.gaussian_blur_prob)   # timm's train.py gives None for them
+                        gaussian_blur_prob=self.gaussian_blur_prob,   # timm's train.py gives None for them
+                        solarize_prob=self.solarize_prob)
         given = {name: value for name, value in optional.items() if value is not None}
         _check_probabilities(hflip=self.hflip, vflip=self.vflip, **given)
         check_choice('train_crop_mode', self.train_crop_mode or 'rrc', tuple(_TRAIN_CROPS))
@@ -135,6 +140,9 @@ class AugmentSettings:
             f"scale={self.scale!r}: give shares of the image's area, such as (0.08, 1.0); 8 % are 0.08")
         if self.scale is not None and self.train_crop_mode in (None, 'rrc') and min(self.scale) > 1: raise ValueError(
             f"scale={self.scale!r}: no crop has this area; give shares of the image's, 0..1, such as (0.08, 1.0)")
+        if self.gaussian_blur_radius is not None and min(check_range(
+            'gaussian_blur_radius', self.gaussian_blur_radius)) < 0.05: raise ValueError(
+                f'gaussian_blur_radius={self.gaussian_blur_radius!r}: give 0.05 pixels or more, such as (0.1, 2.0)')
         check_number('crop_padding', self.crop_padding, 0, 2**31, '0 or more pixels', whole=True)
         if self.crop_padding and self.train_crop_mode != 'rc':
             raise ValueError(f"crop_padding={self.crop_padding} with {self.train_crop_mode or 'rrc'!r}: "
@@ -156,8 +164,8 @@ class AugmentSettings:
 
     def _switch_off(self):
         "Leave nothing to chance: evaluation, or training without augmentation."
-        self._put(hflip=0., vflip=0., color_jitter=None, grayscale_prob=0., gaussian_blur_prob=0., auto_augment=None,
-                  padding_mode='constant', num_aug_splits=0)
+        self._put(hflip=0., vflip=0., color_jitter=None, grayscale_prob=0., gaussian_blur_prob=0., solarize_prob=0.,
+                  auto_augment=None, padding_mode='constant', num_aug_splits=0)
         if not self.is_training: return
         self._put(crop_pct=1., crop_mode='center', crop_border_pixels=0,
                   interpolation='bilinear' if self.interpolation == 'random' else self.interpolation)
