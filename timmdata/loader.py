@@ -196,8 +196,8 @@ def create_loader(
 
     Data:
         dataset: Gives (image, target, …) or dicts with 'image'; indexed or a stream (timm: sets its transform).
-        input_size: Edge, (height, width) or (channels, height, width), pixels (timm: no views).
-        batch_size: Samples in a batch (timm: no default).
+        input_size: Edge, (height, width) or (C, H, W), pixels (timm: required).
+        batch_size: Samples in a batch (timm: required).
         is_training: Random pipeline, shuffled, incomplete last batch dropped.
         class_to_idx: Classes that the dataset must have, as training's (not in timm).
 
@@ -245,7 +245,7 @@ def create_loader(
         solarize_prob: Probability that bright pixels are inverted, 0..1 (not in timm).
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
         num_aug_splits: Views of each sample in a batch: clean ones first, then the same crops augmented.
-        views: Several crops, in place of `input_size` (not in timm).
+        views: Crops, in place of `input_size` (not in timm).
 
     Erasing and mixing, in training:
         re_prob: Probability of random erasing, 0..1.
@@ -299,7 +299,7 @@ def create_loader(
     if tf_preprocessing: raise NotImplementedError(f'{tf_preprocessing=} is not offered yet: leave it out')
     if batch_size is None: raise TypeError('create_loader needs a batch_size: give samples in a batch, such as 64')
     if views is None and input_size is None: raise TypeError(
-        'create_loader needs an input_size: give the edge of the images in pixels, such as 224, or views of several sizes')
+        'create_loader needs an input_size: give the edge of the images in pixels, such as 224, or views')
     check_whole('num_aug_splits', num_aug_splits, 0)
     dataset, num_aug_splits = without_splits(dataset, num_aug_splits)   # timm's other way to ask for views
     _check_dataset(dataset, is_training)
@@ -338,8 +338,9 @@ def create_loader(
         refuse_beside(
             'views', 'each View has words of its own for its crops', input_size=input_size, scale=scale, ratio=ratio,
             train_crop_mode=train_crop_mode, crop_padding=crop_padding, padding_mode=padding_mode, vflip=vflip,
-            color_jitter_prob=color_jitter_prob, grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob,
-            solarize_prob=solarize_prob, auto_augment=auto_augment, interpolation=interpolation != 'bilinear',
+            color_jitter_prob=color_jitter_prob, grayscale_prob=grayscale_prob,
+            gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob, auto_augment=auto_augment,
+            interpolation=interpolation != 'bilinear',
             hflip=hflip != 0.5, color_jitter=color_jitter != 0.4)
         refuse_beside(
             'views', 'the loader makes and augments them', transform=transform, collate_fn=collate_fn, no_aug=no_aug,
@@ -365,7 +366,8 @@ def create_loader(
         refuse_beside(
             'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
             collate_fn=collate_fn, auto_augment=auto_augment, dct_scaling=dct_scaling, num_aug_splits=num_aug_splits,
-            input_size_choices=input_size_choices, views=views, **{"color_jitter_mode='exact'": color_jitter_mode == 'exact'})
+            input_size_choices=input_size_choices, views=views,
+            **{"color_jitter_mode='exact'": color_jitter_mode == 'exact'})
     if buffer is not None:
         refuse_beside('buffer', 'the images are on the device already', cache=cache if cache == 'device' else None)
         refuse_beside('buffer', 'it keeps batches of one size', input_size_choices=input_size_choices)
@@ -406,7 +408,8 @@ def create_loader(
         input_size=size, is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale,
         ratio=ratio, hflip=hflip, vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob,
         grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob,
-        auto_augment=auto_augment, interpolation=interpolation, crop_pct=crop_pct, crop_mode=crop_mode, crop_border_pixels=crop_border_pixels,
+        auto_augment=auto_augment, interpolation=interpolation, crop_pct=crop_pct, crop_mode=crop_mode,
+        crop_border_pixels=crop_border_pixels,
         mean=mean, crop_padding=crop_padding, padding_mode=padding_mode, num_aug_splits=num_aug_splits)
     decode = DecodeSettings(backend=backend, dct_scaling=dct_scaling)
     erasing = ErasingSettings(
@@ -424,8 +427,8 @@ def create_loader(
     if views:
         params = {name: ParamSampler(view.augment(mean), custom.is_finished_early) for name, view in views.items()}
         counts = [view.count for view in views.values()]
-        batch_transform = ViewsBatchTransform(
-            {name: BatchTransform(normalize, params=one, erasing=erasing.create()) for name, one in params.items()}, counts)
+        batch_transform = ViewsBatchTransform({
+            name: BatchTransform(normalize, one, erasing.create()) for name, one in params.items()}, counts)
     if is_stream:
         if distributed: check_ranks(dataset, num_workers)
         if augment is not None: transform = v2.Compose(

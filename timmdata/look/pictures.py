@@ -447,7 +447,8 @@ def mixing_words(
 def _show_views(loader: Any, inner: BatchLoader, replay: Replay, num_images: int, size: float) -> Any:
     "A row for each photograph: all boxes on it, then its crops."
     known = _normalization(loader) or (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
-    tensors, total = [_drawable(tensor, *known) for tensor in image_tensors(sample_image(replay.batch))], len(replay.keys)
+    tensors = [_drawable(tensor, *known) for tensor in image_tensors(sample_image(replay.batch))]
+    total = len(replay.keys)
     count, pictures, titles, boxes = min(num_images, total), [], [], []
     for k, key in enumerate(replay.keys[:count]):
         photograph = inner.builder.sample_loader.image(key)
@@ -455,8 +456,9 @@ def _show_views(loader: Any, inner: BatchLoader, replay: Replay, num_images: int
         titles.append(f'sample {key.index}\n{photograph.width} × {photograph.height}')
         for drawn, looks in zip(replay.sample_params, replay.appearance_params):
             titles += map(describe_params, drawn[k::total], looks[k::total])
-        boxes.append([(source_box(params, tensor.shape[2:]), f'C{(3 + view) % 10}')   # red first, a color for each view
-                      for view, (tensor, drawn) in enumerate(zip(tensors, replay.sample_params)) for params in drawn[k::total]])
+        boxes.append([(source_box(params, tensor.shape[2:]), f'C{(3 + view) % 10}')   # a color for each view
+                      for view, (tensor, drawn) in enumerate(zip(tensors, replay.sample_params))
+                      for params in drawn[k::total]])
     ncols = len(pictures) // count
     sheet = show_images(pictures, titles, ncols=ncols, size=size)
     for axes in sheet.axes: axes.title.set_fontsize(8)

@@ -124,8 +124,8 @@ class SampleWay:
         is_early = self.transform.params.colors_in_worker
         if self.settings.policy: found = flips + ops + (colors + blur if is_early else blur + colors)
         else: found = colors + flips + blur if is_early else blur + flips + colors
-        solarize = 'solarize', 'solarize', 'bright pixels are inverted', f'solarize_prob {self.settings.solarize_prob:g}'
-        return found + [solarize] * self.appearance.solarize
+        setting = f'solarize_prob {self.settings.solarize_prob:g}'
+        return found + [('solarize', 'solarize', 'bright pixels are inverted', setting)] * self.appearance.solarize
 
     def _flips(self) -> list[tuple[str, str, str, str]]:
         drawn = [name for name in FLIPS if getattr(self.appearance, name)]

@@ -98,7 +98,8 @@ def control_values(
         color_jitter=max(factors[:3]), hue=factors[3] if len(factors) > 3 else 0.,
         auto_augment=policy if isinstance(policy, str) else '', re_mode=settings.get('re_mode', 'const'),
         re_count=settings.get('re_count', 1))
-    for name in ('grayscale_prob', 'gaussian_blur_prob', 'solarize_prob', 're_prob'): values[name] = settings.get(name, 0.)
+    for name in ('grayscale_prob', 'gaussian_blur_prob', 'solarize_prob', 're_prob'):
+        values[name] = settings.get(name, 0.)
     for control in CONTROLS:
         name = control.name.removeprefix('mixup.')
         if name == control.name: continue

@@ -182,8 +182,17 @@ class ViewsTransform(SampleTransform):
         "Say the shapes of the uint8 rows that one sample fills: (V, C, H, W) for each view."
         return tuple((count, part.channels, *part.params.size) for part, count in zip(self.parts, self.counts))
 
-    def keys_of_parts(self, keys: Sequence[SampleKey]) -> list[list[SampleKey]]:
-        "Make the keys of the images of each view, first crops first."
+    def keys_of_parts(self,
+        keys: Sequence[SampleKey],
+    ) -> list[list[SampleKey]]:
+        """Make the keys of the images of each view, first crops first.
+
+        Args:
+            keys: Keys of the samples.
+
+        Returns:
+            for each of `parts`
+        """
         return keys_of_views(keys, self.counts)
 
     def _factor(self, drawn: Sequence[SampleParams]) -> int:
