@@ -333,8 +333,8 @@ def create_loader(
         refuse_beside('num_aug_splits', 'the loader makes and augments the views', transform=transform,
                       no_aug=no_aug)
         refuse_beside('num_aug_splits', 'clean views must not be mixed', mixup=mixup)
-    views = None if views is None else views_by_name(views)
-    if views is not None:
+    named_views = {} if views is None else views_by_name(views)
+    if named_views:
         refuse_beside(
             'views', 'each View has words of its own for its crops', input_size=input_size, scale=scale, ratio=ratio,
             train_crop_mode=train_crop_mode, crop_padding=crop_padding, padding_mode=padding_mode, vflip=vflip,
@@ -348,7 +348,7 @@ def create_loader(
             re_split=re_split)
         refuse_beside('views', 'a target belongs to all views of a photograph, and mixed images would share it',
                       mixup=mixup)
-        input_size = next(iter(views.values())).input_size
+        input_size = next(iter(named_views.values())).input_size
     if input_size_choices is None: _warn_without_effect(   # timm's train.py gives them, whether there are sizes or not
         'without input_size_choices, give the sizes as well', batch_size_choices=batch_size_choices,
         batch_choice_weights=batch_choice_weights, num_batches=num_batches, batch_schedule_epochs=batch_schedule_epochs,
@@ -404,13 +404,13 @@ def create_loader(
         prefetch_factor=prefetch_factor, persistent_workers=persistent_workers or use_multi_epochs_loader,
         timeout=timeout, multiprocessing_context=multiprocessing_context, ray_options=ray_options,
         worker_init_fn=_seeding_function(worker_seeding), pin_memory=pin_memory and (use_prefetcher or is_stream))
-    augment = None if transform is not None or views else AugmentSettings(
+    augment = None if transform is not None or named_views else AugmentSettings(
         input_size=size, is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale,
         ratio=ratio, hflip=hflip, vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob,
         grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob,
         auto_augment=auto_augment, interpolation=interpolation, crop_pct=crop_pct, crop_mode=crop_mode,
-        crop_border_pixels=crop_border_pixels,
-        mean=mean, crop_padding=crop_padding, padding_mode=padding_mode, num_aug_splits=num_aug_splits)
+        crop_border_pixels=crop_border_pixels, mean=mean, crop_padding=crop_padding, padding_mode=padding_mode,
+        num_aug_splits=num_aug_splits)
     decode = DecodeSettings(backend=backend, dct_scaling=dct_scaling)
     erasing = ErasingSettings(
         re_prob=re_prob if is_random else 0., re_mode=re_mode, re_count=re_count,
@@ -424,9 +424,9 @@ def create_loader(
     # Parts.
     on_device = None if augment is None or is_stream else ParamSampler(augment, custom.is_finished_early)
     batch_transform = BatchTransform(normalize, params=on_device, erasing=erasing.create(), mixup=mixup)
-    if views:
-        params = {name: ParamSampler(view.augment(mean), custom.is_finished_early) for name, view in views.items()}
-        counts = [view.count for view in views.values()]
+    params = {name: ParamSampler(view.augment(mean), custom.is_finished_early) for name, view in named_views.items()}
+    counts = [view.count for view in named_views.values()]
+    if named_views:
         batch_transform = ViewsBatchTransform({
             name: BatchTransform(normalize, one, erasing.create()) for name, one in params.items()}, counts)
     if is_stream:
@@ -454,7 +454,7 @@ def create_loader(
         sample_transforms = [] if augment is None else [SampleTransform(
             ParamSampler(replace(augment, input_size=edges), custom.is_finished_early), decode, channels)
             for edges in sizes]
-        if views: sample_transforms = [ViewsTransform(
+        if named_views: sample_transforms = [ViewsTransform(
             [SampleTransform(one, decode, channels) for one in params.values()], counts)]
         sample_loader = SampleLoader(dataset, sample_transforms, transform=transform, shape=(channels, *size))
         in_workers = batch_transform if sample_transforms and not use_prefetcher else None
@@ -464,7 +464,7 @@ def create_loader(
             builder, sampler, batches, worker_settings, pin_batches=pin_memory and not use_prefetcher,
             cache=DeviceCache(builder, device, available_cores()) if cache else None,
             settings=[order, *([] if augment is None else [augment, decode]), normalize, erasing, custom,
-                      *([{'views': list(views.items())}, decode] if views else [])],
+                      *([{'views': list(named_views.items())}, decode] if named_views else [])],
             adopts_seed=adopts_seed)
         if buffer is not None:
             loader = BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
