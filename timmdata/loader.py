@@ -297,8 +297,8 @@ def create_loader(
         of images (N, C, H, W) and targets
     """
     if tf_preprocessing: raise NotImplementedError(f'{tf_preprocessing=} is not offered yet: leave it out')
-    if batch_size is None: raise TypeError('create_loader needs a batch_size: give samples in a batch, such as 64')
-    if views is None and input_size is None: raise TypeError(
+    if batch_size is None: raise ValueError('create_loader needs a batch_size: give samples in a batch, such as 64')
+    if views is None and input_size is None: raise ValueError(
         'create_loader needs an input_size: give the edge of the images in pixels, such as 224, or views')
     check_whole('num_aug_splits', num_aug_splits, 0)
     dataset, num_aug_splits = without_splits(dataset, num_aug_splits)   # timm's other way to ask for views

@@ -462,6 +462,7 @@ REFUSED = [   # accepted as words, and refused when they are used
     ('create_loader', dict(tf_preprocessing=True)), ('create_transform', dict(naflex=True)),
     ('create_transform', dict(patchify=True)), ('create_transform', dict(tf_preprocessing=True))]
 OTHER_DEFAULT = {   # where our default differs, with the reason
+    ('create_loader', 'input_size'): 'None with views', ('create_loader', 'batch_size'): 'follows it, and has none either',
     ('create_loader', 'device'): 'None is the best device there is', ('create_loader',
                                             'pin_memory'): 'None is what the device needs',
     ('PrefetchLoader', 'device'): 'None is the best device there is', ('RandomErasing',
