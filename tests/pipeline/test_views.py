@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter, ImageOps
+from torch.utils.data import DistributedSampler
 from torchvision.transforms import ColorJitter, RandomResizedCrop
 from torchvision.transforms import functional as F
 
@@ -102,6 +103,21 @@ def test_what_is_drawn_for_a_view_depends_on_no_other(train):
     key = SampleKey(5, 1, view=2)
     first = 2 * MAX_VIEWS   # of its repeat
     assert [[one.view for one in part] for part in keys_of_views([key], [2, 1])] == [[first, first + 1], [first + 2]]
+
+
+def test_ranks_have_the_crops_of_one_process(train):
+    "A sample's crops belong to its index, whichever rank makes them, and in whatever order."
+    def crops_by_index(**words) -> dict:
+        loader, found = loader_of(train, **words), {}
+        for number in range(len(loader)):
+            replay = loader.replay(0, number)
+            num = len(replay.keys)
+            for k, key in enumerate(replay.keys): found[key.index] = torch.cat([one[k::num].flatten() for one in replay.batch[0]])
+        return found
+    every, indexes = crops_by_index(), range(len(ImageDataset(train)))
+    ranks = [crops_by_index(sampler=DistributedSampler(indexes, 2, rank, seed=7), drop_last=False) for rank in (0, 1)]
+    assert not set(ranks[0]) & set(ranks[1]) and set(ranks[0]) | set(ranks[1]) == set(indexes)
+    for of_rank in ranks: assert all(torch.equal(crops, every[index]) for index, crops in of_rank.items() if index in every)
 
 
 @pytest.mark.parametrize('words', [dict(), dict(color_jitter_mode='exact'), dict(backend='pillow'), dict(re_prob=0.5)], ids=str)
