@@ -133,6 +133,7 @@ def create_loader(
     color_jitter_mode: str = 'fused',
     grayscale_prob: float = 0.,
     gaussian_blur_prob: float = 0.,
+    gaussian_blur_radius: tuple[float, float] | None = None,
     solarize_prob: float = 0.,
     auto_augment: str | Policy | None = None,
     num_aug_splits: int = 0,
@@ -242,6 +243,7 @@ def create_loader(
         color_jitter_mode: 'fused': one matrix on the device; 'exact': as torchvision (not in timm).
         grayscale_prob: Probability of a conversion to gray, 0..1.
         gaussian_blur_prob: Probability of a blur, 0..1.
+        gaussian_blur_radius: Its sigma, pixels; None: timm's (not in timm).
         solarize_prob: Probability that bright pixels are inverted, 0..1 (not in timm).
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
         num_aug_splits: Views of each sample in a batch: clean ones first, then the same crops augmented.
@@ -339,8 +341,8 @@ def create_loader(
             'views', 'each View has words of its own for its crops', input_size=input_size, scale=scale, ratio=ratio,
             train_crop_mode=train_crop_mode, crop_padding=crop_padding, padding_mode=padding_mode, vflip=vflip,
             color_jitter_prob=color_jitter_prob, grayscale_prob=grayscale_prob,
-            gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob, auto_augment=auto_augment,
-            interpolation=interpolation != 'bilinear',
+            gaussian_blur_prob=gaussian_blur_prob, gaussian_blur_radius=gaussian_blur_radius,
+            solarize_prob=solarize_prob, auto_augment=auto_augment, interpolation=interpolation != 'bilinear',
             hflip=hflip != 0.5, color_jitter=color_jitter != 0.4)
         refuse_beside(
             'views', 'the loader makes and augments them', transform=transform, collate_fn=collate_fn, no_aug=no_aug,
@@ -407,7 +409,8 @@ def create_loader(
     augment = None if transform is not None or named_views else AugmentSettings(
         input_size=size, is_training=is_training, no_aug=no_aug, train_crop_mode=train_crop_mode, scale=scale,
         ratio=ratio, hflip=hflip, vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob,
-        grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob,
+        grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob,
+        gaussian_blur_radius=gaussian_blur_radius, solarize_prob=solarize_prob,
         auto_augment=auto_augment, interpolation=interpolation, crop_pct=crop_pct, crop_mode=crop_mode,
         crop_border_pixels=crop_border_pixels, mean=mean, crop_padding=crop_padding, padding_mode=padding_mode,
         num_aug_splits=num_aug_splits)

@@ -80,8 +80,7 @@ def make_state(
     return {'epoch': int(epoch), 'position': int(position), 'seed': int(seed), 'settings': dict(settings)}
 
 
-_NOT_ARGUMENTS = (
-    'dataset', 'samples', 'cached', 'schedule', 'force_color_jitter', 'gaussian_blur_radius', 're_num_splits')
+_NOT_ARGUMENTS = 'dataset', 'samples', 'cached', 'schedule', 'force_color_jitter', 're_num_splits'
 _WORD = re.compile(r'\w+(-[\w.]+)*')   # such as torchvision or rand-m9-mstd0.5
 
 

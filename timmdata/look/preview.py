@@ -173,7 +173,7 @@ def preview(
         f'dataset is a {type(dataset).__name__}: give one with __getitem__ and __len__, such as ImageDataset(folder); '
         'the samples of a stream have no index, and cannot be made again')
     if settings.get('views') is not None: raise ValueError(
-        'views: a preview shows one; give its words, such as preview(dataset, 96, scale=(0.05, 0.4)), '
+        'views: a preview shows one; give its words, such as preview(dataset, **views[0].words()), '
         'or draw all of them with show_batch and show_replay')
     if indexes is None: indexes = spread_indexes(len(dataset), batch_size)
     return Preview(dataset, input_size, indexes, dict(is_training=is_training, seed=seed, **settings), epoch, position)

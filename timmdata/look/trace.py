@@ -100,7 +100,8 @@ class SampleWay:
         drawn = self.appearance
         flips = dict(hflip=drawn.hflip and done.flips, vflip=drawn.vflip and done.flips)
         here, there = self.transform.params.share(AppearanceParams(
-            color=drawn.color[:done.colors], solarize=drawn.solarize and done.solarize, **flips))
+            color=drawn.color[:done.colors], blur=drawn.blur if done.blur else 0.,
+            solarize=drawn.solarize and done.solarize, **flips))
         ops = self.params.ops if self._is_one_step and done.ops else self._ops[:done.ops]
         params = self.params._replace(ops=ops, blur=self.params.blur if done.blur else 0.)
         row = self._row()
@@ -122,10 +123,12 @@ class SampleWay:
         "Which part of `_Done` comes next, its name, its numbers and its setting, in the loader's order."
         flips, ops, blur, colors = self._flips(), self._policy(), self._blur(), self._colors()
         is_early = self.transform.params.colors_in_worker
-        if self.settings.policy: found = flips + ops + (colors + blur if is_early else blur + colors)
-        else: found = colors + flips + blur if is_early else blur + flips + colors
+        early, late = ([], blur) if is_early or self.appearance.blur else (blur, [])
+        found = flips + ops + early + colors if self.settings.policy else early + (
+            colors + flips if is_early else flips + colors)
         setting = f'solarize_prob {self.settings.solarize_prob:g}'
-        return found + [('solarize', 'solarize', 'bright pixels are inverted', setting)] * self.appearance.solarize
+        solarize = [('solarize', 'solarize', 'bright pixels are inverted', setting)]
+        return found + late + solarize * self.appearance.solarize
 
     def _flips(self) -> list[tuple[str, str, str, str]]:
         drawn = [name for name in FLIPS if getattr(self.appearance, name)]
@@ -141,7 +144,8 @@ class SampleWay:
 
     def _blur(self) -> list[tuple[str, str, str, str]]:
         setting = f'gaussian_blur_prob {self.settings.gaussian_blur_prob:g}'
-        return [('blur', 'blur', drawn_words('blur', self.params.blur), setting)] if self.params.blur else []
+        sigma = self.params.blur or self.appearance.blur
+        return [('blur', 'blur', drawn_words('blur', sigma), setting)] if sigma else []
 
     def _colors(self) -> list[tuple[str, str, str, str]]:
         settings = {name: f'color_jitter, {_range((low, high))}' for name, low, high in self.transform.params.jitter}

@@ -85,8 +85,12 @@ class View:
         Args:
             mean: Mean per channel, for pixels in 0..1.
         """
-        words = {field.name: getattr(self, field.name) for field in fields(self) if field.name != 'count'}
-        return AugmentSettings(is_training=True, mean=mean, **words)
+        return AugmentSettings(is_training=True, mean=mean, **self.words())
+
+    def words(self) -> dict[str, Any]:
+        "Give the arguments of `create_loader` for a loader of this view alone, such as to `explore` it."
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in found.items() if name != 'count'}
 
 
 def views_by_name(
