@@ -18,7 +18,7 @@ from ..core.checks import check_number
 from ..core.clock import clock
 from ..core.constants import IMAGENET_DEFAULT_MEAN
 from ..core.jpeg import Pixels, choose_factor, scale_crop
-from ..core.sample import fields_of, with_fields
+from ..core.sample import fields_of, image_tensors, with_fields
 from ..samplers.epoch import MAX_VIEWS, SampleKey, keys_of_views
 from ..transforms.policy import Policy
 from ..transforms.random_erasing import RandomErasing
@@ -290,8 +290,7 @@ class ViewsBatchTransform:
             images: Images of each view.
             keys: Keys of the samples.
         """
-        tensors = images.values() if isinstance(images, Mapping) else images
-        return keys, [(tensor.shape[2], tensor.shape[3]) for tensor in tensors]
+        return keys, [(tensor.shape[2], tensor.shape[3]) for tensor in image_tensors(images)]
 
     def batch_params(self,
         keys: Sequence[SampleKey],
