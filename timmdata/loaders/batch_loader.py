@@ -26,6 +26,7 @@ from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
 from ..samplers.batch_schedule import PlannedBatch, ScheduledBatchSampler
 from ..samplers.epoch import EpochSampler, SampleKey
+from ..samplers.token_plan import TokenPlan
 from ..workers.autotune import resolve_workers
 from ..workers.base import InlinePool, Task, WorkerPool
 from ..workers.settings import WORKER_KINDS, WorkerSettings
@@ -116,6 +117,22 @@ class BatchSettings:
         planned = self.schedule.plan(epoch) if self.schedule is not None else ()
         return max(sampler.length, sum(batch.batch_size for batch in planned) * sampler.num_replicas)
 
+    def advance(self,
+        sampler: EpochSampler,
+        epoch: int,
+        position: int,
+        num: int,
+    ) -> int:
+        """Tell how many samples of all ranks are used up after a batch of each.
+
+        Args:
+            sampler: Sampler that gives the order.
+            epoch: Number of the pass over the data, from 0; not used: every epoch is cut alike.
+            position: Samples of all ranks that were used before.
+            num: Samples in this rank's batch.
+        """
+        return position + num * sampler.num_replicas
+
     def cut(self,
         sampler: EpochSampler,
         epoch: int,
@@ -165,7 +182,7 @@ class EpochBatchSampler(Sampler):
 
     def __init__(self,
         sampler: EpochSampler,
-        batches: BatchSettings,
+        batches: BatchSettings | TokenPlan,
     ):
         self.sampler, self.batches = sampler, batches
         self.batch_size, self.drop_last = batches.batch_size, batches.drop_last
@@ -204,7 +221,7 @@ class BatchLoader(HostLoader):
     def __init__(self,
         builder: BatchBuilder,
         sampler: EpochSampler,
-        batches: BatchSettings,
+        batches: BatchSettings | TokenPlan,
         workers: WorkerSettings | None = None,
         *,
         pool: Callable[[BatchBuilder], WorkerPool] | None = None,
@@ -292,7 +309,7 @@ class BatchLoader(HostLoader):
                 made = pool.take(task, self.workers.timeout)
                 made_by[task.made_by] += 1
                 num_read += len(task.keys)
-                position += len(task.keys) * self.sampler.num_replicas
+                position = self.batches.advance(self.sampler, epoch, position, len(task.keys))
                 if made is not None:
                     finished.append(self._finish(made, position))
                     is_empty = False

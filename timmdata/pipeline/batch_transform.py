@@ -139,12 +139,14 @@ class ImageKernel:
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel.
         shape: Channels, height, width of the images.
+        lines_vary: Images may have fewer lines.
     """
 
     def __init__(self,
         mean: Sequence[float],
         std: Sequence[float],
         shape: tuple[int, int, int],
+        lines_vary: bool = False,
     ):
         self.channels, height, width = shape
         pair = torch.tensor([mean, std], dtype=torch.float64) * 255   # rounded once, as timm does
@@ -156,8 +158,7 @@ class ImageKernel:
         low_high = np.stack([self.offset, 255 * self.scale + self.offset])
         self.low, self.high = torch.from_numpy(low_high).float().repeat(1, width)
         self.x, self.y = torch.empty(2, height, width * self.channels)   # they stay in the cache
-        self.block = math.gcd(height * width, 8)   # pixels in one line of the product
-        self.x_blocks, self.y_blocks = (lines.view(-1, self.block * self.channels) for lines in (self.x, self.y))
+        self.block = math.gcd(width if lines_vary else height * width, 8)   # pixels in one line of the product
         weight = torch.zeros(self.block, self.channels, self.block, self.channels)
         self.weight = weight.view(self.block * self.channels, -1)
         self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
@@ -174,7 +175,9 @@ class ImageKernel:
             out: float32 (H, W·C), overwritten, once.
             color: (operation, factor), in order.
         """
-        x = self.x.copy_(image)
+        is_whole = len(image) == len(self.x)
+        x, y = (self.x, self.y) if is_whole else (self.x[:len(image)], self.y[:len(image)])
+        x.copy_(image)
         if not color:
             torch.div(x.sub_(self.mean), self.std, out=out)
             return
@@ -182,8 +185,9 @@ class ImageKernel:
         total = x.sum(0).double().view(-1, self.channels).sum(0).numpy()   # exact: whole numbers
         bias = torch.from_numpy((k @ total) * (self.scale * self.channels / x.numel()) + self.offset)
         self.diagonal.copy_(torch.from_numpy((self.scale[:, None] * m).T)[..., None])
-        torch.addmm(bias.float().repeat(self.block), self.x_blocks, self.weight, out=self.y_blocks)
-        torch.clamp(self.y, self.low, self.high, out=out)
+        x_blocks, y_blocks = (lines.view(-1, len(self.weight)) for lines in (x, y))
+        torch.addmm(bias.float().repeat(self.block), x_blocks, self.weight, out=y_blocks)
+        torch.clamp(y, self.low, self.high, out=out)
 
     def finish(self,
         out: torch.Tensor,

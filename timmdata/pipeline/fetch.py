@@ -35,7 +35,7 @@ from ..transforms.mixup import MixParams
 from .batch_transform import BatchTransform
 from .collate import fast_collate
 from .params import AppearanceParams, ParamSampler, SampleParams
-from .sample_transform import Rows, SampleTransform, view_rows
+from .sample_transform import Rows, SampleTransform, keep_rows, rows_of_samples, view_rows
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #9773b738
 def _check_device(sample: Any):
@@ -58,7 +58,7 @@ def _explain(error: Exception, what: str):
 
 def _images_of(rows: torch.Tensor | Rows, num: int) -> list[Any]:
     "The images of so many samples, first views first; rows of several shapes are one image."
-    return [rows[k::num] for k in range(num)] if isinstance(rows, Rows) else list(rows)
+    return rows_of_samples(rows, num) if isinstance(rows, Rows) else list(rows)
 
 
 @dataclass(eq=False)
@@ -82,6 +82,20 @@ class SampleLoader:
     def params(self) -> ParamSampler | None:
         "What draws the parameters; None with a transform of the user's."
         return self.sample_transforms[0].params if self.sample_transforms else None
+
+    def transform_of(self,
+        bucket: int,
+    ) -> SampleTransform | None:
+        """Give the sample transform of a size bucket.
+
+        Args:
+            bucket: Number of a size bucket; one transform alone serves all of them.
+
+        Returns:
+            None: a transform of the user's
+        """
+        transforms = self.sample_transforms
+        return transforms[bucket if len(transforms) > 1 else 0] if transforms else None
 
     @property
     def num_splits(self) -> int:
@@ -174,7 +188,8 @@ class SampleLoader:
             the rows
         """
         def numbers(view: SampleKey) -> AbstractContextManager: return self.global_numbers(view, view.view)
-        self.sample_transforms[key.bucket](pixels, rows, key, numbers if self.has_own_policy else nullcontext)
+        numbers = numbers if self.has_own_policy else nullcontext
+        self.transform_of(key.bucket)(pixels, rows, key, numbers)
         return rows
 
     def load(self,
@@ -222,7 +237,7 @@ class SampleLoader:
             params: What drew it; None: that of the key's size bucket.
         """
         pixels = sample_image(self.read(key, lambda pixels: pixels))
-        params = params or self.sample_transforms[key.bucket].params
+        params = params or self.transform_of(key.bucket).params
         return params.sample_params(pixels.height, pixels.width, key)
 
     def image(self,
@@ -341,15 +356,6 @@ def with_valid_mask(
     return with_fields(batch, {'valid': mask})
 
 
-def _close_up(rows: torch.Tensor | Rows, num: int, present: Sequence[int]) -> torch.Tensor | Rows:
-    "The rows of those of `num` samples that are present, without gaps."
-    if isinstance(rows, Rows): return Rows(_close_up(part, num, present) for part in rows)
-    filled = [first + k for first in range(0, len(rows), num) for k in present]
-    for to, row in enumerate(filled):
-        if to != row: rows[to].copy_(rows[row])
-    return rows[:len(filled)]
-
-
 @dataclass(eq=False)
 class BatchBuilder:
     """Allocate the memory of a batch, load its samples, and put them together; one object for all workers.
@@ -406,17 +412,6 @@ class BatchBuilder:
         """
         return self.sample_loader.describe(key)
 
-    def row_shapes(self,
-        bucket: int = 0,
-    ) -> tuple[tuple[int, ...], ...]:
-        """Ask the sample transform for the shapes of the rows that one sample fills; none if rows are not used.
-
-        Args:
-            bucket: Which of the input sizes.
-        """
-        transforms = self.sample_loader.sample_transforms
-        return transforms[bucket].row_shapes if transforms else ()
-
     def row_bytes(self,
         num: int,
         bucket: int = 0,
@@ -427,7 +422,8 @@ class BatchBuilder:
             num: Samples.
             bucket: Which of the input sizes.
         """
-        return num * sum(map(math.prod, self.row_shapes(bucket)))
+        transform = self.sample_loader.transform_of(bucket)
+        return sum(map(math.prod, transform.batch_shapes(num))) if transform else 0
 
     def batch_bytes(self,
         batch_size: int,
@@ -458,14 +454,15 @@ class BatchBuilder:
         Returns:
             uint8 (N, C, H, W), channels-last, N views first; None if rows are not used
         """
+        transform = self.sample_loader.transform_of(bucket)
+        if transform is None: return None
         parts, start = [], 0
-        for num_views, *shape in self.row_shapes(bucket):
-            stop = start + num * num_views * math.prod(shape)
+        for shape in transform.batch_shapes(num):
+            stop = start + math.prod(shape)
             own = torch.empty(stop - start, dtype=torch.uint8) if memory is None else memory[start:stop]
-            parts.append(view_rows(own, tuple(shape)))
+            parts.append(view_rows(own, shape[1:]))
             start = stop
-        if not parts: return None
-        return Rows(parts) if self.sample_loader.sample_transforms[bucket].makes_lists else parts[0]
+        return transform.join(parts)
 
     @property
     def is_remote(self) -> bool:
@@ -546,7 +543,7 @@ class BatchBuilder:
         samples = [samples[row % num][row // num] for row in filled]
         keys = self.views([keys[k] for k in present])
         if rows is not None and len(present) < num:
-            rows = _close_up(rows, num, present)
+            rows = keep_rows(rows, num, present)
             if self.batch_transform is None:
                 samples = [with_image(s, image) for s, image in zip(samples, _images_of(rows, len(present)))]
         if self.collate_fn is not None:   # what it draws is keyed to the batch: to its first sample
@@ -554,7 +551,7 @@ class BatchBuilder:
             with self.sample_loader.global_numbers(keys[0], of_batch): batch = self.collate_fn(samples)
         else: batch = fast_collate(samples, images=rows)
         if self.valid_mask: batch = with_valid_mask(batch, keys)
-        if isinstance(rows, Rows): batch = with_image(batch, list(rows))
+        if isinstance(rows, Rows): batch = with_image(batch, rows.images())
         if self.batch_transform is not None and self.collate_fn is None:
             batch = self.batch_transform.on_batch(batch, keys)
         return HostBatch(batch, keys)
@@ -569,11 +566,10 @@ class BatchBuilder:
         """
         loader, keys = self.sample_loader, made.keys
         if not loader.sample_transforms: return Replay(made.batch, keys, None, None)
-        transform = loader.sample_transforms[keys[0].bucket]
+        transform = loader.transform_of(keys[0].bucket)
         parts = list(zip([part.params for part in transform.parts], transform.keys_of_parts(keys)))
         crops = [[loader.sample_params(key, params) for key in of_part] for params, of_part in parts]
-        appearance, sizes = [list(map(params.appearance_params, of_part)) for params, of_part in parts], [
-            params.size for params, _ in parts]
-        if not transform.makes_lists: [crops], [appearance], [sizes] = crops, appearance, sizes
-        replay = Replay(made.batch, keys, crops, appearance)
+        appearance = [list(map(params.appearance_params, of_part)) for params, of_part in parts]
+        if transform.parts == (transform,): [crops], [appearance] = crops, appearance
+        replay, sizes = Replay(made.batch, keys, crops, appearance), transform.result_sizes(crops)
         return replay if self.batch_transform is None else replay.with_batch_params(self.batch_transform, keys, sizes)

@@ -192,6 +192,22 @@ class ParamSampler:
         shared = (key._replace(view=key.view - split) if split else key).rng(sequence)
         return shared, key.rng(sequence) if split else shared, self.num_splits > 1 and not split
 
+    def draw_crop(self,
+        height: int,
+        width: int,
+        key: SampleKey,
+        rng: random.Random,
+    ) -> SampleParams:
+        """Draw the crop and the size that it is resized to.
+
+        Args:
+            height: Height of the image, pixels.
+            width: Width of the image, pixels.
+            key: Key of the sample; not used: all images get one size.
+            rng: Random generator of the sample.
+        """
+        return self._crop(height, width, rng)
+
     def sample_params(self,
         height: int,
         width: int,
@@ -205,7 +221,7 @@ class ParamSampler:
             key: Key of the sample, or of a view of it.
         """
         shared, own, is_clean = self._rngs(key, CROP)
-        drawn = self._crop(height, width, shared)
+        drawn = self.draw_crop(height, width, key, shared)
         blur_prob = 0. if self.settings.gaussian_blur_radius else self.settings.gaussian_blur_prob
         if is_clean or not (self.policy or blur_prob): return drawn
         ops = self.policy.draw(own) if self.policy else ()

@@ -199,6 +199,8 @@ class ViewsTransform(SampleTransform):
         """
         return keys_of_views(keys, self.counts)
 
+    def result_sizes(self, crops: Any) -> list[tuple[int, int]]: return [part.params.size for part in self.parts]
+
     def _factor(self, drawn: Sequence[SampleParams]) -> int:
         "The scale that the most demanding crop allows: no crop is enlarged that would not be by itself."
         if not self.decode.dct_scaling: return 1
