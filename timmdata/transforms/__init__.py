@@ -13,6 +13,10 @@ from .geometry import (
 )
 from .mixup import Mixup, MixParams, mixup_target
 from .model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
+from .naflex_transforms import (
+    CenterCropToSequence, Patchify, RandomCropToSequence, RandomResizedCropToSequence, ResizeKeepRatioToSequence,
+    ResizeToSequence, count_tokens, get_image_size_for_seq, patchify_image,
+)
 from .policy import OPERATIONS, AugmentOp, DrawnOp, Operation, Policy, apply_ops, draw_all
 from .random_erasing import ErasingSettings, RandomErasing
 from .settings import AugmentSettings
@@ -24,6 +28,8 @@ __all__ = [
     'CenterCropOrPad', 'MaybePILToTensor', 'MaybeToTensor', 'RandomCropOrPad', 'RandomPad',
     'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'ToNumpy', 'ToTensor', 'TrimBorder', 'center_crop_or_pad',
     'crop_or_pad', 'interp_mode_to_str', 'str_to_interp_mode', 'str_to_pil_interp',
+    'CenterCropToSequence', 'Patchify', 'RandomCropToSequence', 'RandomResizedCropToSequence', 'ResizeKeepRatioToSequence',
+    'ResizeToSequence', 'count_tokens', 'get_image_size_for_seq', 'patchify_image',
     'OPERATIONS', 'Operation', 'DrawnOp', 'AugmentOp', 'Policy', 'apply_ops', 'draw_all',
     'RandAugment', 'AutoAugment', 'ThreeAugment', 'TrivialAugmentWide', 'AugMixAugment', 'create_policy',
     'rand_augment_ops', 'rand_augment_transform', 'auto_augment_policy', 'auto_augment_transform',
