@@ -26,6 +26,7 @@ class Reader:
     is_remote: bool = False   # It reads from a store: `prefetch` waits for nothing, and is called as early as possible.
     class_to_idx: Mapping[str, int] = {}   # Class name → index; empty where there are no classes.
     targets: Any = None   # The targets of all samples, where they are known without reading one.
+    image_sizes: Any = None   # (N, 2), height and width of all images, as stored, where an index has them.
 
     def __len__(self) -> int: raise NotImplementedError
 

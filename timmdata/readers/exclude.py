@@ -60,6 +60,12 @@ class ReaderRows(Reader):
         targets = getattr(self.reader, 'targets', None)
         return None if targets is None else np.asarray(targets)[self.rows]
 
+    @property
+    def image_sizes(self) -> np.ndarray | None:
+        "Height and width of these images, if the reader's index has them."
+        sizes = getattr(self.reader, 'image_sizes', None)
+        return None if sizes is None else np.asarray(sizes)[self.rows]
+
     def __len__(self) -> int: return len(self.rows)
 
     def __getitem__(self, index: int) -> tuple: return self.reader[int(self.rows[index])]

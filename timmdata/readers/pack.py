@@ -249,6 +249,12 @@ class ReaderPack(_IndexedReader):
             f'the index {folder} belongs to other shards: copy all of the pack again')
         return table
 
+    @property
+    def image_sizes(self) -> np.ndarray:
+        "Height and width of all images, from the index."
+        rows = self.samples.columns['row']
+        return np.stack([rows['height'], rows['width']], 1)
+
     def _renumber(self, class_map: dict[str, int]):
         "Give the classes other indexes, and leave out those that have none."
         if not self.class_to_idx or isinstance(self.targets, LabelLists): raise ValueError(
