@@ -17,6 +17,7 @@ from .naflex_transforms import (
     CenterCropToSequence, Patchify, RandomCropToSequence, RandomResizedCropToSequence, ResizeKeepRatioToSequence,
     ResizeToSequence, count_tokens, get_image_size_for_seq, patchify_image,
 )
+from .patch_erasing import PatchRandomErasing
 from .policy import OPERATIONS, AugmentOp, DrawnOp, Operation, Policy, apply_ops, draw_all
 from .random_erasing import ErasingSettings, RandomErasing
 from .settings import AugmentSettings
@@ -34,6 +35,6 @@ __all__ = [
     'RandAugment', 'AutoAugment', 'ThreeAugment', 'TrivialAugmentWide', 'AugMixAugment', 'create_policy',
     'rand_augment_ops', 'rand_augment_transform', 'auto_augment_policy', 'auto_augment_transform',
     'augment_and_mix_transform',
-    'RandomErasing', 'Mixup', 'MixParams', 'mixup_target',
+    'RandomErasing', 'PatchRandomErasing', 'Mixup', 'MixParams', 'mixup_target',
     'resolve_data_config', 'resolve_input_data_config', 'resolve_model_data_config',
 ]
