@@ -13,6 +13,7 @@ from .geometry import (
 )
 from .mixup import Mixup, MixParams, mixup_target
 from .model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
+from .naflex_mixup import NaFlexMixParams, NaFlexMixup, mix_batch_variable_size, pairwise_mixup_target
 from .naflex_transforms import (
     CenterCropToSequence, Patchify, RandomCropToSequence, RandomResizedCropToSequence, ResizeKeepRatioToSequence,
     ResizeToSequence, count_tokens, get_image_size_for_seq, patchify_image,
@@ -36,5 +37,6 @@ __all__ = [
     'rand_augment_ops', 'rand_augment_transform', 'auto_augment_policy', 'auto_augment_transform',
     'augment_and_mix_transform',
     'RandomErasing', 'PatchRandomErasing', 'Mixup', 'MixParams', 'mixup_target',
+    'NaFlexMixup', 'NaFlexMixParams', 'mix_batch_variable_size', 'pairwise_mixup_target',
     'resolve_data_config', 'resolve_input_data_config', 'resolve_model_data_config',
 ]

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['rand_bbox', 'rand_bbox_minmax', 'cutmix_bbox_and_lam', 'check_target', 'mixup_target', 'paste_slices', 'paste_masked',
-           'MixParams', 'Mixup']
+           'MixParams', 'check_mixing', 'MixingSwitch', 'Mixup']
 
 # %% ../../nbs/transforms/60_mixup.ipynb #674822e3
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -281,8 +281,42 @@ def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tens
     return _blend(own, other, lam.to(x.device, non_blocking=True).view(-1, 1, 1, 1), overwrite)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #a16e7e5c
+def check_mixing(
+    mixing: Any,
+):
+    """Refuse wrong settings before the first batch.
+
+    Args:
+        mixing: Mixing with the shares, the alphas, num_classes and multi_label of `Mixup`.
+    """
+    for name in ('prob', 'switch_prob', 'label_smoothing'):
+        check_number(name, getattr(mixing, name), 0, 1, 'a number of 0..1')
+    for name in ('mixup_alpha', 'cutmix_alpha'):
+        check_number(name, getattr(mixing, name), 0, 1e30, 'a number of 0 or more')
+    check_switches(multi_label=mixing.multi_label)
+    check_number('num_classes', mixing.num_classes, 1, 2**31, '1 or more', whole=True)
+
+
+class MixingSwitch:
+    "Switch mixing on and off, in worker processes too: one byte of shared memory."
+
+    def __init__(self): self._enabled = torch.ones((), dtype=torch.bool).share_memory_()
+
+    @property
+    def mixup_enabled(self) -> bool:
+        "Whether batches are mixed; a change reaches worker processes."
+        return bool(self._enabled)
+
+    @mixup_enabled.setter
+    def mixup_enabled(self,
+        value: bool,   # False: images pass through, targets stay dense and smoothed.
+    ):
+        "Switch mixing on or off."
+        self._enabled.fill_(bool(value))
+
+
 @dataclass(eq=False)
-class Mixup:
+class Mixup(MixingSwitch):
     """Mix a batch of images and its targets; `mixup_enabled = False` stops it from the next call on.
 
     >>> import torch
@@ -317,12 +351,11 @@ class Mixup:
     num_classes: int = 1000
     multi_label: bool = False
     partner: str = 'reversed'
-    _enabled: torch.Tensor = field(init=False, repr=False)   # The switch, one byte of shared memory.
 
     def __post_init__(self):
         self._check()
         if self.cutmix_minmax is not None: self.cutmix_alpha = 1.
-        self._enabled = torch.ones((), dtype=torch.bool).share_memory_()
+        super().__init__()
 
     def _check(self):
         "Refuse wrong settings before the first batch."
@@ -330,29 +363,13 @@ class Mixup:
             raise ValueError(f'mode={self.mode!r}: allowed are batch, pair, elem, half')
         if self.partner not in ('reversed', 'random'):
             raise ValueError(f'partner={self.partner!r}: allowed are reversed, random')
-        shares = dict(prob=self.prob, switch_prob=self.switch_prob, label_smoothing=self.label_smoothing)
-        for name, value in shares.items(): check_number(name, value, 0, 1, 'a number of 0..1')
-        for name, value in dict(mixup_alpha=self.mixup_alpha, cutmix_alpha=self.cutmix_alpha).items():
-            check_number(name, value, 0, 1e30, 'a number of 0 or more')
-        check_switches(correct_lam=self.correct_lam, multi_label=self.multi_label)
+        check_mixing(self)
+        check_switches(correct_lam=self.correct_lam)
         minmax = self.cutmix_minmax
         if minmax is not None and not (len(minmax) == 2 and 0 <= minmax[0] <= minmax[1] <= 1): raise ValueError(
             f'cutmix_minmax={minmax!r}: give the least and the greatest edge, 0 <= least <= greatest <= 1')
         if minmax is None and self.mixup_alpha == self.cutmix_alpha == 0:
             raise ValueError('nothing to mix: give mixup_alpha or cutmix_alpha above 0, or cutmix_minmax')
-        check_number('num_classes', self.num_classes, 1, 2**31, '1 or more', whole=True)
-
-    @property
-    def mixup_enabled(self) -> bool:
-        "Whether batches are mixed; a change reaches worker processes."
-        return bool(self._enabled)
-
-    @mixup_enabled.setter
-    def mixup_enabled(self,
-        value: bool,   # False: images pass through, targets stay dense and smoothed.
-    ):
-        "Switch mixing on or off."
-        self._enabled.fill_(bool(value))
 
     def _draw_one(self, size: tuple[int, int], rng: random.Random) -> tuple[str, float, tuple | None]:
         "Kind, lam and box of one sample, pair or batch, in the order in which timm draws for a batch."
