@@ -13,6 +13,7 @@ What most people need; help(create_loader) and the like say more:
 
 - ImageDataset: a folder, a tar or a table ('labels.csv'); relabel: other classes; create_dataset: data sets by name
 - create_loader: batches for training and evaluation, all of timm's settings; Mixup: mixup and CutMix; View: several crops
+- create_naflex_loader, NaFlex: images of every shape as sequences of patches, padded or packed
 - pack: a data set in a few large files, from which training reads faster
 - get_recipe, list_recipes: published settings by name; resolve_data_config: those of a timm model
 - explore, preview: what the settings do to an image; show_batch, show_transform, show_replay: pictures
@@ -21,10 +22,14 @@ What most people need; help(create_loader) and the like say more:
 
 The guides are notebooks: nbs/guides in the repository, from your_folder.ipynb on. README.md lists them.
 """
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+_MEANT = {'ImageFolder': 'ImageDataset', 'DataLoader': 'create_loader', 'CutMix': 'Mixup', 'MixUp': 'Mixup',
+          'transforms': 'create_transform'}   # name of torch, torchvision → name of ours
 
 if TYPE_CHECKING: from ._offered import *   # noqa: F403
 
@@ -35,7 +40,8 @@ def __getattr__(name: str):
     offered = import_module('._offered', __name__)
     globals().update({name: getattr(offered, name) for name in offered.__all__}, __all__=offered.__all__)
     if name in globals(): return globals()[name]   # a module, too: everything has been imported
-    return import_module('.not_offered', __name__).stand_in(name, offered.__all__)
+    near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, offered.__all__, 1)
+    raise AttributeError(f'timmdata has no {name!r}' + (f': did you mean {near[0]}?' if near else ''))
 
 
 def __dir__() -> list[str]: return sorted({*globals(), *__getattr__('__all__')})

@@ -21,17 +21,24 @@ from .datasets.real_labels import RealLabelsImagenet
 from .datasets.factory import create_dataset
 from .datasets.packing import pack
 from .samplers.batch_schedule import ScheduledBatchSampler, ScheduledTransformDataset
+from .samplers.token_plan import calculate_naflex_batch_size
 from .transforms.geometry import (
     CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomPad,
     RandomResizedCropAndInterpolation, ResizeKeepRatio, ToNumpy, ToTensor, TrimBorder, center_crop_or_pad,
     crop_or_pad, interp_mode_to_str, str_to_interp_mode, str_to_pil_interp,
+)
+from .transforms.naflex_transforms import (
+    CenterCropToSequence, Patchify, RandomCropToSequence, RandomResizedCropToSequence, ResizeKeepRatioToSequence,
+    ResizeToSequence, patchify_image,
 )
 from .transforms.auto_augment import (
     AutoAugment, RandAugment, auto_augment_policy, auto_augment_transform, rand_augment_ops,
     rand_augment_transform,
 )
 from .transforms.mixup import Mixup
+from .transforms.naflex_mixup import NaFlexMixup, mix_batch_variable_size, pairwise_mixup_target
 from .pipeline.collate import FastCollateMixup
+from .pipeline.patches import NaFlex
 from .pipeline.views import View
 from .transforms.factory import create_transform
 from .transforms.model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
@@ -39,6 +46,8 @@ from .datasets.augmix import AugMixDataset
 from .loaders.prefetch import PrefetchLoader
 from .buffer.buffer import BatchBuffer
 from .loader import create_loader
+from .naflex_dataset import NaFlexMapDatasetWrapper
+from .naflex_loader import create_naflex_loader
 from .recipes import get_recipe, list_recipes
 from .look.pictures import show_batch, show_images, show_replay, show_transform
 from .look.preview import preview
@@ -61,20 +70,22 @@ __all__ = [
     'RealLabelsImagenet',
     'create_dataset',
     'pack',
-    'ScheduledBatchSampler', 'ScheduledTransformDataset',
+    'ScheduledBatchSampler', 'ScheduledTransformDataset', 'calculate_naflex_batch_size',
+    'CenterCropToSequence', 'Patchify', 'RandomCropToSequence', 'RandomResizedCropToSequence',
+    'ResizeKeepRatioToSequence', 'ResizeToSequence', 'patchify_image',
     'CenterCropOrPad', 'MaybePILToTensor', 'MaybeToTensor', 'RandomCropOrPad', 'RandomPad',
     'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'ToNumpy', 'ToTensor', 'TrimBorder',
     'center_crop_or_pad', 'crop_or_pad', 'interp_mode_to_str', 'str_to_interp_mode', 'str_to_pil_interp',
     'AutoAugment', 'RandAugment', 'auto_augment_policy', 'auto_augment_transform', 'rand_augment_ops',
     'rand_augment_transform',
-    'FastCollateMixup', 'Mixup',
-    'View',
+    'FastCollateMixup', 'Mixup', 'NaFlexMixup', 'mix_batch_variable_size', 'pairwise_mixup_target',
+    'NaFlex', 'View',
     'create_transform',
     'resolve_data_config', 'resolve_input_data_config', 'resolve_model_data_config',
     'AugMixDataset',
     'PrefetchLoader',
     'BatchBuffer',
-    'create_loader',
+    'create_loader', 'create_naflex_loader', 'NaFlexMapDatasetWrapper',
     'get_recipe', 'list_recipes',
     'show_batch', 'show_images', 'show_replay', 'show_transform',
     'explore', 'preview',

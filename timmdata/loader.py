@@ -28,6 +28,7 @@ from .core.rng import seed_all
 from .core.sample import as_pil_image, image_size, transform_image
 from .datasets.augmix import AugMixDataset, without_splits
 from .datasets.cache import CacheSettings, cached_dataset
+from .datasets.image_sizes import image_sizes
 from .datasets.relabel import classes_of
 from .datasets.wrappers import base_datasets
 from .loaders.batch_loader import BatchLoader, BatchSettings
@@ -38,13 +39,18 @@ from .pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from .pipeline.collate import FastCollateMixup, fast_collate
 from .pipeline.fetch import BatchBuilder, SampleLoader, fit_image
 from .pipeline.params import ParamSampler
+from .pipeline.patches import NaFlex, PatchBatchTransform, PatchTransform, SequenceParams, TokenBucket
 from .pipeline.sample_transform import DecodeSettings, SampleTransform
 from .pipeline.views import View, ViewsBatchTransform, ViewsTransform, views_by_name
 from .readers.class_map import check_class_map
-from .samplers.batch_schedule import create_batch_schedule
+from .samplers.batch_schedule import ScheduledBatchSampler, create_batch_schedule
+from .samplers.epoch import EpochSampler
 from .samplers.order import OrderSettings
+from .samplers.token_plan import TokenPlan
 from .transforms.factory import compose_transform
 from .transforms.mixup import Mixup
+from .transforms.naflex_mixup import NaFlexMixup
+from .transforms.patch_erasing import PatchRandomErasing
 from .transforms.policy import Policy
 from .transforms.random_erasing import ErasingSettings
 from .transforms.settings import AugmentSettings
@@ -138,13 +144,14 @@ def create_loader(
     auto_augment: str | Policy | None = None,
     num_aug_splits: int = 0,
     views: Sequence[View] | Mapping[str, View] | None = None,
+    naflex: NaFlex | None = None,
 
     # Erasing and mixing, in training
     re_prob: float = 0.,
     re_mode: str = 'const',
     re_count: int = 1,
     re_split: bool = False,
-    mixup: Mixup | None = None,
+    mixup: Mixup | NaFlexMixup | None = None,
 
     # Batches
     collate_fn: Callable | None = None,
@@ -248,6 +255,7 @@ def create_loader(
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
         num_aug_splits: Views of each sample in a batch: clean ones first, then the same crops augmented.
         views: Crops, in place of `input_size` (not in timm).
+        naflex: Sequences of patches, in place of `input_size`; see `NaFlex` (not in timm).
 
     Erasing and mixing, in training:
         re_prob: Probability of random erasing, 0..1.
@@ -300,7 +308,7 @@ def create_loader(
     """
     if tf_preprocessing: raise NotImplementedError(f'{tf_preprocessing=} is not offered yet: leave it out')
     if batch_size is None: raise ValueError('create_loader needs a batch_size: give samples in a batch, such as 64')
-    if views is None and input_size is None: raise ValueError(
+    if views is None and naflex is None and input_size is None: raise ValueError(
         'create_loader needs an input_size: give the edge of the images in pixels, such as 224, or views')
     check_whole('num_aug_splits', num_aug_splits, 0)
     dataset, num_aug_splits = without_splits(dataset, num_aug_splits)   # timm's other way to ask for views
@@ -351,6 +359,15 @@ def create_loader(
         refuse_beside('views', 'a target belongs to all views of a photograph, and mixed images would share it',
                       mixup=mixup)
         input_size = next(iter(named_views.values())).input_size
+    if naflex is not None:
+        if not isinstance(naflex, NaFlex): raise TypeError(f"naflex={naflex!r}: give a NaFlex, such as NaFlex(mode='native')")
+        _check_naflex(
+            is_stream, mixup, transform=transform, collate_fn=collate_fn, views=views, num_aug_splits=num_aug_splits,
+            input_size_choices=input_size_choices, buffer=buffer, pad_last=pad_last, balanced_batches=balanced_batches,
+            train_crop_mode=train_crop_mode, crop_padding=crop_padding, padding_mode=padding_mode,
+            **{"cache='device'": cache == 'device'})
+        if input_size is None: input_size = 224   # what a policy's shifts are shares of, as in timm
+    elif isinstance(mixup, NaFlexMixup): raise TypeError('a NaFlexMixup mixes images of several shapes: give naflex=, too')
     if input_size_choices is None: _warn_without_effect(   # timm's train.py gives them, whether there are sizes or not
         'without input_size_choices, give the sizes as well', batch_size_choices=batch_size_choices,
         batch_choice_weights=batch_choice_weights, num_batches=num_batches, batch_schedule_epochs=batch_schedule_epochs,
@@ -427,6 +444,9 @@ def create_loader(
     # Parts.
     on_device = None if augment is None or is_stream else ParamSampler(augment, custom.is_finished_early)
     batch_transform = BatchTransform(normalize, params=on_device, erasing=erasing.create(), mixup=mixup)
+    if naflex is not None:
+        tokens = _TokenParts.make(naflex, dataset, augment, batch_size, custom.is_finished_early)
+        batch_transform = tokens.batch_transform(normalize, erasing, mixup)
     params = {name: ParamSampler(view.augment(mean), custom.is_finished_early) for name, view in named_views.items()}
     counts = [view.count for view in named_views.values()]
     if named_views:
@@ -442,7 +462,8 @@ def create_loader(
             collate_fn=collate_fn or fast_collate, seed=seed)
     else:
         sampler = order.create(dataset, seed, batch_size)
-        if input_size_choices is not None: batches = replace(batches, schedule=create_batch_schedule(
+        if naflex is not None: batches = tokens.batches(sampler, batches)
+        elif input_size_choices is not None: batches = replace(batches, schedule=create_batch_schedule(
             sampler, batch_size, input_size_choices, batch_size_choices=batch_size_choices,
             batch_choice_weights=batch_choice_weights, batch_choice_seed=batch_choice_seed,
             batch_choice_schedule=batch_choice_schedule, batch_schedule_epochs=batch_schedule_epochs,
@@ -453,10 +474,11 @@ def create_loader(
         elif drop_last and 0 < len(sampler) < batch_size: raise ValueError(
             f'{len(sampler)} samples do not fill one batch of {batch_size}, '
             'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
-        sizes = batches.schedule.input_sizes if batches.schedule else [size]
-        sample_transforms = [] if augment is None else [SampleTransform(
-            ParamSampler(replace(augment, input_size=edges), custom.is_finished_early), decode, channels)
-            for edges in sizes]
+        if naflex is not None: sample_transforms = tokens.sample_transforms(decode, channels)
+        elif augment is None: sample_transforms = []
+        else: sample_transforms = [
+            SampleTransform(ParamSampler(replace(augment, input_size=edges), custom.is_finished_early), decode, channels)
+            for edges in (batches.schedule.input_sizes if batches.schedule else [size])]
         if named_views: sample_transforms = [ViewsTransform(
             [SampleTransform(one, decode, channels) for one in params.values()], counts)]
         sample_loader = SampleLoader(dataset, sample_transforms, transform=transform, shape=(channels, *size))
@@ -467,7 +489,8 @@ def create_loader(
             builder, sampler, batches, worker_settings, pin_batches=pin_memory and not use_prefetcher,
             cache=DeviceCache(builder, device, available_cores()) if cache else None,
             settings=[order, *([] if augment is None else [augment, decode]), normalize, erasing, custom,
-                      *([{'views': list(named_views.items())}, decode] if named_views else [])],
+                      *([{'views': list(named_views.items())}, decode] if named_views else []),
+                      *([{'naflex': naflex}] if naflex is not None else [])],
             adopts_seed=adopts_seed)
         if buffer is not None:
             loader = BatchBuffer(loader, **(buffer if isinstance(buffer, Mapping) else {'capacity': buffer}))
@@ -475,6 +498,63 @@ def create_loader(
     return PrefetchLoader(loader, device=device, batch_transform=batch_transform)
 
 # %% ../nbs/20_loader.ipynb #ae199d86
+def _check_naflex(is_stream: bool, mixup: Any, **others: Any):
+    "Refuse what cannot be had with sequences of patches."
+    if is_stream: raise TypeError('naflex and a stream: its samples have no index; give a dataset whose samples have one')
+    refuse_beside('naflex', 'images keep their shapes until they are patches', **others)
+    if mixup is not None and not isinstance(mixup, NaFlexMixup): raise TypeError(
+        f'naflex and a {type(mixup).__name__}: images of several shapes are mixed by a NaFlexMixup')
+
+
+@dataclass(frozen=True)
+class _TokenParts:
+    "The parts of a loader whose images are sequences of patches."
+    naflex: NaFlex
+    augment: AugmentSettings
+    params: list[SequenceParams]   # One for each bucket.
+    buckets: list[TokenBucket]
+    lengths: np.ndarray | None   # Patches of each sample at its own size.
+
+    @classmethod
+    def make(cls, naflex: NaFlex, dataset: Dataset, augment: AugmentSettings, batch_size: int, in_worker: bool,
+             ) -> '_TokenParts':
+        buckets, lengths = naflex.buckets(batch_size, augment.is_training), None
+        if naflex.mode != 'schedule': lengths = naflex.lengths(
+            image_sizes(dataset) if naflex.image_sizes is None else naflex.image_sizes, len(dataset), augment.is_training)
+        params = [SequenceParams(augment, bucket.patch_size, bucket.max_seq_len, lengths, in_worker) for bucket in buckets]
+        return cls(naflex, augment, params, buckets, lengths)
+
+    @property
+    def _is_packed(self) -> bool: return self.naflex.mode == 'packed'
+
+    def batches(self, sampler: EpochSampler, batches: BatchSettings) -> BatchSettings | TokenPlan:
+        sizes, naflex = [bucket.num_rows for bucket in self.buckets], self.naflex
+        if self.lengths is not None:
+            plan = TokenPlan(self.lengths, naflex.mode, tuple(bucket.seq_len for bucket in self.buckets), tuple(sizes),
+                             naflex.window, batches.drop_last, naflex.tokens_per_epoch)
+            if self.augment.is_training and not plan.count(sampler): raise ValueError(
+                f'{len(sampler)} samples fill no batch, and incomplete ones are dropped: give drop_last=False, a smaller '
+                'batch_size or a smaller max_tokens_per_batch')
+            return plan
+        if not self.augment.is_training: return batches
+        num_batches = None
+        if naflex.tokens_per_epoch: num_batches = max(1, naflex.tokens_per_epoch // (
+            sampler.num_replicas * max(bucket.num_rows * bucket.seq_len for bucket in self.buckets)))
+        return replace(batches, schedule=ScheduledBatchSampler(
+            sampler, sizes, [bucket.weight for bucket in self.buckets], drop_last=batches.drop_last, num_batches=num_batches))
+
+    def sample_transforms(self, decode: DecodeSettings, channels: int) -> list[PatchTransform]:
+        return [PatchTransform(params, decode, channels, bucket.seq_len, bucket.num_rows if self._is_packed else 0)
+                for params, bucket in zip(self.params, self.buckets)]
+
+    def batch_transform(self, normalize: BatchTransformSettings, erasing: ErasingSettings, mixup: Any) -> PatchBatchTransform:
+        erase = PatchRandomErasing(erasing.re_prob, mode=erasing.re_mode, max_count=erasing.re_count,
+                                   num_splits=erasing.re_num_splits) if erasing.re_prob else None
+        row_len = self.buckets[0].seq_len if self._is_packed else 0
+        return PatchBatchTransform(normalize, self.params[0], erase, mixup, row_len,
+                                   self.naflex.patch_size_choices is None, self.naflex.patchify_channels_last)
+
+
 @dataclass(frozen=True)
 class _CustomParts:
     "Hold what of the work is done by code of yours, and where; a state compares it."

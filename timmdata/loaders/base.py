@@ -30,6 +30,7 @@ def count_images(
         0 if it has no images where they are looked for
     """
     images = batch['image'] if isinstance(batch, Mapping) else batch[0] if isinstance(batch, Sequence) else ()
+    if isinstance(images, Mapping): images = next(iter(images.values()), ())   # such as patches and what they are
     return len(images) if isinstance(images, Sized) else 0
 
 

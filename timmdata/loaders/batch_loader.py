@@ -76,6 +76,16 @@ class BatchSettings:
         "Samples in a batch, for each size bucket."
         return list(self.schedule.batch_sizes) if self.schedule else [self.batch_size]
 
+    def bucket_of(self,
+        index: int,
+    ) -> int:
+        """Give the size bucket in which a sample is made by itself.
+
+        Args:
+            index: Index of a sample; not used: any sample may have any size.
+        """
+        return 0
+
     def count(self,
         sampler: EpochSampler,
     ) -> int:
@@ -405,7 +415,9 @@ class BatchLoader(HostLoader):
         if epoch < 0 or (batch or 0) < 0: raise ValueError(f'epoch={epoch}, batch={batch}: they count from 0')
         if index is not None and not -len(self.dataset) <= index < len(self.dataset):
             raise IndexError(f'there is no index {index}: the dataset has {len(self.dataset)} samples')
-        if batch is None: keys = [SampleKey(range(len(self.dataset))[index], epoch, seed=self.seed)]
+        if batch is None:
+            index = range(len(self.dataset))[index]
+            keys = [SampleKey(index, epoch, bucket=self.batches.bucket_of(index), seed=self.seed)]
         else: keys = next(islice(self.batches.cut(self.sampler, epoch), batch, None), [])
         if not keys: raise IndexError(f'there is no batch {batch} in epoch {epoch}: there are {len(self)}')
         pool = InlinePool(self.builder) if self.cache is None else self._start_pool()

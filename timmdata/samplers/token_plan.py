@@ -238,6 +238,16 @@ class TokenPlan:
         if self.mode == 'native': return len(places) == self.batch_sizes[places[0]]
         return places.max() >= (self.batch_sizes[0] - 1) * self.seq_lens[0]
 
+    def bucket_of(self,
+        index: int,
+    ) -> int:
+        """Give the size bucket in which a sample is made by itself; packed: its first token is the first.
+
+        Args:
+            index: Index of a sample.
+        """
+        return int(np.searchsorted(self.seq_lens, self.lengths[index])) if self.mode == 'native' else 0
+
     def count(self,
         sampler: EpochSampler,
     ) -> int:
