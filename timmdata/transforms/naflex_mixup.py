@@ -49,7 +49,9 @@ def _pair_up(sizes: Sequence[tuple[int, int]], local_shuffle: int, rng: Any) -> 
     return partner
 
 
-def _draw_area(own: tuple[int, int], other: tuple[int, int], amount: float, pastes: bool, rng: Any) -> tuple[float, tuple]:
+def _draw_area(
+    own: tuple[int, int], other: tuple[int, int], amount: float, pastes: bool, rng: Any,
+) -> tuple[float, tuple]:
     "An image's own share, and its box: the overlap of the centers, or a rectangle inside."
     overlap = area = min(own[0], other[0]), min(own[1], other[1])
     offset, num_own, num_overlap = (0, 0), own[0] * own[1], overlap[0] * overlap[1]
@@ -183,9 +185,9 @@ class NaFlexMixup(MixingSwitch):
         Returns:
             float32 (N, num_classes)
         """
-        if len(target) != len(params.partner):
-            raise ValueError(f'parameters of {len(params.partner)} images for {len(target)} targets: one for each image')
-        return mixup_target(target, self.num_classes, params.lam, self.label_smoothing, self.multi_label, params.partner)
+        num, lam, partner = len(params.partner), params.lam, params.partner
+        if len(target) != num: raise ValueError(f'{num} images, {len(target)} targets: one for each image')
+        return mixup_target(target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
 
     def __call__(self,
         imgs: Sequence[torch.Tensor],

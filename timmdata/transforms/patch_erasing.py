@@ -168,5 +168,5 @@ class PatchRandomErasing:
         return patches
 
     def __repr__(self) -> str:
-        count = (self.min_count, self.max_count)
-        return f'{type(self).__name__}(p={self.erase_prob}, mode={self.mode}, spatial={self.spatial_mode}, count={count})'
+        count, kind = (self.min_count, self.max_count), f'mode={self.mode}, spatial={self.spatial_mode}'
+        return f'{type(self).__name__}(p={self.erase_prob}, {kind}, count={count})'
