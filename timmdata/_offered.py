@@ -38,7 +38,7 @@ from .transforms.auto_augment import (
 from .transforms.mixup import Mixup
 from .transforms.naflex_mixup import NaFlexMixup, mix_batch_variable_size, pairwise_mixup_target
 from .pipeline.collate import FastCollateMixup
-from .pipeline.patches import NaFlex
+from .pipeline.naflex import NaFlex
 from .pipeline.views import View
 from .transforms.factory import create_transform
 from .transforms.model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config

@@ -39,11 +39,12 @@ from .pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from .pipeline.collate import FastCollateMixup, fast_collate
 from .pipeline.fetch import BatchBuilder, SampleLoader, fit_image
 from .pipeline.params import ParamSampler
-from .pipeline.patches import NaFlex, PatchBatchTransform, PatchTransform, SequenceParams, TokenBucket
+from .pipeline.naflex import NaFlex, TokenBucket
+from .pipeline.patches import PatchBatchTransform, PatchTransform, SequenceParams
 from .pipeline.sample_transform import DecodeSettings, SampleTransform
 from .pipeline.views import View, ViewsBatchTransform, ViewsTransform, views_by_name
 from .readers.class_map import check_class_map
-from .samplers.batch_schedule import ScheduledBatchSampler, create_batch_schedule
+from .samplers.batch_schedule import create_batch_schedule
 from .samplers.epoch import EpochSampler
 from .samplers.order import OrderSettings
 from .samplers.token_plan import TokenPlan
@@ -528,20 +529,15 @@ class _TokenParts:
     def _is_packed(self) -> bool: return self.naflex.mode == 'packed'
 
     def batches(self, sampler: EpochSampler, batches: BatchSettings) -> BatchSettings | TokenPlan:
-        sizes, naflex = [bucket.num_rows for bucket in self.buckets], self.naflex
-        if self.lengths is not None:
-            plan = TokenPlan(self.lengths, naflex.mode, tuple(bucket.seq_len for bucket in self.buckets), tuple(sizes),
-                             naflex.window, batches.drop_last, naflex.tokens_per_epoch)
-            if self.augment.is_training and not plan.count(sampler): raise ValueError(
-                f'{len(sampler)} samples fill no batch, and incomplete ones are dropped: give drop_last=False, a smaller '
-                'batch_size or a smaller max_tokens_per_batch')
-            return plan
-        if not self.augment.is_training: return batches
-        num_batches = None
-        if naflex.tokens_per_epoch: num_batches = max(1, naflex.tokens_per_epoch // (
-            sampler.num_replicas * max(bucket.num_rows * bucket.seq_len for bucket in self.buckets)))
-        return replace(batches, schedule=ScheduledBatchSampler(
-            sampler, sizes, [bucket.weight for bucket in self.buckets], drop_last=batches.drop_last, num_batches=num_batches))
+        naflex, size, drop_last = self.naflex, batches.batch_size, batches.drop_last
+        if self.lengths is None:   # in evaluation, all batches are of one size
+            if not self.augment.is_training: return batches
+            return replace(batches, schedule=naflex.schedule(sampler, size, drop_last=drop_last))
+        plan = naflex.plan(self.lengths, size, self.augment.is_training, drop_last)
+        if self.augment.is_training and not plan.count(sampler): raise ValueError(
+            f'{len(sampler)} samples fill no batch, and incomplete ones are dropped: give drop_last=False, a smaller '
+            'batch_size or a smaller max_tokens_per_batch')
+        return plan
 
     def sample_transforms(self, decode: DecodeSettings, channels: int) -> list[PatchTransform]:
         return [PatchTransform(params, decode, channels, bucket.seq_len, bucket.num_rows if self._is_packed else 0)

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate, get_worker_info
 
 from .core.rng import sample_seed, seeded
-from .pipeline.patches import NaFlex
+from .pipeline.naflex import NaFlex
 from .samplers.batch_schedule import ScheduledBatchSampler
 from .samplers.epoch import EpochSampler
 from .samplers.token_plan import calculate_naflex_batch_size

@@ -17,7 +17,8 @@ from .core.sample import fields_of, with_fields
 from .loader import create_loader
 from .loaders.prefetch import PrefetchLoader, adapt_statistics
 from .pipeline.batch_transform import BatchTransformSettings
-from .pipeline.patches import NaFlex, PatchBatchTransform
+from .pipeline.naflex import NaFlex
+from .pipeline.patches import PatchBatchTransform
 from .samplers.epoch import SampleKey
 from .pipeline.params import ERASING
 from .transforms.naflex_mixup import NaFlexMixup

@@ -241,7 +241,7 @@ class ImageByImage:
         settings: BatchTransformSettings,
     ): self.settings, self._kernels, self._pools = settings, _Kernels(), {}
 
-    def __reduce__(self): return ImageByImage, (self.settings,)   # the memory stays here
+    def __reduce__(self): return type(self), (self.settings,)   # the memory stays here
 
     def __call__(self,
         images: torch.Tensor,
@@ -260,9 +260,7 @@ class ImageByImage:
         if not images.is_contiguous(memory_format=torch.channels_last):
             with one_thread(): return change_batch(images, params, mean, std).to(dtype)
         n, c, h, w = images.shape
-        kernels = self._kernels.of_shape
-        if (c, h, w) not in kernels: kernels[c, h, w] = ImageKernel(mean, std, (c, h, w))
-        kernel, out = kernels[c, h, w], self._allocate(n * c * h * w).view(n, h, w, c)
+        kernel, out = self.kernel((c, h, w)), self.allocate(n * c * h * w).view(n, h, w, c)
         narrow = None if dtype == torch.float32 else torch.empty(h, w * c)
         lines = images.permute(0, 2, 3, 1).reshape(n, h, w * c)
         with one_thread():
@@ -275,8 +273,31 @@ class ImageByImage:
                 if narrow is not None: row.copy_(narrow)
         return out.permute(0, 3, 1, 2)
 
-    def _allocate(self, size: int) -> torch.Tensor:
-        "Memory for so many numbers of the result."
+    def kernel(self,
+        shape: tuple[int, int, int],
+        lines_vary: bool = False,
+    ) -> ImageKernel:
+        """Give this thread's kernel for images of a shape.
+
+        Args:
+            shape: Channels, height, width of the images.
+            lines_vary: Images may have fewer lines.
+        """
+        kernels = self._kernels.of_shape
+        if shape not in kernels: kernels[shape] = ImageKernel(self.settings.mean, self.settings.std, shape, lines_vary)
+        return kernels[shape]
+
+    def allocate(self,
+        size: int,
+    ) -> torch.Tensor:
+        """Allocate memory for a result, which is used again when the result is dropped.
+
+        Args:
+            size: Numbers.
+
+        Returns:
+            of the settings' type, one dimension
+        """
         num_bytes = size * self.settings.img_dtype.itemsize
         if num_bytes not in self._pools:
             self._pools[num_bytes] = MemoryPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
