@@ -51,6 +51,7 @@ from .naflex_loader import create_naflex_loader
 from .recipes import get_recipe, list_recipes
 from .look.pictures import show_batch, show_images, show_replay, show_transform
 from .look.preview import preview
+from .look.tokens import token_report
 from .look.widgets import explore
 
 __all__ = [
@@ -88,5 +89,5 @@ __all__ = [
     'create_loader', 'create_naflex_loader', 'NaFlexMapDatasetWrapper',
     'get_recipe', 'list_recipes',
     'show_batch', 'show_images', 'show_replay', 'show_transform',
-    'explore', 'preview',
+    'explore', 'preview', 'token_report',
 ]

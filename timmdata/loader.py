@@ -263,7 +263,7 @@ def create_loader(
         re_mode: Fill of the rectangles: 'const', 'rand' or 'pixel'.
         re_count: Number of erased rectangles, at most.
         re_split: Keep the first half of each batch, or the clean views, free of erasing.
-        mixup: Mixes on the device; a `FastCollateMixup` as collate_fn does, too (not in timm).
+        mixup: Mixes on the device; as a `FastCollateMixup` does (not in timm).
 
     Batches:
         collate_fn: Function that joins samples; None: `fast_collate` (timm: torch's).
@@ -361,14 +361,16 @@ def create_loader(
                       mixup=mixup)
         input_size = next(iter(named_views.values())).input_size
     if naflex is not None:
-        if not isinstance(naflex, NaFlex): raise TypeError(f"naflex={naflex!r}: give a NaFlex, such as NaFlex(mode='native')")
+        if not isinstance(naflex, NaFlex): raise TypeError(
+            f"naflex={naflex!r}: give a NaFlex, such as NaFlex(mode='native')")
         _check_naflex(
             is_stream, mixup, transform=transform, collate_fn=collate_fn, views=views, num_aug_splits=num_aug_splits,
             input_size_choices=input_size_choices, buffer=buffer, pad_last=pad_last, balanced_batches=balanced_batches,
             train_crop_mode=train_crop_mode, crop_padding=crop_padding, padding_mode=padding_mode,
             **{"cache='device'": cache == 'device'})
         if input_size is None: input_size = 224   # what a policy's shifts are shares of, as in timm
-    elif isinstance(mixup, NaFlexMixup): raise TypeError('a NaFlexMixup mixes images of several shapes: give naflex=, too')
+    elif isinstance(mixup, NaFlexMixup):
+        raise TypeError('a NaFlexMixup mixes images of several shapes: give naflex=, too')
     if input_size_choices is None: _warn_without_effect(   # timm's train.py gives them, whether there are sizes or not
         'without input_size_choices, give the sizes as well', batch_size_choices=batch_size_choices,
         batch_choice_weights=batch_choice_weights, num_batches=num_batches, batch_schedule_epochs=batch_schedule_epochs,
@@ -445,9 +447,9 @@ def create_loader(
     # Parts.
     on_device = None if augment is None or is_stream else ParamSampler(augment, custom.is_finished_early)
     batch_transform = BatchTransform(normalize, params=on_device, erasing=erasing.create(), mixup=mixup)
-    if naflex is not None:
-        tokens = _TokenParts.make(naflex, dataset, augment, batch_size, custom.is_finished_early)
-        batch_transform = tokens.batch_transform(normalize, erasing, mixup)
+    tokens = None if naflex is None else _TokenParts.make(
+        naflex, dataset, augment, batch_size, custom.is_finished_early)
+    if tokens is not None: batch_transform = tokens.batch_transform(normalize, erasing, mixup)
     params = {name: ParamSampler(view.augment(mean), custom.is_finished_early) for name, view in named_views.items()}
     counts = [view.count for view in named_views.values()]
     if named_views:
@@ -463,7 +465,7 @@ def create_loader(
             collate_fn=collate_fn or fast_collate, seed=seed)
     else:
         sampler = order.create(dataset, seed, batch_size)
-        if naflex is not None: batches = tokens.batches(sampler, batches)
+        if tokens is not None: batches = tokens.batches(sampler, batches)
         elif input_size_choices is not None: batches = replace(batches, schedule=create_batch_schedule(
             sampler, batch_size, input_size_choices, batch_size_choices=batch_size_choices,
             batch_choice_weights=batch_choice_weights, batch_choice_seed=batch_choice_seed,
@@ -475,10 +477,11 @@ def create_loader(
         elif drop_last and 0 < len(sampler) < batch_size: raise ValueError(
             f'{len(sampler)} samples do not fill one batch of {batch_size}, '
             'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
-        if naflex is not None: sample_transforms = tokens.sample_transforms(decode, channels)
+        if tokens is not None: sample_transforms = tokens.sample_transforms(decode, channels)
         elif augment is None: sample_transforms = []
         else: sample_transforms = [
-            SampleTransform(ParamSampler(replace(augment, input_size=edges), custom.is_finished_early), decode, channels)
+            SampleTransform(ParamSampler(replace(augment, input_size=edges), custom.is_finished_early),
+                            decode, channels)
             for edges in (batches.schedule.input_sizes if batches.schedule else [size])]
         if named_views: sample_transforms = [ViewsTransform(
             [SampleTransform(one, decode, channels) for one in params.values()], counts)]
@@ -501,7 +504,7 @@ def create_loader(
 # %% ../nbs/20_loader.ipynb #ae199d86
 def _check_naflex(is_stream: bool, mixup: Any, **others: Any):
     "Refuse what cannot be had with sequences of patches."
-    if is_stream: raise TypeError('naflex and a stream: its samples have no index; give a dataset whose samples have one')
+    if is_stream: raise TypeError('naflex and a stream: its samples have no index; give a dataset whose samples have')
     refuse_beside('naflex', 'images keep their shapes until they are patches', **others)
     if mixup is not None and not isinstance(mixup, NaFlexMixup): raise TypeError(
         f'naflex and a {type(mixup).__name__}: images of several shapes are mixed by a NaFlexMixup')
@@ -521,8 +524,10 @@ class _TokenParts:
              ) -> '_TokenParts':
         buckets, lengths = naflex.buckets(batch_size, augment.is_training), None
         if naflex.mode != 'schedule': lengths = naflex.lengths(
-            image_sizes(dataset) if naflex.image_sizes is None else naflex.image_sizes, len(dataset), augment.is_training)
-        params = [SequenceParams(augment, bucket.patch_size, bucket.max_seq_len, lengths, in_worker) for bucket in buckets]
+            image_sizes(dataset) if naflex.image_sizes is None else naflex.image_sizes, len(dataset),
+            augment.is_training)
+        params = [SequenceParams(augment, bucket.patch_size, bucket.max_seq_len, lengths, in_worker)
+                  for bucket in buckets]
         return cls(naflex, augment, params, buckets, lengths)
 
     @property
@@ -543,7 +548,9 @@ class _TokenParts:
         return [PatchTransform(params, decode, channels, bucket.seq_len, bucket.num_rows if self._is_packed else 0)
                 for params, bucket in zip(self.params, self.buckets)]
 
-    def batch_transform(self, normalize: BatchTransformSettings, erasing: ErasingSettings, mixup: Any) -> PatchBatchTransform:
+    def batch_transform(
+        self, normalize: BatchTransformSettings, erasing: ErasingSettings, mixup: Any,
+    ) -> PatchBatchTransform:
         erase = PatchRandomErasing(erasing.re_prob, mode=erasing.re_mode, max_count=erasing.re_count,
                                    num_splits=erasing.re_num_splits) if erasing.re_prob else None
         row_len = self.buckets[0].seq_len if self._is_packed else 0

@@ -115,7 +115,8 @@ class NaFlex:
     def patch_sizes(self) -> list[tuple[int, int]]:
         "Height and width of the patches of each choice."
         choices = [16 if self.patch_size is None else self.patch_size]
-        return [_height_width(size) for size in (choices if self.patch_size_choices is None else self.patch_size_choices)]
+        if self.patch_size_choices is not None: choices = list(self.patch_size_choices)
+        return [_height_width(size) for size in choices]
 
     def seq_lens(self,
         is_training: bool,
@@ -194,7 +195,7 @@ class NaFlex:
         """Make the plan of batches for 'native' and 'packed'.
 
         Args:
-            lengths: int (N,), as of `lengths`.
+            lengths: Patches of each image, as of `lengths`: int (N,).
             batch_size: Samples of the longest sequences in a batch.
             is_training: Whether of training.
             drop_last: Leave out an incomplete last batch.

@@ -62,8 +62,20 @@ class SequenceParams(ParamSampler):
         """
         return self.max_seq_len if self.lengths is None else min(int(self.lengths[key.index]), self.max_seq_len)
 
-    def draw_crop(self, height: int, width: int, key: SampleKey, rng: random.Random) -> SampleParams:
-        "Draw the crop and the size that it is resized to. timm 1.0.31, timm/data/transforms_factory.py."
+    def draw_crop(self,
+        height: int,
+        width: int,
+        key: SampleKey,
+        rng: random.Random,
+    ) -> SampleParams:
+        """Draw the crop and the size that it is resized to. timm 1.0.31, timm/data/transforms_factory.py.
+
+        Args:
+            height: Height of the image, pixels.
+            width: Width of the image, pixels.
+            key: Key of the sample, which has a budget.
+            rng: Random generator of the sample.
+        """
         settings, budget = self.settings, self.budget(key)
         if not settings.is_random:   # of its own size, an image is not enlarged
             largest = None if self.lengths is None else 1.
@@ -85,7 +97,7 @@ class HostPatches(NamedTuple):
 
     Args:
         tokens: uint8 (B, N, pixels of a patch, C): B sequences of N patches.
-        documents: int32 (n, 5): first token of each image, rows and columns of patches, a patch's height, width.
+        documents: First token, rows, columns, a patch's height, width, of each image: int32 (n, 5).
     """
     tokens: torch.Tensor
     documents: np.ndarray
@@ -140,12 +152,12 @@ class PatchTransform(SampleTransform):
         num_rows: int = 0,
     ):
         super().__init__(params, decode, channels)
-        self.seq_len, self.num_rows = seq_len or params.max_seq_len, num_rows
+        self.patch_size, self.seq_len, self.num_rows = params.patch_size, seq_len or params.max_seq_len, num_rows
 
     @property
     def _line(self) -> tuple[int, int, int]:
         "Channels, patches and pixels of a patch: the shape of a row, whose lines are patches."
-        return self.channels, self.seq_len, math.prod(self.params.patch_size)
+        return self.channels, self.seq_len, math.prod(self.patch_size)
 
     @property
     def row_shapes(self) -> tuple[tuple[int, ...], ...]: return (1, DOCUMENT), (1, *self._line)
@@ -159,7 +171,7 @@ class PatchTransform(SampleTransform):
         return (PackedRows if self.num_rows else PatchRows)(parts)
 
     def result_sizes(self, crops: Sequence[SampleParams]) -> list[tuple[int, int, int, int]]:
-        height, width = self.params.patch_size
+        height, width = self.patch_size
         return [(crop.size[0] // height, crop.size[1] // width, height, width) for crop in crops]
 
     def __call__(self,
@@ -181,7 +193,7 @@ class PatchTransform(SampleTransform):
             params = self.params.sample_params(pixels.height, pixels.width, key)
             image = allocate_rows(1, self.channels, params.size)[0]
             self.finish(self.crop(pixels, params, image), image, params, self.params.worker_params(key))
-        height, width = self.params.patch_size
+        height, width = self.patch_size
         down, across, first = params.size[0] // height, params.size[1] // width, key.bucket if self.num_rows else 0
         tokens = lines.permute(1, 2, 0)
         if not self.num_rows: tokens[down * across:].zero_()
@@ -254,7 +266,7 @@ def change_tokens(
     """
     x, device = tokens.float(), tokens.device
     statistics = (torch.tensor([mean, std], dtype=torch.float64) * 255).float().to(device)
-    def by_token(values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:   # of its image
+    def by_token(values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.as_tensor(np.asarray(values)).to(dtype).to(device)[number]
     channels = tokens.shape[-1]
     if any(drawn.color for drawn in params):
@@ -422,7 +434,9 @@ class PatchBatchTransform:
         if tokens.device.type == 'cpu': return self._by_image(tokens, documents, params)
         return change_tokens(tokens, number, params, self.settings.mean, self.settings.std).to(self.settings.img_dtype)
 
-    def _mix(self, images: Sequence[torch.Tensor], documents: np.ndarray, target: Any, keys: Sequence[SampleKey]) -> Any:
+    def _mix(
+        self, images: Sequence[torch.Tensor], documents: np.ndarray, target: Any, keys: Sequence[SampleKey],
+    ) -> Any:
         "Mix the images where they lie, and return their targets."
         sizes = (documents[:, 1:3] * documents[:, 3:5]).tolist()
         params = self.mixup.draw(sizes, keys[0].rng(MIXING), keys[0].epoch)

@@ -45,9 +45,9 @@ class TokenBatches(NamedTuple):
     """Hold the batches of an epoch: positions in its order, one batch after the other.
 
     Args:
-        positions: int64 (n,), position of each sample in the order.
-        places: int64 (n,): bucket of its batch; packed: its first token in the batch.
-        ends: int64 (M,), samples up to the end of each batch.
+        positions: Position of each sample in the order: int64 (n,).
+        places: Bucket of its batch; packed: its first token in the batch. int64 (n,).
+        ends: Samples up to the end of each batch: int64 (M,).
     """
     positions: np.ndarray
     places: np.ndarray
@@ -62,7 +62,7 @@ def group_by_length(
     """Put samples of alike lengths together; a batch comes where its last sample came in the order.
 
     Args:
-        lengths: int (n,), tokens of each sample, in the order of an epoch.
+        lengths: Tokens of each sample, in the order of an epoch: int (n,).
         seq_lens: Lengths that a batch may have, shortest first; the last holds all samples.
         batch_sizes: Samples in a batch of each of these lengths.
     """
@@ -90,7 +90,7 @@ def first_fit(
     """Pack samples in rows: each goes to the first row of its window that has room.
 
     Args:
-        lengths: int (n,), tokens of each sample, in the order of an epoch; at most row_len.
+        lengths: Tokens of each sample, in the order of an epoch, at most row_len: int (n,).
         row_len: Tokens of a row.
         window: Samples that are packed together.
 
@@ -119,7 +119,7 @@ class TokenPlan:
     """Say how an order of samples is cut into batches by their tokens; the last plan is kept.
 
     Args:
-        lengths: int (N,), tokens of each sample of the dataset.
+        lengths: Tokens of each sample of the dataset: int (N,).
         mode: 'native': batches of alike lengths; 'packed': rows of several images.
         seq_lens: Lengths of batches, shortest first; packed: the length of a row.
         batch_sizes: Samples in a batch of each length; packed: rows of a batch.
@@ -136,7 +136,7 @@ class TokenPlan:
     drop_last: bool = False
     tokens_per_epoch: int | None = None
     digest: int = field(init=False)
-    _last: dict = field(default_factory=dict, init=False, repr=False, compare=False)   # the plan made last, by epoch
+    _last: dict = field(default_factory=dict, init=False, repr=False, compare=False)   # The plan made last.
 
     schedule = None   # its batches have no sizes of images
     pad_last = False
@@ -145,7 +145,7 @@ class TokenPlan:
         check_choice('mode', self.mode, ('native', 'packed'))
         check_whole('window', self.window, 1)
         if self.tokens_per_epoch is not None: check_number(
-            'tokens_per_epoch', self.tokens_per_epoch, 1, math.inf, 'a number of tokens, 1 or more, or None', whole=True)
+            'tokens_per_epoch', self.tokens_per_epoch, 1, math.inf, '1 token or more, or None', whole=True)
         longest = int(self.lengths.max(initial=0))
         if longest > self.seq_lens[-1]: raise ValueError(
             f'a sample has {longest} tokens, the longest sequence {self.seq_lens[-1]}: give a longer one')

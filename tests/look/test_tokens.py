@@ -1,0 +1,34 @@
+"What a report says before training, beside the batches that loaders then give."
+import matplotlib
+import numpy as np
+import pytest
+
+from timmdata import ImageDataset, NaFlex, create_loader, token_report
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize('is_training', [True, False])
+def test_a_report_is_what_loaders_do(samples, is_training):
+    data = ImageDataset(samples/'train')
+    naflex = NaFlex(train_seq_lens=(64, 128, 256), max_seq_len=200)
+    report = token_report(data, 4, naflex, is_training, seed=5)
+    for mode in report.modes:
+        loader = create_loader(data, batch_size=4, is_training=is_training, no_aug=is_training, seed=5, device='cpu',
+                               naflex=NaFlex(**{**vars(naflex), 'mode': mode.mode}), drop_last=False)
+        batches = [batch for batch, _ in loader]
+        tokens = sum(batch['patch_valid'].numel() for batch in batches)
+        padding = 1 - sum(int(batch['patch_valid'].sum()) for batch in batches) / tokens
+        assert mode.num_batches == len(batches) and mode.batch_tokens == pytest.approx(tokens / len(batches), rel=0.02)
+        assert mode.padding == pytest.approx(padding, abs=0.02), mode.mode
+    assert str(report).count('\n') == 3
+
+
+def test_a_report_takes_sizes_and_draws():
+    matplotlib.use('agg')
+    sizes = np.random.default_rng(0).integers(10, 900, (300, 2))
+    report = token_report(sizes, 8, NaFlex(patch_size_choices=(8, 16)), num_replicas=2)
+    assert [mode.mode for mode in report.modes] == ['schedule', 'native', 'packed'] and len(report.lengths) == 300
+    assert len(report.plot().axes) == 2
+    one = token_report(sizes, 8, NaFlex(patch_size=8))
+    assert one.modes[1].num_batches == pytest.approx(2 * report.modes[1].num_batches, abs=1)

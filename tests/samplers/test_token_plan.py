@@ -1,0 +1,155 @@
+"Plans by tokens, beside plain loops over lists, and timm's sizes of batches."
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from timmdata.samplers.epoch import EpochSampler
+from timmdata.samplers.token_plan import TokenPlan, calculate_naflex_batch_size, first_fit, group_by_length
+
+pytestmark = pytest.mark.timeout(120)
+LENGTHS = st.lists(st.integers(1, 100), min_size=1, max_size=120)
+SEQ_LENS, SIZES = (20, 50, 100), (6, 4, 2)
+
+
+def plan_of(lengths, mode, **given) -> TokenPlan:
+    if mode == 'native': return TokenPlan(np.array(lengths), mode, SEQ_LENS, SIZES, **given)
+    return TokenPlan(np.array(lengths), mode, (150,), (2,), **{'window': 16, **given})
+
+
+def ranks_of(lengths, num, seed=1) -> list[EpochSampler]:
+    return [EpochSampler(range(len(lengths)), seed=seed, num_replicas=num, rank=rank) for rank in range(num)]
+
+
+@given(lengths=LENGTHS, row_len=st.integers(100, 300), window=st.integers(1, 40))
+def test_first_fit_is_that_of_a_loop(lengths, row_len, window):
+    expected, num_rows = [], 0
+    for first in range(0, len(lengths), window):
+        used = []   # of each row of this window
+        for length in lengths[first:first + window]:
+            row = next((k for k, tokens in enumerate(used) if tokens + length <= row_len), len(used))
+            if row == len(used): used.append(0)
+            expected.append((num_rows + row, used[row]))
+            used[row] += length
+        num_rows += len(used)
+    assert list(zip(*(part.tolist() for part in first_fit(np.array(lengths), row_len, window)))) == expected
+
+
+@given(lengths=LENGTHS)
+def test_full_batches_of_a_length_come_where_they_are_full(lengths):
+    waiting, expected = {k: [] for k in range(3)}, []
+    for position, length in enumerate(lengths):
+        bucket = int(np.searchsorted(SEQ_LENS, length))
+        waiting[bucket].append(position)
+        if len(waiting[bucket]) == SIZES[bucket]:
+            expected.append((bucket, waiting[bucket]))
+            waiting[bucket] = []
+    found = group_by_length(np.array(lengths), SEQ_LENS, SIZES)
+    batches = [(int(found.places[end - 1]), found.positions[start:end].tolist())
+               for start, end in zip([0, *found.ends], found.ends)]
+    assert batches[:len(expected)] == expected
+    assert sorted(found.positions.tolist()) == list(range(len(lengths)))   # the rest is there, once
+    for bucket, positions in batches: assert max(lengths[p] for p in positions) <= SEQ_LENS[bucket]
+    assert all(len(positions) == SIZES[bucket] for bucket, positions in batches[:-1])
+
+
+@given(lengths=LENGTHS, mode=st.sampled_from(['native', 'packed']), epoch=st.integers(0, 3))
+def test_a_packed_batch_has_slots_that_do_not_overlap_and_every_sample_once(lengths, mode, epoch):
+    plan, (sampler,) = plan_of(lengths, mode), ranks_of(lengths, 1)
+    batches = list(plan.cut(sampler, epoch))
+    assert sorted(key.index for keys in batches for key in keys) == list(range(len(lengths)))
+    assert len(batches) == plan.count(sampler) and {key.epoch for keys in batches for key in keys} == {epoch}
+    assert max(map(len, batches)) <= plan.batch_size
+    if mode == 'native': return
+    for keys in batches:
+        taken = [token for key in keys for token in range(key.bucket, key.bucket + lengths[key.index])]
+        assert len(set(taken)) == len(taken) and max(taken) < 300
+        assert all(key.bucket // 150 == (key.bucket + lengths[key.index] - 1) // 150 for key in keys)   # within a row
+        assert [key.bucket for key in keys] == sorted(key.bucket for key in keys)
+
+
+@settings(max_examples=60)
+@given(lengths=LENGTHS, mode=st.sampled_from(['native', 'packed']), worlds=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+       turns=st.integers(0, 4))
+def test_other_numbers_of_ranks_use_each_sample_once(lengths, mode, worlds, turns):
+    plan, position, seen = plan_of(lengths, mode), 0, []
+    for world in worlds:
+        shares = [list(plan.cut(sampler, 0, position)) for sampler in ranks_of(lengths, world)]
+        assert len({len(share) for share in shares}) == 1   # every rank has as many steps
+        for step in list(zip(*shares))[:turns]:
+            seen += [key.index for keys in step for key in keys if key.valid]
+            position = plan.advance(ranks_of(lengths, world)[0], 0, position, num=0)
+        assert position == len(seen)
+    rest = [key.index for keys in plan.cut(ranks_of(lengths, 1)[0], 0, position) for key in keys]
+    assert sorted(seen + rest) == list(range(len(lengths))) and plan.end(ranks_of(lengths, 1)[0], 0) == len(lengths)
+
+
+@given(lengths=LENGTHS, world=st.integers(1, 4), mode=st.sampled_from(['native', 'packed']))
+def test_counts_are_those_of_the_batches(lengths, world, mode):
+    plan, samplers = plan_of(lengths, mode), ranks_of(lengths, world)
+    for sampler in samplers:
+        batches = list(plan.cut(sampler, 0))
+        assert plan.count(sampler) == len(batches)
+        assert plan.count_valid(sampler) == sum(key.valid for keys in batches for key in keys)
+    assert sum(map(plan.count_valid, samplers)) == len(lengths)
+
+
+@given(lengths=LENGTHS, mode=st.sampled_from(['native', 'packed']))
+def test_an_incomplete_last_batch_can_be_dropped(lengths, mode):
+    (sampler,) = ranks_of(lengths, 1)
+    every, full = (list(plan_of(lengths, mode, drop_last=drop).cut(sampler, 0)) for drop in (False, True))
+    assert full == every[:len(full)] and len(every) - len(full) <= 1
+    if mode == 'native': assert all(len(keys) == SIZES[keys[0].bucket] for keys in full)
+    else: assert all(max(key.bucket for key in keys) >= 150 for keys in full)   # both rows are used
+
+
+def test_an_epoch_may_have_a_budget_of_tokens():
+    lengths = np.full(100, 50)
+    plan = plan_of(lengths, 'native', tokens_per_epoch=1000)
+    assert plan.count(*ranks_of(lengths, 1)) == 1000 // (4 * 50)
+    assert plan_of(lengths, 'packed', tokens_per_epoch=1000).count(*ranks_of(lengths, 1)) == 1000 // 300
+    with pytest.raises(ValueError, match='fill 5,000 tokens: give fewer, or more samples_per_epoch'):
+        plan_of(lengths, 'native', tokens_per_epoch=5001).count(*ranks_of(lengths, 1))
+
+
+def test_epochs_and_seeds_pack_differently():
+    lengths = np.random.default_rng(0).integers(10, 100, 200)
+    plan = plan_of(lengths, 'packed', window=64)
+    of = {(seed, epoch): str(list(plan.cut(ranks_of(lengths, 1, seed)[0], epoch))) for seed in (1, 2) for epoch in (0, 1)}
+    assert len(set(of.values())) == 4
+    assert of[1, 0] == str(list(plan_of(lengths, 'packed', window=64).cut(ranks_of(lengths, 1)[0], 0)))   # made again
+
+
+def test_a_million_images_are_planned_at_once():
+    lengths = np.random.default_rng(0).integers(50, 577, 1_000_000)
+    rows, starts = first_fit(lengths, 4096)
+    assert starts.max() + 50 <= 4096 and len(rows) == len(lengths)
+    assert 1 - lengths.sum() / ((rows.max() + 1) * 4096) < 0.04   # of 4096 tokens each
+    assert group_by_length(lengths, (128, 256, 576), (128, 64, 32)).ends[-1] == len(lengths)
+
+
+def test_sizes_of_batches_are_timms():
+    theirs = pytest.importorskip('timm.data.naflex_dataset').calculate_naflex_batch_size
+    for tokens in (1, 100, 4096, 16384):
+        for seq_len in (1, 7, 128, 576):
+            for divisor in (1, 3, 8):
+                for rounding in ('floor', 'ceil', 'round'):
+                    for most in (None, 1, 5):
+                        words = dict(max_size=most, divisor=divisor, rounding=rounding)
+                        assert calculate_naflex_batch_size(tokens, seq_len, **words) == theirs(tokens, seq_len, **words)
+
+
+@pytest.mark.parametrize('words, message', [
+    (dict(mode='other'), 'allowed are native, packed'), (dict(window=0), 'window'), (dict(seq_lens=(30,)), 'has 40 tokens'),
+    (dict(tokens_per_epoch=0), 'tokens_per_epoch')])
+def test_wrong_settings_are_refused(words, message):
+    with pytest.raises(ValueError, match=message):
+        TokenPlan(**{**dict(lengths=np.array([20, 40]), mode='packed', seq_lens=(100,), batch_sizes=(2,)), **words})
+
+
+def test_no_samples_make_no_batches():
+    for mode in ('native', 'packed'):
+        plan, (sampler,) = plan_of(np.zeros(0, int), mode), ranks_of([], 1)
+        assert list(plan.cut(sampler, 0)) == [] and plan.count(sampler) == ceil(0) and plan.end(sampler, 0) == 0
