@@ -179,6 +179,55 @@ def test_erasing_without_the_prefetcher_is_in_the_pipeline(samples):
     assert create_transform(32, is_training=True, re_prob=1.)(image).shape == (3, 32, 32)
 
 
+# ---- sequences of patches
+
+SEQUENCES = {
+    'evaluation': dict(), 'bicubic': dict(interpolation='bicubic'), 'border': dict(crop_border_pixels=3),
+    'patches of 14×16': dict(patch_size=(14, 16)), 'long': dict(max_seq_len=256), 'uint8': dict(use_prefetcher=True),
+    'raw': dict(normalize=False), 'patches': dict(patchify=True),
+    'channels first': dict(patchify=True, patchify_channels_last=False),
+    'patches with edges': dict(patchify=True, patchify_flatten=False),
+    'both': dict(patchify=True, patchify_flatten=False, patchify_channels_last=False, use_prefetcher=True),
+    'no_aug': dict(is_training=True, no_aug=True, patchify=True, crop_border_pixels=2, interpolation='random', re_prob=1.),
+    'training': dict(is_training=True), 'training, random': dict(is_training=True, interpolation='random', vflip=0.5),
+    'training, scale and ratio': dict(is_training=True, scale=(0.3, 0.5), ratio=(0.5, 2.), patch_size=(14, 16)),
+    'training, policy': dict(is_training=True, auto_augment='3a', grayscale_prob=0.5, use_prefetcher=True),
+    'training, patches': dict(is_training=True, patchify=True, patchify_channels_last=False),
+}
+
+
+@pytest.mark.parametrize('name', SEQUENCES)
+def test_sequences_under_one_seed(samples, name):
+    settings = {'naflex': True, 'patch_size': 16, 'max_seq_len': 64, **SEQUENCES[name]}
+    for seed in range(4):
+        image = rgb(samples/'train'/('cat', 'coffee', 'rocket')[seed % 3]/f'{seed:04}.jpg')
+        timms, ours = both((3, 64, 112), image, seed, **settings)
+        if 'patchify' not in settings: timms, ours = {'image': timms}, {'image': ours}
+        assert list(ours) == list(timms)
+        for field, values in timms.items(): assert ours[field].dtype == values.dtype and torch.equal(ours[field], values)
+
+
+def test_patches_of_training_keep_their_edges_where_asked(samples):
+    "timm flattens them in training whatever patchify_flatten says."
+    image, words = rgb(samples/'train/cat/0000.jpg'), dict(naflex=True, max_seq_len=16, is_training=True, patchify=True)
+    timms, ours = both(64, image, 0, patchify_flatten=False, **words)
+    assert timms['patches'].ndim == 2 and torch.equal(ours['patches'].flatten(1), timms['patches'])
+    assert ours['patches'].shape[1:] == (16, 16, 3)
+
+
+def test_patches_of_an_image_of_one_size(samples):
+    image = rgb(samples/'train/cat/0000.jpg')
+    timms, ours = both((3, 40, 56), image, patchify=True)
+    assert ours['patches'].shape == (12, 768) and all(torch.equal(ours[name], timms[name]) for name in timms)
+
+
+@pytest.mark.parametrize('words, message', [
+    (dict(train_crop_mode='rkrr', is_training=True), 'allowed are rrc'), (dict(max_seq_len=0), 'max_seq_len=0'),
+    (dict(patch_size=0), 'patch_size'), (dict(naflex=2), 'True or False'), (dict(patchify='no'), 'True or False')], ids=str)
+def test_wrong_words_of_sequences(words, message):
+    with pytest.raises(ValueError, match=message): create_transform(64, **{'naflex': True, **words})
+
+
 # ---- batches
 
 def batches(create, dataset, **settings) -> list:
@@ -459,8 +508,7 @@ def test_erasing_leaves_the_same_part_of_a_batch_clean(num_splits):
 
 LATER = {'additional_features': 'columns of Hugging Face data sets'}   # not offered yet, with the reason
 REFUSED = [   # accepted as words, and refused when they are used
-    ('create_loader', dict(tf_preprocessing=True)), ('create_transform', dict(naflex=True)),
-    ('create_transform', dict(patchify=True)), ('create_transform', dict(tf_preprocessing=True))]
+    ('create_loader', dict(tf_preprocessing=True)), ('create_transform', dict(tf_preprocessing=True))]
 OTHER_DEFAULT = {   # where our default differs, with the reason
     ('create_loader', 'input_size'): 'None with views', ('create_loader', 'batch_size'): 'follows it, and has none either',
     ('create_loader', 'device'): 'None is the best device there is', ('create_loader',

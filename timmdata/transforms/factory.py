@@ -15,24 +15,27 @@ from fastcore.meta import delegates
 from torchvision.transforms import GaussianBlur   # v2's differs from timm's pixels by 1 in 20,000
 from torchvision.transforms import v2
 
-from ..core.checks import check_switches
+from ..core.checks import check_choice, check_switches, check_whole
 from ..core.constants import IMAGENET_DEFAULT_STD
 from ..core.checks import check_statistics
 from .geometry import (
     CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomResizedCropAndInterpolation,
     ResizeKeepRatio, TrimBorder, str_to_interp_mode,
 )
+from .naflex_transforms import Patchify, RandomResizedCropToSequence, ResizeToSequence
 from .random_erasing import ErasingSettings, RandomErasing
 from .settings import AugmentSettings
 
 # %% ../../nbs/transforms/70_factory.ipynb #1035cfc5
 def evaluation_steps(
     settings: AugmentSettings,
+    resize: Callable | None = None,
 ) -> list[Callable]:
     """Resize, then take the center. timm/data/transforms_factory.py.
 
     Args:
         settings: Settings of evaluation.
+        resize: In place of resizing and center; None: those of `settings`.
 
     Returns:
         PIL image → PIL image of the input's size
@@ -40,6 +43,7 @@ def evaluation_steps(
     size, interpolation = settings.input_size, settings.interpolation
     scaled = tuple(math.floor(edge / settings.crop_pct) for edge in size)
     steps = [TrimBorder(settings.crop_border_pixels)] if settings.crop_border_pixels else []
+    if resize is not None: return [*steps, resize]
     if settings.crop_mode == 'border':
         resize = ResizeKeepRatio(scaled, interpolation=interpolation, longest=1.)
         return [*steps, resize, CenterCropOrPad(size, fill=list(settings.fill))]
@@ -65,16 +69,18 @@ def _random_crop(settings: AugmentSettings) -> list[Callable]:
 
 def training_steps(
     settings: AugmentSettings,
+    crop: Callable | None = None,
 ) -> tuple[list[Callable], list[Callable]]:
     """Crop and flip, then change colors. timm/data/transforms_factory.py.
 
     Args:
         settings: Settings of training.
+        crop: In place of the random crop; None: that of `settings`.
 
     Returns:
         PIL image → PIL image: crop and flips; what changes its content
     """
-    geometry = _random_crop(settings)
+    geometry = _random_crop(settings) if crop is None else [crop]
     if settings.hflip: geometry.append(v2.RandomHorizontalFlip(settings.hflip))
     if settings.vflip: geometry.append(v2.RandomVerticalFlip(settings.vflip))
     colors = [] if settings.policy is None else [settings.policy]
@@ -97,6 +103,8 @@ def compose_transform(
     use_prefetcher: bool = False,
     normalize: bool = True,
     separate: bool = False,
+    resize: Callable | None = None,
+    patchify: Patchify | None = None,
 ) -> v2.Compose | tuple[v2.Compose, v2.Compose, v2.Compose]:
     """Build the pipeline that settings describe.
 
@@ -107,6 +115,8 @@ def compose_transform(
         use_prefetcher: Give uint8; the prefetcher normalizes and erases.
         normalize: Without the prefetcher, give normalized float32; False: uint8, not erased.
         separate: Training: give three pipelines, crop and flips; colors; tensor.
+        resize: In place of cropping and resizing; None: as `settings` say.
+        patchify: Cuts the tensor in patches, last of all; None: it stays whole.
 
     Returns:
         PIL image → tensor (C, H, W)
@@ -114,12 +124,14 @@ def compose_transform(
     if settings.num_aug_splits: raise ValueError(
         'num_aug_splits: a pipeline makes one view; give it to create_loader, or wrap the dataset in AugMixDataset')
     if separate and not settings.is_random: raise ValueError('separate=True is for training with augmentation')
-    geometry, colors = training_steps(settings) if settings.is_random else (evaluation_steps(settings), [])
+    if settings.is_random: geometry, colors = training_steps(settings, resize)
+    else: geometry, colors = evaluation_steps(settings, resize), []
     finish = [MaybePILToTensor()]
     if normalize and not use_prefetcher:
         check_statistics(settings.mean, tuple(std))
         finish = [MaybeToTensor(), v2.Normalize(list(settings.mean), list(std))]
         if settings.is_random and erasing is not None: finish.append(erasing)
+    if patchify is not None: finish.append(patchify)
     if separate: return tuple(v2.Compose(steps or [v2.Identity()]) for steps in (geometry, colors, finish))
     return v2.Compose(geometry + colors + finish)
 
@@ -140,7 +152,7 @@ def create_transform(
     normalize: bool = True,
     separate: bool = False,
     naflex: bool = False,
-    patch_size: int | tuple[int, int] = 16,
+    patch_size: int | Sequence[int] = 16,
     max_seq_len: int = 576,
     patchify: bool = False,
     patchify_channels_last: bool = True,
@@ -174,12 +186,12 @@ def create_transform(
         use_prefetcher: Give uint8 (C, H, W); the prefetcher normalizes.
         normalize: Without the prefetcher, give normalized float32; False: uint8.
         separate: Training: give three pipelines.
-        naflex: Patch sequences: not offered.
-        patch_size: Size of patches for naflex and patchify; no effect without them.
-        max_seq_len: Greatest length for naflex; no effect without it.
-        patchify: Patches in place of images: not offered.
-        patchify_channels_last: Order of patches for patchify; no effect without it.
-        patchify_flatten: Flat patches for patchify; no effect without it.
+        naflex: Resize to a sequence of patches; input_size is for policies only.
+        patch_size: Edge of a patch, or height and width, pixels; of naflex and patchify.
+        max_seq_len: Largest number of patches, of naflex: 24 × 24 of timm's.
+        patchify: Give patches, as `Patchify`, in place of an image.
+        patchify_channels_last: The channel of a number in a patch changes fastest; False: slowest.
+        patchify_flatten: Patches are vectors; False: they keep height and width (timm: in evaluation).
 
     **kwargs, The other fields of `AugmentSettings`.:
         train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'.
@@ -204,15 +216,29 @@ def create_transform(
         force_color_jitter: Jitter colors beside any policy.
 
     Returns:
-        PIL image → tensor (C, H, W)
+        PIL image → tensor (C, H, W), or a dict of patches
     """
-    later = {'tf_preprocessing': tf_preprocessing, 'naflex': naflex, 'patchify': patchify}
-    for name, value in later.items():
-        if value: raise NotImplementedError(f'{name} is not offered yet: leave it out')
-    check_switches(use_prefetcher=use_prefetcher, normalize=normalize, separate=separate)
+    if tf_preprocessing: raise NotImplementedError('tf_preprocessing is not offered yet: leave it out')
+    check_switches(use_prefetcher=use_prefetcher, normalize=normalize, separate=separate, naflex=naflex,
+                   patchify=patchify)
+    if naflex and is_training and no_aug:   # timm's evaluation; an image has no center that covers an input
+        is_training = False
+        if kwargs.get('interpolation') == 'random': kwargs['interpolation'] = 'bilinear'
     settings = AugmentSettings(input_size, is_training, no_aug, **kwargs)
     erasing = ErasingSettings(re_prob, re_mode, re_count, re_num_splits).create()
-    return compose_transform(settings, std, erasing, use_prefetcher, normalize, separate)
+    return compose_transform(
+        settings, std, erasing, use_prefetcher, normalize, separate,
+        resize=_to_sequence(settings, patch_size, max_seq_len) if naflex else None,
+        patchify=Patchify(patch_size, patchify_flatten, patchify_channels_last) if patchify else None)
+
+
+def _to_sequence(settings: AugmentSettings, patch_size: int | Sequence[int], max_seq_len: int) -> Callable:
+    "Crop or resize to a sequence of patches. timm/data/transforms_factory.py."
+    check_whole('max_seq_len', max_seq_len, 1)
+    if not settings.is_random: return ResizeToSequence(patch_size, max_seq_len, interpolation=settings.interpolation)
+    check_choice('train_crop_mode', settings.train_crop_mode, ('rrc',))
+    return RandomResizedCropToSequence(
+        patch_size, max_seq_len, settings.scale, settings.ratio, settings.interpolation)
 
 
 create_transform.__delwrap__ = AugmentSettings   # where docments find what the fields mean
