@@ -1,6 +1,5 @@
-"Every public name of timm.data 1.0.31, side by side: the same here, better (with the case), or not offered (with the reason)."
+"Every public name of timm.data 1.0.31, side by side: the same here, or better (with the case)."
 import inspect
-import re
 import types
 import warnings
 
@@ -9,7 +8,6 @@ import pytest
 import timm.data
 import torch
 from PIL import Image
-from synthetic import ROOT
 
 import timmdata
 
@@ -17,7 +15,9 @@ SAME = """DEFAULT_CROP_MODE DEFAULT_CROP_PCT IMAGENET_DEFAULT_MEAN IMAGENET_DEFA
     IMAGENET_INCEPTION_MEAN IMAGENET_INCEPTION_STD OPENAI_CLIP_MEAN OPENAI_CLIP_STD MaybePILToTensor MaybeToTensor RandomCropOrPad
     RandomPad RandomResizedCropAndInterpolation ResizeKeepRatio ToNumpy ToTensor add_img_extensions del_img_extensions
     get_img_extensions is_img_extension set_img_extensions interp_mode_to_str str_to_interp_mode str_to_pil_interp crop_or_pad
-    center_crop_or_pad CenterCropOrPad auto_augment_policy rand_augment_ops ScheduledTransformDataset""".split()
+    center_crop_or_pad CenterCropOrPad auto_augment_policy rand_augment_ops ScheduledTransformDataset CenterCropToSequence
+    Patchify RandomCropToSequence ResizeToSequence calculate_naflex_batch_size patchify_image mix_batch_variable_size
+    pairwise_mixup_target""".split()
 
 
 def odd_batch(module): module.Mixup(num_classes=3)(torch.zeros(3, 3, 8, 8), torch.arange(3))
@@ -54,11 +54,12 @@ BETTER = {
     'LabelMappingCoverage': "LabelMap's report",
     'infer_imagenet_subset': 'as there, where timm is installed',
     'ImageNetInfo': 'as there, where timm is installed',
+    'create_naflex_loader': 'the same batches for any number of workers, whole ones; resumable, replayable; no GPU needed',
+    'NaFlexMapDatasetWrapper': 'batches are a function of seed and epoch, never smaller; nothing is printed',
+    'NaFlexMixup': 'mixes on the device; what is mixed is a function of seed, epoch and batch',
+    'RandomResizedCropToSequence': 'max_ratio holds',
+    'ResizeKeepRatioToSequence': 'never more patches than max_sequence_len',
 }
-# can be imported; using it says what to do
-NAFLEX = """CenterCropToSequence NaFlexMapDatasetWrapper NaFlexMixup Patchify RandomCropToSequence RandomResizedCropToSequence
-    ResizeKeepRatioToSequence ResizeToSequence calculate_naflex_batch_size create_naflex_loader mix_batch_variable_size
-    pairwise_mixup_target patchify_image""".split()   # patch sequences of any size: not part of this library's subject
 
 
 def public_names(module) -> set[str]:
@@ -66,9 +67,9 @@ def public_names(module) -> set[str]:
 
 
 def test_every_name_is_accounted_for_once():
-    lists = [set(SAME), set(BETTER), set(NAFLEX)]
-    assert set.union(*lists) == public_names(timm.data) and sum(map(len, lists)) == len(set.union(*lists))
-    assert set(SAME) | set(BETTER) <= set(timmdata.__all__) and all(hasattr(timmdata, name) for name in set.union(*lists))
+    names = [*SAME, *BETTER]
+    assert set(names) == public_names(timm.data) and len(names) == len(set(names))
+    assert set(names) <= set(timmdata.__all__) and set(timmdata.__all__) <= set(dir(timmdata))
 
 
 def parameters(what) -> list[str]:
@@ -96,26 +97,12 @@ def test_what_is_offered_takes_timms_words(name):
     assert len(parameters(ours)) >= min(1, len(parameters(timms)))
 
 
-@pytest.mark.parametrize('name', NAFLEX)
-def test_what_is_not_offered_says_so_when_it_is_used(name):
-    timms, ours = getattr(timm.data, name), getattr(timmdata, name)
-    assert inspect.isclass(timms) == inspect.isclass(ours) and ours.__name__ == name and ours.__doc__
-    for arguments in ((), (1, 2), (range(3),)):
-        with pytest.raises(NotImplementedError, match=f'{name} is not offered'): ours(*arguments)
-    with pytest.raises(NotImplementedError, match=name): ours(batch_size=4)
-
-
 @pytest.mark.parametrize('name, meant', [('ImageFolder', 'ImageDataset'), ('DataLoader', 'create_loader'),
                                          ('create_loadr', 'create_loader'), ('mixup', 'Mixup'), ('qqq', None)])
 def test_a_name_that_is_not_there_is_said_with_the_one_that_is_meant(name, meant):
     message = f"timmdata has no '{name}'" + (f': did you mean {meant}' if meant else '$')
     with pytest.raises(AttributeError, match=message): getattr(timmdata, name)
     with pytest.raises(ImportError): exec(f'from timmdata import {name}')
-
-
-def test_page_names_what_is_not_offered():
-    page = (ROOT/'nbs/guides/from_timm.ipynb').read_text(encoding='utf-8')
-    assert re.search('NaFlex', page)
 
 
 @pytest.mark.parametrize('case', [odd_batch, odd_collate])
@@ -164,3 +151,35 @@ def test_samples_are_not_written_to():
     before = image.copy()
     timmdata.FastCollateMixup(num_classes=4)([(pixels, k) for k, pixels in enumerate(image)])
     assert np.array_equal(image, before)
+
+
+class Torn(torch.utils.data.Dataset):
+    "Has an image that cannot be read."
+    def __len__(self): return 8
+
+    def __getitem__(self, index):
+        if index == 3: raise OSError('image 3 is torn')
+        return torch.rand(3, 4, 4), index
+
+
+def test_batches_of_patches_are_never_smaller():
+    "timm's wrapper warns, and gives a batch without the image."
+    settings = dict(patch_size=2, seq_lens=(4,), max_tokens_per_batch=32, shuffle=False)
+    with pytest.warns(UserWarning, match='image 3 is torn'):
+        (_, targets), = timm.data.NaFlexMapDatasetWrapper(Torn(), **settings)
+    assert targets.tolist() == [0, 1, 2, 4, 5, 6, 7]
+    with pytest.raises(OSError, match='image 3 is torn'): list(timmdata.NaFlexMapDatasetWrapper(Torn(), **settings))
+
+
+def test_sequences_are_never_longer():
+    image, settings = Image.new('RGB', (300, 200)), dict(max_sequence_len=64, random_scale_prob=1., random_scale_range=(1.2, 1.2))
+    def count(module):
+        width, height = module.ResizeKeepRatioToSequence(16, **settings)(image).size
+        return (width // 16) * (height // 16)
+    assert count(timmdata) <= 64 < count(timm.data)
+
+
+def test_images_are_not_enlarged_where_that_was_asked():
+    image, settings = Image.new('RGB', (32, 32)), dict(scale=(1., 1.), ratio=(1., 1.), max_ratio=1.)
+    assert timmdata.RandomResizedCropToSequence(16, 256, **settings)(image).size == (32, 32)
+    assert timm.data.RandomResizedCropToSequence(16, 256, **settings)(image).size == (256, 256)
