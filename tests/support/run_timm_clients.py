@@ -14,6 +14,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import torch
+from timm.models.naflexvit import NaFlexVit
 from timm.models.resnet import ResNet
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -34,7 +35,9 @@ def run(script: str, words: list[str]) -> dict:
     shapes, printed, messages, error = {'train': [], 'eval': []}, io.StringIO(), Messages(), None
 
     def look(module, inputs):
-        if isinstance(module, ResNet): shapes['train' if module.training else 'eval'].append(list(inputs[0].shape))
+        if not isinstance(module, (ResNet, NaFlexVit)): return
+        given = inputs[0]['patches'] if isinstance(inputs[0], dict) else inputs[0]
+        shapes['train' if module.training else 'eval'].append(list(given.shape))
 
     hook = register_module_forward_pre_hook(look)
     logging.getLogger().addHandler(messages)
