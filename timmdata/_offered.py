@@ -39,6 +39,7 @@ from .transforms.mixup import Mixup
 from .transforms.naflex_mixup import NaFlexMixup, mix_batch_variable_size, pairwise_mixup_target
 from .pipeline.collate import FastCollateMixup
 from .pipeline.naflex import NaFlex
+from .pipeline.patch_formats import as_siglip2, as_varlen, batch_images
 from .pipeline.views import View
 from .transforms.factory import create_transform
 from .transforms.model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
@@ -80,7 +81,7 @@ __all__ = [
     'AutoAugment', 'RandAugment', 'auto_augment_policy', 'auto_augment_transform', 'rand_augment_ops',
     'rand_augment_transform',
     'FastCollateMixup', 'Mixup', 'NaFlexMixup', 'mix_batch_variable_size', 'pairwise_mixup_target',
-    'NaFlex', 'View',
+    'NaFlex', 'View', 'as_siglip2', 'as_varlen', 'batch_images',
     'create_transform',
     'resolve_data_config', 'resolve_input_data_config', 'resolve_model_data_config',
     'AugMixDataset',
