@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset
 
-from timmdata import ImageDataset, Mixup, NaFlex, NaFlexMixup, View, create_loader, pack, patchify_image
+from timmdata import (
+    ImageDataset, Mixup, NaFlex, NaFlexMixup, View, create_loader, pack, patchify_image, show_batch, show_replay,
+)
 from timmdata.datasets.image_sizes import image_sizes
 from timmdata.pipeline.batch_transform import BatchTransformSettings, change_batch
 from timmdata.pipeline.params import AppearanceParams
@@ -227,6 +229,20 @@ def test_sizes_come_from_the_index_of_a_pack(photos, tmp_path):
     (dict(train_crop_mode='rkrc'), ValueError, 'train_crop_mode'), (dict(pad_last=True, drop_last=None), ValueError, 'pad_last')])
 def test_what_cannot_be_had_together_is_refused(photos, words, error, message):
     with pytest.raises(error, match=message): loader_of(photos, **words)
+
+
+def test_small_batches_are_not_cut_to_a_multiple():
+    assert [bucket.num_rows for bucket in NaFlex(train_seq_lens=(32, 128)).buckets(4, True)] == [16, 4]   # timm: 16 and 1
+    assert [bucket.num_rows for bucket in NaFlex(train_seq_lens=(32, 128)).buckets(9, True)] == [32, 8]
+
+
+def test_pictures(photos):
+    import matplotlib
+    matplotlib.use('agg')
+    for mode in MODES:
+        loader = loader_of(photos, mode, dict(patchify_channels_last=False))
+        assert len(show_batch(loader, n=3).axes) >= 3
+        with pytest.raises(TypeError, match='sequences of patches: show_batch'): show_replay(loader, 0, 0)
 
 
 def test_wrong_calls_are_refused(photos):

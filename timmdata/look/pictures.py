@@ -29,6 +29,7 @@ from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..pipeline.fetch import Replay
 from ..pipeline.params import AppearanceParams, SampleParams
+from ..pipeline.patch_formats import batch_images
 from ..transforms.policy import DrawnOp
 
 # %% ../../nbs/look/00_pictures.ipynb #5f2596b1
@@ -233,6 +234,26 @@ def _drawable(images: torch.Tensor, mean: Sequence[float], std: Sequence[float])
     return denormalize(images, mean, std)
 
 
+def _of_views(tensors: Sequence[torch.Tensor], targets: Any, n: int, *statistics: Sequence[float]) -> list[Any]:
+    "The first images; of several views, the crops of the first photographs."
+    pictures = []
+    for tensor in tensors:
+        num = len(tensor) if len(tensors) == 1 or targets is None else len(targets)
+        pictures += [_drawable(tensor[first:first + num][:n], *statistics) for first in range(0, len(tensor), num)]
+    return pictures
+
+
+def _is_patches(images: Any) -> bool: return isinstance(images, Mapping) and 'patches' in images
+
+
+def _of_patches(
+    loader: Any, images: Mapping[str, Any], mean: Sequence[float], std: Sequence[float],
+) -> list[torch.Tensor]:
+    "The images that sequences of patches are."
+    channels_last = getattr(getattr(loader, 'batch_transform', None), 'channels_last', True)
+    return batch_images(images, mean=mean, std=std, channels_last=channels_last)
+
+
 def show_batch(
     loader_or_batch: Any,
     n: int = 8,
@@ -264,12 +285,9 @@ def show_batch(
     elif isinstance(batch, torch.Tensor): images, targets = batch, None
     else: images, targets = batch[0], batch[1] if len(batch) > 1 else None
     known = _normalization(loader) or (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
-    pictures, tensors = [], image_tensors(images)
-    for tensor in tensors:   # of several views, the crops of the first photographs
-        num = len(tensor) if len(tensors) == 1 or targets is None else len(targets)
-        for first in range(0, len(tensor), num): pictures.append(
-            _drawable(tensor[first:first + num][:n], mean or known[0], std or known[1]))
     names = names_by_index(class_names, getattr(loader, 'dataset', None))
+    if _is_patches(images): pictures = [_of_patches(loader, images, mean or known[0], std or known[1])[:n]]
+    else: pictures = _of_views(image_tensors(images), targets, n, mean or known[0], std or known[1])
     titles = None if targets is None else [_title(target, names) for target in targets[:len(pictures[0])]]
     if len(pictures) == 1: return show_images(list(pictures[0]), titles, ncols)
     shown = [picture for of_photograph in zip(*pictures) for picture in of_photograph][:max(n, len(pictures))]
@@ -492,6 +510,8 @@ def show_replay(
                         'Give a loader that create_loader makes of a dataset with an index')
     if num_images < 1: raise ValueError(f'num_images={num_images}: give 1 or more')
     replay = loader.replay(epoch, batch, index)
+    if _is_patches(sample_image(replay.batch)): raise TypeError(
+        'these are sequences of patches: show_batch(loader.replay(…).batch) draws their images')
     if not isinstance(sample_image(replay.batch), torch.Tensor) and replay.sample_params:
         return _show_views(loader, inner, replay, num_images, size)
     results = drawable_images(loader, replay)

@@ -152,6 +152,10 @@ class NaFlex:
             f'image_sizes has the shape {sizes.shape}, the dataset has {num} images: give ({num}, 2), height and width')
         return count_tokens(sizes[:, 0], sizes[:, 1], self.patch_sizes[0], self.seq_lens(is_training)[-1])
 
+    def _count(self, num: int) -> int:
+        "A multiple of `batch_divisor`, if so many fit; timm makes batches of 1 of less."
+        return calculate_naflex_batch_size(num, 1, divisor=self.batch_divisor if num >= self.batch_divisor else 1)
+
     def padded(self,
         length: int,
     ) -> int:
@@ -179,7 +183,7 @@ class NaFlex:
             return [TokenBucket(lengths[-1], row, self.patch_sizes[0], max(1, budget // row))]
         if self.mode == 'schedule' and not is_training:
             return [TokenBucket(lengths[0], self.padded(lengths[0]), self.patch_sizes[0], batch_size)]
-        num = {n: calculate_naflex_batch_size(budget, self.padded(n), divisor=self.batch_divisor) for n in lengths}
+        num = {n: self._count(budget // self.padded(n)) for n in lengths}
         weights = [*(self.seq_len_probs or [1.] * len(self.train_seq_lens))]
         of_length = {n: sum(w for other, w in zip(self.train_seq_lens, weights) if other == n) for n in lengths}
         of_patch = self.patch_size_choice_probs or [1.] * len(self.patch_sizes)
