@@ -161,6 +161,7 @@ def create_naflex_loader(
         hflip=hflip, vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob,
         grayscale_prob=grayscale_prob or 0., gaussian_blur_prob=gaussian_blur_prob or 0., auto_augment=auto_augment,
         num_aug_repeats=num_aug_repeats, mixup=mixup_fn)
+    if not is_training: patch_size_choices = patch_size_choice_probs = None
     naflex = NaFlex(
         patch_size=patch_size, patch_size_choices=patch_size_choices, patch_size_choice_probs=patch_size_choice_probs,
         train_seq_lens=train_seq_lens, seq_len_probs=seq_len_probs, max_seq_len=max_seq_len, mode=mode,
