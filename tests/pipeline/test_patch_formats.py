@@ -23,7 +23,7 @@ def make_images(grids, patch_size) -> list[torch.Tensor]:
 def normalized_patches(image, patch_size, channels_last, flat):
     "The patches of one image, by timm."
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
-    return patchify_image((image.float() / 255 - mean) / std, patch_size, channels_last=channels_last, flatten=flat)[:2]
+    return patchify_image((image.float() / 255 - mean) / std, patch_size, channels_last=channels_last, flatten_patches=flat)[:2]
 
 
 def padded_batch(images, patch_size, channels_last=True, flat=True):
