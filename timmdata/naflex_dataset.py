@@ -38,7 +38,7 @@ class NaFlexCollator:
         """Pad the sequences of a batch to one length.
 
         Args:
-            batch: Samples: (dict of patches as of `Patchify`, target).
+            batch: Samples: (patches as of `Patchify`, target).
 
         Returns:
             patches float32 (B, N, …), patch_coord, patch_valid, seq_len; targets
@@ -99,8 +99,8 @@ class NaFlexMapDatasetWrapper(IterableDataset):
     ):
         if not hasattr(base_dataset, '__len__') or not hasattr(base_dataset, '__getitem__'): raise TypeError(
             f'base_dataset is a {type(base_dataset).__name__}: give one with __len__ and __getitem__')
-        settings = NaFlex(patch_size, patch_size_choices, patch_size_choice_probs, seq_lens, batch_divisor=batch_divisor,
-                          max_tokens_per_batch=max_tokens_per_batch)
+        settings = NaFlex(patch_size, patch_size_choices, patch_size_choice_probs, seq_lens,
+                          batch_divisor=batch_divisor, max_tokens_per_batch=max_tokens_per_batch)
         self.base_dataset, self.mixup_fn, self.seed = base_dataset, mixup_fn, seed
         self.shared_epoch = multiprocessing.get_context('spawn').Value('q', epoch)   # running workers see it, too
         self.seq_lens, self.patch_sizes = list(settings.seq_lens(is_training=True)), settings.patch_sizes
@@ -125,10 +125,10 @@ class NaFlexMapDatasetWrapper(IterableDataset):
         """
         self.shared_epoch.value = epoch
 
-    def _prepare_epoch_batches(self, epoch: int) -> list[tuple[int, int, list[int]]]:   # timm's tests call it
-        "The batches of an epoch: length, number of the patch size, indexes of the samples."
-        return [(self.buckets[batch.bucket].max_seq_len, batch.bucket // len(self.seq_lens), [key.index for key in keys])
-                for batch, keys in self._batches.batches(epoch)]
+    def _prepare_epoch_batches(self, epoch: int) -> list[tuple[int, int, list[int]]]:
+        "The batches of an epoch: length, number of the patch size, indexes of the samples. timm's tests call it."
+        batches = [(batch.bucket, [key.index for key in keys]) for batch, keys in self._batches.batches(epoch)]
+        return [(self.buckets[bucket].max_seq_len, bucket // len(self.seq_lens), indexes) for bucket, indexes in batches]
 
     def __len__(self) -> int: return len(self._batches)
 

@@ -10,7 +10,16 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, Subset
 
 from timmdata import (
-    ImageDataset, Mixup, NaFlex, NaFlexMixup, View, create_loader, pack, patchify_image, show_batch, show_replay,
+    ImageDataset,
+    Mixup,
+    NaFlex,
+    NaFlexMixup,
+    View,
+    create_loader,
+    pack,
+    patchify_image,
+    show_batch,
+    show_replay,
 )
 from timmdata.datasets.image_sizes import image_sizes
 from timmdata.pipeline.batch_transform import BatchTransformSettings, change_batch

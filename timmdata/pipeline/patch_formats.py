@@ -24,7 +24,7 @@ def as_varlen(
         batch: Of a loader with `naflex`, or of timm's: patches, patch_coord, patch_valid.
 
     Returns:
-        tokens (T, D), coord int64 (T, 2), cu_seqlens int32 (n + 1,), max_seqlen, document_ids int64 (T,)
+        tokens (T, D), coord (T, 2), cu_seqlens int32 (n + 1,), max_seqlen, document_ids (T,)
     """
     valid = batch['patch_valid']
     if 'cu_seqlens' in batch:
