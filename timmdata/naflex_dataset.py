@@ -38,7 +38,7 @@ class NaFlexCollator:
         """Pad the sequences of a batch to one length.
 
         Args:
-            batch: Samples: (patches as of `Patchify`, target).
+            batch: Samples: (dict as of `Patchify`, target).
 
         Returns:
             patches float32 (B, N, …), patch_coord, patch_valid, seq_len; targets
@@ -126,9 +126,10 @@ class NaFlexMapDatasetWrapper(IterableDataset):
         self.shared_epoch.value = epoch
 
     def _prepare_epoch_batches(self, epoch: int) -> list[tuple[int, int, list[int]]]:
-        "The batches of an epoch: length, number of the patch size, indexes of the samples. timm's tests call it."
-        batches = [(batch.bucket, [key.index for key in keys]) for batch, keys in self._batches.batches(epoch)]
-        return [(self.buckets[bucket].max_seq_len, bucket // len(self.seq_lens), indexes) for bucket, indexes in batches]
+        "The batches of an epoch: length, number of the patch size, indexes of the samples; timm's tests call it."
+        lens, num = [bucket.max_seq_len for bucket in self.buckets], len(self.seq_lens)
+        return [(lens[batch.bucket], batch.bucket // num, [key.index for key in keys])
+                for batch, keys in self._batches.batches(epoch)]
 
     def __len__(self) -> int: return len(self._batches)
 

@@ -108,7 +108,7 @@ def create_naflex_loader(
         re_split: Keep the first half of each batch free of erasing.
         train_crop_mode: None or 'rrc', the only crop of sequences (timm: of no effect).
         scale: Area of the random crop, share; None: (0.08, 1).
-        ratio: Aspect of the random crop, as a factor of the image's; None: 3/4..4/3.
+        ratio: Factor of the aspect of the random crop; None: (3/4, 4/3).
         hflip: Probability of a horizontal flip, 0..1.
         vflip: Probability of a vertical flip, 0..1.
         color_jitter: Strength for brightness, contrast, saturation (and hue).
