@@ -35,7 +35,9 @@ def rounded(
 
 
 WORKS = {'train': 'crop, flip', 'jitter': '… and color jitter', 'eval': 'evaluation', 'phone': '12 megapixels',
-         'dino': "DINO's ten views", 'simclr': "SimCLR's two views"}
+         'dino': "DINO's ten views", 'simclr': "SimCLR's two views",
+         'schedule': '128 to 1024 patches', 'seq256': '256', 'seq1024': '1024', 'schedule_ra': 'RandAugment',
+         'seq_eval': 'evaluation, 576'}
 
 
 def read_results(
@@ -83,6 +85,21 @@ def store_peers_table(
     return '\n'.join(lines)
 
 
+def naflex_table(
+    epochs: dict[str, dict[str, dict[str, float]]],   # loader or mode → work → numbers
+) -> str:
+    "Write the table of the epochs of sequences: padding, tokens of a batch, steps, and kilobytes to the device for an image."
+    works = list(epochs['timm'])
+    lines = [f'| mode | {" | ".join(f"{work}: padding | tokens | steps | KB" for work in works)} |', '|---' * (4 * len(works) + 1) + '|']
+    for mode, found in epochs.items():
+        shown = mode if mode == 'timm' else f'**{mode}**'
+        cells = [f'{100 * one["padding"]:.1f} % | {one["tokens_a_batch"]:,.0f} | {one["steps"]} | {one["kb_an_image"]:,.0f}'
+                 for one in found.values()]
+        lines.append(f'| {shown} | {" | ".join(cells)} |')
+    return '\n'.join(lines)
+
+
 if __name__ == '__main__':
-    for name in 'peers', 'packed', 'views': print(peers_table(read_results(name)['results']), end='\n\n')
-    print(store_peers_table(read_results('store_peers')))
+    for name in 'peers', 'packed', 'views', 'naflex': print(peers_table(read_results(name)['results']), end='\n\n')
+    print(store_peers_table(read_results('store_peers')), end='\n\n')
+    print(naflex_table(read_results('naflex')['epochs']))
