@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import Dataset
 
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from .core.cores import one_thread
 from .core.sample import fields_of, with_fields
 from .loader import create_loader
 from .loaders.prefetch import PrefetchLoader, adapt_statistics
@@ -198,14 +199,15 @@ class _NormalizePatches(PatchBatchTransform):
         mean, std = (torch.tensor(values, device=given['patches'].device, dtype=torch.float64) * 255
                      for values in (self.settings.mean, self.settings.std))
         num, length = given['patches'].shape[:2]
-        x = given['patches'].float()
-        if self.channels_last: x = x.reshape(num, length, -1, len(mean))
-        else: x = x.reshape(num, length, len(mean), -1).transpose(2, 3)
-        x = (x - mean.float()) / std.float()
-        if self.erasing is not None: x = self.erasing(
-            x.contiguous(), given['patch_coord'], given.get('patch_valid'), [key.rng(ERASING) for key in keys])
-        if not self.channels_last: x = x.transpose(2, 3)
-        patches = x.reshape(given['patches'].shape).to(self.settings.img_dtype)
+        with one_thread():
+            x = given['patches'].float()
+            if self.channels_last: x = x.reshape(num, length, -1, len(mean))
+            else: x = x.reshape(num, length, len(mean), -1).transpose(2, 3)
+            x = (x - mean.float()) / std.float()
+            if self.erasing is not None: x = self.erasing(
+                x.contiguous(), given['patch_coord'], given.get('patch_valid'), [key.rng(ERASING) for key in keys])
+            if not self.channels_last: x = x.transpose(2, 3)
+            patches = x.reshape(given['patches'].shape).to(self.settings.img_dtype)
         return with_fields(batch, {'image': {**given, 'patches': patches}})
 
 
