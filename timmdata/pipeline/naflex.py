@@ -105,8 +105,6 @@ class NaFlex:
             'patch_size and patch_size_choices: give one of them')
         if self.mode != 'schedule' and self.patch_size_choices is not None: raise ValueError(
             f"mode={self.mode!r} and patch_size_choices: an image's own length depends on the patch; give a patch_size")
-        if self.row_len is not None and self.row_len < max(*lengths, 1): raise ValueError(
-            f'row_len={self.row_len}: an image of {max(lengths)} patches does not fit; give {max(lengths)} or more')
         object.__setattr__(self, 'train_seq_lens', lengths)   # only while it is made
         _check_weights('patch_size_choice_probs', self.patch_size_choice_probs, self.patch_sizes)
         _check_weights('seq_len_probs', self.seq_len_probs, lengths)
@@ -179,6 +177,8 @@ class NaFlex:
         lengths = self.seq_lens(is_training)
         budget = self.max_tokens_per_batch or batch_size * self.padded(lengths[-1])
         if self.mode == 'packed':
+            if self.row_len is not None and self.row_len < lengths[-1]: raise ValueError(
+                f'row_len={self.row_len}: an image of {lengths[-1]} patches does not fit; give {lengths[-1]} or more')
             row = self.padded(self.row_len or max(lengths[-1], min(4 * lengths[-1], budget)))
             return [TokenBucket(lengths[-1], row, self.patch_sizes[0], max(1, budget // row))]
         if self.mode == 'schedule' and not is_training:
