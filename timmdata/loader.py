@@ -49,7 +49,7 @@ from .samplers.epoch import EpochSampler
 from .samplers.order import OrderSettings
 from .samplers.token_plan import TokenPlan
 from .transforms.factory import compose_transform
-from .transforms.mixup import Mixup
+from .transforms.mixup import MixingSwitch, Mixup
 from .transforms.naflex_mixup import NaFlexMixup
 from .transforms.patch_erasing import PatchRandomErasing
 from .transforms.policy import Policy
@@ -85,7 +85,7 @@ _OTHER_WORDS = {   # argument → its names elsewhere
 _HINTS = {word: f'did you mean {name}?' for name, words in _OTHER_WORDS.items() for word in words.split()}
 _WANT = {Callable: 'a function', torch.Generator: 'a torch.Generator', Mapping: 'a dict, name → index',
          torch.dtype: 'a type such as torch.float16', Sequence: 'a list, one for each choice',
-         Mixup: 'a timmdata.Mixup, such as Mixup(mixup_alpha=0.2, num_classes=…)'}   # Type → what to give.
+         MixingSwitch: 'a timmdata.Mixup, such as Mixup(mixup_alpha=0.2, num_classes=…)'}   # Type → what to give.
 
 # %% ../nbs/20_loader.ipynb #39742a33
 @_by_prefetcher
@@ -152,7 +152,7 @@ def create_loader(
     re_mode: str = 'const',
     re_count: int = 1,
     re_split: bool = False,
-    mixup: Mixup | NaFlexMixup | None = None,
+    mixup: MixingSwitch | None = None,
 
     # Batches
     collate_fn: Callable | None = None,
@@ -263,7 +263,7 @@ def create_loader(
         re_mode: Fill of the rectangles: 'const', 'rand' or 'pixel'.
         re_count: Number of erased rectangles, at most.
         re_split: Keep the first half of each batch, or the clean views, free of erasing.
-        mixup: Mixes on the device; as a `FastCollateMixup` does (not in timm).
+        mixup: A `Mixup` or `NaFlexMixup`: mixes on the device (not in timm).
 
     Batches:
         collate_fn: Function that joins samples; None: `fast_collate` (timm: torch's).
