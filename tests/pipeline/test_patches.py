@@ -240,6 +240,11 @@ def test_what_cannot_be_had_together_is_refused(photos, words, error, message):
     with pytest.raises(error, match=message): loader_of(photos, **words)
 
 
+def test_colors_of_other_channels_are_refused(photos):
+    with pytest.raises(ValueError, match='colors of 4 channels'):
+        create_loader(ImageDataset(photos), (4, 64, 64), 4, is_training=True, naflex=NaFlex(), mean=[0.5] * 4, std=[0.5] * 4)
+
+
 def test_small_batches_are_not_cut_to_a_multiple():
     assert [bucket.num_rows for bucket in NaFlex(train_seq_lens=(32, 128)).buckets(4, True)] == [16, 4]   # timm: 16 and 1
     assert [bucket.num_rows for bucket in NaFlex(train_seq_lens=(32, 128)).buckets(9, True)] == [32, 8]

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BRIGHT', 'color_matrices', 'gaussian_blur', 'change_batch', 'ImageKernel', 'BatchTransformSettings', 'ImageByImage',
-           'BatchTransform']
+           'params_on_device', 'BatchTransform']
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #1fab5f35
 import math
@@ -318,6 +318,25 @@ def _check_images(images: Any, channels: int | None):
                          f'({images.shape[1]}, H, W) and a mean of that many values, or another input_img_mode')
 
 
+def params_on_device(
+    params: ParamSampler | None,
+    settings: BatchTransformSettings,
+) -> ParamSampler | None:
+    """Refuse colors that cannot be changed, and tell whether the device has anything to draw.
+
+    Args:
+        params: Draws what is changed in images; None: nothing is.
+        settings: Mean of the channels.
+
+    Returns:
+        None: nothing is left to the device
+    """
+    if params is None or not params.changes_on_device: return None
+    if params.changes_color and settings.mean is not None and len(settings.mean) not in (1, 3):
+        raise ValueError(f'colors of {len(settings.mean)} channels cannot be changed: give color_jitter=None')
+    return params
+
+
 class BatchTransform:
     """Turn uint8 images and their keys into normalized images: flipped, recolored, mixed, erased.
 
@@ -335,9 +354,7 @@ class BatchTransform:
         mixup: Mixup | None = None,
     ):
         self.settings, self.erasing, self.mixup = settings, erasing, mixup
-        self.params = params if params is not None and params.changes_on_device else None
-        if self.params is not None and self.params.changes_color and len(settings.mean) not in (1, 3):
-            raise ValueError(f'colors of {len(settings.mean)} channels cannot be changed: give color_jitter=None')
+        self.params = params_on_device(params, settings)
         self._by_image = ImageByImage(settings)
 
     def appearance_params(self,

@@ -24,7 +24,9 @@ from ..transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
 from ..transforms.naflex_transforms import RandomResizedCropToSequence, get_image_size_for_seq
 from ..transforms.patch_erasing import PatchRandomErasing
 from ..transforms.settings import AugmentSettings
-from .batch_transform import BRIGHT, BatchTransformSettings, ImageByImage, color_matrices
+from .batch_transform import (
+    BRIGHT, BatchTransformSettings, ImageByImage, color_matrices, params_on_device,
+)
 from .params import ERASING, MIXING, AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import DecodeSettings, Rows, SampleTransform, allocate_rows, keep_rows
 
@@ -349,7 +351,7 @@ class PatchBatchTransform:
     ):
         self.settings, self.erasing, self.mixup, self.row_len = settings, erasing, mixup, row_len
         self.flatten, self.channels_last = flatten, channels_last
-        self.params = params if params is not None and params.changes_on_device else None
+        self.params = params_on_device(params, settings)
         self._by_image = TokensByImage(settings)
 
     def appearance_params(self,
