@@ -154,3 +154,10 @@ def test_no_samples_make_no_batches():
     for mode in ('native', 'packed'):
         plan, (sampler,) = plan_of(np.zeros(0, int), mode), ranks_of([], 1)
         assert list(plan.cut(sampler, 0)) == [] and plan.count(sampler) == ceil(0) and plan.end(sampler, 0) == 0
+
+
+def test_a_plan_of_another_order_with_the_same_seed_is_its_own():
+    plan, order = TokenPlan(np.full(8, 4), 'native', (4,), (4,)), EpochSampler(range(8), shuffle=False)
+    other = EpochSampler(range(8), sampler=[5, 3, 5, 1])
+    assert [[key.index for key in keys] for keys in plan.cut(order, 0)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [[key.index for key in keys] for keys in plan.with_sampler(other).cut(other, 0)] == [[5, 3, 5, 1]]

@@ -213,7 +213,7 @@ class Program:
 
     def end(self, seconds: float = 20) -> tuple[int, str, str]:   # exit code (negative: signal), output, errors
         "Wait for the end."
-        wait_until(lambda: self.read('code'), 'the program does not end', seconds)
+        wait_until(lambda: self.read('code'), lambda: f'the program does not end: {self.read("out")}{self.read("err")}', seconds)
         return int(self.read('code')), self.read('out'), self.read('err')
 
     def kill(self):

@@ -27,7 +27,7 @@ import torch
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
-from ..workers.life import leave_to_original, reset_process, uninterrupted
+from ..workers.life import reset_process, start_process, uninterrupted
 from ..workers.threads import check_threads
 from .files import BatchBufferError
 from .store import BatchStore, Readers, remove_directory
@@ -295,7 +295,9 @@ class ProducerProcess:
     def __init__(self,
         store: BatchStore,
         process: BaseProcess,
-    ): self.store, self.process = store, process
+    ):
+        self.store, self.process = store, process
+        _started.add(process)
 
     def is_alive(self) -> bool:
         "Tell whether it runs."
@@ -319,11 +321,6 @@ class ProducerProcess:
             self.process.join(5)
 
 
-def _start(store: BatchStore, process: BaseProcess) -> ProducerProcess:
-    process.start()
-    return ProducerProcess(store, process)
-
-
 def start_producer(
     kind: str,
     store: BatchStore,
@@ -344,9 +341,5 @@ def start_producer(
     """
     copied, settings = copy_loader(loader, in_thread=kind == 'thread'), (numbering, low, num_epochs)
     if kind == 'thread': return uninterrupted(lambda: ProducerThread(_producer_of(store, copied, *settings), copied))
-    context = loader.workers.context
-    process = context.Process(   # pyrefly: ignore  (each kind of context has one)
-        target=_run_process, args=(store.directory, store.identity, copied, *settings), daemon=True)
-    leave_to_original(process)
-    _started.add(process)
-    return uninterrupted(partial(_start, store, process))
+    args = (_run_process, store.directory, store.identity, copied, *settings)
+    return uninterrupted(lambda: ProducerProcess(store, start_process(loader.workers.context, *args)))

@@ -8,7 +8,7 @@ __all__ = ['TokenBucket', 'NaFlex']
 # %% ../../nbs/pipeline/36_naflex.ipynb #26f00004
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,6 +92,10 @@ class NaFlex:
     window: int = 1024
     patchify_channels_last: bool = True
     image_sizes: Any = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:   # what differs from the defaults: errors about a state show it
+        values = [(each, getattr(self, each.name)) for each in fields(self) if each.repr]
+        return f'NaFlex({", ".join(f"{each.name}={value!r}" for each, value in values if value != each.default)})'
 
     def __post_init__(self):
         check_choice('mode', self.mode, ('schedule', 'native', 'packed'))

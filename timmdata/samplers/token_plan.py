@@ -9,7 +9,7 @@ __all__ = ['calculate_naflex_batch_size', 'TokenBatches', 'group_by_length', 'fi
 import math
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,7 +136,7 @@ class TokenPlan:
     drop_last: bool = False
     tokens_per_epoch: int | None = None
     digest: int = field(init=False)
-    _last: dict = field(default_factory=dict, init=False, repr=False, compare=False)   # The plan made last.
+    _last: dict = field(default_factory=dict, init=False, repr=False, compare=False)   # The last order and its plan.
 
     schedule = None   # its batches have no sizes of images
     pad_last = False
@@ -165,12 +165,12 @@ class TokenPlan:
     def with_sampler(self,
         sampler: EpochSampler,
     ) -> 'TokenPlan':
-        """Return itself: it keeps nothing of an order.
+        """Copy it, without the plan that was made of the order before.
 
         Args:
             sampler: Sampler of another order.
         """
-        return self
+        return replace(self)
 
     def batches(self,
         sampler: EpochSampler,
@@ -182,9 +182,14 @@ class TokenPlan:
             sampler: Sampler that gives the order.
             epoch: Number of the pass over the data, from 0.
         """
+        return self._planned(sampler, epoch)[1]
+
+    def _planned(self, sampler: EpochSampler, epoch: int) -> tuple[tuple, TokenBatches]:
+        "The order of an epoch, of all ranks, and its plan."
         of = sampler.seed, epoch
         if of not in self._last:
-            found = self._plan(sampler.order(epoch)[0])
+            order = sampler.order(epoch)
+            found = order, self._plan(order[0])
             self._last.clear()
             self._last[of] = found
         return self._last[of]
@@ -314,7 +319,7 @@ class TokenPlan:
             epoch: Number of the pass over the data, from 0.
             start: Samples of all ranks that were used before.
         """
-        seed, (indexes, views), plan = sampler.seed, sampler.order(epoch), self.batches(sampler, epoch)
+        seed, ((indexes, views), plan) = sampler.seed, self._planned(sampler, epoch)
         num = len(plan.ends)
         first = self._first(plan.ends, start)
         for turn in range(math.ceil((num - first) / sampler.num_replicas)):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['start_thread', 'leave_to_original', 'check_original', 'Lifetime', 'SupervisorEnd', 'uninterrupted', 'signals_later',
-           'reset_process']
+           'reset_process', 'start_process']
 
 # %% ../../nbs/workers/02_life.ipynb #3f3405d1
 import atexit
@@ -20,6 +20,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 from ..core.memory_pool import end_with
@@ -250,3 +253,53 @@ def reset_process():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, 'pthread_sigmask'): signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
     importlib._bootstrap._module_locks.clear()   # pyrefly: ignore  (of a thread that imports the user's script)
+
+# %% ../../nbs/workers/02_life.ipynb #02e00007
+_SECONDS_TO_BEGIN = 10.   # a copy takes milliseconds; one that has not begun by then waits for a lock
+
+
+def _begin(pipe: Any, run: Callable, args: tuple):
+    "The first line of a forked process."
+    pipe.send_bytes(b'begun')
+    pipe.close()
+    run(*args)
+
+
+def start_process(
+    context: BaseContext,
+    run: Callable,
+    *args: Any,
+    name: str | None = None,
+) -> BaseProcess:
+    """Start a daemonic process, which copies of this program leave alone.
+
+    A forked one that hangs before it begins is ended, with a warning, and replaced; three in a row are a RuntimeError.
+
+    Args:
+        context: How it is started.
+        run: What it does; it calls `reset_process` first.
+        *args: Arguments of `run`.
+        name: Name of the process; None: Python numbers it.
+    """
+    make = partial(context.Process, name=name, daemon=True)   # pyrefly: ignore  (each kind of context has one)
+    if context.get_start_method() != 'fork': return _started(make(target=run, args=args))
+    for _ in range(3):
+        here, there = context.Pipe(duplex=False)
+        with signals_later(): process = _started(make(target=_begin, args=(there, run, args)))
+        there.close()
+        has_begun = here.poll(_SECONDS_TO_BEGIN)   # or it has died, as its owner will see
+        here.close()
+        if has_begun: return process
+        process.kill()
+        process.join()
+        warnings.warn('a forked process did not begin, since another thread of this program held a lock when it was '
+                      'forked; another takes its place', RuntimeWarning, stacklevel=2)
+    raise RuntimeError(
+        f'three forked processes did not begin within {_SECONDS_TO_BEGIN:g} s each, since other threads hold locks '
+        "of this program: give multiprocessing_context='spawn', or workers='threads'")
+
+
+def _started(process: BaseProcess) -> BaseProcess:
+    leave_to_original(process)
+    process.start()
+    return process

@@ -15,7 +15,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import connection
@@ -29,7 +28,7 @@ from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task, WorkerPool
 from .life import (
-    Lifetime, SupervisorEnd, leave_to_original, reset_process, signals_later, start_thread, uninterrupted)
+    Lifetime, SupervisorEnd, reset_process, start_process, start_thread, uninterrupted)
 from .settings import WorkerSettings
 from .shared_memory import (
     SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, raise_portable, unpack)
@@ -236,12 +235,7 @@ class WorkerProcess:
         self.tasks: dict[int, Assignment] = {}
         self._indexes = spec.indexes(number).fill_(-1)
         self.pipe, there = context.Pipe()
-        name, arguments = f'timmdata-worker-{number}', (there, spec, number)
-        self.process = context.Process(   # pyrefly: ignore  (each kind of context has one)
-            target=_serve, args=arguments, name=name, daemon=True)
-        leave_to_original(self.process)
-        is_fork = context.get_start_method() == 'fork'   # other ways start processes of Python's own, too
-        with signals_later() if is_fork else nullcontext(): self.process.start()
+        self.process = start_process(context, _serve, there, spec, number, name=f'timmdata-worker-{number}')
         there.close()
         self._outbox = queue.SimpleQueue()   # of pickled messages
         self._sender = threading.Thread(   # it does not hold this worker
@@ -274,7 +268,7 @@ class WorkerProcess:
     def death(self) -> str:
         "Say how it died."
         code = self.process.exitcode
-        return f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
+        return f'worker process {self.number} died (exit code {code}{_CAUSES.get(code or 0, "")})'
 
     def ask_to_end(self):
         "Send the end, behind all tasks, and wait for nothing."
