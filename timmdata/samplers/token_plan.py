@@ -184,15 +184,16 @@ class TokenPlan:
         """
         return self._planned(sampler, epoch)[1]
 
-    def _planned(self, sampler: EpochSampler, epoch: int) -> tuple[tuple, TokenBatches]:
+    def _planned(self, sampler: EpochSampler, epoch: int) -> tuple[tuple[Any, Any], TokenBatches]:
         "The order of an epoch, of all ranks, and its plan."
         of = sampler.seed, epoch
-        if of not in self._last:
+        found = self._last.get(of)   # another thread may plan the next epoch
+        if found is None:
             order = sampler.order(epoch)
             found = order, self._plan(order[0])
             self._last.clear()
             self._last[of] = found
-        return self._last[of]
+        return found
 
     def _plan(self, order: Sequence[int]) -> TokenBatches:
         lengths = self.lengths[np.asarray(order, dtype=np.int64)]
