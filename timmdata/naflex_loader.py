@@ -13,13 +13,10 @@ import torch
 from torch.utils.data import Dataset
 
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from .core.cores import one_thread
-from .core.sample import fields_of, with_fields
 from .loader import create_loader
 from .loaders.prefetch import PrefetchLoader, adapt_statistics
-from .pipeline.batch_transform import BatchTransformSettings
+from .pipeline.batch_transform import BatchTransformSettings, DeviceTransform
 from .pipeline.naflex import NaFlex
-from .pipeline.patches import PatchBatchTransform
 from .samplers.epoch import SampleKey
 from .pipeline.params import ERASING
 from .transforms.naflex_mixup import NaFlexMixup
@@ -185,30 +182,31 @@ def _check_ranks(rank: int, world_size: int):
         f'rank={rank}, world_size={world_size}, but torch.distributed has {found[0]} and {found[1]}: leave them out')
 
 # %% ../nbs/22_naflex_loader.ipynb #26d00014
-class _NormalizePatches(PatchBatchTransform):
+class _NormalizePatches(DeviceTransform):
     "Normalize and erase patches that come in a dict, as timm's collator makes them."
 
     def __init__(self, settings: BatchTransformSettings, erasing: PatchRandomErasing | None, channels_last: bool):
-        super().__init__(settings, erasing=erasing, channels_last=channels_last)
+        super().__init__(settings, erasing=erasing)
+        self.channels_last = channels_last
 
-    @torch.inference_mode(False)
-    def on_batch(self, batch: Any, keys: Sequence[SampleKey]) -> Any:
-        given = fields_of(batch)['image']
+    def normalizing(self) -> '_NormalizePatches': return _NormalizePatches(self.settings, None, self.channels_last)
+
+    def change(self, fields: dict[Any, Any], keys: Sequence[SampleKey]) -> dict[Any, Any]:
+        given = fields['image']
         if not isinstance(given, Mapping) or not {'patches', 'patch_coord'} <= {*given}: raise TypeError(
             f"a batch begins with a dict that has 'patches' and 'patch_coord', got {type(given).__name__}")
         mean, std = (torch.tensor(values, device=given['patches'].device, dtype=torch.float64) * 255
                      for values in (self.settings.mean, self.settings.std))
         num, length = given['patches'].shape[:2]
-        with one_thread():
-            x = given['patches'].float()
-            if self.channels_last: x = x.reshape(num, length, -1, len(mean))
-            else: x = x.reshape(num, length, len(mean), -1).transpose(2, 3)
-            x = (x - mean.float()) / std.float()
-            if self.erasing is not None: x = self.erasing(
-                x.contiguous(), given['patch_coord'], given.get('patch_valid'), [key.rng(ERASING) for key in keys])
-            if not self.channels_last: x = x.transpose(2, 3)
-            patches = x.reshape(given['patches'].shape).to(self.settings.img_dtype)
-        return with_fields(batch, {'image': {**given, 'patches': patches}})
+        x = given['patches'].float()
+        if self.channels_last: x = x.reshape(num, length, -1, len(mean))
+        else: x = x.reshape(num, length, len(mean), -1).transpose(2, 3)
+        x = (x - mean.float()) / std.float()
+        if self.erasing is not None: x = self.erasing(
+            x.contiguous(), given['patch_coord'], given.get('patch_valid'), [key.rng(ERASING) for key in keys])
+        if not self.channels_last: x = x.transpose(2, 3)
+        patches = x.reshape(given['patches'].shape).to(self.settings.img_dtype)
+        return {**fields, 'image': {**given, 'patches': patches}}
 
 
 class NaFlexPrefetchLoader(PrefetchLoader):

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['BRIGHT', 'color_matrices', 'gaussian_blur', 'change_batch', 'ImageKernel', 'BatchTransformSettings', 'ImageByImage',
-           'params_on_device', 'BatchTransform']
+           'DeviceTransform', 'BatchTransform']
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #1fab5f35
 import math
@@ -303,6 +303,102 @@ class ImageByImage:
             self._pools[num_bytes] = MemoryPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
         return self._pools[num_bytes].acquire().view(self.settings.img_dtype)
 
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10006
+class DeviceTransform:
+    """Do on the device what is arithmetic: there is one for images of one size, one for views, one for patches.
+
+    Args:
+        settings: Mean, std, type and layout of the result.
+        params: Draws what is changed in each image; None: nothing.
+        erasing: Erases parts of images; None: nothing is erased.
+        mixup: Mixes images and targets of a batch; None: they are not mixed.
+    """
+
+    def __init__(self,
+        settings: BatchTransformSettings,
+        params: ParamSampler | None = None,
+        erasing: Any = None,
+        mixup: Any = None,
+    ):
+        self.settings, self.erasing, self.mixup = settings, erasing, mixup
+        self.params = params if params is not None and params.changes_on_device else None   # None: nothing to draw
+        if self.params is None or not self.params.changes_color or settings.mean is None: return
+        if len(settings.mean) not in (1, 3): raise ValueError(
+            f'colors of {len(settings.mean)} channels cannot be changed: give color_jitter=None')
+
+    def appearance_params(self,
+        keys: Sequence[SampleKey],
+    ) -> list[AppearanceParams]:
+        """Draw what is changed in each image.
+
+        Args:
+            keys: Keys of the images.
+        """
+        if self.params is None: return [AppearanceParams()] * len(keys)
+        return [self.params.device_params(key) for key in keys]
+
+    @torch.inference_mode(False)   # what is kept for the next batch may be used in training
+    def on_batch(self,
+        batch: Any,
+        keys: Sequence[SampleKey],
+    ) -> Any:
+        """Do everything that is done on the device to a batch.
+
+        Args:
+            batch: (images, target, …) or a dict with 'image' and 'target'; images as its workers make them.
+            keys: Keys of the samples.
+
+        Returns:
+            the same, as a network takes it
+        """
+        with one_thread(): return with_fields(batch, self.change(fields_of(batch), keys))
+
+    def change(self,
+        fields: dict[Any, Any],
+        keys: Sequence[SampleKey],
+    ) -> dict[Any, Any]:
+        """Do it to the fields of a batch.
+
+        Args:
+            fields: Fields of a batch; a new dict.
+            keys: Keys of the samples.
+
+        Returns:
+            with other images; targets are float32 (N, num_classes) if they are mixed
+        """
+        raise NotImplementedError
+
+    def keys_and_size(self,
+        images: Any,
+        keys: Sequence[SampleKey],
+    ) -> tuple[Sequence[SampleKey], Any]:
+        """Give what `batch_params` asks for: the keys of what is drawn for, and sizes.
+
+        Args:
+            images: Images of a batch.
+            keys: Keys of its samples.
+        """
+        raise NotImplementedError
+
+    def batch_params(self,
+        keys: Sequence[SampleKey],
+        size: Any,
+    ) -> tuple[Any, Any]:
+        """Draw what is done to a batch, beside what is changed in each image.
+
+        Args:
+            keys: Keys, as of `keys_and_size`.
+            size: Sizes, as of `keys_and_size`.
+
+        Returns:
+            how it is mixed, what is erased; None: it is not
+        """
+        raise NotImplementedError
+
+    def normalizing(self) -> 'DeviceTransform':
+        "Make one that does nothing but normalize."
+        raise NotImplementedError
+
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #2ea51cfe
 def _check_images(images: Any, channels: int | None):
     "Errors that name what a batch is and what is expected."
@@ -318,26 +414,7 @@ def _check_images(images: Any, channels: int | None):
                          f'({images.shape[1]}, H, W) and a mean of that many values, or another input_img_mode')
 
 
-def params_on_device(
-    params: ParamSampler | None,
-    settings: BatchTransformSettings,
-) -> ParamSampler | None:
-    """Refuse colors that cannot be changed, and tell whether the device has anything to draw.
-
-    Args:
-        params: Draws what is changed in images; None: nothing is.
-        settings: Mean of the channels.
-
-    Returns:
-        None: nothing is left to the device
-    """
-    if params is None or not params.changes_on_device: return None
-    if params.changes_color and settings.mean is not None and len(settings.mean) not in (1, 3):
-        raise ValueError(f'colors of {len(settings.mean)} channels cannot be changed: give color_jitter=None')
-    return params
-
-
-class BatchTransform:
+class BatchTransform(DeviceTransform):
     """Turn uint8 images and their keys into normalized images: flipped, recolored, mixed, erased.
 
     Args:
@@ -353,20 +430,8 @@ class BatchTransform:
         erasing: RandomErasing | None = None,
         mixup: Mixup | None = None,
     ):
-        self.settings, self.erasing, self.mixup = settings, erasing, mixup
-        self.params = params_on_device(params, settings)
+        super().__init__(settings, params, erasing, mixup)
         self._by_image = ImageByImage(settings)
-
-    def appearance_params(self,
-        keys: Sequence[SampleKey],
-    ) -> list[AppearanceParams]:
-        """Draw what is changed in each image.
-
-        Args:
-            keys: Keys of the images.
-        """
-        if self.params is None: return [AppearanceParams()] * len(keys)
-        return [self.params.device_params(key) for key in keys]
 
     def mix_params(self,
         keys: Sequence[SampleKey],
@@ -415,23 +480,12 @@ class BatchTransform:
         rows = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
         return mixing, self.erase_boxes(keys[:rows], size)
 
-    def keys_and_size(self,
-        images: torch.Tensor,
-        keys: Sequence[SampleKey],
-    ) -> tuple[list[SampleKey], tuple[int, int]]:
-        """Give what `batch_params` asks for: the keys of the images, their height and width.
-
-        Args:
-            images: Images of a batch, (N, C, H, W).
-            keys: Keys of its samples.
-        """
+    def keys_and_size(self, images: torch.Tensor, keys: Sequence[SampleKey]) -> tuple[list[SampleKey], tuple[int, int]]:
         return keys_of_images(keys, len(images)), (images.shape[2], images.shape[3])
 
-    def normalizing(self) -> 'BatchTransform':
-        "Make one that does nothing but normalize."
-        return BatchTransform(self.settings)
+    def normalizing(self) -> 'BatchTransform': return BatchTransform(self.settings)
 
-    @torch.inference_mode(False)   # what is kept for the next batch may be used in training
+    @torch.inference_mode(False)
     def __call__(self,
         images: torch.Tensor,
         keys: Sequence[SampleKey],
@@ -445,31 +499,16 @@ class BatchTransform:
         Returns:
             img_dtype (N, C, H, W)
         """
-        return self._erase(self._normalize(images, keys), keys)
+        with one_thread(): return self._erase(self._normalize(images, keys), keys)
 
-    @torch.inference_mode(False)
-    def on_batch(self,
-        batch: Any,
-        keys: Sequence[SampleKey],
-    ) -> Any:
-        """Do everything that is done on the device to a batch.
-
-        Args:
-            batch: (images, target, …) or a dict with 'image' and 'target'.
-            keys: Keys of the samples, or of their images.
-
-        Returns:
-            the same with img_dtype images; with mixing, targets are float32 (N, num_classes)
-        """
-        fields = fields_of(batch)
+    def change(self, fields: dict[Any, Any], keys: Sequence[SampleKey]) -> dict[Any, Any]:
         keys = keys_of_images(keys, len(fields['image']))
         images = fields['image'] = self._normalize(fields['image'], keys)
         if self.mixup is not None:
-            params = self.mix_params(keys, images.shape[2:])
             overwrite = self.settings.mean is not None   # else the images may be the caller's
-            with one_thread(): fields = self.mixup.apply_to_fields(fields, params, overwrite)
+            fields = self.mixup.apply_to_fields(fields, self.mix_params(keys, images.shape[2:]), overwrite)
         images = fields['image']
-        return with_fields(batch, {**fields, 'image': self._erase(images, keys[:len(images)])})
+        return {**fields, 'image': self._erase(images, keys[:len(images)])}
 
     def _normalize(self, images: torch.Tensor, keys: Sequence[SampleKey]) -> torch.Tensor:
         mean, std, dtype = self.settings.mean, self.settings.std, self.settings.img_dtype
@@ -481,5 +520,4 @@ class BatchTransform:
         return result if self.settings.channels_last else result.contiguous()
 
     def _erase(self, images: torch.Tensor, keys: Sequence[SampleKey]) -> torch.Tensor:
-        if self.erasing is None: return images
-        with one_thread(): return self.erasing(images, [key.rng(ERASING) for key in keys])
+        return images if self.erasing is None else self.erasing(images, [key.rng(ERASING) for key in keys])

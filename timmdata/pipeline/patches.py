@@ -16,16 +16,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..core.cores import one_thread
 from ..core.jpeg import Pixels
-from ..core.sample import fields_of, with_fields
 from ..samplers.epoch import SampleKey
 from ..transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
 from ..transforms.naflex_transforms import RandomResizedCropToSequence, get_image_size_for_seq
 from ..transforms.patch_erasing import PatchRandomErasing
 from ..transforms.settings import AugmentSettings
 from .batch_transform import (
-    BRIGHT, BatchTransformSettings, ImageByImage, color_matrices, params_on_device,
+    BRIGHT, BatchTransformSettings, DeviceTransform, ImageByImage, color_matrices,
 )
 from .params import ERASING, MIXING, AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import DecodeSettings, Rows, SampleTransform, allocate_rows, keep_rows
@@ -327,7 +325,7 @@ class TokensByImage(ImageByImage):
         return out.view(tokens.shape)
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00010
-class PatchBatchTransform:
+class PatchBatchTransform(DeviceTransform):
     """Turn uint8 patches and the keys of their images into what a network takes: normalized, mixed, erased, described.
 
     Args:
@@ -349,73 +347,37 @@ class PatchBatchTransform:
         flatten: bool = True,
         channels_last: bool = True,
     ):
-        self.settings, self.erasing, self.mixup, self.row_len = settings, erasing, mixup, row_len
-        self.flatten, self.channels_last = flatten, channels_last
-        self.params = params_on_device(params, settings)
+        super().__init__(settings, params, erasing, mixup)
+        self.row_len, self.flatten, self.channels_last = row_len, flatten, channels_last
         self._by_image = TokensByImage(settings)
 
-    def appearance_params(self,
-        keys: Sequence[SampleKey],
-    ) -> list[AppearanceParams]:
-        """Draw what is changed in each image.
-
-        Args:
-            keys: Keys of the images.
-        """
-        if self.params is None: return [AppearanceParams()] * len(keys)
-        return [self.params.device_params(key) for key in keys]
-
-    def keys_and_size(self,
-        images: HostPatches,
-        keys: Sequence[SampleKey],
-    ) -> tuple[Sequence[SampleKey], list[list[int]]]:
-        """Give what `batch_params` asks for: the keys of the images, and the patches of each.
-
-        Args:
-            images: Images of a batch.
-            keys: Keys of its samples.
-        """
-        return keys, images.documents[:, 1:].tolist()
+    def keys_and_size(self, images: HostPatches, keys: Sequence[SampleKey]) -> tuple[Sequence[SampleKey], np.ndarray]:
+        return keys, images.documents[:, 1:]
 
     def batch_params(self,
         keys: Sequence[SampleKey],
-        sizes: Sequence[Sequence[int]],
+        size: Any,
     ) -> tuple[NaFlexMixParams | None, list | None]:
         """Draw what is done to a batch, beside colors.
 
         Args:
             keys: Keys of the images.
-            sizes: Of each image: rows and columns of patches, a patch's height and width.
+            size: Rows and columns of patches, a patch's height and width, of each image: int (n, 4).
 
         Returns:
             how it is mixed, which patches are erased
         """
-        pixels = [(down * height, across * width) for down, across, height, width in sizes]
-        mixing = self.mixup and self.mixup.draw(pixels, keys[0].rng(MIXING), keys[0].epoch)
-        grids = [(down, across) for down, across, *_ in sizes]
-        return mixing, self.erasing and self.erasing.draw([key.rng(ERASING) for key in keys], grids)
+        sizes = np.asarray(size)
+        erased = self.erasing and self.erasing.draw([key.rng(ERASING) for key in keys], sizes[:, :2].tolist())
+        return self.mixup and self._mix_params(keys, sizes), erased
+
+    def _mix_params(self, keys: Sequence[SampleKey], sizes: np.ndarray) -> NaFlexMixParams:
+        return self.mixup.draw((sizes[:, :2] * sizes[:, 2:]).tolist(), keys[0].rng(MIXING), keys[0].epoch)
 
     def normalizing(self) -> 'PatchBatchTransform':
-        "Make one that does nothing but normalize."
         return PatchBatchTransform(self.settings, None, None, None, self.row_len, self.flatten, self.channels_last)
 
-    @torch.inference_mode(False)
-    def on_batch(self,
-        batch: Any,
-        keys: Sequence[SampleKey],
-    ) -> Any:
-        """Do everything that is done on the device to a batch.
-
-        Args:
-            batch: (images, target, …) or a dict with 'image', whose images are `HostPatches`.
-            keys: Keys of the samples.
-
-        Returns:
-            the same with a dict of tensors as images, see the table
-        """
-        with one_thread(): return with_fields(batch, self._finish(fields_of(batch), keys))
-
-    def _finish(self, fields: dict[Any, Any], keys: Sequence[SampleKey]) -> dict[Any, Any]:
+    def change(self, fields: dict[Any, Any], keys: Sequence[SampleKey]) -> dict[Any, Any]:
         tokens, documents = fields['image']
         if self.row_len: tokens = tokens.view(-1, self.row_len, *tokens.shape[2:])
         on_device = torch.from_numpy(documents.astype(np.int64)).to(tokens.device, non_blocking=True)
@@ -440,8 +402,7 @@ class PatchBatchTransform:
         self, images: Sequence[torch.Tensor], documents: np.ndarray, target: Any, keys: Sequence[SampleKey],
     ) -> Any:
         "Mix the images where they lie, and return their targets."
-        sizes = (documents[:, 1:3] * documents[:, 3:5]).tolist()
-        params = self.mixup.draw(sizes, keys[0].rng(MIXING), keys[0].epoch)
+        params = self._mix_params(keys, documents[:, 1:])
         if set(params.kind) != {'none'}:
             whole = [image_of_patches(image, d[1:3], d[3:5]) for image, d in zip(images, documents.tolist())]
             whole = self.mixup.apply_images(whole, params)

@@ -18,13 +18,12 @@ from ..core.checks import check_number
 from ..core.clock import clock
 from ..core.constants import IMAGENET_DEFAULT_MEAN
 from ..core.jpeg import Pixels, choose_factor, scale_crop
-from ..core.sample import fields_of, image_tensors, with_fields
+from ..core.sample import image_tensors
 from ..samplers.epoch import MAX_VIEWS, SampleKey, keys_of_views
 from ..transforms.policy import Policy
-from ..transforms.random_erasing import RandomErasing
 from ..transforms.settings import AugmentSettings
-from .batch_transform import BatchTransform, BatchTransformSettings
-from .params import ParamSampler, SampleParams
+from .batch_transform import BatchTransform, DeviceTransform
+from .params import SampleParams
 from .sample_transform import SampleTransform
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00007
@@ -232,7 +231,7 @@ class ViewsTransform(SampleTransform):
                 part.finish(part.crop(source, params, row), row, params, part.params.worker_params(view))
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00016
-class ViewsBatchTransform:
+class ViewsBatchTransform(DeviceTransform):
     """Do what is done on the device to the batches of several views: each has a batch transform of its own.
 
     Args:
@@ -240,77 +239,40 @@ class ViewsBatchTransform:
         counts: Crops of each view.
     """
 
-    mixup = None   # targets belong to photographs, and a photograph has several images
-
     def __init__(self,
         parts: Mapping[str | int, BatchTransform],
         counts: Sequence[int],
     ):
         self.parts, self.counts = dict(parts), tuple(counts)
+        first = next(iter(parts.values()))   # all views have its settings and erasing; nothing is mixed
+        params = next((part.params for part in parts.values() if part.params), None)
+        super().__init__(first.settings, params, first.erasing)
         self._is_list = all(isinstance(name, int) for name in parts)
 
-    @property
-    def settings(self) -> BatchTransformSettings:
-        "Mean, std, type and layout of all views."
-        return next(iter(self.parts.values())).settings
-
-    @property
-    def erasing(self) -> RandomErasing | None:
-        "What erases rectangles, in all views; None: nothing."
-        return next(iter(self.parts.values())).erasing
-
-    @property
-    def params(self) -> ParamSampler | None:
-        "What draws flips and colors of the first view that has any."
-        return next((part.params for part in self.parts.values() if part.params), None)
-
-    def on_batch(self,
-        batch: Any,
-        keys: Sequence[SampleKey],
-    ) -> Any:
-        """Do everything that is done on the device to a batch.
-
-        Args:
-            batch: (images, target, …) or a dict with 'image', whose images are a tensor for each view.
-            keys: Keys of the samples.
-
-        Returns:
-            the same with images as a list, or a dict if the views have names
-        """
-        fields = fields_of(batch)
+    def change(self, fields: dict[Any, Any], keys: Sequence[SampleKey]) -> dict[Any, Any]:
         images = [part(tensor, of_view) for part, tensor, of_view in zip(
             self.parts.values(), fields['image'], keys_of_views(keys, self.counts), strict=True)]
-        return with_fields(batch, {**fields, 'image': images if self._is_list else dict(zip(self.parts, images))})
+        return {**fields, 'image': images if self._is_list else dict(zip(self.parts, images))}
 
-    def keys_and_size(self,
-        images: Sequence[torch.Tensor] | Mapping[str, torch.Tensor],
-        keys: Sequence[SampleKey],
-    ) -> tuple[Sequence[SampleKey], list[tuple[int, int]]]:
-        """Give what `batch_params` asks for: the keys of the samples, the height and width of each view.
-
-        Args:
-            images: Images of each view.
-            keys: Keys of the samples.
-        """
+    def keys_and_size(self, images: Any, keys: Sequence[SampleKey]) -> tuple[Sequence[SampleKey], Any]:
         return keys, [(tensor.shape[2], tensor.shape[3]) for tensor in image_tensors(images)]
 
     def batch_params(self,
         keys: Sequence[SampleKey],
-        sizes: Sequence[tuple[int, int]],
+        size: Sequence[tuple[int, int]],
     ) -> tuple[None, list | None]:
         """Draw what is done to a batch, beside flips and colors.
 
         Args:
             keys: Keys of the samples.
-            sizes: Height, width of each view.
+            size: Height, width of each view.
 
         Returns:
             nothing is mixed; what is erased in each view
         """
-        of_views = zip(self.parts.values(), keys_of_views(keys, self.counts), sizes, strict=True)
-        boxes = [part.erase_boxes(of_view, size) for part, of_view, size in of_views]
+        of_views = zip(self.parts.values(), keys_of_views(keys, self.counts), size, strict=True)
+        boxes = [part.erase_boxes(of_view, of_part) for part, of_view, of_part in of_views]
         return None, boxes if self.erasing else None
 
     def normalizing(self) -> 'ViewsBatchTransform':
-        "Make one that does nothing but normalize."
         return ViewsBatchTransform({name: part.normalizing() for name, part in self.parts.items()}, self.counts)
