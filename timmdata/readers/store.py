@@ -9,7 +9,6 @@ __all__ = ['Span', 'OBJECT', 'NUMBER', 'is_url', 'check_url', 'StoreError', 'Sto
 
 # %% ../../nbs/readers/26_store.ipynb #57000004
 import asyncio
-import errno
 import hashlib
 import io
 import os
@@ -31,7 +30,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from ..core.demo_data import cache_dir
-from ..core.faults import printable
+from ..core.faults import SourceError, printable
 from ..core.memory_pool import end_with
 from ..core.paths import replace_file
 
@@ -67,18 +66,8 @@ def check_url(
     return url.rstrip('/')
 
 # %% ../../nbs/readers/26_store.ipynb #57000012
-class StoreError(OSError):
-    """A store cannot be reached or lets nobody in; this is no sample's fault, and none is skipped for it.
-
-    Args:
-        message: Names the object, the cause and what to do.
-    """
-
-    def __init__(self,
-        message: str,
-    ):
-        super().__init__(message)
-        self.errno = errno.EIO   # as of a failing disk: see `is_system_error`
+class StoreError(SourceError):
+    "A store cannot be reached or refuses access; no sample is skipped for it."
 
 
 _STATUS = re.compile(r'status code: (\d{3})|HTTP status (\d{3})')
