@@ -317,10 +317,10 @@ def read_grid(
     factors = data[frame + 11:frame + 11 + 3 * num_components:3] if num_components > 1 else b'\x11'
     block_h, block_w = 8 * max(v & 15 for v in factors), 8 * max(v >> 4 for v in factors)
     if not (block_h and block_w and layout.height and layout.width): return None   # damaged
-    across, down = -(-layout.width // block_w), -(-layout.height // block_h)
+    across, down = math.ceil(layout.width / block_w), math.ceil(layout.height / block_h)
     if layout.interval % across == 0:   # whole rows of blocks
         together = layout.interval // across
-        return SegmentGrid(together * block_h, layout.width, -(-down // together), 1, max(block_h, block_w) > 8)
+        return SegmentGrid(together * block_h, layout.width, math.ceil(down / together), 1, max(block_h, block_w) > 8)
     if across % layout.interval: return None
     columns = across // layout.interval
     return SegmentGrid(block_h, layout.interval * block_w, down, columns, max(block_h, block_w) > 8)
@@ -386,8 +386,8 @@ def cut_segments(
     if grid is None: return None
     more = 2 * factor if grid.is_smoothed else 0   # smoothing looks two pixels further
     top, left, bottom, right = crop[0] - more, crop[1] - more, crop[0] + crop[2] + more, crop[1] + crop[3] + more
-    row, row_end = max(0, top) // grid.height, min(grid.rows, -(-bottom // grid.height))
-    column, column_end = max(0, left) // grid.width, min(grid.columns, -(-right // grid.width))
+    row, row_end = max(0, top) // grid.height, min(grid.rows, math.ceil(bottom / grid.height))
+    column, column_end = max(0, left) // grid.width, min(grid.columns, math.ceil(right / grid.width))
     num = column_end - column   # segments of a row that are needed
     worth = WORTH_A_LISTED_CUT if layout.num_listed else WORTH_A_CUT
     if len(data) * (1 - (row_end - row) * num / (grid.rows * grid.columns)) < worth: return None
@@ -464,7 +464,7 @@ def scale_crop(
     Returns:
         top, left, height, width, one pixel at least
     """
-    height, width = -(-height // factor), -(-width // factor)
+    height, width = math.ceil(height / factor), math.ceil(width / factor)
     top, left, crop_h, crop_w = (round(edge / factor) for edge in crop)
     top, left = min(top, height - 1), min(left, width - 1)
     return top, left, max(1, min(crop_h, height - top)), max(1, min(crop_w, width - left))
