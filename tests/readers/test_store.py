@@ -21,7 +21,7 @@ from loader_parts import wait_until
 from range_server import RangeServer
 
 from timmdata import ImageDataset, create_loader, pack
-from timmdata.core.faults import is_system_error
+from timmdata.core.faults import SourceError, is_system_error
 from timmdata.readers.shard_cache import ShardCache
 from timmdata.readers.store import (
     Ranges,
@@ -274,29 +274,61 @@ def test_bodies_that_are_always_cut_are_an_error(server):
 
 
 @pytest.mark.parametrize('change', ['other', 'longer', 'shorter', 'gone'])
-def test_a_changed_object_is_the_data_s_fault(data, tmp_path, change):
+@pytest.mark.parametrize('span', [(2, 0, 100_000), (2, 50_000, 10)], ids=['whole', 'part'])
+def test_a_changed_object_of_one_sample_is_its_own_fault_and_one_of_many_is_the_source_s(data, tmp_path, change, span):
     shutil.copytree(data/'plain', tmp_path/'plain')
     path = tmp_path/'plain/2.bin'
     with RangeServer(tmp_path) as server:
         ranges = ranges_of(server)
-        assert len(ranges.read(2, 50_000, 10)) == 10
+        assert len(ranges.read(*span)) == span[2]
         if change == 'gone': path.unlink()
         else: path.write_bytes({'other': b'x' * 100_000, 'longer': path.read_bytes() + b'x', 'shorter': b'x' * 10}[change])
-        with pytest.raises(OSError, match=r'plain/2\.bin') as failed: ranges.read(2, 50_000, 10)
-        assert not is_system_error(failed.value)
+        ranges.prefetch([span])
+        with pytest.raises(OSError, match=r'plain/2\.bin') as failed: ranges.read(*span)
+        assert is_system_error(failed.value) == isinstance(failed.value, SourceError) == (span[2] == 10)
         assert len(ranges.read(1, 0, 10)) == 10   # the others are as they were
 
 
-def test_a_changed_shard_is_named_and_its_samples_are_skipped_by_the_rule(data, tmp_path):
+@pytest.mark.parametrize('change', ['other', 'gone'])
+def test_no_sample_is_skipped_for_a_shard_that_is_gone_or_has_changed(data, tmp_path, change):
     shutil.copytree(data/'pack', tmp_path/'pack')
     with RangeServer(tmp_path) as server:
         dataset = ImageDataset(f'{server.url}/pack', split='val', on_error='skip')
-        shards = sorted((tmp_path/'pack').glob('*.tar'))
-        shards[1].write_bytes(bytes(shards[1].stat().st_size))
-        with pytest.warns(RuntimeWarning, match='has changed since it was indexed'): found = [dataset[k] for k in range(len(dataset))]
-        gone = [k for k, sample in enumerate(found) if sample is None]
-        assert gone == [bad.index for bad in dataset.bad_samples] and 0 < len(gone) < len(dataset)
-        with pytest.raises(OSError, match=rf'{shards[1].name} has changed'): dataset.reader[gone[0]]
+        shard = sorted((tmp_path/'pack').glob('*.tar'))[1]
+        if change == 'gone': shard.unlink()
+        else: shard.write_bytes(bytes(shard.stat().st_size))
+        message = {'gone': f'there is no object .*{shard.name}', 'other': f'{shard.name} has changed since it was indexed'}[change]
+        with closing(loader_of(dataset)) as loader, pytest.raises(SourceError, match=message): list(loader)
+        assert not dataset.bad_samples
+
+
+def test_a_server_that_ignores_ranges_is_named_at_once(server):
+    ranges, start = ranges_of(server, StoreLimits()), time.monotonic()
+    server.fault = lambda path, number: 'whole'
+    with pytest.raises(StoreError, match='the web server ignores Range, as python -m http.server does'): ranges.read(1, 0, 10)
+    assert time.monotonic() - start < 20 and len(ranges.read(1, 0, 100_000)) == 100_000
+
+
+def test_an_outage_that_is_over_is_not_raised(server):
+    "What was asked for ahead and failed meanwhile is asked for anew."
+    ranges = ranges_of(server)
+    spans = [(k % 4, 9_000 * (k // 4), 1000) for k in range(40)]
+    server.fault = lambda path, number: 403
+    ranges.prefetch(spans)
+    wait_until(lambda: ranges.counts.requests == 40 and not server.now, 'not all were asked for')
+    time.sleep(0.2)
+    server.fault = lambda path, number: None
+    assert all(len(ranges.read(*span)) == 1000 for span in spans)
+
+
+def test_what_is_not_needed_any_more_is_not_asked_for(server):
+    ranges = ranges_of(server, StoreLimits(num_requests=1))
+    server.latency, spans = 0.1, [(k % 4, 9_000 * (k // 4), 1000) for k in range(40)]
+    ranges.prefetch(spans)
+    wait_until(lambda: ranges.counts.requests, 'nothing was asked for')
+    for span in spans: ranges.forget(span)
+    time.sleep(0.5)
+    assert ranges.counts.requests <= 3 and len(ranges.read(*spans[-1])) == 1000
 
 
 def test_a_pack_without_a_shard_is_refused_at_once(data, tmp_path):
@@ -478,6 +510,14 @@ def test_s3_keys_are_in_no_pickle_repr_or_error(bucket):
         assert 'a-secret' not in text and 'a-key' not in text
 
 
+def test_s3_a_key_that_cannot_be_read_is_named(bucket):
+    for key in ('odd/cat/0.jpg', 'odd/cat/../x.jpg'): bucket.put_object(Bucket='photos', Key=key, Body=b'x')
+    start = time.monotonic()
+    with pytest.raises(StoreError, match=r"the key 'odd/cat/\.\./x\.jpg' has a part"): ImageDataset('s3://photos/odd')
+    bucket.delete_object(Bucket='photos', Key='odd/cat/../x.jpg')
+    assert time.monotonic() - start < 20
+
+
 def test_s3_many_objects_are_found_in_one_list(bucket):
     keys = [item.key for item in list_objects('s3://photos/folder')]
     found = find_objects('s3://photos/folder', [*keys, 'none'])
@@ -548,15 +588,6 @@ def test_one_program_copies_a_shard_and_the_others_do_not_wait(server, tmp_path)
     for thread in threads: thread.start()
     for thread in threads: thread.join()
     assert made.count(True) >= 1 and caches[0].path(ranges, 0).exists() and server.num == before + 1
-
-
-def test_a_copy_that_was_killed_is_made_again(server, tmp_path):
-    ranges, cache = ranges_of(server), ShardCache(tmp_path/'copies', 150_000)
-    left = tmp_path/'copies/dead.shard.123.tmp'
-    left.write_bytes(bytes(100_000))
-    with pytest.raises(OSError): cache.copy(ranges, 0)   # another program may be writing it
-    os.utime(left, (0, 0))
-    assert cache.copy(ranges, 0) and not left.exists()
 
 
 def test_a_copy_that_cannot_be_made_is_a_warning(server, tmp_path):

@@ -356,3 +356,31 @@ def test_a_missing_file_is_said_with_the_folder_that_was_looked_in(photos, tmp_p
     assert 'missing file: row 1 (0.png)' in str(caught.value)
     assert f'Files were looked for in {tmp_path}: give root= if they lie elsewhere' in str(caught.value)
     assert len(ReaderTable(tmp_path/'labels.csv', photos)) == 1
+
+
+# ---- objects of a store
+
+@pytest.mark.parametrize('num', [2, 40])
+def test_names_with_a_dot_are_found_in_a_store_however_many_there_are(num):
+    disk = pytest.importorskip('fsspec').filesystem('memory')
+    names = [f'.thumbs/cat/.{k}.jpg' for k in range(num)]
+    for name in names: disk.pipe(f'/dots/{name}', name.encode())
+    reader = ReaderTable(dict(path=names, label=['cat'] * num), 'memory://dots', split=None)
+    assert [bytes(data) for data, _ in reader] == [name.encode() for name in names]
+
+
+def test_a_store_is_listed_once(monkeypatch):
+    pytest.importorskip('fsspec')
+    from fsspec.implementations.memory import MemoryFileSystem
+    found, find = [], MemoryFileSystem.find
+    def note(self, *args, **settings): return found.append(args) or find(self, *args, **settings)
+    monkeypatch.setattr(MemoryFileSystem, 'find', note)
+    for k in range(40): MemoryFileSystem().pipe(f'/once/{k}.jpg', b'x')
+    names = [f'{k}.jpg' for k in range(41)]
+    with pytest.raises(TableError, match=r'1 × missing file: row 41 \(40.jpg\)'):
+        ReaderTable(dict(path=names, label=['cat'] * 41), 'memory://once', split=None)
+    assert len(found) == 1
+    assert len(ReaderTable(dict(path=names[:40], label=['cat'] * 40), 'memory://once', split=None)) == 40 and len(found) == 2
+    assert len(ReaderTable(dict(path=names[:40], label=['cat'] * 40), 'memory://once', split=None, check_files=False)) == 40
+    with pytest.raises(FileNotFoundError, match='there is no object memory://once/40.jpg'):
+        ReaderTable(dict(path=names, label=['cat'] * 41), 'memory://once', split=None, check_files=False)

@@ -34,7 +34,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not path.is_file(): return self.send(404)
             data, etag = owner.content(path)
             found = re.fullmatch(r'bytes=(\d+)-(\d+)', self.headers.get('Range', ''))
-            if not found: return self.send(200, data, ETag=etag)
+            if not found or fault == 'whole': return self.send(200, data, ETag=etag)
             start, stop = int(found[1]), min(int(found[2]) + 1, len(data))
             if start >= len(data): return self.send(416)
             body = data[start:stop]
@@ -58,7 +58,7 @@ class RangeServer:
     """Serve a folder on 127.0.0.1.
 
     `latency` is waited before each answer. `fault(path, number)` of a request, counted from 0, gives None, a status, seconds to
-    wait (a float), or 'cut': half of the body comes. `most` is how many requests were here at the same time.
+    wait (a float), 'cut': half of the body comes, or 'whole': the range is ignored. `most` is how many requests were here at the same time.
     """
     def __init__(self, root: Path, latency: float = 0., fault: Fault = lambda path, number: None):
         self.root, self.latency, self.fault = Path(root), latency, fault

@@ -10,10 +10,11 @@ import hashlib
 import os
 import queue
 import shutil
+import stat
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -21,32 +22,39 @@ from typing import Any
 from ..core.checks import parse_size
 from ..core.memory_pool import end_with
 from ..core.paths import expand_home, replace_file
-from .store import Ranges, Span, StoreCounts
+from .store import Ranges, StoreCounts
 
 # %% ../../nbs/readers/28_shard_cache.ipynb #57200005
 try: import fcntl
 except ImportError: fcntl = None   # Windows: two programs may copy the same shard
 
 # %% ../../nbs/readers/28_shard_cache.ipynb #57200008
-_REST = 3600.   # seconds without a reader after which a copy may go, and an unfinished one is that of a dead program
+_REST = 3600.   # seconds without a reader after which a copy may go
 _TOUCH = 600.   # seconds after which a reader says again that it reads a copy
 
 
-@contextmanager
-def _locked(path: Path, wait: bool) -> Iterator[bool]:
-    "Whether this program has the lock, for as long as the block runs."
-    with open(path, 'ab') as file:
-        try:
-            if fcntl is not None: fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            yield True
-        except BlockingIOError: yield False
+def _lock(file: Any, wait: bool) -> bool:
+    "Whether this program has the lock of an open file, until that is closed."
+    if fcntl is None: return True
+    try: fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError: return False
+    return True
+
+
+def _is_dead(path: Path, age: float) -> bool:
+    "Whether nobody writes an unfinished copy any more."
+    if fcntl is None: return age >= _REST
+    with suppress(OSError), open(path, 'r+b') as file: return path.stat().st_size > 0 and _lock(file, wait=False)
+    return False
 
 
 class ShardCache:
     """Copies of objects in a folder of this disk, for all programs of the host.
 
+    A copy that is being written has a lock before it has its size: one with bytes and without a lock is a dead program's.
+
     Args:
-        folder: Folder of the copies, made if it is not there.
+        folder: Folder of the copies, made for this user alone if it is not there.
         limit: Most bytes, or a text such as '200GB'; None: what is free.
     """
 
@@ -56,7 +64,12 @@ class ShardCache:
     ):
         self.folder = Path(expand_home(folder))
         self.limit = float('inf') if limit is None else parse_size(limit, 'cache_limit')
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try: self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        except OSError as error: raise ValueError(
+            f'cache_dir={os.fspath(folder)!r}: the folder cannot be made ({error.strerror}): '
+            'give one that is there, or that you may make') from None
+        mode = self.folder.stat().st_mode
+        self._is_shared = bool(mode & stat.S_IWGRP and not mode & stat.S_ISVTX)   # by a group, on purpose
 
     def path(self,
         ranges: Ranges,
@@ -71,10 +84,28 @@ class ShardCache:
         name = hashlib.blake2b(repr((ranges.url, ranges.objects[number])).encode(), digest_size=12).hexdigest()
         return self.folder/f'{name}.shard'
 
+    def has(self,
+        ranges: Ranges,
+        number: int,
+    ) -> bool:
+        """Tell whether there is a copy to read, and note that it is used; one of another size is removed.
+
+        Args:
+            ranges: Objects of a store.
+            number: Number of one of them.
+        """
+        path = self.path(ranges, number)
+        with suppress(OSError):
+            if path.stat().st_size != ranges.objects[number].size: path.unlink()
+            elif os.access(path, os.R_OK):
+                with suppress(OSError): os.utime(path)   # the folder may be read-only
+                return True
+        return False
+
     def make_room(self,
         size: int,
     ) -> bool:
-        """Remove what nobody has used for long, if that is needed.
+        """Remove what dead programs left, and if needed, what nobody has used for long.
 
         Args:
             size: Bytes of a new copy.
@@ -88,10 +119,12 @@ class ShardCache:
         used = sum(size for _, size, _ in found)
         for last, its_size, path in sorted(found):
             is_needed = used + size > self.limit or shutil.disk_usage(self.folder).free < size
-            if now - last < _REST or not (is_needed or path.suffix == '.tmp'): continue
-            path.unlink(missing_ok=True)
-            path.with_suffix('.lock').unlink(missing_ok=True)
-            used -= its_size
+            is_old = is_needed and now - last >= _REST
+            if not (_is_dead(path, now - last) if path.suffix == '.tmp' else is_old): continue
+            with suppress(OSError):   # it is another user's
+                path.unlink()
+                used -= its_size
+                path.with_suffix('.lock').unlink(missing_ok=True)
         return used + size <= self.limit and shutil.disk_usage(self.folder).free >= size
 
     def copy(self,
@@ -108,10 +141,13 @@ class ShardCache:
             whether the copy is there now; else there is no room, or another program copies it
         """
         path, size = self.path(ranges, number), ranges.objects[number].size
-        with _locked(path.with_suffix('.lock'), wait=False) as is_ours:
-            if not is_ours or path.exists(): return path.exists()
-            with replace_file(path) as file:
-                with _locked(self.folder/'room', wait=True):   # one after the other
+        with open(path.with_suffix('.lock'), 'ab') as lock:
+            if not _lock(lock, wait=False) or path.exists(): return path.exists()
+            with replace_file(path, sync=True) as file:   # synced: a power failure leaves no copy with holes
+                if not self._is_shared: os.chmod(file.name, 0o600)
+                with open(self.folder/'room', 'ab') as room:
+                    _lock(room, wait=True)   # one program after the other
+                    _lock(file, wait=True)
                     if not self.make_room(size): raise _NoRoom
                     file.truncate(size)   # it counts as what it will be
                 with ranges.open(number) as source: shutil.copyfileobj(source, file, 1_000_000)
@@ -122,9 +158,9 @@ class _NoRoom(OSError):
     "There is no room for another copy."
 
 # %% ../../nbs/readers/28_shard_cache.ipynb #57200013
-def _copy_all(wishes: queue.SimpleQueue, cache: ShardCache, ranges: Ranges):
+def _copy_all(requests: queue.SimpleQueue, cache: ShardCache, ranges: Ranges):
     "What the thread does until a None comes."
-    while (number := wishes.get()) is not None:
+    while (number := requests.get()) is not None:
         try: cache.copy(ranges, number)
         except _NoRoom: continue   # read by ranges; a smaller one may fit
         except Exception as error:
@@ -147,13 +183,11 @@ class CachedRanges:
         local: Any,
     ):
         self.ranges, self.cache, self.local = ranges, cache, local
-        self._mine: dict[int, queue.SimpleQueue] = {}   # process → wishes of its thread
-        self._here: dict[int, float] = {}   # number → time at which its copy was found, or touched
-        self._wished: set[int] = set()
-        self._far: dict[Span, int] = {}   # asked for ahead from the store: how often
+        self._queues: dict[int, queue.SimpleQueue] = {}   # process → numbers that its thread copies
+        self._found: dict[int, float] = {}   # number → time at which its copy was found, or touched
+        self._requested: set[int] = set()   # numbers that were put into the queue
 
-    def __getstate__(self):
-        return {**self.__dict__, '_mine': {}, '_here': {}, '_wished': set(), '_far': {}}
+    def __getstate__(self): return {**self.__dict__, '_queues': {}, '_found': {}, '_requested': set()}
 
     @property
     def paths(self) -> list[str]:
@@ -165,27 +199,24 @@ class CachedRanges:
         "Count what this process has asked the store for."
         return self.ranges.counts
 
-    def _is_here(self, number: int) -> bool:
+    def _has_copy(self, number: int) -> bool:
         now = time.time()
-        if now - self._here.get(number, 0.) < _TOUCH: return True
-        try: os.utime(self.cache.path(self.ranges, number))
-        except FileNotFoundError:
-            self._here.pop(number, None)
-            return False
-        self._here[number] = now
-        return True
+        if now - self._found.get(number, 0.) < _TOUCH: return True
+        is_there = self.cache.has(self.ranges, number)
+        if is_there: self._found[number] = now
+        return is_there
 
-    def _wish(self, number: int):
-        if number in self._wished: return
-        self._wished.add(number)
+    def _request_copy(self, number: int):
+        if number in self._requested: return
+        self._requested.add(number)
         pid = os.getpid()
-        if pid not in self._mine:
-            wishes = queue.SimpleQueue()
-            if self._mine.setdefault(pid, wishes) is wishes:
-                end_with(self, wishes.put, None)
-                arguments = wishes, self.cache, self.ranges
+        if pid not in self._queues:
+            requests = queue.SimpleQueue()
+            if self._queues.setdefault(pid, requests) is requests:
+                end_with(self, requests.put, None)
+                arguments = requests, self.cache, self.ranges
                 Thread(target=_copy_all, args=arguments, name='timmdata-shards', daemon=True).start()
-        self._mine[pid].put(number)
+        self._queues[pid].put(number)
 
     def read(self,
         number: int,
@@ -203,11 +234,11 @@ class CachedRanges:
             a buffer
         """
         span = (number, offset, size)
-        times = self._far.pop(span, 0)
-        if times > 1: self._far[span] = times - 1
-        if not times and self._is_here(number):
-            with suppress(FileNotFoundError): return self.local.read(*span)
-        self._wish(number)
+        if self._has_copy(number):
+            self.ranges.forget(span)   # it may have been asked for before the copy was there
+            try: return self.local.read(*span)
+            except OSError: self._found.pop(number, None)   # it was removed since then
+        self._request_copy(number)
         return self.ranges.read(*span)
 
     def prefetch(self,
@@ -218,8 +249,7 @@ class CachedRanges:
         Args:
             spans: Object, offset and size of what is read next.
         """
-        found = [(number, offset, size) for number, offset, size in spans]
-        far = [span for span in found if not self._is_here(span[0])]
-        for span in far: self._far[span] = self._far.get(span, 0) + 1
+        near, far = [], []
+        for span in spans: (near if self._has_copy(span[0]) else far).append(span)
         self.ranges.prefetch(far)
-        with suppress(FileNotFoundError): self.local.prefetch(span for span in found if span[0] in self._here)
+        self.local.prefetch(near)

@@ -75,7 +75,9 @@ _CAUSES = {'Timeout': 'it does not answer', 'TimedOut': 'it does not answer', 'o
            'dns error': 'the name of its host is not known', 'IncompleteBody': 'the answer was cut off',
            'Requested ': 'the answer was cut off', 'body error': 'the answer was cut off',
            'onnection reset': 'the connection was cut', 'closed before': 'the connection was cut',
-           'credential': 'no valid credentials'}
+           'credential': 'no valid credentials',
+           'Range request not': 'the web server ignores Range, as python -m http.server does: use another, such as nginx'}
+_BAD_KEY = re.compile(r'Path "(.*?)"')
 
 
 def _status(error: Exception) -> int:
@@ -380,10 +382,14 @@ async def persist(
         try: return await _first_answer(ask, patience, end, partial(on_event, 'again'))
         except FileNotFoundError: raise FileNotFoundError(f'there is no object {name}') from None
         except (_Changed, StoreError, ImportError): raise
-        except Exception as error: status, cause = _status(error), _cause(error)
+        except Exception as error: status, cause, bad_key = _status(error), _cause(error), _BAD_KEY.search(str(error))
+        if bad_key: raise StoreError(
+            f"{name} cannot be read: the key {bad_key[1]!r} has a part that is empty, '.' or '..': rename that object, "
+            'or give the URL of a folder without it')
         if status in _REFUSED or cause == _CAUSES['credential']: raise StoreError(
             f"the store does not let us read {name} ({cause}): give credentials by the store's own means")
-        if status in _UNKNOWN: raise StoreError(f'{name} cannot be asked this way ({cause})')
+        if status in _UNKNOWN or cause == _CAUSES['Range request not']: raise StoreError(
+            f'{name} cannot be asked this way ({cause})')
         if status == 404: raise FileNotFoundError(f'there is no {name}')
         if status == 416: raise _Changed(f'{name} ends within what is read: it has changed since it was indexed')
         if time.monotonic() + pause > end: raise StoreError(
@@ -450,7 +456,7 @@ def find_objects(
     """
     url, keys = _in_folder(url, keys)
     if len(keys) > _FEW and not url.lower().startswith('http'):
-        found = {item.key: item for item in list_objects(url)}
+        found = {item.key: item for item in _ask_store(url, 'objects')}
         return [found.get(key) for key in keys]
     store = open_store(url)
 
@@ -493,7 +499,7 @@ def keep_objects(
                if not (path := folder/posixpath.basename(item.key)).is_file() or path.stat().st_size != item.size}
     ranges.prefetch(missing.values())   # all at the same time
     for path, span in missing.items():
-        with replace_file(path) as file: file.write(ranges.read(*span))
+        with replace_file(path, sync=True) as file: file.write(ranges.read(*span))
     return folder
 
 # %% ../../nbs/readers/26_store.ipynb #57000035
@@ -566,7 +572,8 @@ def join_spans(
 class _Requests:
     """The requests of one `Ranges` in this process.
 
-    All of it is touched in the thread of the requests only. `parts` has each span that is waiting, on its way or here.
+    All of it is changed in the thread of the requests only. `parts` has each span that is waiting, on its way or here,
+    and no failed ones. `num_bytes` counts the started groups with a span in `parts`.
     """
 
     def __init__(self, url: str, objects: Sequence[Stored], limits: StoreLimits):
@@ -596,26 +603,31 @@ class _Requests:
         if not span[2]: return memoryview(b'')
         if span not in self.parts: self._add([span])
         part = self.parts[span]
-        part.expected, part.readers = max(part.expected - 1, 0), part.readers + 1
+        part.readers += 1
         if not part.group.is_started: self._start(part.group)
         try: return await asyncio.shield(part.answer)
         finally:
             part.readers -= 1
-            if not part.readers and (not part.expected or part.answer.done() and part.answer.exception()):
-                self._drop(span, part)
-            self._start_more()
+            self.forget(span, part)
+
+    def forget(self, span: Span, part: _Part):
+        "Count one announcement less; a span that nobody reads or expects is dropped."
+        part.expected = max(part.expected - 1, 0)
+        if not part.readers and not part.expected: self._drop(span, part)
+        self._start_more()
 
     def _drop(self, span: Span, part: _Part):
         if self.parts.get(span) is not part: return
         del self.parts[span]
-        part.group.num_left -= 1
-        if not part.group.num_left: self.num_bytes -= part.group.stop - part.group.start
+        group = part.group
+        group.num_left -= 1
+        if group.is_started and not group.num_left: self.num_bytes -= group.stop - group.start
 
     def _start_more(self):
         "Start requests as far as the limits allow."
         while self.waiting and len(self.tasks) < int(self.allowed):
             group = self.waiting[0]
-            if not group.is_started:
+            if not group.is_started and group.num_left:
                 size = group.stop - group.start
                 if self.num_bytes and self.num_bytes + size > self.limits.max_bytes and not self._drop_stale(): return
                 self._start(group)
@@ -653,10 +665,13 @@ class _Requests:
                 at = offset - group.start
                 if part and not part.answer.done(): part.answer.set_result(data[at:at + size])
         except Exception as error:
-            for part in filter(None, parts):
-                if part.answer.done(): continue
+            holds_many = num_bytes < self.objects[group.number].size   # an object of one sample is read as a whole
+            if holds_many and isinstance(error, (FileNotFoundError, _Changed)): error = SourceError(str(error))
+            for span, part in zip(group.spans, parts):
+                if not part or part.answer.done(): continue
                 part.answer.set_exception(error)
-                part.answer.exception()   # it is raised where the part is read, if it is
+                part.answer.exception()   # it is raised where somebody waits for it
+                self._drop(span, part)   # and asked for anew where it is read later
         for part in filter(None, parts): part.since = time.monotonic()
 
     async def _ask(self, group: _Group, name: str) -> memoryview:
@@ -753,6 +768,18 @@ class Ranges:
         """
         found = [(number, offset, size) for number, offset, size in spans]
         _loop().call_soon_threadsafe(self._requests().announce, found)
+
+    def forget(self,
+        span: Span,
+    ):
+        """Take one announcement back, and wait for nothing; one that is sent just now may stay for a minute.
+
+        Args:
+            span: Object, offset and size of what was asked for ahead, and read elsewhere.
+        """
+        found = self._mine.get(os.getpid())
+        part = found and found.parts.get(span)
+        if part: _loop().call_soon_threadsafe(found.forget, span, part)
 
     def open(self,
         number: int,

@@ -28,7 +28,7 @@ from ..core.paths import expand_home
 from .class_map import build_class_map, load_class_map
 from .base import ReaderFiles, choose_split, matching_splits, split_group
 from .sample_table import LabelLists, SampleTable
-from .store import NUMBER, OBJECT, absolute_path, find_objects, is_url, keep_objects, open_ranges
+from .store import NUMBER, OBJECT, Stored, absolute_path, find_objects, is_url, keep_objects, open_ranges
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
 TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # endings of files that `read_table` reads
@@ -255,9 +255,15 @@ class TableError(ValueError):
     def __reduce__(self): return TableError, (self.args[0], self.problems)
 
 
-def _are_there(root: str, paths: Sequence[str]) -> list[bool]:
+def _stored(root: str, paths: Sequence[str | None]) -> dict[str, Stored | None]:
+    "The objects of a store at these paths, looked up once."
+    named = [path for path in paths if path and '\0' not in path]
+    return dict(zip(named, find_objects(root, named)))
+
+
+def _are_there(root: str | Mapping[str, Stored | None], paths: Sequence[str]) -> list[bool]:
     "Whether each file exists."
-    if is_url(root): return [item is not None for item in find_objects(root, paths)]
+    if isinstance(root, Mapping): return [root[path] is not None for path in paths]
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(lambda path: os.path.isfile(os.path.join(root, path)), paths))
 
@@ -267,7 +273,7 @@ def find_problems(
     targets: Sequence[Any],
     numbered: Sequence[Any],
     weights: Sequence[float | None] | None,
-    root: str | os.PathLike | None,
+    root: str | os.PathLike | Mapping | None,
     within: str | os.PathLike | None = None,
     unknown: str = 'label that is not in the class map',
 ) -> dict[int, list[tuple[str, str]]]:
@@ -278,7 +284,7 @@ def find_problems(
         targets: Targets as given, one for each row; None: the row has none.
         numbered: Targets, as `number_targets` gives them.
         weights: One for each row; None: there are none.
-        root: Folder of the files; None: they are not looked for.
+        root: Folder of the files, or objects by path; None: they are not looked for.
         within: Folder that paths must not leave, after links; None: they may.
         unknown: What the message calls a label without an index.
 
@@ -304,7 +310,7 @@ def find_problems(
             if not Path(os.path.realpath(real/paths[row])).is_relative_to(real):
                 problems[row]['path that leaves the root'] = paths[row]
     if root is not None:
-        for row, there in zip(named, _are_there(os.fspath(root), [paths[row] for row in named])):
+        for row, there in zip(named, _are_there(root, [paths[row] for row in named])):
             if not there: problems[row]['missing file'] = paths[row]
     return {row: list(problems[row].items()) for row in sorted(problems)}
 
@@ -432,7 +438,7 @@ class _TableRows(NamedTuple):
         return cls(paths, labels, targets, class_to_idx, splits, others, unknown)
 
     def problems(self,
-        root: str | os.PathLike | None,   # Folder of the files; None: they are not looked for.
+        root: str | os.PathLike | Mapping | None,   # Folder, or objects by path; None: files are not looked for.
         within: str | os.PathLike | None,   # Folder that paths must not leave; None: they may.
     ) -> dict[int, list[tuple[str, str]]]:   # row, from 0 → what is wrong, and which
         "Find all rows that cannot be used."
@@ -513,15 +519,18 @@ class ReaderTable(ReaderFiles):
         columns = _Columns(read_table(table), what)
         keys = _TableKeys(input_key, target_key, split_key, weight_key, tuple(fields), target_separator)
         rows = _TableRows.read(columns, keys, class_map, root)
-        self.problems, self.split = rows.problems(root if check_files else None, root if within_root else None), split
+        objects = _stored(root, rows.paths) if check_files and is_url(root) else None
+        looked_in = (root if objects is None else objects) if check_files else None
+        self.problems, self.split = rows.problems(looked_in, root if within_root else None), split
         if self.problems: _report(self.problems, rows, on_problem, what, root)
         chosen = [row for row in _rows_of_split(rows.splits, len(rows.paths), split, what) if row not in self.problems]
         if not chosen: raise ValueError(
             f'{what} has no row that can be used' + (f' in split {split!r}' if split else ''))
         samples = rows.samples(chosen)
         if is_url(root):
-            objects = open_ranges(root, [rows.paths[row] for row in chosen]).objects
-            samples.columns[OBJECT] = np.array([item[1:] for item in objects], np.int64)
+            paths = [rows.paths[row] for row in chosen]
+            found = [objects[path] for path in paths] if objects else open_ranges(root, paths).objects
+            samples.columns[OBJECT] = np.array([item[1:] for item in found], np.int64)
         super().__init__(root, samples, rows.class_to_idx)
 
     @property
