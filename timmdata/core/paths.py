@@ -36,19 +36,25 @@ def expand_home(
 def replace_file(
     path: str | os.PathLike,
     folder: str | os.PathLike | None = None,
+    sync: bool = False,
 ) -> Iterator[BinaryIO]:
     """Write a file that is there in one piece, or not at all: then the old one stays.
 
     Args:
         path: File that is written, or written anew.
         folder: Folder for the unfinished file, on the same disk; None: its own.
+        sync: Wait until the disk has the file; without it, a power failure may leave an empty one.
 
     Returns:
         what to write to
     """
     path = Path(path)
-    temporary = Path(path.parent if folder is None else folder)/f'{path.name}.{os.getpid()}.tmp'
+    temporary = Path(path.parent if folder is None else folder)/f'{path.name}.{os.urandom(8).hex()}.tmp'
     try:
-        with temporary.open('wb') as file: yield file
+        with temporary.open('xb') as file:   # new, so nobody else writes to it, and no link is followed
+            yield file
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     finally: temporary.unlink(missing_ok=True)
