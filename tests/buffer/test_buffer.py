@@ -31,7 +31,7 @@ from loader_parts import Coded, children, nothing_is_left, program, wait_until
 
 from timmdata import BatchBuffer, create_loader
 from timmdata.buffer import BatchBufferError, remove_buffer
-from timmdata.buffer.buffer import default_directory
+from timmdata.buffer.buffer import default_directory, remove_stale
 
 pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
@@ -127,6 +127,20 @@ def test_early_break_and_collection_leave_nothing():
     for _ in buffer: break
     assert values(buffer, 13) == undisturbed(26)[13:] and len(children()) == 1
     assert buffer.store.directory.exists()
+    buffer.close()
+    del buffer
+    wait_until(lambda: set(default_directory().glob('run-*')) <= before, 'files are left')
+
+
+def test_a_closed_buffer_in_memory_starts_again():
+    "Another buffer removes those of programs that are gone, and this one is not: it may have another pass."
+    before, expected = set(default_directory().glob('run-*')), undisturbed(39)
+    buffer = BatchBuffer(make_loader(), batches=8, producer='thread')
+    assert values(buffer, 13) == expected[:13]
+    for epoch in range(1, 3):
+        buffer.close()
+        remove_stale()
+        assert values(buffer, 13) == expected[13 * epoch:13 * (epoch + 1)]
     buffer.close()
     del buffer
     wait_until(lambda: set(default_directory().glob('run-*')) <= before, 'files are left')

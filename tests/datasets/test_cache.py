@@ -1,6 +1,9 @@
 "A cache: batches without it as oracle; files that change, ranks that come at once, programs that are killed, memory given back."
+import copy
+import gc
 import io
 import os
+import pickle
 import shutil
 import time
 from pathlib import Path
@@ -15,6 +18,7 @@ from timmdata import ImageDataset, create_loader
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.cache import CacheSettings, cached_dataset, remove_unread
 from timmdata.datasets.image_dataset import IterableImageDataset
+from timmdata.datasets.relabel import relabel
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -71,17 +75,93 @@ def copied(samples, folder: Path) -> Path:
 
 def test_several_readers_share_it(val, tmp_path):
     settings = CacheSettings(directory=tmp_path)
+    folder = settings.folder
     first, second = (cached_dataset(val, settings, num_workers=0) for _ in range(2))
     del first
-    remove_unread(tmp_path)
+    remove_unread(folder)
     assert second[0][0].tobytes() == val[0][0].tobytes()
     part = ImageDataset.__new__(ImageDataset)   # a copy, as exclude= makes one, keeps it
     part.__dict__ = {**second.__dict__, 'reader': second.reader.select(np.arange(3), None, second.class_to_idx)}
     del second
-    remove_unread(tmp_path)
+    remove_unread(folder)
     assert len(part) == 3 and part[2][0].tobytes() == val[2][0].tobytes()
     del part
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
+
+
+COPIES = {
+    'relabel': lambda cached: relabel(cached, {name: name for name in cached.class_to_idx}),
+    'Subset': lambda cached: torch.utils.data.Subset(cached, range(len(cached))),
+    'copy': copy.copy, 'deepcopy': copy.deepcopy,
+    'copy of a copy': lambda cached: copy.copy(copy.copy(cached))}
+
+
+@pytest.mark.parametrize('kind', COPIES)
+def test_copies_hold_it(val, tmp_path, kind):
+    "The loader that made it goes, and its data set, too: the copy still reads, and the last one ends it."
+    cache = {'directory': tmp_path}
+    folder = CacheSettings(**cache).folder
+    loader = create_loader(val, 48, 16, num_workers=0, device='cpu', cache=cache)
+    kept = COPIES[kind](loader.dataset)
+    expected = val[len(val) - 1][0].tobytes()
+    del loader
+    gc.collect()
+    remove_unread(folder)
+    assert kept[len(val) - 1][0].tobytes() == expected and len(list(folder.iterdir())) == 2
+    sent = pickle.loads(pickle.dumps(kept))   # as a worker has it: it reads, and holds nothing
+    assert sent[len(val) - 1][0].tobytes() == expected
+    del kept
+    gc.collect()
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize('workers', [dict(workers='threads'), dict(workers='processes'), dict(multiprocessing_context='spawn')], ids=str)
+def test_workers_read_a_copy(val, tmp_path, workers):
+    "The end of a worker does not end the cache."
+    cache = {'directory': tmp_path}
+    folder = CacheSettings(**cache).folder
+    first = create_loader(val, 48, 16, num_workers=0, device='cpu', cache=cache)
+    names = {name: name for name in first.dataset.class_to_idx}
+    loader = create_loader(relabel(first.dataset, names), 48, 16, num_workers=2, device='cpu', **workers)
+    del first
+    gc.collect()
+    for _ in range(2): assert sum(len(targets) for _, targets in loader) == len(val)
+    loader.close()
+    assert len(list(folder.iterdir())) == 2
+    del loader
+    gc.collect()
+    assert not list(folder.iterdir())
+
+
+def test_what_is_not_a_cache_stays(val, tmp_path):
+    "Locks and folders of others in the directory, and in the folder of caches; a cache on disk has no reader, and stays."
+    (tmp_path/'poetry').mkdir()
+    for name in ('poetry.lock', 'poetry/venv'): (tmp_path/name).touch()
+    tmp_path.chmod(0o755)   # an ordinary folder: what is in memory has a private one in it
+    settings, key = CacheSettings(directory=tmp_path), '0123456789abcdef' * 2
+    cached_dataset(val, CacheSettings(where='disk', directory=tmp_path), num_workers=0)
+    settings.folder.mkdir(mode=0o700)
+    for name in ('b.lock', f'{key}.lock'): (settings.folder/name).mkdir()   # folders
+    (settings.folder/'b').mkdir()
+    before = sorted(tmp_path.rglob('*'))
+    cached = cached_dataset(val, settings, num_workers=0)
+    assert cached[3][0].tobytes() == val[3][0].tobytes() and settings.folder.stat().st_mode & 0o777 == 0o700
+    del cached
+    assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_leftovers_go_with_all_that_is_in_them(val, tmp_path):
+    "Of a program that was killed before it had begun, while it packed, and while it removed; a link is not followed."
+    settings, mine = CacheSettings(directory=tmp_path/'made'/'here'), tmp_path/'mine'
+    settings.folder.mkdir(mode=0o700, parents=True)
+    mine.mkdir()
+    (mine/'file').touch()
+    for digit in '0123': (settings.folder/f'{digit * 32}.lock').touch()
+    for digit in '12': (settings.folder/(digit * 32)/'.packing-cache').mkdir(parents=True)
+    (settings.folder/('2' * 32)/'.packing-cache'/'0.json').touch()
+    (settings.folder/('3' * 32)).symlink_to(mine)
+    remove_unread(settings.folder)
+    assert sorted(path.name[:1] for path in settings.folder.iterdir()) == ['3', '3'] and list(mine.iterdir()) == [mine/'file']
 
 
 def test_a_file_that_changes_is_seen(samples, tmp_path):
@@ -104,6 +184,7 @@ def test_a_file_that_changes_is_seen(samples, tmp_path):
 
 @pytest.mark.parametrize('end', ['ends', 'is killed'])
 def test_memory_is_given_back(val, tmp_path, end):
+    folder = CacheSettings(directory=tmp_path).folder
     run = program(f'''
 import os
 from timmdata import ImageDataset, create_loader
@@ -118,12 +199,12 @@ if {end == 'is killed'}: os.kill(os.getpid(), 9)
         run.end()
     finally: run.kill()
     if end == 'is killed':
-        assert len(list(tmp_path.iterdir())) == 2
+        assert len(list(folder.iterdir())) == 2
         deadline = time.monotonic() + 20
-        while list(tmp_path.iterdir()) and time.monotonic() < deadline:   # until its workers have ended
-            remove_unread(tmp_path)
+        while list(folder.iterdir()) and time.monotonic() < deadline:   # until its workers have ended
+            remove_unread(folder)
             time.sleep(0.1)
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
 
 
 RANK = '''
@@ -138,13 +219,13 @@ def test_ranks_make_it_once(val, tmp_path):
     try: assert [run.end(60)[:2] for run in runs] == [(0, f'{sum(val.targets)}\n')] * 3
     finally:
         for run in runs: run.kill()
-    assert not list(tmp_path.iterdir())
+    assert not list(CacheSettings(directory=tmp_path).folder.iterdir())
 
 
 def test_a_cache_that_was_killed_goes_on(val, tmp_path, monkeypatch):
     from timmdata.datasets import packing
     monkeypatch.setattr(packing, '_SHARD_BYTES', 4_000_000)
-    code = RANK.format(root=str(val.root), out=str(tmp_path))
+    code = RANK.format(root=str(val.root), out=str(tmp_path)).replace("cache={", "cache={'where': 'disk', ")
     run = program(code.replace('from timmdata import', '''from timmdata.datasets import packing
 packing._SHARD_BYTES = 4_000_000
 import os
@@ -171,7 +252,7 @@ def test_bad_files_and_bad_settings(samples, val, tmp_path):
     path.write_bytes(path.read_bytes()[:3000])
     cache = {'directory': tmp_path/'cache'}
     with pytest.raises(ImageReadError, match=path.name): create_loader(ImageDataset(root, split=None), 32, 4, cache=cache)
-    assert not list((tmp_path/'cache').iterdir())
+    assert not list(CacheSettings(**cache).folder.iterdir())
     with pytest.warns(RuntimeWarning, match='skipped'):
         skipping = create_loader(ImageDataset(root, split=None, on_error='skip'), 32, 4, cache=cache, device='cpu')
     assert len(skipping.dataset) == len(list(root.glob('*/*.jpg'))) - 1
@@ -191,6 +272,36 @@ def test_bad_files_and_bad_settings(samples, val, tmp_path):
 def test_a_folder_of_another_user_is_refused(val, tmp_path, monkeypatch):
     monkeypatch.setattr(os, 'getuid', lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(ValueError, match='belongs to another user'): cached_dataset(val, CacheSettings(directory=tmp_path), num_workers=0)
+
+
+@pytest.mark.parametrize('link', [False, True])
+def test_a_folder_that_others_have_planted_is_refused(val, tmp_path, link):
+    "As the default one in /dev/shm may be: a link, or open to others."
+    settings, planted = CacheSettings(directory=tmp_path), tmp_path/'planted'
+    planted.mkdir(mode=0o700)
+    if link: settings.folder.symlink_to(planted)
+    else:
+        settings.folder.mkdir()
+        settings.folder.chmod(0o777)
+    with pytest.raises(ValueError, match='it is a link' if link else 'others may open it'): cached_dataset(val, settings, num_workers=0)
+    assert not list(planted.iterdir())
+
+
+@pytest.mark.parametrize('where', ['memory', 'disk'])
+def test_a_folder_that_cannot_be_written_is_named(val, tmp_path, where):
+    "Of a directory in which nothing can be made, and of a disk that is full, or seems so: a file has a limit here."
+    resource = pytest.importorskip('resource')
+    (tmp_path/'file').touch()
+    with pytest.raises(OSError, match=r'no cache can be written to .*/file/below.*Not a directory.*give a directory'):
+        cached_dataset(val, CacheSettings(where=where, directory=tmp_path/'file'/'below'), num_workers=0)
+    settings, limits = CacheSettings(where=where, directory=tmp_path/'full'), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r'no cache can be written to .*/full.*File too large.*has room'):
+            cached_dataset(val, settings, num_workers=0)
+    finally: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    if where == 'memory': assert not list(settings.folder.iterdir())
+    assert cached_dataset(val, settings, num_workers=0)[3][0].tobytes() == val[3][0].tobytes()   # once there is room
 
 
 def test_it_may_be_smaller(val, tmp_path):

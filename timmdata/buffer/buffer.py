@@ -111,12 +111,18 @@ def _remove_stale(base: PrivateDirectory) -> list[Path]:
 
 
 def _temporary_directory() -> tuple[PrivateDirectory, FileLock]:
-    "A directory for this program, locked until there is a store in it."
+    "A directory for this program, locked as long as its buffer may be started again."
     base = PrivateDirectory(default_directory(), create=True)
     with base.locked('lock'):
         _remove_stale(base)
         files = PrivateDirectory(tempfile.mkdtemp(prefix='run-', dir=base.path))
-        return files, files.locked('setup.lock')
+        return files, files.locked('run.lock')
+
+
+def _remove_temporary(files: PrivateDirectory, lock: FileLock):
+    "Remove a directory whose lock is held until then."
+    shutil.rmtree(files.path, ignore_errors=True)
+    lock.release()
 
 # %% ../../nbs/buffer/50_buffer.ipynb #de1c79d1
 def _identity(loader: BatchLoader, settings: BufferSettings) -> dict[str, Any]:
@@ -255,12 +261,12 @@ class BatchBuffer(HostLoader):
         return _OpenBuffer(store, numbering, BatchReader(
             store, settings.reader, start_own, start, loader.workers.timeout, loader.workers.pin_memory))
 
-    def _directory(self) -> tuple[PrivateDirectory, FileLock]:
+    def _directory(self) -> tuple[PrivateDirectory, contextlib.AbstractContextManager]:
         "The directory, and the lock under which a store is made in it."
         if self.settings.directory is None:
             files, lock = _temporary_directory()
-            end_with(self, shutil.rmtree, files.path, True)
-            return files, lock
+            end_with(self, _remove_temporary, files, lock)
+            return files, contextlib.nullcontext()   # nobody else makes a store in it
         try:
             files = PrivateDirectory(self.settings.directory, create=True)
             return files, files.locked('setup.lock', self.loader.workers.timeout or 300.)

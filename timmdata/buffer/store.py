@@ -301,13 +301,13 @@ def clear_directory(
 def remove_directory(
     files: PrivateDirectory,
 ):
-    """Remove the files of a store, the lock under which it was made, and the directory if nothing else is in it.
+    """Remove the files of a store, the locks of its directory, and the directory if nothing else is in it.
 
     Args:
         files: Directory of a store.
     """
     clear_directory(files)
-    files.remove('setup.lock')
+    for name in ('setup.lock', 'run.lock'): files.remove(name)
     with contextlib.suppress(OSError): os.rmdir(files.path)
 
 # %% ../../nbs/buffer/10_store.ipynb #b3434435

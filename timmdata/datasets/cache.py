@@ -10,11 +10,11 @@ import copy
 import hashlib
 import math
 import os
-import shutil
+import re
 import sys
-import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ import PIL
 from ..core.checks import check_choice, parse_size
 from ..core.demo_data import cache_dir
 from ..core.jpeg import resolve_backend
-from ..core.paths import expand_home
+from ..core.memory_pool import end_with
+from ..core.paths import expand_home, open_private
 from ..readers.base import ReaderFiles
 from ..readers.file_index import stamp
 from ..readers.pack import ReaderPack, read_pack
@@ -46,7 +47,7 @@ class CacheSettings:
         limit: Most bytes, or a text such as '20GB'; None: what is free.
         short_side: Larger photographs are kept with this shorter side, pixels: other batches.
         format: 'raw': pixels; 'jpeg': a JPEG with segments, for large photographs.
-        directory: Folder of caches; None: one in /dev/shm, or in your cache folder.
+        directory: Folder for caches; None: /dev/shm, or your cache folder.
     """
     where: str = 'memory'
     limit: int | float | str | None = None
@@ -75,13 +76,12 @@ class CacheSettings:
 
     @property
     def folder(self) -> Path:
-        "The folder of all caches of this user."
-        if self.directory is not None: return Path(expand_home(self.directory))
-        if self.where == 'disk': return cache_dir()/'decoded'
-        memory = Path('/dev/shm')
-        if not memory.is_dir(): raise ValueError(
-            "cache='memory': this system has no folder in memory. Give cache='disk', or a directory")
-        return memory/f'timmdata-decoded-{os.getuid()}'
+        "The folder of all caches of this user. In memory, where caches are removed, it is one that nobody else uses."
+        directory = self.directory if self.directory is None else Path(expand_home(self.directory))
+        if self.where == 'disk': return directory or cache_dir()/'decoded'
+        if fcntl is None or directory is None and not os.path.isdir('/dev/shm'): raise ValueError(
+            "cache='memory': this system has no folder in memory. Give cache='disk', or a directory (not on Windows)")
+        return (directory or Path('/dev/shm'))/f'timmdata-decoded-{os.getuid()}'
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000a
 def _stamps(reader: ReaderFiles) -> Iterator[tuple[int, int]]:
@@ -113,34 +113,42 @@ def cache_key(
     return digest.hexdigest()
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000d
-def _remove_unless_read(fd: int, path: Path):
-    "Remove a cache and the file of its lock, which is open, if nobody else has the lock."
-    try: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, AttributeError): return   # it is read; or Windows
-    shutil.rmtree(path.with_suffix(''), ignore_errors=True)
-    path.unlink(missing_ok=True)
+def _remove_unless_read(fd: int, key: str, private: int):
+    "Remove a cache and the file of its lock, which is open, from a private folder, if nobody else has the lock."
+    with suppress(OSError):   # it is read
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(FileNotFoundError):   # it was not begun
+            for _, folders, files, inner in os.fwalk(key, topdown=False, dir_fd=private):
+                for name in files: os.unlink(name, dir_fd=inner)
+                for name in folders: os.rmdir(name, dir_fd=inner)
+            os.rmdir(key, dir_fd=private)
+        os.unlink(f'{key}.lock', dir_fd=private)
 
 
 class CacheLock:
     """The lock of one cache, shared with other readers from the beginning.
 
     Args:
-        root: Folder of the cache; the lock's file lies beside it.
+        root: Folder of the cache; the lock's file is beside it.
+        remove: Remove the cache with its last reader; the folder around it must be private.
     """
 
     def __init__(self,
         root: Path,
+        remove: bool = False,
     ):
-        self.root, self.path = root, root.with_suffix('.lock')
+        self.root, self.private, self.path = root, None, root.with_suffix('.lock')
+        if remove: self.private, self.path = open_private(root.parent), Path(self.path.name)
         self._take('LOCK_SH')
 
     def _take(self, kind: str):
         "Wait for the lock, and again if the program before had removed its file."
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, 'O_CLOEXEC', 0) | getattr(os, 'O_NOFOLLOW', 0)
         while True:
-            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, 'O_CLOEXEC', 0), 0o600)
+            self.fd = os.open(self.path, flags, 0o600, dir_fd=self.private)
             self._wait(kind)
             try:
-                if os.fstat(self.fd).st_ino == os.stat(self.path).st_ino: return
+                if os.fstat(self.fd).st_ino == os.stat(self.path, dir_fd=self.private).st_ino: return
             except FileNotFoundError: pass
             os.close(self.fd)
 
@@ -156,35 +164,36 @@ class CacheLock:
         "Let others read, too."
         self._wait('LOCK_SH')
 
-    def leave(self,
-        remove: bool,
-    ):
-        """Give up the lock.
-
-        Args:
-            remove: Remove the cache, if nobody else reads it.
-        """
-        if remove: _remove_unless_read(self.fd, self.path)
+    def leave(self):
+        "Give up the lock; then a cache that is not to stay is removed, if nobody else reads it."
+        if self.private is not None:
+            _remove_unless_read(self.fd, self.root.name, self.private)
+            os.close(self.private)
         os.close(self.fd)
 
 
 def remove_unread(
     folder: Path,
 ):
-    """Remove the caches that no program reads, as one that was killed leaves them in memory.
+    """Remove the caches that no program reads, as one that was killed leaves them in memory; other files stay.
 
     Args:
-        folder: Folder of caches.
+        folder: Private folder of caches, as `CacheSettings.folder` names it for those in memory.
     """
-    for path in folder.glob('*.lock'):
-        fd = os.open(path, os.O_RDWR)
-        _remove_unless_read(fd, path)
-        os.close(fd)
+    private = open_private(folder)
+    for name in filter(re.compile('[0-9a-f]{32}[.]lock').fullmatch, os.listdir(private)):
+        with suppress(OSError):   # it is gone, or not a file
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=private)
+            _remove_unless_read(fd, name[:32], private)
+            os.close(fd)
+    os.close(private)
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000f
 class _Hold:
-    "A place among the readers of a cache."
-    def __init__(self, lock: CacheLock, remove: bool): weakref.finalize(self, _leave, lock, remove, os.getpid())
+    "A place among the readers of a cache. Copies of a reader share it; a pickled reader, as a worker's, has None."
+    def __init__(self, lock: CacheLock): end_with(self, lock.leave)
+    def __deepcopy__(self, memo: dict) -> '_Hold': return self
+    def __reduce__(self) -> tuple: return type(None), ()
 
 
 class ReaderCache(ReaderPack):
@@ -202,11 +211,15 @@ class ReaderCache(ReaderPack):
         super().__init__(root, 'cache')
         self.hold = hold
 
-    def __getstate__(self) -> dict: return {**super().__getstate__(), 'hold': None}
 
-
-def _leave(lock: CacheLock, remove: bool, pid: int):
-    if os.getpid() == pid: lock.leave(remove)
+@contextmanager
+def _writing_to(folder: Path) -> Iterator[None]:
+    "Name the folder of caches in an error of the system; those of images and stores have no number."
+    try: yield
+    except OSError as error:
+        if error.errno is None: raise
+        raise OSError(error.errno, f'no cache can be written to {folder} ({error.strerror}): give a directory that '
+                      "can be written to and has room, such as cache={'where': 'disk', 'directory': …}") from error
 
 
 def cached_dataset(
@@ -231,23 +244,24 @@ def cached_dataset(
         settings.format, settings.short_side, mode=dataset.input_img_mode, exif_transpose=dataset.exif_transpose,
         background=dataset.background, backend=resolve_backend(backend))
     folder, is_memory = settings.folder, settings.where == 'memory'
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if hasattr(os, 'getuid') and folder.stat().st_uid != os.getuid(): raise ValueError(
-        f'the folder of caches {folder} belongs to another user: give a directory of your own')
     root = folder/cache_key(dataset, packing)
-    lock = CacheLock(root)
-    try:
-        while read_pack(root) is None:   # again, if another program removes it in between
-            lock.alone()
-            if read_pack(root) is None:   # while this one waited, another has not made it
-                if is_memory: remove_unread(folder)
-                root.mkdir(mode=0o700, exist_ok=True)
-                limit = math.inf if settings.limit is None else parse_size(settings.limit)
-                write_pack(dataset, root, 'cache', packing, 0, num_workers, sys.stderr.isatty(), limit)
-            lock.share()
-    except BaseException:
-        lock.leave(is_memory)
-        raise
+    with _writing_to(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if hasattr(os, 'getuid') and folder.stat().st_uid != os.getuid(): raise ValueError(
+            f'the folder of caches {folder} belongs to another user: give a directory of your own')
+        lock = CacheLock(root, is_memory)
+        try:
+            while read_pack(root) is None:   # again, if another program removes it in between
+                lock.alone()
+                if read_pack(root) is None:   # while this one waited, another has not made it
+                    if is_memory: remove_unread(folder)
+                    root.mkdir(mode=0o700, exist_ok=True)
+                    limit = math.inf if settings.limit is None else parse_size(settings.limit)
+                    write_pack(dataset, root, 'cache', packing, 0, num_workers, sys.stderr.isatty(), limit)
+                lock.share()
+        except BaseException:
+            lock.leave()
+            raise
     cached = copy.copy(dataset)
-    cached.reader, cached._lists = ReaderCache(root, _Hold(lock, is_memory)), {}
+    cached.reader, cached._lists = ReaderCache(root, _Hold(lock)), {}
     return cached
