@@ -66,7 +66,7 @@ class NaFlex:
         train_seq_lens: Lengths of sequences in training, patches.
         seq_len_probs: Weights of these lengths, in 'schedule'; None: all alike.
         max_seq_len: Length of a sequence in evaluation: 24 × 24 patches.
-        mode: Lengths are 'schedule'd for each batch, 'native' to each image, or rows are 'packed'.
+        mode: Lengths are 'schedule'd for each batch, 'native' to each crop, or rows are 'packed'.
         max_tokens_per_batch: Patches of a batch, padding included; None: batch_size × the longest.
         batch_divisor: Make the number of samples in a batch a multiple of this.
         tokens_per_epoch: Patches of an epoch, of all ranks, padding included; None: all samples.
