@@ -216,6 +216,19 @@ def test_another_image_than_was_planned_fits_in_its_room(photos, mode):
         assert one == other if index % 3 else math.prod(other.size) <= 9 * 256 and other.crop == one.crop
 
 
+@pytest.mark.parametrize('is_turned', [True, False])
+def test_crops_of_turned_images_are_planned_as_they_are_drawn(tmp_path, is_turned):
+    for index in range(8):
+        (tmp_path/'class').mkdir(exist_ok=True)
+        exif = Image.Exif()
+        exif[0x0112] = (1, 6, 8, 3)[index % 4]   # orientation
+        Image.new('RGB', (150 + index, 60)).save(tmp_path/'class'/f'{index}.jpg', exif=exif)
+    loader = loader_of(ImageDataset(tmp_path, split=None, exif_transpose=is_turned), 'packed')
+    for number in range(len(loader)):
+        for drawn in loader.replay(0, number).sample_params:
+            assert drawn.size == tuple(16 * math.ceil(edge / 16) for edge in drawn.crop[2:])
+
+
 def test_in_a_loop_the_length_is_that_of_the_pass(photos):
     for given in dict(use_prefetcher=False), dict(num_workers=2), {}:
         loader, lengths = loader_of(photos, 'packed', dict(train_seq_lens=(64,)), batch_size=1, **given), []
