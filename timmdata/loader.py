@@ -8,6 +8,7 @@ __all__ = ['create_loader']
 # %% ../nbs/20_loader.ipynb #b7ea34b1
 import os
 import warnings
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -517,28 +518,27 @@ class _TokenParts:
     augment: AugmentSettings
     params: list[SequenceParams]   # One for each bucket.
     buckets: list[TokenBucket]
-    lengths: np.ndarray | None   # Patches of each sample at its own size.
+    sizes: np.ndarray | None   # (N, 2): height and width of images that keep their size.
 
     @classmethod
     def make(cls, naflex: NaFlex, dataset: Dataset, augment: AugmentSettings, batch_size: int, in_worker: bool,
              ) -> '_TokenParts':
-        buckets, lengths = naflex.buckets(batch_size, augment.is_training), None
-        if naflex.mode != 'schedule': lengths = naflex.lengths(
-            image_sizes(dataset) if naflex.image_sizes is None else naflex.image_sizes, len(dataset),
-            augment.is_training)
-        params = [SequenceParams(augment, bucket.patch_size, bucket.max_seq_len, lengths, in_worker)
+        buckets, sizes = naflex.buckets(batch_size, augment.is_training), None
+        if naflex.mode != 'schedule': sizes = naflex.sizes(partial(image_sizes, dataset), len(dataset))
+        params = [SequenceParams(augment, bucket.patch_size, bucket.max_seq_len, sizes, in_worker)
                   for bucket in buckets]
-        return cls(naflex, augment, params, buckets, lengths)
+        return cls(naflex, augment, params, buckets, sizes)
 
     @property
     def _is_packed(self) -> bool: return self.naflex.mode == 'packed'
 
     def batches(self, sampler: EpochSampler, batches: BatchSettings) -> BatchSettings | TokenPlan:
         naflex, size, drop_last = self.naflex, batches.batch_size, batches.drop_last
-        if self.lengths is None:   # in evaluation, all batches are of one size
+        if self.sizes is None:   # in evaluation, all batches are of one size
             if not self.augment.is_training: return batches
             return replace(batches, schedule=naflex.schedule(sampler, size, drop_last=drop_last))
-        plan = naflex.plan(self.lengths, size, self.augment.is_training, drop_last)
+        plan = naflex.plan(self.params[-1].lengths, size, self.augment.is_training, drop_last,
+                           zlib.crc32(np.ascontiguousarray(self.sizes, '<i4')))
         if self.augment.is_training and not plan.count(sampler): raise ValueError(
             f'{len(sampler)} samples fill no batch, and incomplete ones are dropped: give drop_last=False, a smaller '
             'batch_size or a smaller max_tokens_per_batch')

@@ -25,6 +25,7 @@ from timmdata.datasets.image_sizes import image_sizes
 from timmdata.pipeline.batch_transform import BatchTransformSettings, change_batch
 from timmdata.pipeline.params import AppearanceParams
 from timmdata.pipeline.patches import PatchBatchTransform, TokensByImage, change_tokens, describe_tokens, image_of_patches
+from timmdata.samplers.epoch import SampleKey
 from timmdata.transforms.naflex_transforms import get_image_size_for_seq
 
 pytestmark = pytest.mark.timeout(180)
@@ -156,6 +157,95 @@ def test_native_enlarges_nothing_and_keeps_to_the_longest(photos):
     assert sorted(grids.prod(1).tolist())[:12] == sorted(own.astype(int).tolist())[:12]   # those that are small enough
 
 
+@pytest.mark.parametrize('mode', ['native', 'packed'])
+@pytest.mark.parametrize('patch_size', [16, (8, 14)], ids=str)
+@pytest.mark.parametrize('given', [{}, dict(scale=(0.5, 3.), ratio=(0.3, 2.)), dict(scale=(1., 1.), ratio=(1.5, 2.))],
+                         ids=['default', 'large', 'never fits'])
+def test_in_training_a_crop_keeps_its_own_size(photos, mode, patch_size, given):
+    "Its patches are those that cover it, or as many as fit in the longest sequence; and it has just that room."
+    height, width = patch_size if isinstance(patch_size, tuple) else (patch_size, patch_size)
+    loader = loader_of(photos, mode, dict(patch_size=patch_size, train_seq_lens=(9, 30, 60)), num_aug_repeats=2, **given)
+    crops, is_random = [], set()
+    for epoch in range(2):
+        loader.set_epoch(epoch)
+        for number in range(len(loader)):
+            replay = loader.replay(epoch, number)
+            ends = 0
+            for key, drawn, grid in zip(replay.keys, replay.sample_params, replay.batch[0]['grid_sizes'].tolist()):
+                own = math.ceil(drawn.crop[2] / height), math.ceil(drawn.crop[3] / width)
+                assert drawn.size == (grid[0] * height, grid[1] * width)
+                if math.prod(own) <= 60: assert tuple(grid) == own
+                else: assert math.prod(grid) <= 60 and grid[0] <= own[0] and grid[1] <= own[1]
+                if mode == 'packed':   # rows are full but for their ends
+                    assert key.bucket == ends or key.bucket % loader.batch_transform.row_len == 0
+                    ends = key.bucket + math.prod(grid)
+                crops.append(drawn.crop)
+                is_random.add((key.epoch, key.view))
+    assert len(crops) >= 2 * 36 and len(is_random) == 4
+    if not given: assert len(set(crops)) == len(crops)
+
+
+@pytest.mark.parametrize('mode', ['native', 'packed'])
+def test_a_plan_knows_the_lengths_of_crops_before_pixels(photos, mode):
+    "As many as the crops that `sample_params` draws have, for any samples, epochs and views."
+    params = loader_of(photos, mode).batch_transform.params
+    rng = np.random.default_rng(0)
+    params.sizes = rng.integers(1, 900, (400, 2)).astype(np.int32)
+    for seed, epoch in (3, 0), (-7, 2**40):
+        indexes, views = rng.integers(0, 400, 700), rng.integers(0, 3, 700)
+        keys = [SampleKey(int(index), epoch, int(view), seed=seed) for index, view in zip(indexes, views)]
+        drawn = [params.sample_params(*params.sizes[key.index].tolist(), key).size for key in keys]
+        expected = [height // 16 * (width // 16) for height, width in drawn]
+        assert params.lengths(seed, epoch, indexes, views).tolist() == expected
+
+
+@pytest.mark.parametrize('mode', ['native', 'packed'])
+def test_another_image_than_was_planned_fits_in_its_room(photos, mode):
+    "Sizes that are wrong in some lines, as those of substitutes are: nothing overlaps, and the other images stay."
+    sizes = image_sizes(ImageDataset(photos))
+    wrong = sizes.copy()
+    wrong[::3] = 40
+    batches = kept(loader_of(photos, mode, dict(image_sizes=wrong), num_workers=2))
+    assert sum(len(targets) for _, targets in batches) == 36
+    for batch, _ in batches:
+        assert int(batch['grid_sizes'].prod(1).sum()) == int(batch['patch_valid'].sum())
+        if mode == 'packed': assert batch['cu_seqlens'].diff().tolist() == batch['grid_sizes'].prod(1).tolist()
+    right, made = (loader_of(photos, mode, dict(image_sizes=which)) for which in (sizes, wrong))
+    for index in range(36):
+        one, other = (loader.replay(1, index=index).sample_params[0] for loader in (right, made))
+        assert one == other if index % 3 else math.prod(other.size) <= 9 * 256 and other.crop == one.crop
+
+
+@pytest.mark.parametrize('is_turned', [True, False])
+def test_crops_of_turned_images_are_planned_as_they_are_drawn(tmp_path, is_turned):
+    for index in range(8):
+        (tmp_path/'class').mkdir(exist_ok=True)
+        exif = Image.Exif()
+        exif[0x0112] = (1, 6, 8, 3)[index % 4]   # orientation
+        Image.new('RGB', (150 + index, 60)).save(tmp_path/'class'/f'{index}.jpg', exif=exif)
+    loader = loader_of(ImageDataset(tmp_path, split=None, exif_transpose=is_turned), 'packed')
+    for number in range(len(loader)):
+        for drawn in loader.replay(0, number).sample_params:
+            assert drawn.size == tuple(16 * math.ceil(edge / 16) for edge in drawn.crop[2:])
+
+
+def test_in_a_loop_the_length_is_that_of_the_pass(photos):
+    for given in dict(use_prefetcher=False), dict(num_workers=2), {}:
+        loader, lengths = loader_of(photos, 'packed', dict(train_seq_lens=(64,)), batch_size=1, **given), []
+        for epoch in range(4):
+            length = len(loader)   # before it begins, as trainers ask
+            seen = [(len(loader), loader.num_valid) for _ in loader]
+            assert seen == [(length, 36)] * length
+            lengths.append(length)
+        assert len(set(lengths)) > 1   # crops differ in size
+        for _ in loader: break
+        assert len(loader) == len(kept(loader))   # after a break, the next one counts
+        for _ in loader:
+            loader.set_epoch(0)
+            assert len(loader) == lengths[0]   # of the epoch that was chosen
+            break
+
+
 @pytest.mark.parametrize('mode, shapes', [('schedule', {(24, 32), (8, 64), (6, 128)}), ('native', {(24, 32), (8, 64), (6, 128)}),
                                           ('packed', {(1, 512)})])
 def test_full_batches_have_one_of_a_few_shapes(photos, mode, shapes):
@@ -174,8 +264,8 @@ def test_pad_multiple_rounds_lengths_up(photos):
 
 def test_an_epoch_may_have_a_budget_of_tokens(photos):
     for mode in MODES:
-        found = kept(loader_of(photos, mode, dict(tokens_per_epoch=1600), drop_last=True))
-        assert found and sum(batch['patch_valid'].numel() for batch, _ in found) <= 1600
+        found = kept(loader_of(photos, mode, dict(tokens_per_epoch=1100), drop_last=True))
+        assert found and sum(batch['patch_valid'].numel() for batch, _ in found) <= 1100
 
 
 def test_patch_sizes_are_chosen_for_each_batch(photos):

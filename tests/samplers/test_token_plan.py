@@ -14,9 +14,15 @@ LENGTHS = st.lists(st.integers(1, 100), min_size=1, max_size=120)
 SEQ_LENS, SIZES = (20, 50, 100), (6, 4, 2)
 
 
+def same_in_every_epoch(lengths):
+    lengths = np.array(lengths)
+    return lambda seed, epoch, indexes, views: lengths[indexes]
+
+
 def plan_of(lengths, mode, **given) -> TokenPlan:
-    if mode == 'native': return TokenPlan(np.array(lengths), mode, SEQ_LENS, SIZES, **given)
-    return TokenPlan(np.array(lengths), mode, (150,), (2,), **{'window': 16, **given})
+    lengths = lengths if callable(lengths) else same_in_every_epoch(lengths)
+    if mode == 'native': return TokenPlan(lengths, mode, SEQ_LENS, SIZES, **given)
+    return TokenPlan(lengths, mode, (150,), (2,), **{'window': 16, **given})
 
 
 def ranks_of(lengths, num, seed=1) -> list[EpochSampler]:
@@ -115,6 +121,16 @@ def test_an_epoch_may_have_a_budget_of_tokens():
         plan_of(lengths, 'native', tokens_per_epoch=5001).count(*ranks_of(lengths, 1))
 
 
+@pytest.mark.parametrize('mode', ['native', 'packed'])
+def test_a_later_epoch_with_less_than_its_budget_is_used_whole(mode):
+    def lengths(seed, epoch, indexes, views): return np.full(len(indexes), 50 if epoch == 0 else 20)
+    (sampler,) = ranks_of(range(100), 1)
+    plan, whole = (plan_of(lengths, mode, tokens_per_epoch=budget) for budget in (5000, None))
+    first, later = ([list(each.cut(sampler, epoch)) for each in (plan, whole)] for epoch in (0, 1))
+    assert first[0] == first[1][:len(first[0])] and later[0] == later[1]
+    assert sum(map(len, later[0])) == 100 and plan.tokens(plan.batches(sampler, 1)).sum() < 5000
+
+
 def test_epochs_and_seeds_pack_differently():
     lengths = np.random.default_rng(0).integers(10, 100, 200)
     plan = plan_of(lengths, 'packed', window=64)
@@ -146,8 +162,29 @@ def test_sizes_of_batches_are_timms():
     (dict(mode='other'), 'allowed are native, packed'), (dict(window=0), 'window'), (dict(seq_lens=(30,)), 'has 40 tokens'),
     (dict(tokens_per_epoch=0), 'tokens_per_epoch')])
 def test_wrong_settings_are_refused(words, message):
+    lengths = [20, 40]
     with pytest.raises(ValueError, match=message):
-        TokenPlan(**{**dict(lengths=np.array([20, 40]), mode='packed', seq_lens=(100,), batch_sizes=(2,)), **words})
+        TokenPlan(**{**dict(lengths=same_in_every_epoch(lengths), mode='packed', seq_lens=(100,), batch_sizes=(2,)), **words}
+                  ).count(*ranks_of(lengths, 1))
+
+
+@pytest.mark.parametrize('mode', ['native', 'packed'])
+def test_lengths_are_those_of_the_epoch_and_are_asked_for_once(mode):
+    asked, (sampler,) = [], ranks_of(range(60), 1)
+    def lengths(seed, epoch, indexes, views):
+        asked.append((seed, epoch))
+        return 20 + (7 * indexes) % 60 // (epoch + 1)
+    plan = plan_of(lengths, mode)
+    for _ in range(20):   # as in a loop over a loader in which someone asks about the next epoch
+        tokens = [plan.tokens(plan.batches(sampler, epoch)).sum() for epoch in (0, 1)]
+    assert asked == [(1, 0), (1, 1)] and tokens[0] > tokens[1]
+    for epoch in (0, 1):
+        sampler.set_epoch(epoch)
+        number = plan.count(sampler)
+        assert number == len(list(plan.cut(sampler, epoch)))
+        sampler.begin()
+        sampler.running = epoch   # as a loader notes it: until the pass is over, its length counts
+        assert plan.count(sampler) == number and plan.count_valid(sampler) == 60
 
 
 def test_no_samples_make_no_batches():
@@ -157,7 +194,7 @@ def test_no_samples_make_no_batches():
 
 
 def test_a_plan_of_another_order_with_the_same_seed_is_its_own():
-    plan, order = TokenPlan(np.full(8, 4), 'native', (4,), (4,)), EpochSampler(range(8), shuffle=False)
+    plan, order = TokenPlan(same_in_every_epoch([4] * 8), 'native', (4,), (4,)), EpochSampler(range(8), shuffle=False)
     other = EpochSampler(range(8), sampler=[5, 3, 5, 1])
     assert [[key.index for key in keys] for keys in plan.cut(order, 0)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert [[key.index for key in keys] for keys in plan.with_sampler(other).cut(other, 0)] == [[5, 3, 5, 1]]

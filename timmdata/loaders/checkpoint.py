@@ -176,8 +176,12 @@ class Progress:
             epoch: Epoch of the batch.
             position: Samples of all ranks that are used up with it.
         """
-        self.last = epoch, position
+        self.last, self._sampler.running = (epoch, position), epoch
         self._note(self.last)
+
+    def leave(self):
+        "Note that the pass does not run any more: it has ended, or its loop was left."
+        self._sampler.running = None
 
     def end(self):
         "Note that the consumer has learned that no batch is left."

@@ -52,6 +52,8 @@ class Consumer:
                 yield held.pop()
                 meter.resume()
                 if when_used is not None: when_used(*progress.last)
-        finally: meter.stop()
+        finally:
+            meter.stop()
+            progress.leave()
         progress.end()
         self.progress = progress

@@ -14,8 +14,10 @@ from torch.utils.data import Dataset
 
 from ..datasets.image_sizes import image_sizes
 from ..pipeline.naflex import NaFlex
+from ..pipeline.patches import SequenceParams
 from ..samplers.epoch import EpochSampler
-from ..transforms.naflex_transforms import get_image_size_for_seq
+from ..transforms.naflex_transforms import count_tokens, get_image_size_for_seq
+from ..transforms.settings import AugmentSettings
 
 # %% ../../nbs/look/45_tokens.ipynb #26a10007
 class ModeReport(NamedTuple):
@@ -83,6 +85,7 @@ def token_report(
     is_training: bool = True,
     num_replicas: int = 1,
     seed: int = 0,
+    **crop: Any,
 ) -> TokenReport:
     """Say what padding, batches and steps each mode of NaFlex gives, from sizes alone.
 
@@ -91,8 +94,8 @@ def token_report(
     >>> print(token_report(np.array([[480, 640]] * 900 + [[1600, 300]] * 100), batch_size=16))
     mode      padding  batches  patches/batch  images/batch  shapes
     schedule     4.9%       26         14,858          38.5  128×128 64×256 24×576 16×784 16×1024
-    native       4.6%       63         16,254          15.9  128×128 64×256 24×576 16×784 16×1024
-    packed       5.3%       63         16,384          15.9  4×4096
+    native      16.6%       50         14,467          20.0  128×128 64×256 24×576 16×784 16×1024
+    packed       3.1%       38         16,384          26.3  4×4096
 
     Args:
         dataset: Data set, or (N, 2): height, width of its images, pixels.
@@ -100,21 +103,24 @@ def token_report(
         naflex: Patch size, lengths and budgets; its mode does not matter. None: timm's defaults.
         is_training: Whether of training, or of evaluation.
         num_replicas: Ranks that share an epoch.
-        seed: Seed of the order.
+        seed: Seed of the order, and of the crops.
+        **crop: What `create_loader` is given for crops: scale, ratio, no_aug.
     """
     sizes = dataset if isinstance(dataset, np.ndarray) else image_sizes(dataset)
     naflex, order = naflex or NaFlex(), EpochSampler(range(len(sizes)), is_training, seed, num_replicas=num_replicas)
     modes = [_report_schedule(replace(naflex, mode='schedule'), sizes, order, batch_size, is_training)]
+    augment, indexes = AugmentSettings(224, is_training, **crop), np.asarray(order.order(0)[0], np.int64)
+    patch_size, longest = naflex.patch_sizes[0], naflex.seq_lens(is_training)[-1]
+    params = SequenceParams(augment, patch_size, longest, sizes)
     for mode in 'native', 'packed':
-        own = replace(naflex, mode=mode, patch_size_choices=None, patch_size=naflex.patch_sizes[0])
-        lengths = own.lengths(sizes, len(sizes), is_training)
-        plan = own.plan(lengths, batch_size, is_training)
+        own = replace(naflex, mode=mode, patch_size_choices=None, patch_size=patch_size)
+        plan = own.plan(params.lengths, batch_size, is_training)
         batches = plan.batches(order, epoch=0)
-        tokens, used = plan.tokens(batches).sum(), lengths[np.asarray(order.order(0)[0])[batches.positions]].sum()
-        num = len(batches.ends)
+        used = params.lengths(seed, 0, indexes[batches.positions], np.zeros_like(batches.positions)).sum()
+        tokens, num = plan.tokens(batches).sum(), len(batches.ends)
         modes.append(ModeReport(mode, 1 - used / tokens, plan.count(order), tokens / num, len(batches.positions) / num,
                                 tuple(zip(plan.batch_sizes, plan.seq_lens))))
-    return TokenReport(tuple(modes), lengths)
+    return TokenReport(tuple(modes), count_tokens(*sizes.T, patch_size, longest))
 
 
 def _report_schedule(
@@ -122,7 +128,7 @@ def _report_schedule(
 ) -> ModeReport:
     buckets = naflex.buckets(batch_size, is_training)
     if is_training: planned = [(batch.bucket, batch.batch_size) for batch in naflex.schedule(order, batch_size).plan(0)]
-    else: planned = [(0, batch_size)] * -(-len(order) // batch_size)
+    else: planned = [(0, min(batch_size, len(order) - first)) for first in range(0, len(order), batch_size)]
     some, filled = sizes[::max(1, len(sizes) // 500)].tolist(), []   # of 500 images, the share is known well enough
     for bucket in buckets:
         (height, width), grids = bucket.patch_size, []

@@ -7,7 +7,7 @@ __all__ = ['TokenBucket', 'NaFlex']
 
 # %% ../../nbs/pipeline/36_naflex.ipynb #26f00004
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from ..core.checks import check_choice, check_number, check_whole
 from ..samplers.batch_schedule import ScheduledBatchSampler
 from ..samplers.epoch import EpochSampler
 from ..samplers.token_plan import TokenPlan, calculate_naflex_batch_size
-from ..transforms.naflex_transforms import count_tokens
 
 # %% ../../nbs/pipeline/36_naflex.ipynb #26f00007
 class TokenBucket(NamedTuple):
@@ -67,7 +66,7 @@ class NaFlex:
         train_seq_lens: Lengths of sequences in training, patches.
         seq_len_probs: Weights of these lengths, in 'schedule'; None: all alike.
         max_seq_len: Length of a sequence in evaluation: 24 × 24 patches.
-        mode: Lengths are 'schedule'd for each batch, 'native' to each image, or rows are 'packed'.
+        mode: Lengths are 'schedule'd for each batch, 'native' to each crop, or rows are 'packed'.
         max_tokens_per_batch: Patches of a batch, padding included; None: batch_size × the longest.
         batch_divisor: Make the number of samples in a batch a multiple of this.
         tokens_per_epoch: Patches of an epoch, of all ranks, padding included; None: all samples.
@@ -134,25 +133,25 @@ class NaFlex:
         if self.mode == 'native': return (*(n for n in sorted(set(self.train_seq_lens)) if n < longest), longest)
         return tuple(sorted(set(self.train_seq_lens))) if is_training and self.mode == 'schedule' else (longest,)
 
-    def lengths(self,
-        sizes: Any,
+    def sizes(self,
+        read: Callable[[], Any],
         num: int,
-        is_training: bool,
     ) -> np.ndarray:
-        """Count the patches of each image at its own size, reduced to the longest sequence where it is larger.
+        """Give the height and width of each image, pixels.
 
         Args:
-            sizes: (N, 2), height and width of each image, pixels.
+            read: Reads the heights and widths of all images, if `image_sizes` does not have them.
             num: Images of the data set.
-            is_training: Whether of training.
 
         Returns:
-            int64 (N,)
+            int32 (N, 2)
         """
-        sizes = np.asarray(sizes)
+        sizes = np.asarray(read() if self.image_sizes is None else self.image_sizes)
         if sizes.shape != (num, 2): raise ValueError(
             f'image_sizes has the shape {sizes.shape}, the dataset has {num} images: give ({num}, 2), height and width')
-        return count_tokens(sizes[:, 0], sizes[:, 1], self.patch_sizes[0], self.seq_lens(is_training)[-1])
+        if num and sizes.min() < 1: raise ValueError(
+            f'image_sizes has {sizes.min()} for an edge of image {sizes.argmin() // 2}: give 1 or more pixels')
+        return sizes.astype(np.int32)
 
     def _count(self, num: int) -> int:
         "A multiple of `batch_divisor`, if so many fit; timm makes batches of 1 of less."
@@ -195,22 +194,25 @@ class NaFlex:
                 for size, weight in zip(self.patch_sizes, of_patch) for n in lengths]
 
     def plan(self,
-        lengths: np.ndarray,
+        lengths: Callable[..., np.ndarray],
         batch_size: int,
         is_training: bool,
         drop_last: bool = False,
+        digest: int = 0,
     ) -> TokenPlan:
         """Make the plan of batches for 'native' and 'packed'.
 
         Args:
-            lengths: Patches of each image, as of `lengths`: int (N,).
+            lengths: (seed, epoch, indexes, views) → patches of each sample.
             batch_size: Samples of the longest sequences in a batch.
             is_training: Whether of training.
             drop_last: Leave out an incomplete last batch.
+            digest: A checksum of what `lengths` depends on, for states.
         """
         buckets = self.buckets(batch_size, is_training)
         return TokenPlan(lengths, self.mode, tuple(bucket.seq_len for bucket in buckets),
-                         tuple(bucket.num_rows for bucket in buckets), self.window, drop_last, self.tokens_per_epoch)
+                         tuple(bucket.num_rows for bucket in buckets), self.window, drop_last, self.tokens_per_epoch,
+                         digest)
 
     def schedule(self,
         sampler: EpochSampler,

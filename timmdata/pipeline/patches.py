@@ -17,26 +17,32 @@ import numpy as np
 import torch
 
 from ..core.jpeg import Pixels
+from ..core.rng import keyed_numbers
 from ..samplers.epoch import SampleKey
 from ..transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
-from ..transforms.naflex_transforms import RandomResizedCropToSequence, get_image_size_for_seq
+from ..transforms.naflex_transforms import (
+    RandomResizedCropToSequence, count_tokens, get_image_size_for_seq, try_crop_sizes,
+)
 from ..transforms.patch_erasing import PatchRandomErasing
 from ..transforms.settings import AugmentSettings
 from .batch_transform import (
     BRIGHT, BatchTransformSettings, DeviceTransform, ImageByImage, color_matrices,
 )
-from .params import ERASING, MIXING, AppearanceParams, ParamSampler, SampleParams
+from .params import CROP, ERASING, MIXING, AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import DecodeSettings, Rows, SampleTransform, allocate_rows, keep_rows
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00006
+_ATTEMPTS = 10   # to draw a crop that fits; of timm
+
+
 class SequenceParams(ParamSampler):
-    """Draw the crop of an image, and the size at which it fills a number of patches; flips are the worker's.
+    """Draw the crop of an image, and the size at which it becomes patches; flips are the worker's.
 
     Args:
         settings: Settings of training or evaluation.
         patch_size: Height, width of a patch, pixels.
         max_seq_len: Patches of an image at most.
-        lengths: Patches of each sample at its own size; None: all fill max_seq_len.
+        sizes: (N, 2): height, width of images that keep their size; None: all are resized.
         in_worker: Colors are changed by the worker, too.
     """
 
@@ -44,23 +50,13 @@ class SequenceParams(ParamSampler):
         settings: AugmentSettings,
         patch_size: tuple[int, int],
         max_seq_len: int,
-        lengths: np.ndarray | None = None,
+        sizes: np.ndarray | None = None,
         in_worker: bool = False,
     ):
         super().__init__(settings, in_worker or bool(settings.gaussian_blur_radius))
-        self.patch_size, self.max_seq_len, self.lengths = patch_size, max_seq_len, lengths
+        self.patch_size, self.max_seq_len, self.sizes = patch_size, max_seq_len, sizes
         self.flips_in_worker = True   # a flip moves pixels from patch to patch
         self._names = ('bilinear', 'bicubic') if settings.interpolation == 'random' else (settings.interpolation,)
-
-    def budget(self,
-        key: SampleKey,
-    ) -> int:
-        """Say how many patches the image of a sample may have.
-
-        Args:
-            key: Key of the sample.
-        """
-        return self.max_seq_len if self.lengths is None else min(int(self.lengths[key.index]), self.max_seq_len)
 
     def draw_crop(self,
         height: int,
@@ -73,18 +69,64 @@ class SequenceParams(ParamSampler):
         Args:
             height: Height of the image, pixels.
             width: Width of the image, pixels.
-            key: Key of the sample, which has a budget.
+            key: Key of the sample.
             rng: Random generator of the sample.
         """
-        settings, budget = self.settings, self.budget(key)
-        if not settings.is_random:   # of its own size, an image is not enlarged
-            largest = None if self.lengths is None else 1.
-            size = get_image_size_for_seq((height, width), self.patch_size, budget, max_ratio=largest)[1]
+        drawn = self._draw(height, width, rng)
+        if self.sizes is None or (height, width) == tuple(self.sizes[key.index].tolist()): return drawn
+        # another image than was planned, such as the substitute of a damaged one: it has the room of that one
+        room, = self.lengths(key.seed, key.epoch, np.array([key.index]), np.array([key.view])).tolist()
+        return drawn._replace(size=get_image_size_for_seq(drawn.crop[2:], self.patch_size, room, max_ratio=1.)[1])
+
+    def _draw(self, height: int, width: int, rng: random.Random) -> SampleParams:
+        settings, largest = self.settings, None if self.sizes is None else 1.   # of its own size, nothing is enlarged
+        if not settings.is_random:
+            size = get_image_size_for_seq((height, width), self.patch_size, self.max_seq_len, max_ratio=largest)[1]
             return SampleParams((0, 0, height, width), size, (0, 0), settings.interpolation)
         crop, size, interpolation = RandomResizedCropToSequence.get_params(
-            _Size((width, height)), settings.scale, settings.ratio, 10, *self.patch_size, budget,
-            interpolation=self._names if len(self._names) > 1 else self._names[0], rng=rng)
+            _Size((width, height)), settings.scale, settings.ratio, _ATTEMPTS, *self.patch_size, self.max_seq_len,
+            max_ratio=largest, interpolation=self._names if len(self._names) > 1 else self._names[0], rng=rng)
         return SampleParams(crop, size, (0, 0), interpolation)
+
+    def lengths(self,
+        seed: int,
+        epoch: int,
+        indexes: np.ndarray,
+        views: np.ndarray,
+    ) -> np.ndarray:
+        """Count the patches of samples that keep their size, before a pixel is read: those of the crops that are drawn.
+
+        Args:
+            seed: Seed of the run.
+            epoch: Number of the pass over the data, from 0.
+            indexes: Index of each sample: int64 (n,).
+            views: Version of each sample: int64 (n,).
+
+        Returns:
+            int64 (n,)
+        """
+        edges = self.sizes[indexes].T.astype(np.int64)
+        if self.settings.is_random:
+            for start in range(0, len(indexes), 16384):   # parts that stay in the cache of a core
+                part = slice(start, start + 16384)
+                edges[:, part] = self._crop_sizes(seed, epoch, indexes[part], views[part], edges[:, part])
+        return count_tokens(*edges, self.patch_size, self.max_seq_len)
+
+    def _crop_sizes(
+        self, seed: int, epoch: int, indexes: np.ndarray, views: np.ndarray, edges: np.ndarray,
+    ) -> np.ndarray:
+        "Heights and widths (2, n) of the crops that `draw_crop` draws for images of these heights and widths."
+        sizes, left = np.zeros_like(edges), np.arange(len(indexes))
+        for block in range(_ATTEMPTS // 2):   # of four numbers; an attempt takes two, the first that fits counts
+            numbers = keyed_numbers(seed, epoch, indexes[left], views[left], CROP, block)
+            first, second = (try_crop_sizes(edges[:, left], self.settings.scale, self.settings.ratio, pair)
+                             for pair in (numbers[:2], numbers[2:]))
+            sizes[:, left] = np.where(first, first, second)
+            left = left[sizes[0, left] == 0]
+        for k in left.tolist():   # no attempt fits: the center
+            key = SampleKey(int(indexes[k]), epoch, int(views[k]), seed=seed)
+            sizes[:, k] = self._draw(*edges[:, k].tolist(), key.rng(CROP)).crop[2:]
+        return sizes
 
 
 class _Size(NamedTuple):

@@ -156,6 +156,7 @@ class EpochSampler(Sampler):
         self.sampler, self.num_repeats, self.samples_per_epoch = sampler, num_repeats, samples_per_epoch
         self.num_replicas, self.rank, self.row_size = num_replicas, rank, row_size
         self.epoch, self.start = 0, 0   # of the next pass: which, and after how many samples of all ranks it begins
+        self.running: int | None = None   # epoch of the pass that a loader's consumer is in
         self.num_choices = 0   # times that the next pass was chosen; what was noted before a choice is out of date
 
     def set_epoch(self,
@@ -179,7 +180,7 @@ class EpochSampler(Sampler):
             start: Samples of all ranks that were used in it.
         """
         check_epoch(epoch)
-        self.epoch, self.start = epoch, start
+        self.epoch, self.start, self.running = epoch, start, None
         self.num_choices += 1
         if isinstance(self.sampler, EpochAware): self.sampler.set_epoch(epoch)
 
@@ -192,6 +193,11 @@ class EpochSampler(Sampler):
         epoch, start = self.epoch, self.start
         self.epoch, self.start = epoch + 1, 0
         return epoch, start
+
+    @property
+    def current(self) -> int:
+        "Epoch of the pass that runs, or of the next one if none does: the one that a length in a loop is about."
+        return self.epoch if self.running is None else self.running
 
     @property
     def length(self) -> int:

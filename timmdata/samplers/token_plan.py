@@ -7,8 +7,7 @@ __all__ = ['calculate_naflex_batch_size', 'TokenBatches', 'group_by_length', 'fi
 
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00004
 import math
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -116,27 +115,27 @@ def first_fit(
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00020
 @dataclass(frozen=True)
 class TokenPlan:
-    """Say how an order of samples is cut into batches by their tokens; the last plan is kept.
+    """Say how an order of samples is cut into batches by their tokens; the plans of two epochs are kept.
 
     Args:
-        lengths: Tokens of each sample of the dataset: int (N,).
+        lengths: (seed, epoch, indexes, views) → tokens.
         mode: 'native': batches of alike lengths; 'packed': rows of several images.
         seq_lens: Lengths of batches, shortest first; packed: the length of a row.
         batch_sizes: Samples in a batch of each length; packed: rows of a batch.
         window: Packed: samples that are packed together.
         drop_last: Leave out an incomplete last batch.
         tokens_per_epoch: Tokens of an epoch, of all ranks, padding included; None: all samples.
-        digest: What a state compares: a sum of all lengths.
+        digest: What a state compares: a checksum of all that `lengths` depends on.
     """
-    lengths: np.ndarray = field(repr=False, compare=False)
+    lengths: Callable[..., np.ndarray] = field(repr=False, compare=False)
     mode: str
     seq_lens: Sequence[int]
     batch_sizes: Sequence[int]
     window: int = 1024
     drop_last: bool = False
     tokens_per_epoch: int | None = None
-    digest: int = field(init=False)
-    _last: dict = field(default_factory=dict, init=False, repr=False, compare=False)   # The last order and its plan.
+    digest: int = 0
+    _last: dict = field(default_factory=dict, init=False, repr=False, compare=False)   # Orders and plans of two epochs.
 
     schedule = None   # its batches have no sizes of images
     pad_last = False
@@ -146,16 +145,12 @@ class TokenPlan:
         check_whole('window', self.window, 1)
         if self.tokens_per_epoch is not None: check_number(
             'tokens_per_epoch', self.tokens_per_epoch, 1, math.inf, '1 token or more, or None', whole=True)
-        longest = int(self.lengths.max(initial=0))
-        if longest > self.seq_lens[-1]: raise ValueError(
-            f'a sample has {longest} tokens, the longest sequence {self.seq_lens[-1]}: give a longer one')
-        object.__setattr__(self, 'digest', zlib.crc32(np.ascontiguousarray(self.lengths, '<i8')))
 
     @property
     def batch_size(self) -> int:
         "Greatest number of samples in a batch, for what allocates memory and for those who ask."
         if self.mode == 'native': return max(self.batch_sizes)
-        return self.batch_sizes[0] * (self.seq_lens[0] // max(1, int(self.lengths.min(initial=self.seq_lens[0]))))
+        return self.batch_sizes[0] * min(self.seq_lens[0], self.window)   # one token each
 
     @property
     def sizes(self) -> list[int]:
@@ -165,7 +160,7 @@ class TokenPlan:
     def with_sampler(self,
         sampler: EpochSampler,
     ) -> 'TokenPlan':
-        """Copy it, without the plan that was made of the order before.
+        """Copy it, without the plans that were made of the order before.
 
         Args:
             sampler: Sampler of another order.
@@ -190,16 +185,20 @@ class TokenPlan:
         found = self._last.get(of)   # another thread may plan the next epoch
         if found is None:
             order = sampler.order(epoch)
-            found = order, self._plan(order[0])
-            self._last.clear()
-            self._last[of] = found
+            found = self._last[of] = order, self._plan(*of, *order)
+            for old in [*self._last][:-2]: self._last.pop(old, None)
         return found
 
-    def _plan(self, order: Sequence[int]) -> TokenBatches:
-        lengths = self.lengths[np.asarray(order, dtype=np.int64)]
+    def _plan(self, seed: int, epoch: int, indexes: Sequence[int], views: Sequence[int] | None) -> TokenBatches:
+        indexes = np.asarray(indexes, dtype=np.int64)
+        views = np.zeros_like(indexes) if views is None else np.asarray(views, dtype=np.int64)
+        lengths = self.lengths(seed, epoch, indexes, views)
+        longest = int(lengths.max(initial=0))
+        if longest > self.seq_lens[-1]: raise ValueError(
+            f'a sample has {longest} tokens, the longest sequence {self.seq_lens[-1]}: give a longer one')
         if self.mode == 'native': found = group_by_length(lengths, self.seq_lens, self.batch_sizes)
         else: found = self._pack(lengths)
-        return self._cut_short(found)
+        return self._cut_short(found, epoch)
 
     def _pack(self, lengths: np.ndarray) -> TokenBatches:
         (row_len, *_), (num_rows, *_) = self.seq_lens, self.batch_sizes
@@ -224,16 +223,17 @@ class TokenPlan:
         if self.mode == 'packed': return np.full(len(num), self.seq_lens[0] * self.batch_sizes[0])
         return num * np.asarray(self.seq_lens)[batches.places[batches.ends - 1]]
 
-    def _cut_short(self, batches: TokenBatches) -> TokenBatches:
+    def _cut_short(self, batches: TokenBatches, epoch: int) -> TokenBatches:
         "Leave out what is behind the budget of an epoch, and an incomplete last batch."
         num = len(batches.ends)
         if self.drop_last and num and not self._is_full(batches): num -= 1
         if self.tokens_per_epoch is not None:
             sums = np.cumsum(self.tokens(batches)[:num])
-            if not num or sums[-1] < self.tokens_per_epoch: raise ValueError(
+            is_short = not num or sums[-1] < self.tokens_per_epoch
+            if is_short and not epoch: raise ValueError(   # a later epoch whose crops are a little smaller is used whole
                 f'tokens_per_epoch={self.tokens_per_epoch:,}, but the samples of an epoch fill '
                 f'{sums[-1] if num else 0:,} tokens: give fewer, or more samples_per_epoch')
-            num = max(1, int(np.searchsorted(sums, self.tokens_per_epoch, 'right')))
+            num = min(num, max(1, int(np.searchsorted(sums, self.tokens_per_epoch, 'right'))))
         last = batches.ends[num - 1] if num else 0
         return TokenBatches(batches.positions[:last], batches.places[:last], batches.ends[:num])
 
@@ -250,9 +250,9 @@ class TokenPlan:
         """Give the size bucket in which a sample is made by itself; packed: its first token is the first.
 
         Args:
-            index: Index of a sample.
+            index: Index of a sample; not used: the longest bucket holds any.
         """
-        return int(np.searchsorted(self.seq_lens, self.lengths[index])) if self.mode == 'native' else 0
+        return len(self.seq_lens) - 1
 
     def count(self,
         sampler: EpochSampler,
@@ -260,9 +260,9 @@ class TokenPlan:
         """Count the batches of an epoch, of one rank.
 
         Args:
-            sampler: The order; its next epoch counts.
+            sampler: The order; the epoch that runs counts, or the next one.
         """
-        return math.ceil(len(self.batches(sampler, sampler.epoch).ends) / sampler.num_replicas)
+        return math.ceil(len(self.batches(sampler, sampler.current).ends) / sampler.num_replicas)
 
     def count_valid(self,
         sampler: EpochSampler,
@@ -270,9 +270,9 @@ class TokenPlan:
         """Count this rank's samples of an epoch without those that only fill up.
 
         Args:
-            sampler: The order; its next epoch counts.
+            sampler: The order; the epoch that runs counts, or the next one.
         """
-        num = np.diff(self.batches(sampler, sampler.epoch).ends, prepend=0)
+        num = np.diff(self.batches(sampler, sampler.current).ends, prepend=0)
         return int(num[sampler.rank::sampler.num_replicas].sum())
 
     def end(self,

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['get_image_size_for_seq', 'count_tokens', 'ResizeToSequence', 'ResizeKeepRatioToSequence', 'CenterCropToSequence',
-           'RandomCropToSequence', 'RandomResizedCropToSequence', 'patchify_image', 'Patchify']
+           'RandomCropToSequence', 'RandomResizedCropToSequence', 'try_crop_sizes', 'patchify_image', 'Patchify']
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #94deb434
 import math
@@ -473,6 +473,31 @@ class RandomResizedCropToSequence(_ToSequence):
             img, self.scale, self.ratio, self.attempts, self.patch_h, self.patch_w, self.max_seq_len,
             self.divisible_by_patch, self.max_ratio, self.final_scale_range, self.interpolation)
         return F.resized_crop(img, *crop, size=size, interpolation=interpolation, antialias=True)
+
+# %% ../../nbs/transforms/02_naflex_transforms.ipynb #02c5a002
+def try_crop_sizes(
+    edges: np.ndarray,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    numbers: np.ndarray,
+) -> np.ndarray:
+    """Make one attempt of `RandomResizedCropToSequence.get_params` for many images, and give the sizes of the crops.
+
+    Args:
+        edges: Heights and widths of images, pixels: int (2, N).
+        scale: Area of the crop as a share of the image's.
+        ratio: Width / height of the crop, as a factor of the image's.
+        numbers: Random numbers of [0, 1), in the order in which they are drawn: float (2, N).
+
+    Returns:
+        int64 (2, N): heights and widths; 0 where the crop does not fit in its image
+    """
+    (height, width), low, high = edges, math.log(ratio[0]), math.log(ratio[1])
+    area = height * width * (scale[0] + (scale[1] - scale[0]) * numbers[0])
+    # math.exp, as for one image: NumPy's may differ in the last bit
+    aspect = width / height * np.array([math.exp(log) for log in (low + (high - low) * numbers[1]).tolist()])
+    sizes = np.rint(np.sqrt([area / aspect, area * aspect])).astype(np.int64)
+    return sizes * ((sizes > 0) & (sizes <= edges)).all(0)
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #25727de5
 def patchify_image(
