@@ -7,7 +7,6 @@ import time
 import pytest
 
 pytest.importorskip('obstore')
-fcntl = pytest.importorskip('fcntl')
 from loader_parts import wait_until
 from range_server import RangeServer
 
@@ -15,6 +14,7 @@ from timmdata.readers.shard_cache import CachedRanges, ShardCache
 from timmdata.readers.store import StoreLimits, open_ranges
 from timmdata.readers.tar import Archives
 
+fcntl = pytest.importorskip('fcntl')
 pytestmark = pytest.mark.timeout(60)
 BYTES = [bytes((k + j) % 251 for j in range(100_000)) for k in range(4)]
 

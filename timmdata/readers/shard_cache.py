@@ -51,7 +51,7 @@ def _is_dead(path: Path, age: float) -> bool:
 class ShardCache:
     """Copies of objects in a folder of this disk, for all programs of the host.
 
-    A copy that is being written has a lock before it has its size: one with bytes and without a lock is a dead program's.
+    A copy is locked by its writer before it has its size: one with bytes and no lock is a dead program's.
 
     Args:
         folder: Folder of the copies, made for this user alone if it is not there.

@@ -76,7 +76,7 @@ _CAUSES = {'Timeout': 'it does not answer', 'TimedOut': 'it does not answer', 'o
            'Requested ': 'the answer was cut off', 'body error': 'the answer was cut off',
            'onnection reset': 'the connection was cut', 'closed before': 'the connection was cut',
            'credential': 'no valid credentials',
-           'Range request not': 'the web server ignores Range, as python -m http.server does: use another, such as nginx'}
+           'Range request not': 'the web server ignores Range, as python -m http.server does: use one like nginx'}
 _BAD_KEY = re.compile(r'Path "(.*?)"')
 
 

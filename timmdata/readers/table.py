@@ -28,7 +28,8 @@ from ..core.paths import expand_home
 from .class_map import build_class_map, load_class_map
 from .base import ReaderFiles, choose_split, matching_splits, split_group
 from .sample_table import LabelLists, SampleTable
-from .store import NUMBER, OBJECT, Stored, absolute_path, find_objects, is_url, keep_objects, open_ranges
+from .store import (
+    NUMBER, OBJECT, Stored, absolute_path, find_objects, is_url, keep_objects, open_ranges)
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
 TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # endings of files that `read_table` reads
@@ -284,7 +285,7 @@ def find_problems(
         targets: Targets as given, one for each row; None: the row has none.
         numbered: Targets, as `number_targets` gives them.
         weights: One for each row; None: there are none.
-        root: Folder of the files, or objects by path; None: they are not looked for.
+        root: Folder, or objects by path; None: files are not looked for.
         within: Folder that paths must not leave, after links; None: they may.
         unknown: What the message calls a label without an index.
 
