@@ -26,7 +26,8 @@ from ..transforms.random_erasing import RandomErasing
 from .params import ERASING, MIXING, AppearanceParams, ParamSampler
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #df2eec86
-_SAME, _GRAY = np.eye(3), np.array([[0.299, 0.587, 0.114]] * 3)   # gray of red, green, blue: ITU-R 601-2, as Pillow and torchvision
+_SAME = np.eye(3)
+_GRAY = np.array([[0.299, 0.587, 0.114]] * 3)   # of red, green, blue: ITU-R 601-2, as Pillow and torchvision
 BRIGHT = 127.5   # of 255: what would be rounded to 128 or more is inverted by solarizing
 
 
@@ -34,7 +35,7 @@ def color_matrices(
     color: Sequence[tuple[str, float]],
     channels: int = 3,
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Compose color operations: turn the hue, then M·p + K·m for a pixel p, turned and as it was, and the mean m of all p.
+    """Compose color operations: turn the hue, then M·p + K·m for a pixel p, turned and as it was, and the mean m.
 
     Args:
         color: (operation, factor), in order; the hue once.
@@ -43,9 +44,10 @@ def color_matrices(
     Returns:
         turn of the hue; M and K (C, 2C), float64
     """
-    turn, a, b, q, old_b, old_q = 0., 1., 0., 0., 0., 0.   # factors: of p; of its gray, in M and in K; the same as it was
+    turn, a, b, q = 0., 1., 0., 0.   # factors of p in M, of its gray in M and in K
+    old_b = old_q = 0.   # factors of the gray of the pixel as it was
     for name, factor in color:
-        if name == 'brightness': a, b, q, old_b, old_q = factor * a, factor * b, factor * q, factor * old_b, factor * old_q
+        if name == 'brightness': a, b, q, old_b, old_q = (factor * value for value in (a, b, q, old_b, old_q))
         elif name == 'contrast':
             q, old_q = factor * q + (1 - factor) * (a + b + q), factor * old_q + (1 - factor) * (old_b + old_q)
             a, b, old_b = factor * a, factor * b, factor * old_b
@@ -181,9 +183,9 @@ def change_batch(
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #9a8328c9
 class HueKernel:
-    """Turn the hue of one uint8 image in channels-last memory, in bytes: a vector unit holds four times as many as floats.
+    """Turn the hue of one uint8 image in channels-last memory, in bytes, of which a vector unit holds many.
 
-    The neighbors of a channel are one or two bytes away. What may go below 0 or above 255 is written with maxima and minima.
+    The neighbors of a channel are one or two bytes away. Maxima and minima keep every number within 0..255.
 
     Args:
         size: Numbers of an image at most.
