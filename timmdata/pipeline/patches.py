@@ -26,7 +26,7 @@ from ..transforms.naflex_transforms import (
 from ..transforms.patch_erasing import PatchRandomErasing
 from ..transforms.settings import AugmentSettings
 from .batch_transform import (
-    BRIGHT, BatchTransformSettings, DeviceTransform, ImageByImage, color_matrices,
+    BRIGHT, BatchTransformSettings, DeviceTransform, ImageByImage, color_matrices, lanes_of, turn_hue,
 )
 from .params import CROP, ERASING, MIXING, AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import DecodeSettings, Rows, SampleTransform, allocate_rows, keep_rows
@@ -312,11 +312,14 @@ def change_tokens(
         return torch.as_tensor(np.asarray(values)).to(dtype).to(device)[number]
     channels = tokens.shape[-1]
     if any(drawn.color for drawn in params):
-        matrices = [color_matrices(drawn.color, channels) for drawn in (AppearanceParams(), *params)]
-        scale, shift = (np.stack(part) for part in zip(*matrices))
-        sums = torch.zeros(len(matrices), channels, dtype=torch.int64, device=device)   # whole: in any order the same
-        sums.index_add_(0, number.flatten(), tokens.sum(2, dtype=torch.int64).flatten(0, 1))
-        count = torch.zeros(len(matrices), dtype=torch.int64, device=device)
+        turns, *matrices = zip(*(color_matrices(drawn.color, channels) for drawn in (AppearanceParams(), *params)))
+        if any(turns):
+            lanes = by_token(lanes_of(turns), torch.int64)[:, :, :, None].unbind(2)
+            x = torch.cat([turn_hue(x, lanes, dim=-1), x], -1)
+        scale, shift = (np.stack(part)[..., :x.shape[-1]] for part in matrices)
+        sums = torch.zeros(len(turns), x.shape[-1], dtype=torch.int64, device=device)   # whole: in any order the same
+        sums.index_add_(0, number.flatten(), x.sum(2, dtype=torch.int64).flatten(0, 1))
+        count = torch.zeros(len(turns), dtype=torch.int64, device=device)
         count.index_add_(0, number.flatten(), torch.full_like(number.flatten(), tokens.shape[2]))
         average = (sums / count.clamp(min=1)[:, None]).float()
         shift = (torch.as_tensor(shift, dtype=torch.float32, device=device) @ average[..., None])[..., 0]
