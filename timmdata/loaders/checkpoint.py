@@ -124,7 +124,8 @@ def check_form(
         f'the state is a {type(state).__name__}: give the dict that state_dict() returned')
     if {*state} != _KEYS:
         inside = [key for key, value in state.items() if isinstance(value, Mapping) and {*value} == _KEYS]
-        give = f'load_state_dict(checkpoint[{_shown(repr(inside[0]))}])' if inside else 'the dict that state_dict() returned'
+        give = 'the dict that state_dict() returned'
+        if inside: give = f'load_state_dict(checkpoint[{_shown(repr(inside[0]))}])'
         raise ValueError(f'this is not a state of a loader (missing: {_listed(_KEYS - {*state})}; unknown: '
                          f'{_listed({*state} - _KEYS)}): give {give}')
     for name, least in ('epoch', 0), ('position', 0), ('seed', -2 ** 63):
