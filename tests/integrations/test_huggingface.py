@@ -7,6 +7,8 @@ from framework_runs import BATCH, NUM, Run, check_resume, make_dataset, make_loa
 from frameworks import require
 from loader_parts import Fields, children, wait_until
 
+from timmdata.integrations import huggingface
+
 require('transformers')
 pytestmark = pytest.mark.timeout(300)
 
@@ -103,6 +105,20 @@ def test_the_trainers_own_skipping_is_left_as_it_was(make_trainer):
     before = transformers.trainer.skip_first_batches
     def fail(targets): raise ZeroDivisionError
     with pytest.raises(ZeroDivisionError): make_trainer(fail).train()
+    assert transformers.trainer.skip_first_batches is before
+
+
+def test_trainers_in_threads_end_in_any_order_and_leave_the_trainers_own_skipping(make_trainer):
+    "The first one to end gave Accelerate's function back to the others, and the last one put ours in its place for good."
+    import transformers.trainer
+    before, trainer = transformers.trainer.skip_first_batches, make_trainer()
+    first, second = huggingface._nothing_to_skip(), huggingface._nothing_to_skip()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    loader = trainer.get_train_dataloader()
+    assert transformers.trainer.skip_first_batches(loader, 2) is loader
+    second.__exit__(None, None, None)
     assert transformers.trainer.skip_first_batches is before
 
 

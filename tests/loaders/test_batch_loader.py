@@ -6,11 +6,15 @@ import random
 import shutil
 import threading
 import time
+from itertools import islice
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from loader_parts import Coded, CountingReader, Noise, Reporting, Slow, nothing_is_left, plain_collate, wait_until
+from pool_contract import build
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint.stateful import Stateful
 from torch.utils.data import ConcatDataset, DistributedSampler, Subset, WeightedRandomSampler
@@ -38,7 +42,9 @@ from timmdata.core.memory_pool import MemoryPool
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.loaders.batch_loader import BatchLoader, BatchSettings
+from timmdata.samplers.batch_schedule import ScheduledBatchSampler
 from timmdata.samplers.epoch import EpochSampler
+from timmdata.samplers.token_plan import TokenPlan
 from timmdata.transforms.policy import Policy
 
 pytestmark = pytest.mark.timeout(60)
@@ -244,7 +250,7 @@ def test_state_of_other_files_is_refused(samples, tmp_path):
     file.rename(file.with_stem('another'))
     first, second = (create_loader(ImageDataset(tmp_path/name, split=None), 8, 2, seed=1, device='cpu', **INLINE) for name in 'ab')
     with pytest.raises(ValueError, match='dataset was [0-9a-f]{16}, is [0-9a-f]{16}'): second.load_state_dict(first.state_dict())
-    with pytest.raises(ValueError, match='no state of a loader: position, settings is missing'):
+    with pytest.raises(ValueError, match=r'not a state of a loader \(missing: position, settings'):
         first.load_state_dict({'epoch': 1, 'seed': 1})
 
 
@@ -321,6 +327,44 @@ def test_another_number_of_ranks_goes_on_without_loss(before, after, steps):
         seen += [target for _, targets in loader for target in targets.tolist()]
     repeated = -(num - before * steps * 4) % after   # so that the ranks have equally many
     assert len(seen) == num + repeated and set(seen) == set(range(num))
+
+
+def of_a_rank(kind, num, drop_last, world, rank) -> BatchLoader:
+    "A loader of so many samples, cut in one of the ways that there are."
+    order, lengths = EpochSampler(range(num), seed=5, num_replicas=world, rank=rank), np.arange(num) * 7 % 16 + 1
+    def of_sizes(**how): return BatchSettings(4, drop_last, ScheduledBatchSampler(order, [4, 2, 3], seed=3, drop_last=drop_last, **how))
+    batches = {
+        'plain': lambda: BatchSettings(4, drop_last), 'sizes': of_sizes, 'counted': lambda: of_sizes(num_batches=6),
+        'progressive': lambda: of_sizes(choice_schedule='progressive', schedule_epochs=3),
+        'native': lambda: TokenPlan(lengths, 'native', (8, 16), (4, 2), drop_last=drop_last),
+        'packed': lambda: TokenPlan(lengths, 'packed', (16,), (2,), drop_last=drop_last)}[kind]()
+    return BatchLoader(build(Coded(num)), order, batches)
+
+
+@settings(max_examples=300, deadline=None)
+@given(kind=st.sampled_from(['plain', 'sizes', 'counted', 'progressive', 'native', 'packed']), num=st.integers(16, 70),
+       drop_last=st.booleans(), before=st.integers(1, 4), after=st.integers(1, 4), steps=st.integers(0, 40))
+def test_any_other_number_of_ranks_takes_a_state_and_misses_no_sample(kind, num, drop_last, before, after, steps):
+    "After any number of batches, the last one too; what the first ranks and the others use is each sample once, and next is epoch 1."
+    def ranks(world): return [of_a_rank(kind, num, drop_last, world, rank) for rank in range(world)]
+    def cut(loader, start=0): return list(loader.batches.cut(loader.sampler, 0, start))
+    first, position, used = ranks(before), 0, []
+    epochs = [cut(loader) for loader in first]
+    for loader, batches in zip(first, epochs):   # the count is what a full epoch has
+        assert loader.num_valid == sum(key.valid for keys in batches for key in keys) and len(loader) == len(batches)
+    for together in islice(zip(*epochs, strict=True), steps):
+        position = first[0].batches.advance(first[0].sampler, 0, position, len(together[0]))
+        used += [key for keys in together for key in keys]
+    states = [loader.state_dict((0, position)) for loader in first]
+    assert all(state == states[0] for state in states)
+    others = ranks(after)
+    for loader in others:
+        loader.load_state_dict(states[0])
+        used += [key for keys in cut(loader, loader.sampler.start) for key in keys]
+        assert loader.sampler.begin()[0] == 0 and (loader.sampler.epoch, loader.sampler.start) == (1, 0)
+    if kind in ('counted', 'progressive'): return   # so many batches, whatever the samples
+    valid = [key.index for key in used if key.valid]
+    assert len(valid) == len(set(valid)) and (drop_last or len(valid) == num)
 
 
 def test_without_a_seed_that_of_the_state_is_adopted(dataset, reference):

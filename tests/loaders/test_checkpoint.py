@@ -44,7 +44,7 @@ def test_state_is_plain_and_agrees_with_itself():
     settings = describe_settings(Settings(function=f))
     state = json.loads(json.dumps(make_state(3, 40, 7, settings)))
     check_state(state, settings, 7)
-    check_state({**state, 'more': 1}, settings, None)   # what a framework adds does not matter
+    check_state(state, settings, None)
 
 
 @pytest.mark.parametrize('change, message', [
@@ -82,7 +82,21 @@ def test_the_remedy_says_what_can_be_written_down(name, was, remedy): assert _re
 def test_incomplete_states_are_refused(name):
     state = make_state(3, 40, 7, {})
     del state[name]
-    with pytest.raises(ValueError, match=f'this is no state of a loader: {name} is missing'): check_state(state, {}, 7)
+    with pytest.raises(ValueError, match=rf'not a state of a loader \(missing: {name}; unknown: nothing\): give the dict that state_dict'): check_state(state, {}, 7)
+
+
+@pytest.mark.parametrize('make, message', [
+    (lambda state: {**state, 'more': 1}, r'missing: nothing; unknown: more\): give the dict that state_dict\(\) returned$'),
+    (lambda state: {'model': {}, 'epoch': 3, 'loader': state},
+     r"missing: position, seed, settings; unknown: loader, model\): give load_state_dict\(checkpoint\['loader'\]\)$"),
+    (lambda state: {**state, 'ema': {}, 7: state}, r'unknown: 7, ema\): give load_state_dict\(checkpoint\[7\]\)$'),
+    (lambda state: {f'layer{k}.weight\x1b': 0 for k in range(300)}, r'unknown: layer0.weight[^\x1b]*, …\): give the dict')],
+    ids=['more', 'checkpoint', 'both', 'model'])
+@pytest.mark.parametrize('more', [{}, dict(use_prefetcher=False)], ids=['prefetched', 'host'])
+def test_what_is_more_than_a_state_is_refused_and_the_one_inside_is_named(make, message, more):
+    loader = of_20(**more)
+    with pytest.raises(ValueError, match=message): loader.load_state_dict(make(loader.state_dict()))
+    loader.load_state_dict(loader.state_dict())
 
 
 @pytest.mark.parametrize('wrong', [
@@ -91,7 +105,7 @@ def test_incomplete_states_are_refused(name):
 def test_a_damaged_state_is_refused_before_anything_is_taken_over(wrong):
     loader = loader_of(Coded(20), 7, True)
     with pytest.raises(ValueError, match=f'the state has {next(iter(wrong))}='): loader.load_state_dict({**loader.state_dict(), **wrong})
-    with pytest.raises(TypeError, match='a list is no state'): loader.load_state_dict([1])
+    with pytest.raises(TypeError, match=r'the state is a list: give the dict that state_dict\(\) returned'): loader.load_state_dict([1])
     assert (loader.sampler.epoch, loader.sampler.start) == (0, 0)
 
 

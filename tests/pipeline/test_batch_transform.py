@@ -18,6 +18,7 @@ from timmdata.pipeline.batch_transform import (
     BatchTransform,
     BatchTransformSettings,
     HueKernel,
+    ImageByImage,
     change_batch,
     color_matrices,
     lanes_of,
@@ -269,3 +270,21 @@ def test_gpu_gives_the_numbers_of_the_cpu(dtype):
         there = stage(images.cuda(), keys_of(16))
         bound = 1e-4 if dtype == torch.float32 else 5e-3
         assert there.is_cuda and torch.allclose(there.cpu().float(), stage(images, keys_of(16)).float(), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
+def test_batches_of_many_sizes_share_the_memory_of_the_largest(dtype):
+    "As with on_error='skip' on a messy set: the memory of every size was kept."
+    settings = BatchTransformSettings((0.5,) * 3, (0.25,) * 3, dtype)
+    transform = ImageByImage(settings)
+    images = torch.randint(256, (40, 3, 32, 32), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+    used = set()
+    for num in [40, *range(1, 40), *range(39, 0, -1)]:
+        made = transform(images[:num], [AppearanceParams()] * num)
+        assert torch.equal(made, ImageByImage(settings)(images[:num], [AppearanceParams()] * num)) and made.dtype == dtype
+        used.add(made.data_ptr())
+        del made
+    assert len(used) == 1
+    kept = [transform(images[:num], [AppearanceParams()] * num) for num in (3, 40, 2)]   # held at once, and larger ones after smaller ones
+    assert len({batch.data_ptr() for batch in kept}) == 3
+    assert all(torch.equal(batch, kept[1][:len(batch)]) for batch in kept)

@@ -70,6 +70,15 @@ class Deadly(Coded):
         return super().__getitem__(index)
 
 
+class Exiting(Coded):
+    "Ends its program at one index, as a handler of SIGTERM does."
+    def __init__(self, num, at): super().__init__(num); self.at = at
+
+    def __getitem__(self, index):
+        if index == self.at: sys.exit(1)
+        return super().__getitem__(index)
+
+
 class DeadlyReader(ReaderImageFolder):
     "The same for files."
     at, once = -1, None

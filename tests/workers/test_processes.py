@@ -10,7 +10,8 @@ import warnings
 
 import psutil
 import pytest
-from loader_parts import Coded, Deadly, DeadlyReader, children, is_alive, nothing_is_left, program, wait_until
+from loader_parts import Coded, Deadly, DeadlyReader, Exiting, children, is_alive, nothing_is_left, program, wait_until
+from pool_contract import build, keys
 from training_parts import BATCH, INLINE, PROCESSES, assert_equal, collected, few_images, large_tensors_begin_small, training
 
 from timmdata.core.faults import ImageReadError
@@ -19,8 +20,11 @@ from timmdata.loader import create_loader
 from timmdata.pipeline.fetch import HostBatch
 from timmdata.samplers.epoch import SampleKey
 from timmdata.workers import processes
-from timmdata.workers.processes import ProcessPool
+from timmdata.workers.base import InlinePool, Task
+from timmdata.workers.processes import ProcessPool, make_packed
 from timmdata.workers.settings import WorkerSettings
+from timmdata.workers.shared_memory import unpack
+from timmdata.workers.threads import ThreadPool
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -273,6 +277,23 @@ def test_a_worker_that_is_told_to_end_ends_whatever_the_programs_handler_does():
         children()[0].terminate()
         with pytest.warns(RuntimeWarning, match='exit code -15'): assert sum(len(targets) for _, targets in batches) == 60
     finally: signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize('threads', [1, 2])
+def test_an_exit_is_the_workers_and_not_the_batchs_error(threads):
+    "What packs a batch, in a process or an actor, lets SystemExit through: the handler of SIGTERM in Ray's actors raises it."
+    builder = build(Exiting(8, 2))
+    pool = InlinePool(builder) if threads == 1 else ThreadPool(builder, threads)
+    with pytest.raises(SystemExit): make_packed(builder, pool, Task(keys(0)))
+    assert unpack(make_packed(builder, pool, Task(keys(4))))[1] is None
+    pool.close()
+
+
+@pytest.mark.parametrize('threads_per_worker', [1, 2])
+def test_a_sample_that_ends_its_workers_is_an_error_that_names_it(threads_per_worker):
+    loader = create_loader(Exiting(16, 9), 8, 4, device='cpu', threads_per_worker=threads_per_worker, **PROCESSES)
+    with pytest.warns(RuntimeWarning, match=r'worker process \d died \(exit code 1\) while loading .*index 9'), \
+            pytest.raises(RuntimeError, match='while loading this sample, for the second time'): list(loader)
 
 
 # ---- who is to blame

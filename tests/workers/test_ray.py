@@ -277,6 +277,16 @@ class Heavy(Coded):
         return image.resize((96, 96)), target
 
 
+@on_a_cluster
+def test_an_actor_that_sigterm_ends_is_a_lost_one():
+    "As a machine that is drained or taken back does it: the batches are the same, and the program goes on."
+    settings = dict(is_training=True, seed=2, device='cpu')
+    loader = create_loader(Heavy(160), 96, 8, persistent_workers=False, **settings, **RAY)
+    def terminate(): [os.kill(actor.pid, signal.SIGTERM) for actor in actors_of_ray()]
+    with pytest.warns(RuntimeWarning, match=r'Ray actor \d was lost'): batches, _ = watch(loader, {6: terminate})
+    assert_equal(batches, collected(create_loader(Heavy(160), 96, 8, **settings, **THREADS)))
+
+
 @full
 @pytest.mark.usefixtures('no_cluster')
 def test_a_lost_node_costs_seconds_and_no_batch():

@@ -6,6 +6,7 @@
 __all__ = ['NAMES', 'rename_fields', 'AcceleratedLoader', 'create_accelerated_loader', 'LoaderState', 'ImageTrainer']
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #52b2cc10
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -163,18 +164,26 @@ class LoaderState(TrainerCallback, ExportableState):
         self.loader.load_state_dict(saved)
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #dd90b840
+_lock, _originals = threading.Lock(), list[Callable]()   # the function of Accelerate, once for each trainer at work
+
+
 @contextmanager
 def _nothing_to_skip() -> Iterator[None]:
     "A block in which the Trainer leaves a loader of ours as it is when it resumes."
     trainer = require('transformers.trainer')
-    original: Callable = trainer.skip_first_batches
+    with _lock:
+        original: Callable = _originals[0] if _originals else trainer.skip_first_batches
+        _originals.append(original)
 
     def skip(loader: Any, num_batches: int = 0) -> Any:
         return loader if isinstance(loader, AcceleratedLoader) else original(loader, num_batches)
 
     trainer.skip_first_batches = skip
     try: yield
-    finally: trainer.skip_first_batches = original
+    finally:
+        with _lock:
+            _originals.pop()
+            if not _originals: trainer.skip_first_batches = original
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #5b6532e0
 Trainer = base_class('transformers', 'Trainer')

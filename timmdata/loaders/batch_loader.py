@@ -8,6 +8,7 @@ __all__ = ['BatchSettings', 'EpochBatchSampler', 'BatchLoader']
 # %% ../../nbs/loaders/10_batch_loader.ipynb #38443425
 import copy
 import math
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -106,7 +107,7 @@ class BatchSettings:
         Args:
             sampler: The order; its next epoch counts.
         """
-        if self.schedule is not None: return sum(batch.batch_size for batch in self.schedule.plan(sampler.epoch))
+        if self.schedule is not None: return self.schedule.count_valid(sampler.epoch)
         share, whole = len(sampler), len(sampler) // self.batch_size * self.batch_size
         if self.pad_last and whole < share: whole += self.batch_size
         return sampler.count_valid(whole if self.drop_last or self.pad_last else share)
@@ -115,17 +116,17 @@ class BatchSettings:
         sampler: EpochSampler,
         epoch: int,
     ) -> int:
-        """Tell where an epoch ends: the greatest position in it.
+        """Tell where an epoch ends: the greatest position in it that any number of ranks has, or may have had.
 
         Args:
             sampler: The order.
             epoch: Number of the pass over the data, from 0.
 
         Returns:
-            Samples of all ranks, without those that only fill up.
+            Samples of all ranks; with a schedule, those that fill up may be among them.
         """
-        planned = self.schedule.plan(epoch) if self.schedule is not None else ()
-        return max(sampler.length, sum(batch.batch_size for batch in planned) * sampler.num_replicas)
+        if self.schedule is None: return sampler.length
+        return sys.maxsize if self.schedule.num_batches else 2 * sampler.length   # the number of ranks decides
 
     def advance(self,
         sampler: EpochSampler,
@@ -170,7 +171,8 @@ class BatchSettings:
         start: int,   # Samples of all ranks that were used before.
     ) -> Iterator[list[SampleKey]]:
         "Give the batches of a plan that are left. The first may be a part of one: other ranks stopped in its middle."
-        used = math.ceil(start / sampler.num_replicas)   # samples of one rank
+        rest = None if self.schedule.num_batches else math.ceil(max(0, sampler.length - start) / sampler.num_replicas)
+        used = math.ceil(start / sampler.num_replicas) if rest is None else len(sampler) - rest   # of one rank
         left: list[tuple[int, int]] = []   # Size bucket and number of samples of each batch.
         end = 0   # of the planned batch, in samples of one rank
         for planned in plan:
@@ -178,7 +180,7 @@ class BatchSettings:
             size = min(planned.batch_size, end - used)   # 0 or less: all of it was used
             is_whole = size == planned.batch_size
             if is_whole or size > 0 and not self.drop_last: left.append((planned.bucket, size))
-        keys = sampler.keys(epoch, start, share=sum(size for _, size in left))
+        keys = sampler.keys(epoch, start, share=sum(size for _, size in left) if rest is None else None)
         for bucket, size in left: yield [key._replace(bucket=bucket) for key in islice(keys, size)]
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #c1fe6cf6
@@ -400,8 +402,8 @@ class BatchLoader(HostLoader):
         epoch, position, seed = (int(state[name]) for name in ('epoch', 'position', 'seed'))
         end = self.batches.end(self.sampler, epoch)
         if position > end: raise ValueError(
-            f'the state has position={position}, behind the end of epoch {epoch}, which has {end} samples: '
-            f'epoch={epoch + 1}, position=0 is where the next one begins')
+            f'the state has position={position}, behind the end of epoch {epoch}, which has '
+            f'{self.sampler.length} samples: epoch={epoch + 1}, position=0 is where the next one begins')
         self.sampler.seed = seed   # the keys of the next pass have it
         self.set_position(epoch, position)
 

@@ -93,6 +93,17 @@ def _as_argument(name: str, text: str) -> str | None:
     except (ValueError, SyntaxError): return f'{name}={text!r}' if _WORD.fullmatch(text) else None
 
 
+_KEYS = {'epoch', 'position', 'seed', 'settings'}   # of a state
+
+
+def _listed(
+    names: set[Any],   # Keys of a dict.
+) -> str:
+    "List a few names so that they can be shown anywhere."
+    shown = sorted(_shown(name) for name in names)
+    return ', '.join(shown[:6] + ['…'] * (len(shown) > 6)) or 'nothing'
+
+
 def _shown_value(
     value: Any,   # Value, such as a number of a state.
 ) -> str:
@@ -104,14 +115,19 @@ def _shown_value(
 def check_form(
     state: Any,
 ):
-    """Refuse what is no state.
+    """Raise an error unless it is a state, with no other keys; for a checkpoint, say where in it the state is.
 
     Args:
         state: State from `make_state`, perhaps of another program, perhaps damaged.
     """
-    if not isinstance(state, Mapping): raise TypeError(f'a {type(state).__name__} is no state of a loader')
-    missing = {'epoch', 'position', 'seed', 'settings'} - set(state)
-    if missing: raise ValueError(f'this is no state of a loader: {", ".join(sorted(missing))} is missing')
+    if not isinstance(state, Mapping): raise TypeError(
+        f'the state is a {type(state).__name__}: give the dict that state_dict() returned')
+    if {*state} != _KEYS:
+        inside = [key for key, value in state.items() if isinstance(value, Mapping) and {*value} == _KEYS]
+        give = 'the dict that state_dict() returned'
+        if inside: give = f'load_state_dict(checkpoint[{_shown(repr(inside[0]))}])'
+        raise ValueError(f'this is not a state of a loader (missing: {_listed(_KEYS - {*state})}; unknown: '
+                         f'{_listed({*state} - _KEYS)}): give {give}')
     for name, least in ('epoch', 0), ('position', 0), ('seed', -2 ** 63):
         value = state[name]
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)

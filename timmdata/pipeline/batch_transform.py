@@ -363,7 +363,9 @@ class ImageByImage:
 
     def __init__(self,
         settings: BatchTransformSettings,
-    ): self.settings, self._kernels, self._pools = settings, _Kernels(), {}
+    ):
+        self.settings, self._kernels = settings, _Kernels()
+        self._pool: tuple[int, Any] = -1, None   # bytes of each buffer, and the pool
 
     def __reduce__(self): return type(self), (self.settings,)   # the memory stays here
 
@@ -423,9 +425,11 @@ class ImageByImage:
             of the settings' type, one dimension
         """
         num_bytes = size * self.settings.img_dtype.itemsize
-        if num_bytes not in self._pools:
-            self._pools[num_bytes] = MemoryPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
-        return self._pools[num_bytes].acquire().view(self.settings.img_dtype)
+        pool_bytes, pool = self._pool   # together: threads share it
+        if num_bytes > pool_bytes:   # smaller results use the memory of larger ones
+            pool = MemoryPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
+            self._pool = num_bytes, pool
+        return pool.acquire()[:num_bytes].view(self.settings.img_dtype)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10006
 class DeviceTransform:

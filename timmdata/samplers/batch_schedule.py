@@ -298,9 +298,20 @@ class ScheduledBatchSampler(Sampler):
         """
         plan = self.plan(epoch)
         used, share = (sum(batch.batch_size for batch in part) for part in (plan[:start], plan[start:]))
-        keys = self._order.keys(epoch, used * self._order.num_replicas, share)
+        keys = self._order.keys(epoch, used * self._order.num_replicas, share if self.num_batches else None)
         for batch in plan[start:]:
             yield batch, [key._replace(bucket=batch.bucket) for key in islice(keys, batch.batch_size)]
+
+    def count_valid(self,
+        epoch: int,
+    ) -> int:
+        """Count this rank's samples without those that only fill up; a given number of batches has none that do.
+
+        Args:
+            epoch: Number of the pass over the data, from 0.
+        """
+        share = sum(batch.batch_size for batch in self.plan(epoch))
+        return share if self.num_batches else self._order.count_valid(share)
 
     @property
     def schedule(self) -> tuple[tuple[int, int], ...]:

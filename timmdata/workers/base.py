@@ -76,10 +76,13 @@ class Task:
         if not self._rows: self._rows = self._divide()   # by several threads, perhaps: to the same memory
         self._indexes[thread] = key.index
         self.report(key.index)
-        try: return builder.load(key, self._rows[position], self.refused.get(key.index, ''))
-        finally:
+        try: loaded = builder.load(key, self._rows[position], self.refused.get(key.index, ''))
+        except Exception:
             self.report(-1)
-            del self._indexes[thread]
+            raise
+        finally: del self._indexes[thread]
+        self.report(-1)   # not after SystemExit, which ends the worker: this sample may be to blame
+        return loaded
 
     def _divide(self) -> Sequence[Sequence[torch.Tensor] | None]:
         num = len(self.keys)
@@ -125,7 +128,7 @@ class Task:
         """
         if not self.done.wait(timeout or None):
             self.cancelled = True
-            indexes = set(self.loading())
+            indexes = list(self.loading())
             names = '; '.join(describe(key) for key in self.keys if key.index in indexes)
             raise RuntimeError(f'no batch within timeout={timeout} s; it waits for {names or "a worker"}')
         try:

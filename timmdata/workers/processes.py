@@ -96,7 +96,7 @@ def make_packed(
     task: Task,
     memory: torch.Tensor | None = None,
 ) -> bytes:
-    """Make a batch where the consumer is not: its bytes, or those of the error in its place, for `unpack`.
+    """Make a batch where the consumer is not: its bytes, or those of an `Exception` in its place, for `unpack`.
 
     Args:
         builder: Makes the batch.
@@ -108,7 +108,7 @@ def make_packed(
     used = rows.numel() if rows is not None and memory is not None else 0
     pool.run(task)
     try: return pack((task.take(), None), memory, used)
-    except BaseException as error: return pack((None, portable_error(error)))
+    except Exception as error: return pack((None, portable_error(error)))   # SystemExit ends this worker
 
 
 def _make(message: _Message, spec: WorkerSpec, pool: InlinePool | ThreadPool, report: Callable[[int], None]) -> bytes:
