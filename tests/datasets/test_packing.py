@@ -5,6 +5,8 @@ import json
 import pickle
 import random
 import shutil
+import subprocess
+import sys
 import tarfile
 import time
 from contextlib import suppress
@@ -247,6 +249,101 @@ def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
     train = pack(ImageDataset(val.root, split='train'), tmp_path, format='keep', num_workers=0)
     assert train.split == 'train' and sorted(part.split for part in check_pack(tmp_path)) == ['train', 'val']
     with pytest.raises(ValueError, match='has the splits val, train'): ImageDataset(tmp_path, split=None)
+
+
+# ---- where a pack may lie, and that one program writes it
+
+@pytest.fixture
+def photos(tmp_path, image) -> Path:
+    "Two classes in two splits."
+    for split in ('train', 'val'):
+        for name in ('ant', 'zebra'):
+            (tmp_path/'photos'/split/name).mkdir(parents=True)
+            image.save(tmp_path/'photos'/split/name/'1.jpg')
+    return tmp_path/'photos'
+
+
+@pytest.mark.parametrize('source, out', [
+    ('photos', 'photos'), ('photos/train', 'photos/train'), ('photos/train', 'photos'), ('photos', 'photos/packed'), ('photos', '.'),
+    ('photos', 'other/../photos'), ('photos', 'link'), ('photos', 'link/packed'), ('photos', 'copy'), ('photos', 'copy/val/ant')])
+def test_a_pack_is_not_written_into_images(photos, tmp_path, monkeypatch, source, out):
+    shutil.copytree(photos, tmp_path/'copy')
+    (tmp_path/'link').symlink_to(photos)
+    (tmp_path/'other').mkdir()
+    before, classes = all_bytes(tmp_path), ImageDataset(photos, split=None).class_to_idx
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r'Give a folder of its own, such as .*(photos|copy|ant)-packed'):
+        pack(ImageDataset(source, split=None), out, 'all', num_workers=0)
+    assert all_bytes(tmp_path) == before and ImageDataset(photos, split=None).class_to_idx == classes == {'ant': 0, 'zebra': 1}
+
+
+def test_a_pack_is_not_written_into_archives_nor_among_the_files_of_a_table(photos, tmp_path):
+    def refused(dataset, out):
+        with pytest.raises(ValueError, match='Give a folder of its own'): pack(dataset, out, 'all', num_workers=0)
+    archive = shutil.make_archive(str(tmp_path/'tars'/'train'), 'tar', photos/'train')
+    refused(ImageDataset(archive), tmp_path/'tars')
+    refused(ImageDataset(tmp_path/'tars'), tmp_path/'tars'/'packed')
+    (tmp_path/'here').mkdir()
+    (tmp_path/'here'/'t.csv').write_text('path,label\n../photos/train/ant/1.jpg,a\n')
+    table = ImageDataset(tmp_path/'here'/'t.csv', split=None)
+    refused(table, photos/'train'/'ant'/'packed')
+    refused(table, photos)
+    assert pack(table, tmp_path/'here'/'packed', 'all', num_workers=0).num_samples == 1
+
+
+SLOWLY = '''
+import sys, time
+from timmdata import ImageDataset
+from timmdata.datasets import packing
+write = packing._Packing.write
+def slowly(self, number, *args):
+    write(self, number, *args)
+    print('begun', flush=True)
+    if number == 0: sys.stdin.readline()
+packing._Packing.write = slowly
+packing.pack(ImageDataset({root!r}, split={split!r}), {out!r}, num_workers=1)
+'''
+
+
+@pytest.mark.parametrize('split', ['val', 'train'])
+def test_a_second_packer_of_a_folder_is_refused_until_the_first_has_ended(photos, tmp_path, split):
+    first = subprocess.Popen([sys.executable, '-c', SLOWLY.format(root=str(photos), split='val', out=str(tmp_path/'out'))],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert first.stdout.readline() == b'begun\n'
+        with pytest.raises(BlockingIOError, match='another program packs into .*out: wait until it has ended'):
+            pack(ImageDataset(photos, split=split), tmp_path/'out', short_side=64, num_workers=0)
+        if split == 'val': first.communicate(b'\n', 60)
+    finally:
+        first.kill()   # and its lock is free
+        first.communicate()
+    if split == 'val': assert [part.problems for part in check_pack(tmp_path/'out')] == [[]]
+    else:
+        def packed(): return pack(ImageDataset(photos, split='train'), tmp_path/'out', num_workers=0)
+        wait_until(lambda: not is_packed_into(packed), 'the lock is held', 10)
+        assert [part.split for part in check_pack(tmp_path/'out')] == ['train']
+    assert not (tmp_path/'out'/'.packing.lock').exists()
+
+
+def is_packed_into(packed) -> bool:
+    try: packed()
+    except BlockingIOError: return True
+    return False
+
+
+def test_a_refused_packing_does_not_block_the_next(val, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 1_000_000))
+        with pytest.raises(OSError, match='GB more'): pack(val, tmp_path/'full', num_workers=0)
+        patch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 10**12))
+        patch.setattr(packing._Packing, 'write', lambda *args: 1 / 0)   # before a shard is done
+        with pytest.raises(ZeroDivisionError): pack(val, tmp_path/'full', num_workers=0)
+    assert pack(val, tmp_path/'full', short_side=64, num_workers=0).num_samples == 80
+    bad = folder_of(tmp_path, a_jpg=b'no image')
+    bad.faults.on_error = 'skip'
+    with pytest.warns(RuntimeWarning), pytest.raises(ValueError, match='no image could be read'):
+        pack(bad, tmp_path/'none', 'all', num_workers=0)
+    assert not list((tmp_path/'none').iterdir())
 
 
 # ---- formats
