@@ -20,7 +20,7 @@ from loader_parts import is_alive, program, wait_until
 from PIL import Image
 
 from timmdata import ImageDataset, create_loader
-from timmdata.core.faults import ImageReadError
+from timmdata.core.faults import ImageReadError, SourceError
 from timmdata.core.restarts import encode_jpeg
 from timmdata.datasets import packing
 from timmdata.datasets.image_dataset import IterableImageDataset
@@ -28,8 +28,8 @@ from timmdata.datasets.packing import PackSettings, check_pack, pack
 from timmdata.datasets.relabel import LabelMap, relabel
 from timmdata.datasets.wrappers import fingerprint
 from timmdata.inspection.inspection import inspect
-from timmdata.readers.pack import ROW, ReaderPack, ShardIndex, save_index
-from timmdata.readers.sample_table import SampleTable
+from timmdata.readers.pack import ROW, ReaderPack, ReaderShards, ShardIndex, open_index, save_index
+from timmdata.readers.sample_table import LabelLists, SampleTable
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -545,7 +545,10 @@ def test_a_shard_that_shrinks_is_an_error_not_a_crash(copy):
     last = int(np.lexsort((rows['offset'], rows['shard']))[-1])
     dataset[last]
     with (copy/'val-000003.tar').open('r+b') as file: file.truncate(int(rows['offset'][last]))
-    with pytest.raises(ImageReadError, match='has changed since it was indexed'): dataset[last]
+    for on_error in ('raise', 'skip', 'replace'):   # it is no sample's fault
+        dataset.faults.on_error = on_error
+        with pytest.raises(SourceError, match='has changed since it was indexed'): dataset[last]
+    assert not dataset.bad_samples
 
 
 @pytest.mark.parametrize('where, message', [('image', 'another checksum'), ('target', 'another target'), ('name', 'lies elsewhere')])
@@ -561,6 +564,130 @@ def test_a_check_finds_damage(copy, where, message):
     shard.write_bytes(data)
     found, = check_pack(copy)
     assert len(found.problems) == 1 and message in found.problems[0] and image.name in found.problems[0]
+
+
+@pytest.mark.parametrize('kind', ['gone', 'empty', 'folder'])
+def test_a_shard_that_is_not_there_any_more_is_no_bad_sample(copy, kind):
+    dataset = ImageDataset(copy, split='val', on_error='skip')
+    for path in copy.glob('*.tar'):
+        path.unlink()
+        if kind == 'empty': path.touch()
+        if kind == 'folder': path.mkdir()
+    message = dict(gone='is gone', empty='is empty', folder='cannot be read')[kind]
+    loader = create_loader(dataset, 48, 16, is_training=True, device='cpu', num_workers=0)
+    with pytest.raises(SourceError, match=rf'\.tar {message}'): next(iter(loader))
+    assert not dataset.bad_samples
+
+
+@pytest.mark.parametrize('file', ['names.npy', 'rows.npy', '000002.idx'])
+def test_a_check_finds_a_changed_index(copy, file):
+    path = copy/'index'/'val'/file
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(data)
+    found, = check_pack(copy)
+    assert f'{path} has another checksum' in found.problems
+    info = json.loads((copy/'_info.json').read_text())
+    del info['timmdata']['splits']['val']['index']   # as of packs that were made before
+    (copy/'_info.json').write_text(json.dumps(info))
+    assert len(check_pack(copy)[0].problems) == (file == 'rows.npy')
+
+
+def test_a_check_ends_when_a_target_is_no_json(copy):
+    shard = copy/'val-000001.tar'
+    with tarfile.open(shard) as tar: target = tar.getmembers()[7]
+    with shard.open('r+b') as file:
+        file.seek(target.offset_data)
+        file.write(b'{')
+    found, = check_pack(copy)
+    assert len(found.problems) == 1 and 'another target' in found.problems[0]
+
+
+# ---- packs of strangers
+
+def described(root: Path, change) -> None:
+    info = json.loads((root/'_info.json').read_text())
+    change(info['splits']['val'], info['timmdata']['splits']['val'], info)
+    (root/'_info.json').write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize('name', ['../private.tar', 'val-000000.tar/../../private.tar', 'ABSOLUTE', 'link.tar', 'link/private.tar', 'a\0b'])
+def test_names_in_a_pack_stay_inside(copy, tmp_path, name):
+    (tmp_path/'private.tar').write_bytes((copy/'val-000000.tar').read_bytes())
+    (copy/'link.tar').symlink_to(tmp_path/'private.tar')
+    (copy/'link').symlink_to(tmp_path)
+    name = name.replace('ABSOLUTE', str(tmp_path/'private.tar'))
+    described(copy, lambda split, ours, info: split['filenames'].__setitem__(0, name))
+    for read in (lambda: ImageDataset(copy, split='val'), lambda: ReaderShards(copy, 'val'), lambda: check_pack(copy)):
+        with pytest.raises(ValueError, match='leads out of .*names must be relative'): read()
+
+
+@pytest.mark.parametrize('where', ['index', 'index/val', 'index/val/rows.npy', '_info.json', 'split'])
+def test_links_and_splits_of_a_pack_stay_inside(copy, tmp_path, where):
+    if where == 'split':
+        def renamed(_, __, info):
+            for part in (info, info['timmdata']): part['splits'] = {'../../private': part['splits']['val']}
+        described(copy, renamed)
+    else:
+        (copy/where).rename(tmp_path/'private')
+        (copy/where).symlink_to(tmp_path/'private')
+    with pytest.raises(ValueError, match='names must be relative'): ImageDataset(copy, split=None)
+
+
+def test_links_inside_a_pack_are_read(copy, val):
+    (copy/'val-000000.tar').rename(copy/'other.tar')
+    (copy/'val-000000.tar').symlink_to('other.tar')
+    assert len(ImageDataset(copy, split='val')) == len(val)
+
+
+@pytest.mark.parametrize('change', [
+    lambda split, ours, info: info.update(timmdata={'pack_version': 1}),
+    lambda split, ours, info: info['timmdata'].update(splits=[1]),
+    lambda split, ours, info: info['timmdata'].update(splits={}),
+    lambda split, ours, info: info['timmdata']['splits'].update(other=ours),
+    lambda split, ours, info: ours.pop('shard_bytes'),
+    lambda split, ours, info: ours.update(shard_bytes=[10**30] * 4),
+    lambda split, ours, info: ours.update(shard_bytes=['1'] * 4),
+    lambda split, ours, info: ours.update(shard_bytes=ours['shard_bytes'][:3]),
+    lambda split, ours, info: ours.update(num_samples='80'),
+    lambda split, ours, info: ours.update(num_samples=10**40),
+    lambda split, ours, info: ours.update(class_to_idx=['cat']),
+    lambda split, ours, info: ours['class_to_idx'].update(cat=10**15),
+    lambda split, ours, info: ours['class_to_idx'].update(cat=-7),
+    lambda split, ours, info: ours['class_to_idx'].update(cat='0'),
+    lambda split, ours, info: split.update(filenames=3)])
+def test_numbers_of_a_description_are_checked_once(copy, change):
+    described(copy, change)
+    with pytest.raises(ValueError, match='copy it again|_info.json'): ImageDataset(copy, split='val')
+
+
+def header(shape: str, descr: str = '<i8') -> bytes:
+    "An .npy file that says what it has, and has nothing."
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + '\n'
+    return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode()
+
+
+@pytest.mark.parametrize('name, content', [
+    ('targets', np.full(80, -7)), ('targets', np.full(80, 10**15)), ('targets', np.full(80, 'x')), ('targets', np.array(3)),
+    ('targets', header('(1000000000000000,)')), ('targets', header('(' * 100)), ('targets', header('(-5,)')), ('targets', header("'x'")),
+    ('targets', header('(80,)', '|O')), ('names', np.zeros(3)), ('names', header('(10000000000000000000000,)')),
+    ('name_ends', np.full(80, -1)), ('name_ends', np.full((80, 2), 1)), ('name_ends', np.linspace(0, 1, 80)),
+    ('rows', np.zeros((80, 2), ROW)), ('rows', np.full(80, np.array((0, 50, 2**64 - 10, 0, 0, 0), ROW))),
+    ('rows', np.full(80, np.array((9, 50, 10, 0, 0, 0), ROW)))])
+def test_arrays_of_an_index_are_checked_once(copy, name, content):
+    path = copy/'index'/'val'/f'{name}.npy'
+    if isinstance(content, bytes): path.write_bytes(content)
+    else: np.save(path, content)
+    with pytest.raises(ValueError, match=r'the index .*index/val'): ImageDataset(copy, split='val')
+
+
+@pytest.mark.parametrize('change', [dict(num_classes=np.array([3, 4])), dict(num_classes=np.array(10**15)), dict(num_classes=np.array(2)),
+                                    dict(labels=np.array([0, -1, 1])), dict(label_ends=np.array([3, 1, 3])), dict(labels=np.zeros(3))])
+def test_labels_of_an_index_are_checked_once(tmp_path, change):
+    table = SampleTable.from_samples(['a', 'b', 'c'], LabelLists.from_lists([[0], [2], [1]], 3))
+    save_index(ShardIndex(np.zeros(3, ROW), table.paths, table.ends, table.targets), tmp_path)
+    for name, array in change.items(): np.save(tmp_path/f'{name}.npy', array)
+    with pytest.raises(ValueError, match='is damaged'): open_index(tmp_path)
 
 
 # ---- a million

@@ -489,7 +489,8 @@ class _Packing:
             name=self.split, filenames=[self.shard(k) for k in range(len(sizes))], shard_lengths=lengths,
             num_samples=sum(lengths), alt_label='' if is_class else 'label')
         info['timmdata']['splits'][self.split] = dict(
-            num_samples=sum(lengths), class_to_idx=dict(self.dataset.class_to_idx), made=self.about, shard_bytes=sizes)
+            num_samples=sum(lengths), class_to_idx=dict(self.dataset.class_to_idx), made=self.about, shard_bytes=sizes,
+            index=_index_sums(self.root/'index'/self.split))
         _save_json(self.root/INFO_FILE, info, self.parts)
 
 
@@ -602,8 +603,21 @@ def _segments(data: Buffer) -> str:
     return 'no segments' if grid is None else f'rows in {grid.columns}' if grid.columns > 1 else 'whole rows'
 
 
+def _index_sums(folder: Path) -> dict[str, int]:
+    "Checksums of the files of an index."
+    return {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())}
+
+
+def _changed_files(reader: ReaderPack) -> list[str]:
+    "What is wrong with the files of the index; packs of earlier versions have no checksums of them."
+    folder = Path(reader.root, 'index', reader.split)
+    noted, found = reader.info.get('index'), _index_sums(folder)
+    if not isinstance(noted, dict): return []
+    return [f'{folder/name} has another checksum' for name in sorted({*noted, *found}) if noted.get(name) != found.get(name)]
+
+
 def _check_split(reader: ReaderPack, progress: bool) -> PackCheck:
-    rows, kinds, problems = reader.samples.columns['row'], Counter(), []
+    rows, kinds, problems = reader.samples.columns['row'], Counter(), _changed_files(reader)
     shards = [{offset: (name, size) for name, offset, size in list_tar(path)} for path in reader.archives.paths]
     for index in tqdm(np.lexsort((rows['offset'], rows['shard'])).tolist(), unit=' images', disable=not progress):
         shard, size, offset, height, width, crc32 = rows[index].item()
@@ -623,10 +637,12 @@ def _check_split(reader: ReaderPack, progress: bool) -> PackCheck:
 
 def _is_target(content: bytes, target: Any) -> bool:
     "Whether the file of a target says the same as the index."
-    found = json.loads(content)
-    if not isinstance(found, dict): return found == target
-    if isinstance(target, np.ndarray) and len(found['label']) != len(target): target = np.flatnonzero(target)
-    return np.array_equal(np.asarray(found['label'], np.asarray(target).dtype), target)
+    try:
+        found = json.loads(content)
+        if not isinstance(found, dict): return found == target
+        if isinstance(target, np.ndarray) and len(found['label']) != len(target): target = np.flatnonzero(target)
+        return np.array_equal(np.asarray(found['label'], np.asarray(target).dtype), target)
+    except (ValueError, TypeError, KeyError, RecursionError): return False
 
 
 def check_pack(
