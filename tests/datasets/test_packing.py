@@ -92,6 +92,23 @@ def test_a_run_moves_from_the_folder_to_the_pack(val, packed):
     assert same([(images.clone(), targets.clone()) for images, targets in after], expected[1:])
 
 
+@pytest.mark.parametrize('settings', [dict(short_side=64), dict(format='raw')])
+def test_a_state_does_not_move_to_other_pixels(val, packed, tmp_path, settings):
+    def loader_of(dataset): return create_loader(dataset, 48, 16, is_training=True, seed=7, device='cpu', num_workers=0)
+    pack(val, tmp_path, num_workers=0, **settings)
+    small, lossless, source = (loader_of(ImageDataset(root, split='val')) for root in (tmp_path, packed, val.root))
+    half = torch.utils.data.Subset(ImageDataset(tmp_path, split='val'), range(40))
+    for loader, other in (small, source), (source, small), (small, lossless), (lossless, small):
+        with pytest.raises(ValueError, match='changed_pixels was .*(none|format=)'): loader.load_state_dict(other.state_dict())
+    with pytest.raises(ValueError, match='changed_pixels'): loader_of(half).load_state_dict(
+        loader_of(torch.utils.data.Subset(val, range(40))).state_dict())
+    for loader in small, lossless, source:
+        loader.load_state_dict(loader.state_dict())
+        state = source.state_dict()
+        del state['settings']['changed_pixels']   # as before they were compared: dataset and samples are the same for all
+        loader.load_state_dict(state)
+
+
 def test_selections_work_as_on_folders(val, packed):
     name = val.filename(3)
     left = ImageDataset(packed, split='val', exclude=[name])

@@ -305,6 +305,11 @@ def _save_json(path: Path, value: Any, folder: Path):
     with replace_file(path, folder) as file: file.write(json.dumps(value, indent=1).encode() + b'\n')
 
 
+def _index_sums(folder: Path) -> dict[str, int]:
+    "Checksums of the files of an index."
+    return {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())}
+
+
 def _load_json(path: Path) -> Any: return json.loads(path.read_text(encoding='utf-8'))
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a0000f
@@ -601,11 +606,6 @@ def _segments(data: Buffer) -> str:
     if layout is None: return 'no segments possible'
     grid = read_grid(data, layout)
     return 'no segments' if grid is None else f'rows in {grid.columns}' if grid.columns > 1 else 'whole rows'
-
-
-def _index_sums(folder: Path) -> dict[str, int]:
-    "Checksums of the files of an index."
-    return {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())}
 
 
 def _changed_files(reader: ReaderPack) -> list[str]:

@@ -297,6 +297,13 @@ class ReaderPack(_IndexedReader):
         return table
 
     @property
+    def pixels(self) -> str:
+        "How its images differ from those that were packed; '' if no pixel does."
+        made = self.info.get('made')
+        if not isinstance(made, dict) or made.get('format') != 'raw' and made.get('short_side') is None: return ''
+        return ', '.join(f'{name}={made.get(name)}' for name in ('format', 'short_side', 'quality', 'subsampling'))
+
+    @property
     def image_sizes(self) -> np.ndarray:
         "Height and width of all images, from the index."
         rows = self.samples.columns['row']
