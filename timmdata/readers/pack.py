@@ -163,7 +163,8 @@ def _check_pack(info: dict[str, Any], root: str | os.PathLike):
         check_inside(root, (f'index/{name}/{part}.npy' for part in _INDEX_FILES))
         sizes, classes = split['shard_bytes'], [*split['class_to_idx'].values()]
         if len(sizes) != len(info['splits'][name]['filenames']): raise ValueError(f'split {name!r} has other shards')
-        numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes), *((idx, MAX_CLASSES) for idx in classes)]
+        numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
+        numbers += [(idx, MAX_CLASSES) for idx in classes]
         wrong = next((number for number, end in numbers if type(number) is not int or not 0 <= number < end), None)
         if wrong is not None: raise ValueError(f'split {name!r} has the number {wrong!r}')
 
