@@ -5,6 +5,8 @@ import json
 import pickle
 import random
 import shutil
+import subprocess
+import sys
 import tarfile
 import time
 from contextlib import suppress
@@ -18,7 +20,7 @@ from loader_parts import is_alive, program, wait_until
 from PIL import Image
 
 from timmdata import ImageDataset, create_loader
-from timmdata.core.faults import ImageReadError
+from timmdata.core.faults import ImageReadError, SourceError
 from timmdata.core.restarts import encode_jpeg
 from timmdata.datasets import packing
 from timmdata.datasets.image_dataset import IterableImageDataset
@@ -26,8 +28,8 @@ from timmdata.datasets.packing import PackSettings, check_pack, pack
 from timmdata.datasets.relabel import LabelMap, relabel
 from timmdata.datasets.wrappers import fingerprint
 from timmdata.inspection.inspection import inspect
-from timmdata.readers.pack import ROW, ReaderPack, ShardIndex, save_index
-from timmdata.readers.sample_table import SampleTable
+from timmdata.readers.pack import ROW, ReaderPack, ReaderShards, ShardIndex, open_index, save_index
+from timmdata.readers.sample_table import LabelLists, SampleTable
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -88,6 +90,23 @@ def test_a_run_moves_from_the_folder_to_the_pack(val, packed):
     expected = batches(val)
     assert torch.equal(first, expected[0][1])
     assert same([(images.clone(), targets.clone()) for images, targets in after], expected[1:])
+
+
+@pytest.mark.parametrize('settings', [dict(short_side=64), dict(format='raw')])
+def test_a_state_does_not_move_to_other_pixels(val, packed, tmp_path, settings):
+    def loader_of(dataset): return create_loader(dataset, 48, 16, is_training=True, seed=7, device='cpu', num_workers=0)
+    pack(val, tmp_path, num_workers=0, **settings)
+    small, lossless, source = (loader_of(ImageDataset(root, split='val')) for root in (tmp_path, packed, val.root))
+    half = torch.utils.data.Subset(ImageDataset(tmp_path, split='val'), range(40))
+    for loader, other in (small, source), (source, small), (small, lossless), (lossless, small):
+        with pytest.raises(ValueError, match='changed_pixels was .*(none|format=)'): loader.load_state_dict(other.state_dict())
+    with pytest.raises(ValueError, match='changed_pixels'): loader_of(half).load_state_dict(
+        loader_of(torch.utils.data.Subset(val, range(40))).state_dict())
+    for loader in small, lossless, source:
+        loader.load_state_dict(loader.state_dict())
+        state = source.state_dict()
+        del state['settings']['changed_pixels']   # as before they were compared: dataset and samples are the same for all
+        loader.load_state_dict(state)
 
 
 def test_selections_work_as_on_folders(val, packed):
@@ -247,6 +266,101 @@ def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
     train = pack(ImageDataset(val.root, split='train'), tmp_path, format='keep', num_workers=0)
     assert train.split == 'train' and sorted(part.split for part in check_pack(tmp_path)) == ['train', 'val']
     with pytest.raises(ValueError, match='has the splits val, train'): ImageDataset(tmp_path, split=None)
+
+
+# ---- where a pack may lie, and that one program writes it
+
+@pytest.fixture
+def photos(tmp_path, image) -> Path:
+    "Two classes in two splits."
+    for split in ('train', 'val'):
+        for name in ('ant', 'zebra'):
+            (tmp_path/'photos'/split/name).mkdir(parents=True)
+            image.save(tmp_path/'photos'/split/name/'1.jpg')
+    return tmp_path/'photos'
+
+
+@pytest.mark.parametrize('source, out', [
+    ('photos', 'photos'), ('photos/train', 'photos/train'), ('photos/train', 'photos'), ('photos', 'photos/packed'), ('photos', '.'),
+    ('photos', 'other/../photos'), ('photos', 'link'), ('photos', 'link/packed'), ('photos', 'copy'), ('photos', 'copy/val/ant')])
+def test_a_pack_is_not_written_into_images(photos, tmp_path, monkeypatch, source, out):
+    shutil.copytree(photos, tmp_path/'copy')
+    (tmp_path/'link').symlink_to(photos)
+    (tmp_path/'other').mkdir()
+    before, classes = all_bytes(tmp_path), ImageDataset(photos, split=None).class_to_idx
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r'Give a folder of its own, such as .*(photos|copy|ant)-packed'):
+        pack(ImageDataset(source, split=None), out, 'all', num_workers=0)
+    assert all_bytes(tmp_path) == before and ImageDataset(photos, split=None).class_to_idx == classes == {'ant': 0, 'zebra': 1}
+
+
+def test_a_pack_is_not_written_into_archives_nor_among_the_files_of_a_table(photos, tmp_path):
+    def refused(dataset, out):
+        with pytest.raises(ValueError, match='Give a folder of its own'): pack(dataset, out, 'all', num_workers=0)
+    archive = shutil.make_archive(str(tmp_path/'tars'/'train'), 'tar', photos/'train')
+    refused(ImageDataset(archive), tmp_path/'tars')
+    refused(ImageDataset(tmp_path/'tars'), tmp_path/'tars'/'packed')
+    (tmp_path/'here').mkdir()
+    (tmp_path/'here'/'t.csv').write_text('path,label\n../photos/train/ant/1.jpg,a\n')
+    table = ImageDataset(tmp_path/'here'/'t.csv', split=None)
+    refused(table, photos/'train'/'ant'/'packed')
+    refused(table, photos)
+    assert pack(table, tmp_path/'here'/'packed', 'all', num_workers=0).num_samples == 1
+
+
+SLOWLY = '''
+import sys, time
+from timmdata import ImageDataset
+from timmdata.datasets import packing
+write = packing._Packing.write
+def slowly(self, number, *args):
+    write(self, number, *args)
+    print('begun', flush=True)
+    if number == 0: sys.stdin.readline()
+packing._Packing.write = slowly
+packing.pack(ImageDataset({root!r}, split={split!r}), {out!r}, num_workers=1)
+'''
+
+
+@pytest.mark.parametrize('split', ['val', 'train'])
+def test_a_second_packer_of_a_folder_is_refused_until_the_first_has_ended(photos, tmp_path, split):
+    first = subprocess.Popen([sys.executable, '-c', SLOWLY.format(root=str(photos), split='val', out=str(tmp_path/'out'))],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert first.stdout.readline() == b'begun\n'
+        with pytest.raises(BlockingIOError, match='another program packs into .*out: wait until it has ended'):
+            pack(ImageDataset(photos, split=split), tmp_path/'out', short_side=64, num_workers=0)
+        if split == 'val': first.communicate(b'\n', 60)
+    finally:
+        first.kill()   # and its lock is free
+        first.communicate()
+    if split == 'val': assert [part.problems for part in check_pack(tmp_path/'out')] == [[]]
+    else:
+        def packed(): return pack(ImageDataset(photos, split='train'), tmp_path/'out', num_workers=0)
+        wait_until(lambda: not is_packed_into(packed), 'the lock is held', 10)
+        assert [part.split for part in check_pack(tmp_path/'out')] == ['train']
+    assert not (tmp_path/'out'/'.packing.lock').exists()
+
+
+def is_packed_into(packed) -> bool:
+    try: packed()
+    except BlockingIOError: return True
+    return False
+
+
+def test_a_refused_packing_does_not_block_the_next(val, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 1_000_000))
+        with pytest.raises(OSError, match='GB more'): pack(val, tmp_path/'full', num_workers=0)
+        patch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 10**12))
+        patch.setattr(packing._Packing, 'write', lambda *args: 1 / 0)   # before a shard is done
+        with pytest.raises(ZeroDivisionError): pack(val, tmp_path/'full', num_workers=0)
+    assert pack(val, tmp_path/'full', short_side=64, num_workers=0).num_samples == 80
+    bad = folder_of(tmp_path, a_jpg=b'no image')
+    bad.faults.on_error = 'skip'
+    with pytest.warns(RuntimeWarning), pytest.raises(ValueError, match='no image could be read'):
+        pack(bad, tmp_path/'none', 'all', num_workers=0)
+    assert not list((tmp_path/'none').iterdir())
 
 
 # ---- formats
@@ -448,7 +562,10 @@ def test_a_shard_that_shrinks_is_an_error_not_a_crash(copy):
     last = int(np.lexsort((rows['offset'], rows['shard']))[-1])
     dataset[last]
     with (copy/'val-000003.tar').open('r+b') as file: file.truncate(int(rows['offset'][last]))
-    with pytest.raises(ImageReadError, match='has changed since it was indexed'): dataset[last]
+    for on_error in ('raise', 'skip', 'replace'):   # it is no sample's fault
+        dataset.faults.on_error = on_error
+        with pytest.raises(SourceError, match='has changed since it was indexed'): dataset[last]
+    assert not dataset.bad_samples
 
 
 @pytest.mark.parametrize('where, message', [('image', 'another checksum'), ('target', 'another target'), ('name', 'lies elsewhere')])
@@ -464,6 +581,130 @@ def test_a_check_finds_damage(copy, where, message):
     shard.write_bytes(data)
     found, = check_pack(copy)
     assert len(found.problems) == 1 and message in found.problems[0] and image.name in found.problems[0]
+
+
+@pytest.mark.parametrize('kind', ['gone', 'empty', 'folder'])
+def test_a_shard_that_is_not_there_any_more_is_no_bad_sample(copy, kind):
+    dataset = ImageDataset(copy, split='val', on_error='skip')
+    for path in copy.glob('*.tar'):
+        path.unlink()
+        if kind == 'empty': path.touch()
+        if kind == 'folder': path.mkdir()
+    message = dict(gone='is gone', empty='is empty', folder='cannot be read')[kind]
+    loader = create_loader(dataset, 48, 16, is_training=True, device='cpu', num_workers=0)
+    with pytest.raises(SourceError, match=rf'\.tar {message}'): next(iter(loader))
+    assert not dataset.bad_samples
+
+
+@pytest.mark.parametrize('file', ['names.npy', 'rows.npy', '000002.idx'])
+def test_a_check_finds_a_changed_index(copy, file):
+    path = copy/'index'/'val'/file
+    data = bytearray(path.read_bytes())
+    data[-2] ^= 1
+    path.write_bytes(data)
+    found, = check_pack(copy)
+    assert f'{path} has another checksum' in found.problems
+    info = json.loads((copy/'_info.json').read_text())
+    del info['timmdata']['splits']['val']['index']   # as of packs that were made before
+    (copy/'_info.json').write_text(json.dumps(info))
+    assert len(check_pack(copy)[0].problems) == (file == 'rows.npy')
+
+
+def test_a_check_ends_when_a_target_is_no_json(copy):
+    shard = copy/'val-000001.tar'
+    with tarfile.open(shard) as tar: target = tar.getmembers()[7]
+    with shard.open('r+b') as file:
+        file.seek(target.offset_data)
+        file.write(b'{')
+    found, = check_pack(copy)
+    assert len(found.problems) == 1 and 'another target' in found.problems[0]
+
+
+# ---- packs of strangers
+
+def described(root: Path, change) -> None:
+    info = json.loads((root/'_info.json').read_text())
+    change(info['splits']['val'], info['timmdata']['splits']['val'], info)
+    (root/'_info.json').write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize('name', ['../private.tar', 'val-000000.tar/../../private.tar', 'ABSOLUTE', 'link.tar', 'link/private.tar', 'a\0b'])
+def test_names_in_a_pack_stay_inside(copy, tmp_path, name):
+    (tmp_path/'private.tar').write_bytes((copy/'val-000000.tar').read_bytes())
+    (copy/'link.tar').symlink_to(tmp_path/'private.tar')
+    (copy/'link').symlink_to(tmp_path)
+    name = name.replace('ABSOLUTE', str(tmp_path/'private.tar'))
+    described(copy, lambda split, ours, info: split['filenames'].__setitem__(0, name))
+    for read in (lambda: ImageDataset(copy, split='val'), lambda: ReaderShards(copy, 'val'), lambda: check_pack(copy)):
+        with pytest.raises(ValueError, match='leads out of .*names must be relative'): read()
+
+
+@pytest.mark.parametrize('where', ['index', 'index/val', 'index/val/rows.npy', '_info.json', 'split'])
+def test_links_and_splits_of_a_pack_stay_inside(copy, tmp_path, where):
+    if where == 'split':
+        def renamed(_, __, info):
+            for part in (info, info['timmdata']): part['splits'] = {'../../private': part['splits']['val']}
+        described(copy, renamed)
+    else:
+        (copy/where).rename(tmp_path/'private')
+        (copy/where).symlink_to(tmp_path/'private')
+    with pytest.raises(ValueError, match='names must be relative'): ImageDataset(copy, split=None)
+
+
+def test_links_inside_a_pack_are_read(copy, val):
+    (copy/'val-000000.tar').rename(copy/'other.tar')
+    (copy/'val-000000.tar').symlink_to('other.tar')
+    assert len(ImageDataset(copy, split='val')) == len(val)
+
+
+@pytest.mark.parametrize('change', [
+    lambda split, ours, info: info.update(timmdata={'pack_version': 1}),
+    lambda split, ours, info: info['timmdata'].update(splits=[1]),
+    lambda split, ours, info: info['timmdata'].update(splits={}),
+    lambda split, ours, info: info['timmdata']['splits'].update(other=ours),
+    lambda split, ours, info: ours.pop('shard_bytes'),
+    lambda split, ours, info: ours.update(shard_bytes=[10**30] * 4),
+    lambda split, ours, info: ours.update(shard_bytes=['1'] * 4),
+    lambda split, ours, info: ours.update(shard_bytes=ours['shard_bytes'][:3]),
+    lambda split, ours, info: ours.update(num_samples='80'),
+    lambda split, ours, info: ours.update(num_samples=10**40),
+    lambda split, ours, info: ours.update(class_to_idx=['cat']),
+    lambda split, ours, info: ours['class_to_idx'].update(cat=10**15),
+    lambda split, ours, info: ours['class_to_idx'].update(cat=-7),
+    lambda split, ours, info: ours['class_to_idx'].update(cat='0'),
+    lambda split, ours, info: split.update(filenames=3)])
+def test_numbers_of_a_description_are_checked_once(copy, change):
+    described(copy, change)
+    with pytest.raises(ValueError, match='copy it again|_info.json'): ImageDataset(copy, split='val')
+
+
+def header(shape: str, descr: str = '<i8') -> bytes:
+    "An .npy file that says what it has, and has nothing."
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + '\n'
+    return b'\x93NUMPY\x01\x00' + len(text).to_bytes(2, 'little') + text.encode()
+
+
+@pytest.mark.parametrize('name, content', [
+    ('targets', np.full(80, -7)), ('targets', np.full(80, 10**15)), ('targets', np.full(80, 'x')), ('targets', np.array(3)),
+    ('targets', header('(1000000000000000,)')), ('targets', header('(' * 100)), ('targets', header('(-5,)')), ('targets', header("'x'")),
+    ('targets', header('(80,)', '|O')), ('names', np.zeros(3)), ('names', header('(10000000000000000000000,)')),
+    ('name_ends', np.full(80, -1)), ('name_ends', np.full((80, 2), 1)), ('name_ends', np.linspace(0, 1, 80)),
+    ('rows', np.zeros((80, 2), ROW)), ('rows', np.full(80, np.array((0, 50, 2**64 - 10, 0, 0, 0), ROW))),
+    ('rows', np.full(80, np.array((9, 50, 10, 0, 0, 0), ROW)))])
+def test_arrays_of_an_index_are_checked_once(copy, name, content):
+    path = copy/'index'/'val'/f'{name}.npy'
+    if isinstance(content, bytes): path.write_bytes(content)
+    else: np.save(path, content)
+    with pytest.raises(ValueError, match=r'the index .*index/val'): ImageDataset(copy, split='val')
+
+
+@pytest.mark.parametrize('change', [dict(num_classes=np.array([3, 4])), dict(num_classes=np.array(10**15)), dict(num_classes=np.array(2)),
+                                    dict(labels=np.array([0, -1, 1])), dict(label_ends=np.array([3, 1, 3])), dict(labels=np.zeros(3))])
+def test_labels_of_an_index_are_checked_once(tmp_path, change):
+    table = SampleTable.from_samples(['a', 'b', 'c'], LabelLists.from_lists([[0], [2], [1]], 3))
+    save_index(ShardIndex(np.zeros(3, ROW), table.paths, table.ends, table.targets), tmp_path)
+    for name, array in change.items(): np.save(tmp_path/f'{name}.npy', array)
+    with pytest.raises(ValueError, match='is damaged'): open_index(tmp_path)
 
 
 # ---- a million

@@ -2,6 +2,7 @@
 import json
 import pickle
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,19 @@ def test_an_index_is_kept_until_a_shard_changes(shards, tmp_path, monkeypatch):
     assert list(ReaderShards(shards, 'val', index_file=path).samples) == list(first.samples)
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path/'cache'))
     assert list(ReaderShards(shards, 'val', index_file='cache').samples) == list(first.samples)
+
+
+def test_an_index_that_grows_as_it_is_read_is_made_anew(shards, tmp_path):
+    path = tmp_path/'index.npz'
+    first = ReaderShards(shards, 'val', index_file=path)
+    arrays = dict(np.load(path))
+    arrays['names'] = np.zeros(50_000_000, np.uint8)
+    np.savez_compressed(path, **arrays)
+    tracemalloc.start()
+    try: again, peak = ReaderShards(shards, 'val', index_file=path), tracemalloc.get_traced_memory()[1]
+    finally: tracemalloc.stop()
+    assert list(again.samples) == list(first.samples) and peak < 20_000_000
+    assert not any(item.compress_type for item in np.load(path).zip.infolist())
 
 
 def test_labels_are_kept_in_an_index(tmp_path):

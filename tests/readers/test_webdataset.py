@@ -1,5 +1,6 @@
 "WebDataset shards, made by its own library; timm's reader as oracle."
 import io
+import json
 import tarfile
 from collections import Counter
 
@@ -9,7 +10,7 @@ from torch.utils.data import DataLoader
 from wds_shards import NUM, SHARDS, timm_wds
 
 from timmdata import create_loader
-from timmdata.core.faults import ImageReadError
+from timmdata.core.faults import SourceError
 from timmdata.datasets.factory import create_dataset
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings('ignore:This DataLoader will create')]
@@ -71,12 +72,40 @@ def test_split_of_shards(shards, split, message):
 def test_faulty_shards_are_errors(shards, tmp_path):
     whole = (shards/'imgs-val-00.tar').read_bytes()
     (tmp_path/'a.tar').write_bytes(whole[:len(whole) // 2])
-    with pytest.raises(ImageReadError, match=r'a\.tar'): list(create_dataset('wds/', tmp_path, 'a.tar|9'))
-    with pytest.raises(ImageReadError, match=r'no\.tar'): list(create_dataset('wds/', tmp_path, 'no.tar|9'))
+    with pytest.raises(SourceError, match=r'a\.tar'): list(create_dataset('wds/', tmp_path, 'a.tar|9'))
+    with pytest.raises(SourceError, match=r'no\.tar'): list(create_dataset('wds/', tmp_path, 'no.tar|9'))
     with pytest.raises(ValueError, match='give num_samples'): create_dataset('wds/', tmp_path, 'a.tar', is_training=True)
     (tmp_path/'_info.json').write_text('{')
     with pytest.raises(ValueError, match='_info.json describes no splits'): create_dataset('wds/', tmp_path, 'val')
     assert type(create_dataset('', shards, None).reader).__name__ == 'ReaderShards'   # by index
+
+
+@pytest.mark.parametrize('damage', ['cut', 'gone'])
+def test_a_shard_at_fault_is_no_bad_sample(shards, tmp_path, damage):
+    for path in shards.iterdir(): (tmp_path/path.name).write_bytes(path.read_bytes())
+    shard = tmp_path/'imgs-val-01.tar'
+    dataset = create_dataset('wds/', tmp_path, 'val', on_error='skip')
+    if damage == 'gone': shard.unlink()
+    else: shard.write_bytes(shard.read_bytes()[:9000])
+    with pytest.raises(SourceError, match=r'imgs-val-01\.tar'): list(dataset)
+    assert not dataset.bad_samples
+
+
+@pytest.mark.parametrize('name', ['../private.tar', 'ABSOLUTE', 'link.tar'])
+def test_names_in_a_description_stay_inside(shards, tmp_path, name):
+    (tmp_path/'private.tar').write_bytes((shards/'imgs-val-00.tar').read_bytes())
+    (tmp_path/'in').mkdir()
+    (tmp_path/'in'/'link.tar').symlink_to(tmp_path/'private.tar')
+    names = [name.replace('ABSOLUTE', str(tmp_path/'private.tar'))]
+    (tmp_path/'in'/'_info.json').write_text(json.dumps({'splits': {'val': {'filenames': names, 'num_samples': 10}}}))
+    with pytest.raises(ValueError, match='names must be relative'): create_dataset('wds/', tmp_path/'in', 'val')
+
+
+def test_a_name_in_a_description_is_no_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path/'_info.json').write_text(json.dumps({'splits': {'val': {'filenames': ['pipe:touch made'], 'num_samples': 1}}}))
+    with pytest.raises(SourceError): list(create_dataset('wds/', '.', 'val'))
+    assert not (tmp_path/'made').exists()
 
 
 @pytest.mark.parametrize('info', ['[]', '{"splits": 1}', '{"splits": {"val": 3}}', '{"splits": {"val": {"filenames": "a.tar"}}}',

@@ -26,6 +26,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from glob import iglob
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,11 +44,18 @@ from ..core.faults import BadSample, ImageReadError, printable
 from ..core.jpeg import Pixels, read_grid, read_layout
 from ..core.paths import expand_home, replace_file
 from ..core.restarts import CannotRestart, add_restarts, encode_jpeg, list_segments
+from ..readers.base import ReaderFiles, split_group
+from ..readers.extensions import is_img_extension
 from ..readers.pack import INFO_FILE, PACK_VERSION, ROW, ReaderPack, ShardIndex, read_pack, save_index
 from ..readers.sample_table import LabelLists, SampleTable
+from ..readers.table import ReaderTable
 from ..readers.tar import list_tar
 from .image_dataset import ImageDataset
 from .wrappers import fingerprint
+
+# %% ../../nbs/datasets/70_packing.ipynb #70a00019
+try: import fcntl
+except ImportError: fcntl = None   # Windows: two programs may pack into one folder
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00006
 FORMATS = 'jpeg', 'keep', 'raw'
@@ -297,6 +305,11 @@ def _save_json(path: Path, value: Any, folder: Path):
     with replace_file(path, folder) as file: file.write(json.dumps(value, indent=1).encode() + b'\n')
 
 
+def _index_sums(folder: Path) -> dict[str, int]:
+    "Checksums of the files of an index."
+    return {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())}
+
+
 def _load_json(path: Path) -> Any: return json.loads(path.read_text(encoding='utf-8'))
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a0000f
@@ -316,6 +329,45 @@ def check_packable(
     if dataset.faults.on_error == 'replace': raise ValueError(
         "on_error='replace' would pack a sample twice: give on_error='skip' to leave out what cannot be read")
     if not len(dataset): raise ValueError('the data set has no samples')
+
+
+def _sources(reader: Any) -> list[Path]:
+    "Folders and archives on this disk that a data set is read from, without links."
+    if not isinstance(reader, ReaderFiles) or reader.is_remote: return []
+    is_archive = hasattr(reader, 'archives')   # names of its samples are no files
+    names = set() if is_archive else {os.path.dirname(name) for name in reader.filenames()}
+    if not isinstance(reader, ReaderTable): names.add('')   # a table may lie beside other things
+    return sorted(Path(reader.root, name).resolve() for name in names)
+
+
+def _check_target(dataset: ImageDataset, root: Path):
+    "Refuse a folder where the files of a pack would become a part of a data set of images."
+    real = root.resolve()
+    near = (path for path in _sources(dataset.reader) if path.is_relative_to(real) or real.is_relative_to(path))
+    found = (real for depth in ('*', '*/*', '*/*/*') for name in iglob(depth, root_dir=real)
+             if is_img_extension(os.path.splitext(name)[1]))
+    place = next(near, None) or next(found, None)
+    if place is None: return
+    folder = place.parent if len(split_group(place.name)) > 1 else place
+    raise ValueError(f'{root} is, contains or lies in {place}, where images are read from: a pack there would change '
+                     f'that data set. Give a folder of its own, such as {folder.with_name(f"{folder.name}-packed")}')
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    "Refuse a second packing into a folder. The lock ends with the program, however it ends."
+    path = root/'.packing.lock'
+    if fcntl is None: return (yield)
+    with path.open('ab') as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = os.path.samefile(path, file.fileno())   # else another one has just ended, and removed it
+        except (BlockingIOError, FileNotFoundError): is_ours = False
+        except OSError: is_ours = True   # a disk without locks
+        if not is_ours: raise BlockingIOError(
+            errno.EAGAIN, f'another program packs into {root}: wait until it has ended, or give another folder')
+        try: yield
+        finally: path.unlink(missing_ok=True)
 
 
 class _Packing:
@@ -369,16 +421,17 @@ class _Packing:
         about = dict(asdict(self.settings), source=fingerprint(self.dataset), samples_per_shard=self.num,
                      pillow=PIL.__version__, order=zlib.crc32(self.order.astype('<i8').tobytes()))
         self.about, noted = json.loads(json.dumps(about)), self.parts/'settings.json'
-        if noted.is_file() and _load_json(noted) != self.about: raise ValueError(
+        is_begun = any(self.parts.glob('[0-9]*.json'))   # a shard is done
+        if is_begun and _load_json(noted) != self.about: raise ValueError(
             f'{self.root} has a pack of split {self.split!r} that was begun with other settings, data or Pillow: '
             f'give those, or remove {self.parts} to begin again')
-        self.parts.mkdir(parents=True, exist_ok=True)
-        _save_json(noted, self.about, self.parts)
         left = sum(not (self.parts/f'{k}.json').is_file() for k in range(self.num_shards)) * self.num * mean
         free = shutil.disk_usage(self.root).free
         if left * 1.02 > free: raise OSError(
             errno.ENOSPC, f'the pack needs about {left / 1e9:.2f} GB more, {self.root} has {free / 1e9:.2f} GB: '
             'give another folder, a smaller short_side, or a lower quality')
+        self.parts.mkdir(parents=True, exist_ok=True)
+        _save_json(noted, self.about, self.parts)
 
     def shard(self, number: int) -> str:
         return f'{self.split}-{number:06}.tar'
@@ -412,7 +465,10 @@ class _Packing:
         bad = sorted(BadSample(*sample) for part in parts for sample in part['bad'])
         rows = np.array([(shard, *place) for shard, part in enumerate(parts) for place in part['places']], ROW)
         indexes = np.array([index for part in parts for index in part['indexes']], np.int64)
-        if not len(indexes): raise ValueError(f'no image could be read; the first one: {bad[0].cause}')
+        if not len(indexes):
+            for k in range(self.num_shards): (self.root/self.shard(k)).unlink()
+            shutil.rmtree(self.parts)   # another call begins anew
+            raise ValueError(f'no image could be read; the first one: {bad[0].cause}')
         by_source = indexes.argsort()
         if isinstance(self.known, LabelLists): targets = self.known.select(indexes[by_source])
         elif self.known is not None: targets = self.known[indexes[by_source]]
@@ -438,7 +494,8 @@ class _Packing:
             name=self.split, filenames=[self.shard(k) for k in range(len(sizes))], shard_lengths=lengths,
             num_samples=sum(lengths), alt_label='' if is_class else 'label')
         info['timmdata']['splits'][self.split] = dict(
-            num_samples=sum(lengths), class_to_idx=dict(self.dataset.class_to_idx), made=self.about, shard_bytes=sizes)
+            num_samples=sum(lengths), class_to_idx=dict(self.dataset.class_to_idx), made=self.about, shard_bytes=sizes,
+            index=_index_sums(self.root/'index'/self.split))
         _save_json(self.root/INFO_FILE, info, self.parts)
 
 
@@ -465,13 +522,18 @@ def write_pack(
         limit: Most bytes that it may have; more are an error, before anything is written.
     """
     num_workers = available_cores() if num_workers is None else num_workers
-    making = _Packing(dataset, root, split, settings, seed)
-    with _encoders(settings, num_workers) as encode:
-        making.begin(encode, limit)
-        title = f'about {making.num_bytes / 1e9:,.2f} GB in {root}'
-        with tqdm(desc=title, total=len(dataset), unit=' images', disable=not progress) as bar:
-            for number in range(making.num_shards): making.write(number, encode, bar)
-    return making.finish()
+    with _locked(root):
+        there = read_pack(root)
+        if there and split in there['splits']:
+            shutil.rmtree(root/f'.packing-{split}', ignore_errors=True)   # of one that was killed at its very end
+            raise FileExistsError(f'{root} has a split {split!r} already: give another folder, or remove that one')
+        making = _Packing(dataset, root, split, settings, seed)
+        with _encoders(settings, num_workers) as encode:
+            making.begin(encode, limit)
+            title = f'about {making.num_bytes / 1e9:,.2f} GB in {root}'
+            with tqdm(desc=title, total=len(dataset), unit=' images', disable=not progress) as bar:
+                for number in range(making.num_shards): making.write(number, encode, bar)
+        return making.finish()
 
 
 def pack(
@@ -513,11 +575,8 @@ def pack(
     split, root = split or getattr(dataset.reader, 'split', None) or dataset.split or 'train', Path(expand_home(out))
     if not re.fullmatch(r'[\w-]+', split, re.ASCII): raise ValueError(
         f'split={split!r}: give the split in the pack a name of letters and digits')
+    _check_target(dataset, root)
     root.mkdir(parents=True, exist_ok=True)
-    there = read_pack(root)
-    if there and split in there['splits']:
-        shutil.rmtree(root/f'.packing-{split}', ignore_errors=True)   # of one that was killed at its very end
-        raise FileExistsError(f'{root} has a split {split!r} already: give another folder, or remove that one')
     return write_pack(dataset, root, split, settings, seed, num_workers, progress)
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00016
@@ -549,8 +608,16 @@ def _segments(data: Buffer) -> str:
     return 'no segments' if grid is None else f'rows in {grid.columns}' if grid.columns > 1 else 'whole rows'
 
 
+def _changed_files(reader: ReaderPack) -> list[str]:
+    "What is wrong with the files of the index; packs of earlier versions have no checksums of them."
+    folder = Path(reader.root, 'index', reader.split)
+    noted, found = reader.info.get('index'), _index_sums(folder)
+    if not isinstance(noted, dict): return []
+    return [f'{folder/name} has another checksum' for name in sorted({*noted, *found}) if noted.get(name) != found.get(name)]
+
+
 def _check_split(reader: ReaderPack, progress: bool) -> PackCheck:
-    rows, kinds, problems = reader.samples.columns['row'], Counter(), []
+    rows, kinds, problems = reader.samples.columns['row'], Counter(), _changed_files(reader)
     shards = [{offset: (name, size) for name, offset, size in list_tar(path)} for path in reader.archives.paths]
     for index in tqdm(np.lexsort((rows['offset'], rows['shard'])).tolist(), unit=' images', disable=not progress):
         shard, size, offset, height, width, crc32 = rows[index].item()
@@ -570,10 +637,12 @@ def _check_split(reader: ReaderPack, progress: bool) -> PackCheck:
 
 def _is_target(content: bytes, target: Any) -> bool:
     "Whether the file of a target says the same as the index."
-    found = json.loads(content)
-    if not isinstance(found, dict): return found == target
-    if isinstance(target, np.ndarray) and len(found['label']) != len(target): target = np.flatnonzero(target)
-    return np.array_equal(np.asarray(found['label'], np.asarray(target).dtype), target)
+    try:
+        found = json.loads(content)
+        if not isinstance(found, dict): return found == target
+        if isinstance(target, np.ndarray) and len(found['label']) != len(target): target = np.flatnonzero(target)
+        return np.array_equal(np.asarray(found['label'], np.asarray(target).dtype), target)
+    except (ValueError, TypeError, KeyError, RecursionError): return False
 
 
 def check_pack(

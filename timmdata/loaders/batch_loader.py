@@ -22,7 +22,7 @@ from torch.utils.data import Dataset, Sampler
 
 from ..core.checks import check_whole
 from ..core.faults import ImageReadError
-from ..datasets.wrappers import fingerprint
+from ..datasets.wrappers import changed_pixels, fingerprint
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
 from ..samplers.batch_schedule import PlannedBatch, ScheduledBatchSampler
@@ -389,7 +389,7 @@ class BatchLoader(HostLoader):
         """
         if self._fingerprint is None: self._fingerprint = fingerprint(self.dataset)
         own = dict(dataset=self._fingerprint, samples=len(self.dataset), shuffle=self.sampler.shuffle,
-                   cached=self.cache is not None)
+                   cached=self.cache is not None, changed_pixels=changed_pixels(self.dataset))
         return describe_settings(own, self.batches, *self.settings)
 
     def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:

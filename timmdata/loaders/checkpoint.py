@@ -81,7 +81,7 @@ def make_state(
 
 
 _OF_PLANS = 'mode', 'seq_lens', 'batch_sizes', 'window', 'tokens_per_epoch', 'digest', 'naflex'   # by tokens
-_NOT_ARGUMENTS = ('dataset', 'samples', 'cached', 'schedule', 'force_color_jitter', 're_num_splits', *_OF_PLANS)
+_NOT_ARGUMENTS = ('dataset', 'samples', 'cached', 'changed_pixels', 'schedule', 'force_color_jitter', 're_num_splits', *_OF_PLANS)
 _WORD = re.compile(r'\w+(-[\w.]+)*')   # such as torchvision or rand-m9-mstd0.5
 
 
@@ -152,6 +152,7 @@ def check_state(
     """
     check_form(state)
     was, now = dict(state['settings']), dict(settings)
+    if 'changed_pixels' not in was: now.pop('changed_pixels', None)   # a state from before they were compared
     if seed is not None: was['seed'], now['seed'] = str(state['seed']), str(seed)
     found = differences(was, now)
     if not found: return

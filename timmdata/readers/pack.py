@@ -12,7 +12,6 @@ import json
 import os
 import re
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.demo_data import cache_dir as cache_folder
-from ..core.faults import printable
+from ..core.faults import is_system_error, printable
 from ..core.paths import expand_home, replace_file
-from .base import SPLIT_NAMES, ReaderFiles, choose_split, split_group
+from .base import SPLIT_NAMES, ReaderFiles, check_inside, choose_split, split_group
 from .class_map import load_class_map
-from .file_index import stamps_of
-from .sample_table import LabelLists, SampleTable
+from .file_index import check_array, check_arrays, stamps_of
+from .sample_table import MAX_CLASSES, LabelLists, SampleTable
 from .store import absolute_path, copied_object, find_objects, is_url, keep_objects
 from .tar import Archives, list_archives, list_tar, open_archives
 from .target_fields import TargetFields
@@ -36,6 +35,20 @@ from .webdataset import check_info, image_of, target_of
 ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'), ('height', '<u4'), ('width', '<u4'),
                 ('crc32', '<u4')])
 "A sample: number of its shard; bytes of its image file, where they begin, and their checksum; pixels. 0: not known."
+
+
+def _lie_within(numbers: np.ndarray, least: int, end: int) -> bool:
+    "Whether all of them are from the least up to, but not at, the end."
+    return not numbers.size or bool(least <= numbers.min() and numbers.max() < end)
+
+
+def _check_ends(ends: np.ndarray, parts: np.ndarray):
+    "Refuse ends of lists that are none of the parts', which lie one after the other."
+    if ends.ndim != 1 or parts.ndim != 1 or {ends.dtype.kind, parts.dtype.kind} - {*'iu'}:
+        raise ValueError('its lists must be rows of whole numbers')
+    last = ends[-1] if len(ends) else 0
+    if last != len(parts) or len(ends) and ends[0] < 0 or (ends[1:] < ends[:-1]).any():
+        raise ValueError('its lists have other ends')
 
 
 class ShardIndex(NamedTuple):
@@ -71,10 +84,15 @@ class ShardIndex(NamedTuple):
         """
         rows, names, name_ends = (arrays[name] for name in ('rows', 'names', 'name_ends'))
         if 'targets' in arrays: targets = arrays['targets']
-        else: targets = LabelLists(arrays['labels'], arrays['label_ends'], int(arrays['num_classes']))
-        if rows.dtype != ROW or not len(rows) == len(name_ends) == len(targets):
+        else:
+            targets = LabelLists(arrays['labels'], arrays['label_ends'], int(arrays['num_classes']))
+            _check_ends(targets.ends, targets.indexes)
+            if not _lie_within(targets.indexes, 0, targets.num_classes): raise ValueError('it has labels of no class')
+        _check_ends(name_ends, names)
+        if rows.dtype != ROW or names.dtype != np.uint8 or not rows.shape == (len(name_ends),) == (len(targets),):
             raise ValueError('its parts do not fit')
-        if len(rows) and not name_ends[-1] == len(names): raise ValueError('its names have other ends')
+        if isinstance(targets, np.ndarray) and targets.dtype.kind not in 'iuf': raise ValueError(
+            f'its targets are {targets.dtype}, not numbers')
         return cls(rows, names, name_ends, targets)
 
     def table(self) -> SampleTable:
@@ -98,6 +116,13 @@ def save_index(
     for name, array in index.arrays().items(): np.save(Path(folder)/f'{name}.npy', array)
 
 
+def _load_array(path: Path) -> np.ndarray:
+    "An array of a file, mapped unless it is small."
+    size = path.stat().st_size
+    with path.open('rb') as file: check_array(file, size)
+    return np.asarray(np.load(path, mmap_mode='r' if size > 256 else None))
+
+
 def open_index(
     folder: str | os.PathLike,
 ) -> ShardIndex:
@@ -110,11 +135,9 @@ def open_index(
         mapped, not read
     """
     files = {name: Path(folder)/f'{name}.npy' for name in _INDEX_FILES}
-    try:
-        found = {name: np.asarray(np.load(path, mmap_mode='r' if path.stat().st_size > 256 else None))
-                 for name, path in files.items() if path.is_file()}
-        return ShardIndex.from_arrays(found)
-    except (ValueError, KeyError, EOFError) as error:
+    try: return ShardIndex.from_arrays({name: _load_array(path) for name, path in files.items() if path.is_file()})
+    except Exception as error:   # numpy raises half a dozen kinds for a damaged file
+        if is_system_error(error): raise
         raise ValueError(f'the index {folder} is damaged ({error}): copy it again, or pack again') from error
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00009
@@ -124,12 +147,26 @@ INFO_FILE = '_info.json'
 
 def _info_path(root: str | os.PathLike) -> str:
     "Where a pack describes itself; of a store: in a copy on this disk, if there is one."
-    if not is_url(root): return os.path.join(root, INFO_FILE)
+    if not is_url(root):
+        check_inside(root, [INFO_FILE])
+        return os.path.join(root, INFO_FILE)
     is_tar = os.fspath(root).lower().endswith('.tar')
     return '' if is_tar else str(keep_objects(os.fspath(root), [INFO_FILE])/INFO_FILE)
 
 
 def _load_json(path: str) -> Any: return json.loads(Path(path).read_text(encoding='utf-8'))
+
+
+def _check_pack(info: dict[str, Any], root: str | os.PathLike):
+    "Refuse splits whose names lead out of the root, or whose numbers cannot be."
+    for name, split in info['timmdata']['splits'].items():
+        check_inside(root, (f'index/{name}/{part}.npy' for part in _INDEX_FILES))
+        sizes, classes = split['shard_bytes'], [*split['class_to_idx'].values()]
+        if len(sizes) != len(info['splits'][name]['filenames']): raise ValueError(f'split {name!r} has other shards')
+        numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
+        numbers += [(idx, MAX_CLASSES) for idx in classes]
+        wrong = next((number for number, end in numbers if type(number) is not int or not 0 <= number < end), None)
+        if wrong is not None: raise ValueError(f'split {name!r} has the number {wrong!r}')
 
 
 def read_pack(
@@ -149,9 +186,12 @@ def read_pack(
     except (ValueError, RecursionError) as error: raise ValueError(f'{path} is damaged: {error}') from error
     ours = info.get('timmdata') if isinstance(info, dict) else None
     if ours is None: return None
-    version = ours.get('pack_version')
+    version = ours.get('pack_version') if isinstance(ours, dict) else None
     if version != PACK_VERSION: raise ValueError(
         f'{path} is of version {version!r}, this timmdata reads version {PACK_VERSION}: update timmdata, or pack again')
+    try: _check_pack(check_info(info, root), root)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f'{path} is damaged ({error!r}): copy it again, or pack again') from error
     return info
 
 
@@ -199,7 +239,7 @@ class _IndexedReader(ReaderFiles):
         path = self.samples.path(index)
         if basename: return os.path.basename(path)
         shard = self.shards[self.samples.columns['row'][index]['shard']]
-        return absolute_path(self.root, os.path.join(shard, path)) if absolute else path
+        return f'{absolute_path(self.root, shard)}/{path}' if absolute else path   # no file: `..` in it leads nowhere
 
 
 class ReaderPack(_IndexedReader):
@@ -224,6 +264,7 @@ class ReaderPack(_IndexedReader):
         info = read_pack(root)
         if info is None: raise ValueError(f'{root} is no pack: it has no {INFO_FILE} that pack() has written')
         splits = info['timmdata']['splits']
+        if not splits: raise ValueError(f'{root} is a pack without splits: copy it again, or pack again')
         if split is None and len(splits) > 1: raise ValueError(
             f'{root} has the splits {", ".join(map(printable, splits))}: give split= one of them')
         self.split = next(iter(splits)) if split is None else choose_split(list(splits), split, root)
@@ -244,10 +285,24 @@ class ReaderPack(_IndexedReader):
             folder = self._copy
         table = open_index(folder).table()
         rows, sizes = table.columns['row'], np.array(self.info['shard_bytes'], np.uint64)
-        inside = len(rows) == self.info['num_samples'] and (not len(rows) or rows['shard'].max() < len(sizes))
-        if not inside or (rows['offset'] + rows['size'] > sizes[rows['shard']]).any(): raise ValueError(
-            f'the index {folder} belongs to other shards: copy all of the pack again')
+        inside = len(rows) == self.info['num_samples'] and _lie_within(rows['shard'], 0, len(sizes))
+        if inside:
+            ends = sizes[rows['shard']]
+            inside = not ((rows['offset'] > ends) | (rows['size'] > ends - rows['offset'])).any()
+        if not inside: raise ValueError(f'the index {folder} belongs to other shards: copy all of the pack again')
+        targets, classes = table.targets, self.info['class_to_idx']
+        is_class = classes and isinstance(targets, np.ndarray) and targets.dtype.kind in 'iu'
+        if is_class and not _lie_within(targets, -1, max(classes.values()) + 1): raise ValueError(
+            f'the index {folder} has class indexes {targets.min()}..{targets.max()}, its classes are '
+            f'0..{max(classes.values())}: copy all of the pack again, or pack again')
         return table
+
+    @property
+    def pixels(self) -> str:
+        "How its images differ from those that were packed; '' if no pixel does."
+        made = self.info.get('made')
+        if not isinstance(made, dict) or made.get('format') != 'raw' and made.get('short_side') is None: return ''
+        return ', '.join(f'{name}={made.get(name)}' for name in ('format', 'short_side', 'quality', 'subsampling'))
 
     @property
     def image_sizes(self) -> np.ndarray:
@@ -369,7 +424,7 @@ def choose_shards(
     """
     found = list_archives(os.fspath(root))
     path = _info_path(root)
-    try: splits = check_info(_load_json(path)).get('splits', {}) if os.path.isfile(path) else {}
+    try: splits = check_info(_load_json(path), root).get('splits', {}) if os.path.isfile(path) else {}
     except (ValueError, RecursionError) as error: raise ValueError(f'{path} describes no splits: {error}') from error
     if splits and split:
         chosen = splits[choose_split(list(splits), split, root)]
@@ -385,8 +440,9 @@ def _kept(path: Path, key: str, make: Callable[[], ShardIndex]) -> ShardIndex:
     "An index from its file, or made and written there."
     try:
         with np.load(path) as arrays:
+            check_arrays(arrays.zip, path.stat().st_size)
             if str(arrays['key']) == key: return ShardIndex.from_arrays(arrays)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile): pass   # absent or damaged
+    except Exception: pass   # absent or damaged, for which numpy, zipfile and zlib raise a dozen kinds
     index = make()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as file: np.savez(file, key=np.array(key), **index.arrays())

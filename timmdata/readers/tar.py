@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..core.demo_data import cache_dir as cache_folder
-from ..core.faults import is_system_error, printable
+from ..core.faults import SourceError, is_system_error, printable
 from ..core.paths import expand_home
 from .base import ReaderFiles, choose_split, open_file, split_group
 from .class_map import natural_key
@@ -233,6 +233,10 @@ def choose_folders(
 _MOST_OPEN = 128   # archives that stay mapped; more are mapped for each read: processes have a limit of open files
 
 
+class _Gone(SourceError, FileNotFoundError):
+    "An archive is not there any more."
+
+
 class Archives:
     """Read bytes out of files, by offset, in any thread and process.
 
@@ -249,9 +253,14 @@ class Archives:
     def _map(self, archive: int) -> mmap.mmap:
         mapped = self._maps.get(archive)   # no lock, which a fork could leave locked for ever
         if mapped is not None: return mapped
-        with open_file(self.paths[archive]) as file:
-            try: mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except ValueError: raise OSError(f'{self.paths[archive]} is empty: it has changed') from None
+        path = self.paths[archive]
+        try:
+            with open_file(path) as file: mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError: raise _Gone(f'{path} is gone: it was there when it was indexed') from None
+        except ValueError: raise SourceError(f'{path} is empty: it has changed since it was indexed') from None
+        except OSError as error:
+            if is_system_error(error): raise
+            raise SourceError(f'{path} cannot be read: {error}') from error
         return self._maps.setdefault(archive, mapped) if len(self._maps) < _MOST_OPEN else mapped
 
     def read(self,
@@ -272,7 +281,7 @@ class Archives:
         mapped = self._map(archive)
         data = memoryview(mapped)[offset:offset + size]
         if len(data) == size and (not data or mapped.size() >= offset + size): return data
-        raise OSError(f'{self.paths[archive]} ends within the image: it has changed since it was indexed')
+        raise SourceError(f'{self.paths[archive]} ends within the image: it has changed since it was indexed')
 
     def prefetch(self,
         spans: Iterable[Sequence[int]],

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ..core.faults import ImageReadError, is_system_error, printable
+from ..core.faults import SourceError, is_system_error, printable
 from ..core.paths import expand_home
-from .base import choose_split
+from .base import check_inside, choose_split
 from .stream import StreamReader
 from .target_fields import TargetFields
 
@@ -45,11 +45,13 @@ class ShardSplit(NamedTuple):
 
 def check_info(
     info: Any,
+    root: str | os.PathLike,
 ) -> dict[str, Any]:
-    """Refuse a description in which names of shards are no texts or numbers of samples no numbers.
+    """Refuse a description in which names of shards are no texts or lead out of the root, or numbers are none.
 
     Args:
         info: What the JSON held.
+        root: Folder or address of the shards.
     """
     splits = info.get('splits', {}) if isinstance(info, dict) else None
     if not isinstance(splits, dict): raise ValueError('it must be an object, and so must its splits')
@@ -58,6 +60,7 @@ def check_info(
         filenames, lengths = split.get('filenames'), split.get('shard_lengths', [])
         if not isinstance(filenames, list) or not all(isinstance(one, str) for one in filenames):
             raise ValueError(f'split {name!r} needs filenames, a list of texts')
+        check_inside(root, filenames)
         numbers = [*(lengths if isinstance(lengths, list) else [None]), split.get('num_samples') or 0]
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError(f'split {name!r}: shard_lengths and num_samples must be whole numbers, 0 or more')
@@ -79,8 +82,9 @@ def load_info(
     for name in ('_info.json', 'info.json'):
         path = os.path.join(root, name)
         if '://' not in path and not os.path.isfile(path): continue
+        check_inside(root, [name])
         try:
-            with _webdataset().gopen(path) as file: return check_info(json.loads(file.read()))
+            with _webdataset().gopen(path) as file: return check_info(json.loads(file.read()), root)
         except (OSError, EOFError): continue   # an address without this file
         except (ValueError, RecursionError) as error:
             raise ValueError(f'{path} describes no splits: {error}') from error
@@ -122,7 +126,7 @@ def _groups(root: str, shards: Sequence[str], shard_index: int, num_shards: int)
         yield from groups if by_shard else islice(groups, shard_index, None, num_shards)
     except (OSError, EOFError, tarfile.TarError, ValueError) as error:
         if is_system_error(error): raise
-        raise ImageReadError(f'cannot read a shard of {root}: {error}') from error
+        raise SourceError(f'cannot read a shard of {root}: {error}') from error
 
 # %% ../../nbs/readers/60_webdataset.ipynb #b26db1e4
 def image_of(
