@@ -48,6 +48,7 @@ from .samplers.batch_schedule import create_batch_schedule
 from .samplers.epoch import EpochSampler
 from .samplers.order import OrderSettings
 from .samplers.token_plan import TokenPlan
+from .timm_names import names_of
 from .transforms.factory import compose_transform
 from .transforms.mixup import MixingSwitch, Mixup
 from .transforms.naflex_mixup import NaFlexMixup
@@ -659,3 +660,6 @@ def _check_dataset(dataset: Any, is_training: bool):
             'for predictions, or for training without labels, this will do', stacklevel=4)
     if not is_training and any(getattr(policy, 'on_error', None) == 'replace' for policy in policies):
         raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
+
+# %% ../nbs/20_loader.ipynb #7a110f02
+__getattr__ = names_of('loader')

@@ -22,6 +22,7 @@ from typing import Any
 
 from ..core.faults import printable
 from ..core.paths import expand_home
+from ..timm_names import names_of
 
 # %% ../../nbs/readers/10_class_map.ipynb #663b1574
 _NUMBER = re.compile(r'\d+')
@@ -199,3 +200,6 @@ def class_map_fingerprint(
     """
     text = json.dumps(sorted(class_to_idx.items()), ensure_ascii=False)
     return hashlib.blake2b(text.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()
+
+# %% ../../nbs/readers/10_class_map.ipynb #7a110f04
+__getattr__ = names_of('readers.class_map')
