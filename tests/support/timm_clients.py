@@ -105,8 +105,6 @@ FAILING_TESTS = {
         'test_data.py::test_auto_augment_factory_accepts_default_none_hparams',
         'test_data.py::test_rand_bbox_minmax_can_reach_bottom_right_border',
         'test_multilabel.py::test_multilabel_mixup_preserves_shared_labels',
-        'test_multilabel.py::test_class_map_remap_sequences_and_dense_targets', 'test_multilabel.py::test_hf_remote_code_kwargs',
-        'test_multilabel.py::test_hf_class_metadata_with_custom_column',
         'test_multilabel.py::test_target_field_paths_prefer_literal_keys',
         'test_scheduled_sampler.py::test_sample_budget_schedule_is_created_once_and_cached',
         'test_scheduled_sampler.py::test_progressive_schedule_is_created_when_iteration_starts'],
@@ -123,7 +121,6 @@ FAILING_TESTS = {
     "`loader.dataset` is the data set that was given, not timm's wrapper": [
         'test_scheduled_sampler.py::test_create_loader_scheduled_resolutions_and_batch_sizes'],
     '`use_multi_epochs_loader` is another word for `persistent_workers`, and goes with sizes': [
-        'test_data.py::test_multi_epochs_loader_follows_sampler_epoch',
         'test_scheduled_sampler.py::test_create_loader_rejects_scheduled_resolutions_with_multi_epochs_loader'],
     '`persistent_workers` says what was asked for, workers or not': [
         'test_data.py::test_create_loader_disables_persistent_workers_without_workers',
