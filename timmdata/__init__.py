@@ -26,6 +26,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .timm_names import TIMM
+
 __version__ = "0.1.0"
 
 _MEANT = {'ImageFolder': 'ImageDataset', 'DataLoader': 'create_loader', 'CutMix': 'Mixup', 'MixUp': 'Mixup',
@@ -40,6 +42,7 @@ def __getattr__(name: str):
     offered = import_module('._offered', __name__)
     globals().update({name: getattr(offered, name) for name in offered.__all__}, __all__=offered.__all__)
     if name in globals(): return globals()[name]   # a module, too: everything has been imported
+    if name in TIMM: return import_module(f'.{name}', __name__)
     near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, offered.__all__, 1)
     raise AttributeError(f'timmdata has no {name!r}' + (f': did you mean {near[0]}?' if near else ''))
 

@@ -49,6 +49,7 @@ from .samplers.batch_schedule import create_batch_schedule
 from .samplers.epoch import EpochSampler
 from .samplers.order import OrderSettings
 from .samplers.token_plan import TokenPlan
+from .timm_names import names_of
 from .transforms.factory import compose_transform
 from .transforms.mixup import MixingSwitch, Mixup
 from .transforms.naflex_mixup import NaFlexMixup
@@ -228,7 +229,7 @@ def create_loader(
         std: Standard deviation per channel.
         backend: JPEG decoder, as in `resolve_backend`; 'pillow' gives timm's pixels (not in timm).
         transform: Your own pipeline, in place of the one of the settings (not in timm).
-        tf_preprocessing: Not offered (timm: TensorFlow's pipeline of evaluation).
+        tf_preprocessing: False; for TensorFlow's pixels, give a pipeline as transform= (timm: its own).
 
     Crop of evaluation:
         crop_pct: Input size / size that is resized to; None: 0.875.
@@ -257,7 +258,7 @@ def create_loader(
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
         num_aug_splits: Views of each sample in a batch: clean ones first, then the same crops augmented.
         views: Crops, in place of `input_size` (not in timm).
-        naflex: Sequences of patches, in place of `input_size`; see `NaFlex` (not in timm).
+        naflex: Sequences of patches; of input_size, only channels and a policy's shifts (not in timm).
 
     Erasing and mixing, in training:
         re_prob: Probability of random erasing, 0..1.
@@ -308,7 +309,8 @@ def create_loader(
     Returns:
         of images (N, C, H, W) and targets
     """
-    if tf_preprocessing: raise NotImplementedError(f'{tf_preprocessing=} is not offered yet: leave it out')
+    if tf_preprocessing: raise NotImplementedError(
+        f"{tf_preprocessing=} is not offered: leave it out; for TensorFlow's pixels, give a pipeline as transform=")
     if batch_size is None: raise ValueError('create_loader needs a batch_size: give samples in a batch, such as 64')
     if views is None and naflex is None and input_size is None: raise ValueError(
         'create_loader needs an input_size: give the edge of the images in pixels, such as 224, or views')
@@ -326,7 +328,8 @@ def create_loader(
         _warn_without_effect(
             'in evaluation; for training, give is_training=True', re_prob=re_prob, auto_augment=auto_augment,
             train_crop_mode=train_crop_mode, scale=scale, ratio=ratio, vflip=vflip, grayscale_prob=grayscale_prob,
-            gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob)
+            gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob, hflip=None if hflip == 0.5 else hflip,
+            color_jitter=None if color_jitter == 0.4 else color_jitter)
         refuse_beside(
             'is_training=False', 'evaluation takes every sample once, as it is; these are for training only',
             mixup=mixup, dct_scaling=dct_scaling, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
@@ -409,11 +412,11 @@ def create_loader(
         shuffle = is_training and not (is_stream or balanced_batches) and sampler is None and weights is None
     if drop_last is None: drop_last = is_training and not pad_last
     if dct_scaling is None: dct_scaling = is_random and cache is None
-    if decoded: dataset, cache = cached_dataset(dataset, decoded, backend), None
     if fp16: img_dtype = torch.float16
     if not use_prefetcher and img_dtype != torch.float32:
         raise ValueError(f'{img_dtype} images need the prefetcher: without it, they are float32')
-    if mean is None and transform is None: raise ValueError('mean=None is for a transform of yours that normalizes')
+    if mean is None and transform is None: raise ValueError(
+        'mean=None needs transform=, a pipeline that normalizes by itself; if it is in the dataset, give it as transform=')
     size, channels = _size_and_channels(input_size, batch_size, mean)
     mean, std = adapt_statistics(mean, std, channels)
     device = resolve_device(device, distributed) if use_prefetcher else torch.device('cpu')
@@ -448,9 +451,6 @@ def create_loader(
     # Parts.
     on_device = None if augment is None or is_stream else ParamSampler(augment, custom.is_finished_early)
     batch_transform = BatchTransform(normalize, params=on_device, erasing=erasing.create(), mixup=mixup)
-    tokens = None if naflex is None else _TokenParts.make(
-        naflex, dataset, augment, batch_size, custom.is_finished_early)
-    if tokens is not None: batch_transform = tokens.batch_transform(normalize, erasing, mixup)
     params = {name: ParamSampler(view.augment(mean), custom.is_finished_early) for name, view in named_views.items()}
     counts = [view.count for view in named_views.values()]
     if named_views:
@@ -466,7 +466,7 @@ def create_loader(
             collate_fn=collate_fn or fast_collate, seed=seed)
     else:
         sampler = order.create(dataset, seed, batch_size)
-        if tokens is not None: batches = tokens.batches(sampler, batches)
+        if naflex is not None: naflex.buckets(batch_size, is_training)   # it refuses what does not fit
         elif input_size_choices is not None: batches = replace(batches, schedule=create_batch_schedule(
             sampler, batch_size, input_size_choices, batch_size_choices=batch_size_choices,
             batch_choice_weights=batch_choice_weights, batch_choice_seed=batch_choice_seed,
@@ -478,7 +478,12 @@ def create_loader(
         elif drop_last and 0 < len(sampler) < batch_size: raise ValueError(
             f'{len(sampler)} samples do not fill one batch of {batch_size}, '
             'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
-        if tokens is not None: sample_transforms = tokens.sample_transforms(decode, channels)
+        if decoded: dataset, cache = cached_dataset(dataset, decoded, backend), None   # may take hours
+        if naflex is not None:
+            tokens = _TokenParts.make(naflex, dataset, augment, batch_size, custom.is_finished_early)
+            batch_transform = tokens.batch_transform(normalize, erasing, mixup)
+            batches = tokens.batches(sampler, batches)
+            sample_transforms = tokens.sample_transforms(decode, channels)
         elif augment is None: sample_transforms = []
         else: sample_transforms = [
             SampleTransform(ParamSampler(replace(augment, input_size=edges), custom.is_finished_early),
@@ -659,3 +664,6 @@ def _check_dataset(dataset: Any, is_training: bool):
             'for predictions, or for training without labels, this will do', stacklevel=4)
     if not is_training and any(getattr(policy, 'on_error', None) == 'replace' for policy in policies):
         raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
+
+# %% ../nbs/20_loader.ipynb #7a110f02
+__getattr__ = names_of('loader')

@@ -76,7 +76,8 @@ def doors(base: Path = root/'timmdata') -> dict[str, dict[str, str]]:
     found = {}
     for path in [*base.rglob('__init__.py'), base/'_offered.py']:
         folder = path.parent.relative_to(base).parts
-        imports = [node for node in ast.parse(path.read_text(encoding='utf-8')).body if isinstance(node, ast.ImportFrom) and node.level]
+        body = ast.parse(path.read_text(encoding='utf-8')).body
+        imports = [node for node in body if isinstance(node, ast.ImportFrom) and node.level == 1]
         found['.'.join(folder)] = {alias.asname or alias.name: '.'.join([*folder, node.module or alias.name])
                                    for node in imports for alias in node.names}
     return found

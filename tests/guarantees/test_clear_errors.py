@@ -18,6 +18,7 @@ from timmdata import (
     ImageDataset,
     IterableImageDataset,
     Mixup,
+    NaFlex,
     create_loader,
     create_reader,
     create_transform,
@@ -410,6 +411,29 @@ def test_other_units_and_types_are_refused(folder, wrong, message):
     with pytest.raises(ValueError, match=message): create_loader(ImageDataset(folder), **settings)
 
 
+@pytest.mark.parametrize('wrong', [
+    dict(scale=(8, 100)), dict(ratio=(2, 1)), dict(hflip='yes'), dict(re_prob=25), dict(re_count=0), dict(color_jitter=40),
+    dict(crop_pct=95), dict(batch_size=0), dict(batch_size=9), dict(num_workers=-1), dict(std=(58., 57., 57.)), dict(mean=None),
+    dict(img_dtype=torch.float16, use_prefetcher=False), dict(seed=True), dict(weights=[1, 2]), dict(samples_per_epoch=0),
+    dict(input_size_choices=[]), dict(device='nonsense'), dict(auto_augment='best'), dict(worker_seeding='none'),
+    dict(color_jitter_mode='x'), dict(distributed=True), dict(timeout=True), dict(interpolation='cubic'), dict(backend='x'),
+    dict(naflex=NaFlex(mode='packed', row_len=8)), dict(mixup=Mixup(num_classes=2), batch_size=0)], ids=str)
+def test_what_is_refused_leaves_no_cache(folder, tmp_path, wrong):
+    settings = dict(input_size=32, batch_size=4, is_training=True, num_workers=0, device='cpu') | wrong
+    with pytest.raises((ValueError, TypeError, RuntimeError)):
+        create_loader(ImageDataset(folder), cache=dict(where='disk', directory=tmp_path/'cache'), **settings)
+    assert not (tmp_path/'cache').exists()
+
+
+def test_a_pipeline_that_normalizes_belongs_to_the_loader(folder):
+    dataset = ImageDataset(folder)
+    dataset.transform = v2.Compose([v2.Resize((32, 32)), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
+    with pytest.raises(ValueError, match='mean=None needs transform=.*in the dataset, give it as transform='):
+        loader_of(dataset, mean=None, std=None)
+    transform, dataset.transform = dataset.transform, None
+    assert next(iter(loader_of(dataset, transform=transform, mean=None, std=None)))[0].min() >= 0
+
+
 @pytest.mark.parametrize('wrong, message', [
     (dict(transform='resize'), 'transform is a str: give a function'), (dict(collate_fn=3), 'collate_fn is a int: give a function'),
     (dict(generator=3), 'generator is a int: give a torch.Generator'),
@@ -419,7 +443,8 @@ def test_wrong_types_are_named_before_the_first_batch(folder, wrong, message):
     with pytest.raises(TypeError, match=message): loader_of(ImageDataset(folder), **wrong)
 
 
-@pytest.mark.parametrize('given', [dict(re_prob=0.25), dict(auto_augment='rand-m9'), dict(vflip=0.5), dict(scale=(0.5, 1.))], ids=str)
+@pytest.mark.parametrize('given', [dict(re_prob=0.25), dict(auto_augment='rand-m9'), dict(vflip=0.5), dict(scale=(0.5, 1.)),
+                                   dict(hflip=0.1), dict(color_jitter=0.3), dict(color_jitter=(0.1, 0.2, 0.3))], ids=str)
 def test_settings_of_training_in_evaluation_are_worth_a_warning(folder, given):
     name, = given
     with pytest.warns(UserWarning, match=f'{name}: of no effect in evaluation; for training, give is_training=True'):
@@ -428,6 +453,7 @@ def test_settings_of_training_in_evaluation_are_worth_a_warning(folder, given):
         warnings.simplefilter('error')
         loader_of(ImageDataset(folder), is_training=True, **given)
         loader_of(ImageDataset(folder), hflip=0.5, color_jitter=0.4, re_prob=0.)
+        loader_of(ImageDataset(folder), hflip=0., color_jitter=None)   # as evaluation is
 
 
 def test_swapped_sizes_are_worth_a_warning(folder):

@@ -70,7 +70,7 @@ def test_only_imports_are_replaced(scripts):
         assert not any('timm.data' in line for line in after if 'import ' in line)
     lines = 'from timm.data import (a,\n    b)\nx = "timm.data"\nfrom timm.data.loader import fast_collate as f\n'
     assert replaced(lines) == ('from timmdata import a, b\n\nx = "timm.data"\n'
-                               'from timmdata.pipeline import fast_collate as f\n')
+                               'from timmdata.loader import fast_collate as f\n')
 
 
 @pytest.mark.parametrize('name', cases('train.py'))

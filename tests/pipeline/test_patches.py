@@ -339,6 +339,22 @@ def test_a_state_of_other_sequences_says_which(photos, mode):
     assert 'to go on as before' not in str(caught.value)   # what belongs to a plan is no argument
 
 
+def test_the_seed_decides_the_plan_of_lengths_and_a_state_brings_it(photos):
+    def planned(loader): return [batch['seq_len'] for batch, _ in loader]
+    def seeded(seed): return loader_of(photos, seed=seed, is_training=True)
+    plans = [planned(seeded(seed)) for seed in (1, 1, 2, 3)]
+    assert plans[0] == plans[1] and not plans[0] == plans[2] == plans[3]
+    begun, fresh = seeded(None), seeded(None)
+    batches = iter(begun)
+    next(batches)
+    fresh.load_state_dict(begun.state_dict())
+    assert planned(fresh) == [batch['seq_len'] for batch, _ in batches]
+    before = seeded(None)
+    object.__setattr__(before.loader.batches.schedule.settings, 'seed', 0)   # as plans were until the seed reached them
+    with pytest.raises(ValueError, match='the state belongs to other settings: schedule'):
+        seeded(None).load_state_dict(before.state_dict())
+
+
 def test_colors_of_other_channels_are_refused(photos):
     with pytest.raises(ValueError, match='colors of 4 channels'):
         create_loader(ImageDataset(photos), (4, 64, 64), 4, is_training=True, naflex=NaFlex(), mean=[0.5] * 4, std=[0.5] * 4)

@@ -1,7 +1,14 @@
 "Every public name of timm.data 1.0.31, side by side: the same here, or better (with the case)."
+import ast
 import inspect
+import pickle
+import pkgutil
+import subprocess
+import sys
 import types
 import warnings
+from importlib import import_module
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -10,6 +17,7 @@ import torch
 from PIL import Image
 
 import timmdata
+from timmdata.timm_names import HERE, TIMM
 
 SAME = """DEFAULT_CROP_MODE DEFAULT_CROP_PCT IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD IMAGENET_DPN_MEAN IMAGENET_DPN_STD
     IMAGENET_INCEPTION_MEAN IMAGENET_INCEPTION_STD OPENAI_CLIP_MEAN OPENAI_CLIP_STD MaybePILToTensor MaybeToTensor RandomCropOrPad
@@ -98,7 +106,7 @@ def test_what_is_offered_takes_timms_words(name):
 
 
 @pytest.mark.parametrize('name, meant', [('ImageFolder', 'ImageDataset'), ('DataLoader', 'create_loader'),
-                                         ('create_loadr', 'create_loader'), ('mixup', 'Mixup'), ('qqq', None)])
+                                         ('create_loadr', 'create_loader'), ('MixUp', 'Mixup'), ('qqq', None)])
 def test_a_name_that_is_not_there_is_said_with_the_one_that_is_meant(name, meant):
     message = f"timmdata has no '{name}'" + (f': did you mean {meant}' if meant else '$')
     with pytest.raises(AttributeError, match=message): getattr(timmdata, name)
@@ -183,3 +191,81 @@ def test_images_are_not_enlarged_where_that_was_asked():
     image, settings = Image.new('RGB', (32, 32)), dict(scale=(1., 1.), ratio=(1., 1.), max_ratio=1.)
     assert timmdata.RandomResizedCropToSequence(16, 256, **settings)(image).size == (32, 32)
     assert timm.data.RandomResizedCropToSequence(16, 256, **settings)(image).size == (256, 256)
+
+
+MODULES = [module.name.removeprefix('timm.data.') for module in pkgutil.walk_packages(timm.data.__path__, 'timm.data.')]
+OURS = {name for names in HERE.values() for name in names.split()}
+
+
+def made_in(module: str) -> set[str]:
+    "The public names that a module of timm.data makes; of a package, what it offers."
+    spec = find_spec(f'timm.data.{module}')
+    if spec.submodule_search_locations: return public_names(import_module(spec.name))
+    names = set()
+    def collect(body):
+        for node in body:
+            if isinstance(node, (ast.ClassDef, ast.FunctionDef)): names.add(node.name)
+            elif isinstance(node, ast.Assign): names.update(ast.unparse(target) for target in node.targets)
+            elif isinstance(node, (ast.If, ast.Try)): collect([*node.body, *node.orelse])
+    with open(spec.origin, encoding='utf-8') as file: collect(ast.parse(file.read()).body)
+    return {name for name in names if name.isidentifier() and not name.startswith('_')}
+
+
+def test_all_modules_of_timm_are_listed_with_their_names():
+    assert {*TIMM} == {*MODULES} and {*TIMM['readers'].split()} == made_in('readers')
+    for module, names in TIMM.items():
+        assert made_in(module) <= {*names.split()} and len(names.split()) == len({*names.split()}), module
+    assert OURS <= {name for names in TIMM.values() for name in names.split()}
+
+
+@pytest.mark.parametrize('module', MODULES)
+def test_what_is_imported_from_a_module_of_timm_is_imported_from_here(module):
+    here = import_module(f'timmdata.{module}')
+    try: theirs = import_module(f'timm.data.{module}')
+    except ImportError as error: theirs = error   # it needs TensorFlow
+    for name in TIMM[module].split():
+        if name not in OURS and isinstance(theirs, ImportError):
+            with pytest.raises(type(theirs), match=str(theirs)): getattr(here, name)
+            continue
+        scope = {}
+        exec(f'from timmdata.{module} import {name}', scope)
+        if name not in OURS: assert scope[name] is getattr(theirs, name)
+        else: assert not getattr(scope[name], '__module__', 'timmdata').startswith('timm.')
+        if hasattr(timmdata, name): assert scope[name] is getattr(timmdata, name)
+    assert {*TIMM[module].split()} <= {*dir(here)} or find_spec(f'timmdata.{module}').has_location
+    with pytest.raises(ImportError, match='qqq'): exec(f'from timmdata.{module} import qqq')
+
+
+def test_a_module_of_timm_is_an_attribute_and_pickles_name_the_true_one():
+    assert timmdata.dataset.ImageDataset is timmdata.ImageDataset is pickle.loads(pickle.dumps(timmdata.dataset.ImageDataset))
+    assert timmdata.readers.reader_factory.create_reader is timmdata.create_reader
+    scope = {}
+    exec('from timmdata.scheduled_sampler import *', scope)
+    assert {*TIMM['scheduled_sampler'].split()} <= {*scope}
+
+
+WITHOUT_TIMM = '''
+import sys
+sys.modules['timm'] = None
+import timmdata.dataset, timmdata.mixup
+assert 'torch' not in sys.modules   # until a name is asked for
+from importlib import import_module
+from timmdata.timm_names import HERE, TIMM
+ours = {name for names in HERE.values() for name in names.split()}
+for module, names in TIMM.items():
+    here = import_module(f'timmdata.{module}')
+    for name in names.split():
+        try: getattr(here, name)
+        except ImportError as error:
+            assert name not in ours and f'{name} of timm.data.{module}' in str(error) and 'pip install timm' in str(error)
+        else: assert name in ours, name
+    assert not hasattr(here, 'qqq')
+try: import timmdata.nonsense
+except ModuleNotFoundError as error: assert str(error) == "No module named 'timmdata.nonsense'"
+else: raise AssertionError
+'''
+
+
+def test_without_timm_the_error_says_what_is_timms():
+    done = subprocess.run([sys.executable, '-c', WITHOUT_TIMM], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -105,8 +105,6 @@ FAILING_TESTS = {
         'test_data.py::test_auto_augment_factory_accepts_default_none_hparams',
         'test_data.py::test_rand_bbox_minmax_can_reach_bottom_right_border',
         'test_multilabel.py::test_multilabel_mixup_preserves_shared_labels',
-        'test_multilabel.py::test_class_map_remap_sequences_and_dense_targets', 'test_multilabel.py::test_hf_remote_code_kwargs',
-        'test_multilabel.py::test_hf_class_metadata_with_custom_column',
         'test_multilabel.py::test_target_field_paths_prefer_literal_keys',
         'test_scheduled_sampler.py::test_sample_budget_schedule_is_created_once_and_cached',
         'test_scheduled_sampler.py::test_progressive_schedule_is_created_when_iteration_starts'],
@@ -123,7 +121,6 @@ FAILING_TESTS = {
     "`loader.dataset` is the data set that was given, not timm's wrapper": [
         'test_scheduled_sampler.py::test_create_loader_scheduled_resolutions_and_batch_sizes'],
     '`use_multi_epochs_loader` is another word for `persistent_workers`, and goes with sizes': [
-        'test_data.py::test_multi_epochs_loader_follows_sampler_epoch',
         'test_scheduled_sampler.py::test_create_loader_rejects_scheduled_resolutions_with_multi_epochs_loader'],
     '`persistent_workers` says what was asked for, workers or not': [
         'test_data.py::test_create_loader_disables_persistent_workers_without_workers',
@@ -152,10 +149,6 @@ OTHER_WORDS = [
     'test_scheduled_sampler.py::test_scheduled_batch_sampler_rejects_empty_sampler',
 ]
 
-# where the names of timm's modules are, as the table of nbs/guides/from_timm.ipynb says; others are in timmdata itself
-MODULES = {
-    'auto_augment': 'transforms', 'distributed_sampler': 'samplers', 'loader': 'pipeline', 'mixup': 'transforms.mixup',
-}
 # a name that is nowhere here fails in the test that uses it, not in the import that all tests of a file share
 MISSING = '''
 class Missing:
@@ -169,20 +162,18 @@ def __getattr__(name): return Missing(name)
 
 
 def home(module: str, name: str) -> str:
-    "The module that has a name of `timm.data.module` here."
-    places = ['timmdata', f'timmdata.{MODULES[module]}'] if module in MODULES else ['timmdata']
-    return next((place for place in places if hasattr(importlib.import_module(place), name)), 'missing_names')
+    "The module that has a name of a module of timm.data here: that of the same path."
+    place = module.replace('timm.data', 'timmdata', 1)
+    return place if hasattr(importlib.import_module(place), name) else 'missing_names'
 
 
 def replaced_import(node: ast.stmt) -> list[str] | None:
     "The statements in place of an import of timm.data; None: another statement."
     if isinstance(node, ast.ImportFrom) and (node.module or '').split('.')[:2] == ['timm', 'data']:
         if node.module == 'timm.data': return [ast.unparse(node).replace('timm.data', 'timmdata', 1)]
-        module = node.module.removeprefix('timm.data.')
-        return [f'from {home(module, alias.name)} import {ast.unparse(alias)}' for alias in node.names]
+        return [f'from {home(node.module, alias.name)} import {ast.unparse(alias)}' for alias in node.names]
     if isinstance(node, ast.Import) and node.names[0].name.startswith('timm.data.'):
-        module = node.names[0].name.removeprefix('timm.data.')
-        return [f'import timmdata.{MODULES[module]} as {node.names[0].asname}']
+        return [ast.unparse(node).replace('timm.data', 'timmdata', 1)]
     return None
 
 

@@ -27,7 +27,9 @@ def _known(base: Any) -> np.ndarray | None:
 def _read_size(base: Any, index: int) -> tuple[int, int]:
     "Height and width of one image; 0, 0 where the data set's rule allows that it is missing."
     if not gives_bytes(base):
-        width, height = as_pil_image(sample_image(base[index])).size
+        sample = base[index]
+        if sample is None: return 0, 0   # skipped
+        width, height = as_pil_image(sample_image(sample)).size
         return height, width
     def read(number: int) -> tuple[int, int]:
         pixels = base.pixels(base.reader[number][0])

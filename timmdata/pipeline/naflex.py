@@ -217,7 +217,7 @@ class NaFlex:
     def schedule(self,
         sampler: EpochSampler,
         batch_size: int,
-        seed: int = 0,
+        seed: int | None = None,
         drop_last: bool = False,
     ) -> ScheduledBatchSampler:
         """Make the plan of batches for training with 'schedule': a length and a patch size for each batch.
@@ -225,7 +225,7 @@ class NaFlex:
         Args:
             sampler: The order, of this rank.
             batch_size: Samples of the longest sequences in a batch.
-            seed: Seed of the plans, the same on all ranks.
+            seed: Seed of the plans, the same on all ranks; None: that of the order.
             drop_last: Leave out samples that do not fill a batch.
         """
         buckets, num_batches = self.buckets(batch_size, is_training=True), None

@@ -13,6 +13,7 @@ from .tar import ReaderImageTar
 from .target_fields import MultiLabelTarget
 from .tfds import ReaderTfds
 from .webdataset import ReaderWds
+from ..timm_names import names_of as _names_of
 
 __all__ = [
     'Reader', 'ReaderFiles', 'StreamReader', 'create_reader', 'exclude_samples',
@@ -21,3 +22,5 @@ __all__ = [
     'SampleTable', 'LabelLists', 'MultiLabelTarget', 'TableError', 'find_splits', 'resolve_split',
     'ClassMapError', 'build_class_map', 'check_class_map', 'load_class_map',
 ]
+
+__getattr__ = _names_of('readers')   # timm's others

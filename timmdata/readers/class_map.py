@@ -22,6 +22,7 @@ from typing import Any
 
 from ..core.faults import printable
 from ..core.paths import expand_home
+from ..timm_names import names_of
 
 # %% ../../nbs/readers/10_class_map.ipynb #663b1574
 _NUMBER = re.compile(r'\d+')
@@ -88,7 +89,8 @@ def _read_csv_map(text: str) -> dict[str, int]:
     rows = [row for row in csv.reader(io.StringIO(text, newline=None)) if row]
     if any(len(row) != 2 for row in rows): raise ValueError('it must have two columns, class name and index')
     def is_index(cell): return cell.strip().isdecimal()
-    if rows and not any(map(is_index, rows[0])): rows = rows[1:]   # a header
+    def is_number(cell): return re.match(r'[+-]?\.?\d', cell.strip())
+    if rows and not any(map(is_number, rows[0])): rows = rows[1:]   # a header
     if rows and all(is_index(a) and not is_index(b) for a, b in rows): rows = [(b, a) for a, b in rows]
     bad = next((row for row in rows if not is_index(row[1])), None)
     if bad is not None: raise ValueError(f'the index in the row {bad} must be a whole number')
@@ -130,6 +132,9 @@ def _read_map(path: Path) -> Any:
         raise ValueError(f'{path} is no class map: {error}') from error
 
 # %% ../../nbs/readers/10_class_map.ipynb #106a65b2
+_MOST_CLASSES = 10 ** 7   # a network has an output for each index up to the greatest
+
+
 def load_class_map(
     class_map: Mapping[str, int] | str | os.PathLike,
     root: str | os.PathLike = '',
@@ -157,8 +162,8 @@ def load_class_map(
     for name, idx in class_to_idx.items():
         if not isinstance(name, (str, Integral)): raise ValueError(f'{source} has a class {reprlib.repr(name)}: '
                                                                    'give texts or whole numbers as names')
-        if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < 2 ** 31: raise ValueError(
-            f'{source} gives {name!r} the index {reprlib.repr(idx)}: an index is a whole number, 0..{2 ** 31 - 1}')
+        if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < _MOST_CLASSES: raise ValueError(
+            f'{source} gives {name!r} the index {reprlib.repr(idx)}: an index is a whole number, 0..{_MOST_CLASSES - 1}')
     return class_to_idx
 
 # %% ../../nbs/readers/10_class_map.ipynb #3dd6f5ec
@@ -199,3 +204,6 @@ def class_map_fingerprint(
     """
     text = json.dumps(sorted(class_to_idx.items()), ensure_ascii=False)
     return hashlib.blake2b(text.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()
+
+# %% ../../nbs/readers/10_class_map.ipynb #7a110f04
+__getattr__ = names_of('readers.class_map')

@@ -70,7 +70,7 @@ class ScheduleSettings:
     Args:
         batch_sizes: Samples in a batch, for each bucket.
         choice_weights: Weights of the buckets; 0: never; None: all alike.
-        seed: Seed of the plans, the same on all ranks.
+        seed: Seed of the plans, the same on all ranks; None: that of the order.
         drop_last: Leave out samples that do not fill a batch.
         shuffle_schedule: Put the batches of an epoch in random order.
         num_batches: Batches of every epoch; None: as many as the samples fill.
@@ -82,7 +82,7 @@ class ScheduleSettings:
     """
     batch_sizes: Sequence[int]
     choice_weights: Sequence[float] | None = None
-    seed: int = 0
+    seed: int | None = 0
     drop_last: bool = True
     shuffle_schedule: bool = True
     num_batches: int | None = None
@@ -172,7 +172,7 @@ class ScheduledBatchSampler(Sampler):
         sampler: Sampler of indexes, or an `EpochSampler`; this rank's share.
         batch_sizes: Samples in a batch, for each bucket.
         choice_weights: Weights of the buckets; 0: never; None: all alike.
-        seed: Seed of the plans, the same on all ranks.
+        seed: Seed of the plans, the same on all ranks; None: that of an `EpochSampler`.
         drop_last: Leave out samples that do not fill a batch.
         shuffle_schedule: Put the batches of an epoch in random order.
         num_batches: Batches of every epoch; None: as many as the samples fill.
@@ -187,7 +187,7 @@ class ScheduledBatchSampler(Sampler):
         sampler: Sampler,
         batch_sizes: Sequence[int],
         choice_weights: Sequence[float] | None = None,
-        seed: int = 0,
+        seed: int | None = 0,
         drop_last: bool = True,
         shuffle_schedule: bool = True,
         num_batches: int | None = None,
@@ -206,7 +206,7 @@ class ScheduledBatchSampler(Sampler):
         self.batch_sizes, self.input_sizes, self.drop_last = self.settings.batch_sizes, input_sizes, drop_last
         self.choice_weights = torch.tensor(self.settings.choice_weights, dtype=torch.float64)   # sum 1
         is_ours = isinstance(sampler, EpochSampler)
-        self._order = sampler if is_ours else EpochSampler(sampler, seed=seed, sampler=sampler)
+        self._order = sampler if is_ours else EpochSampler(sampler, seed=seed or 0, sampler=sampler)
         epochs = range(schedule_epochs if self.settings.is_progressive else 1)
         self.average_batch_size = sum(map(self._expected_size, epochs)) / len(epochs)
         if self.settings.is_progressive and num_batches is None: self.num_batches = self._count_batches()
@@ -224,7 +224,7 @@ class ScheduledBatchSampler(Sampler):
 
     def _compose(self) -> list[tuple[int, int]]:
         "Buckets and batch sizes until the samples are used up."
-        rng, rest, composition = KeyedRandom(self.settings.seed, 0, -3), len(self.sampler), []
+        rng, rest, composition = KeyedRandom(self.settings.seed or 0, 0, -3), len(self.sampler), []
         weights = self.settings.choice_weights
         while valid := [b for b, weight in enumerate(weights) if weight > 0 and self.batch_sizes[b] <= rest]:
             bucket, = rng.choices(valid, [weights[b] for b in valid])
@@ -254,7 +254,8 @@ class ScheduledBatchSampler(Sampler):
         Args:
             epoch: Number of the pass over the data, from 0.
         """
-        seed, batches = self.settings.seed, list(self._composition)
+        seed = self._order.seed if self.settings.seed is None else self.settings.seed   # a state may bring another
+        batches = list(self._composition)
         if self.num_batches is not None:
             weights = self.settings.probabilities(epoch)
             buckets = KeyedRandom(seed, epoch, -3).choices(range(len(weights)), weights, k=self.num_batches)

@@ -22,6 +22,7 @@ from .patch_erasing import PatchRandomErasing
 from .policy import OPERATIONS, AugmentOp, DrawnOp, Operation, Policy, apply_ops, draw_all
 from .random_erasing import ErasingSettings, RandomErasing
 from .settings import AugmentSettings
+from ..timm_names import names_of as _names_of
 
 __all__ = [
     'AugmentSettings', 'ErasingSettings',
@@ -40,3 +41,5 @@ __all__ = [
     'NaFlexMixup', 'NaFlexMixParams', 'mix_batch_variable_size', 'pairwise_mixup_target',
     'resolve_data_config', 'resolve_input_data_config', 'resolve_model_data_config',
 ]
+
+__getattr__ = _names_of('transforms')   # timm's others
