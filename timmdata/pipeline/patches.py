@@ -42,7 +42,7 @@ class SequenceParams(ParamSampler):
         settings: Settings of training or evaluation.
         patch_size: Height, width of a patch, pixels.
         max_seq_len: Patches of an image at most.
-        sizes: (N, 2): height, width of images that keep their size; None: all are resized.
+        sizes: (N, 2): height, width; images keep their size. None: all are resized.
         in_worker: Colors are changed by the worker, too.
     """
 

@@ -230,7 +230,7 @@ class TokenPlan:
         if self.tokens_per_epoch is not None:
             sums = np.cumsum(self.tokens(batches)[:num])
             is_short = not num or sums[-1] < self.tokens_per_epoch
-            if is_short and not epoch: raise ValueError(   # a later epoch whose crops are a little smaller is used whole
+            if is_short and not epoch: raise ValueError(   # a later epoch with smaller crops is used whole
                 f'tokens_per_epoch={self.tokens_per_epoch:,}, but the samples of an epoch fill '
                 f'{sums[-1] if num else 0:,} tokens: give fewer, or more samples_per_epoch')
             num = min(num, max(1, int(np.searchsorted(sums, self.tokens_per_epoch, 'right'))))
