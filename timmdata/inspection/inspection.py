@@ -131,8 +131,7 @@ def _hash_unless(exact: bool | None) -> Callable | None:
     try: return perceptual_hash()
     except ImportError:
         if exact is False: raise
-        warnings.warn("similar pictures are not looked for: that needs imagehash, pip install 'timmdata[inspect]'",
-                      stacklevel=3)
+        warnings.warn('similar images are not looked for, which needs imagehash: pip install imagehash', stacklevel=3)
         return None
 
 

@@ -207,7 +207,7 @@ BOTTLENECKS = {   # stage that limits the loader → what that means, and what t
     'batch transform': 'normalizing and changing the batch on the device is the limit: on a CPU it takes the time of '
                        'a core from training; use_prefetcher=False lets the workers do it'}
 
-NO_SIMPLEJPEG = "simplejpeg is not installed, so it could not be tried: pip install 'timmdata[fast]'"
+NO_SIMPLEJPEG = 'simplejpeg is not installed, so it could not be tried: pip install simplejpeg'
 
 CHANGES = {   # how the name of a suggestion begins → what to know before it is applied
     'num_workers': 'each worker takes memory; where nothing is waited for, more of them than cores bring nothing',

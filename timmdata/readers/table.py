@@ -127,7 +127,7 @@ def _arrow() -> Any:
     "pyarrow, for what only it reads."
     try: import pyarrow.parquet
     except ImportError: raise ImportError(
-        "Parquet and Arrow tables are read with pyarrow: pip install 'timmdata[tables]'") from None
+        'Parquet and Arrow tables are read with pyarrow: pip install pyarrow') from None
     return pyarrow
 
 
