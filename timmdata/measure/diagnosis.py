@@ -306,7 +306,7 @@ class Diagnosis:
         if name: said = f'the bottleneck is {name}: {self.shares[name]:.0%} of the time of an image goes to it'
         for trial in self.left_out:
             if name == trial.name: said += f'; without it the loader is {trial.speedup:.2f} times as fast'
-        return said if self.busy is None else f'{said}; {self.busy:.1f} of {available_cores()} cores are busy'
+        return said if self.busy is None else f'{said}; {self.busy:.1f} of {self.machine["cores"]} cores are busy'
 
     @property
     def advice(self) -> str:
