@@ -88,7 +88,7 @@ def demo(
     show_batch(first, n=16, class_names=dataset.class_to_idx).savefig(path, dpi=100)
     _say(f'first batch drawn to {out}')
     folder = shlex.quote(str(data)) if data else 'FOLDER'
-    _say(f'next: `timmdata inspect {folder}` looks at every file, `timmdata doctor {folder}` says what limits the speed')
+    _say(f'next: `timmdata inspect {folder}` looks at every file, `timmdata doctor {folder}` says what limits speed')
 
 # %% ../nbs/60_cli.ipynb #283a903f
 def show(

@@ -87,7 +87,8 @@ def _read_separated(path: str, separator: str) -> Table:
     if not lines: raise ValueError('it is empty')
     names, *rows = lines
     uneven = {k: f'{len(row)}, the header has {len(names)}' for k, row in enumerate(rows) if len(row) != len(names)}
-    columns = list(zip(*([None] * len(names) if k in uneven else row for k, row in enumerate(rows)))) or [()] * len(names)
+    whole = ([None] * len(names) if k in uneven else row for k, row in enumerate(rows))
+    columns = list(zip(*whole)) or [()] * len(names)
     return Table(names, len(rows), lambda number: list(columns[number]), True, uneven)
 
 # %% ../../nbs/readers/50_table.ipynb #tblread1
