@@ -8,8 +8,10 @@ __all__ = ['demo', 'show', 'inspect', 'pack', 'bench', 'doctor', 'status', 'drop
 # %% ../nbs/60_cli.ipynb #68c371e0
 import argparse
 import re
+import shlex
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from inspect import Parameter, cleandoc
 from json import dumps
@@ -85,6 +87,8 @@ def demo(
           f'the start of {num_workers} worker{"s" * (num_workers != 1)} included')
     show_batch(first, n=16, class_names=dataset.class_to_idx).savefig(path, dpi=100)
     _say(f'first batch drawn to {out}')
+    folder = shlex.quote(str(data)) if data else 'FOLDER'
+    _say(f'next: `timmdata inspect {folder}` looks at every file, `timmdata doctor {folder}` says what limits speed')
 
 # %% ../nbs/60_cli.ipynb #283a903f
 def show(
@@ -148,9 +152,9 @@ def inspect(
         exact: Look for copies of files only, not for similar images.
         num_threads: Threads that read and decode; default: as many as there are cores.
     """
+    from timmdata.datasets.factory import open_splits
     from timmdata.inspection.findings import KINDS
     from timmdata.inspection.inspection import inspect as inspect_data
-    from timmdata.inspection.inspection import open_splits
     from timmdata.inspection.report import exclusion_calls
     found = inspect_data(open_splits(data, split), out, exact=exact or None, num_threads=num_threads,
                          input_size=input_size, crop_pct=crop_pct, near=near)
@@ -190,9 +194,9 @@ def pack(
         skip: Leave out files that cannot be read, and name them.
         check: Read the pack DATA, and say what is wrong with it.
     """
+    from timmdata.datasets.factory import open_splits
     from timmdata.datasets.packing import check_pack
     from timmdata.datasets.packing import pack as write_pack
-    from timmdata.inspection.inspection import open_splits
     is_shown = sys.stderr.isatty()
     if check:
         found = check_pack(data, is_shown)
@@ -376,6 +380,8 @@ def _add_command(commands: Any, function: Callable):
         kind = next(iter(get_args(parameter.anno)), parameter.anno)   # the first one of `Path | None`
         kind = _expand if kind is Path else kind
         name, default = name.replace('_', '-'), parameter.default
+        if name == 'data' and default is None:   # `demo FOLDER` is `demo --data FOLDER`
+            parser.add_argument(name, nargs='?', default=argparse.SUPPRESS, help=meaning)
         if default is Parameter.empty: parser.add_argument(name, type=kind, help=meaning)
         elif name == 'out' and default is None: parser.add_argument(name, type=kind, nargs='?', help=meaning)
         elif kind is bool: parser.add_argument(f'--{name}', action='store_true', help=meaning)
@@ -405,7 +411,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(
     argv: Sequence[str] | None = None,
 ) -> int:
-    """Run a command; an error becomes one line that says what to do.
+    """Run a command; an error becomes one line that says what to do, and so does a warning.
 
     Args:
         argv: Words of the command line; None: those that Python was started with.
@@ -417,7 +423,10 @@ def main(
     arguments = vars(known)
     command, parser = arguments.pop('command'), arguments.pop('parser')
     if unknown: parser.error(f'unrecognized arguments: {" ".join(unknown)}')   # with the usage of this command
-    try: command(**arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: _say(f'timmdata: warning: {message}', sys.stderr)
+            command(**arguments)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         _say(f'timmdata: error: {error}', sys.stderr)
         return 2

@@ -44,6 +44,7 @@ def test_commands_while_programs_run(tmp_path, capsys):
     assert said(capsys, 'drop', directory, '--reader', 'main') == ("reader 'main' was dropped\n", '', 0)
     (directory/'mine').touch()   # a file of somebody else's stays
     assert said(capsys, 'drop', directory)[2] == 0 and [path.name for path in directory.iterdir()] == ['mine']
+    directory.chmod(0o755)   # as any folder is; to change that would not make it a buffer
     out, errors, status = said(capsys, 'status', directory)
     assert status == 2 and 'there is no buffer in' in errors
 

@@ -199,7 +199,7 @@ def test_full_disk(monkeypatch, tmp_path):
 
 def test_without_scikit_image(monkeypatch, tmp_path):
     monkeypatch.setattr(samples, 'find_spec', lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install 'timmdata\[demo\]'"): samples.get_samples(tmp_path)
+    with pytest.raises(ImportError, match='pip install scikit-image'): samples.get_samples(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,6 +19,7 @@ from timmdata import (
     IterableImageDataset,
     Mixup,
     NaFlex,
+    View,
     create_loader,
     create_reader,
     create_transform,
@@ -26,6 +27,7 @@ from timmdata import (
     list_recipes,
     show_batch,
 )
+from timmdata.buffer import BufferSettings
 from timmdata.core.faults import ImageReadError
 from timmdata.measure.diagnosis import GUIDE
 
@@ -491,3 +493,17 @@ def test_switches_of_the_transform_are_checked(wrong):
 @pytest.mark.parametrize('n', [0, -1, 2.5, True])
 def test_pictures_are_counted_from_one(n):
     with pytest.raises(ValueError, match=f'n={n!r}: give 1 or more pictures'): show_batch(torch.zeros(4, 3, 8, 8), n=n)
+
+
+def test_a_dataset_is_no_loader_to_draw(folder):
+    with pytest.raises(TypeError, match=r'give a loader, show_batch\(create_loader\(dataset, …\)\)'): show_batch(ImageDataset(folder))
+
+
+@pytest.mark.parametrize('kind, wrong, meant', [(View, 'size', 'input_size'), (NaFlex, 'seq_len', 'max_seq_len'), (BufferSettings, 'dirctory', 'directory')])
+def test_settings_say_which_name_is_meant(kind, wrong, meant):
+    with pytest.raises(TypeError, match=rf'{kind.__name__} has no argument {wrong!r}: did you mean {meant}\? \(allowed are '): kind(**{wrong: 1})
+
+
+def test_a_buffer_says_how_a_directory_is_given(folder):
+    with pytest.raises(ValueError, match=r"capacity='dir' .*dict\(directory='dir', capacity='30GB'\)"):
+        create_loader(ImageDataset(folder), 32, 2, is_training=True, buffer='dir')

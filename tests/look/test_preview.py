@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, Subset
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
-from timmdata import ImageDataset, Mixup, create_loader, explore, get_recipe, preview
+from timmdata import ImageDataset, Mixup, NaFlex, create_loader, explore, get_recipe, preview
 from timmdata.look.pictures import denormalize, drawn_words, to_uint8_array
 from timmdata.look.preview import preview_html, spread_indexes
 from timmdata.look.widgets import CONTROLS, Explorer
@@ -135,7 +135,18 @@ def test_order_and_work_stay_in_the_call(samples):
     assert len(preview(Subset(dataset, [3, 4]), SIZE, 8).images) == 2
 
 
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('settings', [
+    dict(workers='ray', ray_options=dict(num_cpus=1)),
+    dict(input_size_choices=[32, 64], batch_size_choices=[4, 2], batch_choice_weights=[1, 2], batch_choice_schedule='progressive', batch_schedule_epochs=2)],
+    ids=['ray', 'sizes'])
+def test_what_has_no_effect_on_pixels_is_left_out_with_its_companions(samples, settings):
+    shown = preview(ImageDataset(samples), SIZE, 2, **settings)
+    assert torch.equal(shown.images, preview(ImageDataset(samples), SIZE, 2).images) and all(f'{name}=' in shown.call for name in settings)
+
+
 def test_refusals_are_the_librarys_own(samples):
+    with pytest.raises(ValueError, match=r'patches as images: show_batch\(create_loader'): preview(ImageDataset(samples), SIZE, naflex=NaFlex())
     class Stream(IterableDataset):
         def __iter__(self): return iter(())
     with pytest.raises(TypeError, match='have no index'): preview(Stream(), SIZE)
@@ -163,7 +174,7 @@ def test_every_operation_has_words():
 # the shell
 def test_without_ipywidgets_it_says_what_to_install(samples, monkeypatch):
     monkeypatch.setitem(sys.modules, 'ipywidgets', None)
-    with pytest.raises(ImportError, match=r"pip install 'timmdata\[explore\]'; preview draws"): explore(ImageDataset(samples), SIZE)
+    with pytest.raises(ImportError, match='pip install ipywidgets; preview draws'): explore(ImageDataset(samples), SIZE)
     assert preview(ImageDataset(samples), SIZE, 2)._repr_html_()
 
 

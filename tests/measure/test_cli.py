@@ -257,3 +257,33 @@ def test_a_pack_is_written_and_checked(samples, tmp_path, capsys):
     for words in (['pack', str(samples)], ['pack', str(samples), str(out)], ['pack', str(samples), '--check'],
                   ['pack', str(samples), str(tmp_path/'x'), '--format=png']):
         assert main(words) == 2 and len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_first_word_of_a_command_is_its_data(samples, tmp_path, capsys):
+    "Also of demo, which takes sample photographs without it; --data is the same. Its last line says what comes next."
+    rest = ['--num-workers=0', '--input-size=16', f'--out={tmp_path}/batch.png']
+    for words in (['demo', str(samples), *rest], ['demo', *rest, str(samples)], ['demo', f'--data={samples}', *rest], ['demo', *rest, '--data', str(samples)]):
+        assert main(words) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert f': {samples}, split train' in said[0] and said[-1].startswith(f'next: `timmdata inspect {samples}` ')
+
+
+def test_a_warning_is_one_line(tmp_path, capsys):
+    for name in ('a', 'b'):
+        (tmp_path/name).mkdir()
+        (tmp_path/name/'0.jpg').write_bytes(JPEG)
+    (tmp_path/'a/1.webp').write_bytes(b'')
+    assert main(['show', str(tmp_path), f'--out={tmp_path}/images.png']) == 0
+    said = capsys.readouterr().err
+    assert said.startswith('timmdata: warning: ') and '1 .webp' in said and said.count('\n') == 1
+    for name in ('a', 'b'): (tmp_path/name/'0.jpg').unlink()
+    assert main(['show', str(tmp_path)]) == 2 and "in Python with extensions=['.webp']" in capsys.readouterr().err
+
+
+def test_to_pack_needs_no_inspection(samples, tmp_path):
+    code = f"""
+import sys
+from timmdata.cli import main
+assert main(['pack', {str(samples)!r}, {str(tmp_path/'packed')!r}, '--split=val', '--num-workers=0', '--format=keep']) == 0
+print([name for name in sys.modules if name.startswith(('timmdata.inspection', 'timmdata.look', 'timmdata.pipeline', 'timmdata.loaders'))])"""
+    assert python(code=code).stdout.endswith('\n[]\n')

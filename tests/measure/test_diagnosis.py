@@ -103,7 +103,7 @@ def made_up(**changed) -> Diagnosis:
 
 def test_the_verdict_and_the_table_have_the_same_numbers():
     found = made_up()
-    assert found.verdict.startswith('the bottleneck is decode: 53% of the time of an image goes to it; 1.5 of')
+    assert found.verdict.startswith('the bottleneck is decode: 53% of the time of an image goes to it; 1.5 of 4 cores')
     agrees_with_itself(found)
     trials = [Trial(WORKERS, 1., 0.9, 1.1, 200.), Trial('step', 2.5, 2.4, 2.6, 500.)]
     waits = made_up(left_out=trials, busy=None)

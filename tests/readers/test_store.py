@@ -443,9 +443,9 @@ def test_a_secret_in_a_url_is_refused_and_not_repeated(url):
         assert 'hidden' not in str(failed.value)
 
 
-def test_without_the_libraries_the_extra_is_named(monkeypatch):
+def test_without_the_libraries_the_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, 'obstore', None)
-    with pytest.raises(ImportError, match=r"pip install 'timmdata\[remote\]'"): ImageDataset('s3://bucket/train')
+    with pytest.raises(ImportError, match='pip install obstore'): ImageDataset('s3://bucket/train')
 
 
 @pytest.mark.parametrize('wrong', [dict(num_requests=0), dict(max_bytes=-1), dict(deadline=0), dict(ask_again=0)], ids=str)

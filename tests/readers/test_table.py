@@ -276,16 +276,30 @@ def test_a_csv_is_what_pyarrow_reads_of_it(tmp_path, monkeypatch, text):
 
 
 @pytest.mark.parametrize('text, message', [
-    ('', 'it is empty'), ('path,target\na.png\n', 'line 2 has 1 columns, the header has 2'),
-    ('path,target\na.png,b,c\n', 'line 2 has 3 columns'),
+    ('', 'it is empty'), ('path,target\na.png\n', r'row 1 \(1, the header has 2\)'),
+    ('path,target\na.png,b,c\n', r'row 1 \(3, the header has 2\)'),
     ('path,target\n"a.png,b\n', 'unexpected end of data')])
 def test_a_csv_that_is_none_is_refused_by_both(tmp_path, text, message):
     path = tmp_path/'table.csv'
     path.write_text(text)
-    with pytest.raises(ValueError, match=message) as caught: read_table(path)
+    with pytest.raises(ValueError, match=message) as caught: ReaderTable(path)
     assert str(path) in str(caught.value)
     if 'end of data' not in message:   # pyarrow takes an open quote for a closed one
         with pytest.raises(pyarrow.ArrowInvalid): csv.read_csv(path)
+
+
+def test_faults_of_shape_and_of_content_are_one_report(tmp_path):
+    "Rows are counted alike; of a row whose columns are shifted, nothing else is said, and its labels are no classes."
+    table = tmp_path/'labels.csv'
+    table.write_text('path,target\na.png,1\n\nb.png\nnone.png,1\nc.png,x,0\n')
+    for name in 'abc': (tmp_path/f'{name}.png').write_bytes(b'')
+    with pytest.raises(TableError) as caught: ReaderTable(table)
+    assert '3 of 4 rows' in str(caught.value) and '2 × wrong number of columns: row 2 (1, the header has 2), row 4 (3' in str(caught.value)
+    assert '1 × missing file: row 3 (none.png)' in str(caught.value)
+    assert {row: [what for what, _ in found] for row, found in caught.value.problems.items()} == {
+        1: ['wrong number of columns'], 2: ['missing file'], 3: ['wrong number of columns']}
+    with pytest.warns(UserWarning, match='They are left out'): reader = ReaderTable(table, on_problem='drop')
+    assert len(reader) == 1 and reader.class_to_idx == {'1': 1}
 
 
 def test_frames_are_what_pyarrow_makes_of_them(monkeypatch):

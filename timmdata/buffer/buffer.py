@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..core.checks import check_whole, parse_size
+from ..core.checks import check_whole, checks_names, parse_size
 from ..core.memory_pool import end_with
 from ..core.paths import expand_home
 from ..loaders.base import HostLoader
@@ -39,6 +39,7 @@ from .status import buffer_status
 from .store import BatchStore, Readers, check_unused, encode_batch, remove_directory
 
 # %% ../../nbs/buffer/50_buffer.ipynb #70516d70
+@checks_names
 @dataclass(frozen=True, kw_only=True)
 class BufferSettings:
     """Settings of a buffer.
@@ -72,7 +73,10 @@ class BufferSettings:
             if name in least: check_whole(name, value, least[name])
             if name in allowed and value not in allowed[name]: raise ValueError(
                 f'{name}={value!r}: allowed are {", ".join(map(str, allowed[name]))}')
-        if self.capacity is not None: parse_size(self.capacity, 'capacity')
+        if self.capacity is not None:
+            try: parse_size(self.capacity, 'capacity')
+            except ValueError as error: raise ValueError(
+                f"{error}; a directory has a name of its own: dict(directory='dir', capacity='30GB')") from None
         if None not in (self.capacity, self.batches): raise ValueError('give capacity= or batches=, one of them')
         if not isinstance(self.reader, str) or not self.reader.isprintable() or not 0 < len(self.reader.encode()) <= 40:
             raise ValueError(f'reader={self.reader!r}: give a name, a text of 1 to 40 bytes')

@@ -153,8 +153,9 @@ class BatchStore:
         directory: str | os.PathLike,
     ):
         directory = expand_home(directory)
-        missing = BatchBufferError(f'there is no buffer in {directory}')
-        if not os.path.isdir(directory): raise missing
+        missing = BatchBufferError(
+            f"there is no buffer in {directory}: give the directory of buffer=dict(directory='…')")
+        if not os.path.isfile(os.path.join(directory, 'identity')): raise missing
         self.files = PrivateDirectory(directory)
         self.directory, identity = self.files.path, self.files.load('identity')
         if identity is None: raise missing

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['check_switches', 'check_number', 'check_whole', 'parse_size', 'check_choice', 'check_range', 'check_statistics',
-           'refuse_beside', 'argument_names', 'UnknownArgument', 'check_arguments', 'checks_call']
+           'refuse_beside', 'argument_names', 'UnknownArgument', 'check_arguments', 'checks_names', 'checks_call']
 
 # %% ../../nbs/core/27_checks.ipynb #9a902d02
 import inspect
@@ -193,7 +193,8 @@ class UnknownArgument(TypeError):
         self.call, self.name, self.allowed, self.hints = call, name, allowed, hints or {}
 
     def __str__(self) -> str:
-        near = get_close_matches(self.name, self.allowed, 1)
+        near = get_close_matches(self.name, self.allowed, 1) or [
+            name for name in self.allowed if self.name in name.split('_')]
         hint = self.hints.get(self.name) or (f'did you mean {near[0]}?' if near else '')
         many = len(self.allowed) > 40
         there_is = f'help({self.call}) lists all' if many else f'allowed are {", ".join(self.allowed)}'
@@ -216,6 +217,31 @@ def check_arguments(
     """
     for name in given:
         if name not in allowed: raise UnknownArgument(call, name, allowed, hints)
+
+
+_Class = TypeVar('_Class', bound=type)
+
+
+def checks_names(
+    cls: _Class,
+) -> _Class:
+    """Let a class refuse names of arguments that it does not have.
+
+    Args:
+        cls: Class with settings, such as a dataclass.
+
+    Returns:
+        the class itself
+    """
+    init, names = cls.__init__, argument_names(cls)
+
+    @wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any):
+        check_arguments(cls.__name__, kwargs, names)
+        init(self, *args, **kwargs)
+
+    cls.__init__ = checked
+    return cls
 
 # %% ../../nbs/core/27_checks.ipynb #c4559507
 _Given = ParamSpec('_Given')

@@ -53,10 +53,10 @@ PHOTOGRAPHS = {   # class → file in skimage/data; source; license
 def _photograph(name: str) -> Image.Image:
     "Open one of the photographs, at most 640 pixels on the shorter side, grayscale or RGB."
     skimage = find_spec('skimage')   # found, not imported: only its files are needed
-    if skimage is None: raise ImportError("the sample photographs come with scikit-image: pip install 'timmdata[demo]'")
+    if skimage is None: raise ImportError("the sample photographs come with scikit-image: pip install scikit-image")
     path = Path(skimage.submodule_search_locations[0], 'data', PHOTOGRAPHS[name])
     if not path.is_file():
-        raise ImportError(f"this scikit-image has no data/{path.name}: pip install --upgrade 'timmdata[demo]'")
+        raise ImportError(f"this scikit-image has no data/{path.name}: pip install --upgrade scikit-image")
     image = Image.open(path)
     scale = min(1, 640 / min(image.size))
     return image.resize([round(edge * scale) for edge in image.size], Image.Resampling.LANCZOS)

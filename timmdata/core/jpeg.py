@@ -66,7 +66,7 @@ def resolve_backend(
     if backend not in (None, *BACKENDS): raise ValueError(f'backend={backend!r}: allowed are {", ".join(BACKENDS)}')
     if backend in (None, 'auto'): return next(name for name, find in _FIND.items() if find() is not None)
     if _FIND[backend]() is None:
-        package = {'simplejpeg': "'timmdata[fast]'", 'torchvision': "'torchvision<0.30'"}.get(backend, backend)
+        package = "'torchvision<0.30'" if backend == 'torchvision' else backend
         raise ImportError(f'backend={backend!r} is not installed: pip install {package}, or leave backend out')
     return backend
 

@@ -113,7 +113,7 @@ def perceptual_hash() -> Callable[[Image.Image], int]:
     """
     try: import imagehash
     except ImportError: raise ImportError(
-        "near-duplicates are found with imagehash: pip install 'timmdata[inspect]', or look for exact ones alone "
+        "near-duplicates are found with imagehash: pip install imagehash, or look for exact ones alone "
         '(exact=True, --exact)') from None
     def hash_image(image): return int.from_bytes(np.packbits(imagehash.phash(image).hash).tobytes(), 'big')
     return hash_image

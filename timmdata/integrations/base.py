@@ -24,7 +24,7 @@ def require(
     """
     framework = module.partition('.')[0]
     if find_spec(framework) is None: raise ImportError(
-        f"{framework} is not installed: install it, or all frameworks as tested: pip install 'timmdata[integrations]'")
+        f'{framework} is not installed: pip install {framework}')
     return import_module(module)
 
 # %% ../../nbs/integrations/00_base.ipynb #abd1d3ed

@@ -279,6 +279,9 @@ def show_batch(
     check_number('n', n, 1, 2**31, '1 or more pictures', whole=True)
     loader, batch = None, loader_or_batch
     if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)):
+        if hasattr(type(batch), '__getitem__'): raise TypeError(
+            f'a {type(batch).__name__} has no batches: give a loader, show_batch(create_loader(dataset, …)), or a '
+            'batch; for images of a dataset, show_images([dataset[index][0] for index in range(8)])')
         loader, batch = loader_or_batch, next(iter(loader_or_batch), None)
     if batch is None: raise ValueError('the loader has no batch to show')
     if isinstance(batch, Mapping): images, targets = batch['image'], batch.get('target')

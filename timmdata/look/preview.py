@@ -10,7 +10,7 @@ import html
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,7 @@ from ..core.sample import sample_image
 from ..datasets.wrappers import base_datasets
 from ..loader import create_loader
 from ..transforms.settings import AugmentSettings
+from ..workers.settings import WorkerSettings
 from .paste import argument_text, loader_call
 from .pictures import names_by_index, show_images, to_uint8_array
 from .trace import BatchTrace, Step
@@ -30,9 +31,12 @@ from .trace import BatchTrace, Step
 # %% ../../nbs/look/30_preview.ipynb #b49e84d7
 # which samples come when, and who does the work: of no effect on the pixels of a chosen sample
 _ORDER = ('shuffle', 'drop_last', 'sampler', 'weights', 'balanced_batches', 'samples_per_epoch', 'num_aug_repeats',
-          'distributed', 'pad_last', 'valid_mask', 'input_size_choices', 'batch_size_choices', 'num_batches')
-_WORK = ('num_workers', 'workers', 'device', 'use_prefetcher', 'pin_memory', 'buffer', 'cache', 'timeout',
-         'prefetch_factor', 'persistent_workers', 'multiprocessing_context', 'threads_per_worker')
+          'distributed', 'pad_last', 'valid_mask', 'input_size_choices', 'num_batches')
+_WORK = ('device', 'use_prefetcher', 'buffer', 'cache', *(field.name for field in fields(WorkerSettings)))
+
+
+def _shows_in_pixels(name: str) -> bool:   # batch_size_choices, batch_choice_weights, …: of sizes that come in turn
+    return name not in (*_ORDER, *_WORK) and not name.startswith('batch_')
 
 
 def spread_indexes(
@@ -72,7 +76,7 @@ class Preview:
     trace: BatchTrace = field(init=False)
 
     def __post_init__(self):
-        settings = {name: value for name, value in self.settings.items() if name not in (*_ORDER, *_WORK)}
+        settings = {name: value for name, value in self.settings.items() if _shows_in_pixels(name)}
         loader = create_loader(self.dataset, self.input_size, len(self.indexes), **settings,
                                sampler=list(self.indexes), num_workers=0, device='cpu')
         self.trace = BatchTrace(loader, self.epoch)
@@ -175,6 +179,9 @@ def preview(
     if settings.get('views') is not None: raise ValueError(
         'views: a preview shows one; give its words, such as preview(dataset, **views[0].words()), '
         'or draw all of them with show_batch and show_replay')
+    if settings.get('naflex') is not None: raise ValueError(
+        'naflex: a preview shows images, and with it a batch has patches; give the other settings alone, or draw the '
+        'patches as images: show_batch(create_loader(dataset, …, naflex=…))')
     if indexes is None: indexes = spread_indexes(len(dataset), batch_size)
     return Preview(dataset, input_size, indexes, dict(is_training=is_training, seed=seed, **settings), epoch, position)
 

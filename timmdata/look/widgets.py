@@ -167,7 +167,7 @@ def _import_widgets() -> Any:
     "Import ipywidgets, or say what to install."
     try: import ipywidgets
     except ImportError as error: raise ImportError(
-        "explore needs ipywidgets: pip install 'timmdata[explore]'; preview draws the same without it") from error
+        "explore needs ipywidgets: pip install ipywidgets; preview draws the same without it") from error
     return ipywidgets
 
 

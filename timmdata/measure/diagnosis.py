@@ -207,7 +207,7 @@ BOTTLENECKS = {   # stage that limits the loader → what that means, and what t
     'batch transform': 'normalizing and changing the batch on the device is the limit: on a CPU it takes the time of '
                        'a core from training; use_prefetcher=False lets the workers do it'}
 
-NO_SIMPLEJPEG = "simplejpeg is not installed, so it could not be tried: pip install 'timmdata[fast]'"
+NO_SIMPLEJPEG = 'simplejpeg is not installed, so it could not be tried: pip install simplejpeg'
 
 CHANGES = {   # how the name of a suggestion begins → what to know before it is applied
     'num_workers': 'each worker takes memory; where nothing is waited for, more of them than cores bring nothing',
@@ -306,7 +306,7 @@ class Diagnosis:
         if name: said = f'the bottleneck is {name}: {self.shares[name]:.0%} of the time of an image goes to it'
         for trial in self.left_out:
             if name == trial.name: said += f'; without it the loader is {trial.speedup:.2f} times as fast'
-        return said if self.busy is None else f'{said}; {self.busy:.1f} of {available_cores()} cores are busy'
+        return said if self.busy is None else f'{said}; {self.busy:.1f} of {self.machine["cores"]} cores are busy'
 
     @property
     def advice(self) -> str:

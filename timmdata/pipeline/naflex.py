@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.checks import check_choice, check_number, check_whole
+from ..core.checks import check_choice, check_number, check_whole, checks_names
 from ..samplers.batch_schedule import ScheduledBatchSampler
 from ..samplers.epoch import EpochSampler
 from ..samplers.token_plan import TokenPlan, calculate_naflex_batch_size
@@ -51,6 +51,7 @@ def _check_weights(name: str, weights: Sequence[float] | None, choices: Sequence
     if not sum(weights): raise ValueError(f'{name}={list(weights)}: one of them must be above 0')
 
 
+@checks_names
 @dataclass(frozen=True)
 class NaFlex:
     """Say how images become sequences of patches, and which of them make a batch.

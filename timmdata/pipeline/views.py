@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.checks import check_number
+from ..core.checks import check_number, checks_names
 from ..core.clock import clock
 from ..core.constants import IMAGENET_DEFAULT_MEAN
 from ..core.jpeg import Pixels, choose_factor, scale_crop
@@ -27,6 +27,7 @@ from .params import SampleParams
 from .sample_transform import SampleTransform
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00007
+@checks_names
 @dataclass(frozen=True)
 class View:
     """Say how a photograph is cropped and changed, and how often; with `create_loader`'s words and defaults.

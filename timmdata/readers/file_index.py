@@ -276,7 +276,9 @@ def label_samples(
     if not rows.any():
         why = [f'found no image in {where}: timmdata reads '
                f'{", ".join(check_extensions(extensions or get_img_extensions()))}']
-        if left_out: why.append(f'left out: {_counted(left_out)} (see extensions=)')
+        types = [what for what in left_out if what != LINKS]
+        if left_out: why.append(f'left out: {_counted(left_out)}')
+        if types: why.append(f'to read these, make the dataset in Python with extensions={types}')
         known = ', '.join(map(printable, list(class_to_idx)[:5]))
         if lost: why.append(f'none of the folders is in the class map ({known}, …)')
         raise ValueError('; '.join(why))

@@ -24,7 +24,7 @@ def _datasets() -> Any:
     "The package, imported when it is used."
     try: import datasets
     except ImportError:
-        raise ImportError("Hugging Face data sets are read with datasets: pip install 'timmdata[hf]'") from None
+        raise ImportError('Hugging Face data sets are read with datasets: pip install datasets') from None
     return datasets
 
 

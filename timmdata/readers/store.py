@@ -195,7 +195,7 @@ def _load(name: str, url: str) -> Any:
     "A library that reads a URL."
     try: return import_module(name)
     except ImportError as error: raise ImportError(
-        f"{url} is read with {name}: pip install 'timmdata[remote]'") from error
+        f'{url} is read with {name}: pip install {name}') from error
 
 # %% ../../nbs/readers/26_store.ipynb #57000019
 class _FsspecStore:

@@ -16,7 +16,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral, Number, Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,11 +45,13 @@ class Table:
         num_rows: Number of rows without the header.
         values: Number of a column → its values, as they are; None where there is none.
         is_untyped: All values are texts, as in a CSV.
+        uneven: Row of another length than the header → its length.
     """
     names: list[str]
     num_rows: int
     values: Callable[[int], list]
     is_untyped: bool = False
+    uneven: Mapping[int, str] = field(default_factory=dict)
 
     def typed(self,
         number: int,
@@ -80,16 +82,15 @@ def _plain_numbers(texts: list[str]) -> list:
 
 
 def _read_separated(path: str, separator: str) -> Table:
-    "A CSV or TSV, strictly: an open quote or a line of another length is an error."
+    "A CSV or TSV, strictly: an open quote is an error. A row of another length than the header has no values."
     with open(path, encoding='utf-8-sig', newline='') as file:
-        reader = csv.reader(file, delimiter=separator, strict=True)
-        lines = [(reader.line_num, row) for row in reader if row]
+        lines = [row for row in csv.reader(file, delimiter=separator, strict=True) if row]
     if not lines: raise ValueError('it is empty')
-    (_, names), *rows = lines
-    uneven = next(((number, row) for number, row in rows if len(row) != len(names)), None)
-    if uneven: raise ValueError(f'line {uneven[0]} has {len(uneven[1])} columns, the header has {len(names)}')
-    columns = list(zip(*(row for _, row in rows))) or [()] * len(names)
-    return Table(names, len(rows), lambda number: list(columns[number]), is_untyped=True)
+    names, *rows = lines
+    uneven = {k: f'{len(row)}, the header has {len(names)}' for k, row in enumerate(rows) if len(row) != len(names)}
+    whole = ([None] * len(names) if k in uneven else row for k, row in enumerate(rows))
+    columns = list(zip(*whole)) or [()] * len(names)
+    return Table(names, len(rows), lambda number: list(columns[number]), True, uneven)
 
 # %% ../../nbs/readers/50_table.ipynb #tblread1
 def _refuse(constant: str): raise ValueError(f'{constant} is no JSON')
@@ -128,7 +129,7 @@ def _arrow() -> Any:
     "pyarrow, for what only it reads."
     try: import pyarrow.parquet
     except ImportError: raise ImportError(
-        "Parquet and Arrow tables are read with pyarrow: pip install 'timmdata[tables]'") from None
+        'Parquet and Arrow tables are read with pyarrow: pip install pyarrow') from None
     return pyarrow
 
 
@@ -415,6 +416,7 @@ class _TableRows(NamedTuple):
     splits: list | None   # Name of the split of each row; None: the table has no column of splits.
     others: dict[str, list]   # 'weight' and the further columns.
     unknown: str   # What a label without an index is called in messages.
+    uneven: Mapping[int, str]   # Row of another length than the header → its length.
 
     @classmethod
     def read(cls,
@@ -436,15 +438,17 @@ class _TableRows(NamedTuple):
         others = {'weight': columns.column(keys.weight_key, 'weight_key')} if keys.weight_key else {}
         others |= {f'field {key}': columns.column(key, 'fields') for key in keys.fields}
         unknown = 'class below 0' if class_map is None else 'label that is not in the class map'
-        return cls(paths, labels, targets, class_to_idx, splits, others, unknown)
+        return cls(paths, labels, targets, class_to_idx, splits, others, unknown, columns.table.uneven)
 
     def problems(self,
         root: str | os.PathLike | Mapping | None,   # Folder, or objects by path; None: files are not looked for.
         within: str | os.PathLike | None,   # Folder that paths must not leave; None: they may.
     ) -> dict[int, list[tuple[str, str]]]:   # row, from 0 → what is wrong, and which
-        "Find all rows that cannot be used."
-        return find_problems(
+        "Find all rows that cannot be used; of a row of another length, that alone is said."
+        found = find_problems(
             self.paths, self.labels, self.targets, self.others.get('weight'), root, within, self.unknown)
+        found |= {row: [('wrong number of columns', length)] for row, length in self.uneven.items()}
+        return {row: found[row] for row in sorted(found)}
 
     def samples(self,
         rows: Sequence[int],   # Numbers of rows that can be used.

@@ -24,7 +24,7 @@ from .target_fields import TargetFields, class_names, get_field
 def _tfds() -> Any:
     "The package that knows data sets, imported when it is used."
     if any(find_spec(name) is None for name in ('tensorflow_datasets', 'tensorflow')): raise ImportError(
-        "tfds/ data sets are read with tensorflow_datasets and tensorflow: pip install 'timmdata[tfds]'")
+        'tfds/ data sets are read with TensorFlow: pip install tensorflow tensorflow-datasets')
     import tensorflow_datasets
     return tensorflow_datasets
 

@@ -24,7 +24,7 @@ from .target_fields import TargetFields
 def _webdataset() -> Any:
     "The package, imported when it is used."
     try: import webdataset
-    except ImportError: raise ImportError("shards are read with webdataset: pip install 'timmdata[wds]'") from None
+    except ImportError: raise ImportError('shards are read with webdataset: pip install webdataset') from None
     return webdataset
 
 # %% ../../nbs/readers/60_webdataset.ipynb #8310ef7d

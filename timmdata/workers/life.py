@@ -23,6 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from pickle import PicklingError
 from typing import Any, NamedTuple
 
 from ..core.memory_pool import end_with
@@ -282,7 +283,11 @@ def start_process(
         name: Name of the process; None: Python numbers it.
     """
     make = partial(context.Process, name=name, daemon=True)   # pyrefly: ignore  (each kind of context has one)
-    if context.get_start_method() != 'fork': return _started(make(target=run, args=args))
+    if context.get_start_method() != 'fork':
+        try: return _started(make(target=run, args=args))
+        except (AttributeError, PicklingError, TypeError) as error: raise TypeError(
+            f'{error}: a process that is not forked gets copies by pickle, which cannot copy a lambda or what is '
+            "defined inside a function: define it at the top level of a module, or give workers='threads'") from error
     for _ in range(3):
         here, there = context.Pipe(duplex=False)
         with signals_later(): process = _started(make(target=_begin, args=(there, run, args)))

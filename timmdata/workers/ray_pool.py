@@ -98,7 +98,7 @@ class BatchMaker:
 def _import_ray() -> ModuleType:
     "Ray, imported when it is used."
     try: import ray
-    except ImportError: raise ImportError("workers='ray' needs Ray: pip install 'timmdata[ray]'") from None
+    except ImportError: raise ImportError("workers='ray' needs Ray: pip install ray") from None
     return ray
 
 
