@@ -499,9 +499,11 @@ def test_a_dataset_is_no_loader_to_draw(folder):
     with pytest.raises(TypeError, match=r'give a loader, show_batch\(create_loader\(dataset, …\)\)'): show_batch(ImageDataset(folder))
 
 
-@pytest.mark.parametrize('kind, wrong, meant', [(View, 'size', 'input_size'), (NaFlex, 'seq_len', 'max_seq_len'), (BufferSettings, 'dirctory', 'directory')])
+@pytest.mark.parametrize('kind, wrong, meant', [
+    (View, 'size', 'input_size'), (NaFlex, 'seq_len', 'max_seq_len'), (BufferSettings, 'dirctory', 'directory')])
 def test_settings_say_which_name_is_meant(kind, wrong, meant):
-    with pytest.raises(TypeError, match=rf'{kind.__name__} has no argument {wrong!r}: did you mean {meant}\? \(allowed are '): kind(**{wrong: 1})
+    message = rf'{kind.__name__} has no argument {wrong!r}: did you mean {meant}\? \(allowed are '
+    with pytest.raises(TypeError, match=message): kind(**{wrong: 1})
 
 
 def test_a_buffer_says_how_a_directory_is_given(folder):

@@ -82,7 +82,8 @@ def test_the_remedy_says_what_can_be_written_down(name, was, remedy): assert _re
 def test_incomplete_states_are_refused(name):
     state = make_state(3, 40, 7, {})
     del state[name]
-    with pytest.raises(ValueError, match=rf'not a state of a loader \(missing: {name}; unknown: nothing\): give the dict that state_dict'): check_state(state, {}, 7)
+    message = rf'not a state of a loader \(missing: {name}; unknown: nothing\): give the dict that state_dict'
+    with pytest.raises(ValueError, match=message): check_state(state, {}, 7)
 
 
 @pytest.mark.parametrize('make, message', [

@@ -138,7 +138,8 @@ def test_order_and_work_stay_in_the_call(samples):
 @pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('settings', [
     dict(workers='ray', ray_options=dict(num_cpus=1)),
-    dict(input_size_choices=[32, 64], batch_size_choices=[4, 2], batch_choice_weights=[1, 2], batch_choice_schedule='progressive', batch_schedule_epochs=2)],
+    dict(input_size_choices=[32, 64], batch_size_choices=[4, 2], batch_choice_weights=[1, 2],
+         batch_choice_schedule='progressive', batch_schedule_epochs=2)],
     ids=['ray', 'sizes'])
 def test_what_has_no_effect_on_pixels_is_left_out_with_its_companions(samples, settings):
     shown = preview(ImageDataset(samples), SIZE, 2, **settings)
@@ -146,7 +147,8 @@ def test_what_has_no_effect_on_pixels_is_left_out_with_its_companions(samples, s
 
 
 def test_refusals_are_the_librarys_own(samples):
-    with pytest.raises(ValueError, match=r'patches as images: show_batch\(create_loader'): preview(ImageDataset(samples), SIZE, naflex=NaFlex())
+    with pytest.raises(ValueError, match=r'patches as images: show_batch\(create_loader'):
+        preview(ImageDataset(samples), SIZE, naflex=NaFlex())
     class Stream(IterableDataset):
         def __iter__(self): return iter(())
     with pytest.raises(TypeError, match='have no index'): preview(Stream(), SIZE)

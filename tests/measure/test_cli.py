@@ -262,7 +262,8 @@ def test_a_pack_is_written_and_checked(samples, tmp_path, capsys):
 def test_the_first_word_of_a_command_is_its_data(samples, tmp_path, capsys):
     "Also of demo, which takes sample photographs without it; --data is the same. Its last line says what comes next."
     rest = ['--num-workers=0', '--input-size=16', f'--out={tmp_path}/batch.png']
-    for words in (['demo', str(samples), *rest], ['demo', *rest, str(samples)], ['demo', f'--data={samples}', *rest], ['demo', *rest, '--data', str(samples)]):
+    for words in (['demo', str(samples), *rest], ['demo', *rest, str(samples)], ['demo', f'--data={samples}', *rest],
+                  ['demo', *rest, '--data', str(samples)]):
         assert main(words) == 0
         said = capsys.readouterr().out.splitlines()
         assert f': {samples}, split train' in said[0] and said[-1].startswith(f'next: `timmdata inspect {samples}` ')
@@ -285,5 +286,6 @@ def test_to_pack_needs_no_inspection(samples, tmp_path):
 import sys
 from timmdata.cli import main
 assert main(['pack', {str(samples)!r}, {str(tmp_path/'packed')!r}, '--split=val', '--num-workers=0', '--format=keep']) == 0
-print([name for name in sys.modules if name.startswith(('timmdata.inspection', 'timmdata.look', 'timmdata.pipeline', 'timmdata.loaders'))])"""
+late = 'timmdata.inspection', 'timmdata.look', 'timmdata.pipeline', 'timmdata.loaders'
+print([name for name in sys.modules if name.startswith(late)])"""
     assert python(code=code).stdout.endswith('\n[]\n')
