@@ -230,8 +230,8 @@ def test_crops_of_turned_images_are_planned_as_they_are_drawn(tmp_path, is_turne
 
 
 def test_in_a_loop_the_length_is_that_of_the_pass(photos):
-    for settings in dict(use_prefetcher=False), dict(num_workers=2), {}:
-        loader, lengths = loader_of(photos, 'packed', dict(train_seq_lens=(64,)), batch_size=1, **settings), []
+    for arguments in dict(use_prefetcher=False), dict(num_workers=2), {}:
+        loader, lengths = loader_of(photos, 'packed', dict(train_seq_lens=(64,)), batch_size=1, **arguments), []
         for _ in range(4):
             length = len(loader)   # before it begins, as trainers ask
             seen = [(len(loader), loader.num_valid) for _ in loader]

@@ -211,6 +211,11 @@ class ReaderCache(ReaderPack):
         super().__init__(root, 'cache')
         self.hold = hold
 
+    @property
+    def pixels(self) -> str:
+        "At full size, the pixels are those of the source, which a loader with a cache decodes at full size, too."
+        return super().pixels if self.info['made']['short_side'] else ''
+
 
 @contextmanager
 def _writing_to(folder: Path) -> Iterator[None]:
