@@ -373,6 +373,9 @@ def create_loader(
             train_crop_mode=train_crop_mode, crop_padding=crop_padding, padding_mode=padding_mode,
             **{"cache='device'": cache == 'device'})
         if input_size is None: input_size = 224   # what a policy's shifts are shares of, as in timm
+        elif image_size(input_size) != (224, 224): warnings.warn(
+            f'input_size={input_size}: with naflex it does not resize images; NaFlex(max_seq_len=…, train_seq_lens=…) '
+            'says how large they are', stacklevel=2)
     elif isinstance(mixup, NaFlexMixup):
         raise TypeError('a NaFlexMixup mixes images of several shapes: give naflex=, too')
     if input_size_choices is None: _warn_without_effect(   # timm's train.py gives them, whether there are sizes or not

@@ -509,3 +509,11 @@ def test_settings_say_which_name_is_meant(kind, wrong, meant):
 def test_a_buffer_says_how_a_directory_is_given(folder):
     with pytest.raises(ValueError, match=r"capacity='dir' .*dict\(directory='dir', capacity='30GB'\)"):
         create_loader(ImageDataset(folder), 32, 2, is_training=True, buffer='dir')
+
+
+@pytest.mark.filterwarnings('error')
+def test_naflex_says_that_input_size_does_not_resize(folder):
+    settings = dict(batch_size=4, is_training=True, naflex=NaFlex(train_seq_lens=(16,)), device='cpu', num_workers=0)
+    with pytest.warns(UserWarning, match='input_size=64: with naflex it does not resize'):
+        create_loader(ImageDataset(folder), 64, **settings)
+    create_loader(ImageDataset(folder), 224, **settings)
