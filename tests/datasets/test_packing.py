@@ -405,10 +405,10 @@ class Broken(PackSettings):
 
 @pytest.mark.parametrize('num_workers', [1, 2])
 def test_what_ends_an_encoder_or_is_an_error_in_it_is_said(num_workers):
-    def encoded(*items, settings=PackSettings('keep')):
-        with packing._encoders(settings, num_workers) as encode: return list(encode(enumerate(items)))
+    def encoded(*items, kind=PackSettings):
+        with packing._encoders(kind('keep'), num_workers) as encode: return list(encode(enumerate(items)))
     with pytest.raises(RuntimeError, match='was killed, .*give fewer num_workers'): encoded(Ending(), *[b''] * 30)
-    with pytest.raises(ZeroDivisionError) as error: encoded(b'', settings=Broken())
+    with pytest.raises(ZeroDivisionError) as error: encoded(b'', kind=Broken)
     assert 'in __call__' in str(error.value.__cause__)
     images = [Image.new('RGB', (k, 9)) for k in range(1, 40)]
     assert [(k, image.width) for k, image in encoded(*images)] == [(k, k + 1) for k in range(39)]
