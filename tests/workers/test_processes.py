@@ -2,7 +2,6 @@
 import gc
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
