@@ -109,8 +109,8 @@ def start_process(
                       'forked; another takes its place', RuntimeWarning, stacklevel=2)
     raise RuntimeError(
         f'three forked processes did not begin within {_SECONDS_TO_BEGIN:g} s each, since other threads hold locks '
-        "of this program: call this before they start; or give multiprocessing_context='spawn' or workers='threads' to a "
-        'loader, num_workers=0 to pack')
+        "of this program: call this before they start; or give multiprocessing_context='spawn' or workers='threads' to "
+        'a loader, num_workers=0 to pack')
 
 
 def _started(process: BaseProcess) -> BaseProcess:

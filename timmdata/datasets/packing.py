@@ -643,7 +643,8 @@ def _changed_files(reader: ReaderPack) -> list[str]:
     folder = Path(reader.root, 'index', reader.split)
     noted, found = reader.info.get('index'), _index_sums(folder)
     if not isinstance(noted, dict): return []
-    return [f'{folder/name} has another checksum' for name in sorted({*noted, *found}) if noted.get(name) != found.get(name)]
+    changed = (name for name in sorted({*noted, *found}) if noted.get(name) != found.get(name))
+    return [f'{folder/name} has another checksum' for name in changed]
 
 
 def _check_split(reader: ReaderPack, progress: bool) -> PackCheck:
