@@ -2,6 +2,7 @@
 import errno
 import io
 import json
+import os
 import pickle
 import random
 import shutil
@@ -346,6 +347,72 @@ def is_packed_into(packed) -> bool:
     try: packed()
     except BlockingIOError: return True
     return False
+
+
+def test_an_encoder_that_outlives_its_program_does_not_hold_the_lock(photos, tmp_path):
+    code = SLOWLY.replace('num_workers=1', 'num_workers=2').format(root=str(photos), split='val', out=str(tmp_path/'out'))
+    first = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    encoders = []
+    try:
+        assert first.stdout.readline() == b'begun\n'
+        encoders = psutil.Process(first.pid).children()
+        assert len(encoders) == 2
+        encoders[0].suspend()
+        first.kill()
+        first.wait(10)
+        assert pack(ImageDataset(photos, split='val'), tmp_path/'out', num_workers=2).num_samples == 2
+        encoders[0].resume()
+        wait_until(lambda: not any(map(is_alive, encoders)), 'processes that encode are left', 10)
+    finally:
+        for process in first, *encoders:
+            with suppress(psutil.NoSuchProcess): process.kill()
+        first.communicate()
+
+
+LOCKED = '''
+import os, threading, time, warnings
+from timmdata import ImageDataset, pack
+from timmdata.core import processes
+processes._SECONDS_TO_BEGIN = 0.7
+lock = threading.Lock()
+os.register_at_fork(after_in_child=lock.acquire)
+lock.acquire()
+if {seconds}: threading.Timer({seconds}, lock.release).start()
+warnings.simplefilter('always')
+print(pack(ImageDataset({root!r}, split='val'), {out!r}, num_workers=2).num_samples)
+'''
+
+
+@pytest.mark.parametrize('seconds', [0, 1])
+def test_an_encoder_that_does_not_begin_is_replaced(photos, tmp_path, seconds):
+    "A thread holds a lock that each copy of the program takes first: for ever, or for a second."
+    run = program(LOCKED.format(root=str(photos), out=str(tmp_path/'out'), seconds=seconds))
+    try: code, out, errors = run.end(40)
+    finally: run.kill()
+    assert 'a forked process did not begin' in errors and 'another takes its place' in errors
+    if seconds: assert (code, out) == (0, '2\n'), errors
+    else: assert code == 1 and 'num_workers=0 to pack' in errors.splitlines()[-1], errors
+
+
+class Ending:
+    "Ends the process that gets it."
+    def __reduce__(self): return os._exit, (9,)
+
+
+class Broken(PackSettings):
+    def __call__(self, data): return 1 / 0
+
+
+@pytest.mark.parametrize('num_workers', [1, 2])
+def test_what_ends_an_encoder_or_is_an_error_in_it_is_said(num_workers):
+    def encoded(*items, kind=PackSettings):
+        with packing._encoders(kind('keep'), num_workers) as encode: return list(encode(enumerate(items)))
+    with pytest.raises(RuntimeError, match='was killed, .*give fewer num_workers'): encoded(Ending(), *[b''] * 30)
+    with pytest.raises(ZeroDivisionError) as error: encoded(b'', kind=Broken)
+    assert 'in __call__' in str(error.value.__cause__)
+    images = [Image.new('RGB', (k, 9)) for k in range(1, 40)]
+    assert [(k, image.width) for k, image in encoded(*images)] == [(k, k + 1) for k in range(39)]
+    assert [type(image) for _, image in encoded(b'no image', images[0])] == [str, packing.Encoded]
 
 
 def test_a_refused_packing_does_not_block_the_next(val, tmp_path, monkeypatch):

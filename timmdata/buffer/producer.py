@@ -24,10 +24,11 @@ from typing import Any, Protocol
 
 import torch
 
+from ..core.processes import reset_process, start_process
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
-from ..workers.life import reset_process, start_process, uninterrupted
+from ..workers.life import uninterrupted
 from ..workers.threads import check_threads
 from .files import BatchBufferError
 from .store import BatchStore, Readers, remove_directory

@@ -13,20 +13,22 @@ import json
 import math
 import multiprocessing
 import os
+import pickle
+import queue
 import re
 import shutil
-import signal
 import sys
 import tarfile
 import threading
+import traceback
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from glob import iglob
+from multiprocessing.connection import Connection
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +45,7 @@ from ..core.decode import Buffer, decode_image, read_content
 from ..core.faults import BadSample, ImageReadError, printable
 from ..core.jpeg import Pixels, read_grid, read_layout
 from ..core.paths import expand_home, replace_file
+from ..core.processes import reset_process, start_process
 from ..core.restarts import CannotRestart, add_restarts, encode_jpeg, list_segments
 from ..readers.base import ReaderFiles, split_group
 from ..readers.extensions import is_img_extension
@@ -233,10 +236,16 @@ def _end_with_parent():
     os._exit(1)
 
 
-def _begin_encoder():
-    "Leave a Ctrl-C to the program, and end with it, however it ends."
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _serve(pipe: Connection, settings: PackSettings):
+    "Encode one image after the other, in a process that ends with the program, however that ends."
+    reset_process()
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    with suppress(EOFError, OSError):
+        while True:
+            data = pipe.recv()
+            try: answer = _attempt(settings, data), ''
+            except Exception as error: answer = error, traceback.format_exc()
+            pipe.send(answer)
 
 
 @contextmanager
@@ -245,21 +254,43 @@ def _encoders(settings: PackSettings, num_workers: int) -> Iterator[Any]:
     if num_workers == 0:
         yield lambda items: ((key, _attempt(settings, data)) for key, data in items)
         return
-    kind = 'fork' if sys.platform == 'linux' else 'spawn'   # the workers import nothing then
-    pool = ProcessPoolExecutor(num_workers, multiprocessing.get_context(kind), _begin_encoder)
+    context = multiprocessing.get_context('fork' if sys.platform == 'linux' else 'spawn')   # a copy imports nothing
+    threads, processes, idle = ThreadPoolExecutor(num_workers), [], queue.SimpleQueue()
+
+    def start():
+        for _ in range(num_workers):
+            here, there = context.Pipe()
+            processes.append(start_process(context, _serve, there, settings))
+            there.close()
+            idle.put(here)
+
+    def ask(data):
+        data, pipe = pickle.dumps(data), idle.get()
+        try:
+            pipe.send_bytes(data)
+            image, trace = pipe.recv()
+        except (EOFError, OSError): raise RuntimeError(
+            'a process that encodes images was killed, perhaps for lack of memory: call it again, and it goes on; '
+            'give fewer num_workers') from None
+        finally: idle.put(pipe)
+        if trace: raise image from RuntimeError(trace)
+        return image
 
     def encode(items):
         waiting = deque()
         for key, data in items:
-            waiting.append((key, pool.submit(_attempt, settings, data)))
+            waiting.append((key, threads.submit(ask, data)))
             if len(waiting) > 4 * num_workers: yield waiting[0][0], waiting.popleft()[1].result()
         while waiting: yield waiting[0][0], waiting.popleft()[1].result()
 
-    try: yield encode
-    except BrokenProcessPool: raise RuntimeError(
-        'a process that encodes images was killed, perhaps for lack of memory: call it again, and it goes on; '
-        'give fewer num_workers') from None
-    finally: pool.shutdown(cancel_futures=True)
+    try:
+        threads.submit(start).result()   # where a Ctrl-C cannot tear it apart
+        yield encode
+    finally:
+        threads.shutdown(cancel_futures=True)
+        for process in processes:
+            process.kill()
+            process.join()
 
 
 def _attempt(settings: PackSettings, data: Any) -> Encoded | str:
@@ -522,17 +553,16 @@ def write_pack(
         limit: Most bytes that it may have; more are an error, before anything is written.
     """
     num_workers = available_cores() if num_workers is None else num_workers
-    with _locked(root):
+    with _encoders(settings, num_workers) as encode, _locked(root):   # a fork in the lock would have a part of it
         there = read_pack(root)
         if there and split in there['splits']:
             shutil.rmtree(root/f'.packing-{split}', ignore_errors=True)   # of one that was killed at its very end
             raise FileExistsError(f'{root} has a split {split!r} already: give another folder, or remove that one')
         making = _Packing(dataset, root, split, settings, seed)
-        with _encoders(settings, num_workers) as encode:
-            making.begin(encode, limit)
-            title = f'about {making.num_bytes / 1e9:,.2f} GB in {root}'
-            with tqdm(desc=title, total=len(dataset), unit=' images', disable=not progress) as bar:
-                for number in range(making.num_shards): making.write(number, encode, bar)
+        making.begin(encode, limit)
+        title = f'about {making.num_bytes / 1e9:,.2f} GB in {root}'
+        with tqdm(desc=title, total=len(dataset), unit=' images', disable=not progress) as bar:
+            for number in range(making.num_shards): making.write(number, encode, bar)
         return making.finish()
 
 
@@ -613,7 +643,8 @@ def _changed_files(reader: ReaderPack) -> list[str]:
     folder = Path(reader.root, 'index', reader.split)
     noted, found = reader.info.get('index'), _index_sums(folder)
     if not isinstance(noted, dict): return []
-    return [f'{folder/name} has another checksum' for name in sorted({*noted, *found}) if noted.get(name) != found.get(name)]
+    changed = (name for name in sorted({*noted, *found}) if noted.get(name) != found.get(name))
+    return [f'{folder/name} has another checksum' for name in changed]
 
 
 def _check_split(reader: ReaderPack, progress: bool) -> PackCheck:

@@ -17,6 +17,7 @@ from torch import distributed
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..core.faults import ImageReadError
+from ..core.processes import leave_to_original
 from ..core.rng import sample_seed
 from ..datasets.wrappers import TransformedIterableDataset
 from ..pipeline.collate import fast_collate
@@ -24,7 +25,7 @@ from ..pipeline.fetch import HostBatch
 from ..readers.stream import StreamReader
 from ..samplers.epoch import EpochAware, check_epoch
 from ..core.cores import available_cores
-from ..workers.life import check_original, leave_to_original, uninterrupted
+from ..workers.life import check_original, uninterrupted
 from ..workers.settings import WorkerSettings
 from .base import ForwardOnly, count_images, find_mixing, number_batches
 from .stats import LoaderStats, Meter, count_bad_samples

@@ -24,11 +24,11 @@ from typing import NamedTuple
 import torch
 from torch.utils.data._utils import worker as torch_worker
 
+from ..core.processes import reset_process, start_process
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task, WorkerPool
-from .life import (
-    Lifetime, SupervisorEnd, reset_process, start_process, start_thread, uninterrupted)
+from .life import Lifetime, SupervisorEnd, start_thread, uninterrupted
 from .settings import WorkerSettings
 from .shared_memory import (
     SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, raise_portable, unpack)
