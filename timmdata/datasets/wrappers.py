@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import chain
 from types import FunctionType, MethodType
 from typing import Any, TypeGuard
 
@@ -184,8 +185,9 @@ def _stamps(reader: ReaderFiles) -> Iterator[tuple[int, int]]:
     "Size and time, or tag, of what the samples are read from."
     if reader.store is not None: return (item[1:] for item in reader.store.objects)
     if (archives := getattr(reader, 'archives', None)) is not None: paths = archives.paths
-    else: paths = (reader.filename(index, absolute=True) for index in range(len(reader)))
-    with ThreadPoolExecutor(16) as pool: return pool.map(stamp, paths)
+    else: paths = reader.filenames(absolute=True)
+    parts = (paths[first:first + 64] for first in range(0, len(paths), 64))   # one by one takes five times as long
+    with ThreadPoolExecutor(16) as pool: return chain.from_iterable(pool.map(lambda part: [*map(stamp, part)], parts))
 
 
 def content_key(
