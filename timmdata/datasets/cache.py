@@ -198,6 +198,11 @@ class ReaderCache(ReaderPack):
         super().__init__(root, 'cache')
         self.hold = hold
 
+    @property
+    def pixels(self) -> str:
+        "How its images differ from their files; kept as pixels, they do not, so states fit with and without a cache."
+        return super().pixels if 'short_side=None' not in super().pixels else ''
+
 
 @contextmanager
 def _writing_to(folder: Path) -> Iterator[None]:

@@ -86,7 +86,8 @@ def make_state(
 
 
 _OF_PLANS = 'mode', 'seq_lens', 'batch_sizes', 'window', 'tokens_per_epoch', 'digest', 'naflex'   # by tokens
-_NOT_ARGUMENTS = ('dataset', 'samples', 'cached', 'changed_pixels', 'schedule', 'force_color_jitter', 're_num_splits', *_OF_PLANS)
+_NOT_ARGUMENTS = ('dataset', 'samples', 'cached', 'changed_pixels', 'schedule', 'force_color_jitter', 're_num_splits',
+                  *_OF_PLANS)
 _WORD = re.compile(r'\w+(-[\w.]+)*')   # such as torchvision or rand-m9-mstd0.5
 
 
