@@ -95,6 +95,13 @@ def cache(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp('cache')
 
 
+@pytest.fixture(autouse=True, scope='session')
+def write_no_cache_of_the_user(cache):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('TIMMDATA_CACHE', str(cache))
+        yield
+
+
 @pytest.fixture(scope='session')
 def samples(cache) -> Path:
     "The sample photographs: train/, val/, oddities/."

@@ -66,6 +66,14 @@ def test_the_remedy_is_an_argument_that_goes_on_as_before():
     for name in state['settings']: assert (_remedy(name, '0') == '') == (name in names | {'dataset'}), name
 
 
+def test_what_no_argument_brings_back_says_what_it_is_and_what_to_do():
+    plans = [{'schedule': f'ScheduledBatchSampler(… {number}', 'digest': number} for number in ('35fb', '3fc0')]
+    with pytest.raises(ValueError) as caught: check_state(make_state(4, 16, 3, plans[0]), plans[1], seed=3)
+    told = str(caught.value)
+    assert "digest was 35fb, is 3fc0 (a checksum of the images' sizes)" in told and 'the seed of the plan)' in told
+    assert 'the version of timmdata that saved it' in told and told.endswith('begin its epoch again: loader.set_epoch(4)')
+
+
 def _remedy(name, was, now='is another'):
     with pytest.raises(ValueError) as caught: check_state(make_state(0, 0, 7, {name: was}), {name: now}, 7)
     return str(caught.value).partition(': give ')[2].removesuffix(' to go on as before')

@@ -7,13 +7,11 @@ __all__ = ['CacheSettings', 'cache_key', 'CacheLock', 'remove_unread', 'ReaderCa
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a00003
 import copy
-import hashlib
 import math
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +24,10 @@ from ..core.demo_data import cache_dir
 from ..core.jpeg import resolve_backend
 from ..core.memory_pool import end_with
 from ..core.paths import expand_home, open_private
-from ..readers.base import ReaderFiles
-from ..readers.file_index import stamp
 from ..readers.pack import ReaderPack, read_pack
 from .image_dataset import ImageDataset
 from .packing import PackSettings, check_packable, write_pack
-from .wrappers import fingerprint
+from .wrappers import content_key
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a00004
 try: import fcntl
@@ -84,14 +80,6 @@ class CacheSettings:
         return (directory or Path('/dev/shm'))/f'timmdata-decoded-{os.getuid()}'
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000a
-def _stamps(reader: ReaderFiles) -> Iterator[tuple[int, int]]:
-    "Size and time, or tag, of what the samples are read from."
-    if reader.store is not None: return (item[1:] for item in reader.store.objects)
-    if (archives := getattr(reader, 'archives', None)) is not None: paths = archives.paths
-    else: paths = (reader.filename(index, absolute=True) for index in range(len(reader)))
-    with ThreadPoolExecutor(16) as pool: return pool.map(stamp, paths)
-
-
 def cache_key(
     dataset: ImageDataset,
     settings: PackSettings,
@@ -105,12 +93,11 @@ def cache_key(
     Returns:
         32 hexadecimal digits
     """
-    if not isinstance(dataset.reader, ReaderFiles): raise ValueError(
+    key = content_key(dataset, settings, PIL.__version__)
+    if key is None: raise ValueError(
         f'a cache cannot see whether the data of a {type(dataset.reader).__name__} has changed: pack() it, and read '
         'the pack')
-    digest = hashlib.blake2b(repr((fingerprint(dataset), settings, PIL.__version__)).encode(), digest_size=16)
-    for found in _stamps(dataset.reader): digest.update(b'%d %d ' % found)
-    return digest.hexdigest()
+    return key
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000d
 def _remove_unless_read(fd: int, key: str, private: int):
@@ -213,8 +200,8 @@ class ReaderCache(ReaderPack):
 
     @property
     def pixels(self) -> str:
-        "At full size, the pixels are those of the source, which a loader with a cache decodes at full size, too."
-        return super().pixels if self.info['made']['short_side'] else ''
+        "How its images differ from their files; kept as pixels, they do not, so states fit with and without a cache."
+        return super().pixels if 'short_side=None' not in super().pixels else ''
 
 
 @contextmanager

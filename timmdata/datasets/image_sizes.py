@@ -6,16 +6,23 @@
 __all__ = ['image_sizes']
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #26c00004
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
+from tqdm import tqdm
 
 from ..core.cores import available_cores
-from ..core.faults import ImageReadError
+from ..core.demo_data import cache_dir
+from ..core.faults import ImageReadError, is_system_error
+from ..core.paths import replace_file
 from ..core.sample import as_pil_image, sample_image
-from .wrappers import base_datasets, gives_bytes, unwrap
+from ..readers.file_index import check_array
+from .wrappers import base_datasets, content_key, gives_bytes, unwrap
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #26c00009
 def _known(base: Any) -> np.ndarray | None:
@@ -36,13 +43,42 @@ def _read_size(base: Any, index: int) -> tuple[int, int]:
         return pixels.height, pixels.width
     if base.faults.on_error == 'raise': return base.attempt(index, read)   # its error names the file
     try: return read(index)
-    except (OSError, EOFError): return 0, 0
+    except (OSError, EOFError) as error:
+        if is_system_error(error): raise
+        return 0, 0
+
+
+def _file(dataset: Dataset) -> Path | None:
+    "The file that keeps the sizes; None: a change of the images could not be seen."
+    if not all(map(gives_bytes, base_datasets(dataset))): return None
+    try: key = content_key(dataset)
+    except OSError: return None   # an image is gone: who reads it knows what to do
+    return None if key is None else cache_dir()/'sizes'/f'{key}.npy'
+
+
+def _kept(path: Path, num: int) -> np.ndarray:
+    "Sizes from their file, 0 where an image could not be read; all are 0 if there is no file, or it does not fit."
+    try:
+        with path.open('rb') as file:
+            check_array(file, path.stat().st_size)
+            file.seek(0)
+            found = np.load(file, allow_pickle=False)
+        if found.shape == (num, 2) and found.dtype == np.int32: return found
+    except Exception: pass   # it is absent or damaged; numpy raises several kinds of errors
+    return np.zeros((num, 2), np.int32)
+
+
+def _keep(path: Path, found: np.ndarray):
+    "Write the file; a folder that cannot be written to does not stop training."
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(path) as file: np.save(file, found)
 
 
 def image_sizes(
     dataset: Dataset,
 ) -> np.ndarray:
-    """Give the size of every image, from the index where it is known, else from the headers.
+    """Give the size of every image, from the index where it is known, else from the headers, which are read once.
 
     Args:
         dataset: Map-style data set, or torch's Subset or ConcatDataset of such.
@@ -58,9 +94,16 @@ def image_sizes(
         base, inside = unwrap(dataset, index)
         sizes = known[id(base)]
         return _read_size(base, inside) if sizes is None else tuple(sizes[inside])
-    with ThreadPoolExecutor(available_cores()) as threads:
-        found = np.array(list(threads.map(size, range(len(dataset)), chunksize=64)), np.int64)
+    path = _file(dataset)
+    found = np.zeros((len(dataset), 2), np.int32) if path is None else _kept(path, len(dataset))
+    unread = np.flatnonzero((found < 1).any(axis=1))
+    if len(unread):
+        is_shown = len(unread) > 50_000 and sys.stderr.isatty()
+        with ThreadPoolExecutor(available_cores()) as threads:
+            read = tqdm(threads.map(size, unread.tolist()), 'sizes', len(unread), unit=' images', disable=not is_shown)
+            found[unread] = list(read)
+        if path is not None and found[unread].any(): _keep(path, found)
     missing = found[:, 0] == 0
     if missing.all(): raise ImageReadError('no image can be read, so there are no sizes')
-    found[missing] = np.median(found[~missing], axis=0).astype(np.int64)
-    return found
+    found[missing] = np.median(found[~missing], axis=0)
+    return found.astype(np.int64)

@@ -46,6 +46,11 @@ def _shown(
     return printable(text if len(text) <= 200 else f'{text[:80]}… ({len(text):,} characters)')
 
 
+_MEANINGS = {   # of texts that end in a hash, or are one
+    'dataset': ' (a hash of paths, targets and classes)', 'digest': " (a checksum of the images' sizes)",
+    'schedule': ' (sizes of batches, their weights, and the seed of the plan)'}
+
+
 def differences(
     was: Mapping[str, str],
     now: Mapping[str, str],
@@ -59,8 +64,8 @@ def differences(
     Returns:
         Such as 'batch_size was 64, is 32'.
     """
-    return [f'{_shown(name)} was {_shown(was.get(name))}, is {_shown(now.get(name))}' for name in sorted({*was, *now})
-            if was.get(name) != now.get(name)]
+    return [f'{_shown(name)} was {_shown(was.get(name))}, is {_shown(now.get(name))}{_MEANINGS.get(name, "")}'
+            for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #02900d97
 def make_state(
@@ -81,7 +86,8 @@ def make_state(
 
 
 _OF_PLANS = 'mode', 'seq_lens', 'batch_sizes', 'window', 'tokens_per_epoch', 'digest', 'naflex'   # by tokens
-_NOT_ARGUMENTS = ('dataset', 'samples', 'cached', 'changed_pixels', 'schedule', 'force_color_jitter', 're_num_splits', *_OF_PLANS)
+_NOT_ARGUMENTS = ('dataset', 'samples', 'cached', 'changed_pixels', 'schedule', 'force_color_jitter', 're_num_splits',
+                  *_OF_PLANS)
 _WORD = re.compile(r'\w+(-[\w.]+)*')   # such as torchvision or rand-m9-mstd0.5
 
 
@@ -158,7 +164,10 @@ def check_state(
     if not found: return
     changed = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
     arguments = [_as_argument(name, was[name]) if {name} <= {*was} & {*now} else None for name in changed]
-    remedy = '' if None in arguments else f': give {", ".join(map(str, arguments))} to go on as before'
+    remedy = f': give {", ".join(map(str, arguments))} to go on as before'
+    if None in arguments: remedy = (
+        '. Resume with the data, the settings and the version of timmdata that saved it, whose plan of batches may be '
+        f"another; or begin its epoch again: loader.set_epoch({state['epoch']})")
     more = f' and {len(found) - 50:,} more' if len(found) > 50 else ''
     raise ValueError(f'the state belongs to other settings: {"; ".join(found[:50])}{more}{remedy}')
 
