@@ -201,7 +201,7 @@ class ReaderCache(ReaderPack):
     @property
     def pixels(self) -> str:
         "How its images differ from their files; kept as pixels, they do not, so states fit with and without a cache."
-        return super().pixels if 'short_side=None' not in super().pixels else ''
+        return super().pixels if self.info['made']['short_side'] else ''
 
 
 @contextmanager
