@@ -258,7 +258,7 @@ def create_loader(
         auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
         num_aug_splits: Views of each sample in a batch: clean ones first, then the same crops augmented.
         views: Crops, in place of `input_size` (not in timm).
-        naflex: Sequences of patches; of input_size, only channels and a policy's shifts (not in timm).
+        naflex: Sequences of patches, of sizes that it says; see `NaFlex` (not in timm).
 
     Erasing and mixing, in training:
         re_prob: Probability of random erasing, 0..1.
@@ -419,7 +419,8 @@ def create_loader(
     if not use_prefetcher and img_dtype != torch.float32:
         raise ValueError(f'{img_dtype} images need the prefetcher: without it, they are float32')
     if mean is None and transform is None: raise ValueError(
-        'mean=None needs transform=, a pipeline that normalizes by itself; if it is in the dataset, give it as transform=')
+        'mean=None needs transform=, a pipeline that normalizes by itself; if the dataset has it, give it as '
+        'transform=')
     size, channels = _size_and_channels(input_size, batch_size, mean)
     mean, std = adapt_statistics(mean, std, channels)
     device = resolve_device(device, distributed) if use_prefetcher else torch.device('cpu')

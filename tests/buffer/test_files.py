@@ -48,6 +48,7 @@ def test_links_are_refused(tmp_path):
 @pytest.mark.skipif(os.getuid() != 0, reason='only root may give files away')
 def test_a_directory_of_another_user_is_refused(tmp_path):
     (tmp_path/'buffer').mkdir(mode=0o700)
+    (tmp_path/'buffer'/'identity').touch()   # of a buffer
     os.chown(tmp_path/'buffer', 12345, -1)
     with pytest.raises(BatchBufferError, match='it belongs to another user'): BatchStore(tmp_path/'buffer')
 

@@ -19,6 +19,7 @@ from timm.data.readers.reader_image_tar import ReaderImageTar as TimmReaderImage
 
 import timmdata.readers.tar as tar_reader
 from timmdata import LabelMap, create_loader, relabel
+from timmdata.core.faults import SourceError
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.readers.factory import create_reader, holds_tars
 from timmdata.readers.folder import ReaderImageFolder
@@ -288,12 +289,12 @@ def test_empty_and_useless_tars(tmp_path):
     with pytest.raises(FileNotFoundError): ReaderImageTar(tmp_path/'nothing.tar')
 
 
-def test_changed_tar_is_an_unreadable_sample(tmp_path):
+def test_changed_tar_is_no_sample_s_fault(tmp_path):
     path = write_tar(tmp_path/'a.tar', ['a/1.jpg', 'a/2.jpg'])
     dataset = ImageDataset(path, on_error='skip')
     path.write_bytes(path.read_bytes()[:700])
-    with pytest.warns(RuntimeWarning, match='is skipped'): assert dataset[1] is None
-    assert 'has changed since it was indexed' in dataset.bad_samples[0].cause
+    with pytest.raises(SourceError, match='has changed since it was indexed'): dataset[1]
+    assert not dataset.bad_samples
 
 
 # ---- the index

@@ -248,8 +248,8 @@ def check_inside(
     real = Path() if is_url(root) else Path(root).resolve()
     for name in names:
         if is_below(name) and (is_url(root) or (real/name).resolve().is_relative_to(real)): continue
-        raise ValueError(f'{printable(name)!r} leads out of {root}: names must be relative, and files or links to files '
-                         'inside that folder. Copy the file to its place if you trust it')
+        raise ValueError(f'{printable(name)!r} leads out of {root}: names must be relative, and files or links to '
+                         'files inside that folder. Copy the file to its place if you trust it')
 
 # %% ../../nbs/readers/25_base.ipynb #6290082b
 SPLIT_NAMES = {'train': ('train', 'training'), 'test': ('test', 'testing'),

@@ -163,7 +163,8 @@ def load_class_map(
         if not isinstance(name, (str, Integral)): raise ValueError(f'{source} has a class {reprlib.repr(name)}: '
                                                                    'give texts or whole numbers as names')
         if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < _MOST_CLASSES: raise ValueError(
-            f'{source} gives {name!r} the index {reprlib.repr(idx)}: an index is a whole number, 0..{_MOST_CLASSES - 1}')
+            f'{source} gives {name!r} the index {reprlib.repr(idx)}: an index is a whole number, '
+            f'0..{_MOST_CLASSES - 1}')
     return class_to_idx
 
 # %% ../../nbs/readers/10_class_map.ipynb #3dd6f5ec

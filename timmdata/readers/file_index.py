@@ -117,7 +117,8 @@ def check_arrays(
         num_bytes: Bytes that it has.
     """
     for item in file.infolist():
-        if item.compress_type or item.file_size > num_bytes: raise ValueError(f'{item.filename} is larger than the file')
+        if item.compress_type or item.file_size > num_bytes:
+            raise ValueError(f'{item.filename} is larger than the file')
         with file.open(item) as member: check_array(member, item.file_size)
 
 
