@@ -21,7 +21,7 @@ from ..core.demo_data import cache_dir
 from ..core.faults import ImageReadError, is_system_error
 from ..core.paths import replace_file
 from ..core.sample import as_pil_image, sample_image
-from ..readers.file_index import check_array
+from ..readers.file_index import load_array
 from .wrappers import base_datasets, content_key, gives_bytes, unwrap
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #26c00009
@@ -59,11 +59,8 @@ def _file(dataset: Dataset) -> Path | None:
 def _kept(path: Path, num: int) -> np.ndarray:
     "Sizes from their file, 0 where an image could not be read; all are 0 if there is no file, or it does not fit."
     try:
-        with path.open('rb') as file:
-            check_array(file, path.stat().st_size)
-            file.seek(0)
-            found = np.load(file, allow_pickle=False)
-        if found.shape == (num, 2) and found.dtype == np.int32: return found
+        found = load_array(path)
+        if found.shape == (num, 2) and found.dtype == np.int32: return found.copy()
     except Exception: pass   # it is absent or damaged; numpy raises several kinds of errors
     return np.zeros((num, 2), np.int32)
 

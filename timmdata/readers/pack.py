@@ -24,7 +24,7 @@ from ..core.faults import is_system_error, printable
 from ..core.paths import expand_home, replace_file
 from .base import SPLIT_NAMES, ReaderFiles, check_inside, choose_split, split_group
 from .class_map import load_class_map
-from .file_index import check_array, check_arrays, stamps_of
+from .file_index import check_arrays, load_array, stamps_of
 from .sample_table import MAX_CLASSES, LabelLists, SampleTable
 from .store import absolute_path, copied_object, find_objects, is_url, keep_objects
 from .tar import Archives, list_archives, list_tar, open_archives
@@ -116,13 +116,6 @@ def save_index(
     for name, array in index.arrays().items(): np.save(Path(folder)/f'{name}.npy', array)
 
 
-def _load_array(path: Path) -> np.ndarray:
-    "An array of a file, mapped unless it is small."
-    size = path.stat().st_size
-    with path.open('rb') as file: check_array(file, size)
-    return np.asarray(np.load(path, mmap_mode='r' if size > 256 else None))
-
-
 def open_index(
     folder: str | os.PathLike,
 ) -> ShardIndex:
@@ -135,7 +128,7 @@ def open_index(
         mapped, not read
     """
     files = {name: Path(folder)/f'{name}.npy' for name in _INDEX_FILES}
-    try: return ShardIndex.from_arrays({name: _load_array(path) for name, path in files.items() if path.is_file()})
+    try: return ShardIndex.from_arrays({name: load_array(path) for name, path in files.items() if path.is_file()})
     except Exception as error:   # numpy raises half a dozen kinds for a damaged file
         if is_system_error(error): raise
         raise ValueError(f'the index {folder} is damaged ({error}): copy it again, or pack again') from error
