@@ -25,13 +25,14 @@ from timmdata.cli import main
 from timmdata.core.demo_data import cache_dir, get_imagenette
 from timmdata.core.paths import expand_home
 from timmdata.datasets.cache import CacheSettings, cached_dataset
+from timmdata.datasets.factory import open_splits
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.datasets.packing import check_pack
 from timmdata.datasets.real_labels import RealLabelsImagenet
 from timmdata.datasets.relabel import relabel
 from timmdata.datasets.voc import ReaderVOC, VOCClassification, read_voc_objects
 from timmdata.inspection import inspect as inspect_data
-from timmdata.inspection import measure_dataset, open_splits
+from timmdata.inspection import measure_dataset
 from timmdata.readers import folder, tar, webdataset
 from timmdata.readers.class_map import load_class_map
 from timmdata.readers.exclude import exclude_samples, read_names

@@ -22,7 +22,8 @@ from shared_data import shared_data
 
 from timmdata import ImageDataset
 from timmdata.cli import main
-from timmdata.inspection import KINDS, inspect, measure_dataset, open_splits
+from timmdata.datasets.factory import open_splits
+from timmdata.inspection import KINDS, inspect, measure_dataset
 from timmdata.inspection.measure import perceptual_hash
 from timmdata.inspection.similar import group_similar, similar_pairs
 
