@@ -430,7 +430,7 @@ def test_what_is_refused_leaves_no_cache(folder, tmp_path, wrong):
 def test_a_pipeline_that_normalizes_belongs_to_the_loader(folder):
     dataset = ImageDataset(folder)
     dataset.transform = v2.Compose([v2.Resize((32, 32)), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
-    with pytest.raises(ValueError, match='mean=None needs transform=.*in the dataset, give it as transform='):
+    with pytest.raises(ValueError, match='mean=None needs transform=.*give it as transform='):
         loader_of(dataset, mean=None, std=None)
     transform, dataset.transform = dataset.transform, None
     assert next(iter(loader_of(dataset, transform=transform, mean=None, std=None)))[0].min() >= 0

@@ -285,7 +285,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'holds_tars.root', 'list_folders.folder', 'scan_folder.root', 'index_folder.root', 'index_folder.index_file', 'keep_index.path',
     'list_tar.path', 'scan_tars.root', 'index_tars.root', 'index_tars.index_file', 'ReaderFiles.root', 'find_problems.root',
     'find_problems.within', 'find_shards.root', 'load_info.root', 'absolute_path.root',
-    'replace_file.path', 'replace_file.folder',
+    'check_info.root', 'check_inside.root', 'load_array.path', 'replace_file.path', 'replace_file.folder',
     'open_archives.cache_dir', 'ReaderPack.cache_dir', 'ReaderShards.cache_dir', 'ReaderImageTar.cache_dir',   # to ShardCache
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'read_file.path',
     'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',

@@ -229,13 +229,14 @@ def test_timeout_of_a_stream_is_kept():
 # ---- 5: runs where the user is
 
 @pytest.mark.full
+@pytest.mark.timeout(120)
 def test_spawned_workers_where_there_is_no_memfd(samples, monkeypatch):
     "As on macOS and Windows, all at once: context object, seeding function, float batches from the workers' own device stage."
     dataset = ImageDataset(samples, split='val')
     common = dict(input_size=96, batch_size=4, sampler=range(0, 80, 10), seed=1, use_prefetcher=False)
     expected = images_of(create_loader(dataset, num_workers=0, **common))
     monkeypatch.delattr(os, 'memfd_create', raising=False)
-    loader = create_loader(dataset, workers='processes', num_workers=1, timeout=15, worker_seeding=id,
+    loader = create_loader(dataset, workers='processes', num_workers=1, timeout=90, worker_seeding=id,
                            multiprocessing_context=multiprocessing.get_context('spawn'), **common)
     assert torch.equal(images_of(loader), expected)
 

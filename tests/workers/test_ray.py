@@ -246,11 +246,11 @@ def test_no_room_is_an_error_that_says_what_is_there():
 
 @on_a_cluster
 def test_a_time_limit_names_what_it_waits_for():
-    loader = create_loader(Slow(16, 6, 3), 8, 4, device='cpu', timeout=60, **RAY)
+    loader = create_loader(Slow(16, 6, 3), 8, 4, device='cpu', timeout=150, **RAY)
     assert len(list(loader)) == 4
     loader.close()
     late = RayPool(build(Slow(16, 2, 3)), WorkerSettings(**RAY))
-    late.take(late.submit(keys(4)), 60)
+    late.take(late.submit(keys(4)), 150)
     with pytest.raises(RuntimeError, match=r'no batch within timeout=0.2 s'): late.take(late.submit(keys(0)), 0.2)
     late.close()
 
@@ -315,7 +315,7 @@ def test_an_actor_is_taken_when_there_is_room():
     try:
         loader = create_loader(Heavy(320), 96, 8, device='cpu', **{**RAY, 'num_workers': 3})
         batches, _ = watch(loader, {10: lambda: cluster.add_node(num_cpus=2, object_store_memory=STORE),
-                                    11: lambda: wait_until(lambda: len(actors_of_ray()) == 3, 'no third actor', 60)})
+                                    11: lambda: wait_until(lambda: len(actors_of_ray()) == 3, 'no third actor', 120)})
         assert_equal(batches, collected(create_loader(Heavy(320), 96, 8, device='cpu', **THREADS)))
         list(loader)
         assert all(loader.stats().of_workers)
@@ -347,7 +347,7 @@ def test_a_local_cluster_ends_with_the_last_pool_and_one_of_the_user_stays():
         pool = RayPool(build(Slow(8, 0, 30)), WorkerSettings(**RAY))
         task = pool.submit(keys(0))
         ray.shutdown()
-        with pytest.raises(RuntimeError, match='the program has left Ray|Ray failed|lost'): pool.take(task, 60)
+        with pytest.raises(RuntimeError, match='the program has left Ray|Ray failed|lost'): pool.take(task, 150)
         pool.close()
     finally: ray.shutdown()
     wait_until(lambda: not processes_of_ray(), 'processes of Ray are left', 30)

@@ -120,7 +120,8 @@ def token_report(
         tokens, num = plan.tokens(batches).sum(), len(batches.ends)
         modes.append(ModeReport(mode, 1 - used / tokens, plan.count(order), tokens / num, len(batches.positions) / num,
                                 tuple(zip(plan.batch_sizes, plan.seq_lens))))
-    return TokenReport(tuple(modes), count_tokens(*sizes.T, patch_size, longest))
+    heights, widths = sizes.T
+    return TokenReport(tuple(modes), count_tokens(heights, widths, patch_size, longest))
 
 
 def _report_schedule(

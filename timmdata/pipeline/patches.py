@@ -110,7 +110,8 @@ class SequenceParams(ParamSampler):
             for start in range(0, len(indexes), 16384):   # parts that stay in the cache of a core
                 part = slice(start, start + 16384)
                 edges[:, part] = self._crop_sizes(seed, epoch, indexes[part], views[part], edges[:, part])
-        return count_tokens(*edges, self.patch_size, self.max_seq_len)
+        heights, widths = edges
+        return count_tokens(heights, widths, self.patch_size, self.max_seq_len)
 
     def _crop_sizes(
         self, seed: int, epoch: int, indexes: np.ndarray, views: np.ndarray, edges: np.ndarray,
@@ -125,7 +126,8 @@ class SequenceParams(ParamSampler):
             left = left[sizes[0, left] == 0]
         for k in left.tolist():   # no attempt fits: the center
             key = SampleKey(int(indexes[k]), epoch, int(views[k]), seed=seed)
-            sizes[:, k] = self._draw(*edges[:, k].tolist(), key.rng(CROP)).crop[2:]
+            height, width = edges[:, k].tolist()
+            sizes[:, k] = self._draw(height, width, key.rng(CROP)).crop[2:]
         return sizes
 
 

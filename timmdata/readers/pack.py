@@ -284,10 +284,11 @@ class ReaderPack(_IndexedReader):
             inside = not ((rows['offset'] > ends) | (rows['size'] > ends - rows['offset'])).any()
         if not inside: raise ValueError(f'the index {folder} belongs to other shards: copy all of the pack again')
         targets, classes = table.targets, self.info['class_to_idx']
-        is_class = classes and isinstance(targets, np.ndarray) and targets.dtype.kind in 'iu'
-        if is_class and not _lie_within(targets, -1, max(classes.values()) + 1): raise ValueError(
-            f'the index {folder} has class indexes {targets.min()}..{targets.max()}, its classes are '
-            f'0..{max(classes.values())}: copy all of the pack again, or pack again')
+        if classes and isinstance(targets, np.ndarray) and targets.dtype.kind in 'iu':
+            last = max(classes.values())
+            if not _lie_within(targets, -1, last + 1): raise ValueError(
+                f'the index {folder} has class indexes {targets.min()}..{targets.max()}, its classes are '
+                f'0..{last}: copy all of the pack again, or pack again')
         return table
 
     @property
