@@ -27,6 +27,7 @@ class ForkServer:
 
     def __init__(self, env: dict[str, str], folder: Path):
         command = [sys.executable, __file__, str(folder/'answer.json')]
+        env = {'OMP_NUM_THREADS': '1'} | env   # two servers run side by side: threads of torch would wait for each other's cores
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=root)
 
     def run(self,
