@@ -72,3 +72,19 @@ def test_a_script_that_trains_as_it_is_imported_gets_its_batches(tmp_path):
     run = program(f'import sys; sys.path.insert(0, {str(tmp_path)!r}); import training_script')
     try: assert run.end(40) == (0, '16\n', '')
     finally: run.kill()
+
+
+ENDS_LATE = '''
+def say(): print([thread.name for thread in threading.enumerate() if thread.name.startswith('timmdata')])
+
+atexit.register(say)   # what a library does that is imported now
+loader = create_loader(Coded(64), 8, 4, num_workers=2, workers={workers!r}, device='cpu')
+next(iter(loader))
+'''
+
+
+@pytest.mark.parametrize('workers', ['threads', 'processes'])
+def test_a_pool_ends_before_the_libraries_that_were_imported_before_it(workers):
+    run = program(ENDS_LATE.format(workers=workers), first='import atexit, threading')
+    try: assert run.end(40) == (0, '[]\n', '')
+    finally: run.kill()

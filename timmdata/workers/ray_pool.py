@@ -6,7 +6,6 @@
 __all__ = ['BatchMaker', 'RayPool']
 
 # %% ../../nbs/workers/35_ray_pool.ipynb #35ra0004
-import atexit
 import os
 import queue
 import threading
@@ -30,7 +29,7 @@ from ..datasets.wrappers import base_datasets
 from ..pipeline.fetch import BatchBuilder, HostBatch
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task, WorkerPool
-from .life import Lifetime, SupervisorEnd, end_all, start_thread, uninterrupted
+from .life import Lifetime, SupervisorEnd, start_thread, uninterrupted
 from .processes import make_packed, set_up_worker
 from .settings import WorkerSettings
 from .shared_memory import raise_portable, unpack
@@ -350,8 +349,6 @@ class RayPool(WorkerPool):
         slot_bytes: int = 0,
     ):
         _import_ray()   # in this thread: it sets handlers of signals
-        atexit.unregister(end_all)
-        atexit.register(end_all, 30.)   # before Ray's own end, in which a call of the listener ends the process
         self.builder, self._slot_bytes = builder, slot_bytes
         self._memory = MemoryPool(
             lambda: torch.empty(slot_bytes, dtype=torch.uint8, pin_memory=settings.pin_memory), 4)
@@ -359,7 +356,7 @@ class RayPool(WorkerPool):
 
     def _start(self, settings: WorkerSettings, slot_bytes: int) -> Lifetime:
         self._supervisor = _Supervisor(self.builder, settings, slot_bytes)
-        return Lifetime(self, self._supervisor.stop, [self._supervisor.ended])
+        return Lifetime(self, self._supervisor.stop, [self._supervisor.ended], 30.)
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
         self._lifetime.check()
