@@ -6,8 +6,6 @@
 __all__ = ['describe_settings', 'differences', 'make_state', 'check_form', 'check_state', 'Progress']
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #20a7a4f2
-import ast
-import re
 import reprlib
 from collections import deque
 from collections.abc import Mapping
@@ -85,20 +83,6 @@ def make_state(
     return {'epoch': int(epoch), 'position': int(position), 'seed': int(seed), 'settings': dict(settings)}
 
 
-_OF_PLANS = 'mode', 'seq_lens', 'batch_sizes', 'window', 'tokens_per_epoch', 'digest', 'naflex'   # by tokens
-_NOT_ARGUMENTS = ('dataset', 'samples', 'cached', 'changed_pixels', 'schedule', 'force_color_jitter', 're_num_splits',
-                  *_OF_PLANS)
-_WORD = re.compile(r'\w+(-[\w.]+)*')   # such as torchvision or rand-m9-mstd0.5
-
-
-def _as_argument(name: str, text: str) -> str | None:
-    "Write a setting as an argument of `create_loader`; None: its text does not show what it was."
-    if name in _NOT_ARGUMENTS or len(text) > 200: return None
-    if text.startswith('torch.'): return f'{name}={_shown(text)}'   # a type of numbers
-    try: return f'{name}={ast.literal_eval(text)!r}'
-    except (ValueError, SyntaxError): return f'{name}={text!r}' if _WORD.fullmatch(text) else None
-
-
 _KEYS = {'epoch', 'position', 'seed', 'settings'}   # of a state
 
 
@@ -162,14 +146,10 @@ def check_state(
     if seed is not None: was['seed'], now['seed'] = str(state['seed']), str(seed)
     found = differences(was, now)
     if not found: return
-    changed = [name for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
-    arguments = [_as_argument(name, was[name]) if {name} <= {*was} & {*now} else None for name in changed]
-    remedy = f': give {", ".join(map(str, arguments))} to go on as before'
-    if None in arguments: remedy = (
-        '. Resume with the data, the settings and the version of timmdata that saved it, whose plan of batches may be '
-        f"another; or begin its epoch again: loader.set_epoch({state['epoch']})")
     more = f' and {len(found) - 50:,} more' if len(found) > 50 else ''
-    raise ValueError(f'the state belongs to other settings: {"; ".join(found[:50])}{more}{remedy}')
+    raise ValueError(
+        f'the state belongs to other settings: {"; ".join(found[:50])}{more}. Resume with the data, the settings and the '
+        f"version of timmdata that saved it, or begin its epoch again: loader.set_epoch({state['epoch']})")
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #1309f5c9
 class Progress:
