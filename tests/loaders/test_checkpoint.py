@@ -160,7 +160,7 @@ class Scaled:
 def test_a_state_of_other_batches_is_refused_whoever_makes_the_pixels(transform, other):
     name, = other
     loader, state = of_20(transform=transform), of_20(transform=transform, **other).state_dict()
-    with pytest.raises(ValueError, match=f'other settings: {name} was .*give .*{name}='): loader.load_state_dict(state)
+    with pytest.raises(ValueError, match=f'other settings: {name} was '): loader.load_state_dict(state)
 
 
 @pytest.mark.parametrize('other', [dict(num_workers=2), dict(channels_last=False), dict(use_prefetcher=False), dict(timeout=9),
