@@ -1,7 +1,8 @@
 """Hashes of batches, to see whether a change of shape changes a pixel: python tools/batch_hashes.py --write FILE | --compare FILE
 
 They depend on torch, torchvision, Pillow and the JPEG decoder, so they are recorded before a change and compared after it, on one
-machine. Each case runs inline, in threads and in processes, which must agree with each other, too.
+machine. Each case runs inline, in threads and in processes, which must agree, too; then
+batches are replayed, with all that was drawn for them.
 """
 import argparse
 import hashlib
@@ -17,13 +18,28 @@ import numpy as np
 import torch
 from PIL import Image
 
-from timmdata import ImageDataset, IterableImageDataset, Mixup, create_loader
+from timmdata import ImageDataset, IterableImageDataset, Mixup, NaFlex, NaFlexMixup, View, create_loader
 
 TRAIN = dict(input_size=64, batch_size=8, is_training=True)
 INLINE, THREADS = dict(num_workers=0), dict(num_workers=2, workers='threads')
 PROCESSES = dict(num_workers=2, workers='processes', multiprocessing_context='fork')
 WORKERS = dict(inline=INLINE, threads=THREADS, processes=PROCESSES)
 MIXUP = dict(mixup_alpha=0.2, cutmix_alpha=1., num_classes=3)
+OF_SEQUENCES = dict(patch_size=8, train_seq_lens=(16, 36), max_seq_len=36, batch_divisor=1)
+SEQUENCES = NaFlex(**OF_SEQUENCES)
+
+
+def halved(image: Image.Image) -> torch.Tensor:
+    "A transform of a user's own."
+    pixels = np.asarray(image.convert('RGB').resize((64, 64)))
+    return torch.from_numpy(pixels // 2).permute(2, 0, 1)
+
+
+def paired(samples: list) -> tuple[torch.Tensor, torch.Tensor]:
+    "A collate function of a user's own."
+    return torch.stack([image for image, *_ in samples]), torch.tensor([target for _, target, *_ in samples])
+
+
 CASES = {
     'plain': {}, 'seed': dict(seed=2**62 - 1), 'vertical': dict(vflip=0.5, hflip=0.2), 'no augmentation': dict(no_aug=True),
     'rkrc': dict(train_crop_mode='rkrc'), 'rkrr': dict(train_crop_mode='rkrr'),
@@ -44,19 +60,29 @@ CASES = {
     'evaluation squash': dict(is_training=False, crop_mode='squash', crop_pct=1.), 'contiguous': dict(channels_last=False),
     'evaluation border': dict(is_training=False, crop_mode='border', interpolation='bicubic', crop_border_pixels=4),
     'cache': dict(train_crop_mode='rc', crop_padding=4, input_size=48, cache='device', data='equal'),
-    'buffer': dict(buffer=dict(batches=4, producer='thread')), 'stream': dict(data='stream'),
-    'stream of views': dict(data='stream', auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.5)}
+    'buffer': dict(buffer=dict(batches=4)), 'stream': dict(data='stream'),
+    'stream of views': dict(data='stream', auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.5),
+    'named crops': dict(views=dict(large=View(48, count=2, gaussian_blur_prob=0.5), small=View(24, count=3, solarize_prob=0.5))),
+    'listed crops': dict(views=[View(48, hflip=0.), View(24, count=2, auto_augment='rand-m9-mstd0.5')], re_prob=0.5),
+    'scheduled patches': dict(naflex=SEQUENCES), 'native patches': dict(naflex=NaFlex(mode='native', **OF_SEQUENCES)),
+    'packed patches': dict(naflex=NaFlex(mode='packed', **OF_SEQUENCES), re_prob=0.5),
+    'patches': dict(naflex=SEQUENCES, re_prob=0.5, mixup=NaFlexMixup(num_classes=3)),
+    'patches, evaluation': dict(naflex=SEQUENCES, is_training=False),
+    'own transform': dict(transform=halved, re_prob=0.5), 'own collate': dict(collate_fn=paired, use_prefetcher=False),
+    'skipped': dict(data='damaged', on_error='skip'), 'replaced': dict(data='damaged', on_error='replace')}
 
 
 def write_images(folder: Path, num: int = 37):
-    "Pictures of noise in three classes of different sizes, half of them PNG; in another folder all of one size."
+    "Pictures of noise in three classes of different sizes, half of them PNG; all of one size; and one in six cut short."
     rng = np.random.default_rng(0)
     for k in range(num):
         coarse = Image.fromarray(rng.integers(0, 256, (12, 12, 3), np.uint8))
-        for root, size in ((folder/'photos', (90 + 3 * k, 130 - 2 * k)), (folder/'equal', (48, 48))):
+        sizes = dict(photos=(90 + 3 * k, 130 - 2 * k), equal=(48, 48), damaged=(90 + 3 * k, 130 - 2 * k))
+        for root, size in ((folder/name, size) for name, size in sizes.items()):
             path = root/f'class{k * k % 3}'/f'{k:02}.{"png" if k % 2 else "jpg"}'
             path.parent.mkdir(parents=True, exist_ok=True)
             coarse.resize(size, Image.Resampling.BICUBIC).save(path, quality=90)
+            if root.name == 'damaged' and k % 6 == 1: path.write_bytes(path.read_bytes()[:200])
 
 
 class FileStream:
@@ -72,25 +98,43 @@ class FileStream:
 def make(folder: Path, **settings):
     "A loader of a case, on the CPU."
     settings = {'seed': 7, **TRAIN, **settings}
-    data = settings.pop('data', 'photos')
+    data, on_error = settings.pop('data', 'photos'), settings.pop('on_error', 'raise')
+    if 'views' in settings: del settings['input_size']
+    if 'naflex' in settings: del settings['input_size']
     if isinstance(settings.get('mixup'), dict): settings['mixup'] = Mixup(**settings['mixup'])
     if settings.get('use_prefetcher', True): settings['device'] = 'cpu'
-    dataset = IterableImageDataset(reader=FileStream(folder/'photos')) if data == 'stream' else ImageDataset(folder/data)
+    dataset = IterableImageDataset(reader=FileStream(folder/'photos')) if data == 'stream' else ImageDataset(folder/data, on_error=on_error)
     return create_loader(dataset, **settings)
 
 
+def parts(value) -> Iterator[bytes]:
+    "All that a value consists of, in its order, with dtypes and shapes."
+    if isinstance(value, torch.Tensor):
+        yield f'{value.dtype} {tuple(value.shape)} {value.is_contiguous()}'.encode()
+        yield value.contiguous().numpy().tobytes()
+    elif isinstance(value, Mapping):
+        for name in value: yield from (str(name).encode(), *parts(value[name]))
+    elif isinstance(value, (list, tuple)):
+        for part in value: yield from parts(part)
+    else: yield repr(value).encode()
+
+
 def digest(batches: Iterator) -> str:
-    "Of all fields, with their dtypes and shapes."
+    "Of all fields of all batches."
     found = hashlib.sha256()
     for batch in batches:
         for field in batch.values() if isinstance(batch, Mapping) else batch:
-            found.update(f'{field.dtype} {tuple(field.shape)} {field.is_contiguous()}'.encode())
-            found.update(field.contiguous().numpy().tobytes())
+            for part in parts(field): found.update(part)
     return found.hexdigest()[:16]
 
 
 def two_epochs(folder: Path, **settings) -> str:
     with make(folder, **settings) as loader: return digest(batch for _ in range(2) for batch in loader)
+
+
+def replayed(folder: Path, **settings) -> str:
+    "Batches of the second epoch made again, with all that was drawn for them."
+    with make(folder, **settings) as loader: return digest(loader.replay(epoch=1, batch=k) for k in (0, 2))
 
 
 def resumed(folder: Path, **settings) -> str:
@@ -123,12 +167,15 @@ def hash_all(folder: Path, only: str = '') -> dict[str, str]:
         kinds = WORKERS if settings.get('data') != 'stream' else {'inline': INLINE, 'processes': dict(num_workers=2)}
         for kind, workers in kinds.items(): found[f'{name}, {kind}'] = two_epochs(folder, **{**settings, **workers})
         print(name, flush=True)
+        if settings.get('data') != 'stream' and not {'buffer', 'collate_fn'} & {*settings}:
+            found[f'{name}, replayed'] = replayed(folder, **{**settings, **INLINE})
     if only in 'resume':
         for kind, workers in WORKERS.items(): found[f'resume, {kind}'] = resumed(folder, re_prob=0.5, **workers)
         found['resume, repeats'] = resumed(folder, num_aug_repeats=2, num_workers=0)
     if only in 'ranks': found['ranks'] = ranked(folder)
     for name in {key.rpartition(', ')[0] for key in found} - {'', 'resume', 'stream', 'stream of views'}:
-        values = {value for key, value in found.items() if key.rpartition(', ')[0] == name}
+        values = {value for key, value in found.items()
+                  if key.rpartition(', ')[0] == name and not key.endswith('replayed')}
         if len(values) > 1: raise SystemExit(f'{name}: workers of different kinds give different batches')
     return found
 
