@@ -281,7 +281,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'open_archives.cache_dir', 'ReaderPack.cache_dir', 'ReaderShards.cache_dir', 'ReaderImageTar.cache_dir',   # to ShardCache
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'read_file.path',
     'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',
-    'CacheLock.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
+    'CacheHold.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
     'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_pack.root', 'write_shard.path'}
 OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
     'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderDataLoaders.path',

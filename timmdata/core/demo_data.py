@@ -12,12 +12,11 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib.util import find_spec
 from math import cos, radians, sin
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from PIL import Image
@@ -106,20 +105,6 @@ def _is_complete(folder: Path) -> bool:
     return (folder/'train').is_dir() and (folder/'val').is_dir()
 
 
-@contextmanager
-def _filled(folder: Path) -> Iterator[Path]:
-    "Give a temporary folder beside `folder`, which becomes `folder` at the end."
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    building = folder.with_name(f'{folder.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp')
-    building.mkdir()
-    try:
-        yield building
-        try: os.rename(building, folder)
-        except OSError:
-            if not _is_complete(folder): raise   # else another process was first
-    finally: shutil.rmtree(building, ignore_errors=True)
-
-
 def _remove_leftovers(folder: Path):
     "Delete the leftovers of builds of `folder` that were killed more than a day ago."
     for left in folder.parent.glob(f'{folder.name}.*.tmp'):
@@ -165,7 +150,13 @@ def get_samples(
     _remove_leftovers(folder)
     if _is_complete(folder): return folder
     try:
-        with _filled(folder) as building: _write_samples(building)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory('.tmp', f'{folder.name}.', folder.parent) as building:
+            made = Path(building, 'made')
+            _write_samples(made)
+            try: made.rename(folder)
+            except OSError:
+                if not _is_complete(folder): raise   # else another process was first
     except OSError as error:
         raise OSError(f'cannot make the sample data set in {folder}: {error}. '
                       'Set TIMMDATA_CACHE, or root=, to a folder that can be written') from error
