@@ -104,11 +104,16 @@ def write_no_cache_of_the_user(cache):
 
 @pytest.fixture(scope='session')
 def samples(cache) -> Path:
-    "The sample photographs: train/, val/, oddities/."
+    "The sample photographs, train/ and val/, with the files of oddities/; pages see them without."
+    from oddities import write_oddities
+
     from timmdata.core.demo_data import get_samples
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('TIMMDATA_CACHE', str(cache))
-        return get_samples()
+        made = get_samples()
+    folder = shutil.copytree(made, cache/'with-oddities'/made.name)
+    write_oddities(folder/'oddities')
+    return folder
 
 
 @pytest.fixture(autouse=True, scope='module')

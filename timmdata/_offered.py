@@ -12,7 +12,7 @@ from .readers.target_fields import MultiLabelTarget
 from .readers.factory import create_reader
 from .datasets.image_dataset import ImageDataset, IterableImageDataset
 from .datasets.relabel import LabelMap, relabel
-from .datasets.voc import VOCClassification
+from .datasets.voc import voc_table
 from .datasets.class_info import (
     CustomDatasetInfo, DatasetInfo, DatasetInfoLabelMapper, ImageNetInfo, LabelMappingCoverage,
     infer_imagenet_subset,
@@ -65,8 +65,7 @@ __all__ = [
     'MultiLabelTarget',
     'create_reader',
     'ImageDataset', 'IterableImageDataset',
-    'LabelMap', 'relabel',
-    'VOCClassification',
+    'LabelMap', 'relabel', 'voc_table',
     'CustomDatasetInfo', 'DatasetInfo', 'DatasetInfoLabelMapper', 'ImageNetInfo', 'LabelMappingCoverage',
     'infer_imagenet_subset',
     'RealLabelsImagenet',

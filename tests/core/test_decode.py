@@ -3,15 +3,54 @@ import io
 
 import numpy as np
 import pytest
+from oddities import ODDITIES
 from pictures import encoded
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from timmdata.core.decode import decode_image
-from timmdata.core.demo_data import ODDITIES
 from timmdata.core.faults import ImageReadError
 
 pytestmark = pytest.mark.timeout(60)
-READABLE = [name for name in ODDITIES if name not in ('truncated.jpg', 'empty.jpg', 'text.jpg')]
+MODES = {'gray.jpg': 'L', 'cmyk.jpg': 'CMYK', 'palette.png': 'P', 'gray16.png': 'I;16', 'rgba.png': 'RGBA',
+         'exif_rotated.jpg': 'RGB', 'progressive.jpg': 'RGB', 'animated.png': 'RGB'}
+UNREADABLE = {'truncated.jpg': OSError, 'empty.jpg': UnidentifiedImageError, 'text.jpg': UnidentifiedImageError}
+READABLE = [name for name in ODDITIES if name not in UNREADABLE]
+
+
+def test_oddities_are_all_there(samples):
+    assert {path.name for path in (samples/'oddities').iterdir()} == set(ODDITIES) == {*MODES, *UNREADABLE}
+
+
+@pytest.mark.parametrize('name', MODES)
+def test_oddity_has_the_promised_mode(samples, name):
+    with Image.open(samples/'oddities'/name) as image:
+        image.load()
+        assert image.mode == MODES[name]
+        if name == 'gray16.png': assert image.getextrema()[1] > 255 * 64
+        if name == 'palette.png': assert 'transparency' in image.info
+        if name == 'rgba.png': assert image.getchannel('A').getextrema() == (0, 255)
+        if name == 'progressive.jpg': assert image.info['progressive']
+        if name == 'animated.png': assert image.n_frames > 1
+
+
+def test_exif_rotated_is_upright_when_turned(samples):
+    odd = samples/'oddities'
+    with Image.open(odd/'exif_rotated.jpg') as image, Image.open(odd/'progressive.jpg') as upright:
+        assert image.getexif()[0x0112] == 6 and image.size == upright.size[::-1]
+        difference = np.abs(np.asarray(ImageOps.exif_transpose(image), float) - np.asarray(upright))
+    assert difference.mean() < 4   # two JPEGs of the same pixels
+
+
+def test_16_bit_values_do_not_fit_8_bits(samples):
+    with Image.open(samples/'oddities/gray16.png') as image:
+        values = np.asarray(image)
+    assert len(np.unique(values % 256)) > 200 and len(np.unique(values // 256)) > 50
+
+
+@pytest.mark.parametrize('name', UNREADABLE)
+def test_oddity_is_unreadable_for_pillow(samples, name):
+    with pytest.raises(UNREADABLE[name]):
+        with Image.open(samples/'oddities'/name) as image: image.load()
 
 
 def numbers(image) -> np.ndarray: return np.asarray(image)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_parts import program
+from oddities import ODDITIES
 from pictures import encoded, largest, photographs, rgb
 from PIL import Image, ImageFile, ImageOps
 
 from timmdata.core import jpeg
 from timmdata.core.decode import decode_image
-from timmdata.core.demo_data import ODDITIES
 from timmdata.core.faults import ImageReadError
 from timmdata.core.jpeg import Pixels, choose_factor, decode_header, read_header
 

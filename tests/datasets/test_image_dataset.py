@@ -13,6 +13,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
+from oddities import ODDITIES
 from pictures import encoded
 from PIL import Image
 from torch.utils.data import DataLoader
@@ -20,7 +21,6 @@ from torchvision.datasets import ImageFolder
 
 import timmdata.readers.base
 from timmdata import create_loader, relabel
-from timmdata.core.demo_data import ODDITIES
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.pipeline.fetch import HostBatch

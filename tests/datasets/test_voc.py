@@ -8,13 +8,15 @@ import torch
 from PIL import Image
 from torchvision.datasets import VOCDetection
 
-from timmdata import VOCClassification, create_loader, relabel
+from timmdata import ImageDataset, create_loader, relabel, voc_table
 from timmdata.datasets.relabel import targets_of
+from timmdata.datasets.voc import VOC_CLASSES
 
 pytestmark = pytest.mark.timeout(60)
 
 NAMES = ['aeroplane', 'car', 'bird', 'cat', 'dog', 'person', 'bottle']
 TO_CIFAR10 = {'aeroplane': 'airplane', 'car': 'automobile', 'bird': 'bird', 'cat': 'cat', 'dog': 'dog', 'frog': 'frog'}
+CIFAR10 = sorted(set(TO_CIFAR10.values()))
 
 
 @pytest.fixture(scope='module')
@@ -39,6 +41,9 @@ def voc(tmp_path_factory):
     return root
 
 
+def dataset_of(voc, *args, **kwargs): return ImageDataset(voc, table=voc_table(voc, *args, **kwargs), class_map=VOC_CLASSES)
+
+
 def annotated(voc, image_set='trainval'):
     "torchvision's view: image number and objects."
     for k, (_, target) in enumerate(VOCDetection(voc, '2007', image_set)):
@@ -49,11 +54,12 @@ def annotated(voc, image_set='trainval'):
 def test_single_objects_as_the_tutorial_filters_them(voc):
     expected = [(k, TO_CIFAR10[objects[0][0]]) for k, objects in annotated(voc) if len(objects) == 1 and objects[0][0] in TO_CIFAR10]
     with patch.object(Image, 'open', side_effect=AssertionError('an image is opened')):
-        dataset = VOCClassification(voc, '2007', 'trainval', TO_CIFAR10)
+        dataset = relabel(dataset_of(voc, '2007', 'trainval'), TO_CIFAR10, class_map={name: k for k, name in enumerate(CIFAR10)})
     names = list(dataset.class_to_idx)
-    assert names == sorted(set(TO_CIFAR10.values())) and len(dataset) == len(expected) > 5
+    assert names == CIFAR10 and len(dataset) == len(expected) > 5
     assert [(int(Path(dataset.filename(k)).stem), names[dataset[k][1]]) for k in range(len(dataset))] == expected
-    assert 'frog' in dataset.label_report.unused and dataset.label_report.num_samples == 40
+    with_one = sum(len(objects) == 1 for _, objects in annotated(voc))
+    assert dataset.label_report.unused == ['frog'] and dataset.label_report.num_samples == with_one > len(dataset)
 
 
 def test_largest_object_and_difficult_ones(voc):
@@ -61,13 +67,13 @@ def test_largest_object_and_difficult_ones(voc):
     for use_difficult in (True, False):
         scenes = [(k, [o for o in objects if use_difficult or not o[5]]) for k, objects in annotated(voc)]
         expected = [(k, TO_CIFAR10[largest(o)]) for k, o in scenes if o and largest(o) in TO_CIFAR10]
-        dataset = VOCClassification(voc, '2007', 'trainval', TO_CIFAR10, objects='largest', use_difficult=use_difficult)
+        dataset = relabel(dataset_of(voc, '2007', 'trainval', 'largest', use_difficult), TO_CIFAR10)
         names = list(dataset.class_to_idx)
         assert [(int(Path(dataset.filename(k)).stem), names[t]) for k, t in enumerate(targets_of(dataset))] == expected
 
 
 def test_all_objects_as_several_labels(voc):
-    dataset = VOCClassification(voc, '2007', 'val', objects='any')
+    dataset = dataset_of(voc, '2007', 'val', objects='any')
     for (_, objects), (_, target) in zip(annotated(voc, 'val'), dataset, strict=True):
         assert {name for name, idx in dataset.class_to_idx.items() if target[idx]} == {o[0] for o in objects}
     images, targets = next(iter(create_loader(dataset, 16, 8, device='cpu', num_workers=2)))
@@ -77,10 +83,10 @@ def test_all_objects_as_several_labels(voc):
 
 
 def test_where_voc_may_lie(voc, tmp_path):
-    for root in (voc, voc/'VOCdevkit', voc/'VOCdevkit'/'VOC2007'): assert len(VOCClassification(root, 2007, 'trainval', TO_CIFAR10)) > 5
-    with pytest.raises(FileNotFoundError, match='download=True'): VOCClassification(tmp_path, '2007', 'val')
-    with pytest.raises(FileNotFoundError, match='download=True'): VOCClassification(voc, '2012', 'val')
-    with pytest.raises(ValueError, match="no image set 'test'; there is: train, trainval, val"): VOCClassification(voc, '2007', 'test')
+    for root in (voc, voc/'VOCdevkit', voc/'VOCdevkit'/'VOC2007'): assert len(dataset_of(root, 2007, 'trainval')) > 5
+    with pytest.raises(FileNotFoundError, match='download=True'): voc_table(tmp_path, '2007', 'val')
+    with pytest.raises(FileNotFoundError, match='download=True'): voc_table(voc, '2012', 'val')
+    with pytest.raises(ValueError, match="no image set 'test'; there is: train, trainval, val"): voc_table(voc, '2007', 'test')
 
 
 def test_damaged_annotation_names_its_file(voc, tmp_path):
@@ -88,9 +94,9 @@ def test_damaged_annotation_names_its_file(voc, tmp_path):
     for part in ('Annotations', 'ImageSets/Main'): (folder/part).mkdir(parents=True)
     (folder/'ImageSets/Main/val.txt').write_text('1\n')
     (folder/'Annotations/1.xml').write_text('<annotation><object>')
-    with pytest.raises(ValueError, match='1.xml is no annotation of VOC'): VOCClassification(tmp_path, '2007', 'val')
+    with pytest.raises(ValueError, match='1.xml is not a VOC annotation'): voc_table(tmp_path, '2007', 'val')
     (folder/'Annotations/1.xml').unlink()
-    with pytest.raises(FileNotFoundError, match='1.xml'): VOCClassification(tmp_path, '2007', 'val')
+    with pytest.raises(FileNotFoundError, match='1.xml'): voc_table(tmp_path, '2007', 'val')
 
 
 def test_a_voc_set_without_objects_is_an_error(tmp_path):
@@ -98,4 +104,4 @@ def test_a_voc_set_without_objects_is_an_error(tmp_path):
     for part in ('Annotations', 'JPEGImages', 'ImageSets/Main'): (voc/part).mkdir(parents=True)
     (voc/'ImageSets/Main/train.txt').write_text('a\n')
     (voc/'Annotations/a.xml').write_text('<annotation/>')
-    with pytest.raises(ValueError, match='no image of VOC2012 train is left'): VOCClassification(tmp_path, '2012', 'train')
+    with pytest.raises(ValueError, match='no image of VOC2012 train is left'): voc_table(tmp_path, '2012', 'train')

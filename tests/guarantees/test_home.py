@@ -22,7 +22,7 @@ from timmdata.buffer.files import PrivateDirectory, open_private
 from timmdata.buffer.status import buffer_status, drop_reader, remove_buffer
 from timmdata.buffer.store import BatchStore
 from timmdata.cli import main
-from timmdata.core.demo_data import cache_dir, get_imagenette
+from timmdata.core.demo_data import cache_dir
 from timmdata.core.paths import expand_home
 from timmdata.datasets.cache import CacheSettings, cached_dataset
 from timmdata.datasets.factory import open_splits
@@ -30,7 +30,7 @@ from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.datasets.packing import check_pack
 from timmdata.datasets.real_labels import RealLabelsImagenet
 from timmdata.datasets.relabel import relabel
-from timmdata.datasets.voc import ReaderVOC, VOCClassification, read_voc_objects
+from timmdata.datasets.voc import read_voc_objects, voc_table
 from timmdata.inspection import inspect as inspect_data
 from timmdata.inspection import measure_dataset
 from timmdata.readers import folder, tar, webdataset
@@ -97,12 +97,6 @@ def with_cache(at):
     finally:
         os.environ.pop('TIMMDATA_CACHE')
         if before is not None: os.environ['TIMMDATA_CACHE'] = before
-
-
-def imagenette(at):
-    "A folder that is complete already: nothing is fetched."
-    for split in ('train', 'val'): (at.base/'imagenette2-160'/split).mkdir(parents=True, exist_ok=True)
-    return get_imagenette('160px', at()) == at.base/'imagenette2-160'
 
 
 def samples_in(at):
@@ -210,10 +204,8 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'RealLabelsImagenet.real_json': lambda at: len(RealLabelsImagenet(
         [f'ILSVRC2012_val_0000000{k}.JPEG' for k in (1, 2)], at('real.json')).filenames),
     'read_voc_objects.path': lambda at: len(read_voc_objects(at('voc/VOCdevkit/VOC2012/Annotations/0.xml'))),
-    'ReaderVOC.root': lambda at: rows(ReaderVOC(at('voc'))),
-    'VOCClassification.root': lambda at: VOCClassification(at('voc'))[0][1],
+    'voc_table.root': lambda at: rows(ImageDataset(at('voc'), table=voc_table(at('voc')))),
     'get_samples.root': samples_in,
-    'get_imagenette.root': imagenette,
     'TIMMDATA_CACHE': with_cache,
     'BufferSettings.directory': buffered,
     'BatchStore.directory': lambda at: BatchStore(at('buffer')).capacity,
@@ -289,7 +281,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'open_archives.cache_dir', 'ReaderPack.cache_dir', 'ReaderShards.cache_dir', 'ReaderImageTar.cache_dir',   # to ShardCache
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'read_file.path',
     'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',
-    'CacheLock.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
+    'CacheHold.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
     'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_pack.root', 'write_shard.path'}
 OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
     'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderDataLoaders.path',
@@ -327,7 +319,7 @@ def test_the_table_has_all_entrances():
 @pytest.mark.parametrize('way', [
     ImageDataset, lambda path: create_dataset('', path), lambda path: create_reader('', path),
     read_names, load_class_map, tar.ReaderImageTar,
-    BatchStore, remove_buffer, VOCClassification, get_samples, open_splits, lambda path: ReaderTable('labels.csv', path)])
+    BatchStore, remove_buffer, voc_table, get_samples, open_splits, lambda path: ReaderTable('labels.csv', path)])
 def test_bytes_are_refused_by_name(way):
     with pytest.raises(TypeError, match="the path b'photos' is bytes: give a text"): way(b'photos')
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import timm.data as timm_data
 import torch
+from oddities import ODDITIES
 from PIL import Image
 from shared_data import DATA, shared_data
 from timm.data.loader import PrefetchLoader as TimmPrefetchLoader
@@ -18,7 +19,6 @@ from timm.data.random_erasing import RandomErasing as TimmRandomErasing
 from timm.data.readers.reader_image_folder import ReaderImageFolder as TimmReaderImageFolder
 from torchvision.datasets import ImageFolder
 
-from timmdata.core.demo_data import ODDITIES
 from timmdata.core.jpeg import Pixels
 from timmdata.core.rng import seed_all
 from timmdata.datasets.image_dataset import ImageDataset

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from oddities import ODDITIES
 from pictures import differences, encoded, largest, photographs, psnr, random_colors, rgb
 from PIL import Image, ImageEnhance
 from torchvision.transforms import functional as F
 
 from timmdata.core import jpeg as fast_decode
 from timmdata.core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from timmdata.core.demo_data import ODDITIES
 from timmdata.core.jpeg import Pixels, choose_factor, resolve_backend
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader

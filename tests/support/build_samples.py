@@ -26,7 +26,8 @@ def die_midway(*args):
 
 def wait_for_others(name: str, view: int, *args) -> bytes:
     "Wait, before the last file is made, until three processes have come so far: one of them will be late."
-    if view >= 1000:
+    made.append(view)
+    if len(made) == 30:
         folder = Path(sys.argv[3])
         (folder/f'ready{os.getpid()}').touch()
         while len(list(folder.glob('ready*'))) < 3: time.sleep(0.01)

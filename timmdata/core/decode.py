@@ -21,12 +21,11 @@ from .faults import ImageReadError, is_system_error
 # %% ../../nbs/core/40_decode.ipynb #8b106be7
 def _scale_16_bit(image: Image.Image) -> Image.Image:
     "Scale grayscale of more than 8 bits to mode L: 0..65535 becomes 0..255, rounded."
-    if image.mode == 'F': raise ValueError('a 32-bit float image has no fixed white: convert the file to 8 or 16 bits')
-    values = np.asarray(image).astype(np.int64)
-    if values.size and (values.min() < 0 or values.max() > 65535):
-        raise ValueError(f'a 32-bit integer image with values {values.min()}..{values.max()} has no fixed white: '
-                         'convert the file to 8 or 16 bits')
-    return Image.fromarray(((values + 128) // 257).astype(np.uint8))
+    values = np.asarray(image)
+    if image.mode == 'F' or values.size and not 0 <= values.min() <= values.max() <= 65535: raise ValueError(
+        f'a 32-bit image with values {values.min()}..{values.max()} has no fixed white: convert the file to 8 or 16 bits')
+    return Image.fromarray(((values.astype(np.int64) + 128) // 257).astype(np.uint8))
+
 
 # %% ../../nbs/core/40_decode.ipynb #14485479
 def _flatten(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:

@@ -12,12 +12,13 @@ import json
 import os
 import tempfile
 import warnings
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from .checks import check_number
+from .checks import check_choice, check_number
+from .memory_pool import end_with
 from .rng import sample_seed
 
 # %% ../../nbs/core/30_faults.ipynb #ff06da41
@@ -99,11 +100,6 @@ def _parse(line: bytes) -> BadSample | None:
     except (ValueError, TypeError): return None
 
 
-def _remove(path: str, pid: int):
-    "Remove the log's file, in the process that made it only."
-    if os.getpid() == pid and os.path.exists(path): os.unlink(path)
-
-
 class BadSampleLog:
     """A list of bad samples that is shared by all processes of a run.
 
@@ -117,7 +113,7 @@ class BadSampleLog:
         name = f'timmdata-bad-samples-{os.getpid()}-{os.urandom(6).hex()}.jsonl'
         self.path = path or os.path.join(tempfile.gettempdir(), name)
         self._known, self._num_read = {}, 0   # samples by index; bytes of the file that they were read from
-        if path is None: weakref.finalize(self, _remove, self.path, os.getpid())
+        if path is None: end_with(self, Path(self.path).unlink, True)   # it may not be there
 
     def __reduce__(self): return BadSampleLog, (self.path,)   # a copy writes to the same file, and never removes it
 
@@ -192,9 +188,7 @@ class FaultPolicy:
     log: BadSampleLog = field(default_factory=BadSampleLog, init=False, repr=False)
 
     def __post_init__(self):
-        allowed = ('raise', 'skip', 'replace')
-        if self.on_error not in allowed:
-            raise ValueError(f'on_error={self.on_error!r}: allowed are {", ".join(allowed)}')
+        check_choice('on_error', self.on_error, ('raise', 'skip', 'replace'))
         check_number('max_retries', self.max_retries, 0, 2**31, 'a whole number, 0 or more', whole=True)
         check_number('replace_seed', self.replace_seed, -2**63, 2**63 - 1, 'a whole number of 64 bits', whole=True)
 

@@ -23,6 +23,7 @@ import torch
 from PIL import Image
 from torchvision.io import ImageReadMode
 
+from .checks import check_choice
 from .clock import clock
 from .decode import Buffer, decode_image, read_content
 
@@ -63,8 +64,9 @@ def resolve_backend(
     Returns:
         'simplejpeg', 'torchvision', 'torchcodec' or 'pillow'
     """
-    if backend not in (None, *BACKENDS): raise ValueError(f'backend={backend!r}: allowed are {", ".join(BACKENDS)}')
-    if backend in (None, 'auto'): return next(name for name, find in _FIND.items() if find() is not None)
+    backend = 'auto' if backend is None else backend
+    check_choice('backend', backend, BACKENDS)
+    if backend == 'auto': return next(name for name, find in _FIND.items() if find() is not None)
     if _FIND[backend]() is None:
         package = "'torchvision<0.30'" if backend == 'torchvision' else backend
         raise ImportError(f'backend={backend!r} is not installed: pip install {package}, or leave backend out')
@@ -489,13 +491,13 @@ class Pixels:
         backend: str = 'auto',
     ):
         with clock('read'): data = read_content(data)
-        self.data, self._backend, self._image = data, backend, None
+        self.data, self._backend, self._image = data, resolve_backend(backend), None
         self._settings = mode, exif_transpose, background
         is_plain = isinstance(data, Buffer) and mode == 'RGB'
         if exif_transpose and is_plain: is_plain = not _MAY_TURN.search(data)
-        is_plain = is_plain and backend != 'pillow'
+        is_plain = is_plain and self._backend != 'pillow'
         self._raw = read_raw(data) if is_plain else None
-        self._header = read_header(data, backend) if is_plain and self._raw is None else None
+        self._header = read_header(data, self._backend) if is_plain and self._raw is None else None
         if self._raw is not None: self.height, self.width = self._raw.shape[:2]
         else: self.height, self.width = self._header or self.image.size[::-1]
 
@@ -528,7 +530,7 @@ class Pixels:
 
     def _cut(self, crop: Sequence[int], factor: int) -> JpegCut | None:
         "What is needed of the file for a crop; None: all of it."
-        bottom, is_quiet = crop[0] + crop[2] + 4 * factor, resolve_backend(self._backend) == 'simplejpeg'
+        bottom, is_quiet = crop[0] + crop[2] + 4 * factor, self._backend == 'simplejpeg'
         layout = read_layout(self.data) if self._header else None
         if layout is None: return None
         cut = cut_segments(self.data, layout, crop, factor)

@@ -139,29 +139,12 @@ class KeyedRandom(random.Random):
         if k <= 64: return self._word() >> (64 - k)
         return self.getrandbits(64) << (k - 64) | self.getrandbits(k - 64)
 
-    def seed(self,
-        *key: Any,
-    ):
-        """Refuse: the key is the seed.
+    def _refuse(self, *args: Any):
+        "Raise: the key is the seed, and there is no state."
+        raise TypeError('a KeyedRandom is made from its key: it has no state to keep or set, and cannot be seeded again')
 
-        Args:
-            *key: Not taken.
-        """
-        raise TypeError('a KeyedRandom is made from its key: it cannot be seeded again')
+    seed = getstate = setstate = _refuse
 
-    def getstate(self):
-        "Refuse: nothing needs to be kept."
-        raise TypeError('a KeyedRandom has no state to keep: make it again from its key')
-
-    def setstate(self,
-        state: Any,
-    ):
-        """Refuse: there is no state.
-
-        Args:
-            state: Not taken.
-        """
-        raise TypeError('a KeyedRandom has no state to set: make it from its key')
 
 # %% ../../nbs/core/10_rng.ipynb #10c5a002
 _FACTORS = 0xD2E7470EE14C6C93, 0xCA5A826395121157   # of Philox 4x64

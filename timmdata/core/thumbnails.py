@@ -6,17 +6,30 @@
 __all__ = ['show_thumbnails', 'images_of_tensor']
 
 # %% ../../nbs/core/65_thumbnails.ipynb #a1f38862
+import base64
 import html
+import io
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from PIL import Image
 
-from .html import picture_address, safe_text
+from .faults import printable
 from .sample import as_pil_image
 
+
 # %% ../../nbs/core/65_thumbnails.ipynb #ecf9d752
+def _figure(image: Image.Image, label: str, height: int) -> str:
+    "Show one image, as a JPEG inside the page, with a line below it."
+    image, content = image.convert('RGB'), io.BytesIO()
+    image.thumbnail((2 * height, height))
+    image.save(content, 'JPEG', quality=80)
+    return ('<figure style="display:inline-block;margin:4px">'
+            f'<img src="data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}" alt="">'
+            f'<figcaption>{html.escape(printable(label))}</figcaption></figure>')
+
+
 def show_thumbnails(
     text: str,
     images: Sequence[Image.Image],
@@ -34,10 +47,9 @@ def show_thumbnails(
     Returns:
         HTML
     """
-    pictures = zip((picture_address(image, (2 * height, height)) for image in images), map(safe_text, labels))
-    figures = ''.join(f'<figure style="display:inline-block;margin:4px"><img src="{picture}" alt="">'
-                      f'<figcaption>{label}</figcaption></figure>' for picture, label in pictures)
+    figures = ''.join(_figure(image, label, height) for image, label in zip(images, labels))
     return f'<pre>{html.escape(text)}</pre><div>{figures}</div>'
+
 
 # %% ../../nbs/core/65_thumbnails.ipynb #a5219b8d
 def images_of_tensor(

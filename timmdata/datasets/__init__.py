@@ -6,12 +6,12 @@ from .image_dataset import ImageDataset, IterableImageDataset
 from .packing import PackCheck, PackReport, check_pack, pack
 from .real_labels import RealLabelsImagenet
 from .relabel import LabelMap, LabelReport, classes_of, relabel, targets_of
-from .voc import ReaderVOC, VOCClassification
+from .voc import voc_table
 from .wrappers import TransformedIterableDataset, base_datasets, describe, fingerprint, unwrap
 
 __all__ = [
     'ImageDataset', 'IterableImageDataset', 'create_dataset', 'open_splits',
-    'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'ReaderVOC', 'VOCClassification',
+    'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'voc_table',
     'DatasetInfo', 'DatasetInfoLabelMapper', 'ImageNetInfo', 'LabelMappingCoverage', 'infer_imagenet_subset',
     'RealLabelsImagenet', 'AugMixDataset', 'pack', 'check_pack', 'PackReport', 'PackCheck',
     'TransformedIterableDataset', 'base_datasets', 'describe', 'fingerprint', 'unwrap',

@@ -84,9 +84,8 @@ def image_sizes(
         int64 (N, 2): height, width; pixels
     """
     if not len(dataset): return np.zeros((0, 2), np.int64)
+    if (sizes := _known(dataset)) is not None: return np.asarray(sizes, np.int64)
     known = {id(base): _known(base) for base in base_datasets(dataset)}
-    if len(known) == 1 and gives_bytes(dataset) and known[id(dataset)] is not None:
-        return np.asarray(known[id(dataset)], np.int64)
     def size(index: int) -> tuple[int, int]:
         base, inside = unwrap(dataset, index)
         sizes = known[id(base)]

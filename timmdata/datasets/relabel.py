@@ -7,16 +7,17 @@ __all__ = ['targets_of', 'classes_of', 'LabelMap', 'LabelReport', 'label_report'
 
 # %% ../../nbs/datasets/20_relabel.ipynb #b461927c
 import copy
-import dataclasses
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
+from ..core.checks import check_choice
 from ..core.faults import printable
 from ..core.sample import with_fields
 from ..readers.class_map import build_class_map, check_class_map, load_class_map
@@ -84,6 +85,7 @@ def classes_of(
                     'give it an attribute `class_to_idx`, name → index')
 
 # %% ../../nbs/datasets/20_relabel.ipynb #89f2c3e5
+@dataclass
 class LabelMap:
     """Old class name → new one, None to drop it. Several old names may become one.
 
@@ -91,16 +93,15 @@ class LabelMap:
         mapping: Old name → new name or None.
         other: Names that are not in the mapping: 'drop', 'keep' or 'raise'.
     """
+    mapping: Mapping[str, str | None]
+    other: str = 'drop'
 
-    def __init__(self,
-        mapping: Mapping[str, str | None],
-        other: str = 'drop',
-    ):
-        if other not in ('drop', 'keep', 'raise'): raise ValueError(f'other={other!r}: allowed are drop, keep, raise')
-        for old, new in mapping.items():
+    def __post_init__(self):
+        check_choice('other', self.other, ('drop', 'keep', 'raise'))
+        self.mapping = dict(self.mapping)
+        for old, new in self.mapping.items():
             if not isinstance(old, str) or not isinstance(new, str | None):
                 raise TypeError(f'{old!r}: {new!r} in a LabelMap: names are text, and None drops a class')
-        self.mapping, self.other = dict(mapping), other
 
     def __call__(self,
         name: str,   # Name of a class.
@@ -115,8 +116,6 @@ class LabelMap:
         text = json.dumps([sorted(self.mapping.items()), self.other])
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
-    def __eq__(self, other: Any) -> bool: return isinstance(other, LabelMap) and vars(self) == vars(other)
-    def __repr__(self) -> str: return f'LabelMap({self.mapping}, other={self.other!r})'
 
 # %% ../../nbs/datasets/20_relabel.ipynb #16673dfc
 class LabelReport(NamedTuple):
@@ -145,11 +144,11 @@ def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dic
     "Find the names of each class index; the map must treat them alike."
     names = {}
     for name, idx in class_to_idx.items(): names.setdefault(idx, []).append(name)
-    for idx, (first, *others) in names.items():
-        for other in others:
-            if label_map(first) != label_map(other): raise ValueError(
-                f'{printable(first)} and {printable(other)} are one class ({idx}), but the LabelMap makes '
-                f'{label_map(first)} and {label_map(other)} of them: map both to the same')
+    for idx, alike in names.items():
+        new = [label_map(name) for name in alike]
+        if len(set(new)) > 1: raise ValueError(
+            f'{" and ".join(map(printable, alike))} are one class ({idx}), but the LabelMap makes '
+            f'{" and ".join(map(str, new))} of them: map all to the same')
     return names
 
 
@@ -217,7 +216,7 @@ def _select(dataset: Dataset, rows: np.ndarray, targets: np.ndarray, class_to_id
     if targets.ndim == 1: targets = targets.astype(np.int32)
     else: targets = LabelLists.from_lists(map(np.flatnonzero, targets), targets.shape[1])
     selected.reader, selected.target_transform = dataset.reader.select(rows, targets, class_to_idx), None
-    selected.faults = dataclasses.replace(dataset.faults)   # with a log of its own: the indexes are others
+    selected.faults = replace(dataset.faults)   # with a log of its own: the indexes are others
     return selected
 
 
