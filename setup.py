@@ -45,7 +45,6 @@ setup(
         'ray': settings['ray_requirements'].split(),
         'inspect': settings['inspect_requirements'].split(),
         'explore': settings['explore_requirements'].split(),
-        'tfds': settings['tfds_requirements'].split(),
         'integrations': settings['integrations_requirements'].split(),
         'notebooks': settings['notebooks_requirements'].split(),
         'dev': settings['dev_requirements'].split(),

@@ -15,18 +15,19 @@ What most people need; help(create_loader) and the like say more:
 - create_loader: batches for training and evaluation, all of timm's settings; Mixup: mixup and CutMix; View: several crops
 - create_naflex_loader, NaFlex: images of every shape as sequences of patches, padded or packed
 - pack: a data set in a few large files, from which training reads faster
-- get_recipe, list_recipes: published settings by name; resolve_data_config: those of a timm model
+- get_recipe, list_recipes: published settings by name
 - explore, preview: what the settings do to an image; show_batch, show_transform, show_replay: pictures
 - timmdata.inspection.inspect: what is wrong with a data set; `timmdata --help` in a shell: inspect, doctor, bench, …
 - ImageReadError: a file that cannot be read, with its name; get_samples: the sample photographs
 
+timm's names that are not here, such as ImageNetInfo and resolve_data_config, come from timm, if it is installed.
 The guides are notebooks: nbs/guides in the repository, from your_folder.ipynb on. README.md lists them.
 """
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .timm_names import TIMM
+from .timm_names import find as _find
 
 __version__ = "0.1.0"
 
@@ -39,12 +40,15 @@ if TYPE_CHECKING: from ._offered import *   # noqa: F403
 def __getattr__(name: str):
     "Import all that is offered when the first name is asked for: `timmdata --help` asks for none, and needs no torch."
     if name.startswith('__') and name != '__all__': raise AttributeError(name)   # Python asks for many
-    offered = import_module('._offered', __name__)
-    globals().update({name: getattr(offered, name) for name in offered.__all__}, __all__=offered.__all__)
+    names = vars(import_module('._offered', __name__))
+    offered = {name: names[name] for name in names if not name.startswith('_')}
+    globals().update(offered, __all__=[*offered])
     if name in globals(): return globals()[name]   # a module, too: everything has been imported
-    if name in TIMM: return import_module(f'.{name}', __name__)
-    near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, offered.__all__, 1)
-    raise AttributeError(f'timmdata has no {name!r}' + (f': did you mean {near[0]}?' if near else ''))
+    try: return _find('', name)
+    except AttributeError as error:
+        near = [_MEANT[name]] if name in _MEANT else get_close_matches(name, offered, 1)
+        if not near: raise
+        raise AttributeError(f'{error}: did you mean {near[0]}?') from None
 
 
 def __dir__() -> list[str]: return sorted({*globals(), *__getattr__('__all__')})

@@ -670,4 +670,4 @@ def _check_dataset(dataset: Any, is_training: bool):
         raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
 
 # %% ../nbs/20_loader.ipynb #7a110f02
-__getattr__ = names_of('loader')
+__getattr__ = names_of('.loader')

@@ -18,20 +18,13 @@ WIDTH = 120   # characters of a line
 def _rows(params: list) -> str: return ''.join(f'\n    {p.name}: {p.details}' for p in params if p.details)
 
 
-def _delegated_rows(symbol: Symbol, delegated: list, package: Package) -> str:
-    "What `**kwargs` stands for; where a function of the same module that can be asked explains it, only the names."
-    target = package.find(symbol.delegate, symbol.module)
-    if target.module != symbol.module or _is_private(target.name): return _rows(delegated)
-    return f"\n    help({target.name}) explains them: {', '.join(p.name for p in delegated)}"
-
-
 def sections(symbol: Symbol, package: Package) -> str:
     "What the parameters and the result of a definition mean, as sections of a docstring."
     groups, delegated = {}, package.delegated(symbol)
     for p in symbol.params:
         if p.details and not (delegated and p.name.startswith('**')): groups.setdefault(p.group or 'Args', []).append(p)
     found = [f'{heading}:{_rows(group)}' for heading, group in groups.items()]
-    if delegated: found.append(f'{symbol.params[-1].name}, {symbol.params[-1].details}:{_delegated_rows(symbol, delegated, package)}')
+    if delegated: found.append(f'{symbol.params[-1].name}, {symbol.params[-1].details}:{_rows(delegated)}')
     if symbol.returns and symbol.returns.details: found.append(f'Returns:\n    {symbol.returns.details}')
     return '\n\n'.join(found)
 

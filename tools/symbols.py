@@ -183,9 +183,10 @@ def _class(node: ast.ClassDef, comments: dict, classes: dict) -> tuple[list[Para
 
 
 def _names(tree) -> list[str]:
-    "The names in a module's `__all__`."
+    "The names in a module's `__all__`, and those that it imports as themselves (`X as X`)."
     found = []
     for node in tree.body:
+        if isinstance(node, ast.ImportFrom): found += [alias.name for alias in node.names if alias.asname == alias.name]
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, 'target', None)
         if isinstance(target, ast.Name) and target.id == '__all__' and node.value is not None:
             found += [o.value for o in ast.walk(node.value) if isinstance(o, ast.Constant)]

@@ -27,7 +27,6 @@ from loader_parts import Coded
 from pictures import encoded, largest
 from PIL import Image
 from pyarrow import parquet
-from timm.data import resolve_data_config as timm_resolve_data_config
 
 from timmdata.buffer.files import BatchBufferError, PrivateDirectory
 from timmdata.buffer.store import BatchStore, DamagedBatch, decode_batch, encode_batch
@@ -45,7 +44,6 @@ from timmdata.readers.webdataset import ReaderWds
 from timmdata.samplers.batch_schedule import ScheduleSettings
 from timmdata.samplers.epoch import SampleKey
 from timmdata.transforms.auto_augment import create_policy
-from timmdata.transforms.model_config import resolve_data_config
 
 pytestmark = pytest.mark.timeout(120 + 2 * SOAK)
 
@@ -486,23 +484,6 @@ def test_a_policy_string_is_timms_or_an_error(name, parts):
     except (AssertionError, ValueError, KeyError): return   # we take numbers with a point where timm wants whole ones
     if any(value.strip() != value or not value.isascii() for _, value in parts): return
     assert _settings_of(ours) == _settings_of(timms)
-
-
-CONFIG = {'input_size': [3, 96, 80], 'mean': [0.1, 0.2, 0.3], 'std': [0.1, 0.2, 0.3], 'crop_pct': 0.9, 'crop_mode': 'border',
-    'interpolation': 'bilinear'}
-
-
-@fuzz(300)
-@given(args=mutate_json(CONFIG), cfg=mutate_json(CONFIG))
-def test_a_config_is_timms_or_an_error(args, cfg):
-    if not isinstance(args, dict) or not isinstance(cfg, dict) or not (args or cfg): return
-    try: ours = resolve_data_config(args, cfg)
-    except (ValueError, TypeError) as error:
-        assert any(name in str(error) for name in CONFIG) or 'size' in str(error), error
-        return
-    try: timms = timm_resolve_data_config(args, cfg)
-    except (AssertionError, TypeError, ValueError): return
-    assert json.dumps(ours) == json.dumps(timms)   # tuples or lists
 
 
 SCHEDULE = {'batch_sizes': [4, 2], 'choice_weights': [1.0, 2.0], 'seed': 3, 'drop_last': True, 'shuffle_schedule': True, 'num_batches': 9,

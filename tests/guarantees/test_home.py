@@ -28,7 +28,6 @@ from timmdata.datasets.cache import CacheSettings, cached_dataset
 from timmdata.datasets.factory import open_splits
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.datasets.packing import check_pack
-from timmdata.datasets.real_labels import RealLabelsImagenet
 from timmdata.datasets.relabel import relabel
 from timmdata.datasets.voc import read_voc_objects, voc_table
 from timmdata.inspection import inspect as inspect_data
@@ -201,8 +200,6 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'ReaderHfds.root': lambda at: (len(ReaderHfds(str(hf(at) and at.base/'photos'), at('hf'))), at.was_made('hf')),
     'open_hf_stream.root': lambda at: (open_hf_stream(hf(at), at('hf'))[1], at.was_made('hf')),
     'ReaderHfids.root': lambda at: len(list(ReaderHfids(hf(at), at('hf')))),
-    'RealLabelsImagenet.real_json': lambda at: len(RealLabelsImagenet(
-        [f'ILSVRC2012_val_0000000{k}.JPEG' for k in (1, 2)], at('real.json')).filenames),
     'read_voc_objects.path': lambda at: len(read_voc_objects(at('voc/VOCdevkit/VOC2012/Annotations/0.xml'))),
     'voc_table.root': lambda at: rows(ImageDataset(at('voc'), table=voc_table(at('voc')))),
     'get_samples.root': samples_in,

@@ -1,6 +1,4 @@
-"timm 1.0.31 as the oracle of sequences of patches: the same batches of evaluation, crops, collation and sizes of batches."
-import copy
-
+"timm 1.0.31 as the oracle of sequences of patches: the same batches of evaluation, crops and sizes of batches."
 import pytest
 import timm.data
 import torch
@@ -13,9 +11,7 @@ from timm.data.naflex_loader import NaFlexPrefetchLoader as TimmPrefetchLoader
 from torch.utils.data import Subset
 from torchvision.transforms import functional as F
 
-from timmdata import ImageDataset, Patchify, calculate_naflex_batch_size, create_naflex_loader
-from timmdata.naflex_dataset import NaFlexCollator
-from timmdata.naflex_loader import NaFlexPrefetchLoader
+from timmdata import ImageDataset, calculate_naflex_batch_size, create_naflex_loader
 
 pytestmark = pytest.mark.timeout(120)
 CPU, FIELDS = torch.device('cpu'), ('patches', 'patch_coord', 'patch_valid')
@@ -101,33 +97,6 @@ def test_training_pixels_are_those_of_the_crop_that_was_drawn(samples, patch_siz
         ours = batch['patches'].flatten(2) * batch['patch_valid'][..., None]   # padding: any number
         assert torch.equal(ours, timms[0]['patches'].flatten(2) * timms[0]['patch_valid'][..., None])
         assert torch.equal(targets, timms[1]) and torch.equal(batch['patch_valid'], timms[0]['patch_valid'])
-
-
-def collated(channels_last: bool, flatten: bool, seq_len: int = 12) -> tuple:
-    "A batch of timm's: images of 0..255, of three shapes."
-    rng = torch.Generator().manual_seed(0)
-    images = [torch.randint(0, 256, (3, 4 * down, 4 * across), dtype=torch.uint8, generator=rng)
-              for down, across in ((1, 3), (3, 4), (2, 2))]
-    patchify = timm.data.Patchify(4, flatten_patches=flatten, channels_last=channels_last)
-    return TimmCollator(seq_len)([(patchify(image), k) for k, image in enumerate(images)])
-
-
-@pytest.mark.parametrize('flatten', [True, False])
-@pytest.mark.parametrize('channels_last', [True, False])
-def test_prefetch_loader(channels_last, flatten):
-    batch, words = collated(channels_last, flatten), dict(device=CPU, patchify_channels_last=channels_last)
-    assert_same(NaFlexPrefetchLoader([copy.deepcopy(batch)], **words), TimmPrefetchLoader([copy.deepcopy(batch)], **words))
-    erased = [next(iter(kind([copy.deepcopy(batch)], re_prob=1., **words)))[0]['patches']
-              for kind in (NaFlexPrefetchLoader, TimmPrefetchLoader)]
-    assert all((patches[batch[0]['patch_valid']] == 0).any() for patches in erased)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=4), st.integers(1, 40), st.booleans())
-def test_collator(grids, seq_len, flatten):
-    patchify = Patchify(2, flatten_patches=flatten)
-    batch = [(patchify(torch.rand(3, 2 * down, 2 * across)), k) for k, (down, across) in enumerate(grids)]
-    assert_same([NaFlexCollator(seq_len)(batch)], [TimmCollator(seq_len)(batch)])
 
 
 @settings(max_examples=200, deadline=None)

@@ -39,7 +39,7 @@ SETTINGS = {
     'rand': dict(auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.3, re_mode='pixel'), '3a': dict(auto_augment='3a', color_jitter=0.3),
     'augmix': dict(auto_augment='augmix-m5-w3-d2', num_aug_splits=3, re_prob=0.3, re_split=True),
     'repeats': dict(num_aug_repeats=3, gaussian_blur_prob=0.3), 'mixup': dict(mixup=Mixup(**MIX)),
-    'elements': dict(mixup=Mixup(mode='elem', partner='random', **MIX), re_prob=0.3, auto_augment='trivial'),
+    'elements': dict(mixup=Mixup(mode='elem', partner='random', **MIX), re_prob=0.3, auto_augment='v0r-mstd0.5'),
     'half': dict(mixup=Mixup(mode='half', **MIX)),
     'sizes': dict(input_size_choices=[24, 32, 48], batch_size_choices=[12, 8, 4], batch_choice_schedule='progressive',
                   batch_schedule_epochs=2, auto_augment='original'),

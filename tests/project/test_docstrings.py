@@ -94,16 +94,6 @@ def test_parameters_of_kwargs_are_explained_as_well():
     assert set(inspect.signature(timmdata.create_transform).parameters) == named
 
 
-@pytest.mark.parametrize('name', ['transforms_imagenet_train', 'transforms_imagenet_eval', 'transforms_noaug_train'])
-def test_parameters_that_another_function_of_the_module_explains_are_named(name):
-    function = getattr(importlib.import_module('timmdata.transforms.factory'), name)
-    doc = inspect.getdoc(function)
-    assert 'help(create_transform) explains them:' in doc and len(doc.splitlines()) < 20
-    explained = inspect.getdoc(timmdata.create_transform)
-    for word in inspect.signature(function).parameters:
-        assert re.search(rf'\b{word}\b', doc) and (f'    {word}: ' in doc or f'    {word}: ' in explained), word
-
-
 def test_differences_from_timm_are_said(written):
     "timm's own signature decides which words it has, and which defaults differ."
     theirs = inspect.signature(timm.data.create_loader).parameters

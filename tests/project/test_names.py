@@ -1,4 +1,4 @@
-"Every public name of timm.data 1.0.31, side by side: the same here, or better (with the case)."
+"Every public name of timm.data 1.0.31, side by side: the same here, better (with the case), or timm's own."
 import ast
 import inspect
 import pickle
@@ -21,11 +21,14 @@ from timmdata.timm_names import HERE, TIMM
 
 SAME = """DEFAULT_CROP_MODE DEFAULT_CROP_PCT IMAGENET_DEFAULT_MEAN IMAGENET_DEFAULT_STD IMAGENET_DPN_MEAN IMAGENET_DPN_STD
     IMAGENET_INCEPTION_MEAN IMAGENET_INCEPTION_STD OPENAI_CLIP_MEAN OPENAI_CLIP_STD MaybePILToTensor MaybeToTensor RandomCropOrPad
-    RandomPad RandomResizedCropAndInterpolation ResizeKeepRatio ToNumpy ToTensor add_img_extensions del_img_extensions
+    RandomResizedCropAndInterpolation ResizeKeepRatio add_img_extensions del_img_extensions
     get_img_extensions is_img_extension set_img_extensions interp_mode_to_str str_to_interp_mode str_to_pil_interp crop_or_pad
-    center_crop_or_pad CenterCropOrPad auto_augment_policy rand_augment_ops ScheduledTransformDataset CenterCropToSequence
-    Patchify RandomCropToSequence ResizeToSequence calculate_naflex_batch_size patchify_image mix_batch_variable_size
-    pairwise_mixup_target""".split()
+    center_crop_or_pad CenterCropOrPad auto_augment_policy rand_augment_ops ScheduledTransformDataset Patchify
+    ResizeToSequence calculate_naflex_batch_size patchify_image""".split()
+FORWARDED = """CenterCropToSequence CustomDatasetInfo DatasetInfo DatasetInfoLabelMapper ImageNetInfo LabelMappingCoverage
+    NaFlexMapDatasetWrapper RandomCropToSequence RandomPad RealLabelsImagenet ResizeKeepRatioToSequence ToNumpy ToTensor
+    infer_imagenet_subset mix_batch_variable_size pairwise_mixup_target resolve_data_config resolve_input_data_config
+    resolve_model_data_config""".split()   # timm's own
 
 
 def odd_batch(module): module.Mixup(num_classes=3)(torch.zeros(3, 3, 8, 8), torch.arange(3))
@@ -51,22 +54,10 @@ BETTER = {
     'FastCollateMixup': 'odd batches; the switch reaches workers',
     'ScheduledBatchSampler': 'plans of neighboring seeds are unrelated; the epoch advances by itself',
     'TrimBorder': 'a border that leaves nothing is an error',
-    'RealLabelsImagenet': 'files that have no labels are named',
     'MultiLabelTarget': 'wrong indexes are errors',
-    'resolve_data_config': 'nothing is printed unless asked',
-    'resolve_model_data_config': 'any object with a config',
-    'resolve_input_data_config': 'as there, where timm is installed',
-    'DatasetInfo': 'as there',
-    'CustomDatasetInfo': 'as there',
-    'DatasetInfoLabelMapper': 'LabelMap',
-    'LabelMappingCoverage': "LabelMap's report",
-    'infer_imagenet_subset': 'as there, where timm is installed',
-    'ImageNetInfo': 'as there, where timm is installed',
     'create_naflex_loader': 'the same batches for any number of workers, whole ones; resumable, replayable; no GPU needed',
-    'NaFlexMapDatasetWrapper': 'batches are a function of seed and epoch, never smaller; nothing is printed',
     'NaFlexMixup': 'mixes on the device; what is mixed is a function of seed, epoch and batch',
     'RandomResizedCropToSequence': 'max_ratio holds',
-    'ResizeKeepRatioToSequence': 'never more patches than max_sequence_len',
 }
 
 
@@ -75,9 +66,17 @@ def public_names(module) -> set[str]:
 
 
 def test_every_name_is_accounted_for_once():
-    names = [*SAME, *BETTER]
+    names = [*SAME, *BETTER, *FORWARDED]
     assert set(names) == public_names(timm.data) and len(names) == len(set(names))
-    assert set(names) <= set(timmdata.__all__) and set(timmdata.__all__) <= set(dir(timmdata))
+    assert {*SAME, *BETTER} <= set(timmdata.__all__) <= set(dir(timmdata)) and len(timmdata.__all__) == len(set(timmdata.__all__))
+
+
+@pytest.mark.parametrize('name', FORWARDED)
+def test_what_is_timms_own_is_forwarded(name):
+    scope = {}
+    exec(f'from timmdata import {name}', scope)
+    assert scope[name] is getattr(timmdata, name) is getattr(timm.data, name)
+    assert name not in timmdata.__all__   # so that `from timmdata import *` and help(timmdata) need no timm
 
 
 def parameters(what) -> list[str]:
@@ -161,45 +160,19 @@ def test_samples_are_not_written_to():
     assert np.array_equal(image, before)
 
 
-class Torn(torch.utils.data.Dataset):
-    "Has an image that cannot be read."
-    def __len__(self): return 8
-
-    def __getitem__(self, index):
-        if index == 3: raise OSError('image 3 is torn')
-        return torch.rand(3, 4, 4), index
-
-
-def test_batches_of_patches_are_never_smaller():
-    "timm's wrapper warns, and gives a batch without the image."
-    settings = dict(patch_size=2, seq_lens=(4,), max_tokens_per_batch=32, shuffle=False)
-    with pytest.warns(UserWarning, match='image 3 is torn'):
-        (_, targets), = timm.data.NaFlexMapDatasetWrapper(Torn(), **settings)
-    assert targets.tolist() == [0, 1, 2, 4, 5, 6, 7]
-    with pytest.raises(OSError, match='image 3 is torn'): list(timmdata.NaFlexMapDatasetWrapper(Torn(), **settings))
-
-
-def test_sequences_are_never_longer():
-    image, settings = Image.new('RGB', (300, 200)), dict(max_sequence_len=64, random_scale_prob=1., random_scale_range=(1.2, 1.2))
-    def count(module):
-        width, height = module.ResizeKeepRatioToSequence(16, **settings)(image).size
-        return (width // 16) * (height // 16)
-    assert count(timmdata) <= 64 < count(timm.data)
-
-
 def test_images_are_not_enlarged_where_that_was_asked():
     image, settings = Image.new('RGB', (32, 32)), dict(scale=(1., 1.), ratio=(1., 1.), max_ratio=1.)
     assert timmdata.RandomResizedCropToSequence(16, 256, **settings)(image).size == (32, 32)
     assert timm.data.RandomResizedCropToSequence(16, 256, **settings)(image).size == (256, 256)
 
 
-MODULES = [module.name.removeprefix('timm.data.') for module in pkgutil.walk_packages(timm.data.__path__, 'timm.data.')]
+MODULES = [module.name.removeprefix('timm.data') for module in pkgutil.walk_packages(timm.data.__path__, 'timm.data.')]
 OURS = {name for names in HERE.values() for name in names.split()}
 
 
 def made_in(module: str) -> set[str]:
     "The public names that a module of timm.data makes; of a package, what it offers."
-    spec = find_spec(f'timm.data.{module}')
+    spec = find_spec(f'timm.data{module}')
     if spec.submodule_search_locations: return public_names(import_module(spec.name))
     names = set()
     def collect(body):
@@ -212,7 +185,8 @@ def made_in(module: str) -> set[str]:
 
 
 def test_all_modules_of_timm_are_listed_with_their_names():
-    assert {*TIMM} == {*MODULES} and {*TIMM['readers'].split()} == made_in('readers')
+    assert {*TIMM} == {'', *MODULES}
+    for package in ('', '.readers'): assert {*TIMM[package].split()} == made_in(package)
     for module, names in TIMM.items():
         assert made_in(module) <= {*names.split()} and len(names.split()) == len({*names.split()}), module
     assert OURS <= {name for names in TIMM.values() for name in names.split()}
@@ -220,20 +194,20 @@ def test_all_modules_of_timm_are_listed_with_their_names():
 
 @pytest.mark.parametrize('module', MODULES)
 def test_what_is_imported_from_a_module_of_timm_is_imported_from_here(module):
-    here = import_module(f'timmdata.{module}')
-    try: theirs = import_module(f'timm.data.{module}')
+    here = import_module(f'timmdata{module}')
+    try: theirs = import_module(f'timm.data{module}')
     except ImportError as error: theirs = error   # it needs TensorFlow
     for name in TIMM[module].split():
         if name not in OURS and isinstance(theirs, ImportError):
             with pytest.raises(type(theirs), match=str(theirs)): getattr(here, name)
             continue
         scope = {}
-        exec(f'from timmdata.{module} import {name}', scope)
+        exec(f'from timmdata{module} import {name}', scope)
         if name not in OURS: assert scope[name] is getattr(theirs, name)
         else: assert not getattr(scope[name], '__module__', 'timmdata').startswith('timm.')
         if hasattr(timmdata, name): assert scope[name] is getattr(timmdata, name)
-    assert {*TIMM[module].split()} <= {*dir(here)} or find_spec(f'timmdata.{module}').has_location
-    with pytest.raises(ImportError, match='qqq'): exec(f'from timmdata.{module} import qqq')
+    assert {*TIMM[module].split()} <= {*dir(here)} or find_spec(f'timmdata{module}').has_location
+    with pytest.raises(ImportError, match='qqq'): exec(f'from timmdata{module} import qqq')
 
 
 def test_a_module_of_timm_is_an_attribute_and_pickles_name_the_true_one():
@@ -241,7 +215,7 @@ def test_a_module_of_timm_is_an_attribute_and_pickles_name_the_true_one():
     assert timmdata.readers.reader_factory.create_reader is timmdata.create_reader
     scope = {}
     exec('from timmdata.scheduled_sampler import *', scope)
-    assert {*TIMM['scheduled_sampler'].split()} <= {*scope}
+    assert {*TIMM['.scheduled_sampler'].split()} <= {*scope}
 
 
 WITHOUT_TIMM = '''
@@ -253,13 +227,16 @@ from importlib import import_module
 from timmdata.timm_names import HERE, TIMM
 ours = {name for names in HERE.values() for name in names.split()}
 for module, names in TIMM.items():
-    here = import_module(f'timmdata.{module}')
+    here = import_module(f'timmdata{module}')
     for name in names.split():
-        try: getattr(here, name)
+        try: exec(f'from timmdata{module} import {name}')
         except ImportError as error:
-            assert name not in ours and f'{name} of timm.data.{module}' in str(error) and 'pip install timm' in str(error)
+            assert name not in ours and f"{name} is timm's own (timm.data{module})" in str(error) and 'pip install timm' in str(error)
         else: assert name in ours, name
     assert not hasattr(here, 'qqq')
+exec('from timmdata import *')
+import pydoc, timmdata
+assert 'create_loader' in pydoc.render_doc(timmdata)
 try: import timmdata.nonsense
 except ModuleNotFoundError as error: assert str(error) == "No module named 'timmdata.nonsense'"
 else: raise AssertionError

@@ -39,10 +39,8 @@ def notebooks() -> list[Path]:
 
 def public_names() -> list[str]:
     "What the package offers at top level."
-    for node in ast.parse((root/'timmdata/_offered.py').read_text(encoding='utf-8')).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], 'id', '') == '__all__':
-            return [o.value for o in ast.walk(node.value) if isinstance(o, ast.Constant)]
-    return []
+    body = ast.parse((root/'timmdata/_offered.py').read_text(encoding='utf-8')).body
+    return [alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
 
 
 # the site, and a server for it

@@ -99,8 +99,6 @@ SLOW_TESTS = 'tests/test_multilabel.py::test_distributed_metrics_exclude_padding
 FAILING_TESTS = {
     'a split that is not there is an error: its pictures lie in a class folder alone': [
         'test_data.py::test_create_naflex_loader_grayscale'],
-    'the plan of an epoch of patches warns of nothing, so nothing is kept quiet': [
-        'test_naflex_dataset.py::test_naflex_epoch_prep_warnings_only_emitted_by_worker_zero'],
     "private names of timm's modules": [
         'test_data.py::test_auto_augment_factory_accepts_default_none_hparams',
         'test_data.py::test_rand_bbox_minmax_can_reach_bottom_right_border',
@@ -140,8 +138,7 @@ FAILING_TESTS = {
 }
 # they pass but for the words of an error
 OTHER_WORDS = [
-    'test_dataset_info.py::test_custom_dataset_info_mapping_validation',
-    'test_dataset_info.py::test_dataset_info_label_mapper_options', 'test_reader_wds.py::test_wds_multi_field_binary_targets',
+    'test_reader_wds.py::test_wds_multi_field_binary_targets',
     'test_reader_wds.py::test_wds_path_into_json_array_of_objects', 'test_reader_wds.py::test_wds_target_key_errors_are_not_swallowed',
     'test_scheduled_sampler.py::test_create_loader_rejects_nonpositive_scheduled_dimensions',
     'test_scheduled_sampler.py::test_progressive_schedule_rejects_when_no_full_batch_fits',

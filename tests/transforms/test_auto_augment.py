@@ -1,4 +1,4 @@
-"Published policies beside timm 1.0.31 and torchvision: the same images, settings and distributions."
+"Published policies beside timm 1.0.31: the same images, settings and distributions."
 import pickle
 import random
 import re
@@ -11,9 +11,6 @@ from PIL import Image, ImageOps
 from timm.data import auto_augment as timm_aa
 from timm.data.transforms_factory import transforms_imagenet_train as timm_transforms_imagenet_train
 from timm_policies import FILL, HPARAMS, Recorder, assert_same
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms import TrivialAugmentWide as TorchvisionTrivialAugmentWide
-from torchvision.transforms.autoaugment import _apply_op
 
 from timmdata.core.rng import KeyedRandom
 from timmdata.transforms.auto_augment import (
@@ -21,7 +18,6 @@ from timmdata.transforms.auto_augment import (
     AutoAugment,
     RandAugment,
     ThreeAugment,
-    TrivialAugmentWide,
     augment_and_mix_transform,
     augmix_ops,
     auto_augment_policy,
@@ -110,8 +106,8 @@ def test_settings_are_those_of_timms_factory(config, size, mean, interpolation):
     ('rand-mnan', '0 or more'), ('rand-p2', 'probability'), ('rand-m5-m9', "two parts 'm'"),
     ('rand-tall', 'allowed are 3a, 3aw, weights'), ('rand-n15-t3aw', 'lower num_layers'),
     ('original-m9', 'original takes mstd'), ('v0-mstdx', 'needs a number'), ('3a-inc1', '3a takes mstd'),
-    ('v1', 'allowed are rand, original, originalr, v0, v0r, 3a, augmix, trivial'), ('', 'allowed are rand'),
-    ('Rand-m9', 'allowed are rand'), ('augmixture-m5', 'allowed are rand'), ('trivial-m9', 'trivial takes no parts'),
+    ('v1', 'allowed are rand, original, originalr, v0, v0r, 3a, augmix'), ('', 'allowed are rand'),
+    ('Rand-m9', 'allowed are rand'), ('augmixture-m5', 'allowed are rand'), ('trivial', 'allowed are rand'),
 ])
 def test_wrong_strings(config, message):
     with pytest.raises(ValueError, match=re.escape(message)): create_policy(config)
@@ -224,35 +220,6 @@ def test_weighted_choice_has_no_replacement():
     assert abs(same / 2000 - 0.5) < 0.05
 
 
-# TrivialAugment
-
-@pytest.mark.parametrize('interpolation', ['nearest', 'bilinear', 'bicubic'])
-@pytest.mark.parametrize('fill', [None, FILL])
-def test_trivial_pixels_are_torchvisions(photos, interpolation, fill):
-    mode = InterpolationMode(interpolation)
-    space = TorchvisionTrivialAugmentWide()._augmentation_space(31)
-    ours = TrivialAugmentWide(interpolation=mode, fill=fill)
-    assert {op.name for k in range(300) for op in ours.draw(KeyedRandom(0, 0, k))} == set(space) - {'Identity'}
-    for name, (magnitudes, is_signed) in space.items():
-        for k in range(0, len(magnitudes) if magnitudes.ndim else 1, 3):
-            magnitude = float(magnitudes[k]) if magnitudes.ndim else 0.
-            for sign in (1, -1) if is_signed else (1,):
-                for photo in photos[:2]:
-                    expected = _apply_op(photo, name, sign * magnitude, mode, fill and list(fill))
-                    assert_same(ours.apply(photo, ours.at(name, k, sign)), expected, (name, k, sign))
-
-
-def test_trivial_draws_evenly():
-    ours, n = TrivialAugmentWide(), 6000
-    draws = [ours.draw(KeyedRandom(0, 0, k)) for k in range(n)]
-    assert max(map(len, draws)) == 1
-    by_name = values_by_name(op for drawn in draws for op in drawn)
-    assert sum(not drawn for drawn in draws) / n == pytest.approx(1 / 14, abs=0.015)   # Identity
-    for name, values in by_name.items(): assert len(values) / n == pytest.approx(1 / 14, abs=0.015), name
-    assert len(set(by_name['Rotate'])) > 50 and max(by_name['Rotate']) == 135 == -min(by_name['Rotate'])
-    assert set(by_name['Posterize']) == set(range(2, 9)) and set(by_name['TranslateX']) <= set(range(-32, 33))
-
-
 # AugMix
 
 class Scripted:
@@ -306,7 +273,7 @@ def test_augmix_takes_any_shape(mode, size):
 
 # policies as objects
 
-CONFIGS = ['rand-m9-mstd0.5-inc1', 'rand-n3-tweights', 'original', 'v0r-mstd0.5', '3a', 'trivial', 'augmix-m5-w4-d2']
+CONFIGS = ['rand-m9-mstd0.5-inc1', 'rand-n3-tweights', 'original', 'v0r-mstd0.5', '3a', 'augmix-m5-w4-d2']
 
 
 @pytest.mark.parametrize('config', CONFIGS)

@@ -10,7 +10,7 @@ MADE = {
     'ResizeKeepRatio': [dict(size=32), dict(size=(32, 48), longest=1, interpolation='bicubic', random_scale_prob=0.5),
                         dict(size=32, interpolation='random', random_scale_area=True)],
     'CenterCropOrPad': [dict(size=32, fill=3)], 'RandomCropOrPad': [dict(size=(32, 48), padding_mode='reflect')],
-    'RandomPad': [dict(input_size=(32, 48), fill=3)], 'TrimBorder': [dict(border_size=4)], 'ToTensor': [dict(dtype=torch.uint8)],
+    'TrimBorder': [dict(border_size=4)],
 }
 
 

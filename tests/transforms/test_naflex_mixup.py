@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timmdata.core.rng import KeyedRandom
-from timmdata.transforms.naflex_mixup import NaFlexMixup, mix_batch_variable_size, pairwise_mixup_target
+from timmdata.transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
 
 timm_mixup = pytest.importorskip('timm.data.naflex_mixup')
 pytestmark = pytest.mark.timeout(120)
@@ -39,7 +39,9 @@ def timms_with(rng, call):
 def test_images_and_shares_are_timms(sizes, kind, seed, local_shuffle):
     images, made = images_of(sizes), dict(KINDS[kind], local_shuffle=local_shuffle)
     before = [image.clone() for image in images]
-    ours = mix_batch_variable_size(images, rng=random.Random(seed), **made)
+    mixing = NaFlexMixup(num_classes=1, **made)
+    drawn = mixing.draw(sizes, random.Random(seed))
+    ours = mixing.apply_images(images, drawn), list(drawn.lam), {n: k for n, k in enumerate(drawn.partner) if n != k}
     rng = random.Random(seed)
     rng.random()   # whether to mix: timm's function always does
     theirs = timms_with(rng, lambda: timm_mixup.mix_batch_variable_size(images, **made))
@@ -103,10 +105,11 @@ def test_one_image_and_lists_of_targets():
 
 
 def test_targets_of_pairs_are_timms():
-    for made in (dict(smoothing=0.), dict(smoothing=0.1)):
-        given_ = torch.arange(3), {0: 2, 2: 0}, [0.25, 0.5, 0.75]   # a share of an image that is not mixed does not count
-        results = [module(*given_, num_classes=4, **made) for module in (pairwise_mixup_target, timm_mixup.pairwise_mixup_target)]
-        assert torch.allclose(*results)
+    drawn = NaFlexMixParams(partner=(2, 1, 0), lam=(0.25, 1., 0.75), amount=0.25, kind='mixup', boxes=((0,) * 6,) * 3)
+    for smoothing in (0., 0.1):
+        ours = NaFlexMixup(num_classes=4, label_smoothing=smoothing).apply_target(torch.arange(3), drawn)
+        pairs = {0: 2, 2: 0}, [0.25, 0.5, 0.75]   # a share of an image that is not mixed does not count
+        assert torch.allclose(ours, timm_mixup.pairwise_mixup_target(torch.arange(3), *pairs, num_classes=4, smoothing=smoothing))
 
 
 def test_copies_mix_alike():

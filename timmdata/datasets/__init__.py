@@ -1,10 +1,8 @@
-"What a sample is: the image and the target of an index; labels changed, classes named, other data sets taken as they are."
+"What a sample is: the image and the target of an index; labels changed, other data sets taken as they are."
 from .augmix import AugMixDataset
-from .class_info import DatasetInfo, DatasetInfoLabelMapper, ImageNetInfo, LabelMappingCoverage, infer_imagenet_subset
 from .factory import create_dataset, open_splits
 from .image_dataset import ImageDataset, IterableImageDataset
 from .packing import PackCheck, PackReport, check_pack, pack
-from .real_labels import RealLabelsImagenet
 from .relabel import LabelMap, LabelReport, classes_of, relabel, targets_of
 from .voc import voc_table
 from .wrappers import TransformedIterableDataset, base_datasets, describe, fingerprint, unwrap
@@ -12,7 +10,6 @@ from .wrappers import TransformedIterableDataset, base_datasets, describe, finge
 __all__ = [
     'ImageDataset', 'IterableImageDataset', 'create_dataset', 'open_splits',
     'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'voc_table',
-    'DatasetInfo', 'DatasetInfoLabelMapper', 'ImageNetInfo', 'LabelMappingCoverage', 'infer_imagenet_subset',
-    'RealLabelsImagenet', 'AugMixDataset', 'pack', 'check_pack', 'PackReport', 'PackCheck',
+    'AugMixDataset', 'pack', 'check_pack', 'PackReport', 'PackCheck',
     'TransformedIterableDataset', 'base_datasets', 'describe', 'fingerprint', 'unwrap',
 ]

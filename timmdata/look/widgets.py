@@ -36,7 +36,7 @@ class Control(NamedTuple):
     hint: str
 
 
-_POLICIES = ('rand-m9-mstd0.5', 'rand-m9-mstd0.5-inc1', 'rand-m7-mstd0.5-inc1', '3a', 'trivial', 'augmix-m5-w4-d2',
+_POLICIES = ('rand-m9-mstd0.5', 'rand-m9-mstd0.5-inc1', 'rand-m7-mstd0.5-inc1', '3a', 'augmix-m5-w4-d2',
              'v0', 'original')
 _CHANCE = (0., 1., 0.05)
 CONTROLS = (

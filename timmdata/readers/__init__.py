@@ -23,4 +23,4 @@ __all__ = [
     'ClassMapError', 'build_class_map', 'check_class_map', 'load_class_map',
 ]
 
-__getattr__ = _names_of('readers')   # timm's others
+__getattr__ = _names_of('.readers')   # timm's others

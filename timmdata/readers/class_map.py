@@ -207,4 +207,4 @@ def class_map_fingerprint(
     return hashlib.blake2b(text.encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()
 
 # %% ../../nbs/readers/10_class_map.ipynb #7a110f04
-__getattr__ = names_of('readers.class_map')
+__getattr__ = names_of('.readers.class_map')

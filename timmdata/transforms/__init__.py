@@ -1,22 +1,17 @@
 "Change the content of one image, or of a batch: timm's crops, policies, erasing and mixing, and their settings."
 from .auto_augment import (
-    AugMixAugment, AutoAugment, RandAugment, ThreeAugment, TrivialAugmentWide, augment_and_mix_transform,
+    AugMixAugment, AutoAugment, RandAugment, ThreeAugment, augment_and_mix_transform,
     auto_augment_policy, auto_augment_transform, create_policy, rand_augment_ops, rand_augment_transform,
 )
-from .factory import (
-    compose_transform, create_transform, transforms_imagenet_eval, transforms_imagenet_train, transforms_noaug_train,
-)
+from .factory import compose_transform, create_transform
 from .geometry import (
-    CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomPad, RandomResizedCropAndInterpolation,
-    ResizeKeepRatio, ToNumpy, ToTensor, TrimBorder, center_crop_or_pad, crop_or_pad, interp_mode_to_str,
-    str_to_interp_mode, str_to_pil_interp,
+    CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio,
+    TrimBorder, center_crop_or_pad, crop_or_pad, interp_mode_to_str, str_to_interp_mode, str_to_pil_interp,
 )
 from .mixup import Mixup, MixParams, mixup_target
-from .model_config import resolve_data_config, resolve_input_data_config, resolve_model_data_config
-from .naflex_mixup import NaFlexMixParams, NaFlexMixup, mix_batch_variable_size, pairwise_mixup_target
+from .naflex_mixup import NaFlexMixParams, NaFlexMixup
 from .naflex_transforms import (
-    CenterCropToSequence, Patchify, RandomCropToSequence, RandomResizedCropToSequence, ResizeKeepRatioToSequence,
-    ResizeToSequence, count_tokens, get_image_size_for_seq, patchify_image,
+    Patchify, RandomResizedCropToSequence, ResizeToSequence, count_tokens, get_image_size_for_seq, patchify_image,
 )
 from .patch_erasing import PatchRandomErasing
 from .policy import OPERATIONS, AugmentOp, DrawnOp, Operation, Policy, apply_ops, draw_all
@@ -26,20 +21,18 @@ from ..timm_names import names_of as _names_of
 
 __all__ = [
     'AugmentSettings', 'ErasingSettings',
-    'compose_transform', 'create_transform', 'transforms_imagenet_eval', 'transforms_imagenet_train',
-    'transforms_noaug_train',
-    'CenterCropOrPad', 'MaybePILToTensor', 'MaybeToTensor', 'RandomCropOrPad', 'RandomPad',
-    'RandomResizedCropAndInterpolation', 'ResizeKeepRatio', 'ToNumpy', 'ToTensor', 'TrimBorder', 'center_crop_or_pad',
-    'crop_or_pad', 'interp_mode_to_str', 'str_to_interp_mode', 'str_to_pil_interp',
-    'CenterCropToSequence', 'Patchify', 'RandomCropToSequence', 'RandomResizedCropToSequence', 'ResizeKeepRatioToSequence',
-    'ResizeToSequence', 'count_tokens', 'get_image_size_for_seq', 'patchify_image',
+    'compose_transform', 'create_transform',
+    'CenterCropOrPad', 'MaybePILToTensor', 'MaybeToTensor', 'RandomCropOrPad', 'RandomResizedCropAndInterpolation',
+    'ResizeKeepRatio', 'TrimBorder', 'center_crop_or_pad', 'crop_or_pad', 'interp_mode_to_str', 'str_to_interp_mode',
+    'str_to_pil_interp',
+    'Patchify', 'RandomResizedCropToSequence', 'ResizeToSequence', 'count_tokens', 'get_image_size_for_seq',
+    'patchify_image',
     'OPERATIONS', 'Operation', 'DrawnOp', 'AugmentOp', 'Policy', 'apply_ops', 'draw_all',
-    'RandAugment', 'AutoAugment', 'ThreeAugment', 'TrivialAugmentWide', 'AugMixAugment', 'create_policy',
+    'RandAugment', 'AutoAugment', 'ThreeAugment', 'AugMixAugment', 'create_policy',
     'rand_augment_ops', 'rand_augment_transform', 'auto_augment_policy', 'auto_augment_transform',
     'augment_and_mix_transform',
     'RandomErasing', 'PatchRandomErasing', 'Mixup', 'MixParams', 'mixup_target',
-    'NaFlexMixup', 'NaFlexMixParams', 'mix_batch_variable_size', 'pairwise_mixup_target',
-    'resolve_data_config', 'resolve_input_data_config', 'resolve_model_data_config',
+    'NaFlexMixup', 'NaFlexMixParams',
 ]
 
-__getattr__ = _names_of('transforms')   # timm's others
+__getattr__ = _names_of('.transforms')   # timm's others

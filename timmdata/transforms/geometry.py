@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['RANDOM_INTERPOLATION', 'str_to_interp_mode', 'str_to_pil_interp', 'interp_mode_to_str', 'parse_interpolation',
-           'choose_interpolation', 'height_width', 'RandomResizedCropAndInterpolation', 'draw_scale_factors',
-           'ResizeKeepRatio', 'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad', 'RandomCropOrPad', 'RandomPad',
-           'TrimBorder', 'ToNumpy', 'ToTensor', 'MaybeToTensor', 'MaybePILToTensor']
+           'choose_interpolation', 'height_width', 'Shown', 'RandomResizedCropAndInterpolation', 'ResizeKeepRatio',
+           'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad', 'RandomCropOrPad', 'TrimBorder', 'MaybeToTensor',
+           'MaybePILToTensor']
 
 # %% ../../nbs/transforms/00_geometry.ipynb #9a8fef49
 import math
@@ -14,7 +14,6 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torchvision.transforms import InterpolationMode
@@ -91,11 +90,6 @@ def choose_interpolation(
     """
     return rng.choice(interpolation) if isinstance(interpolation, (tuple, list)) else interpolation
 
-
-def _words(interpolation: InterpolationMode | tuple[InterpolationMode, ...]) -> str:
-    modes = interpolation if isinstance(interpolation, tuple) else (interpolation,)
-    return '|'.join(mode.value for mode in modes)
-
 # %% ../../nbs/transforms/00_geometry.ipynb #a824fd66
 def height_width(
     size: int | Sequence[int],
@@ -113,8 +107,15 @@ def height_width(
         raise ValueError(f'{what}={size!r}: give one positive whole number, or two (height, width)')
     return pair
 
+
+class Shown:
+    "Show a transform by its settings."
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({", ".join(f"{name}={value}" for name, value in vars(self).items())})'
+
 # %% ../../nbs/transforms/00_geometry.ipynb #9a4edc8f
-class RandomResizedCropAndInterpolation:
+class RandomResizedCropAndInterpolation(Shown):
     """Crop a random area with a random aspect ratio and resize it to `size`.
 
     >>> from timmdata import ImageDataset, RandomResizedCropAndInterpolation
@@ -184,43 +185,8 @@ class RandomResizedCropAndInterpolation:
         mode = choose_interpolation(self.interpolation)
         return F.resized_crop(img, top, left, max(1, height), max(1, width), self.size, mode)
 
-    def __repr__(self) -> str:
-        ratio = tuple(round(r, 4) for r in self.ratio)
-        words = _words(self.interpolation)
-        return f'{type(self).__name__}(size={self.size}, scale={self.scale}, ratio={ratio}, interpolation={words})'
-
 # %% ../../nbs/transforms/00_geometry.ipynb #8e8a8092
-def draw_scale_factors(
-    random_scale_prob: float,
-    random_scale_range: tuple[float, float],
-    random_scale_area: bool,
-    random_aspect_prob: float,
-    random_aspect_range: tuple[float, float],
-    rng: Any = random,
-) -> tuple[float, float]:
-    """Vary a size: its scale, and its aspect. timm/data/transforms.py.
-
-    Args:
-        random_scale_prob: Probability that the scale is varied, 0 to 1.
-        random_scale_range: Factor of the size, or of the area.
-        random_scale_area: The factor is a share of the area seen: smaller zooms in.
-        random_aspect_prob: Probability that the aspect is varied, 0 to 1.
-        random_aspect_range: Factor of width / height.
-        rng: Generator of random numbers: a `random.Random`, or the module.
-
-    Returns:
-        Factors of height and width.
-    """
-    scale, aspect = 1., 1.
-    if random_scale_prob > 0 and rng.random() < random_scale_prob:
-        scale = rng.uniform(*random_scale_range)
-        if random_scale_area: scale = 1 / math.sqrt(scale)
-    if random_aspect_prob > 0 and rng.random() < random_aspect_prob:
-        aspect = math.sqrt(math.exp(rng.uniform(*map(math.log, random_aspect_range))))
-    return scale / aspect, scale * aspect
-
-
-class ResizeKeepRatio:
+class ResizeKeepRatio(Shown):
     """Resize so that the image barely covers `size` (longest=0) or barely fits in it (longest=1); vary it on request.
 
     Args:
@@ -267,8 +233,13 @@ class ResizeKeepRatio:
         img_size = img.size[::-1]
         ratios = [edge / target for edge, target in zip(img_size, self.size)]
         ratio = max(ratios) * self.longest + min(ratios) * (1 - self.longest)
-        factors = draw_scale_factors(self.random_scale_prob, self.random_scale_range, self.random_scale_area,
-                                     self.random_aspect_prob, self.random_aspect_range, rng)
+        scale, aspect = 1., 1.
+        if self.random_scale_prob > 0 and rng.random() < self.random_scale_prob:
+            scale = rng.uniform(*self.random_scale_range)
+            if self.random_scale_area: scale = 1 / math.sqrt(scale)
+        if self.random_aspect_prob > 0 and rng.random() < self.random_aspect_prob:
+            aspect = math.sqrt(math.exp(rng.uniform(*map(math.log, self.random_aspect_range))))
+        factors = scale / aspect, scale * aspect
         return [max(1, round(edge * factor / ratio)) for edge, factor in zip(img_size, factors)]
 
     def __call__(self,
@@ -283,10 +254,6 @@ class ResizeKeepRatio:
             Image that covers `size`, or fits in it.
         """
         return F.resize(img, self.get_params(img), choose_interpolation(self.interpolation))
-
-    def __repr__(self) -> str:
-        words = _words(self.interpolation)
-        return f'{type(self).__name__}(size={self.size}, longest={self.longest}, interpolation={words})'
 
 # %% ../../nbs/transforms/00_geometry.ipynb #25a2699f
 def crop_or_pad(
@@ -346,7 +313,7 @@ def center_crop_or_pad(
     return F.crop(img, round((img_h + more_h - height) / 2), round((img_w + more_w - width) / 2), height, width)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #b0a9760e
-class CenterCropOrPad:
+class CenterCropOrPad(Shown):
     """Cut the center of an image, or pad around it, to exactly `size`.
 
     Args:
@@ -374,9 +341,6 @@ class CenterCropOrPad:
             PIL image or tensor of `size`.
         """
         return center_crop_or_pad(img, self.size, self.fill, self.padding_mode)
-
-    def __repr__(self) -> str: return f'{type(self).__name__}(size={self.size}, padding_mode={self.padding_mode})'
-
 
 class RandomCropOrPad(CenterCropOrPad):
     """Cut exactly `size` at a random place; along an edge that is too short, pad by random amounts on both sides.
@@ -422,54 +386,7 @@ class RandomCropOrPad(CenterCropOrPad):
         return crop_or_pad(img, top, left, *self.size, fill=self.fill, padding_mode=self.padding_mode)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #0d40e698
-class RandomPad:
-    """Pad a smaller image to `input_size`, by random amounts on both sides.
-
-    Args:
-        input_size: Least height and width, in pixels.
-        fill: Color of the padding, 0 to 255.
-    """
-
-    def __init__(self,
-        input_size: tuple[int, int],
-        fill: Any = 0,
-    ):
-        self.input_size, self.fill = height_width(input_size, 'input_size'), fill
-
-    @staticmethod
-    def get_params(
-        img: Any,
-        input_size: tuple[int, int],
-    ) -> tuple[int, int, int, int]:
-        """Draw how the padding is divided.
-
-        Args:
-            img: Image to pad.
-            input_size: Least height and width, in pixels.
-
-        Returns:
-            Left, top, right, bottom.
-        """
-        width, height = F.get_image_size(img)
-        more_w, more_h = max(input_size[1] - width, 0), max(input_size[0] - height, 0)
-        left, top = random.randint(0, more_w), random.randint(0, more_h)
-        return left, top, more_w - left, more_h - top
-
-    def __call__(self,
-        img: Any,
-    ) -> Any:
-        """Draw and apply.
-
-        Args:
-            img: PIL image or tensor (..., C, H, W).
-
-        Returns:
-            PIL image or tensor of at least `input_size`.
-        """
-        return F.pad(img, list(self.get_params(img, self.input_size)), self.fill)
-
-
-class TrimBorder:
+class TrimBorder(Shown):
     """Cut `border_size` pixels off each side.
 
     Args:
@@ -500,51 +417,7 @@ class TrimBorder:
         return F.crop(img, border, border, height - 2 * border, width - 2 * border)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #a8256d2e
-class ToNumpy:
-    "Turn PIL images into uint8 arrays (C, H, W)."
-
-    def __call__(self,
-        pil_img: Image.Image,
-    ) -> np.ndarray:
-        """Turn one image.
-
-        Args:
-            pil_img: Image of any mode with 8 bits a channel.
-
-        Returns:
-            Array of uint8 (C, H, W).
-        """
-        array = np.array(pil_img, dtype=np.uint8)
-        return np.moveaxis(array if array.ndim == 3 else array[..., None], 2, 0)
-
-
-class ToTensor:
-    """Turn PIL images into tensors (C, H, W) of `dtype`, values 0..255 as they are.
-
-    Args:
-        dtype: Type of the result.
-    """
-
-    def __init__(self,
-        dtype: torch.dtype = torch.float32,
-    ):
-        self.dtype = dtype
-
-    def __call__(self,
-        pil_img: Image.Image,
-    ) -> torch.Tensor:
-        """Turn one image.
-
-        Args:
-            pil_img: Image of any mode with 8 bits a channel.
-
-        Returns:
-            Tensor (C, H, W).
-        """
-        return F.pil_to_tensor(pil_img).to(self.dtype)
-
-
-class MaybeToTensor:
+class MaybeToTensor(Shown):
     "Turn PIL images and arrays into float32 tensors (C, H, W) in 0..1; a tensor stays as it is."
 
     def __call__(self,
@@ -560,10 +433,8 @@ class MaybeToTensor:
         """
         return pic if isinstance(pic, torch.Tensor) else F.to_tensor(pic)
 
-    def __repr__(self) -> str: return 'MaybeToTensor()'
 
-
-class MaybePILToTensor:
+class MaybePILToTensor(Shown):
     "Turn PIL images into uint8 tensors (C, H, W); a tensor stays as it is."
 
     def __call__(self,
@@ -578,5 +449,3 @@ class MaybePILToTensor:
             Tensor (C, H, W).
         """
         return pic if isinstance(pic, torch.Tensor) else F.pil_to_tensor(pic)
-
-    def __repr__(self) -> str: return 'MaybePILToTensor()'

@@ -18,24 +18,17 @@ from .auto_augment import ThreeAugment, create_policy
 from .geometry import str_to_interp_mode
 from .policy import Policy
 
-# %% ../../nbs/transforms/65_settings.ipynb #040beb47
-def _check_probabilities(**probabilities: float):
-    for name, value in probabilities.items(): check_number(name, value, 0, 1, 'a probability, 0..1')
-
 # %% ../../nbs/transforms/65_settings.ipynb #c3d87015
 def _color_jitter_factors(factors: float | Sequence[float] | None) -> tuple[float, ...] | None:
     "Give a factor to brightness, contrast, saturation (and hue): one number stands for the first three."
     if factors is None: return None
-    for factor in factors if isinstance(factors, (tuple, list)) else (factors,):
-        check_number('color_jitter', factor, 0, 10, (
-            'one factor, three (brightness, contrast, saturation) or four (and hue), 0 or more; 40 % are 0.4'))
-    factors = tuple(factors) if isinstance(factors, (tuple, list)) else (float(factors),) * 3
-    if len(factors) not in (3, 4) or min(factors) < 0:
-        raise ValueError(f'color_jitter={factors!r}: give one factor, three (brightness, contrast, saturation) '
-                         'or four (and hue), 0 or more')
+    factors = tuple(factors) if isinstance(factors, (tuple, list)) else (factors,) * 3
+    allowed = 'one factor, three (brightness, contrast, saturation) or four (and hue), 0 or more; 40 % are 0.4'
+    for factor in factors: check_number('color_jitter', factor, 0, 10, allowed)
+    if len(factors) not in (3, 4): raise ValueError(f'color_jitter={factors!r}: give {allowed}')
     if len(factors) == 4 and factors[3] > 0.5:
         raise ValueError(f'color_jitter: the hue shift is {factors[3]}, at most 0.5 is allowed')
-    return factors
+    return tuple(map(float, factors))
 
 # %% ../../nbs/transforms/65_settings.ipynb #34677359
 # train_crop_mode → scale and ratio where none are given: timm 1.0.31, timm/data/transforms_factory.py
@@ -125,7 +118,8 @@ class AugmentSettings:
                         gaussian_blur_prob=self.gaussian_blur_prob,   # timm's train.py gives None for them
                         solarize_prob=self.solarize_prob)
         given = {name: value for name, value in optional.items() if value is not None}
-        _check_probabilities(hflip=self.hflip, vflip=self.vflip, **given)
+        for name, value in dict(given, hflip=self.hflip, vflip=self.vflip).items():
+            check_number(name, value, 0, 1, 'a probability, 0..1')
         check_choice('train_crop_mode', self.train_crop_mode or 'rrc', tuple(_TRAIN_CROPS))
         check_choice('crop_mode', self.crop_mode or 'center', ('center', 'squash', 'border'))
         check_choice('padding_mode', self.padding_mode or 'reflect', ('constant', 'edge', 'reflect', 'symmetric'))
@@ -136,10 +130,6 @@ class AugmentSettings:
             'a share above 0, such as 0.875; 95 % are 0.95'))
         if self.crop_border_pixels is not None: check_number(
             'crop_border_pixels', self.crop_border_pixels, 0, 2**31, '0 or more pixels', whole=True)
-        if self.scale is not None and max(check_range('scale', self.scale)) > 10: raise ValueError(
-            f"scale={self.scale!r}: give shares of the image's area, such as (0.08, 1.0); 8 % are 0.08")
-        if self.scale is not None and self.train_crop_mode in (None, 'rrc') and min(self.scale) > 1: raise ValueError(
-            f"scale={self.scale!r}: no crop has this area; give shares of the image's, 0..1, such as (0.08, 1.0)")
         if self.gaussian_blur_radius is not None and min(check_range(
             'gaussian_blur_radius', self.gaussian_blur_radius)) < 0.05: raise ValueError(
                 f'gaussian_blur_radius={self.gaussian_blur_radius!r}: give 0.05 pixels or more, such as (0.1, 2.0)')
@@ -149,11 +139,15 @@ class AugmentSettings:
                              "give 0 or more pixels, with train_crop_mode='rc'")
 
     def _resolve_crop(self):
-        "Give the crop of training the defaults of its mode."
+        "Give the crop of training the defaults of its mode, and refuse a scale that no crop has."
         mode = self.train_crop_mode or 'rrc'
         scale, ratio = _TRAIN_CROPS[mode]
-        self._put(train_crop_mode=mode, scale=check_range('scale', self.scale or scale),
-                  ratio=check_range('ratio', self.ratio or ratio),
+        scale = check_range('scale', scale if self.scale is None else self.scale)
+        if max(scale) > 10: raise ValueError(
+            f"scale={scale!r}: give shares of the image's area, such as (0.08, 1.0); 8 % are 0.08")
+        if mode == 'rrc' and min(scale) > 1: raise ValueError(
+            f"scale={scale!r}: no crop has this area; give shares of the image's, 0..1, such as (0.08, 1.0)")
+        self._put(train_crop_mode=mode, scale=scale, ratio=check_range('ratio', self.ratio or ratio),
                   padding_mode=self.padding_mode or ('constant' if mode == 'rc' else 'reflect'))
 
     def _replaces_color_jitter(self) -> bool:
