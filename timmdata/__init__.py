@@ -17,7 +17,7 @@ What most people need; help(create_loader) and the like say more:
 - pack: a data set in a few large files, from which training reads faster
 - get_recipe, list_recipes: published settings by name; resolve_data_config: those of a timm model
 - explore, preview: what the settings do to an image; show_batch, show_transform, show_replay: pictures
-- timmdata.inspection.inspect: what is wrong with a data set; `timmdata --help` in a shell: inspect, doctor, bench, …
+- timmdata.inspection.inspect: what is wrong with a data set; `timmdata --help` in a shell: demo, inspect, doctor, …
 - ImageReadError: a file that cannot be read, with its name; get_samples: the sample photographs
 
 The guides are notebooks: nbs/guides in the repository, from your_folder.ipynb on. README.md lists them.
