@@ -1,4 +1,5 @@
-"""Measure the loader with the settings of the page `measure/stages`, which draws results/bench.json.
+"""Measure the loader with the settings of the page `measure/stages`, which draws results/bench.json; and run the doctor, whose
+answer the page `measure/diagnosis` shows from results/doctor.json.
 
     python benchmarks/record_bench.py DIR [--rounds 7] [--epochs 7] [--images 627]
 
@@ -6,11 +7,13 @@ DIR holds class folders. Run it on an otherwise idle machine.
 """
 import argparse
 import statistics
+from dataclasses import asdict
 
 from results import rounded, write_results
 
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
+from timmdata.measure.diagnosis import diagnose, format_diagnosis
 from timmdata.measure.machine import in_turns, run_pass
 from timmdata.measure.stages import measure_stages, spread
 
@@ -25,12 +28,12 @@ WORKS = {
 def measure(dataset, num_workers: int, epochs: int, rounds: int, **settings) -> dict:
     "Stages, and the loader as a whole: medians of the epochs after the first."
     with create_loader(dataset, 224, 64, num_workers=num_workers, seed=0, device='cpu', **settings) as loader:
-        passes = [(number, run_pass(loader)) for number, _ in in_turns(['epoch'], 'whole loader', epochs, progress=True)]
+        passes = [(number, run_pass(loader)) for number, _ in in_turns(['whole loader'], epochs, progress=True)]
         passes = [made for number, made in passes if number]
         whole = dict(images_per_s=statistics.median(made.images_per_s for made in passes),
                      cpu_ms=statistics.median(1000 * made.cpu_seconds / made.num_images for made in passes))
         stages = measure_stages(loader, min(len(dataset), 128), rounds, progress=True)
-    return dict(stages=[stage._asdict() for stage in stages], loader=whole)
+    return dict(stages=[asdict(stage) for stage in stages], loader=whole)
 
 
 def main():
@@ -45,6 +48,8 @@ def main():
     results = {name: measure(dataset, a.num_workers, a.epochs, a.rounds, **settings) for name, settings in WORKS.items()}
     settings = dict(num_images=a.images, num_workers=a.num_workers, batch_size=64, input_size=224, rounds=a.rounds)
     write_results('bench', settings, results=rounded(results))
+    found = diagnose(ImageDataset(a.data, split=None), num_workers=1, device='cpu', is_training=True, progress=True)
+    write_results('doctor', found.settings, text=format_diagnosis(found).splitlines())
 
 
 if __name__ == '__main__': main()

@@ -17,7 +17,7 @@ What most people need; help(create_loader) and the like say more:
 - pack: a data set in a few large files, from which training reads faster
 - get_recipe, list_recipes: published settings by name
 - explore, preview: what the settings do to an image; show_batch, show_transform, show_replay: pictures
-- timmdata.inspection.inspect: what is wrong with a data set; `timmdata --help` in a shell: inspect, doctor, bench, …
+- timmdata.inspection.inspect: what is wrong with a data set; `timmdata --help` in a shell: demo, inspect, doctor, …
 - ImageReadError: a file that cannot be read, with its name; get_samples: the sample photographs
 
 timm's names that are not here, such as ImageNetInfo and resolve_data_config, come from timm, if it is installed.

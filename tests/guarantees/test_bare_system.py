@@ -62,8 +62,8 @@ refused(lambda: create_loader(ImageDataset(data), 64, 8, multiprocessing_context
 COMMANDS = """
 from timmdata.cli import main
 few = ['--input-size', '32', '--batch-size', '8', '--images', '16', '--rounds', '1', '--num-workers', '1', '--workers', 'threads']
-assert main(['demo', '--data', DATA, '--input-size', '32', '--out', 'batch.png']) == 0
-assert main(['bench', DATA, *few, '--json', 'bench.json']) == 0
+assert main(['demo', DATA, '--input-size', '32', '--out', 'batch.png']) == 0
+assert main(['doctor', DATA, '--stages', *few, '--json', 'doctor.json']) == 0
 """
 
 
@@ -101,4 +101,4 @@ def test_what_cannot_be_had_is_refused_by_name(run_bare, samples, tmp_path):
 def test_the_command_line_measures_what_can_be_known(run_bare, samples, tmp_path):
     done = run_bare(COMMANDS, DATA=samples)
     assert done.returncode == 0 and 'images/s' in done.stdout, done.stderr
-    assert (tmp_path/'batch.png').exists() and json.loads((tmp_path/'bench.json').read_text(encoding='utf-8'))
+    assert (tmp_path/'batch.png').exists() and json.loads((tmp_path/'doctor.json').read_text(encoding='utf-8'))

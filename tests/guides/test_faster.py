@@ -6,7 +6,7 @@ from notebooks import read_notebook
 from synthetic import ROOT
 
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.measure.diagnosis import BOTTLENECKS, CHANGES, GUIDE, NO_SIMPLEJPEG, diagnose, explain_change
+from timmdata.measure.diagnosis import BOTTLENECKS, CHANGES, GUIDE, NO_PSUTIL, NO_SIMPLEJPEG, diagnose, format_diagnosis
 
 GUIDES = ROOT/'nbs/guides'
 CELLS = [''.join(cell['source']) for cell in read_notebook(GUIDES/'faster.ipynb')['cells']]
@@ -25,8 +25,8 @@ def test_each_finding_has_its_section(finding):
 
 def test_what_is_no_stage_has_its_section():
     text = '\n'.join(CELLS)
-    assert '### No bottleneck' in HEADINGS and '**Cores busy**' in text and 'a file that is not in memory' in text
-    assert 'NO_SIMPLEJPEG' in text and 'simplejpeg' in NO_SIMPLEJPEG
+    assert '### No bottleneck' in HEADINGS and '**Cores busy**' in text
+    assert 'NO_SIMPLEJPEG' in text and 'simplejpeg' in NO_SIMPLEJPEG and 'psutil' in text and 'psutil' in NO_PSUTIL
     title = re.search('"(.+)"', GUIDE).group(1)
     assert CELLS[0].startswith(f'# {title}\n')
 
@@ -38,8 +38,9 @@ def test_what_is_no_stage_has_its_section():
     ids=['training', 'pillow', 'own', 'crowd'])
 def test_each_finding_is_explained(samples, settings):
     found = diagnose(ImageDataset(samples, split='val'), 64, 4, num_images=8, rounds=1, device='cpu', **settings)
-    assert set(found.shares) <= set(BOTTLENECKS) and found.advice == BOTTLENECKS[found.bottleneck]
-    assert all(explain_change(trial.name) for trial in found.suggestions) and set(found.remedies) == {t.name for t in found.suggestions}
+    assert set(found.shares) <= set(BOTTLENECKS) and BOTTLENECKS[found.bottleneck] in format_diagnosis(found)
+    assert {trial.name.partition('=')[0] for trial in found.changed} <= set(CHANGES)
+    assert set(found.calls) == {trial.name for trial in found.changed}
 
 
 def test_each_guide_that_names_doctor_leads_here():

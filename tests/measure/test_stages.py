@@ -1,14 +1,13 @@
-"`timmdata bench`: the stages by the clock, with tiny settings."
+"`timmdata doctor --stages`: the stages by the clock, with tiny settings."
 import json
 
 import pytest
-from loader_parts import SlowTransform
+from loader_parts import SlowTransform, children
 
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.measure.diagnosis import diagnose
-from timmdata.measure.machine import process_tree
 from timmdata.measure.stages import measure_stages
 
 TINY = '--input-size 64 --batch-size 16 --images 32 --rounds 1 --device cpu'.split()
@@ -17,30 +16,23 @@ TINY = '--input-size 64 --batch-size 16 --images 32 --rounds 1 --device cpu'.spl
 @pytest.mark.parametrize('options', [
     '--num-workers 2 --workers threads --color-jitter 0', '--num-workers 1 --workers processes --re-prob 0.5',
     '--num-workers 0 --mode eval --interpolation bicubic --backend pillow'])
-def test_bench_says_where_the_time_goes(samples, tmp_path, capsys, options):
-    numbers = tmp_path/'bench.json'
-    assert main(['bench', str(samples), *TINY, *options.split(), '--json', str(numbers)]) == 0
+def test_doctor_says_where_the_time_goes(samples, tmp_path, capsys, options):
+    numbers = tmp_path/'doctor.json'
+    assert main(['doctor', str(samples), '--stages', *TINY, *options.split(), '--json', str(numbers)]) == 0
     record = json.loads(numbers.read_text(encoding='utf-8'))
     names = [stage['name'] for stage in record['stages']]
     assert {'read', 'decode', 'resize', 'Python', 'collate', 'normalize'} <= set(names)
     assert ('augment' in names) == ('eval' not in options)   # without jitter, flips are left
-    assert record['settings']['num_workers'] == int(options.split()[1]) and not record['suggestions']
+    assert record['settings']['num_workers'] == int(options.split()[1]) and not record['changed']
     said = capsys.readouterr().out
     assert all(name in said for name in names) and 'images/s' in said and record['machine']['torch'] in said
     assert 'changed' not in said and 'paste' not in said
 
 
 def test_no_process_is_left(samples):
-    before = process_tree()
     diagnose(ImageDataset(samples), 64, 16, num_images=32, rounds=1, num_workers=1, workers='processes', device='cpu',
              with_changes=False)
-    if before is not None: assert len(process_tree()) <= len(before) + 1   # multiprocessing keeps a resource tracker
-
-
-def test_without_proc_nobody_says_how_many_cores_are_busy(samples, monkeypatch, capsys):
-    monkeypatch.setattr('timmdata.measure.machine.process_tree', lambda: None)
-    assert main(['bench', str(samples), *TINY, '--num-workers', '0']) == 0
-    assert 'cores are busy' not in capsys.readouterr().out
+    assert not children()
 
 
 SETTINGS = [dict(color_jitter=None), dict(auto_augment='rand-m9-mstd0.5'), dict(backend='pillow'), dict(num_aug_splits=2),

@@ -19,7 +19,7 @@ HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 
          'webdataset', 'datasets', 'tensorflow', 'tensorflow_datasets', 'imagehash', 'ipywidgets', 'ray', *FRAMEWORKS}
 # not needed to run: found when present
 OPTIONAL = {'skimage', 'simplejpeg', 'torchcodec', 'IPython', 'google', 'pyarrow', 'webdataset', 'datasets', 'tensorflow',
-            'tensorflow_datasets', 'imagehash', 'ipywidgets', 'ray', 'timm', *FRAMEWORKS}
+            'tensorflow_datasets', 'imagehash', 'ipywidgets', 'psutil', 'ray', 'timm', *FRAMEWORKS}
 DISTRIBUTIONS = {'PIL': 'pillow', 'skimage': 'scikit-image'}
 
 

@@ -487,7 +487,7 @@ def test_the_sidebar_names_each_page_once_and_leaves_out_what_nobody_looks_for(c
     tab.goto(crawl.base)
     names = tab.eval_on_selector_all('.sidebar-tree a', 'all => all.map(o => o.textContent.trim())')
     assert not {name for name in names if names.count(name) > 1} - {'Reference'}   # each package has one
-    assert 'Recipes' in names and not {'Call', 'Not offered', 'Page of a diagnosis'} & set(names)
+    assert 'Recipes' in names and not {'Call', 'Not offered'} & set(names)
     tab.context.close()
 
 

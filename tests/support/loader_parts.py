@@ -45,8 +45,10 @@ class Slow(Coded):
 
 class SlowTransform:
     "A transform of a user's that takes its time."
+    def __init__(self, seconds: float = 0.003): self.seconds = seconds
+
     def __call__(self, image):
-        time.sleep(0.003)
+        time.sleep(self.seconds)
         return torch.zeros(3, 64, 64, dtype=torch.uint8)
 
 

@@ -9,8 +9,7 @@ __all__ = ['STAGES', 'StageTime', 'host_loader', 'measure_stages', 'spread']
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -26,7 +25,8 @@ from ..samplers.epoch import SampleKey
 from .machine import in_turns, synchronize
 
 # %% ../../nbs/measure/10_stages.ipynb #f78f49e8
-class StageTime(NamedTuple):
+@dataclass(frozen=True)
+class StageTime:
     """Time of one stage for one image.
 
     Args:
@@ -52,8 +52,8 @@ def host_loader(
         loader: Loader from `create_loader`.
     """
     host = loader.loader if isinstance(loader, PrefetchLoader) else loader
-    if not isinstance(host, BatchLoader):
-        raise TypeError('a stream cannot be measured stage by stage: give a map-style dataset')
+    if not isinstance(host, BatchLoader): raise TypeError(
+        'a stream cannot be measured stage by stage: give a map-style dataset')
     return host
 
 
@@ -100,7 +100,7 @@ def measure_stages(
         loader: Loader from `create_loader`; its workers are not started.
         num_images: Samples that are taken through the stages in each round.
         rounds: Rounds after one that warms up.
-        progress: Announce on stderr how long it takes, and show a bar there.
+        progress: Show a bar on stderr.
     """
     host = host_loader(loader)
     builder, batches = replace(host.builder, batch_transform=None), _first_batches(host, num_images)
@@ -110,7 +110,7 @@ def measure_stages(
     found, num_threads = [defaultdict(lambda: np.zeros(2)) for _ in range(rounds + 1)], torch.get_num_threads()
     torch.set_num_threads(1)   # as in a worker
     try:
-        for number, keys in in_turns(batches, 'stages', rounds, progress):
+        for number, keys in in_turns(batches, rounds, 'stages', progress):
             with seeded(0), stopwatch() as seconds:
                 made = _take_through(builder, keys, memory)
                 if made is not None and isinstance(loader, PrefetchLoader): _transform_batch(loader, made)
