@@ -162,7 +162,7 @@ def inspect(
     for kind in ('unreadable', 'conflict'):
         if found.rows(kind): _say(f'{KINDS[kind].title}: {_names_of(found, kind)}')
     _say(f'written to {found.out}: report.html to look at, report.json, exclude-….json for ImageDataset(exclude=…)')
-    calls = exclusion_calls(found.survey, found.findings, found.out)
+    calls = exclusion_calls(found.survey, found.out)
     if calls: _say('\n    '.join(['if you agree with what it found:', *calls]))
 
 # %% ../nbs/60_cli.ipynb #70c00002
