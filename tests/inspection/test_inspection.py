@@ -22,6 +22,8 @@ from shared_data import shared_data
 
 from timmdata import ImageDataset
 from timmdata.cli import main
+from timmdata.core.decode import decode_image
+from timmdata.core.faults import ImageReadError
 from timmdata.datasets.factory import open_splits
 from timmdata.inspection import KINDS, inspect, measure_dataset
 from timmdata.inspection.measure import perceptual_hash
@@ -103,8 +105,12 @@ def test_planted_faults_are_found(tmp_path):
     report = json.loads((tmp_path/'out/report.json').read_text(encoding='utf-8'))
     notes = {group['samples'][0]['name'].rpartition('-')[2]: group['note'] for one in report['findings'] for group in one['groups']
              if one['kind'] in ('unreadable', 'mode')}
-    assert notes['empty.jpg'] == 'the file is empty' and 'truncated' in notes['truncated.jpg']
-    assert notes['text.jpg'] == "no image of a known type: the file begins with b'This is no photo'"
+    for path in (tmp_path/'data/train').glob('*/p-*.jpg'):   # what training would say
+        if path.name not in ('p-empty.jpg', 'p-text.jpg', 'p-truncated.jpg'): continue
+        with pytest.raises(ImageReadError) as refused: decode_image(path.read_bytes())
+        assert notes[path.name[2:]] == str(refused.value)
+    assert 'the file is empty' in notes['empty.jpg'] and 'truncated' in notes['truncated.jpg']
+    assert notes['text.jpg'].endswith("begins with b'This is no photo'")
     assert notes['cmyk.jpg'] == 'CMYK' and notes['gray.jpg'] == 'L' and notes['sixteen.png'].startswith('I;16')
 
 
@@ -179,9 +185,9 @@ def test_a_killed_run_goes_on(tmp_path):
     process = multiprocessing.get_context('fork').Process(target=look)
     process.start()
     process.join(60)
-    assert process.exitcode == -signal.SIGKILL and np.load(tmp_path/'train.npy')['is_done'].sum() == 5
+    assert process.exitcode == -signal.SIGKILL and (np.load(tmp_path/'train.npy')['key'] != 0).sum() == 5
     looked[:] = [1] * 6
-    assert look()['is_done'].all() and len(looked) == 6 + 16 - 5
+    assert look()['key'].all() and len(looked) == 6 + 16 - 5
 
 
 def test_a_table_that_does_not_fit_is_an_error(tmp_path, monkeypatch):
@@ -191,7 +197,7 @@ def test_a_table_that_does_not_fit_is_an_error(tmp_path, monkeypatch):
     for _ in range(2):   # and no half of one is taken for a table later
         with pytest.raises(OSError, match='No space left'): measure_dataset(ImageDataset(tmp_path/'data'), tmp_path/'train.npy')
     monkeypatch.undo()
-    assert measure_dataset(ImageDataset(tmp_path/'data'), tmp_path/'train.npy')['is_done'].all()
+    assert measure_dataset(ImageDataset(tmp_path/'data'), tmp_path/'train.npy')['key'].all()
 
 
 def test_splits_that_number_their_classes_differently_are_told(tmp_path):

@@ -1,9 +1,9 @@
 "Look at every file of a data set before training on it: faults, copies, and what a crop cuts away."
-from .findings import KINDS, Finding, InspectSettings, Survey, exclusions, find_all
+from .findings import KINDS, Finding, InspectSettings, Survey, exclusions
 from .inspection import Inspection, inspect
 from .measure import measure_dataset, measure_image
 
 __all__ = [
-    'inspect', 'Inspection', 'InspectSettings', 'KINDS', 'Finding', 'Survey', 'find_all', 'exclusions',
+    'inspect', 'Inspection', 'InspectSettings', 'KINDS', 'Finding', 'Survey', 'exclusions',
     'measure_dataset', 'measure_image',
 ]

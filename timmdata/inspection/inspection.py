@@ -18,7 +18,7 @@ from urllib.parse import quote
 from ..core.paths import expand_home, replace_file
 from ..datasets.factory import open_splits
 from ..datasets.image_dataset import ImageDataset
-from .findings import KINDS, Finding, InspectSettings, Survey, exclusions, find_all
+from .findings import KINDS, InspectSettings, Survey, exclusions
 from .measure import measure_dataset, perceptual_hash
 from .report import exclusion_file, make_page, summarize
 
@@ -28,14 +28,10 @@ class Inspection:
     """What was found in a data set, and where it is written.
 
     Args:
-        survey: Measures of all samples.
-        findings: Findings, in the order of `KINDS`.
-        settings: Settings that they were made with.
+        survey: Measures of all samples, and the settings.
         out: Folder of the report.
     """
     survey: Survey
-    findings: list[Finding]
-    settings: InspectSettings
     out: Path
 
     def rows(self,
@@ -47,10 +43,10 @@ class Inspection:
             kind: Kind, one of `KINDS`.
 
         Returns:
-            split and name; none: this was not found
+            split and name; empty if this was not found
         """
-        rows = [row for finding in self.findings if finding.kind == kind for row in finding.rows]
-        return [(self.survey.locate(row)[0], self.survey.name(row)) for row in rows]
+        rows = [row for finding in self.survey.findings if finding.kind == kind for row in finding.rows]
+        return [(self.survey.splits[row], self.survey.name(row)) for row in rows]
 
     def exclude(self,
         split: str,
@@ -65,14 +61,14 @@ class Inspection:
         Returns:
             for `ImageDataset(exclude=…)`
         """
-        return list(exclusions(self.survey, self.findings, kinds)[split])
+        return list(exclusions(self.survey, kinds)[split])
 
     def __str__(self) -> str:
-        counts = ', '.join(f'{split}: {len(table):,}' for split, table in self.survey.tables.items())
-        lines = [f'{KINDS[finding.kind].title}: {len(finding.rows):,}' for finding in self.findings]
+        counts = ', '.join(f'{split}: {len(dataset):,}' for split, dataset in self.survey.datasets.items())
+        lines = [f'{KINDS[finding.kind].title}: {len(finding.rows):,}' for finding in self.survey.findings]
         return '\n    '.join([f'{len(self.survey):,} samples ({counts})', *(lines or ['nothing was found'])])
 
-    def __repr__(self) -> str: return f'Inspection({len(self.survey):,} samples, {len(self.findings)} findings)'
+    def __repr__(self) -> str: return f'Inspection({len(self.survey):,} samples, {len(self.survey.findings)} findings)'
 
 
 def _datasets_of(data: Any) -> dict[str, ImageDataset]:
@@ -87,9 +83,6 @@ def _datasets_of(data: Any) -> dict[str, ImageDataset]:
     return datasets
 
 
-def _file_name(split: str) -> str: return quote(split, safe='')   # of Hugging Face it may be 'train[:10%]'
-
-
 def _write(path: Path, parts: Iterable[str]):
     with replace_file(path) as file: file.writelines(part.encode() for part in parts)
 
@@ -102,14 +95,6 @@ def _hash_unless(exact: bool | None) -> Callable | None:
         if exact is False: raise
         warnings.warn('similar images are not looked for, which needs imagehash: pip install imagehash', stacklevel=3)
         return None
-
-
-def _remarks(datasets: Mapping[str, ImageDataset], exact: bool) -> list[str]:
-    "Sentences for the top of the page."
-    (first, known), *others = ((split, dataset.class_to_idx) for split, dataset in datasets.items())
-    remarks = [f'{split} numbers its classes differently from {first}: give both the same class_map.'
-               for split, classes in others if any(known.get(name, idx) != idx for name, idx in classes.items())]
-    return remarks + ['Similar pictures were not looked for.'] * exact
 
 
 def inspect(
@@ -129,26 +114,22 @@ def inspect(
 
     Args:
         data: Data set, several by split, or a path.
-        out: Folder for the report; a stopped run of the same data goes on there.
+        out: Folder for the report; a stopped run of the same data resumes there.
         exact: Look for copies of files alone, not for similar pictures; None: without imagehash.
-        num_threads: Number of threads that read and decode; None: as many as there are cores.
-        progress: Draw a bar, where there is a terminal.
+        num_threads: Number of threads that read and decode; None: one per core.
+        progress: Draw a progress bar on a terminal.
         **settings: Settings of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near.
     """
     limits, hash_image, datasets = InspectSettings(**settings), _hash_unless(exact), _datasets_of(data)
     out = Path(expand_home(out))
     (out/'measures').mkdir(parents=True, exist_ok=True)
-    paths = {split: out/'measures'/f'{_file_name(split)}.npy' for split in datasets}
+    paths = {split: out/'measures'/f'{quote(split, safe="")}.npy' for split in datasets}   # it may be 'train[:10%]'
     tables = {split: measure_dataset(dataset, paths[split], hash_image, num_threads, progress)
               for split, dataset in datasets.items()}
-    survey = Survey(datasets, tables)
-    findings = find_all(survey, limits, hash_image is not None)
-    remarks = _remarks(datasets, hash_image is None)
-    title = f'Inspection of {next(iter(datasets.values())).root or "a data set"}'
-    summary = {'remarks': remarks, **summarize(survey, findings, limits)}
+    survey = Survey(datasets, tables, limits)
+    summary = summarize(survey)
     _write(out/'report.json', json.JSONEncoder(indent=1).iterencode(summary))   # not as one text: it may be long
-    page = make_page(survey, findings, limits, title, remarks, out=out)
-    _write(out/'report.html', [page])
-    for split, names in exclusions(survey, findings).items():
+    _write(out/'report.html', [make_page(survey, summary, out)])
+    for split, names in exclusions(survey).items():
         _write(out/exclusion_file(split), [json.dumps(names, indent=0)])
-    return Inspection(survey, findings, limits, out)
+    return Inspection(survey, out)

@@ -8,10 +8,10 @@ __all__ = ['MEASURES', 'measure_image', 'perceptual_hash', 'open_table', 'measur
 # %% ../../nbs/inspection/00_measure.ipynb #788f27f7
 import hashlib
 import io
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,12 @@ from ..core.cores import available_cores
 
 # %% ../../nbs/inspection/00_measure.ipynb #43d38a14
 MEASURES = np.dtype([
-    ('is_done', '?'),   # written last: the other fields are there
+    ('key', 'u8'),   # what the row is a measure of; 0: not measured yet
     ('num_bytes', 'i8'),   # of the file
-    ('time', 'i8'),   # of its last change, nanoseconds; 0: not a file of its own
     ('digest', 'u8'),   # of its bytes: the same for the same file
-    ('hash', 'u8'),   # of what is seen: few bits differ where the picture is the same; 0: not asked for
+    ('hash', 'u8'),   # of what is seen: few bits differ if the picture is the same; 0: not asked for
     ('width', 'i4'), ('height', 'i4'),   # pixels, as stored
-    ('frames', 'i4'),   # more than 1: an animation, of which the first is used
+    ('frames', 'i4'),   # more than 1: an animation; only the first one is used
     ('orientation', 'u1'),   # of EXIF, 1..8; 1: as stored
     ('contrast', 'f4'),   # standard deviation of the gray values 0..255
     ('format', 'S8'), ('mode', 'S8'),   # Pillow's names; empty: not known
@@ -43,33 +42,19 @@ MEASURES = np.dtype([
 _SCALE = 128   # pixels of the longer edge of the picture that hash and contrast are taken from
 
 
-def _reason(content: Any, error: Exception) -> str:
-    "Say what is wrong with a file, without addresses in memory."
-    if isinstance(error.__cause__, Image.UnidentifiedImageError):
-        return f'no image of a known type: the file begins with {bytes(content[:16])!r}'
-    return str(error)
+def _digest(data: Any) -> int: return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), 'little')
 
 
-def _orientation(image: Image.Image) -> int:
-    "The orientation that EXIF says; a block of EXIF that cannot be read says nothing."
-    try: return int(image.getexif().get(0x0112, 1)) if 1 <= int(image.getexif().get(0x0112, 1)) <= 8 else 1
-    except Exception: return 1   # Pillow raises a dozen kinds, and the pixels may be whole
-
-
-def _num_frames(image: Image.Image) -> int:
-    "Frames of an animation. A camera's MPO has previews in place of frames."
-    try: return 1 if image.format == 'MPO' else getattr(image, 'n_frames', 1)
-    except Exception: return 1   # the later ones are damaged, and nobody looks at them
-
-
-def _open(content: Any) -> Image.Image:
-    "Read the header."
-    if isinstance(content, Image.Image): return content
-    if not len(content): raise ImageReadError('the file is empty')
-    try: return Image.open(io.BytesIO(content))
-    except Exception as error:
-        if is_system_error(error): raise
-        raise ImageReadError(f'{type(error).__name__}: {error}') from error
+def _header(image: Image.Image) -> dict[str, Any]:
+    "Read what the header says. If EXIF or a later frame is damaged, the pixels may still be whole."
+    found = dict(width=image.width, height=image.height, format=image.format or 'decoded', mode=image.mode)
+    found |= dict(orientation=1, frames=1)
+    with suppress(Exception):   # Pillow raises a dozen kinds
+        orientation = int(image.getexif().get(0x0112, 1))
+        if 1 <= orientation <= 8: found['orientation'] = orientation
+    with suppress(Exception):   # a camera's MPO has previews in place of frames
+        found['frames'] = 1 if image.format == 'MPO' else getattr(image, 'n_frames', 1)
+    return found
 
 
 def measure_image(
@@ -85,21 +70,20 @@ def measure_image(
     (320, 390, 'RGB')
 
     Args:
-        content: Bytes of a file, or an image that is decoded already.
+        content: Bytes of a file, or a decoded image.
         hash_image: Gray image → 64 bits; None: no hash.
 
     Returns:
         values of `MEASURES`
     """
     data = content.tobytes() if isinstance(content, Image.Image) else content
-    found = dict(num_bytes=len(data), digest=int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), 'little'))
-    try:
-        image = _open(content)
-        found |= dict(width=image.width, height=image.height, format=image.format or 'decoded', mode=image.mode)
-        found |= dict(orientation=_orientation(image), frames=_num_frames(image))
-        image.draft(None, (_SCALE, _SCALE))   # a JPEG is decoded to 1/2, 1/4 or 1/8, but not smaller than this
-        gray = decode_image(image).convert('L')
-    except ImageReadError as error: return found | dict(error=_reason(content, error))
+    found = dict(num_bytes=len(data), digest=_digest(data))
+    with suppress(Exception):   # `decode_image` says what is wrong with a file that is not an image
+        if not isinstance(content, Image.Image): content = Image.open(io.BytesIO(content))
+        found |= _header(content)
+        content.draft(None, (_SCALE, _SCALE))   # a JPEG is decoded at 1/2, 1/4 or 1/8, but not smaller than this
+    try: gray = decode_image(content).convert('L')
+    except ImageReadError as error: return found | dict(error=str(error))
     gray.thumbnail((_SCALE, _SCALE))
     found |= dict(contrast=float(np.asarray(gray, np.float32).std()))
     return found if hash_image is None else found | dict(hash=hash_image(gray))
@@ -119,61 +103,49 @@ def perceptual_hash() -> Callable[[Image.Image], int]:
     return hash_image
 
 # %% ../../nbs/inspection/00_measure.ipynb #09cbfc58
-def _times(dataset: ImageDataset, rows: np.ndarray, num_threads: int) -> np.ndarray:
-    "When the files of samples were changed, nanoseconds; 0 for those that are no files of their own."
-    def time(row):
-        try: return os.stat(dataset.filename(int(row), absolute=True)).st_mtime_ns
-        except OSError: return 0
-    def times(part): return np.fromiter(map(time, part), np.int64, len(part))
-    parts = np.array_split(rows, range(1000, len(rows), 1000))
-    with ThreadPoolExecutor(num_threads) as pool: return np.concatenate([rows[:0], *pool.map(times, parts)])
-
-
 def open_table(
     path: Path,
-    dataset: ImageDataset,
-    is_hashed: bool,
+    num_rows: int,
 ) -> np.ndarray:
-    """Open the table of a data set, or make an empty one.
+    """Open a table, or make an empty one.
 
     Args:
-        path: .npy; what it is a table of is written beside it, as .json.
-        dataset: One row for each sample.
-        is_hashed: Whether the rows have hashes.
+        path: Path of the table, .npy.
+        num_rows: One for each sample.
 
     Returns:
         of `MEASURES`, in the file
     """
-    path = Path(expand_home(path))
-    root = os.path.abspath(dataset.root) if isinstance(dataset.root, (str, os.PathLike)) else ''
-    time = os.stat(root).st_mtime_ns if os.path.isfile(root) else 0   # of an archive
-    key = dict(samples=len(dataset), fingerprint=fingerprint(dataset), root=root, time=time, split=str(dataset.split),
-               is_hashed=is_hashed, fields=str(MEASURES))
-    written = path.with_suffix('.json')
-    if path.exists() and written.exists():
-        try: is_same = json.loads(written.read_text(encoding='utf-8')) == key
-        except ValueError: is_same = False   # it was written half
-        if is_same: return np.lib.format.open_memmap(path, 'r+')
-    written.unlink(missing_ok=True)   # first: a table without it is nobody's
-    path.unlink(missing_ok=True)   # who has it open keeps the old one
-    table = np.lib.format.open_memmap(path, 'w+', MEASURES, (len(dataset),))
+    try: table = np.lib.format.open_memmap(path, 'r+')
+    except (FileNotFoundError, ValueError): table = np.zeros(0)   # not there, or not whole
+    if table.dtype != MEASURES or len(table) != num_rows:
+        path.unlink(missing_ok=True)   # whoever has the old one open keeps it
+        table = np.lib.format.open_memmap(path, 'w+', MEASURES, (num_rows,))
     if hasattr(os, 'posix_fallocate'):   # a full disk is an error here; in the mapping it would end the process
         with path.open('r+b') as file: os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    written.write_text(json.dumps(key), encoding='utf-8')
     return table
 
 
-def _measure_row(table: np.ndarray, dataset: ImageDataset, row: int, hash_image: Callable | None):
-    "Look at one sample and write its row."
+def _time(path: str) -> int: return os.stat(path).st_mtime_ns if os.path.isfile(path) else 0
+
+
+def _dataset_key(dataset: ImageDataset, is_hashed: bool) -> int:
+    "What all rows of a table are measures of."
+    root = os.path.abspath(dataset.root) if isinstance(dataset.root, (str, os.PathLike)) else ''
+    parts = fingerprint(dataset), root, _time(root), dataset.split, is_hashed   # an archive has a time
+    return _digest(repr(parts).encode())
+
+
+def _measure_sample(dataset: ImageDataset, row: int, hash_image: Callable | None) -> np.ndarray:
+    "Look at one sample; the row has no key yet."
     try: found = measure_image(read_content(dataset.reader[row][0]), hash_image)
     except OSError as error:
         if is_system_error(error): raise
         found = dict(error=f'{type(error).__name__}: {error.strerror or error}')
     values = np.zeros((), MEASURES)
-    for name, value in (dict(time=table['time'][row], orientation=1, frames=1) | found).items():
+    for name, value in found.items():
         values[name] = value.encode('utf-8', 'backslashreplace') if isinstance(value, str) else value
-    table[row] = values
-    table['is_done'][row] = True
+    return values
 
 
 def measure_dataset(
@@ -189,24 +161,25 @@ def measure_dataset(
         dataset: Data set whose reader gives the files.
         path: Path of the table, .npy.
         hash_image: See `measure_image`.
-        num_threads: None: as many as there are cores.
-        progress: Draw a bar, where there is a terminal.
+        num_threads: None: one per core.
+        progress: Draw a progress bar on a terminal.
 
     Returns:
         of `MEASURES`, in the file
     """
-    table = open_table(Path(expand_home(path)), dataset, hash_image is not None)
-    num_threads = num_threads or available_cores()
-    times = _times(dataset, np.arange(len(dataset)), 16)
-    rows = np.flatnonzero(~table['is_done'] | (table['time'] != times))
-    table['is_done'][rows], table['time'][rows] = False, times[rows]
-    def measure(row): _measure_row(table, dataset, int(row), hash_image)
+    table, common = open_table(Path(expand_home(path)), len(dataset)), _dataset_key(dataset, hash_image is not None)
+
+    def measure(row):
+        key = common ^ _time(dataset.filename(row, absolute=True))   # 0 for a sample inside an archive
+        if table['key'][row] == key: return
+        table[row] = _measure_sample(dataset, row, hash_image)
+        table['key'][row] = key   # last
+
     is_shared = getattr(dataset.reader, 'is_thread_safe', False)
-    pool = ThreadPoolExecutor(num_threads if is_shared else 1, 'timmdata-inspect')
+    pool = ThreadPoolExecutor((num_threads or available_cores()) if is_shared else 1, 'timmdata-inspect')
     try:
-        bar = tqdm(total=len(table), initial=len(table) - len(rows), unit=' images', disable=None if progress else True)
-        with bar:
-            for start in range(0, len(rows), 4096):   # so many are in the queue
-                for _ in pool.map(measure, rows[start:start + 4096]): bar.update()
+        with tqdm(total=len(table), unit=' images', disable=None if progress else True) as bar:
+            for start in range(0, len(table), 4096):   # at most that many are queued
+                for _ in pool.map(measure, range(len(table))[start:start + 4096]): bar.update()
     finally: pool.shutdown(cancel_futures=True)
     return table

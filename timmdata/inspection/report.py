@@ -6,79 +6,66 @@
 __all__ = ['thumbnail', 'class_counts', 'summarize', 'exclusion_file', 'exclusion_calls', 'make_page']
 
 # %% ../../nbs/inspection/30_report.ipynb #a76adc4e
+import base64
 import html
 import io
-import json
 import os
+from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import ImageDraw
 
-from ..core.decode import decode_image, read_content
-from ..core.faults import ImageReadError
-from ..core.html import bar, html_page, html_table, picture_address, safe_text
-from .findings import (
-    KINDS, Finding, InspectSettings, Survey, exclusions, kept_share, kept_shares,
-)
+from ..core.decode import decode_image
+from ..core.faults import printable
+from .findings import KINDS, Finding, Survey, exclusions, kept_share
 
 # %% ../../nbs/inspection/30_report.ipynb #0d1abd3d
-_EDGE = 120   # pixels of a thumbnail's longer edge
-
-
 def thumbnail(
     survey: Survey,
     row: int,
-    settings: InspectSettings | None = None,
+    is_framed: bool = False,
 ) -> str:
     """Make a small picture of a sample.
 
     Args:
         survey: Knows where the sample is.
         row: Number of the row.
-        settings: Draw what its crop keeps; None: no frame.
+        is_framed: Draw what the crop of evaluation keeps.
 
     Returns:
         data address of a JPEG; empty: it cannot be read
     """
-    split, index = survey.locate(row)
-    try:
-        content = read_content(survey.datasets[split].reader[index][0])
-        image = content if isinstance(content, Image.Image) else Image.open(io.BytesIO(content))
-        height, width = image.height, image.width
-        image.draft('RGB', (2 * _EDGE, 2 * _EDGE))
-        image = decode_image(image, background=(255, 255, 255))
-    except (OSError, ImageReadError, ValueError, SyntaxError): return ''
-    image.thumbnail((_EDGE, _EDGE))
-    if settings is not None:
-        _, (left, top, w, h) = kept_share(height, width, settings.crop)
-        scale = image.width / width
-        box = [round(scale * edge) for edge in (left, top, left + w - 1, top + h - 1)]
-        ImageDraw.Draw(image).rectangle(box, outline=(255, 60, 60), width=2)
-    return picture_address(image, (_EDGE, _EDGE), quality=70)
+    reader, file = survey.datasets[survey.splits[row]].reader, io.BytesIO()
+    try: image = decode_image(reader[survey.indexes[row]][0], background=(255, 255, 255))
+    except OSError: return ''
+    if is_framed:
+        _, box = kept_share(image.height, image.width, survey.settings.crop)
+        ImageDraw.Draw(image).rectangle(box, outline=(255, 60, 60), width=1 + max(image.size) // 60)
+    image.thumbnail((120, 120))
+    image.save(file, 'JPEG', quality=70)
+    return f'data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}'
 
 # %% ../../nbs/inspection/30_report.ipynb #35917da7
 def _counts(values: np.ndarray) -> dict[str, int]:
     "How often each value is there, the most frequent first."
-    found = zip(*np.unique(values, return_counts=True))
-    return {value.decode(): int(count) for value, count in sorted(found, key=lambda pair: -pair[1]) if value}
+    return {value.decode(): count for value, count in Counter(values.tolist()).most_common() if value}
 
 
 def _histogram(values: np.ndarray, edges: Sequence[float]) -> dict[str, int]:
-    "How many values lie between two edges; the last of them is open."
-    counts = np.histogram(values, [*edges, np.inf])[0].tolist()
-    names = [f'{low:g}–{high:g}' for low, high in zip(edges, edges[1:])] + [f'{edges[-1]:g} and more']
-    return dict(zip(names, counts))
+    "How many values are between every two edges; the last range is open."
+    names = [f'{low:g}–{high:g}' for low, high in pairwise(edges)] + [f'{edges[-1]:g} and more']
+    return dict(zip(names, np.histogram(values, [*edges, np.inf])[0].tolist()))
 
 
 def class_counts(
     survey: Survey,
 ) -> dict[str, dict[str, int]]:
-    """Count the samples of each class in each split; classes without samples are there, too.
+    """Count the samples of each class in each split, including classes without samples.
 
     Args:
         survey: Labels of all samples.
@@ -86,130 +73,51 @@ def class_counts(
     Returns:
         class → split → samples
     """
-    found = {}
-    for number, (split, dataset) in enumerate(survey.datasets.items()):
-        for name in dataset.class_to_idx: found.setdefault(name, dict.fromkeys(survey.splits, 0))
-        labels = survey.labels[survey.split_numbers == number]
-        for label, count in zip(*np.unique(labels[labels >= 0], return_counts=True)):
-            found.setdefault(survey.label_names[label], dict.fromkeys(survey.splits, 0))[split] = int(count)
-    return found
+    known = [str(name) for dataset in survey.datasets.values() for name in dataset.class_to_idx]
+    counts = Counter(zip(survey.labels, survey.splits))
+    return {label: {split: counts[label, split] for split in survey.datasets}
+            for label in dict.fromkeys([*known, *survey.labels]) if label}
+
+
+def _remarks(survey: Survey) -> list[str]:
+    "What was found in whole splits."
+    (first, known), *others = ((split, dataset.class_to_idx) for split, dataset in survey.datasets.items())
+    remarks = [f'{split} numbers its classes differently from {first}: give both the same class_map.'
+               for split, classes in others if any(known.get(name, idx) != idx for name, idx in classes.items())]
+    return remarks if survey['hash'].any() else [*remarks, 'Similar pictures were not looked for.']
+
+
+def _describe(finding: Finding) -> dict[str, Any]:
+    "A finding, with the names of all its samples."
+    survey, kind = finding.survey, KINDS[finding.kind]
+    def sample(row): return dict(split=survey.splits[row], name=survey.name(row))
+    groups = [dict(note=finding.note(rows), samples=list(map(sample, rows))) for rows in finding.groups]
+    return dict(kind=finding.kind, title=kind.title, advice=kind.advice, num_samples=len(finding.rows), groups=groups)
 
 
 def summarize(
     survey: Survey,
-    findings: Sequence[Finding],
-    settings: InspectSettings,
-    with_names: bool = True,
 ) -> dict[str, Any]:
     """Write down what was found.
 
     Args:
         survey: Measures of all samples.
-        findings: Findings, as `find_all` gives them.
-        settings: Settings that they were made with.
-        with_names: Name the samples of each finding.
 
     Returns:
         fit for JSON
     """
-    whole = survey.column('error') == b''
-    width, height = survey.column('width')[whole], survey.column('height')[whole]
-    def sample(row): return dict(split=survey.locate(row)[0], name=survey.name(row))
+    whole = survey.is_whole
+    ratio = survey['width'][whole] / survey['height'][whole]
     return dict(
-        samples={split: len(table) for split, table in survey.tables.items()}, settings=vars(settings),
-        num_bytes=int(survey.column('num_bytes').sum()), classes=class_counts(survey),
-        short_edge=_histogram(np.minimum(width, height), [1, 32, 64, 128, 256, 512, 1024, 2048, 4096]),
-        aspect_ratio=_histogram(width / np.maximum(height, 1), [0, 0.33, 0.5, 0.67, 0.8, 1.25, 1.5, 2, 3]),
-        kept=round(float(np.median(kept_shares(survey, settings.crop)[whole])), 3) if whole.any() else None,
-        formats=_counts(survey.column('format')[whole]), modes=_counts(survey.column('mode')[whole]),
-        findings=[dict(kind=finding.kind, title=KINDS[finding.kind].title, advice=KINDS[finding.kind].advice,
-                       num_samples=len(finding.rows), groups=[
-                           dict(note=note, samples=list(map(sample, rows)))
-                           for rows, note in zip(finding.groups, finding.notes) if with_names])
-                  for finding in findings])
+        remarks=_remarks(survey), samples={split: len(dataset) for split, dataset in survey.datasets.items()},
+        settings=vars(survey.settings), num_bytes=int(survey['num_bytes'].sum()), classes=class_counts(survey),
+        short_edge=_histogram(survey.short_edge[whole], [1, 32, 64, 128, 256, 512, 1024, 2048, 4096]),
+        aspect_ratio=_histogram(ratio, [0, 0.33, 0.5, 0.67, 0.8, 1.25, 1.5, 2, 3]),
+        kept=round(float(np.median(survey.kept[whole])), 3) if whole.any() else None,
+        formats=_counts(survey['format'][whole]), modes=_counts(survey['mode'][whole]),
+        findings=list(map(_describe, survey.findings)))
 
 # %% ../../nbs/inspection/30_report.ipynb #9c378bf0
-_STYLE = '''
-p { color: var(--soft) } h2 { margin-top: 2.2rem }
-nav { display: flex; flex-wrap: wrap; gap: .4rem; margin: 1rem 0 } nav b, .zero { color: var(--warn) }
-nav a { padding: .2rem .7rem; border: 1px solid var(--line); border-radius: 1rem; background: var(--card) }
-.groups { display: grid; gap: .7rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)) }
-.groups.one { grid-template-columns: repeat(auto-fill, minmax(8.6rem, 1fr)) }
-.group { padding: .6rem; border: 1px solid var(--line); border-radius: .5rem; background: var(--card) }
-.pictures { display: flex; flex-wrap: wrap; gap: .6rem } figure { margin: 0; width: 120px; font-size: .75rem }
-figure img { display: block; max-width: 120px } figcaption { line-height: 1.3; margin-top: .25rem }
-.numbers { display: grid; gap: 1.2rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 20rem), 1fr)) }
-td img { height: 48px; margin-right: 3px; vertical-align: middle }
-'''
-_MOST_GROUPS, _MOST_PICTURES, _MOST_CLASSES, _CLASS_PICTURES = 24, 8, 200, 3
-
-
-def _shown(survey: Survey, findings: Sequence[Finding]) -> list[tuple[int, bool]]:
-    "Which samples of findings are on the page, and whether with the crop's frame."
-    return [(int(row), finding.kind == 'cut') for finding in findings for rows in finding.groups[:_MOST_GROUPS]
-            for row in rows[:_MOST_PICTURES]]
-
-
-def _class_samples(survey: Survey) -> dict[str, list[int]]:
-    "The first readable samples of each class, for as many classes as are on the page."
-    whole = np.flatnonzero(survey.column('error') == b'')
-    order = whole[np.argsort(survey.labels[whole], kind='stable')]
-    starts = np.searchsorted(survey.labels[order], np.arange(len(survey.label_names) + 1))
-    chosen = [order[low:min(low + _CLASS_PICTURES, high)].tolist() for low, high in zip(starts, starts[1:])]
-    return dict(list(zip(survey.label_names, chosen))[:_MOST_CLASSES])
-
-
-def _figure(survey: Survey, row: int, address: str) -> str:
-    "A picture of a sample with its name, class and split."
-    name, picture = safe_text(survey.name(row)), '<span class="soft">no picture</span>'
-    if address: picture = f'<img src="{address}" alt="{name}" loading="lazy">'
-    said = safe_text(' · '.join(filter(None, [survey.locate(row)[0], survey.label(row)])))
-    return f'<figure>{picture}<figcaption>{name}<br><span class="soft">{said}</span></figcaption></figure>'
-
-
-def _finding_section(survey: Survey, finding: Finding, pictures: dict[tuple[int, bool], str]) -> str:
-    "A finding: what it is, and its first groups."
-    kind, groups = KINDS[finding.kind], []
-    for rows, note in list(zip(finding.groups, finding.notes))[:_MOST_GROUPS]:
-        figures = [_figure(survey, row, pictures[int(row), finding.kind == 'cut']) for row in rows[:_MOST_PICTURES]]
-        more = f' (and {len(rows) - _MOST_PICTURES:,} more)' if len(rows) > _MOST_PICTURES else ''
-        groups.append(f'<div class="group"><small>{safe_text(note)}{more}</small>'
-                      f'<div class="pictures">{"".join(figures)}</div></div>')
-    count, shown = len(finding.groups), ''
-    if count > _MOST_GROUPS: shown = f' The first {_MOST_GROUPS} of {count:,} are shown.'
-    single = ' one' if all(len(rows) == 1 for rows in finding.groups) else ''
-    return (f'<section id="{finding.kind}"><h2>{kind.title} <b>{len(finding.rows):,}</b></h2>'
-            f'<p>{html.escape(kind.advice)}{shown}</p><div class="groups{single}">{"".join(groups)}</div></section>')
-
-
-def _bars(title: str, counts: dict[str, int]) -> str:
-    "A distribution, as a table with bars."
-    most = max(counts.values(), default=0) or 1
-    rows = [(safe_text(name), f'{count:,}', bar(count / most)) for name, count in counts.items()]
-    return f'<div><h2>{title}</h2>{html_table([("", ""), ("", "n"), ("", "bar")], rows)}</div>'
-
-
-def _class_row(name: str, counts: dict[str, int], most: int, addresses: list[str]) -> list[str]:
-    "A class, its samples in each split, and a few of them."
-    name, images = safe_text(name), [address for address in addresses if address]
-    numbers = [f'{count:,}' if count else '<b class="zero">0</b>' for count in counts.values()]
-    pictures = ''.join(f'<img src="{address}" alt="{name}" loading="lazy">' for address in images)
-    return [name, *numbers, bar(sum(counts.values()) / most), pictures]
-
-
-def _class_table(
-    survey: Survey, classes: dict[str, dict[str, int]], samples: dict[str, list[int]], pictures: dict,
-) -> str:
-    "All classes, or the first of many."
-    most = max([sum(counts.values()) for counts in classes.values()], default=0) or 1
-    rows = [_class_row(name, counts, most, [pictures[row, False] for row in samples.get(name, ())])
-            for name, counts in list(classes.items())[:_MOST_CLASSES]]
-    shown = f' The first {_MOST_CLASSES} are shown.' if len(classes) > _MOST_CLASSES else ''
-    table = html_table([('', ''), *((split, 'n') for split in survey.splits), ('', 'bar wide'), ('', '')], rows)
-    return (f'<section id="classes"><h2>Classes {len(classes):,}</h2><p>Samples of each class in each split.{shown}</p>'
-            f'{table}</section>')
-
-# %% ../../nbs/inspection/30_report.ipynb #83fa5543
 def exclusion_file(
     split: str,
 ) -> str:
@@ -223,21 +131,19 @@ def exclusion_file(
 
 def exclusion_calls(
     survey: Survey,
-    findings: Sequence[Finding],
     out: str | os.PathLike = '',
 ) -> list[str]:
     """Write the calls to paste that leave out what is proposed.
 
     Args:
         survey: Measures of all samples.
-        findings: Findings, as `find_all` gives them.
         out: Folder of the lists, relative to where the calls will run.
 
     Returns:
         one for each split of which samples are left out
     """
     calls = []
-    for split, names in exclusions(survey, findings).items():
+    for split, names in exclusions(survey).items():
         dataset, listed = survey.datasets[split], (Path(out)/exclusion_file(split)).as_posix()
         root = '…' if dataset.root is None else repr(os.fspath(dataset.root))   # of Hugging Face it may be anything
         asked = '' if dataset.split == 'train' else f'split={dataset.split!r}, '   # the default
@@ -245,61 +151,78 @@ def exclusion_calls(
         if names: calls.append(call)
     return calls
 
+# %% ../../nbs/inspection/30_report.ipynb #83fa5543
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2330; --soft: #5c6675; --page: #fff; --card: #f4f6f9; --line: #d9dee6;
+  --warn: #b3261e }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --soft: #a0a9b8; --page: #14171d; --card: #1d222b;
+  --line: #333b48; --warn: #ff8a80 } }
+body { margin: 0 auto; padding: 1.2rem; max-width: 72rem; background: var(--page); color: var(--ink);
+  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
+h1 { font-size: 1.6rem; margin: 0 } h2 { font-size: 1.2rem; margin: 2.2rem 0 .3rem } h2 b { color: var(--warn) }
+p { margin: .2rem 0 .8rem } p, small, i { color: var(--soft) } i { font-style: normal }
+section { display: flex; flex-wrap: wrap; gap: 0 .7rem } h2, p { width: 100% }
+pre, .group { margin: 0 0 .7rem; padding: .6rem; border: 1px solid var(--line); border-radius: .5rem;
+  background: var(--card) }
+pre { white-space: pre-wrap; font-size: .85rem }
+small { display: block; width: 0; min-width: 100% }   /* a card is as wide as its pictures */
+figure { display: inline-block; vertical-align: top; width: 120px; margin: .4rem .6rem 0 0;
+  font-size: .75rem; line-height: 1.3 }
+figure:last-child { margin-right: 0 } img { display: block; margin-bottom: .25rem }
+"""
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
-def _first_steps(survey: Survey, findings: Sequence[Finding], out: str | os.PathLike) -> str:
-    "What to do first: look, then leave samples out."
-    titles = ', '.join(KINDS[finding.kind].title for finding in findings if KINDS[finding.kind].is_excluded)
-    lines = [safe_text(call) for call in exclusion_calls(survey, findings, out)]
-    said = (f'<p>Look at {titles}. If you agree, leave these samples out, with the lists beside this page. '
-            'Paths begin where the inspection ran:</p>'
-            f'<pre>{"<br>".join(lines)}</pre>' if lines else
-            '<p>No sample has to be left out.</p>')
-    look = [KINDS[finding.kind].title for finding in findings if not KINDS[finding.kind].is_excluded]
-    if look: said += f'<p>Then look at {", ".join(look)}: whether that is a fault, you know.</p>'
-    return f'<section id="first"><h2>Do this first</h2>{said}</section>'
+
+def _safe(text: str) -> str: return html.escape(printable(text))   # on one line, as text
+
+
+def _figure(survey: Survey, row: int, is_framed: bool) -> str:
+    "A picture of a sample with its name, split and class."
+    address, name = thumbnail(survey, row, is_framed), _safe(survey.name(row))
+    picture = f'<img src="{address}" alt="{name}" loading="lazy">' if address else '<i>no picture</i><br>'
+    return f'<figure>{picture}{name}<br><i>{_safe(f"{survey.splits[row]} {survey.labels[row]}")}</i></figure>'
+
+
+def _section(finding: Finding) -> str:
+    "A finding: what it is, and its first groups."
+    kind, survey = KINDS[finding.kind], finding.survey
+    def group(rows):
+        figures = ''.join(_figure(survey, row, finding.kind == 'cut') for row in rows[:8])
+        return f'<div class="group"><small>{_safe(finding.note(rows))}</small>{figures}</div>'
+    groups = ''.join(map(group, finding.groups[:24]))
+    return (f'<section id="{finding.kind}"><h2>{kind.title} <b>{len(finding.rows):,}</b></h2>'
+            f'<p>{html.escape(kind.advice)}</p>{groups}</section>')
 
 
 def make_page(
     survey: Survey,
-    findings: Sequence[Finding],
-    settings: InspectSettings,
-    title: str = 'Inspection',
-    remarks: Sequence[str] = (),
-    num_threads: int = 8,
+    summary: dict[str, Any],
     out: str | os.PathLike = '',
 ) -> str:
     """Write the page.
 
     Args:
         survey: Measures of all samples.
-        findings: Findings, as `find_all` gives them.
-        settings: Settings that they were made with.
-        title: Title of the page, such as the data set's root.
-        remarks: Sentences that stand at the top.
-        num_threads: Number of threads that make thumbnails.
+        summary: The same in numbers, as `summarize` gives them.
         out: See `exclusion_calls`.
 
     Returns:
         HTML
     """
-    summary, samples = summarize(survey, findings, settings, with_names=False), _class_samples(survey)
-    of_classes = [(row, False) for rows in samples.values() for row in rows]
-    wanted = list(dict.fromkeys([*_shown(survey, findings), *of_classes]))
-    is_shared = all(getattr(dataset.reader, 'is_thread_safe', False) for dataset in survey.datasets.values())
-    with ThreadPoolExecutor(num_threads if is_shared else 1) as pool:
-        made = pool.map(lambda one: thumbnail(survey, one[0], settings if one[1] else None), wanted)
-        pictures = dict(zip(wanted, made))
-    counts = ', '.join(f'{count:,} in {safe_text(split)}' for split, count in summary['samples'].items())
-    links = ''.join(f'<a href="#{finding.kind}">{KINDS[finding.kind].title} <b>{len(finding.rows):,}</b></a>'
-                    for finding in findings)
-    titles = dict(short_edge='Shorter edge, pixels', aspect_ratio='Width / height', formats='Types', modes='Channels')
-    numbers = ''.join(_bars(heading, summary[name]) for name, heading in titles.items())
+    root, *_ = [dataset.root for dataset in survey.datasets.values()]
+    title, calls = _safe(f'Inspection of {root or "a data set"}'), '<br>'.join(map(_safe, exclusion_calls(survey, out)))
+    counts = ', '.join(f'{count:,} in {_safe(split)}' for split, count in summary['samples'].items())
     kept = '' if summary['kept'] is None else f', which keeps {summary["kept"]:.0%} of a picture (median)'
-    return html_page(title, f'''<p>{len(survey):,} samples: {counts}; {summary["num_bytes"] / 1e6:,.1f} MB.
-Findings are for the center crop of evaluation to {settings.input_size} pixels{kept}.
-{"".join(" " + html.escape(remark) for remark in remarks)}</p>
-<nav>{links or "Nothing was found."}<a href="#classes">Classes</a><a href="#numbers">Numbers</a></nav>
-{_first_steps(survey, findings, out)}
-{"".join(_finding_section(survey, finding, pictures) for finding in findings)}
-{_class_table(survey, summary["classes"], samples, pictures)}
-<section id="numbers" class="numbers">{numbers}</section>''', _STYLE)
+    first = ('<h2>Do this first</h2><p>Look at the pictures. If you agree, leave samples out with the lists beside '
+             f'this page; paths begin where the inspection ran:</p><pre>{calls}</pre>' if calls else
+             '<p>No sample has to be left out.</p>')
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{title}</title><style>{_STYLE}</style></head>
+<body><h1>{title}</h1><p>{len(survey):,} samples: {counts}; {summary["num_bytes"] / 1e6:,.1f} MB.
+Findings are for the center crop of evaluation to {survey.settings.input_size} pixels{kept}.
+{" ".join(map(_safe, summary["remarks"]))} Of each finding the first 24 groups are shown, with up to 8 pictures;
+report.json names all samples.</p>
+{first}
+{"".join(map(_section, survey.findings)) or "<p>Nothing was found.</p>"}</body></html>
+"""

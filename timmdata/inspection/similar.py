@@ -7,14 +7,11 @@ __all__ = ['count_bits', 'similar_pairs', 'group_rows', 'group_similar']
 
 # %% ../../nbs/inspection/10_similar.ipynb #f283b8d6
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
 # %% ../../nbs/inspection/10_similar.ipynb #e060ad7a
-_BITS = np.array([bin(number).count('1') for number in range(1 << 16)], np.uint8)   # bits that are set
-
-
 def count_bits(
     numbers: np.ndarray,
 ) -> np.ndarray:
@@ -26,13 +23,13 @@ def count_bits(
     Returns:
         int64 (N,)
     """
-    return _BITS[np.ascontiguousarray(numbers).view(np.uint16)].reshape(-1, 4).sum(1, dtype=np.int64)
+    return np.unpackbits(np.ascontiguousarray(numbers).view(np.uint8)).reshape(-1, 64).sum(1, dtype=np.int64)
 
 
 def _band_masks(distance: int) -> Iterator[np.uint64]:
-    "For each two bands the bits that are in them."
+    "Get the bits of every two bands."
     edges = np.linspace(0, 64, distance + 3).astype(int).tolist()
-    bands = [((1 << high) - 1) ^ ((1 << low) - 1) for low, high in zip(edges, edges[1:])]
+    bands = [(1 << high) - (1 << low) for low, high in pairwise(edges)]
     return (np.uint64(one | other) for one, other in combinations(bands, 2))
 
 
@@ -54,13 +51,12 @@ def similar_pairs(
     for mask in _band_masks(distance):
         order = np.argsort(hashes & mask, kind='stable')
         keys, at, step = (hashes & mask)[order], np.arange(len(hashes)), 0
-        while len(at):   # numbers that agree with the one `step` places on
+        while len(at):   # positions of numbers that agree with the one `step` further
             step += 1
             at = at[at + step < len(keys)]
             at = at[keys[at] == keys[at + step]]
-            one, other = order[at], order[at + step]
-            is_near = count_bits(hashes[one] ^ hashes[other]) <= distance
-            found.append(np.sort(np.stack([one[is_near], other[is_near]], 1), axis=1))
+            pairs = np.sort(order[[at, at + step]], axis=0)
+            found.append(pairs.T[count_bits(hashes[pairs[0]] ^ hashes[pairs[1]]) <= distance])
     return np.unique(np.concatenate(found), axis=0)
 
 # %% ../../nbs/inspection/10_similar.ipynb #7c1a7522
@@ -81,14 +77,6 @@ def group_rows(
     return sorted(groups, key=lambda group: group[0])
 
 
-def _root(parents: np.ndarray, at: int) -> int:
-    "The number that stands for a group; ways are shortened."
-    while parents[at] != at:
-        parents[at] = parents[parents[at]]
-        at = parents[at]
-    return at
-
-
 def group_similar(
     hashes: np.ndarray,
     distance: int,
@@ -103,7 +91,8 @@ def group_similar(
         as in `group_rows`
     """
     unique, numbers = np.unique(hashes, return_inverse=True)
-    parents = np.arange(len(unique))
-    for one, other in similar_pairs(unique, distance): parents[_root(parents, one)] = _root(parents, other)
-    roots = np.array([_root(parents, at) for at in range(len(unique))], np.int64)
-    return group_rows(roots[numbers])
+    pairs, names = similar_pairs(unique, distance).T, np.arange(len(unique))
+    while (names[pairs[0]] != names[pairs[1]]).any():
+        for ends in names[pairs]: np.minimum.at(names, ends, names[pairs].min(0))   # a group's name changes as a whole
+        names = names[names]
+    return group_rows(names[numbers])
