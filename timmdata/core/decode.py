@@ -23,7 +23,8 @@ def _scale_16_bit(image: Image.Image) -> Image.Image:
     "Scale grayscale of more than 8 bits to mode L: 0..65535 becomes 0..255, rounded."
     values = np.asarray(image)
     if image.mode == 'F' or values.size and not 0 <= values.min() <= values.max() <= 65535: raise ValueError(
-        f'a 32-bit image with values {values.min()}..{values.max()} has no fixed white: convert the file to 8 or 16 bits')
+        f'a 32-bit image with values {values.min()}..{values.max()} has no fixed white: '
+        'convert the file to 8 or 16 bits')
     return Image.fromarray(((values.astype(np.int64) + 128) // 257).astype(np.uint8))
 
 

@@ -141,7 +141,7 @@ class KeyedRandom(random.Random):
 
     def _refuse(self, *args: Any):
         "Raise: the key is the seed, and there is no state."
-        raise TypeError('a KeyedRandom is made from its key: it has no state to keep or set, and cannot be seeded again')
+        raise TypeError('a KeyedRandom is made from its key: it has no state, and cannot be seeded again')
 
     seed = getstate = setstate = _refuse
 

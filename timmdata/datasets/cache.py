@@ -121,7 +121,8 @@ def remove_unread(
         folder: Private folder of caches, as `CacheSettings.folder` names it for those in memory.
     """
     os.close(open_private(folder))
-    for name in filter(re.compile('[0-9a-f]{32}[.]lock').fullmatch, os.listdir(folder)): _remove_unless_read(folder/name[:32])
+    found = filter(re.compile('[0-9a-f]{32}([.]lock)?').fullmatch, os.listdir(folder))
+    for key in {name[:32] for name in found}: _remove_unless_read(folder/key)   # some versions of filelock leave no lock
 
 
 class CacheHold:

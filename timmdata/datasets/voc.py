@@ -50,7 +50,8 @@ def read_voc_objects(
         path: An XML file of VOC.
     """
     try:
-        with open_file(expand_home(path)) as file: return [*map(_read_object, ElementTree.parse(file).findall('object'))]
+        with open_file(expand_home(path)) as file: found = ElementTree.parse(file).findall('object')
+        return [_read_object(one) for one in found]
     except ElementTree.ParseError as error: raise ValueError(f'{path} is not a VOC annotation: {error}') from None
     except (KeyError, TypeError, ValueError): raise ValueError(
         f'{path} is not a VOC annotation: a box needs the numbers xmin, ymin, xmax and ymax') from None
