@@ -75,7 +75,7 @@ def cpu_seconds() -> float | None:
     if psutil is None: return None
     me, seconds = psutil.Process(), 0.
     for process in (me, *me.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess): seconds += sum(process.cpu_times()[:4])   # own, and of ended children
+        with suppress(psutil.Error): seconds += sum(process.cpu_times()[:4])   # own, and of ended children
     return seconds
 
 # %% ../../nbs/measure/00_machine.ipynb #d328d3d9
