@@ -190,7 +190,7 @@ def pack(
         quality: Quality of JPEGs that are encoded anew, 1..95.
         subsampling: Their subsampling: keep, 4:4:4, 4:2:2 or 4:2:0.
         seed: Seed of the order in which photographs lie in the shards.
-        num_workers: Processes that encode; default: as many as there are cores.
+        num_workers: Threads that encode; default: as many as there are cores.
         skip: Leave out files that cannot be read, and name them.
         check: Read the pack DATA, and say what is wrong with it.
     """
