@@ -1,12 +1,14 @@
-"""What restart markers in a JPEG save where only a crop is needed: python benchmarks/segments.py DIR [--rounds 7]
+"""What restart markers in a JPEG save when only a crop is needed: python benchmarks/segments.py DIR [--rounds 7]
 
-The photographs of DIR are written again with Pillow, without and with restart markers, which are listed as in a pack: at a shorter side
-of 256 pixels, at their own size, and at 12 megapixels. All are then decoded, in turns: the plain files, a random resized crop of each
-(rows below it are not read), and the same crop of the files with markers (only the segments that it touches). CPU-ms with the header;
-crops are compared with the whole photographs first. `results/segments.json`.
+The photographs of DIR are measured as they are, and encoded by Pillow: with a shorter side of 256 pixels, at their own size, and with
+12 megapixels. Of each there is the plain file, the file that a pack has (markers by jpegtran, listed in the header) and, if Pillow
+encoded it, files with 1, 2 and 8 segments in a row of blocks. They are decoded in turns: whole, and a random resized crop (of a plain
+file the rows below it are not read; of the others, only the segments that it touches). CPU-ms with the header; crops are compared with
+the whole photographs first. `results/segments.json`.
 """
 import argparse
 import io
+import os
 import random
 import statistics
 import time
@@ -18,12 +20,12 @@ from PIL import Image
 from results import rounded, write_results
 
 from timmdata.core.jpeg import Pixels
-from timmdata.core.restarts import list_segments
+from timmdata.core.restarts import add_restarts, jpegtran_version, list_segments
 from timmdata.transforms.geometry import RandomResizedCropAndInterpolation
 
-KINDS = {'shorter side 256, 4:4:4': (256, 0), 'shorter side 256, 4:2:2': (256, 1), 'shorter side 256, 4:2:0': (256, 2),
-         'as they are, 4:4:4': (None, 0), '12 megapixels, 4:2:0': (3024, 2)}
-SEGMENTS = (1, 2, 8)   # in a row of blocks, where the blocks can be divided so
+KINDS = {'files of ImageNet': None, 'shorter side 256, 4:4:4': (256, 0), 'shorter side 256, 4:2:2': (256, 1),
+         'shorter side 256, 4:2:0': (256, 2), 'own size, 4:4:4': (0, 0), '12 megapixels, 4:2:0': (3024, 2)}
+SEGMENTS = (1, 2, 8)   # in a row of blocks, if the blocks can be divided so
 
 
 def encoded(image: Image.Image, subsampling: int, segments: int = 0) -> bytes:
@@ -35,11 +37,21 @@ def encoded(image: Image.Image, subsampling: int, segments: int = 0) -> bytes:
     return list_segments(file.getvalue())
 
 
-def variants(path: Path, side: int | None, subsampling: int) -> dict[str, bytes]:
+def variants(path: Path, kind: tuple[int, int] | None) -> dict[str, bytes]:
     "The photograph as JPEGs without and with markers."
-    image = Image.open(path).convert('RGB')
-    if side: image = image.resize([round(edge * side / min(image.size)) for edge in image.size], Image.Resampling.BICUBIC)
-    return {'plain': encoded(image, subsampling), **{f'{n} a row': encoded(image, subsampling, n) for n in SEGMENTS}}
+    if kind is None: plain, others = path.read_bytes(), {}
+    else:
+        (side, subsampling), image = kind, Image.open(path).convert('RGB')
+        if side: image = image.resize([round(edge * side / min(image.size)) for edge in image.size], Image.Resampling.BICUBIC)
+        plain, others = encoded(image, subsampling), {f'{n} a row': encoded(image, subsampling, n) for n in SEGMENTS}
+    return {'plain': plain, 'jpegtran': add_restarts(plain), **others}
+
+
+def adding(photographs: list[dict[str, bytes]]) -> float:
+    "Milliseconds of CPU time in which jpegtran adds markers to a photograph, with the start of the program."
+    start = os.times()
+    for files in photographs: add_restarts(files['plain'])
+    return 1000 * (sum(os.times()[:4]) - sum(start[:4])) / len(photographs)
 
 
 def draw_crops(photographs: list[dict[str, bytes]], seed: int) -> list[tuple[int, ...]]:
@@ -68,7 +80,7 @@ def check(photographs: list[dict[str, bytes]], crops: list):
 def measure(photographs: list[dict[str, bytes]], rounds: int) -> dict[str, float]:
     "Milliseconds of a photograph, the median of rounds."
     check(photographs, draw_crops(photographs, 0))
-    works = {'whole file': ('plain', False), 'whole file, 1 a row': ('1 a row', False)}
+    works = {'whole file': ('plain', False), 'whole file, jpegtran': ('jpegtran', False)}
     works |= {f'crop, {name}': (name, True) for name in photographs[0]}
     spent = {name: [] for name in works}
     for number in range(rounds):
@@ -77,20 +89,29 @@ def measure(photographs: list[dict[str, bytes]], rounds: int) -> dict[str, float
     return {name: statistics.median(found) for name, found in spent.items()}
 
 
+def row(name: str, found: dict[str, float]) -> str:
+    "A row of the table in README.md: milliseconds, shares of the whole plain file, bytes."
+    shares = [f'{found[key] / found["whole file"]:.2f}' if key in found else '' for key in (
+        'whole file, jpegtran', 'crop, plain', *(f'crop, {n} a row' for n in SEGMENTS), 'crop, jpegtran')]
+    more, adding = found['bytes more, jpegtran'], found['to add, jpegtran']
+    return f'| {name} | {found["whole file"]:.2f} | {" | ".join(shares)} | {more:+.1%} | {adding:.1f} |'
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data', type=Path)
     parser.add_argument('--rounds', type=int, default=7)
     a = parser.parse_args()
     paths, found = jpegs(a.data), {}
-    for kind, (side, subsampling) in KINDS.items():
-        photographs = [variants(path, side, subsampling) for path in (paths if not side or side < 1000 else paths[::20])]
-        bytes_more = sum(len(files['2 a row']) for files in photographs) / sum(len(files['plain']) for files in photographs) - 1
-        found[kind] = {**measure(photographs, a.rounds), 'bytes more, 2 a row': bytes_more}
-        whole = found[kind]['whole file']
-        shares = [ms / whole for name, ms in found[kind].items() if name.startswith(('whole file,', 'crop'))]
-        print(f'| {kind} | {whole:.2f} | {" | ".join(f"{share:.2f}" for share in shares)} | {100 * bytes_more:.1f} % |', flush=True)
-    write_results('segments', {'data': f'{len(paths)} photographs of ImageNet', 'rounds': a.rounds, 'quality': 90}, results=rounded(found))
+    for name, kind in KINDS.items():
+        photographs = [variants(path, kind) for path in (paths[::20] if kind and kind[0] > 1000 else paths)]
+        photographs = [files for files in photographs if files['jpegtran'] != files['plain']]   # others can have no markers
+        sizes = {variant: sum(len(files[variant]) for files in photographs) for variant in photographs[0]}
+        more = {f'bytes more, {variant}': size / sizes['plain'] - 1 for variant, size in sizes.items() if variant != 'plain'}
+        found[name] = {'photographs': len(photographs), **measure(photographs, a.rounds), 'to add, jpegtran': adding(photographs), **more}
+        print(row(name, found[name]), flush=True)
+    settings = {'data': f'{len(paths)} photographs of ImageNet', 'rounds': a.rounds, 'quality': 90, 'jpegtran': jpegtran_version()}
+    write_results('segments', settings, results=rounded(found))
 
 
 if __name__ == '__main__': main()

@@ -116,6 +116,20 @@ def samples(cache) -> Path:
     return folder
 
 
+@pytest.fixture(scope='session')
+def jpegtran():
+    "Tests that use it are skipped where libjpeg-turbo's jpegtran is not installed; on a build server they fail."
+    from jpegtran import require_jpegtran
+    require_jpegtran()
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    "A function that puts a program in place of jpegtran; None: there is none."
+    from jpegtran import only_program
+    with only_program(tmp_path/'programs') as put: yield put
+
+
 @pytest.fixture(autouse=True, scope='module')
 def collect_only_what_a_file_makes():
     "Python's collector need not visit torch and all else that was there before, each time that a test calls it."

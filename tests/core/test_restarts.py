@@ -1,17 +1,22 @@
-"Restart markers without loss: Pillow's pixels before and after, of every kind of JPEG; damage is refused, never packed as something else."
+"Restart markers without loss: pixels of Pillow and simplejpeg before and after; what cannot have markers comes back unchanged."
 import io
+import os
+import subprocess
 
 import numpy as np
 import pytest
+import simplejpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jpegtran import TURBO
 from pictures import photographs
 from PIL import Image
 
+from timmdata.core import restarts
 from timmdata.core.jpeg import Pixels, cut_segments, find_restarts, read_grid, read_layout
-from timmdata.core.restarts import CannotRestart, HuffmanTable, add_restarts, encode_jpeg, list_segments
+from timmdata.core.restarts import JpegtranError, add_restarts, encode_jpeg, jpegtran_version, list_segments
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures('cut_small_files')]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures('cut_small_files', 'jpegtran')]
 
 
 def picture(height: int, width: int, seed: int = 0, mode: str = 'RGB') -> Image.Image:
@@ -32,6 +37,19 @@ def saved(image: Image.Image, **options) -> bytes:
 def pixels(data: bytes) -> np.ndarray: return np.asarray(Image.open(io.BytesIO(data)))
 
 
+def parts(data: bytes) -> list[bytes]:
+    "Parts of a header for applications, and comments."
+    at, found, end = 2, [], read_layout(data).pixels
+    while at < end:
+        size = 2 + int.from_bytes(data[at + 2:at + 4], 'big')
+        if data[at + 1] == 0xFE or 0xE0 <= data[at + 1] <= 0xEF: found.append(data[at:at + size])
+        at += size
+    return found
+
+
+def part(marker: int, content: bytes) -> bytes: return bytes((0xFF, marker)) + (len(content) + 2).to_bytes(2, 'big') + content
+
+
 KINDS = dict(subsampling=st.sampled_from(['4:4:4', '4:2:2', '4:2:0']), quality=st.integers(1, 98), optimize=st.booleans())
 
 
@@ -41,6 +59,7 @@ def test_not_a_pixel_changes(height, width, mode, options, seed):
     data = saved(picture(height, width, seed, mode), **options)
     divided = add_restarts(data)
     assert np.array_equal(pixels(divided), pixels(data))
+    if mode == 'RGB': assert np.array_equal(simplejpeg.decode_jpeg(divided), simplejpeg.decode_jpeg(data))
     layout = read_layout(divided)
     grid, unlisted = read_grid(divided, layout), layout._replace(num_listed=0)
     assert grid.rows * grid.columns == 1 or layout.num_listed == grid.rows * grid.columns - 1
@@ -77,11 +96,33 @@ def test_encoding_with_markers_gives_the_pixels_without(subsampling):
         assert read_layout(data).num_listed
 
 
-def test_what_has_no_room_for_markers_is_refused():
+def test_all_parts_of_a_header_stay():
+    exif, image = Image.Exif(), picture(60, 80)
+    exif[0x0112], exif[0x010f] = 6, 'maker'
+    plain, adobe = saved(image), part(0xEE, b'Adobe' + bytes([0, 100, 0x40, 0, 0, 0, 1]))
+    full = saved(image, exif=exif, dpi=(300, 300), icc_profile=bytes(range(256)) * 300, comment=b'a comment', xmp=b'<x/>')
+    camera = plain[:2] + part(0xE1, exif.tobytes()) + plain[20:]   # without JFIF
+    for data in full, camera, plain[:20] + adobe + part(0xED, b'Photoshop 3.0') + plain[20:], saved(image, keep_rgb=True):
+        divided = add_restarts(data)
+        *kept, listed = parts(divided)
+        assert kept == parts(data) and listed.startswith(b'\xff\xe9') and np.array_equal(pixels(divided), pixels(data))
+
+
+def test_what_cannot_have_markers_comes_back_unchanged():
     image = picture(64, 64)
-    for data in (saved(image, progressive=True), encode_jpeg(image), b'', b'\xff\xd8\xff', saved(image)[:300], b'P6 1 1 255 abc'):
-        with pytest.raises(CannotRestart): add_restarts(data)
-        assert list_segments(data) == data
+    plain, twelve = saved(image), bytearray(saved(image))
+    twelve[read_layout(plain).frame + 4] = 12   # bits
+    for data in (saved(image, progressive=True), encode_jpeg(image), b'', b'\xff\xd8\xff', plain[:300], b'P6 1 1 255 abc',
+                 plain[:-2], plain + plain, plain + b'trailer\xff\xd9'):
+        assert add_restarts(data) == list_segments(data) == data
+    with pytest.raises(JpegtranError, match='exit status'): add_restarts(bytes(twelve))
+
+
+def test_several_scans_become_one(tmp_path):
+    (tmp_path/'scans').write_text('0;\n1;\n2;\n')   # a component in each
+    data = subprocess.run(['jpegtran', '-scans', tmp_path/'scans'], input=saved(picture(60, 80)), capture_output=True, check=True).stdout
+    divided = add_restarts(data)
+    assert data.count(b'\xff\xda') == 3 and read_layout(divided).num_listed and np.array_equal(pixels(divided), pixels(data))
 
 
 @settings(max_examples=400, deadline=None)
@@ -92,10 +133,43 @@ def test_damage_is_refused_or_gives_the_same_damage(at, value, is_cut):
     if is_cut: del data[at:-2]
     else: data[at] = value
     try: divided = add_restarts(bytes(data))
-    except CannotRestart: return
+    except JpegtranError: return
     try: expected = pixels(bytes(data))
     except Exception: return   # a packer decodes first
     assert divided[:2] == b'\xff\xd8' and expected.size   # a packer compares the pixels
+
+
+@pytest.mark.parametrize('code, message', [
+    (None, 'jpegtran is not on PATH: install libjpeg-turbo-progs with apt'),
+    ("print('mozjpeg version 4.1.1 (build 20240101)', file=sys.stderr)", "is not libjpeg-turbo's: install libjpeg-turbo-progs"),
+    ("sys.exit('jpegtran: unknown option')", "is not libjpeg-turbo's"),
+    (TURBO + 'sys.exit(1)', 'jpegtran failed: exit status 1'),
+    (TURBO + 'sys.stdout.buffer.write(sys.stdin.buffer.read()); sys.exit(2)', 'jpegtran failed: exit status 2'),
+    (TURBO + 'os.kill(os.getpid(), 9)', 'jpegtran failed: exit status -9'),
+    (TURBO + 'sys.stdout.buffer.write(sys.stdin.buffer.read())', 'jpegtran failed: exit status 0'),   # it has no markers
+    (TURBO + "print('no JPEG')", 'jpegtran failed: exit status 0'),
+    (TURBO + 'time.sleep(60)', 'jpegtran failed: TimeoutExpired'),
+    (TURBO + 'os.close(0); time.sleep(60)', 'jpegtran failed: TimeoutExpired')])
+def test_a_program_that_is_missing_or_fails_says_so(stand_in, monkeypatch, code, message):
+    stand_in(code)
+    if 'sleep' in str(code):
+        jpegtran_version()
+        monkeypatch.setattr(restarts, '_SECONDS', 0.3)
+    with pytest.raises(JpegtranError, match=message): add_restarts(saved(picture(60, 80)))
+
+
+def test_a_program_that_cannot_be_started_says_so(stand_in, tmp_path):
+    stand_in('')
+    os.chmod(tmp_path/'programs'/'jpegtran', 0o600)
+    with pytest.raises(JpegtranError, match='jpegtran failed: PermissionError'): add_restarts(saved(picture(60, 80)))
+
+
+def test_a_program_that_is_installed_later_is_found(stand_in):
+    for code in (None, 'sys.exit(1)'):
+        stand_in(code)
+        with pytest.raises(JpegtranError): jpegtran_version()
+    stand_in(TURBO)
+    assert jpegtran_version() == '3.1.0'
 
 
 def test_a_list_of_another_file_is_not_believed():
@@ -117,17 +191,3 @@ def test_any_list_gives_the_right_pixels(table):
     layout = read_layout(data)
     data[layout.table:layout.table + min(len(table), 4 * layout.num_listed)] = table[:4 * layout.num_listed]
     assert np.array_equal(Pixels(bytes(data)).read_crop((50, 60, 90, 90)), Pixels(bytes(data)).read()[50:140, 60:150])
-
-
-@given(st.lists(st.integers(1, 16), min_size=1, max_size=11), st.integers(0, 11))
-def test_codes_are_added_and_others_stay(lengths, missing):
-    counts = np.bincount(sorted(lengths), minlength=17)[1:17].astype(np.uint8).tobytes()
-    try: table = HuffmanTable(counts, bytes(k for k in range(12) if k != missing)[:len(lengths)])
-    except CannotRestart: return
-    if sum(2.**-n for n in lengths) >= 1: return   # complete: a JPEG leaves a code of ones alone
-    try: more = table.with_all(range(12))
-    except CannotRestart: return
-    assert more.codes.items() >= table.codes.items() and set(range(12)) <= set(more.codes)
-    texts = [format(code, f'0{length}b') for code, length in more.codes.values()]
-    assert not any(a != b and b.startswith(a) for a in texts for b in texts)
-    assert not any(set(text) == {'1'} for text in texts[len(table.codes):])

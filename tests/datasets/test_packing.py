@@ -2,7 +2,6 @@
 import errno
 import io
 import json
-import os
 import pickle
 import random
 import shutil
@@ -17,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from jpegtran import TURBO
 from loader_parts import is_alive, program, wait_until
 from PIL import Image
 
@@ -40,7 +40,7 @@ def val(samples) -> ImageDataset: return ImageDataset(samples, split='val')
 
 
 @pytest.fixture(scope='module')
-def packed(val, tmp_path_factory) -> Path:
+def packed(val, tmp_path_factory, jpegtran) -> Path:
     "Photographs with segments, in four shards."
     root = tmp_path_factory.mktemp('packed')
     with pytest.MonkeyPatch.context() as patch:
@@ -349,70 +349,69 @@ def is_packed_into(packed) -> bool:
     return False
 
 
-def test_an_encoder_that_outlives_its_program_does_not_hold_the_lock(photos, tmp_path):
-    code = SLOWLY.replace('num_workers=1', 'num_workers=2').format(root=str(photos), split='val', out=str(tmp_path/'out'))
-    first = subprocess.Popen([sys.executable, '-c', code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    encoders = []
+def test_a_child_that_outlives_its_program_does_not_hold_the_lock(photos, tmp_path):
+    "As a jpegtran that is stopped, or a worker of the same program."
+    started = "    import subprocess\n    print(subprocess.Popen(['sleep', '60']).pid, flush=True)\n"
+    code = SLOWLY.replace("    print('begun'", started + "    print('begun'")
+    first = subprocess.Popen([sys.executable, '-c', code.format(root=str(photos), split='val', out=str(tmp_path/'out'))],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = psutil.Process(int(first.stdout.readline()))
     try:
         assert first.stdout.readline() == b'begun\n'
-        encoders = psutil.Process(first.pid).children()
-        assert len(encoders) == 2
-        encoders[0].suspend()
         first.kill()
         first.wait(10)
-        assert pack(ImageDataset(photos, split='val'), tmp_path/'out', num_workers=2).num_samples == 2
-        encoders[0].resume()
-        wait_until(lambda: not any(map(is_alive, encoders)), 'processes that encode are left', 10)
+        assert child.is_running() and pack(ImageDataset(photos, split='val'), tmp_path/'out', num_workers=2).num_samples == 2
     finally:
-        for process in first, *encoders:
-            with suppress(psutil.NoSuchProcess): process.kill()
+        for process in first, child: process.kill()
         first.communicate()
 
 
-LOCKED = '''
-import os, threading, time, warnings
-from timmdata import ImageDataset, pack
-from timmdata.core import processes
-processes._SECONDS_TO_BEGIN = 0.7
-lock = threading.Lock()
-os.register_at_fork(after_in_child=lock.acquire)
-lock.acquire()
-if {seconds}: threading.Timer({seconds}, lock.release).start()
-warnings.simplefilter('always')
-print(pack(ImageDataset({root!r}, split='val'), {out!r}, num_workers=2).num_samples)
-'''
-
-
-@pytest.mark.parametrize('seconds', [0, 1])
-def test_an_encoder_that_does_not_begin_is_replaced(photos, tmp_path, seconds):
-    "A thread holds a lock that each copy of the program takes first: for ever, or for a second."
-    run = program(LOCKED.format(root=str(photos), out=str(tmp_path/'out'), seconds=seconds))
-    try: code, out, errors = run.end(40)
-    finally: run.kill()
-    assert 'a forked process did not begin' in errors and 'another takes its place' in errors
-    if seconds: assert (code, out) == (0, '2\n'), errors
-    else: assert code == 1 and 'num_workers=0 to pack' in errors.splitlines()[-1], errors
-
-
-class Ending:
-    "Ends the process that gets it."
-    def __reduce__(self): return os._exit, (9,)
-
-
-class Broken(PackSettings):
-    def __call__(self, data): return 1 / 0
-
-
-@pytest.mark.parametrize('num_workers', [1, 2])
-def test_what_ends_an_encoder_or_is_an_error_in_it_is_said(num_workers):
-    def encoded(*items, kind=PackSettings):
-        with packing._encoders(kind('keep'), num_workers) as encode: return list(encode(enumerate(items)))
-    with pytest.raises(RuntimeError, match='was killed, .*give fewer num_workers'): encoded(Ending(), *[b''] * 30)
-    with pytest.raises(ZeroDivisionError) as error: encoded(b'', kind=Broken)
-    assert 'in __call__' in str(error.value.__cause__)
+@pytest.mark.parametrize('num_workers', [0, 1, 3])
+def test_images_come_in_order_and_errors_in_encoding_are_raised(val, tmp_path, monkeypatch, num_workers):
     images = [Image.new('RGB', (k, 9)) for k in range(1, 40)]
-    assert [(k, image.width) for k, image in encoded(*images)] == [(k, k + 1) for k in range(39)]
-    assert [type(image) for _, image in encoded(b'no image', images[0])] == [str, packing.Encoded]
+    pack(ImageDataset('', Given(images, [*range(39)])), tmp_path/'out', 'all', num_workers=num_workers)
+    assert [(image.width, target) for image, target in ImageDataset(tmp_path/'out', split='all')] == [(k + 1, k) for k in range(39)]
+    monkeypatch.setattr(PackSettings, '_encode', lambda *args: 1 / 0)
+    with pytest.raises(ZeroDivisionError): pack(val, tmp_path/'other', short_side=16, num_workers=num_workers)
+
+
+@pytest.mark.parametrize('code, message', [
+    (None, 'jpegtran is not on PATH: install libjpeg-turbo-progs with apt, jpeg-turbo with brew'),
+    ('sys.exit(1)', "is not libjpeg-turbo's: install libjpeg-turbo-progs"),
+    (TURBO + 'sys.exit(2)', 'jpegtran failed: exit status 2'), (TURBO + 'os.kill(os.getpid(), 9)', 'jpegtran failed: exit status -9')])
+def test_files_are_kept_without_jpegtran_and_the_summary_says_why(tmp_path, image, stand_in, code, message):
+    plain, progressive = saved(image, 'JPEG'), saved(image, 'JPEG', progressive=True)
+    files = dict(a_jpg=plain, b_jpg=progressive, c_png=saved(image, 'PNG'), d_jpg=plain)
+    dataset = folder_of(tmp_path, **files)
+    stand_in(code)
+    report = pack(dataset, tmp_path/'out', 'all', num_workers=2)
+    assert [bytes(data) for data, _ in ReaderPack(tmp_path/'out')] == list(files.values())
+    assert sum(report.kinds.values()) == 4 and report.kinds['as it is'] == 2
+    assert str(report).count(message) == 1 and '2 as it is (' in str(report) and not check_pack(tmp_path/'out')[0].problems
+    for settings in (dict(format='keep'), dict(format='raw'), dict(short_side=64)):   # they do not need it
+        assert 'jpegtran' not in str(pack(dataset, tmp_path/str(settings), 'all', num_workers=1, **settings))
+
+
+def test_a_result_with_other_pixels_is_not_kept(tmp_path, image, stand_in):
+    other = encode_jpeg(image.transpose(Image.Transpose.FLIP_LEFT_RIGHT), subsampling='4:2:0')
+    (tmp_path/'other.jpg').write_bytes(other)
+    dataset = folder_of(tmp_path, a_jpg=saved(image, 'JPEG'))
+    stand_in(TURBO + f"sys.stdin.buffer.read(); sys.stdout.buffer.write(open({str(tmp_path/'other.jpg')!r}, 'rb').read())")
+    assert pack(dataset, tmp_path/'out', 'all', num_workers=1).kinds == {'as it is': 1}
+    assert bytes(ReaderPack(tmp_path/'out')[0][0]) == saved(image, 'JPEG')
+
+
+def test_a_pack_that_was_begun_without_jpegtran_does_not_go_on_with_it(val, tmp_path, stand_in, monkeypatch):
+    def begun(**settings):
+        with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+            patch.setattr(packing._Packing, 'finish', lambda self: 1 / 0)
+            pack(val, tmp_path/str(settings), num_workers=1, **settings)
+    stand_in(None)
+    begun()
+    begun(format='raw')
+    stand_in(TURBO)
+    with pytest.raises(ValueError, match='begun with other settings, data, Pillow or jpegtran'): pack(val, tmp_path/'{}', num_workers=1)
+    assert pack(val, tmp_path/"{'format': 'raw'}", format='raw', num_workers=1).num_samples == 80
 
 
 def test_a_refused_packing_does_not_block_the_next(val, tmp_path, monkeypatch):

@@ -11,12 +11,14 @@ import pytest
 from execute import check, execute, joined, kernel_env
 from forked import ForkServer
 from imports import code_of, modules, used, with_imports
+from jpegtran import require_jpegtran
 from nbclient.exceptions import CellExecutionError
 from notebooks import NOT_TESTED, find_notebooks
 from synthetic import ROOT, code, notebook, stream, write_notebook
 
 # they run after the others, alone, and never say the same twice
 MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')
+WITH_JPEGTRAN = ('core/52_restarts.ipynb', 'datasets/70_packing.ipynb', 'guides/pack.ipynb')
 IDS = [p.relative_to(ROOT/'nbs').as_posix() for p in find_notebooks()]
 
 
@@ -83,6 +85,7 @@ def has_changed(name: str, files: list[str]) -> bool:
 @pytest.mark.timeout(600)   # those that run alone wait for the others
 @pytest.mark.parametrize('name', IDS)
 def test_notebook(name, running, record_property):
+    if name in WITH_JPEGTRAN: require_jpegtran()
     found = running[name].result()
     assert name in MEASURE_TIME or not found, f'run `python tools/execute.py {name.removesuffix(".ipynb")}`, and look at what has changed'
     record_property('page', [name, digest(name)])

@@ -110,7 +110,7 @@ def start_process(
     raise RuntimeError(
         f'three forked processes did not begin within {_SECONDS_TO_BEGIN:g} s each, since other threads hold locks '
         "of this program: call this before they start; or give multiprocessing_context='spawn' or workers='threads' to "
-        'a loader, num_workers=0 to pack')
+        'a loader')
 
 
 def _started(process: BaseProcess) -> BaseProcess:

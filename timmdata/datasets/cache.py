@@ -193,7 +193,7 @@ def cached_dataset(
         dataset: Data set whose reader reads files.
         settings: Where its images are kept, and how.
         backend: Decoder of JPEGs, see `resolve_backend`.
-        num_workers: Processes that decode; None: as many as there are cores.
+        num_workers: Threads that decode; None: as many as there are cores.
 
     Returns:
         the same samples

@@ -11,30 +11,25 @@ import errno
 import io
 import json
 import math
-import multiprocessing
 import os
-import pickle
-import queue
 import re
 import shutil
-import sys
 import tarfile
-import threading
-import traceback
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from glob import iglob
-from multiprocessing.connection import Connection
+from itertools import islice
 from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import PIL
+from filelock import FileLock, Timeout
 from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 from tqdm import tqdm
@@ -45,8 +40,7 @@ from ..core.decode import Buffer, decode_image, read_content
 from ..core.faults import BadSample, ImageReadError, printable
 from ..core.jpeg import Pixels, read_grid, read_layout
 from ..core.paths import expand_home, replace_file
-from ..core.processes import reset_process, start_process
-from ..core.restarts import CannotRestart, add_restarts, encode_jpeg, list_segments
+from ..core.restarts import JpegtranError, add_restarts, encode_jpeg, jpegtran_version
 from ..readers.base import ReaderFiles, split_group
 from ..readers.extensions import is_img_extension
 from ..readers.pack import INFO_FILE, PACK_VERSION, ROW, ReaderPack, ShardIndex, read_pack, save_index
@@ -55,10 +49,6 @@ from ..readers.table import ReaderTable
 from ..readers.tar import list_tar
 from .image_dataset import ImageDataset
 from .wrappers import fingerprint
-
-# %% ../../nbs/datasets/70_packing.ipynb #70a00019
-try: import fcntl
-except ImportError: fcntl = None   # Windows: two programs may pack into one folder
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00006
 FORMATS = 'jpeg', 'keep', 'raw'
@@ -74,7 +64,7 @@ class Encoded(NamedTuple):
         ending: Ending of its name, such as 'jpg' or 'png'.
         height: Height, pixels, as they are stored.
         width: Width.
-        what: What was done: 'as it is', 'segments', 'encoded' or 'raw'.
+        what: What was done: 'as it is' (and why, if `jpegtran` failed), 'segments', 'encoded' or 'raw'.
     """
     data: bytes
     ending: str
@@ -108,9 +98,8 @@ class PackSettings:
 
     def __post_init__(self):
         check_choice('format', self.format, FORMATS)
-        if self.short_side is not None:
-            want = 'pixels, 16 or more; None keeps the size'
-            check_number('short_side', self.short_side, 16, 60_000, want, whole=True)
+        short_side = 16 if self.short_side is None else self.short_side
+        check_number('short_side', short_side, 16, 60_000, 'pixels, 16 or more; None keeps the size', whole=True)
         check_number('quality', self.quality, 1, 95, 'a whole number, 1..95', whole=True)
         check_choice('subsampling', self.subsampling, ('keep', *_SUBSAMPLING))
         if self.format == 'keep' and self.short_side: raise ValueError(
@@ -130,8 +119,9 @@ class PackSettings:
         Returns:
             a damaged one is an `ImageReadError`
         """
-        if isinstance(data, Image.Image): data = _as_png(data)
-        source = _open(data)
+        if isinstance(data, Image.Image): data = _saved(data, 'PNG')   # without loss
+        try: source = Image.open(io.BytesIO(data))
+        except Exception: source = decode_image(data)   # it says what is wrong
         ending = _ENDINGS.get(source.format or '', str(source.format).lower())
         kept = Encoded(bytes(data), ending, *source.size[::-1], 'as it is')
         is_small = not self.short_side or min(source.size) <= self.short_side
@@ -139,7 +129,7 @@ class PackSettings:
         pixels = np.asarray(decode_image(data, None))   # an error now, if it is damaged
         if self.format == 'keep' or source.format != 'JPEG': return kept
         try: divided = add_restarts(kept.data)
-        except CannotRestart: divided = list_segments(kept.data)   # it has segments, or cannot have any
+        except JpegtranError as error: return kept._replace(what=f'as it is ({error})')
         is_exact = divided != kept.data and np.array_equal(pixels, decode_image(divided, None))   # for safety
         return kept._replace(data=divided, what='segments') if is_exact else kept
 
@@ -151,9 +141,7 @@ class PackSettings:
             size = (max(self.short_side, int(self.short_side * edge / min(image.size))) for edge in image.size)
             image = image.resize(tuple(size), Image.Resampling.BICUBIC)
         if self.format == 'raw':
-            file = io.BytesIO()
-            image.save(file, 'PPM')
-            return Encoded(file.getvalue(), 'ppm', image.height, image.width, 'raw')
+            return Encoded(_saved(image, 'PPM'), 'ppm', image.height, image.width, 'raw')
         if source.mode == 'L' and self.background is None: image = image.convert('L')
         chosen = self.subsampling
         if chosen == 'keep': chosen = _SUBSAMPLING[max(0, get_sampling(source) if source.format == 'JPEG' else 0)]
@@ -163,24 +151,20 @@ class PackSettings:
         return Encoded(data, 'jpg', image.height, image.width, 'encoded')
 
 
-def _open(data: Buffer) -> Image.Image:
-    "Read the header of a file; an `ImageReadError` if it has none."
-    try: return Image.open(io.BytesIO(data))
-    except Exception: return decode_image(data)   # it says what is wrong
-
-
-def _as_png(image: Image.Image) -> bytes:
-    "An image that its source gave without a file, without loss."
+def _saved(image: Image.Image, format: str) -> bytes:
     file = io.BytesIO()
-    image.save(file, 'PNG')
+    image.save(file, format)
     return file.getvalue()
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00009
-def _member(name: str, data: bytes) -> bytes:
-    "A file in a tar: a header of 512 bytes, its content, and zeros up to the next multiple of 512."
-    info = tarfile.TarInfo(name)
-    info.size, info.mode = len(data), 0o644
-    return info.tobuf(tarfile.USTAR_FORMAT, 'ascii') + data + bytes(-len(data) % 512)
+def _plain(target: Any, is_labels: bool, name: str) -> Any:
+    "A target as JSON has it; of several labels, the indexes of those that a sample has."
+    if target is None: return -1
+    if is_labels: return np.flatnonzero(target).tolist()
+    plain = target.tolist() if isinstance(target, (np.ndarray, np.generic)) else target
+    if all(isinstance(value, (int, float)) for value in (plain if isinstance(plain, list) else [plain])): return plain
+    raise ValueError(f'{name} has a target of type {type(target).__name__}: '
+                     'a pack keeps class indexes, numbers and lists of them')
 
 
 def _target_file(target: Any) -> tuple[str, bytes]:
@@ -190,113 +174,45 @@ def _target_file(target: Any) -> tuple[str, bytes]:
 
 
 class Written(NamedTuple):
-    """Where samples lie in a shard.
+    """What is in a shard.
 
     Args:
-        places: As in `ROW`, without the shard.
+        samples: Index, target, and the numbers of `ROW` without the shard.
         dali: As in the index that NVIDIA's tool wds2idx makes: ending, offset, size and name of each file.
+        kinds: What was done → images.
     """
-    places: list[tuple]
+    samples: list[tuple]
     dali: list[str]
+    kinds: dict[str, int]
 
 
 def write_shard(
     path: str | os.PathLike,
     samples: Iterable[tuple[int, Encoded, Any]],
+    folder: str | os.PathLike | None = None,
 ) -> Written:
     """Write a shard.
 
     Args:
         path: File to write; none is left if it cannot be written to its end.
-        samples: Number, image and target of each.
+        samples: Index, image and target of each.
+        folder: Folder for the unfinished file, on the same disk; None: its own.
     """
-    path, written = Path(path), Written([], [])
-    try:
-        with path.open('wb') as file:
-            for number, image, target in samples:
-                place = len(image.data), file.tell() + 512, image.height, image.width, zlib.crc32(image.data)
-                written.places.append(place)
-                listed = []
-                for ending, data in (image.ending, image.data), _target_file(target):
-                    name = f'{number:09}.{ending}'
-                    listed.append(f'{ending} {file.tell() + 512} {len(data)} {name}')
-                    file.write(_member(name, data))
-                written.dali.append(' '.join(listed))
-            file.write(bytes(1024))
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+    written = Written([], [], Counter())
+    with (replace_file(path, folder, sync=True) as file,
+          tarfile.TarFile(fileobj=file, mode='w', format=tarfile.USTAR_FORMAT) as tar):
+        for index, image, target in samples:
+            place = len(image.data), file.tell() + 512, image.height, image.width, zlib.crc32(image.data)
+            listed = []
+            for ending, data in (image.ending, image.data), _target_file(target):
+                info = tarfile.TarInfo(f'{index:09}.{ending}')
+                info.size = len(data)
+                listed.append(f'{ending} {file.tell() + 512} {len(data)} {info.name}')   # a header has 512 bytes
+                tar.addfile(info, io.BytesIO(data))
+            written.samples.append((index, target, *place))
+            written.dali.append(' '.join(listed))
+            written.kinds[image.what] += 1
     return written
-
-# %% ../../nbs/datasets/70_packing.ipynb #70a0000c
-def _end_with_parent():
-    multiprocessing.parent_process().join()
-    os._exit(1)
-
-
-def _serve(pipe: Connection, settings: PackSettings):
-    "Encode one image after the other, in a process that ends with the program, however that ends."
-    reset_process()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    with suppress(EOFError, OSError):
-        while True:
-            data = pipe.recv()
-            try: answer = _attempt(settings, data), ''
-            except Exception as error: answer = error, traceback.format_exc()
-            pipe.send(answer)
-
-
-@contextmanager
-def _encoders(settings: PackSettings, num_workers: int) -> Iterator[Any]:
-    "A function that encodes one after the other, in order, what a loop gives it: (key, bytes)."
-    if num_workers == 0:
-        yield lambda items: ((key, _attempt(settings, data)) for key, data in items)
-        return
-    context = multiprocessing.get_context('fork' if sys.platform == 'linux' else 'spawn')   # a copy imports nothing
-    threads, processes, idle = ThreadPoolExecutor(num_workers), [], queue.SimpleQueue()
-
-    def start():
-        for _ in range(num_workers):
-            here, there = context.Pipe()
-            processes.append(start_process(context, _serve, there, settings))
-            there.close()
-            idle.put(here)
-
-    def ask(data):
-        data, pipe = pickle.dumps(data), idle.get()
-        try:
-            pipe.send_bytes(data)
-            image, trace = pipe.recv()
-        except (EOFError, OSError): raise RuntimeError(
-            'a process that encodes images was killed, perhaps for lack of memory: call it again, and it goes on; '
-            'give fewer num_workers') from None
-        finally: idle.put(pipe)
-        if trace: raise image from RuntimeError(trace)
-        return image
-
-    def encode(items):
-        waiting = deque()
-        for key, data in items:
-            waiting.append((key, threads.submit(ask, data)))
-            if len(waiting) > 4 * num_workers: yield waiting[0][0], waiting.popleft()[1].result()
-        while waiting: yield waiting[0][0], waiting.popleft()[1].result()
-
-    try:
-        threads.submit(start).result()   # where a Ctrl-C cannot tear it apart
-        yield encode
-    finally:
-        threads.shutdown(cancel_futures=True)
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def _attempt(settings: PackSettings, data: Any) -> Encoded | str:
-    "An image, or why there is none."
-    try: return settings(data)
-    except ImageReadError as error: return str(error)
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a0000e
 _SHARD_BYTES = 256 << 20   # a shard is about as large
@@ -339,9 +255,6 @@ def _save_json(path: Path, value: Any, folder: Path):
 def _index_sums(folder: Path) -> dict[str, int]:
     "Checksums of the files of an index."
     return {path.name: zlib.crc32(path.read_bytes()) for path in sorted(folder.iterdir())}
-
-
-def _load_json(path: Path) -> Any: return json.loads(path.read_text(encoding='utf-8'))
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a0000f
 def check_packable(
@@ -388,29 +301,29 @@ def _check_target(dataset: ImageDataset, root: Path):
 def _locked(root: Path) -> Iterator[None]:
     "Refuse a second packing into a folder. The lock ends with the program, however it ends."
     path = root/'.packing.lock'
-    if fcntl is None: return (yield)
-    with path.open('ab') as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_ours = os.path.samefile(path, file.fileno())   # else another one has just ended, and removed it
-        except (BlockingIOError, FileNotFoundError): is_ours = False
-        except OSError: is_ours = True   # a disk without locks
-        if not is_ours: raise BlockingIOError(
-            errno.EAGAIN, f'another program packs into {root}: wait until it has ended, or give another folder')
-        try: yield
-        finally: path.unlink(missing_ok=True)
+    lock = FileLock(path)
+    try: lock.acquire(blocking=False)
+    except Timeout: raise BlockingIOError(
+        errno.EAGAIN, f'another program packs into {root}: wait until it has ended, or give another folder') from None
+    except (OSError, NotImplementedError): pass   # a disk without locks
+    try: yield
+    finally:
+        path.unlink(missing_ok=True)   # before another program can have the lock
+        lock.release()
 
 
 class _Packing:
     "A pack of one split, while it is made."
 
-    def __init__(self, dataset: ImageDataset, root: Path, split: str, settings: PackSettings, seed: int):
+    def __init__(self, dataset: ImageDataset, root: Path, split: str, settings: PackSettings, seed: int,
+                 num_workers: int):
         self.dataset, self.root, self.split, self.settings = dataset, root, split, settings
+        self.threads, self.num_ahead, self.bar = ThreadPoolExecutor(num_workers), 4 * num_workers, tqdm(disable=True)
         self.order = np.random.default_rng(seed).permutation(len(dataset))
         self.parts, known = root/f'.packing-{split}', getattr(dataset.reader, 'targets', None)
         self.known = known if isinstance(known, (np.ndarray, LabelLists)) else None   # targets of all samples
 
-    def read(self, indexes: Iterable[int]) -> Iterator[tuple[tuple[int, Any], Any]]:
+    def read(self, indexes: Iterable[int]) -> Iterator[tuple[int, Any, Any]]:
         "Index and target, and the content of a file."
         indexes = [int(index) for index in indexes]
         for k, index in enumerate(indexes):
@@ -418,108 +331,98 @@ class _Packing:
             sample = self.dataset.attempt(index, self.dataset.reader.__getitem__)
             if sample is None: continue   # skipped
             data = read_content(sample[0])
-            yield (index, self._plain(index, sample[1])), bytes(data) if isinstance(data, Buffer) else data
+            target = _plain(sample[1], isinstance(self.known, LabelLists), self.dataset.filename(index))
+            yield index, target, bytes(data) if isinstance(data, Buffer) else data
 
-    def _plain(self, index: int, target: Any) -> Any:
-        "A target as JSON has it; of several labels, the indexes of those that a sample has."
-        if target is None: return -1
-        if isinstance(self.known, LabelLists): return np.flatnonzero(target).tolist()
-        plain = target.tolist() if isinstance(target, (np.ndarray, np.generic)) else target
-        is_list = isinstance(plain, list) and all(isinstance(value, (int, float)) for value in plain)
-        if is_list or isinstance(plain, (int, float)): return plain
-        raise ValueError(f'{self.dataset.filename(index)} has a target of type {type(target).__name__}: '
-                         'a pack keeps class indexes, numbers and lists of them')
+    def encoded(self, indexes: Iterable[int]) -> Iterator[tuple[int, Encoded, Any]]:
+        "What can be encoded; the rest is an error or is left out, as the data set's rule says."
+        begun = ((index, target, self.threads.submit(self.settings, data))
+                 for index, target, data in self.read(indexes))
+        waiting = deque(islice(begun, self.num_ahead))
+        while waiting:
+            index, target, future = waiting.popleft()
+            waiting.extend(islice(begun, 1))
+            image = self.dataset.attempt(index, lambda _, future=future: future.result())
+            self.bar.update()
+            if image is not None: yield index, image, target
 
-    def good(self, encoded: Iterable[tuple[tuple[int, Any], Encoded | str]]) -> Iterator[tuple[int, Encoded, Any]]:
-        "What could be encoded; the rest is an error or is left out, as the data set's rule says."
-        for (index, target), image in encoded:
-            def checked(_, image=image):
-                if isinstance(image, str): raise ImageReadError(image)
-                return image
-
-            if self.dataset.attempt(index, checked) is not None: yield index, image, target
-
-    def begin(self, encode: Any, limit: float = math.inf):
+    def begin(self, limit: float = math.inf):
         "Choose the size of the shards, look for room, and note the settings; or go on, if they are the same."
-        tried = [image for _, image, _ in self.good(encode(self.read(self.order[:_TRIED])))]
-        mean = sum(len(image.data) for image in tried) / max(1, len(tried)) + 2048   # with headers and target
+        sizes = [len(image.data) for _, image, _ in self.encoded(self.order[:_TRIED])]
+        mean = sum(sizes) / max(1, len(sizes)) + 2048   # with headers and target
         self.num = max(1, min(len(self.order), round(_SHARD_BYTES / mean)))
-        self.num_shards = -(-len(self.order) // self.num)
+        self.num_shards = math.ceil(len(self.order) / self.num)
         self.num_bytes = len(self.order) * mean
         if self.num_bytes > limit: raise ValueError(
             f'{len(self.order):,} photographs need about {self.num_bytes / 1e9:.2f} GB, {limit / 1e9:.2f} are '
             "allowed: give a smaller short_side, format='jpeg', or a greater limit")
-        about = dict(asdict(self.settings), source=fingerprint(self.dataset), samples_per_shard=self.num,
-                     pillow=PIL.__version__, order=zlib.crc32(self.order.astype('<i8').tobytes()))
-        self.about, noted = json.loads(json.dumps(about)), self.parts/'settings.json'
-        is_begun = any(self.parts.glob('[0-9]*.json'))   # a shard is done
-        if is_begun and _load_json(noted) != self.about: raise ValueError(
-            f'{self.root} has a pack of split {self.split!r} that was begun with other settings, data or Pillow: '
-            f'give those, or remove {self.parts} to begin again')
-        left = sum(not (self.parts/f'{k}.json').is_file() for k in range(self.num_shards)) * self.num * mean
-        free = shutil.disk_usage(self.root).free
+        self.about, noted = self._about(), self.parts/'settings.json'
+        num_done = sum(1 for _ in self.parts.glob('[0-9]*.json'))
+        if num_done and json.loads(noted.read_bytes()) != self.about: raise ValueError(
+            f'{self.root} has a pack of split {self.split!r} that was begun with other settings, data, Pillow or '
+            f'jpegtran: give those, or remove {self.parts} to begin again')
+        left, free = (self.num_shards - num_done) * self.num * mean, shutil.disk_usage(self.root).free
         if left * 1.02 > free: raise OSError(
             errno.ENOSPC, f'the pack needs about {left / 1e9:.2f} GB more, {self.root} has {free / 1e9:.2f} GB: '
             'give another folder, a smaller short_side, or a lower quality')
         self.parts.mkdir(parents=True, exist_ok=True)
+        for path in self.parts.glob('*.tmp'): path.unlink()   # of a program that was killed
         _save_json(noted, self.about, self.parts)
+
+    def _about(self) -> dict[str, Any]:
+        "All that the bytes of a pack depend on, as JSON has it."
+        jpegtran = None
+        if self.settings.format == 'jpeg':
+            try: jpegtran = jpegtran_version()
+            except JpegtranError as error: jpegtran = str(error)
+        about = dict(
+            asdict(self.settings), source=fingerprint(self.dataset), samples_per_shard=self.num, pillow=PIL.__version__,
+            jpegtran=jpegtran, order=zlib.crc32(self.order.astype('<i8').tobytes()))
+        return json.loads(json.dumps(about))
 
     def shard(self, number: int) -> str:
         return f'{self.split}-{number:06}.tar'
 
-    def write(self, number: int, encode: Any, progress: tqdm):
+    def write(self, number: int):
         "Write a shard, unless it is there."
         path, done = self.root/self.shard(number), self.parts/f'{number}.json'
         chosen = self.order[number * self.num:(number + 1) * self.num]
         if done.is_file():
-            progress.update(len(chosen))
+            self.bar.update(len(chosen))
             return
-        kinds, indexes, targets = Counter(), [], []
-        def noted():
-            for index, image, target in self.good(encode(self.read(chosen))):
-                kinds[image.what] += 1
-                indexes.append(index)
-                if self.known is None: targets.append(target)
-                progress.update()
-                yield index, image, target
-
-        written = write_shard(self.parts/path.name, noted())   # in another folder until it is whole
-        num_bytes, here = (self.parts/path.name).stat().st_size, set(chosen.tolist())
-        os.replace(self.parts/path.name, path)
-        bad = [sample for sample in self.dataset.bad_samples if sample.index in here]
-        _save_json(done, dict(
-            written._asdict(), indexes=indexes, targets=targets, kinds=kinds, bad=bad, size=num_bytes), self.parts)
+        written = write_shard(path, self.encoded(chosen), self.parts)
+        bad, size = self.dataset.bad_samples, path.stat().st_size
+        _save_json(done, dict(written._asdict(), bad=bad, size=size), self.parts)
 
     def finish(self) -> PackReport:
         "Put the index together; the description of the pack comes last."
-        parts = [_load_json(self.parts/f'{k}.json') for k in range(self.num_shards)]
-        bad = sorted(BadSample(*sample) for part in parts for sample in part['bad'])
-        rows = np.array([(shard, *place) for shard, part in enumerate(parts) for place in part['places']], ROW)
-        indexes = np.array([index for part in parts for index in part['indexes']], np.int64)
-        if not len(indexes):
+        parts = [json.loads((self.parts/f'{k}.json').read_bytes()) for k in range(self.num_shards)]
+        bad = sorted({BadSample(*sample) for part in parts for sample in part['bad']})
+        found = sorted((index, target, shard, *place) for shard, part in enumerate(parts)
+                       for index, target, *place in part['samples'])
+        if not found:
             for k in range(self.num_shards): (self.root/self.shard(k)).unlink()
             shutil.rmtree(self.parts)   # another call begins anew
             raise ValueError(f'no image could be read; the first one: {bad[0].cause}')
-        by_source = indexes.argsort()
-        if isinstance(self.known, LabelLists): targets = self.known.select(indexes[by_source])
-        elif self.known is not None: targets = self.known[indexes[by_source]]
-        else: targets = np.array([target for part in parts for target in part['targets']])[by_source]
-        names = SampleTable.from_samples((self.dataset.filename(int(k)) for k in indexes[by_source]), targets)
+        targets, rows = [target for _, target, *_ in found], np.array([tuple(row) for _, _, *row in found], ROW)
+        if isinstance(self.known, LabelLists): targets = LabelLists.from_lists(targets, self.known.num_classes)
+        else: targets = np.array(targets, getattr(self.known, 'dtype', None))
+        names = SampleTable.from_samples((self.dataset.filename(index) for index, *_ in found), targets)
         folder = self.root/'index'/self.split
         folder.mkdir(parents=True, exist_ok=True)
-        save_index(ShardIndex(rows[by_source], names.paths, names.ends, targets), folder)
+        save_index(ShardIndex(rows, names.paths, names.ends, targets), folder)
         for number, part in enumerate(parts):
             lines = [f'v1.2 {len(part["dali"])}', *part['dali']]
             (folder/f'{number:06}.idx').write_text('\n'.join(lines) + '\n', encoding='ascii')
-        is_class = isinstance(targets, np.ndarray) and targets.dtype.kind in 'iu' and targets.ndim == 1
-        self._describe([len(part['places']) for part in parts], [part['size'] for part in parts], is_class)
+        report = self._describe(parts, bad)
         shutil.rmtree(self.parts)
-        kinds = sum((Counter(part['kinds']) for part in parts), Counter())
-        num_bytes = sum(part['size'] for part in parts)
-        return PackReport(self.split, len(rows), len(parts), num_bytes, dict(kinds), bad)
+        return report
 
-    def _describe(self, lengths: list[int], sizes: list[int], is_class: bool):
+    def _describe(self, parts: list[dict[str, Any]], bad: list[BadSample]) -> PackReport:
         "Add the split to the description of the pack."
+        lengths, sizes = [len(part['samples']) for part in parts], [part['size'] for part in parts]
+        kinds = sum((Counter(part['kinds']) for part in parts), Counter())
+        is_class = all(isinstance(target, int) for part in parts for _, target, *_ in part['samples'])
         info = read_pack(self.root) or {'splits': {}, 'timmdata': {'pack_version': PACK_VERSION, 'splits': {}}}
         info['splits'][self.split] = dict(
             name=self.split, filenames=[self.shard(k) for k in range(len(sizes))], shard_lengths=lengths,
@@ -528,6 +431,7 @@ class _Packing:
             num_samples=sum(lengths), class_to_idx=dict(self.dataset.class_to_idx), made=self.about, shard_bytes=sizes,
             index=_index_sums(self.root/'index'/self.split))
         _save_json(self.root/INFO_FILE, info, self.parts)
+        return PackReport(self.split, sum(lengths), len(sizes), sum(sizes), dict(kinds), bad)
 
 
 def write_pack(
@@ -552,17 +456,17 @@ def write_pack(
         progress: See `pack`.
         limit: Most bytes that it may have; more are an error, before anything is written.
     """
-    num_workers = available_cores() if num_workers is None else num_workers
-    with _encoders(settings, num_workers) as encode, _locked(root):   # a fork in the lock would have a part of it
+    num_workers = max(1, available_cores() if num_workers is None else num_workers)
+    making = _Packing(dataset, root, split, settings, seed, num_workers)
+    with making.threads, _locked(root):
         there = read_pack(root)
         if there and split in there['splits']:
-            shutil.rmtree(root/f'.packing-{split}', ignore_errors=True)   # of one that was killed at its very end
+            shutil.rmtree(making.parts, ignore_errors=True)   # of one that was killed at its very end
             raise FileExistsError(f'{root} has a split {split!r} already: give another folder, or remove that one')
-        making = _Packing(dataset, root, split, settings, seed)
-        making.begin(encode, limit)
+        making.begin(limit)
         title = f'about {making.num_bytes / 1e9:,.2f} GB in {root}'
-        with tqdm(desc=title, total=len(dataset), unit=' images', disable=not progress) as bar:
-            for number in range(making.num_shards): making.write(number, encode, bar)
+        with tqdm(desc=title, total=len(dataset), unit=' images', disable=not progress) as making.bar:
+            for number in range(making.num_shards): making.write(number)
         return making.finish()
 
 
@@ -581,9 +485,9 @@ def pack(
     """Write a data set into shards with an index, which `ImageDataset(out)` reads; an interrupted pack goes on.
 
     >>> from timmdata import ImageDataset, pack
-    >>> report = pack(ImageDataset('photos', split='val'), 'packed', num_workers=0)
+    >>> report = pack(ImageDataset('photos', split='val'), 'packed', short_side=256)
     >>> report.num_samples, report.kinds
-    (80, {'segments': 80})
+    (80, {'encoded': 80})
     >>> len(ImageDataset('packed', split='val'))
     80
 
@@ -596,7 +500,7 @@ def pack(
         quality: Quality of JPEGs that are encoded anew, 1..95.
         subsampling: Their subsampling: 'keep', '4:4:4', '4:2:2' or '4:2:0'.
         seed: Seed of the order in which they lie.
-        num_workers: Processes that encode; None: as many as there are cores; 0: none.
+        num_workers: Threads that encode; None: as many as there are cores; 0: as 1.
         progress: Show a progress bar.
     """
     check_packable(dataset)
@@ -649,31 +553,28 @@ def _changed_files(reader: ReaderPack) -> list[str]:
 
 def _check_split(reader: ReaderPack, progress: bool) -> PackCheck:
     rows, kinds, problems = reader.samples.columns['row'], Counter(), _changed_files(reader)
+    is_labels = isinstance(reader.targets, LabelLists)
     shards = [{offset: (name, size) for name, offset, size in list_tar(path)} for path in reader.archives.paths]
     for index in tqdm(np.lexsort((rows['offset'], rows['shard'])).tolist(), unit=' images', disable=not progress):
         shard, size, offset, height, width, crc32 = rows[index].item()
         data, target = reader[index]
-        name, found = shards[shard].get(offset, ('', -1))
-        after = offset + (size + 511) // 512 * 512 + 512
-        target_name, target_size = shards[shard].get(after, ('', 0))
+        after = offset + math.ceil(size / 512) * 512 + 512
+        (name, found), (target_name, target_size) = (shards[shard].get(at, ('', 0)) for at in (offset, after))
         kinds[_segments(data)] += 1
         where = f'{reader.shards[shard]}: {name or offset} ({printable(reader.filename(index))})'
         if zlib.crc32(data) != crc32: problems.append(f'{where} has another checksum')
-        elif found != size or target_name.partition('.')[0] != name.partition('.')[0]:
+        elif found != size or Path(target_name).stem != Path(name).stem:
             problems.append(f'{where} lies elsewhere, or has no target beside it')
-        elif not _is_target(bytes(reader.archives.read(shard, after, target_size)), target):
+        elif _label(reader.archives.read(shard, after, target_size).tobytes()) != _plain(target, is_labels, where):
             problems.append(f'{where} has another target than the index')
     return PackCheck(reader.split, len(reader), dict(kinds), problems)
 
 
-def _is_target(content: bytes, target: Any) -> bool:
-    "Whether the file of a target says the same as the index."
-    try:
-        found = json.loads(content)
-        if not isinstance(found, dict): return found == target
-        if isinstance(target, np.ndarray) and len(found['label']) != len(target): target = np.flatnonzero(target)
-        return np.array_equal(np.asarray(found['label'], np.asarray(target).dtype), target)
-    except (ValueError, TypeError, KeyError, RecursionError): return False
+def _label(content: bytes) -> Any:
+    "What the file of a target says; None if it is damaged."
+    try: found = json.loads(content)
+    except (ValueError, RecursionError): return None
+    return found.get('label') if isinstance(found, dict) else found
 
 
 def check_pack(
