@@ -160,7 +160,7 @@ def _inspect(data, split, out, exact, **settings):
         names = [name for _, name in found.rows(kind)]
         if names: _say(f'{KINDS[kind].title}: {_first_names(names)}')
     _say(f'written to {found.out}: report.html to look at, report.json, exclude-….json for ImageDataset(exclude=…)')
-    calls = exclusion_calls(found.survey, found.findings, found.out)
+    calls = exclusion_calls(found.survey, found.out)
     if calls: _say('\n    '.join(['if you agree with what it found:', *calls]))
 
 # %% ../nbs/60_cli.ipynb #70c00002
@@ -174,7 +174,7 @@ def _inspect(data, split, out, exact, **settings):
     ('--quality', int, 90, 'Quality of JPEGs that are encoded anew, 1..95'),
     ('--subsampling', str, 'keep', 'Their subsampling: keep, 4:4:4, 4:2:2 or 4:2:0'),
     ('--seed', int, 0, 'Seed of the order of the photographs in the shards'),
-    ('--num-workers', int, None, 'Processes that encode; default: one for each core'),
+    ('--num-workers', int, None, 'Threads that encode; default: one for each core'),
     ('--skip', bool, False, 'Leave out files that cannot be read, and name them'),
     ('--check', bool, False, 'Read the pack DATA, and say what is wrong with it'))
 def _pack(data, out, split, skip, check, **settings):
