@@ -31,8 +31,8 @@ from .timm_names import find as _find
 
 __version__ = "0.1.0"
 
-_MEANT = {'ImageFolder': 'ImageDataset', 'DataLoader': 'create_loader', 'CutMix': 'Mixup', 'MixUp': 'Mixup',
-          'transforms': 'create_transform'}   # name of torch, torchvision → name of ours
+# name of torch, torchvision → name of ours
+_MEANT = {'ImageFolder': 'ImageDataset', 'DataLoader': 'create_loader', 'CutMix': 'Mixup', 'MixUp': 'Mixup'}
 
 if TYPE_CHECKING: from ._offered import *   # noqa: F403
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING: from ._offered import *   # noqa: F403
 def __getattr__(name: str):
     "Import all that is offered when the first name is asked for: `timmdata --help` asks for none, and needs no torch."
     if name.startswith('__') and name != '__all__': raise AttributeError(name)   # Python asks for many
-    names = vars(import_module('._offered', __name__))
-    offered = {name: names[name] for name in names if not name.startswith('_')}
+    offered = {name: value for name, value in vars(import_module('._offered', __name__)).items()
+               if not name.startswith('_')}
     globals().update(offered, __all__=[*offered])
     if name in globals(): return globals()[name]   # a module, too: everything has been imported
     try: return _find('', name)
