@@ -122,7 +122,7 @@ def remove_unread(
     """
     os.close(open_private(folder))
     found = filter(re.compile('[0-9a-f]{32}([.]lock)?').fullmatch, os.listdir(folder))
-    for key in {name[:32] for name in found}: _remove_unless_read(folder/key)   # some versions of filelock leave no lock
+    for key in {name[:32] for name in found}: _remove_unless_read(folder/key)   # filelock may have removed the lock
 
 
 class CacheHold:
