@@ -200,7 +200,7 @@ def _pack(data, out, split, skip, check, **settings):
     ('--batch-size', int, 64, 'Samples in a batch'),
     ('--images', int, 256, 'Images of an epoch, from all over the data; they are kept in memory'),
     ('--rounds', int, 5, 'Rounds in which all trials take turns'),
-    ('--seconds', float, 40., 'Time for all trials; if images take long, there are fewer images and rounds'),
+    ('--seconds', float, 30., 'Time for all trials; if images take long, there are fewer images and rounds'),
     ('--step-ms', float, 0., 'Milliseconds that a training step takes for a batch on another device'),
     ('--stages', bool, False, 'Say where the time goes, and try no other settings'),
     ('--json', str, None, 'File for the numbers, as JSON'),

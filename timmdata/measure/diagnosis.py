@@ -214,7 +214,7 @@ def diagnose(
     num_images: int = 256,
     rounds: int = 5,
     step_ms: float = 0.,
-    seconds: float = 40.,
+    seconds: float = 30.,
     with_changes: bool = True,
     progress: bool = False,
     **settings: Any,
