@@ -19,7 +19,7 @@ import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from glob import iglob
 from itertools import islice
@@ -308,7 +308,7 @@ def _locked(root: Path) -> Iterator[None]:
     except (OSError, NotImplementedError): pass   # a disk without locks
     try: yield
     finally:
-        path.unlink(missing_ok=True)   # before another program can have the lock
+        with suppress(OSError): path.unlink()   # before another program can have the lock; Windows refuses
         lock.release()
 
 
