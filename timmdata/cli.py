@@ -336,7 +336,7 @@ def status(
     directory: Path,
     json: bool = False,
 ):
-    """Say how full a buffer is, how fast it fills, how long it would last, and where its readers are.
+    """Say how full a buffer is, how far training has come, and which programs run.
 
     Args:
         directory: Directory of the buffer.
@@ -349,19 +349,15 @@ def status(
 
 def drop(
     directory: Path,
-    reader: str | None = None,
 ):
-    """Remove a buffer that nobody uses, or a reader that will not come back.
+    """Remove a buffer that nobody uses.
 
     Args:
         directory: Directory of the buffer.
-        reader: Give up the place of this reader only, whose program has ended.
     """
-    from timmdata.buffer.status import drop_reader, remove_buffer
-    from timmdata.buffer.store import BatchStore
-    if reader: drop_reader(BatchStore(directory), reader)
-    else: remove_buffer(directory)
-    _say(f'reader {reader!r} was dropped' if reader else f'the buffer in {directory} was removed')
+    from timmdata.buffer.status import remove_buffer
+    remove_buffer(directory)
+    _say(f'the buffer in {directory} was removed')
 
 # %% ../nbs/60_cli.ipynb #eb86c2ef
 def _expand(text: str) -> Path:

@@ -44,7 +44,7 @@ CASES = {
     'evaluation squash': dict(is_training=False, crop_mode='squash', crop_pct=1.), 'contiguous': dict(channels_last=False),
     'evaluation border': dict(is_training=False, crop_mode='border', interpolation='bicubic', crop_border_pixels=4),
     'cache': dict(train_crop_mode='rc', crop_padding=4, input_size=48, cache='device', data='equal'),
-    'buffer': dict(buffer=dict(batches=4, producer='thread')), 'stream': dict(data='stream'),
+    'buffer': dict(buffer=dict(batches=4)), 'stream': dict(data='stream'),
     'stream of views': dict(data='stream', auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.5)}
 
 
