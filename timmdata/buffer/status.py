@@ -32,8 +32,8 @@ def buffer_status(
     while stop in there: stop += 1
     return dict(
         directory=str(store.directory), capacity=store.capacity, batch_bytes=store.batch_bytes,
-        waiting=stop - cursor.used, used=cursor.used, epoch=epoch,
-        batch=cursor.used - numbering.first(epoch), rebuilt=cursor.damaged, seconds_ago=round(time.time() - cursor.seen, 1),
+        waiting=stop - cursor.used, used=cursor.used, epoch=epoch, batch=cursor.used - numbering.first(epoch),
+        rebuilt=cursor.damaged, seconds_ago=round(time.time() - cursor.seen, 1),
         training=store.files.holder(TRAINER), producer=store.files.holder(PRODUCER))
 
 
