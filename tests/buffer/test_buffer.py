@@ -1,4 +1,4 @@
-"The buffer: kills at any moment, the batches of an undisturbed run, and nothing left behind."
+"The buffer: kills at any moment, the batches of an undisturbed run, waits that end, and nothing left behind."
 import gc
 import multiprocessing
 import os
@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import time
+import warnings
 import zlib
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,10 @@ from buffer_parts import (
     acknowledged,
     buffered,
     finish,
+    flip,
+    forever,
     kill_children,
+    loader_of,
     make_loader,
     mark,
     reading,
@@ -27,22 +31,23 @@ from buffer_parts import (
     undisturbed,
     values,
 )
-from loader_parts import Coded, children, nothing_is_left, program, wait_until
+from loader_parts import Coded, Slow, children, nothing_is_left, program, wait_until
 
 from timmdata import BatchBuffer, create_loader
 from timmdata.buffer import BatchBufferError, remove_buffer
 from timmdata.buffer.buffer import default_directory, remove_stale
+from timmdata.buffer.store import PRODUCER, BatchStore
+from timmdata.pipeline.fetch import HostBatch
 
 pytestmark = pytest.mark.timeout(120)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
 
 
-@pytest.mark.parametrize('producer', ['process', 'thread'])
 @pytest.mark.parametrize('num', [3, pytest.param(25, marks=pytest.mark.full)])
-def test_kills_of_the_trainer(num, producer, tmp_path):
-    "SIGKILL at random moments, with each kind of producer, also while it starts."
-    rng, kills = random.Random(producer), 0
-    code = training(tmp_path, producer, FOREVER)
+def test_kills_of_the_trainer(num, tmp_path):
+    "SIGKILL at random moments, also while its producer starts."
+    rng, kills = random.Random('process'), 0
+    code = training(tmp_path, FOREVER)
     for _ in range(num):
         run = program(code)
         if rng.random() < 0.7: run.wait_for('ready')
@@ -52,7 +57,7 @@ def test_kills_of_the_trainer(num, producer, tmp_path):
         kills += int(run.read('code')) == -signal.SIGKILL
         assert run.read('err') == ''
     assert kills == num
-    finish(tmp_path, producer)
+    finish(tmp_path)
 
 
 def test_a_buffer_whose_creation_failed_is_made_again_as_the_error_says(tmp_path):
@@ -61,7 +66,7 @@ def test_a_buffer_whose_creation_failed_is_made_again_as_the_error_says(tmp_path
     values(buffer, 2)
     with pytest.raises(BatchBufferError, match='is used by') as kept_1: remove_buffer(tmp_path/'buffer')
     buffer.close()
-    other = partial(BatchBuffer, make_loader(batch_size=5, timeout=20), directory=tmp_path/'buffer', batches=8, producer='thread')
+    other = partial(BatchBuffer, make_loader(batch_size=5, timeout=20), directory=tmp_path/'buffer', batches=8)
     with pytest.raises(BatchBufferError, match="on_mismatch='discard'") as kept_2: other()
     discarding = other(on_mismatch='discard')
     assert values(discarding, 1) == [mark(next(make_loader(batch_size=5).host_batches()))]
@@ -73,13 +78,13 @@ def test_a_buffer_whose_creation_failed_is_made_again_as_the_error_says(tmp_path
 def test_who_sets_a_buffer_up_for_too_long_is_named(tmp_path):
     run = program(f"""import time
 from timmdata.buffer.files import PrivateDirectory
-lock = PrivateDirectory({str(tmp_path/'buffer')!r}, create=True).locked('setup.lock')
+lock = PrivateDirectory({str(tmp_path/'buffer')!r}, create=True).lock('setup.lock')
 print('ready', flush=True)
 time.sleep(1000)
 """)
     run.wait_for('ready')
     make = partial(BatchBuffer, make_loader(timeout=0.3), directory=tmp_path/'buffer', batches=8)
-    who = rf'setup.lock is locked for more than 0.3 s by process {run.process.pid}, .+: wait for it, or end it'
+    who = rf'setup.lock is locked for more than 0.3 s by process {run.process.pid} on .+, .+: wait for it, or end it'
     with pytest.raises(BatchBufferError, match=who): make()
     run.kill()
     wait_until(lambda: run.read('code'), 'it is killed')
@@ -135,7 +140,7 @@ def test_early_break_and_collection_leave_nothing():
 def test_a_closed_buffer_in_memory_starts_again():
     "Another buffer removes those of programs that are gone, and this one is not: it may have another pass."
     before, expected = set(default_directory().glob('run-*')), undisturbed(39)
-    buffer = BatchBuffer(make_loader(), batches=8, producer='thread')
+    buffer = BatchBuffer(make_loader(), batches=8)
     assert values(buffer, 13) == expected[:13]
     for epoch in range(1, 3):
         buffer.close()
@@ -146,13 +151,11 @@ def test_a_closed_buffer_in_memory_starts_again():
     wait_until(lambda: set(default_directory().glob('run-*')) <= before, 'files are left')
 
 
-@pytest.mark.parametrize('producer', ['process', 'thread'])
-def test_twenty_loaders_that_are_dropped_leave_nothing(producer):
+def test_twenty_loaders_that_are_dropped_leave_nothing():
     "Read twice each, and never closed: no process, no thread, no memory, no open file."
     process, before = psutil.Process(), set(default_directory().glob('run-*'))
     def read_two():
-        loader = create_loader(Coded(64), 32, 8, is_training=True, num_workers=0, device='cpu',
-                               buffer=dict(batches=6, producer=producer))
+        loader = create_loader(Coded(64), 32, 8, is_training=True, num_workers=0, device='cpu', buffer=dict(batches=6))
         for _, batch in zip(range(2), loader): del batch
     read_two()
     files = process.num_fds()
@@ -181,19 +184,19 @@ print(buffer.store.directory, *[child.pid for child in psutil.Process().children
 
 
 def test_what_is_in_use_is_not_discarded(tmp_path):
-    "A living producer or reader keeps its buffer; what it had before is not written over when it is discarded later."
-    first = buffered(tmp_path, reader='a')
+    "Living training, and its producer, keep their buffer; what it had before is not written over when it is discarded later."
+    first = buffered(tmp_path)
     values(first, 3)
-    other = partial(BatchBuffer, make_loader(batch_size=5), directory=tmp_path/'buffer', batches=8, producer='thread', reader='b',
+    other = partial(BatchBuffer, make_loader(batch_size=5), directory=tmp_path/'buffer', batches=8,
                     on_mismatch='discard')
-    with pytest.raises(BatchBufferError, match=r"is used by reader 'a' \(process \d+, .+\), its producer \(process \d+, "): other()
-    run = program(reading(tmp_path, 'c', 10**6, 0.01))
-    run.wait_for('ready')
+    with pytest.raises(BatchBufferError, match=rf'is used by process {os.getpid()} on .+: end the program first'): other()
     first.close()
-    with pytest.raises(BatchBufferError, match=r"is used by reader 'c' \(process"): other()
+    run = program(reading(tmp_path, 10**6, 0.01))
+    run.wait_for('ready')
+    with pytest.raises(BatchBufferError, match=rf'is used by process {run.process.pid} on '): other()
     run.kill()
     wait_until(lambda: run.read('code'), 'it is killed')
-    second = other()
+    second = other()   # it waits for the producer, which ends a second later
     assert values(second, 10) == [mark(host) for host in make_loader(batch_size=5).host_batches()]
     with pytest.raises(BatchBufferError, match='was removed'): values(first, 2)
     second.close()
@@ -209,18 +212,15 @@ def test_going_back_before_the_first_epoch():
     loader = make_loader()
     loader.set_epoch(1)
     loader.sampler.start = 6   # of other ranks: between two batches
-    buffer = BatchBuffer(loader, batches=8, producer='thread')
-    assert len(list(buffer)) == 11
-    buffer.set_epoch(0)
-    with pytest.raises(BatchBufferError, match='position 0 of epoch 0 is before the first of the batches'): list(buffer)
+    buffer = BatchBuffer(loader, batches=8)
+    with pytest.raises(BatchBufferError, match='position 6 of epoch 1 is between two batches .*: resume with as many ranks'): list(buffer)
     buffer.close()
 
 
-@pytest.mark.parametrize('producer', ['process', 'thread'])
-def test_the_end_of_a_forked_child_changes_nothing(producer):
-    run = program(f"""import gc, os
+def test_the_end_of_a_forked_child_changes_nothing():
+    run = program("""import gc, os
 from buffer_parts import make_loader, mark
-buffer = BatchBuffer(make_loader(), batches=8, producer={producer!r})
+buffer = BatchBuffer(make_loader(), batches=8)
 hosts = buffer.host_batches()
 held = next(hosts)
 marks = [mark(held)]
@@ -228,7 +228,6 @@ child = os.fork()
 if not child:
     del held, hosts, buffer   # as at the end of a program
     gc.collect()
-    if {producer == 'thread'}: raise SystemExit
     os._exit(0)   # else Python's own multiprocessing ends the parent's processes
 assert os.waitpid(child, 0)[1] == 0
 for host in hosts:
@@ -256,7 +255,7 @@ def test_a_used_buffer_is_pickled_and_opens_its_own_store():
 def test_wrong_settings_are_named(tmp_path):
     (tmp_path/'file').touch()
     for wrong in (dict(capacity=0), dict(capacity=float('nan')), dict(batches='8'), dict(batches=8.5),
-                  dict(reader=None), dict(num_epochs=0), dict(directory=tmp_path/'file'),
+                  dict(auto_ack=None), dict(num_epochs=0), dict(directory=tmp_path/'file'),
                   dict(directory=''), dict(directory=tmp_path/'file'/'inside')):
         (name, value), = wrong.items()
         with pytest.raises(ValueError, match=re.escape(f'{name}={str(value)!r}' if name == 'directory' else f'{name}={value!r}')):
@@ -277,12 +276,123 @@ def test_memory_and_files_stay_flat():
     buffer.close()
 
 
+def test_a_buffer_has_one_training(tmp_path):
+    "The second is an error that names the first, and says what to do; in one program, a cell may run again."
+    run = program(reading(tmp_path, 500, 0.01))
+    run.wait_for('[')
+    who = rf'trainer.lock is locked for more than 1 s by process {run.process.pid} on \S+, -c: '
+    with pytest.raises(BatchBufferError, match=who + 'only one program can train from a buffer: end that'):
+        buffered(tmp_path)
+    run.kill()
+    wait_until(lambda: run.read('code'), 'it is killed')
+    first = buffered(tmp_path)
+    next(first.host_batches())
+    second = buffered(tmp_path)
+    assert values(second, 5)[0] in undisturbed(500)
+    for one in (first, second): one.close()
+
+
+def test_a_buffer_whose_cursor_cannot_be_written_holds_nothing(tmp_path, monkeypatch):
+    "The disk is full at that moment; then the buffer may be removed."
+    def refuse(*_, **__): raise BatchBufferError('the disk is full')
+    buffer = buffered(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchStore, 'move_cursor', refuse)
+        with pytest.raises(BatchBufferError, match='the disk is full') as kept: next(buffer.host_batches())
+    buffer.close()
+    remove_buffer(tmp_path/'buffer')
+    assert kept.tb
+
+
+def test_a_damaged_cursor_is_an_error(tmp_path):
+    buffer = buffered(tmp_path)
+    values(buffer, 5)
+    buffer.close()
+    flip(tmp_path/'buffer'/'cursor', 20)
+    with pytest.raises(BatchBufferError, match='cursor is damaged: discard the buffer'): buffered(tmp_path)
+    again = buffered(tmp_path, on_mismatch='discard')
+    assert values(again, 5) == undisturbed(5)
+    again.close()
+
+
+def test_a_producer_that_does_nothing_is_an_error_with_a_timeout(tmp_path):
+    "A program holds its lock, and makes nothing; such a store is not discarded either."
+    buffer = BatchBuffer(make_loader(timeout=0.3), batches=8, directory=tmp_path/'buffer')
+    lock = buffer.store.files.lock(PRODUCER)
+    with pytest.raises(BatchBufferError, match='no batch within timeout=0.3 s: batch 0 waits for the producer'): values(buffer, 1)
+    buffer.close()
+    with pytest.raises(BatchBufferError, match=rf'producer.lock is locked for .* by process {os.getpid()} on '):
+        remove_buffer(tmp_path/'buffer')
+    lock.release()
+    patient = buffered(tmp_path)
+    assert values(patient, 1) == undisturbed(1)
+    patient.close()
+
+
+def test_a_buffer_that_is_removed_is_an_error(tmp_path):
+    buffer = buffered(tmp_path, low=8)
+    batches = forever(buffer)
+    next(batches)
+    with pytest.raises(BatchBufferError, match='or close the buffer'): remove_buffer(tmp_path/'buffer')
+    buffer.close()
+    remove_buffer(tmp_path/'buffer')
+    with pytest.raises(BatchBufferError, match='was removed'): next(batches)
+    buffer.close()
+
+
+def test_training_that_waits_need_not_wait_for_the_mark():
+    "It asks for a batch that there is room for, while enough others wait to be acknowledged."
+    buffer = BatchBuffer(make_loader(timeout=5), batches=8, low=1, auto_ack=False)
+    batches = buffer.host_batches()
+    kept = [next(batches) for _ in range(8)]
+    assert [mark(host) for host in kept] == undisturbed(8)
+    buffer.acknowledge(0, kept[0].position)   # room for one, and seven are left
+    assert mark(next(batches)) == undisturbed(9)[-1]
+    buffer.close()
+
+
+def test_a_slow_producer_is_named():
+    dataset = Slow(40, 9, 1)
+    loader = loader_of(dataset, timeout=0.2)
+    buffer = BatchBuffer(loader, batches=6)
+    batches = buffer.host_batches()
+    for _ in range(2): next(batches)
+    child, = children()
+    with pytest.raises(BatchBufferError, match=rf'batch 2 waits for the producer \(process {child.pid} on \S+, .+\)'): list(batches)
+    buffer.close()
+
+
+def count_hosts() -> int:
+    gc.collect()
+    return sum(type(one) is HostBatch for one in gc.get_objects())
+
+
+def test_an_interrupted_wait_leaves_nothing_behind():
+    "The answer that nobody took is not the next one's, and no slot stays held for it."
+    dataset, known = Slow(60, 9, 0.4), count_hosts()   # what other tests have made, and pytest keeps
+    buffer, before = BatchBuffer(loader_of(dataset), batches=4), signal.getsignal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        batches = buffer.host_batches()
+        next(batches)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt): list(batches)
+    finally: signal.signal(signal.SIGALRM, before)
+    wait_until(lambda: 2 in buffer.store.numbers(), 'it is not made')
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        seen, plain = values(buffer, 15), [mark(host) for host in loader_of(dataset).host_batches()]
+    assert len(plain) == 15 and seen == plain and buffer.status()['rebuilt'] == 0
+    assert count_hosts() - known <= 2   # the next one, and the one in the traceback
+    buffer.close()
+
+
 @pytest.mark.skipif(not os.environ.get('TIMMDATA_SOAK'), reason='a soak test: set TIMMDATA_SOAK to its seconds')
 @pytest.mark.timeout(0)
 def test_soak(tmp_path):
     "Kills of trainers and producers for as long as the variable says."
     end, rng, log, kills = time.monotonic() + float(os.environ['TIMMDATA_SOAK']), random.Random(3), tmp_path/'log', [0, 0]
-    code = training(tmp_path, 'process', FOREVER)
+    code = training(tmp_path, FOREVER)
     while time.monotonic() < end:
         run = program(code)
         run.wait_for('ready')
@@ -303,7 +413,7 @@ def test_soak(tmp_path):
 
 def test_signals_reach_nobody_twice(tmp_path):
     "Ctrl-C in a terminal reaches the producer as well: the trainer ends, and the producer with it."
-    run = program(reading(tmp_path, 'main', 5000, 0.01))
+    run = program(reading(tmp_path, 5000, 0.01))
     run.wait_for('ready')
     time.sleep(0.2)
     inside = run.process.children()

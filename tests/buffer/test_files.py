@@ -66,7 +66,7 @@ def hold(path, ready, end):
     lock = PrivateDirectory(path).lock('lock')
     ready.set()
     end.wait()
-    os._exit(lock is None)
+    os._exit(not lock.is_held)
 
 
 def test_a_lock_ends_with_its_process(tmp_path):
@@ -75,24 +75,26 @@ def test_a_lock_ends_with_its_process(tmp_path):
     files, ready, end = PrivateDirectory(tmp_path/'buffer', create=True), context.Event(), context.Event()
     process = context.Process(target=hold, args=(files.path, ready, end))
     process.start()
-    assert ready.wait(20) and files.is_locked('lock') and files.lock('lock', patience=0.02) is None
+    assert ready.wait(20) and files.is_locked('lock')
+    with pytest.raises(BatchBufferError, match=rf'lock is locked for more than 0.02 s by process {process.pid} on '):
+        files.lock('lock', patience=0.02)
     process.kill()
     process.join()
-    lock = files.locked('lock')
-    assert lock is not None and files.is_locked('lock')
+    lock = files.lock('lock', patience=10.)
+    assert files.is_locked('lock')
     files.remove('lock')
-    assert not files.is_locked('lock') and files.lock('lock') is not None
+    assert not files.is_locked('lock') and files.lock('lock').is_held and lock.is_held
 
 
 def test_stale_directories_go_and_living_ones_stay(tmp_path, monkeypatch):
     "A lock decides, not a process number, which means nothing in another container."
     monkeypatch.setattr('timmdata.buffer.buffer.default_directory', lambda: tmp_path)   # other tests tidy up theirs
     stale, alive = (PrivateDirectory(tmp_path/f'run-{name}', create=True) for name in ('stale', 'alive'))
-    lock = alive.lock('main.reader.lock')
+    lock = alive.lock('trainer.lock')
     try:
         assert stale.path in remove_stale() and alive.path.exists() and not stale.path.exists()
     finally: lock.release()
-    with PrivateDirectory(tmp_path).locked('lock'):   # another program makes a directory, which has no lock yet
+    with PrivateDirectory(tmp_path).lock('lock'):   # another program makes a directory, which has no lock yet
         waiting = threading.Thread(target=remove_stale)
         waiting.start()
         time.sleep(0.1)
@@ -140,15 +142,15 @@ def test_random_bytes_are_damaged_batches():
 
 
 @pytest.mark.parametrize('change', [
-    dict(tensors=[['uint8', [10**9], [1], 0]]), dict(tensors=[['nothing', [1], [1], 0]]), dict(batch={'tensor': 9}),
-    dict(batch={'set': []}),
-    dict(keys=[[1]]), dict(tensors=[['uint8', [4], [-1], 0]]), dict(batch={})], ids=str)
+    *(dict(batch={'tensor': layout}) for layout in (
+        ['uint8', [10**9], [1], 0], ['nothing', [1], [1], 0], ['uint8', [4], [-1], 0], ['uint8', [1]], 9)),
+    dict(batch={'set': []}), dict(keys=[[1]]), dict(batch={})], ids=str)
 def test_a_right_checksum_of_wrong_words_is_a_damaged_batch(change):
     parts = encode_batch('a', HostBatch(BATCHES[0], [SampleKey(1, 0)], 0))
     said = json.dumps({**json.loads(parts[1]), **change}).encode()
     body = said + b''.join(parts[2:])
     check = zlib.crc32(body, zlib.crc32(f'a {len(said)}'.encode()))
-    data = struct.pack('<8sIIQ', b'timmdat1', check, len(said), 24 + len(body)) + body
+    data = struct.pack('<8sIIQ', b'timmdat2', check, len(said), 24 + len(body)) + body
     with pytest.raises(DamagedBatch): decode_batch('a', memory_of(data))
 
 

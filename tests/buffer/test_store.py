@@ -3,12 +3,13 @@ import os
 import resource
 import shutil
 import warnings
+from functools import partial
 from itertools import islice
 
 import numpy as np
 import pytest
 from buffer_parts import batch_file, buffered, flip, forever, make_loader, undisturbed, values
-from loader_parts import nothing_is_left, program, wait_until
+from loader_parts import children, nothing_is_left, program, wait_until
 
 from timmdata import BatchBuffer
 from timmdata.buffer import BatchBufferError
@@ -26,7 +27,7 @@ def test_flipped_bits_are_made_again(tmp_path):
     with pytest.warns(RuntimeWarning, match='damaged, and is made again'):
         for k in range(10):
             wait_until(lambda: buffer.status()['waiting'] >= 7, 'it is not filled')
-            used = buffer.status()['readers']['main']['used']   # it was delivered, and the next one is checked already
+            used = buffer.status()['used']   # it was delivered, and the next one is checked already
             damaged = batch_file(directory, used + 2 + k % 2)
             size = damaged.stat().st_size
             if k < 9: flip(damaged, [3, 9, 40, size - 1, *rng.integers(24, size, 5).tolist()][k])
@@ -34,7 +35,7 @@ def test_flipped_bits_are_made_again(tmp_path):
             seen += islice(batches, 4)
     rebuilt = buffer.status()['rebuilt']
     buffer.close()
-    used = buffer.status()['readers']['main']['used']
+    used = buffer.status()['used']
     flip(batch_file(directory, used + 1), 77)
     batch_file(directory, used + 2).unlink()   # as if it had never been there
     batch_file(directory, used + 3).rename(batch_file(directory, used + 2))   # the wrong one
@@ -70,7 +71,7 @@ buffer.close()
 
 
 def test_batches_of_another_store_are_no_batches(tmp_path):
-    first, second = buffered(tmp_path/'a'), BatchBuffer(make_loader(), batches=9, directory=tmp_path/'b'/'buffer', producer='thread')
+    first, second = buffered(tmp_path/'a'), BatchBuffer(make_loader(), batches=9, directory=tmp_path/'b'/'buffer')
     for buffer in (first, second): assert values(buffer, 3)[0] == undisturbed(1)[0]
     wait_until(lambda: min(first.status()['waiting'], second.status()['waiting']) >= 4, 'they are not filled')
     second.close()
@@ -103,12 +104,13 @@ def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path):
     expected, buffer = undisturbed(30), buffered(tmp_path, low=8)
     batches = forever(buffer)
     seen = list(islice(batches, 5))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    limit, = [partial(resource.prlimit, child.pid, resource.RLIMIT_FSIZE) for child in children()]   # of the producer
+    limits = limit()
+    limit((50_000, limits[1]))
     try:
         with pytest.raises(BatchBufferError, match=r'\.batch cannot be written to .*: File too large'):
             for batch in batches: seen.append(batch)
-    finally: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    finally: limit(limits)
     assert 5 <= len(seen) < 20 and seen == expected[:len(seen)]
     wait_until(lambda: not list((tmp_path/'buffer').glob('*.new')), 'drafts are left')   # its producer tells how it is
     del batches

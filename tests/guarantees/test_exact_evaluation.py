@@ -22,7 +22,7 @@ no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
 WAYS = dict(inline=INLINE, threads=THREADS, processes=PROCESSES, bare=dict(use_prefetcher=False, **PROCESSES),
             cache=dict(cache='device', train_crop_mode='rc', crop_pct=1),
-            buffer=dict(buffer=dict(batches=4, producer='thread'), **INLINE))
+            buffer=dict(buffer=dict(batches=4), **INLINE))
 
 
 # ---- several ranks

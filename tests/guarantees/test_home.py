@@ -19,7 +19,7 @@ from synthetic import JPEG
 import timmdata
 from timmdata import create_dataset, create_loader, create_reader, get_samples, pack
 from timmdata.buffer.files import PrivateDirectory, open_private
-from timmdata.buffer.status import buffer_status, drop_reader, remove_buffer
+from timmdata.buffer.status import buffer_status, remove_buffer
 from timmdata.buffer.store import BatchStore
 from timmdata.cli import main
 from timmdata.core.demo_data import cache_dir
@@ -69,7 +69,7 @@ def write_data(base: Path):
             file.addfile(member, io.BytesIO(data))
     write('shards/_info.json', json.dumps({'splits': {'train': {'filenames': ['0.tar'], 'shard_lengths': [1], 'num_samples': 1}}}))
     (base/'buffer').mkdir(mode=0o700)
-    BatchStore.create(base/'buffer', 4, 4096, {'settings': {}, 'numbering': [0, 0, 8, 2, 1, False]})
+    BatchStore.create(base/'buffer', 4, 4096, {'settings': {}, 'numbering': [8, 2, 1, False]})
 
 
 class Place(NamedTuple):
@@ -107,7 +107,7 @@ def samples_in(at):
 
 def buffered(at):
     "A buffer in a directory of its own."
-    settings = dict(batches=4, directory=at('made'), producer='thread', num_epochs=1)
+    settings = dict(batches=4, directory=at('made'), num_epochs=1)
     loader = create_loader(ImageDataset(at.base/'photos'), 8, 2, is_training=True, seed=0, device='cpu', num_workers=0, buffer=settings)
     with closing(loader.loader): return len(list(loader)), at.was_made('made/identity')
 
@@ -131,11 +131,6 @@ def wds(call): return pytest.importorskip('webdataset') and call()
 def removed(at):
     remove_buffer(at('buffer'))
     return at.was_made('buffer/identity')
-
-
-def dropped(at):
-    with pytest.raises(Exception, match='nobody') as raised: drop_reader(at('buffer'), 'nobody')
-    return type(raised.value)
 
 
 def closed(fd): return os.close(fd)
@@ -210,7 +205,6 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'PrivateDirectory.path': lambda at: sorted(PrivateDirectory(at('buffer')).names()),
     'open_private.path': lambda at: closed(open_private(at('buffer'))),
     'buffer_status.store': lambda at: buffer_status(at('buffer'))['capacity'],
-    'drop_reader.store': dropped,
     'remove_buffer.directory': removed,
     'open_splits.data': lambda at: sorted(open_splits(at('photos'))),
     'open_splits.data, hf:': lambda at: sorted(open_splits(f'hf:{hf(at)}', 'train')),

@@ -183,7 +183,7 @@ def test_buffer_refuses_several_sizes(dataset):
 @pytest.mark.parametrize('name', ['augmix', 'repeats', 'mixup'])
 def test_buffered_batches_are_the_same(dataset, name):
     plain = epochs(training(dataset, **SETTINGS[name], **INLINE), 1)[0]
-    loader = training(dataset, buffer=dict(batches=4, producer='thread'), **SETTINGS[name], **INLINE)
+    loader = training(dataset, buffer=dict(batches=4), **SETTINGS[name], **INLINE)
     try: assert_same(epochs(loader, 1)[0], plain)
     finally: loader.loader.close()
 

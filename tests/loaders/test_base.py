@@ -15,7 +15,7 @@ HOST = dict(use_prefetcher=False, num_workers=0)
 
 def test_loaders_of_this_library_are_host_loaders():
     loaders = [create_loader(Coded(8), 8, 4, **HOST), create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, **HOST)]
-    buffer = BatchBuffer(loaders[0], batches=4, producer='thread')
+    buffer = BatchBuffer(loaders[0], batches=4)
     for loader in (*loaders, buffer): assert isinstance(loader, HostLoader) and as_host_loader(loader) is loader
     assert [loader.auto_ack for loader in (*loaders, buffer)] == [None, None, True]
     assert isinstance(as_host_loader(DataLoader([1])), ForeignLoader) and isinstance(as_host_loader([]), ForeignLoader)

@@ -26,8 +26,8 @@ PROCESSES = dict(num_workers=2, workers='processes', multiprocessing_context='fo
 WORKERS = dict(inline=INLINE, threads=THREADS, processes=PROCESSES)
 KINDS = dict(
     batch=dict(use_prefetcher=False), prefetch=dict(device='cpu'), schedule=dict(device='cpu', input_size_choices=[4, 8]),
-    buffer=dict(use_prefetcher=False, buffer=dict(batches=4, producer='thread')),
-    prefetch_buffer=dict(device='cpu', buffer=dict(batches=4, producer='thread')))
+    buffer=dict(use_prefetcher=False, buffer=dict(batches=4)),
+    prefetch_buffer=dict(device='cpu', buffer=dict(batches=4)))
 STREAMS = dict(stream=dict(use_prefetcher=False), prefetch_stream=dict(device='cpu'))
 
 

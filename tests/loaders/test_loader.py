@@ -87,7 +87,7 @@ def num_calls(function) -> int:
     return count
 
 
-@pytest.mark.parametrize('settings', [dict(), dict(is_training=True), dict(is_training=True, buffer=dict(batches=4, producer='thread')),
+@pytest.mark.parametrize('settings', [dict(), dict(is_training=True), dict(is_training=True, buffer=dict(batches=4)),
                                       dict(pad_last=True), dict(is_training=True, num_aug_repeats=3), dict(use_prefetcher=False)], ids=str)
 def test_a_larger_data_set_is_no_more_work(settings):
     "On Python 3.10 and 3.11, a check of a protocol computes the attributes; one of them went through all samples."
@@ -97,7 +97,7 @@ def test_a_larger_data_set_is_no_more_work(settings):
     assert abs(many - few) < 50
 
 
-@pytest.mark.parametrize('settings', [dict(), dict(input_size_choices=[8, 12]), dict(buffer=dict(batches=4, producer='thread'))], ids=str)
+@pytest.mark.parametrize('settings', [dict(), dict(input_size_choices=[8, 12]), dict(buffer=dict(batches=4))], ids=str)
 def test_nothing_is_computed_to_know_a_loader(settings, monkeypatch):
     monkeypatch.setattr(BatchLoader, 'num_valid', property(lambda loader: pytest.fail('num_valid was computed')))
     loader = create_loader(Coded(20), 8, 4, True, num_workers=0, **CPU, **settings)

@@ -136,7 +136,7 @@ def test_a_pass_begins_at_nothing_and_a_left_one_stands_still():
 def test_a_stream_and_a_buffer_report_as_well():
     stream = create_loader(IterableImageDataset(reader=SplitStream(10)), 4, 4, num_workers=0, device='cpu')
     assert len(list(stream)) == 3 and stream.stats().images == 10 and stream.stats().ready is None
-    buffer = create_loader(Coded(16), 4, 4, num_workers=0, device='cpu', buffer=dict(batches=4, producer='thread'))
+    buffer = create_loader(Coded(16), 4, 4, num_workers=0, device='cpu', buffer=dict(batches=4))
     for _ in buffer: wait_until(lambda: buffer.stats().ready >= 1, 'none is ready')
     assert buffer.stats().batches == 4
     buffer.close()

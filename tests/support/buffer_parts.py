@@ -20,7 +20,7 @@ FOREVER = 10**9   # batches
 
 
 class Pixels:
-    "Noise that follows from the sample; no global generator, which a producer thread would share."
+    "Noise that follows from the sample, whoever makes it."
     def __call__(self, image):
         generator = torch.Generator().manual_seed(zlib.crc32(image.tobytes()))
         return torch.randint(0, 256, (3, 80, 80), dtype=torch.uint8, generator=generator)
@@ -63,15 +63,14 @@ def values(buffer: BatchBuffer, num: int = 26) -> list[str]: return list(islice(
 
 
 def buffered(tmp_path: Path | None = None, **kwargs) -> BatchBuffer:
-    "A buffer of this program, with a producer thread, in a directory of the test's."
-    return BatchBuffer(make_loader(), directory=tmp_path and tmp_path/'buffer', **dict(batches=8, producer='thread') | kwargs)
+    "A buffer of this program, in a directory of the test's."
+    return BatchBuffer(make_loader(), directory=tmp_path and tmp_path/'buffer', **dict(batches=8) | kwargs)
 
 
-def train(folder: Path, producer: str, stop: int):
+def train(folder: Path, stop: int):
     "A program that logs each batch, then acknowledges it."
-    buffer = BatchBuffer(
-        make_loader(), batches=12, low=8, directory=folder/'buffer', producer=producer, auto_ack=False)
-    count = buffer.status()['readers']['main']['used']
+    buffer = BatchBuffer(make_loader(), batches=12, low=8, directory=folder/'buffer', auto_ack=False)
+    count = buffer.status()['used']
     print('ready', flush=True)
     with open(folder/'log', 'a') as log:
         while count < stop:
@@ -87,12 +86,11 @@ def train(folder: Path, producer: str, stop: int):
     print('end', flush=True)
 
 
-def read(folder: Path, reader: str, stop: int, sleep: float):
+def read(folder: Path, stop: int, sleep: float):
     "A program that prints what it reads."
-    buffer = BatchBuffer(make_loader(), batches=8, directory=folder/'buffer', reader=reader, auto_ack=False)
+    buffer = BatchBuffer(make_loader(), batches=8, directory=folder/'buffer', auto_ack=False)
     count = 0
     print('ready', flush=True)
-    while (folder/'wait').exists(): time.sleep(0.01)
     while count < stop:
         epoch = buffer.sampler.epoch
         for host in buffer.host_batches():
@@ -106,9 +104,9 @@ def read(folder: Path, reader: str, stop: int, sleep: float):
 
 # ---- programs, as code to start, and what they leave
 
-def training(folder: Path, producer: str, stop: int) -> str:
+def training(folder: Path, stop: int) -> str:
     "A program that logs each batch, then acknowledges it."
-    return f'from pathlib import Path\nfrom buffer_parts import train\ntrain(Path({str(folder)!r}), {producer!r}, {stop})'
+    return f'from pathlib import Path\nfrom buffer_parts import train\ntrain(Path({str(folder)!r}), {stop})'
 
 
 def kill_children(run) -> int:
@@ -130,10 +128,10 @@ def acknowledged(log: Path) -> list[str]:
     return list(seen.values())
 
 
-def finish(folder: Path, producer: str):
+def finish(folder: Path):
     "After all kills: a run that ends has seen, with those before it, what an undisturbed one sees."
     stop = len(acknowledged(folder/'log')) + 30
-    code, _, errors = program(training(folder, producer, stop)).end(60)
+    code, _, errors = program(training(folder, stop)).end(60)
     assert code == 0 and errors == '' and acknowledged(folder/'log') == undisturbed(stop)
 
 
@@ -149,6 +147,6 @@ def flip(path: Path, at: int):
 def batch_file(directory: Path, number: int) -> Path: return directory/f'{number:012}.batch'
 
 
-def reading(folder: Path, reader: str, stop: int, sleep: float) -> str:
+def reading(folder: Path, stop: int, sleep: float) -> str:
     "A program that prints what it reads."
-    return f'from pathlib import Path\nfrom buffer_parts import read\nread(Path({str(folder)!r}), {reader!r}, {stop}, {sleep})'
+    return f'from pathlib import Path\nfrom buffer_parts import read\nread(Path({str(folder)!r}), {stop}, {sleep})'

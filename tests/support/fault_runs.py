@@ -33,9 +33,9 @@ from timmdata import ImageDataset, IterableImageDataset, create_loader
 SETTINGS = dict(input_size=64, batch_size=4, is_training=True, seed=5, re_prob=0.5, re_mode='pixel', device='cpu')
 KINDS = {'threads': dict(num_workers=2, workers='threads'), 'processes': dict(num_workers=2, workers='processes'),
          'stream': dict(num_workers=2, timeout=15),   # without it, PyTorch waits for ever where a worker cannot send
-         'buffer-process': dict(num_workers=0), 'buffer-thread': dict(num_workers=0)}
-BUFFERS, FILES = ('buffer-process', 'buffer-thread'), ('threads', 'processes', 'buffer-process', 'buffer-thread')
-WITH_CHILDREN = ('processes', 'stream', 'buffer-process')
+         'buffer': dict(num_workers=0)}
+BUFFERS, FILES = ('buffer',), ('threads', 'processes', 'buffer')
+WITH_CHILDREN = ('processes', 'stream', 'buffer')
 
 
 # ---- the program
@@ -59,7 +59,7 @@ class FileStream:
 def make(kind: str, folder: Path):
     "A loader of a kind; 'inline' is the undisturbed one."
     settings = {**SETTINGS, **KINDS.get(kind, dict(num_workers=0))}
-    if kind in BUFFERS: settings['buffer'] = dict(batches=6, directory=folder/'buffer', producer=kind.removeprefix('buffer-'))
+    if kind in BUFFERS: settings['buffer'] = dict(batches=6, directory=folder/'buffer')
     if kind == 'stream': return create_loader(IterableImageDataset(reader=FileStream(folder/'data')), **settings)
     return create_loader(ImageDataset(folder/'data'), **settings)
 
@@ -291,7 +291,7 @@ def delete_batch(life, rng): _a_batch_file(life, rng, Path.unlink)
 
 
 def damage_a_record(life, rng):
-    try: (life.folder/'buffer'/rng.choice(['main.reader', 'identity'])).write_bytes(b'00000000 {}')
+    try: (life.folder/'buffer'/rng.choice(['cursor', 'identity'])).write_bytes(b'00000000 {}')
     except FileNotFoundError: pass
     life.run.discard.add(life.kind)
 

@@ -1,10 +1,10 @@
 "Batches that are made ahead, kept as files, and survive restarts."
 from .buffer import BatchBuffer, BufferSettings, remove_stale
 from .files import BatchBufferError
-from .status import buffer_status, drop_reader, format_status, remove_buffer
+from .status import buffer_status, format_status, remove_buffer
 from .store import BatchStore
 
 __all__ = [
-    'BatchBuffer', 'BatchBufferError', 'BatchStore', 'BufferSettings', 'buffer_status', 'drop_reader', 'format_status',
-    'remove_buffer', 'remove_stale',
+    'BatchBuffer', 'BatchBufferError', 'BatchStore', 'BufferSettings', 'buffer_status', 'format_status', 'remove_buffer',
+    'remove_stale',
 ]

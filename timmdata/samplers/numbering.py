@@ -14,35 +14,15 @@ class Numbering(NamedTuple):
     """Say which batch of which epoch a number is.
 
     Args:
-        epoch: Epoch of batch 0.
-        start: Samples of all ranks that were used before batch 0.
         length: Samples of an epoch.
         batch_size: Samples in a batch of this rank.
         num_replicas: Number of ranks.
         drop_last: Whether incomplete batches are left out.
     """
-    epoch: int
-    start: int
     length: int
     batch_size: int
     num_replicas: int
     drop_last: bool
-
-    def _origin(self, epoch: int) -> int:
-        "Samples of all ranks that were used before the first batch of an epoch."
-        return self.start if epoch == self.epoch else 0
-
-    def batches(self,
-        epoch: int,
-    ) -> int:
-        """Count the batches of an epoch; the first epoch may be only a rest.
-
-        Args:
-            epoch: Number of the pass over the data, from 0.
-        """
-        share = math.ceil((self.length - self._origin(epoch)) / self.num_replicas)
-        full, rest = divmod(share, self.batch_size)
-        return full + bool(rest and not self.drop_last)
 
     def first(self,
         epoch: int,
@@ -52,8 +32,8 @@ class Numbering(NamedTuple):
         Args:
             epoch: Number of the pass over the data, from 0.
         """
-        if epoch <= self.epoch: return 0
-        return self.batches(self.epoch) + (epoch - self.epoch - 1) * self.batches(self.epoch + 1)
+        full, rest = divmod(math.ceil(self.length / self.num_replicas), self.batch_size)
+        return epoch * (full + bool(rest and not self.drop_last))
 
     def epoch_of(self,
         number: int,
@@ -63,8 +43,7 @@ class Numbering(NamedTuple):
         Args:
             number: Number of a batch.
         """
-        rest = number - self.batches(self.epoch)
-        return self.epoch if rest < 0 else self.epoch + 1 + rest // self.batches(self.epoch + 1)
+        return number // self.first(1)
 
     def count(self,
         epoch: int,
@@ -76,8 +55,7 @@ class Numbering(NamedTuple):
             epoch: Number of the pass over the data, from 0.
             position: Samples of all ranks that were used.
         """
-        used = (position - self._origin(epoch)) / (self.batch_size * self.num_replicas)
-        return self.first(epoch) + math.ceil(used)
+        return self.first(epoch) + math.ceil(position / (self.batch_size * self.num_replicas))
 
     def position(self,
         number: int,
@@ -91,4 +69,4 @@ class Numbering(NamedTuple):
             epoch, samples of all ranks
         """
         epoch = self.epoch_of(number)
-        return epoch, self._origin(epoch) + (number - self.first(epoch)) * self.batch_size * self.num_replicas
+        return epoch, (number - self.first(epoch)) * self.batch_size * self.num_replicas
