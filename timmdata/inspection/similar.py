@@ -6,6 +6,7 @@
 __all__ = ['count_bits', 'similar_pairs', 'group_rows', 'group_similar']
 
 # %% ../../nbs/inspection/10_similar.ipynb #f283b8d6
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 
@@ -71,10 +72,9 @@ def group_rows(
     Returns:
         int64, rows in order; the groups by their first rows
     """
-    order = np.argsort(numbers, kind='stable')
-    ends = np.flatnonzero(np.diff(numbers[order])) + 1
-    groups = [group for group in np.split(order, ends) if len(group) > 1]
-    return sorted(groups, key=lambda group: group[0])
+    groups = defaultdict(list)
+    for row, number in enumerate(numbers.tolist()): groups[number].append(row)
+    return [np.array(rows) for rows in groups.values() if len(rows) > 1]
 
 
 def group_similar(
