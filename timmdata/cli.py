@@ -228,7 +228,7 @@ def _doctor(data, split, images, stages, json, mode, num_workers, color_jitter, 
 
 # %% ../nbs/60_cli.ipynb #8b6771ad
 @_command(
-    'buffer', 'Say how full a buffer of preprocessed batches is and how far training has come; or remove it.',
+    'buffer', 'Say how full a buffer of batches is, how far training has come and which programs run; or remove it.',
     ('action', str, ..., "'status': look at it; 'remove': remove it, if nobody uses it"),
     ('directory', str, ..., 'Directory of the buffer'),
     ('--json', bool, False, 'Print all numbers as JSON, on one line'))
