@@ -23,9 +23,7 @@ from .datasets.relabel import LabelMap as LabelMap, relabel as relabel
 from .datasets.voc import voc_table as voc_table
 from .datasets.factory import create_dataset as create_dataset
 from .datasets.packing import pack as pack
-from .samplers.batch_schedule import (
-    ScheduledBatchSampler as ScheduledBatchSampler, ScheduledTransformDataset as ScheduledTransformDataset,
-)
+from .samplers.batch_schedule import ScheduledBatchSampler as ScheduledBatchSampler
 from .samplers.token_plan import calculate_naflex_batch_size as calculate_naflex_batch_size
 from .transforms.geometry import (
     CenterCropOrPad as CenterCropOrPad, MaybePILToTensor as MaybePILToTensor, MaybeToTensor as MaybeToTensor,

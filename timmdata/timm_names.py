@@ -40,7 +40,7 @@ HERE = {   # module of timmdata → timm's names that it has
     '.transforms.patch_erasing': 'PatchRandomErasing',
     '.transforms.policy': 'AugmentOp',
     '.transforms.random_erasing': 'RandomErasing',
-    '.samplers.batch_schedule': 'ScheduledBatchSampler ScheduledTransformDataset',
+    '.samplers.batch_schedule': 'ScheduledBatchSampler',
     '.samplers.distributed': 'OrderedDistributedSampler RepeatAugSampler',
     '.samplers.token_plan': 'calculate_naflex_batch_size',
     '.pipeline.collate': 'FastCollateMixup fast_collate',

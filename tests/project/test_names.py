@@ -23,10 +23,11 @@ SAME = """DEFAULT_CROP_MODE DEFAULT_CROP_PCT IMAGENET_DEFAULT_MEAN IMAGENET_DEFA
     IMAGENET_INCEPTION_MEAN IMAGENET_INCEPTION_STD OPENAI_CLIP_MEAN OPENAI_CLIP_STD MaybePILToTensor MaybeToTensor RandomCropOrPad
     RandomResizedCropAndInterpolation ResizeKeepRatio add_img_extensions del_img_extensions
     get_img_extensions is_img_extension set_img_extensions interp_mode_to_str str_to_interp_mode str_to_pil_interp crop_or_pad
-    center_crop_or_pad CenterCropOrPad auto_augment_policy rand_augment_ops ScheduledTransformDataset Patchify
+    center_crop_or_pad CenterCropOrPad auto_augment_policy rand_augment_ops Patchify
     ResizeToSequence calculate_naflex_batch_size patchify_image""".split()
 FORWARDED = """CenterCropToSequence CustomDatasetInfo DatasetInfo DatasetInfoLabelMapper ImageNetInfo LabelMappingCoverage
-    NaFlexMapDatasetWrapper RandomCropToSequence RandomPad RealLabelsImagenet ResizeKeepRatioToSequence ToNumpy ToTensor
+    NaFlexMapDatasetWrapper RandomCropToSequence RandomPad RealLabelsImagenet ResizeKeepRatioToSequence ScheduledTransformDataset
+    ToNumpy ToTensor
     infer_imagenet_subset mix_batch_variable_size pairwise_mixup_target resolve_data_config resolve_input_data_config
     resolve_model_data_config""".split()   # timm's own
 

@@ -1,11 +1,11 @@
 "Which samples come when: an order that the seed and the epoch decide, and the plan of batches."
-from .batch_schedule import PlannedBatch, ScheduledBatchSampler, ScheduledTransformDataset, create_batch_schedule
+from .batch_schedule import PlannedBatch, ScheduledBatchSampler, create_batch_schedule
 from .distributed import OrderedDistributedSampler, RepeatAugSampler, gather_valid
 from .epoch import EpochSampler, SampleKey, keys_of_images, view_keys
 from .weighted import BalancedSampler, WeightedSampler, sample_weights
 
 __all__ = [
     'BalancedSampler', 'EpochSampler', 'OrderedDistributedSampler', 'PlannedBatch', 'RepeatAugSampler', 'SampleKey',
-    'ScheduledBatchSampler', 'ScheduledTransformDataset', 'WeightedSampler', 'create_batch_schedule', 'gather_valid',
+    'ScheduledBatchSampler', 'WeightedSampler', 'create_batch_schedule', 'gather_valid',
     'keys_of_images', 'sample_weights', 'view_keys',
 ]
