@@ -273,8 +273,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'CacheHold.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
     'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_pack.root', 'write_shard.path'}
 OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
-    'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderDataLoaders.path',
-    'LoaderBackup.backup_dir', 'ImageDataModule.data'}
+    'open_tfds.root', 'ReaderTfds.root', 'ImageDataModule.data'}
 WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'pack', 'status', 'drop'}   # commands: their parameters are options
 
 
@@ -301,8 +300,7 @@ def test_the_table_has_all_entrances():
     found = entrances_of_the_library()
     tested = {name.partition(',')[0] for name in ENTRANCES}
     assert len(found) > 40 and found - NO_ENTRANCES - OTHERS <= tested, sorted(found - NO_ENTRANCES - OTHERS - tested)
-    of_fastai = {'LoaderDataLoaders.path'}   # where that is installed
-    assert NO_ENTRANCES <= found and OTHERS <= found | of_fastai   # nothing is excused that is gone
+    assert NO_ENTRANCES <= found and OTHERS <= found   # nothing is excused that is gone
 
 
 @pytest.mark.parametrize('way', [

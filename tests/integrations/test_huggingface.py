@@ -7,8 +7,7 @@ from framework_runs import BATCH, NUM, Run, check_resume, make_dataset, make_loa
 from frameworks import require
 from loader_parts import Fields, children, wait_until
 
-from timmdata.integrations import huggingface
-
+accelerate = require('accelerate')
 require('transformers')
 pytestmark = pytest.mark.timeout(300)
 
@@ -100,26 +99,27 @@ def test_a_checkpoint_without_our_state_is_refused_unless_the_epoch_is_to_begin_
     assert [targets.tolist() for targets in seen[:10]] == first
 
 
-def test_the_trainers_own_skipping_is_left_as_it_was(make_trainer):
+def test_other_trainers_skip_as_they_did(make_trainer):
+    "Also after a training that failed: a loader of torch's is skipped by Accelerate, ours is left as it is."
     import transformers.trainer
-    before = transformers.trainer.skip_first_batches
     def fail(targets): raise ZeroDivisionError
-    with pytest.raises(ZeroDivisionError): make_trainer(fail).train()
-    assert transformers.trainer.skip_first_batches is before
-
-
-def test_trainers_in_threads_end_in_any_order_and_leave_the_trainers_own_skipping(make_trainer):
-    "The first one to end gave Accelerate's function back to the others, and the last one put ours in its place for good."
-    import transformers.trainer
-    before, trainer = transformers.trainer.skip_first_batches, make_trainer()
-    first, second = huggingface._nothing_to_skip(), huggingface._nothing_to_skip()
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
+    trainer, torchs = make_trainer(fail), torch.utils.data.DataLoader(range(10), batch_size=2, shuffle=False)
+    for _ in range(2):   # trainings do not pile up
+        with pytest.raises(ZeroDivisionError): trainer.train()
+    for number in (0, 3):
+        skipped, expected = transformers.trainer.skip_first_batches(torchs, number), accelerate.skip_first_batches(torchs, number)
+        assert type(skipped) is type(expected) and [*map(list, skipped)] == [*map(list, expected)]
     loader = trainer.get_train_dataloader()
     assert transformers.trainer.skip_first_batches(loader, 2) is loader
-    second.__exit__(None, None, None)
-    assert transformers.trainer.skip_first_batches is before
+
+
+def test_trainers_in_threads_end_in_any_order(make_trainer):
+    "While one goes on, the other's end takes nothing from it."
+    import transformers.trainer
+    trainer = make_trainer()
+    make_trainer().train()   # begins and ends
+    loader = trainer.get_train_dataloader()
+    assert transformers.trainer.skip_first_batches(loader, 2) is loader
 
 
 def test_workers_end_with_training(make_trainer):

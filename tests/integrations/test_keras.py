@@ -1,5 +1,4 @@
-"A loader in Keras' `fit`: epochs, order, channels, and the backup in the middle of an epoch."
-import json
+"A loader in Keras' `fit`, with the recipe of the guide `your_trainer`: epochs, order, channels, and the backup in the middle of an epoch."
 import os
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import torch
 from framework_runs import NUM, check_resume, in_a_plain_loop, make_loader
 from frameworks import require
 from loader_parts import nothing_is_left
+from recipes import recipe
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings('ignore:Your input ran out of data')]
 nothing_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -38,33 +38,16 @@ def test_a_killed_run_goes_on(keras, tmp_path):
     check_resume('keras_training', tmp_path)
 
 
-def test_a_fit_sees_both_epochs_in_order_also_without_a_callback(keras, loader):
-    from timmdata.integrations.keras import as_keras_data
+def test_a_fit_sees_both_epochs_in_order(keras, loader, tmp_path):
+    "Keras takes a batch before it begins; the callback chooses each epoch after that."
     model, seen = watched()
-    model.fit(as_keras_data(loader), epochs=2, shuffle=False, verbose=0)
+    backup = recipe('keras').LoaderBackup(loader, tmp_path/'backup.pt')
+    model.fit(recipe('keras').as_keras_data(loader), epochs=2, shuffle=False, verbose=0, callbacks=[backup])
     assert seen == in_a_plain_loop()[0]
 
 
-def test_what_was_loaded_before_a_fit_stays(keras, loader):
-    from timmdata.integrations.keras import as_keras_data
-    other = make_loader(num_workers=0)
-    batches = iter(other)
-    for _ in range(3): next(batches)
-    loader.load_state_dict(other.state_dict())
-    model, seen = watched()
-    model.fit(as_keras_data(loader), epochs=1, shuffle=False, verbose=0)
-    assert seen == in_a_plain_loop()[0][3:10]
-
-
-def test_steps_per_epoch_go_on_where_the_last_ones_ended(keras, loader):
-    from timmdata.integrations.keras import as_keras_data
-    model, seen = watched()
-    model.fit(as_keras_data(loader), epochs=2, steps_per_epoch=4, shuffle=False, verbose=0)
-    assert seen == in_a_plain_loop()[0][:8]
-
-
 def test_evaluation_is_in_order_and_complete(keras):
-    from timmdata.integrations.keras import as_keras_data
+    as_keras_data = recipe('keras').as_keras_data
     valid = make_loader(is_training=False, num_workers=0)
     model, _ = watched()
     data = as_keras_data(valid)
@@ -76,7 +59,7 @@ def test_evaluation_is_in_order_and_complete(keras):
 
 
 def test_channels_are_where_keras_wants_them(keras, loader):
-    from timmdata.integrations.keras import as_keras_data
+    as_keras_data = recipe('keras').as_keras_data
     expected = next(iter(make_loader(num_workers=0)))[0]
     was = keras.config.image_data_format()
     try:
@@ -90,38 +73,37 @@ def test_channels_are_where_keras_wants_them(keras, loader):
 
 def test_a_run_restored_twice_saves_its_epoch(keras, loader, tmp_path):
     "Keras' own callback would write epoch 0 after a restore in epoch 1."
-    from timmdata.integrations.keras import LoaderBackup, as_keras_data
+    LoaderBackup, as_keras_data = recipe('keras').LoaderBackup, recipe('keras').as_keras_data
 
     def fit(stop):
         class Stop(keras.callbacks.Callback):
             def on_train_batch_end(self, batch, logs=None):
                 if self.model.optimizer.iterations == stop: raise KeyboardInterrupt
         model, seen = watched()
-        backup = LoaderBackup(loader, tmp_path/'backup', 2)
+        backup = LoaderBackup(loader, tmp_path/'backup.pt', 2)
         try: model.fit(as_keras_data(loader), epochs=2, shuffle=False, verbose=0, callbacks=[backup, Stop()])
-        except KeyboardInterrupt: assert json.loads((tmp_path/'backup/position.json').read_text())['epoch'] == 1
+        except KeyboardInterrupt: assert torch.load(tmp_path/'backup.pt', weights_only=False)['epoch'] == 1
         return seen
 
     expected = in_a_plain_loop()[0]
     assert [fit(13), fit(17), fit(None)] == [expected[:13], expected[12:17], expected[16:]]
-    assert not (tmp_path/'backup').exists()
+    assert not (tmp_path/'backup.pt').exists()
 
 
-@pytest.mark.parametrize('writing', ['new.weights.h5', 'position.new'])
-def test_a_kill_in_the_middle_of_a_backup_keeps_the_last_one(writing, keras, loader, tmp_path, monkeypatch):
+def test_a_kill_in_the_middle_of_a_backup_keeps_the_last_one(keras, loader, tmp_path, monkeypatch):
     "The file that is being written is cut short, and nothing after that is done."
-    from timmdata.integrations.keras import LoaderBackup, as_keras_data
+    LoaderBackup, as_keras_data = recipe('keras').LoaderBackup, recipe('keras').as_keras_data
 
     def fit(stop):
         replace = os.replace
         def stop_in_the_middle(source, target):
-            if Path(source).name == writing and model.optimizer.iterations == stop:
+            if Path(source).name == 'backup.pt.new' and model.optimizer.iterations == stop:
                 os.truncate(source, Path(source).stat().st_size // 2)
                 raise KeyboardInterrupt
             replace(source, target)
         model, seen = watched()
         monkeypatch.setattr('os.replace', stop_in_the_middle)
-        try: model.fit(as_keras_data(loader), epochs=2, shuffle=False, verbose=0, callbacks=[LoaderBackup(loader, tmp_path/'backup', 3)])
+        try: model.fit(as_keras_data(loader), epochs=2, shuffle=False, verbose=0, callbacks=[LoaderBackup(loader, tmp_path/'backup.pt', 3)])
         except KeyboardInterrupt: assert stop
         finally: monkeypatch.setattr('os.replace', replace)
         return seen

@@ -13,7 +13,7 @@ from synthetic import ROOT
 # packages, and modules beside them: each imports only from those before it
 ORDER = ['timm_names', 'core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer', 'loader',
          'naflex_loader', 'integrations', 'recipes', 'look', 'inspection', 'measure', 'cli']
-FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ignite'}   # of `integrations`
+FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ignite'}   # of `integrations` and of guides
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
          'webdataset', 'datasets', 'tensorflow', 'tensorflow_datasets', 'imagehash', 'ipywidgets', 'ray', *FRAMEWORKS}

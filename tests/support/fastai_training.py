@@ -1,11 +1,8 @@
-"fastai's `Learner` under the contract of `framework_runs`."
-from fastai.callback.core import Callback
-from fastai.learner import Learner
-from fastai.optimizer import SGD
+"fastai's `Learner` under the contract of `framework_runs`, with the recipe of the guide."
+from fastai.vision.all import SGD, Callback, DataLoaders, Learner
 from framework_runs import EPOCHS, make_loader, make_model
+from recipes import recipe
 from torch.nn.functional import cross_entropy
-
-from timmdata.integrations.fastai import LoaderCheckpoint, create_dataloaders
 
 
 class Watch(Callback):
@@ -16,9 +13,7 @@ class Watch(Callback):
 
 
 def train(folder, see, resume, save_every):
-    "Two epochs. fastai's checkpoint is found in the folder, whether the run is said to resume or not."
-    dls = create_dataloaders(make_loader(), make_loader(is_training=False), path=folder)
-    learn = Learner(dls, make_model(), cross_entropy, opt_func=SGD)
-    callbacks = [LoaderCheckpoint(save_every), Watch(see)]
-    assert resume == (learn.path/'models/resume.json').exists()
-    learn.fit(EPOCHS, cbs=callbacks)
+    "Two epochs. The checkpoint is found in the folder, whether the run is said to resume or not."
+    learn = Learner(DataLoaders(make_loader(), make_loader(is_training=False)), make_model(), cross_entropy, opt_func=SGD)
+    assert resume == (folder/'resume.pt').exists()
+    learn.fit(EPOCHS, cbs=[recipe('fastai').LoaderCheckpoint(folder/'resume.pt', save_every), Watch(see)])

@@ -128,7 +128,8 @@ def run_all(module: str, runs: Sequence[Run]):
     for run in runs: Path(run.folder).mkdir(parents=True, exist_ok=True)
     request = Path(runs[0].folder)/'runs.json'
     request.write_text(json.dumps([asdict(run) for run in runs]))
-    env = {**os.environ, 'PYTHONPATH': f'{support.parent.parent}:{support}', 'CUDA_VISIBLE_DEVICES': ''}
+    root = support.parent.parent
+    env = {**os.environ, 'PYTHONPATH': f'{root}:{support}:{root/"tools"}', 'CUDA_VISIBLE_DEVICES': ''}
     done = subprocess.run([sys.executable, str(support/'framework_runs.py'), module, str(request)], env=env,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,12 +1,11 @@
-"Keras' `fit` under the contract of `framework_runs`."
+"Keras' `fit` under the contract of `framework_runs`, with the recipe of the guide."
 import os
 
 os.environ['KERAS_BACKEND'] = 'torch'
 
 import keras
 from framework_runs import EPOCHS, NUM, make_loader
-
-from timmdata.integrations.keras import LoaderBackup, as_keras_data
+from recipes import recipe
 
 
 class Watched(keras.Sequential):
@@ -27,8 +26,8 @@ def make_watched(see):
 
 def train(folder, see, resume, save_every):
     "Two epochs. The backup is found in the folder, whether the run is said to resume or not."
-    loader = make_loader()
-    assert resume == (folder/'backup').exists()
-    backup = LoaderBackup(loader, folder/'backup', save_every)
-    make_watched(see).fit(as_keras_data(loader), epochs=EPOCHS, shuffle=False, verbose=0, callbacks=[backup],
-                          validation_data=as_keras_data(make_loader(is_training=False)))
+    loader, keras_recipe = make_loader(), recipe('keras')
+    assert resume == (folder/'backup.pt').exists()
+    backup = keras_recipe.LoaderBackup(loader, folder/'backup.pt', save_every)
+    make_watched(see).fit(keras_recipe.as_keras_data(loader), epochs=EPOCHS, shuffle=False, verbose=0, callbacks=[backup],
+                          validation_data=keras_recipe.as_keras_data(make_loader(is_training=False)))

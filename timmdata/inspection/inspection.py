@@ -18,7 +18,7 @@ from urllib.parse import quote
 from ..core.paths import expand_home, replace_file
 from ..datasets.factory import open_splits
 from ..datasets.image_dataset import ImageDataset
-from .findings import KINDS, InspectSettings, Survey, exclusions
+from .findings import KINDS, Finding, InspectSettings, Survey, exclusions
 from .measure import measure_dataset, perceptual_hash
 from .report import exclusion_file, make_page, summarize
 
@@ -34,6 +34,11 @@ class Inspection:
     survey: Survey
     out: Path
 
+    @property
+    def findings(self) -> list[Finding]:
+        "What was found, in the order of `KINDS`."
+        return self.survey.findings
+
     def rows(self,
         kind: str,
     ) -> list[tuple[str, str]]:
@@ -45,7 +50,7 @@ class Inspection:
         Returns:
             split and name; empty if this was not found
         """
-        rows = [row for finding in self.survey.findings if finding.kind == kind for row in finding.rows]
+        rows = [row for finding in self.findings if finding.kind == kind for row in finding.rows]
         return [(self.survey.splits[row], self.survey.name(row)) for row in rows]
 
     def exclude(self,
@@ -65,10 +70,10 @@ class Inspection:
 
     def __str__(self) -> str:
         counts = ', '.join(f'{split}: {len(dataset):,}' for split, dataset in self.survey.datasets.items())
-        lines = [f'{KINDS[finding.kind].title}: {len(finding.rows):,}' for finding in self.survey.findings]
+        lines = [f'{KINDS[finding.kind].title}: {len(finding.rows):,}' for finding in self.findings]
         return '\n    '.join([f'{len(self.survey):,} samples ({counts})', *(lines or ['nothing was found'])])
 
-    def __repr__(self) -> str: return f'Inspection({len(self.survey):,} samples, {len(self.survey.findings)} findings)'
+    def __repr__(self) -> str: return f'Inspection({len(self.survey):,} samples, {len(self.findings)} findings)'
 
 
 def _datasets_of(data: Any) -> dict[str, ImageDataset]:

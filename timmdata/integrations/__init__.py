@@ -1,8 +1,6 @@
 "Other people's training loops: each module makes a loader at home in the framework of its name, and imports it."
 __all__ = [
     'base',
-    'fastai',
     'huggingface',
-    'keras',
     'lightning',
 ]
