@@ -288,7 +288,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
 OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
     'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderDataLoaders.path',
     'LoaderBackup.backup_dir', 'ImageDataModule.data'}
-WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'pack', 'status', 'drop'}   # commands: their parameters are options
+WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'pack', 'status', 'remove'}   # commands: their parameters are options
 
 
 def entrances_of_the_library() -> set[str]:

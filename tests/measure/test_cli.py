@@ -39,7 +39,7 @@ def test_version(capsys):
     (['sow'], "invalid choice: 'sow'"), (['show'], 'data'),
     (['demo', '--workers', '2'], 'usage: timmdata demo'),
     (['show', '.', '--output=a.png'], 'usage: timmdata show'),
-    (['buffer', 'drop', '.', '--out'], 'usage: timmdata buffer drop'), (['--port'], 'usage: timmdata [-h]'),
+    (['buffer', 'remove', '.', '--out'], 'usage: timmdata buffer remove'), (['--port'], 'usage: timmdata [-h]'),
     (['demo', '--batch-size', 'many'], 'many')])
 def test_what_is_no_command_is_refused(capsys, words, message):
     with pytest.raises(SystemExit) as ended: main(words)
@@ -51,7 +51,7 @@ def test_without_a_command_the_help_is_printed(capsys, words):
     assert main(words) == 0 and ' '.join(['usage: timmdata', *words, '[-h]']) in capsys.readouterr().out
 
 
-COMMANDS = [['demo'], ['show'], ['inspect'], ['pack'], ['bench'], ['doctor'], ['buffer', 'status'], ['buffer', 'drop'], ['buffer'], []]
+COMMANDS = [['demo'], ['show'], ['inspect'], ['pack'], ['bench'], ['doctor'], ['buffer', 'status'], ['buffer', 'remove'], ['buffer'], []]
 HELP = f"""
 import sys
 from contextlib import suppress
