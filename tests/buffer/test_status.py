@@ -31,7 +31,7 @@ def test_commands_while_programs_run(tmp_path, capsys):
     assert found['training'].startswith(f'process {run.process.pid} on ')
     assert found['producer'].startswith(f'process {run.process.children()[0].pid} on ')
     assert found['capacity'] == 8 and 0 <= found['waiting'] <= 8
-    out, errors, status = said(capsys, 'drop', directory)
+    out, errors, status = said(capsys, 'remove', directory)
     assert (out, status) == ('', 2) and f'is used by process {run.process.pid} on' in errors and errors.count('\n') == 1
     run.kill()
     wait_until(lambda: run.read('code'), 'it is killed')
@@ -39,7 +39,7 @@ def test_commands_while_programs_run(tmp_path, capsys):
     out = said(capsys, 'status', directory)[0]
     assert 'no producer runs' in out and 'not running, last seen' in out
     (directory/'mine').touch()   # a file of somebody else's stays
-    assert said(capsys, 'drop', directory)[2] == 0 and [path.name for path in directory.iterdir()] == ['mine']
+    assert said(capsys, 'remove', directory)[2] == 0 and [path.name for path in directory.iterdir()] == ['mine']
     directory.chmod(0o755)   # as any folder is; to change that would not make it a buffer
     out, errors, status = said(capsys, 'status', directory)
     assert status == 2 and 'there is no buffer in' in errors
@@ -54,4 +54,4 @@ def test_damaged_buffers_are_told_and_removed(tmp_path, capsys, harm):
     else: flip(directory/'cursor', 20)
     out, errors, status = said(capsys, 'status', directory)
     assert (out, status) == ('', 2) and errors.startswith('timmdata: error: ') and errors.count('\n') == 1
-    assert said(capsys, 'drop', directory)[2] == 0 and not directory.exists()
+    assert said(capsys, 'remove', directory)[2] == 0 and not directory.exists()
