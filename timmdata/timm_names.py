@@ -23,7 +23,6 @@ HERE = {   # module of timmdata → timm's names that it has
     'readers.huggingface': 'ReaderHfds ReaderHfids',
     'readers.tar': 'ReaderImageTar',
     'readers.target_fields': 'MultiLabelTarget get_field',
-    'readers.tfds': 'ReaderTfds',
     'readers.webdataset': 'ReaderWds',
     'datasets.image_dataset': 'ImageDataset IterableImageDataset',
     'datasets.augmix': 'AugMixDataset',

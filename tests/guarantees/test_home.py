@@ -292,7 +292,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'CacheLock.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
     'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_pack.root', 'write_shard.path'}
 OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
-    'open_tfds.root', 'ReaderTfds.root', 'create_dataloaders.path', 'LoaderDataLoaders.path',
+    'create_dataloaders.path', 'LoaderDataLoaders.path',
     'LoaderBackup.backup_dir', 'ImageDataModule.data'}
 WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'pack', 'status', 'drop'}   # commands: their parameters are options
 
