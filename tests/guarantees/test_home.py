@@ -272,9 +272,8 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',
     'CacheHold.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
     'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_pack.root', 'write_shard.path'}
-OTHERS = {   # frameworks and TensorFlow have tests of their own; here their functions are looked at in the source
-    'open_tfds.root', 'ReaderTfds.root', 'ImageDataModule.data'}
-WORDS = {'demo', 'show', 'bench', 'doctor', 'inspect', 'pack', 'status', 'drop'}   # commands: their parameters are options
+OTHERS = {   # frameworks have tests of their own; here their functions are looked at in the source
+    'ImageDataModule.data'}
 
 
 def entrances_of_the_library() -> set[str]:
@@ -284,7 +283,6 @@ def entrances_of_the_library() -> set[str]:
         module = importlib.import_module(info.name)
         for name, value in vars(module).items():
             if name.startswith('_') or getattr(value, '__module__', None) != info.name or not callable(value): continue
-            if info.name == 'timmdata.cli' and name in WORDS: continue
             methods = vars(value) if inspect.isclass(value) else {}
             own = {name: value, **{f'{name}.{key}': getattr(value, key) for key, made in methods.items()
                                    if not key.startswith('_') and isinstance(made, classmethod)}}

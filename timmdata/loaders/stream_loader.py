@@ -22,7 +22,6 @@ from ..core.rng import sample_seed
 from ..datasets.wrappers import TransformedIterableDataset
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch
-from ..readers.stream import StreamReader
 from ..samplers.epoch import EpochAware, check_epoch
 from ..core.cores import available_cores
 from ..workers.life import check_original, uninterrupted
@@ -44,7 +43,7 @@ class _CollatePresent:
 def _rank_seed(dataset: IterableDataset, seed: int) -> int:
     "Random numbers are counted in each rank, so each has a seed of its own."
     reader = getattr(dataset, 'reader', dataset)
-    rank = reader.world[0] if isinstance(reader, StreamReader) else 0
+    rank, _ = getattr(reader, 'world', (0, 1))
     return sample_seed(seed, 0, rank) if rank else seed
 
 
@@ -205,12 +204,12 @@ def check_ranks(
     """Refuse a stream that does not give this rank of torch.distributed its share.
 
     Args:
-        dataset: Data set that must be a `StreamReader`, or have one as its reader.
+        dataset: Has `world`, its rank and their number, as a `StreamReader`; or its reader has.
         num_workers: Number of workers of the loader; all ranks need the same number.
     """
     if num_workers == 'auto': raise ValueError("num_workers='auto': all ranks need the same number, so give one")
-    reader = getattr(dataset, 'reader', dataset)
-    if not isinstance(reader, StreamReader): raise ValueError(
+    reader: Any = getattr(dataset, 'reader', dataset)
+    if not hasattr(reader, 'world'): raise ValueError(
         f'a stream of a {type(reader).__name__} is not divided among ranks: make it a StreamReader, or leave out '
         'distributed and give each rank a reader of its share')
     if not (distributed.is_available() and distributed.is_initialized()): raise ValueError(

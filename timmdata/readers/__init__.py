@@ -11,13 +11,12 @@ from .stream import StreamReader
 from .table import ReaderTable, TableError
 from .tar import ReaderImageTar
 from .target_fields import MultiLabelTarget
-from .tfds import ReaderTfds
 from .webdataset import ReaderWds
 from ..timm_names import names_of as _names_of
 
 __all__ = [
     'Reader', 'ReaderFiles', 'StreamReader', 'create_reader', 'exclude_samples',
-    'ReaderImageFolder', 'ReaderImageTar', 'ReaderTable', 'ReaderHfds', 'ReaderHfids', 'ReaderTfds', 'ReaderWds',
+    'ReaderImageFolder', 'ReaderImageTar', 'ReaderTable', 'ReaderHfds', 'ReaderHfids', 'ReaderWds',
     'ReaderPack', 'ReaderShards',
     'SampleTable', 'LabelLists', 'MultiLabelTarget', 'TableError', 'find_splits', 'resolve_split',
     'ClassMapError', 'build_class_map', 'check_class_map', 'load_class_map',

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SPLIT_NAMES', 'Reader', 'open_file', 'read_file', 'ReaderFiles', 'is_below', 'check_inside', 'split_group',
-           'matching_splits', 'NoSplitError', 'choose_split', 'choose_splits']
+           'matching_splits', 'NoSplitError', 'is_whole', 'choose_split', 'choose_splits']
 
 # %% ../../nbs/readers/25_base.ipynb #9b46ba2d
 import copy
@@ -129,6 +129,7 @@ class ReaderFiles(Reader):
         root: The folder that the paths are relative to.
         samples: Paths, targets and further columns.
         class_to_idx: Class name → index.
+        archives: Reads bytes of archives; None: each sample is a file or an object.
     """
     is_thread_safe = True
 
@@ -136,18 +137,18 @@ class ReaderFiles(Reader):
         root: str | os.PathLike,
         samples: SampleTable,
         class_to_idx: Mapping[str, int],
+        archives: Any = None,
     ):
         self.root, self.samples, self.class_to_idx = os.fspath(root), samples, class_to_idx
-        self.ranges: Ranges | None = None   # of objects, one a sample
+        self.archives = archives
         if OBJECT in samples.columns:
             samples.columns[NUMBER] = np.arange(len(samples))   # of its object: it goes with a sample
-            self.ranges = Ranges(self.root, _Objects(samples))
+            self.archives = Ranges(self.root, _Objects(samples))
 
     @property
     def store(self) -> Ranges | None:
         "What it reads from a store with: its `limits` may be replaced before the first read; None: it reads a disk."
-        found = getattr(self, 'archives', self.ranges)
-        found = getattr(found, 'ranges', found)   # of copies on this disk
+        found = getattr(self.archives, 'ranges', self.archives)   # of copies on this disk
         return found if isinstance(found, Ranges) else None
 
     @property
@@ -188,23 +189,24 @@ class ReaderFiles(Reader):
         """
         return self.samples.target(index)
 
-    def _span(self, index: int) -> tuple[int, int, int]:
+    def _span(self, index: int) -> Sequence[int]:
+        "Number of the archive that holds a sample, offset and size in it."
         number = self.samples.columns[NUMBER][index].item()
         return number, 0, self.samples.columns[OBJECT][index, 0].item()
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        if self.ranges is not None: return self.ranges.read(*self._span(index)), self.target(index)
+        if self.archives is not None: return self.archives.read(*self._span(index)), self.target(index)
         return read_file(os.path.join(self.root, self.samples.path(index))), self.target(index)
 
     def prefetch(self,
         indexes: Sequence[int],
     ):
-        """Ask a store for them; local files are not read ahead.
+        """Ask a store for them, or let the system read ahead in an archive; single files are not read ahead.
 
         Args:
             indexes: Samples of the next batch.
         """
-        if self.ranges is not None: self.ranges.prefetch(map(self._span, indexes))
+        if self.archives is not None: self.archives.prefetch(map(self._span, indexes))
 
     def filename(self,
         index: int,
@@ -290,6 +292,22 @@ def matching_splits(
 # %% ../../nbs/readers/25_base.ipynb #70999029
 class NoSplitError(ValueError):
     "The data set has no split of this name."
+
+
+def is_whole(
+    splits: Collection[str],
+    split: str | None,
+    own_names: Iterable[str] = (),
+) -> bool:
+    """Tell whether a split is all of a root: None is, and so is 'train', or its own name, if the root is not divided.
+
+    Args:
+        splits: Names of the splits that exist.
+        split: Name of the split to find.
+        own_names: Names of the root itself.
+    """
+    if not split: return True
+    return not splits and any(name.lower() in split_group(split) for name in ('train', *own_names))
 
 
 def choose_split(

@@ -13,6 +13,7 @@ from urllib.request import url2pathname
 
 from ..core.checks import argument_names, check_arguments
 from ..core.paths import expand_home
+from ..timm_names import find
 from .base import Reader, split_group
 from .extensions import is_img_extension
 from .folder import ReaderImageFolder, find_splits
@@ -22,7 +23,6 @@ from .store import check_url, is_url, list_names
 from .stream import StreamReader
 from .table import TABLE_TYPES, ReaderTable
 from .tar import ReaderImageTar
-from .tfds import ReaderTfds
 from .webdataset import ReaderWds
 
 # %% ../../nbs/readers/90_factory.ipynb #7dfa8fad
@@ -53,7 +53,7 @@ def holds_tars(
     return all(_is_folder_of_tars(os.path.join(path, name)) for name in find_splits(path) or [''])
 
 # %% ../../nbs/readers/90_factory.ipynb #47bea999
-_PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'tfds': ReaderTfds, 'wds': ReaderWds}
+_PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'wds': ReaderWds, 'tfds': None}   # None: timm's reader
 
 
 def _local_or_url(root: Any) -> Any:
@@ -74,7 +74,10 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None, settings
     if not split: raise ValueError(f'{prefix}/{name} is read by split: give one')
     split_group(split)   # an error for what is no text
     settings = {key: value for key, value in settings.items() if value is not None}
-    return _create(_PREFIXES[prefix], settings, root=root, name=name, split=split)
+    kind = _PREFIXES[prefix] or find('readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
+    reader: Any = _create(kind, settings, root=root, name=name, split=split)
+    if prefix == 'tfds': reader.world = reader.dist_rank, reader.dist_num_replicas   # as a StreamReader's
+    return reader
 
 # %% ../../nbs/readers/90_factory.ipynb #67eb5b98
 def create_reader(

@@ -20,7 +20,7 @@ import numpy as np
 from ..core.faults import printable
 from ..core.paths import expand_home
 from .store import OBJECT, is_url, list_names, list_objects
-from .base import SPLIT_NAMES, NoSplitError, ReaderFiles, choose_split, split_group
+from .base import SPLIT_NAMES, NoSplitError, ReaderFiles, choose_split, is_whole, split_group
 from .class_map import natural_key
 from .extensions import check_extensions, get_img_extensions, is_img_extension
 from .file_index import FileIndex, keep_index, label_samples, stamp
@@ -115,10 +115,9 @@ def resolve_split(
     root = expand_home(root)
     splits = find_splits(root)
     if not split: return ''
-    folders, is_train = list_folders(root), 'train' in split_group(split)
+    folders = list_folders(root)
     if split in folders and split not in SPLIT_NAMES['train']: return split
-    own_name = os.path.basename(root if is_url(root) else Path(root).resolve()).lower() in split_group(split)
-    if not splits and (own_name or is_train): return ''
+    if is_whole(splits, split, [os.path.basename(root if is_url(root) else Path(root).resolve())]): return ''
     return choose_split(splits, split, root, _hint(root, [] if splits else _look_below(root)), folders[:10])
 
 # %% ../../nbs/readers/30_folder.ipynb #4151ed8d

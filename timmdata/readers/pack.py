@@ -7,26 +7,24 @@ __all__ = ['ROW', 'PACK_VERSION', 'INFO_FILE', 'ShardIndex', 'save_index', 'open
            'choose_shards', 'holds_shards', 'ReaderShards']
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00003
-import hashlib
 import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.demo_data import cache_dir as cache_folder
 from ..core.faults import is_system_error, printable
-from ..core.paths import expand_home, replace_file
-from .base import SPLIT_NAMES, ReaderFiles, check_inside, choose_split, split_group
+from ..core.paths import expand_home
+from .base import SPLIT_NAMES, ReaderFiles, check_inside, choose_split, is_whole
 from .class_map import load_class_map
-from .file_index import check_arrays, load_array, stamps_of
+from .file_index import check_ends, index_path, keep_arrays, lie_within, load_array, stamps_of
 from .sample_table import MAX_CLASSES, LabelLists, SampleTable
-from .store import absolute_path, copied_object, find_objects, is_url, keep_objects
+from .store import absolute_path, copied_object, is_url, keep_objects
 from .tar import Archives, list_archives, list_tar, open_archives
 from .target_fields import TargetFields
 from .webdataset import check_info, image_of, target_of
@@ -35,20 +33,6 @@ from .webdataset import check_info, image_of, target_of
 ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'), ('height', '<u4'), ('width', '<u4'),
                 ('crc32', '<u4')])
 "A sample: number of its shard; bytes of its image file, where they begin, and their checksum; pixels. 0: not known."
-
-
-def _lie_within(numbers: np.ndarray, least: int, end: int) -> bool:
-    "Whether all of them are from the least up to, but not at, the end."
-    return not numbers.size or bool(least <= numbers.min() and numbers.max() < end)
-
-
-def _check_ends(ends: np.ndarray, parts: np.ndarray):
-    "Refuse ends of lists that are none of the parts', which lie one after the other."
-    if ends.ndim != 1 or parts.ndim != 1 or {ends.dtype.kind, parts.dtype.kind} - {*'iu'}:
-        raise ValueError('its lists must be rows of whole numbers')
-    last = ends[-1] if len(ends) else 0
-    if last != len(parts) or len(ends) and ends[0] < 0 or (ends[1:] < ends[:-1]).any():
-        raise ValueError('its lists have other ends')
 
 
 class ShardIndex(NamedTuple):
@@ -86,9 +70,9 @@ class ShardIndex(NamedTuple):
         if 'targets' in arrays: targets = arrays['targets']
         else:
             targets = LabelLists(arrays['labels'], arrays['label_ends'], int(arrays['num_classes']))
-            _check_ends(targets.ends, targets.indexes)
-            if not _lie_within(targets.indexes, 0, targets.num_classes): raise ValueError('it has labels of no class')
-        _check_ends(name_ends, names)
+            check_ends(targets.ends, targets.indexes)
+            if not lie_within(targets.indexes, 0, targets.num_classes): raise ValueError('it has labels of no class')
+        check_ends(name_ends, names)
         if rows.dtype != ROW or names.dtype != np.uint8 or not rows.shape == (len(name_ends),) == (len(targets),):
             raise ValueError('its parts do not fit')
         if isinstance(targets, np.ndarray) and targets.dtype.kind not in 'iuf': raise ValueError(
@@ -188,20 +172,13 @@ def read_pack(
     return info
 
 
-def _shard_sizes(root: str, shards: Sequence[str]) -> Iterator[int | None]:
-    "The size of each shard; None: it is not there."
-    if is_url(root): return (item and item.size for item in find_objects(root, shards))
-    paths = (os.path.join(root, name) for name in shards)
-    return (os.path.getsize(path) if os.path.isfile(path) else None for path in paths)
-
-
 def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
     "Refuse a pack of which a shard is missing or has another size."
-    for name, size, found in zip(shards, sizes, _shard_sizes(root, shards)):
+    for name, size, stamp in zip(shards, sizes, stamps_of(root, shards)):
         path = os.path.join(root, name)
-        if found is None: raise FileNotFoundError(f'the pack has no shard {path}: copy all of it again')
-        if found != size: raise ValueError(
-            f'the shard {path} has {found:,} bytes, the index says {size:,}: copy all of the pack again')
+        if stamp == (0, 0): raise FileNotFoundError(f'the pack has no shard {path}: copy all of it again')
+        if stamp[0] != size: raise ValueError(
+            f'the shard {path} has {stamp[0]:,} bytes, the index says {size:,}: copy all of the pack again')
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000b
 class _IndexedReader(ReaderFiles):
@@ -209,19 +186,12 @@ class _IndexedReader(ReaderFiles):
 
     def __init__(self, root: str, shards: Sequence[str], samples: SampleTable, class_to_idx: Mapping[str, int],
                  cache_dir: str | os.PathLike | None, cache_limit: int | float | str | None):
-        super().__init__(root, samples, class_to_idx)
-        self.shards, self.archives = shards, open_archives(root, shards, cache_dir, cache_limit)
+        super().__init__(root, samples, class_to_idx, open_archives(root, shards, cache_dir, cache_limit))
+        self.shards = shards
 
-    def __getitem__(self, index: int) -> tuple[memoryview, Any]:
+    def _span(self, index: int) -> tuple[int, int, int]:
         shard, size, offset, *_ = self.samples.columns['row'][index].item()
-        return self.archives.read(shard, offset, size), self.target(index)
-
-    def prefetch(self,
-        indexes: Sequence[int],   # Samples of the next batch.
-    ):
-        "Let the system read them ahead."
-        rows = self.samples.columns['row'][list(indexes)]
-        self.archives.prefetch(zip(rows['shard'].tolist(), rows['offset'].tolist(), rows['size'].tolist()))
+        return shard, offset, size
 
     def filename(self,
         index: int,   # Index of the sample.
@@ -278,7 +248,7 @@ class ReaderPack(_IndexedReader):
             folder = self._copy
         table = open_index(folder).table()
         rows, sizes = table.columns['row'], np.array(self.info['shard_bytes'], np.uint64)
-        inside = len(rows) == self.info['num_samples'] and _lie_within(rows['shard'], 0, len(sizes))
+        inside = len(rows) == self.info['num_samples'] and lie_within(rows['shard'], 0, len(sizes))
         if inside:
             ends = sizes[rows['shard']]
             inside = not ((rows['offset'] > ends) | (rows['size'] > ends - rows['offset'])).any()
@@ -286,7 +256,7 @@ class ReaderPack(_IndexedReader):
         targets, classes = table.targets, self.info['class_to_idx']
         if classes and isinstance(targets, np.ndarray) and targets.dtype.kind in 'iu':
             last = max(classes.values())
-            if not _lie_within(targets, -1, last + 1): raise ValueError(
+            if not lie_within(targets, -1, last + 1): raise ValueError(
                 f'the index {folder} has class indexes {targets.min()}..{targets.max()}, its classes are '
                 f'0..{last}: copy all of the pack again, or pack again')
         return table
@@ -425,24 +395,11 @@ def choose_shards(
         return list(chosen['filenames']), chosen.get('alt_label') or ''
     names = {name: _split_of(name) for name in found}
     there = sorted(set(names.values()) - {''})
-    if not split or not there and 'train' in split_group(split): return found, ''
+    if is_whole(there, split): return found, ''
     chosen = choose_split(there, split, root, 'split=None reads all', found[:3])
     return [name for name, own in names.items() if own == chosen], ''
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000e
-def _kept(path: Path, key: str, make: Callable[[], ShardIndex]) -> ShardIndex:
-    "An index from its file, or made and written there."
-    try:
-        with np.load(path) as arrays:
-            check_arrays(arrays.zip, path.stat().st_size)
-            if str(arrays['key']) == key: return ShardIndex.from_arrays(arrays)
-    except Exception: pass   # absent or damaged, for which numpy, zipfile and zlib raise a dozen kinds
-    index = make()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as file: np.savez(file, key=np.array(key), **index.arrays())
-    return index
-
-
 def holds_shards(
     root: str | os.PathLike,
 ) -> bool:
@@ -491,15 +448,12 @@ class ReaderShards(_IndexedReader):
         fields, what = TargetFields(json_key or 'cls', (), class_map, target_format), 'json' if json_key else 'cls'
         def make(): return scan_shards(root, shards, fields, what, inputs)
 
-        if index_file is None and is_url(root): index_file = 'cache'   # a scan reads all of the shards
-        if index_file is None: index = make()
+        path = index_path(index_file, root, f'shards-{split}')
+        if path is None: index = make()
         else:
-            where = absolute_path(root)
             files = [(name, *found) for name, found in zip(shards, stamps_of(root, shards))]
-            key = repr((where, files, json_key, inputs, target_format, fields.class_to_idx))
-            name = hashlib.blake2b(f'{where} {split}'.encode('utf-8', 'surrogateescape'), digest_size=8)
-            in_cache = cache_folder()/f'shards-{name.hexdigest()}.npz'
-            index = _kept(in_cache if index_file == 'cache' else Path(expand_home(index_file)), key, make)
+            key = repr((absolute_path(root), files, json_key, inputs, target_format, fields.class_to_idx))
+            index = keep_arrays(path, key, make, ShardIndex.arrays, ShardIndex.from_arrays)
         super().__init__(root, shards, index.table(), fields.class_to_idx, cache_dir, cache_limit)
         self.split = split
 

@@ -19,39 +19,22 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from ..core.checks import parse_size
 from ..core.memory_pool import end_with
 from ..core.paths import expand_home, replace_file
-from .store import Ranges, StoreCounts
-
-# %% ../../nbs/readers/28_shard_cache.ipynb #57200005
-try: import fcntl
-except ImportError: fcntl = None   # Windows: two programs may copy the same shard
+from .store import Ranges
 
 # %% ../../nbs/readers/28_shard_cache.ipynb #57200008
 _REST = 3600.   # seconds without a reader after which a copy may go
 _TOUCH = 600.   # seconds after which a reader says again that it reads a copy
 
 
-def _lock(file: Any, wait: bool) -> bool:
-    "Whether this program has the lock of an open file, until that is closed."
-    if fcntl is None: return True
-    try: fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError: return False
-    return True
-
-
-def _is_dead(path: Path, age: float) -> bool:
-    "Whether nobody writes an unfinished copy any more."
-    if fcntl is None: return age >= _REST
-    with suppress(OSError), open(path, 'r+b') as file: return path.stat().st_size > 0 and _lock(file, wait=False)
-    return False
-
-
 class ShardCache:
     """Copies of objects in a folder of this disk, for all programs of the host.
 
-    A copy is locked by its writer before it has its size: one with bytes and no lock is a dead program's.
+    The program that writes a copy holds the copy's lock: an unfinished one without a lock is a dead program's.
 
     Args:
         folder: Folder of the copies, made for this user alone if it is not there.
@@ -70,6 +53,11 @@ class ShardCache:
             'give one that is there, or that you may make') from None
         mode = self.folder.stat().st_mode
         self._is_shared = bool(mode & stat.S_IWGRP and not mode & stat.S_ISVTX)   # by a group, on purpose
+
+    def _lock(self, name: str, timeout: float = 0) -> FileLock:
+        "The lock of a copy, finished or not; it raises Timeout, an OSError, while another program has it."
+        mode = 0o660 if self._is_shared else 0o600
+        return FileLock(self.folder/f'{name.partition(".")[0]}.lock', timeout, mode)
 
     def path(self,
         ranges: Ranges,
@@ -119,12 +107,11 @@ class ShardCache:
         used = sum(size for _, size, _ in found)
         for last, its_size, path in sorted(found):
             is_needed = used + size > self.limit or shutil.disk_usage(self.folder).free < size
-            is_old = is_needed and now - last >= _REST
-            if not (_is_dead(path, now - last) if path.suffix == '.tmp' else is_old): continue
-            with suppress(OSError):   # it is another user's
+            if path.suffix != '.tmp' and not (is_needed and now - last >= _REST): continue
+            with suppress(OSError), self._lock(path.name) as lock:   # it is another user's, or somebody writes it
                 path.unlink()
                 used -= its_size
-                path.with_suffix('.lock').unlink(missing_ok=True)
+                os.unlink(lock.lock_file)
         return used + size <= self.limit and shutil.disk_usage(self.folder).free >= size
 
     def copy(self,
@@ -141,17 +128,16 @@ class ShardCache:
             whether the copy is there now; else there is no room, or another program copies it
         """
         path, size = self.path(ranges, number), ranges.objects[number].size
-        with open(path.with_suffix('.lock'), 'ab') as lock:
-            if not _lock(lock, wait=False) or path.exists(): return path.exists()
+        self.folder.stat()   # an error if it is gone: its lock would make it again, open to all
+        with suppress(Timeout), self._lock(path.name):   # another program copies it
+            if path.exists(): return True
             with replace_file(path, sync=True) as file:   # synced: a power failure leaves no copy with holes
                 if not self._is_shared: os.chmod(file.name, 0o600)
-                with open(self.folder/'room', 'ab') as room:
-                    _lock(room, wait=True)   # one program after the other
-                    _lock(file, wait=True)
+                with self._lock('room', 60):   # one program after the other
                     if not self.make_room(size): raise _NoRoom
                     file.truncate(size)   # it counts as what it will be
                 with ranges.open(number) as source: shutil.copyfileobj(source, file, 1_000_000)
-        return True
+        return path.exists()
 
 
 class _NoRoom(OSError):
@@ -193,11 +179,6 @@ class CachedRanges:
     def paths(self) -> list[str]:
         "List the URLs of the objects."
         return self.ranges.paths
-
-    @property
-    def counts(self) -> StoreCounts:
-        "Count what this process has asked the store for."
-        return self.ranges.counts
 
     def _has_copy(self, number: int) -> bool:
         now = time.time()

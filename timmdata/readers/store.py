@@ -23,7 +23,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -253,38 +253,21 @@ def open_store(
     return (_ObStore if scheme in _OBSTORE else _FsspecStore)(url)
 
 # %% ../../nbs/readers/26_store.ipynb #57000023
-_loops: dict[int, asyncio.AbstractEventLoop] = {}   # process → loop in its thread; of this process, one at most
-
-
-def _run(loop: asyncio.AbstractEventLoop):
-    "What the thread does until the loop is stopped."
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        for task in asyncio.all_tasks(loop): task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-    finally: loop.close()
-
-
-def _loop() -> asyncio.AbstractEventLoop:
-    "The loop of this process."
-    pid = os.getpid()
-    if (loop := _loops.get(pid)) is not None: return loop
-    made = asyncio.new_event_loop()
-    loop = _loops.setdefault(pid, made)   # of two threads that come at once, one wins
-    if loop is not made: made.close()
-    else:
-        thread = threading.Thread(target=_run, args=(loop,), name='timmdata-store', daemon=True)
-        thread.start()
-        end_with(thread, _stop, loop, thread.join)
+@cache
+def _loop_of(pid: int) -> asyncio.AbstractEventLoop:
+    "The loop of this process, in a thread of fsspec's. As Python ends, it gets time to cancel what is on its way."
+    fsspec = import_module('fsspec.asyn')
+    loop = fsspec.get_loop()
+    end_with(fsspec.iothread[0], _let_run, loop, threading.Event())
     return loop
 
 
-def _stop(loop: asyncio.AbstractEventLoop, join: Callable):
-    "End the thread as Python ends: one that comes back from native code later would crash it."
-    try: loop.call_soon_threadsafe(loop.stop)
-    except RuntimeError: return   # it is closed
-    join(5)
+def _let_run(loop: asyncio.AbstractEventLoop, done: threading.Event):
+    loop.call_soon_threadsafe(loop.call_later, 0.05, done.set)
+    done.wait(5)
+
+
+def _loop() -> asyncio.AbstractEventLoop: return _loop_of(os.getpid())
 
 
 def asked(
@@ -699,10 +682,6 @@ class _Requests:
         self.num_bytes = 0
 
 
-def _stop_requests(loop: asyncio.AbstractEventLoop, requests: _Requests):
-    try: loop.call_soon_threadsafe(requests.stop)
-    except RuntimeError: return   # the loop is closed
-
 # %% ../../nbs/readers/26_store.ipynb #57000040
 class Ranges:
     """Read bytes out of objects, by offset, in any thread and process.
@@ -738,7 +717,7 @@ class Ranges:
         if (found := self._mine.get(os.getpid())) is not None: return found
         made = _Requests(self.url, self.objects, self.limits)
         found = self._mine.setdefault(os.getpid(), made)   # of two threads that come at once, one wins
-        if found is made: end_with(self, _stop_requests, _loop(), made)
+        if found is made: end_with(self, _loop().call_soon_threadsafe, made.stop)
         return found
 
     def read(self,
@@ -797,7 +776,7 @@ class Ranges:
     def close(self):
         "Cancel requests and drop their bytes; another read begins anew."
         found = self._mine.pop(os.getpid(), None)
-        if found: _stop_requests(_loop(), found)
+        if found: _loop().call_soon_threadsafe(found.stop)
 
 # %% ../../nbs/readers/26_store.ipynb #57000042
 def open_ranges(

@@ -26,7 +26,7 @@ import numpy as np
 from ..core.faults import is_system_error, printable
 from ..core.paths import expand_home
 from .class_map import build_class_map, load_class_map
-from .base import ReaderFiles, choose_split, matching_splits, split_group
+from .base import ReaderFiles, choose_split, is_whole, matching_splits
 from .sample_table import LabelLists, SampleTable
 from .store import (
     NUMBER, OBJECT, Stored, absolute_path, find_objects, is_url, keep_objects, open_ranges)
@@ -389,7 +389,7 @@ class _Columns:
 
 def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | None, what: str) -> Iterable[int]:
     "Rows of one split, by its name or another name for it; `splits` has the name of each row."
-    if not split or splits is None and 'train' in split_group(split): return range(num_rows)
+    if is_whole(splits or (), split): return range(num_rows)
     names = sorted({name for name in splits or () if name})
     wanted = matching_splits(names, split)   # a table may have several names for one split
     if not wanted:   # an error that says what there is

@@ -7,7 +7,6 @@ __all__ = ['list_tar', 'list_archives', 'scan_tars', 'index_tars', 'choose_folde
            'ReaderImageTar']
 
 # %% ../../nbs/readers/40_tar.ipynb #744ed609
-import hashlib
 import io
 import mmap
 import os
@@ -25,17 +24,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..core.demo_data import cache_dir as cache_folder
 from ..core.faults import SourceError, is_system_error, printable
 from ..core.paths import expand_home
-from .base import ReaderFiles, choose_split, open_file, split_group
+from .base import ReaderFiles, choose_split, is_whole, open_file, split_group
 from .class_map import natural_key
 from .extensions import check_extensions, get_img_extensions, is_img_extension
-from .file_index import LINKS, FileIndex, keep_index, label_samples, stamps_of
+from .file_index import LINKS, FileIndex, index_path, keep_index, label_samples, stamps_of
 from .folder import list_folders
 from .sample_table import SampleTable
 from .shard_cache import CachedRanges, ShardCache
-from .store import Ranges, absolute_path, is_url, list_objects, open_object, open_ranges
+from .store import Ranges, is_url, list_objects, open_object, open_ranges
 
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -118,24 +116,14 @@ def list_archives(
     Returns:
         relative to the root, in natural order; '' for a root that is a tar
     """
-    if is_url(root): return _archives_in_store(root)
-    if os.path.isfile(root): return ['']
-    if not os.path.isdir(root): raise FileNotFoundError(f'there is no tar or folder of tars {root}')
-    found = []
-    for folder in ('', *list_folders(root)):
-        names = [name for name in os.listdir(os.path.join(root, folder)) if name.lower().endswith('.tar')]
-        visible = [name for name in names if not name.startswith('.')]
-        found += [posixpath.join(folder, name) for name in sorted(visible, key=lambda name: (natural_key(name), name))]
+    if root.lower().endswith('.tar') if is_url(root) else os.path.isfile(root): return ['']
+    if is_url(root): names = [item.key for item in list_objects(root) if item.key.count('/') < 2]
+    elif os.path.isdir(root): names = [posixpath.join(folder, name) for folder in ('', *list_folders(root))
+                                       for name in os.listdir(os.path.join(root, folder)) if not name.startswith('.')]
+    else: raise FileNotFoundError(f'there is no tar or folder of tars {root}')
+    found = [name for name in names if name.lower().endswith('.tar')]
     if not found: raise ValueError(f'there is no .tar in {root}')
-    return found
-
-
-def _archives_in_store(root: str) -> list[str]:
-    "The tars below a URL and in the folders there, in the same order."
-    if root.lower().endswith('.tar'): return ['']
-    keys = [item.key for item in list_objects(root) if item.key.lower().endswith('.tar') and item.key.count('/') < 2]
-    if not keys: raise ValueError(f'there is no .tar below {root}')
-    return sorted(keys, key=lambda key: (os.path.dirname(key), natural_key(os.path.basename(key)), key))
+    return sorted(found, key=lambda name: (posixpath.dirname(name), natural_key(posixpath.basename(name)), name))
 
 
 def _folder_of(path: str) -> str:
@@ -190,12 +178,8 @@ def index_tars(
         extensions: See `scan_tars`.
         index_file: .npz, written if absent or stale; 'cache': in the cache folder.
     """
-    if index_file is None and is_url(root): index_file = 'cache'   # a scan reads all of the archives
-    if index_file is None: return scan_tars(root, extensions)
-    root = os.fspath(root)
-    name = hashlib.blake2b(absolute_path(root).encode('utf-8', 'surrogateescape'), digest_size=8).hexdigest()
-    path = cache_folder()/f'tar-{name}.npz' if index_file == 'cache' else Path(index_file)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    root, path = os.fspath(root), index_path(index_file, root, 'tar')
+    if path is None: return scan_tars(root, extensions)
     settings = list_archives(root), sorted(check_extensions(extensions or get_img_extensions()))
     return keep_index(path, root, settings, lambda: scan_tars(root, extensions))
 
@@ -215,8 +199,7 @@ def choose_folders(
     Returns:
         bool, one a folder: whether it belongs to the split
     """
-    if not split: return np.ones(len(folders), bool)
-    parts, group, names = [folder.split('/') for folder in folders], split_group(split), [Path(root).stem]
+    parts, names = [folder.split('/') for folder in folders], [Path(root).stem]
     while len({part[0] for part in parts}) == 1 and all(len(part) > 1 for part in parts):   # what all have before
         names.append(parts[0][0])
         parts = [part[1:] for part in parts]
@@ -224,8 +207,7 @@ def choose_folders(
     named = [top for top in tops if len(split_group(top)) > 1]
     is_divided = len(named) == len(tops) or len({split_group(top) for top in named}) > 1   # one alone may be a class
     splits = named if is_divided else []
-    if not splits and ('train' in group or any(name.lower() in group for name in names)):
-        return np.ones(len(folders), bool)
+    if is_whole(splits, split, names): return np.ones(len(folders), bool)
     chosen = choose_split(splits, split, root, 'split=None reads all', tops[:10])
     return np.array([part[0] == chosen for part in parts], bool)
 
@@ -353,7 +335,7 @@ class ReaderImageTar(ReaderFiles):
         cache_limit: int | float | str | None = None,
     ):
         root = where = os.fspath(expand_home(root))
-        index = index_tars(root, extensions, expand_home(index_file))
+        index = index_tars(root, extensions, index_file)
         shards = sum(count for (_, what), count in index.left_out.items() if what == '.cls')
         if shards and shards >= len(index.table): raise ValueError(
             f'{where} holds {shards} .cls files with class indexes: it is made for WebDataset. '
@@ -361,22 +343,11 @@ class ReaderImageTar(ReaderFiles):
         index = replace(index, left_out={key: n for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
         samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), where, extensions)
-        super().__init__(root, samples, class_to_idx)
+        archives = open_archives(root, index.sources, cache_dir, cache_limit)
+        super().__init__(root, samples, class_to_idx, archives)
         self.split = split
-        self.archives = open_archives(self.root, index.sources, cache_dir, cache_limit)
 
-    def __getitem__(self, index: int) -> tuple[memoryview, Any]:
-        return self.archives.read(*self.samples.columns['span'][index].tolist()), self.target(index)
-
-    def prefetch(self,
-        indexes: Sequence[int],
-    ):
-        """Let the system read them ahead.
-
-        Args:
-            indexes: Samples of the next batch.
-        """
-        self.archives.prefetch(self.samples.columns['span'][list(indexes)].tolist())
+    def _span(self, index: int) -> list[int]: return self.samples.columns['span'][index].tolist()
 
     def __repr__(self) -> str:
         part = f'{self.split or "all"}, tars: {len(self.archives.paths)}'
