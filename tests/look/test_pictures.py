@@ -1,8 +1,12 @@
 "Pictures of loaders of every kind."
+import random
+
+import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from timmdata import ImageDataset, create_loader, show_batch, show_replay
+from timmdata import ImageDataset, create_loader, show_batch, show_images, show_replay
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -28,3 +32,17 @@ def test_the_normalization_of_the_loader_is_undone(samples, settings):
     images = (next(iter(plain))[0] * 255).round().byte()
     sheet = show_batch(own)
     for k in range(4): assert torch.equal(pixels(sheet, k), images[k].permute(1, 2, 0))
+
+
+@pytest.mark.parametrize('seed', range(12))
+def test_no_title_is_cut_off_or_lies_on_a_picture(seed):
+    "Whatever shapes the images have, and however many lines the titles."
+    rng = random.Random(seed)
+    images = [np.zeros((rng.choice((40, 60, 75, 100)), rng.choice((60, 90, 100)), 3), np.uint8) for _ in range(rng.randint(2, 7))]
+    sheet = show_images(images, ['\n'.join(['title'] * rng.randint(1, 3)) for _ in images], ncols=rng.randint(2, 4), size=1.5)
+    canvas = FigureCanvasAgg(sheet)
+    canvas.draw()
+    pictures = [axes.get_window_extent(canvas.renderer) for axes in sheet.axes]
+    for axes in sheet.axes:
+        title = axes.title.get_window_extent(canvas.renderer)
+        assert title.y1 <= sheet.bbox.y1 and not any(title.overlaps(picture) for picture in pictures)

@@ -1,9 +1,9 @@
 "What `explore` shows is what `create_loader` makes: each picture, each number, and the call."
+import inspect
 import random
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +15,7 @@ from torchvision.transforms.v2 import functional as F
 
 from timmdata import ImageDataset, Mixup, NaFlex, create_loader, explore, get_recipe, preview
 from timmdata.look.pictures import denormalize, drawn_words, to_uint8_array
-from timmdata.look.preview import preview_html, spread_indexes
-from timmdata.look.widgets import CONTROLS, Explorer
+from timmdata.look.preview import spread_indexes
 from timmdata.transforms.policy import OPERATIONS, AugmentOp, Policy
 
 pytestmark = pytest.mark.timeout(60)
@@ -60,8 +59,11 @@ def test_what_is_shown_is_what_the_loader_makes(samples, name):
         steps, picture = shown.trace.steps(position), to_uint8_array(denormalize(image))
         assert steps[0].name == 'photograph' and np.array_equal(steps[-1].image, picture), (position, [s.name for s in steps])
         assert np.array_equal(shown.trace.pictures[position], picture)
-    page = preview_html(shown)
-    assert page.count('<figure') == len(images) + len(shown.steps)
+    sheet, is_training = shown.figure(num_epochs=2), settings['is_training']
+    assert len(sheet.axes) == len(images) * (3 if is_training else 2) + len(shown.steps)
+    drawn = [axes.images[0].get_array() for axes in sheet.axes]
+    for k, picture in enumerate(shown.trace.pictures): assert np.array_equal(drawn[k * (3 if is_training else 2) + 1], picture)
+    assert np.array_equal(drawn[-1], shown.steps[-1].image)
 
 
 def test_each_step_does_what_it_says(samples):
@@ -158,12 +160,29 @@ def test_refusals_are_the_librarys_own(samples):
     with pytest.raises(TypeError, match='hflipp'): preview(ImageDataset(samples), SIZE, hflipp=1.)
 
 
-def test_names_are_escaped(tmp_path):
-    for name in ('<script>a', 'b'):
+def test_names_are_shown_as_they_are(tmp_path):
+    for name in ('<script>$a', 'b'):
         (tmp_path/name).mkdir()
         Image.new('RGB', (40, 30)).save(tmp_path/name/'0.jpg')
-    page = preview_html(preview(ImageDataset(tmp_path), 16))
-    assert '<script>' not in page and '&lt;script&gt;a' in page
+    titles = [axes.get_title() for axes in preview(ImageDataset(tmp_path), 16).figure(1).axes]
+    assert titles[0] == 'sample 0\n40 × 30' and titles[1].startswith('<script>$a\n') and titles[3].startswith('b\n')
+
+
+def test_a_sheet_shows_epochs_targets_and_frames(samples):
+    dataset = ImageDataset(samples)
+    mixup = Mixup(0.8, num_classes=10)
+    shown = preview(dataset, SIZE, indexes=INDEXES, epoch=3, mixup=mixup, auto_augment='rand-m9', seed=2, position=1)
+    sheet = shown.figure(num_epochs=3)
+    assert [axes.get_title().split('\n')[0] for axes in sheet.axes[::4][:4]] == [f'sample {index}' for index in INDEXES]
+    for k in range(3):
+        replay = shown.trace.loader.replay(3 + k, 0)
+        for position, (image, target) in enumerate(zip(replay.batch[0], replay.batch[1])):
+            axes = sheet.axes[4 * position + 1 + k]
+            assert np.array_equal(axes.images[0].get_array(), to_uint8_array(denormalize(image)))
+            assert axes.get_title().startswith(f'{shown.names[int(target.argmax())]} {float(target.max()):.2f}\n')
+            assert f'of sample {replay.keys[replay.mix_params.partner[position]].index}' in axes.get_title()
+    assert len(sheet.axes[0].patches) == 2 * 3   # a frame for each epoch, red on white
+    assert [axes.get_title().split('\n')[0] for axes in sheet.axes[16:]] == [f'{k}. {step.name}' for k, step in enumerate(shown.steps)]
 
 
 def test_every_operation_has_words():
@@ -177,61 +196,69 @@ def test_every_operation_has_words():
 def test_without_ipywidgets_it_says_what_to_install(samples, monkeypatch):
     monkeypatch.setitem(sys.modules, 'ipywidgets', None)
     with pytest.raises(ImportError, match='pip install ipywidgets; preview draws'): explore(ImageDataset(samples), SIZE)
-    assert preview(ImageDataset(samples), SIZE, 2)._repr_html_()
+    assert preview(ImageDataset(samples), SIZE, 2).figure().axes
 
 
 @pytest.fixture
-def explorer(samples):
+def explorer(samples, capsys):
+    "Widgets by name, and what they show: without a notebook, a preview is printed."
     pytest.importorskip('ipywidgets')
-    return explore(ImageDataset(samples), SIZE, 4, seed=1, color_jitter=(0.4, 0.2, 0.1))
+
+    def make(**settings):
+        controls, output = explore(ImageDataset(samples), SIZE, 4, seed=1, **settings).children
+        return {widget.description: widget for widget in controls.children}, lambda: capsys.readouterr().out.strip().splitlines()[-1]
+    return make
+
+
+def test_twelve_widgets_have_names_of_arguments(explorer):
+    widgets, shown = explorer(color_jitter=(0.4, 0.2, 0.1), hflip=0.25, train_crop_mode='rkrc')
+    assert len(widgets) == 12 and {*widgets} - {'mixup_alpha', 'cutmix_alpha'} <= {*inspect.signature(create_loader).parameters}
+    assert widgets['hflip'].value == 0.25 and widgets['train_crop_mode'].value == 'rkrc' and widgets['scale'].value == (0.08, 1.)
+    assert shown().endswith("train_crop_mode='rkrc', hflip=0.25, color_jitter=(0.4, 0.2, 0.1))")
 
 
 def test_a_move_changes_its_setting_alone(explorer):
-    assert isinstance(explorer, Explorer) and set(explorer.controls) == {control.name for control in CONTROLS}
-    given = explorer.settings
-    explorer.controls['hflip'].value = 1.
-    assert explorer.settings == {**given, 'hflip': 1.} and 'hflip: 0.5 → 1.0' in explorer.view.value
-    explorer.controls['mixup.cutmix_alpha'].value = 1.
-    assert explorer.settings['mixup'].num_classes == 10 and explorer.settings['mixup'].mixup_alpha == 0
-    explorer.controls['mixup.cutmix_alpha'].value = 0.
-    assert explorer.settings == {**given, 'hflip': 1.} and explorer.error is None
-    images = explorer.preview.images
-    explorer.again.click()
-    assert explorer.preview.epoch == 1 and not torch.equal(images, explorer.preview.images)
-    explorer.reset.click()
-    assert explorer.settings == given and explorer.preview.epoch == 0 and explorer.controls['hflip'].value == 0.5
+    widgets, shown = explorer(color_jitter=(0.4, 0.2, 0.1))
+    given = shown()
+    assert given.startswith('Preview of create_loader(dataset, 48, 4, is_training=True, seed=1') and 'hflip' not in given
+    widgets['hflip'].value = 1.
+    assert shown() == given.replace('color_jitter', 'hflip=1.0, color_jitter')
+    widgets['cutmix_alpha'].value = 1.
+    assert 'hflip=1.0' in (call := shown()) and 'mixup=Mixup(mixup_alpha=0.0, cutmix_alpha=1.0, num_classes=10)' in call
+    widgets['cutmix_alpha'].value = 0.
+    widgets['hflip'].value = 0.5
+    assert shown() == given
 
 
-def test_the_image_that_is_shown_can_be_chosen(explorer):
-    explorer.image.value = 3
-    assert explorer.preview.position == 2 and 'Image 3, step by step' in explorer.view.value
-    explorer.controls['mixup.mixup_alpha'].value = 1.
-    explorer.controls['mixup.mode'].value = 'half'   # two images are left
-    assert explorer.preview.position == 1 and explorer.image.max == 2 and explorer.error is None
-
-
-def test_defaults_of_a_crop_are_shown_and_idle_controls_are_off(explorer):
-    assert explorer.controls['scale'].value == (0.08, 1.) and explorer.controls['crop_pct'].disabled
-    explorer.controls['train_crop_mode'].value = 'rkrc'
-    assert explorer.controls['scale'].value == (0.8, 1.) and 'scale' not in explorer.settings
-    explorer.controls['is_training'].value = False
-    assert explorer.controls['scale'].disabled and not explorer.controls['crop_pct'].disabled
-    assert 'in evaluation' in explorer.view.value
+def test_a_given_mixup_keeps_its_other_fields(explorer):
+    widgets, shown = explorer(mixup=Mixup(0.8, mode='pair', num_classes=10))
+    assert widgets['mixup_alpha'].value == 0.8 and "mixup=Mixup(mixup_alpha=0.8, mode='pair', num_classes=10)" in shown()
+    widgets['cutmix_alpha'].value = 0.5
+    assert "Mixup(mixup_alpha=0.8, cutmix_alpha=0.5, mode='pair', num_classes=10)" in shown()
+    widgets['cutmix_alpha'].value = widgets['mixup_alpha'].value = 0.
+    assert 'mixup' not in shown()
 
 
 def test_a_wrong_combination_is_a_message_and_can_be_taken_back(explorer):
-    explorer.controls['mixup.mixup_alpha'].value = 1.
-    page = explorer.view.value
-    explorer.controls['is_training'].value = False
-    assert 'cannot be used together' in explorer.message.value and isinstance(explorer.error, ValueError)
-    assert explorer.view.value == page and explorer.settings['is_training']
-    explorer.controls['is_training'].value = True
-    assert explorer.error is None and explorer.message.value == ''
-    explorer.controls['auto_augment'].value = 'rand-<b>'
-    assert '&lt;b&gt;' in explorer.message.value and explorer.view.value.count('<b>') > 3
+    widgets, shown = explorer(is_training=False)
+    given = shown()
+    widgets['mixup_alpha'].value = 1.
+    assert shown().startswith('ValueError: ')
+    widgets['mixup_alpha'].value = 0.
+    assert shown() == given
 
 
-def test_warnings_of_the_library_are_shown(explorer, monkeypatch):
+def test_an_error_is_its_message(explorer):
+    widgets, shown = explorer()
+    given = shown()
+    widgets['auto_augment'].value = 'rand-m9-x3'
+    assert "the part 'x3' is unknown" in shown()
+    widgets['auto_augment'].value = ''
+    assert shown() == given
+
+
+def test_warnings_of_the_library_are_not_swallowed(explorer, monkeypatch):
+    widgets, shown = explorer()
     module = sys.modules['timmdata.look.preview']
     create = module.create_loader
 
@@ -239,17 +266,16 @@ def test_warnings_of_the_library_are_shown(explorer, monkeypatch):
         warnings.warn('look out', stacklevel=2)
         return create(*args, **settings)
     monkeypatch.setattr(module, 'create_loader', warning)
-    explorer.controls['vflip'].value = 1.
-    assert 'look out' in explorer.message.value and explorer.error is None
+    with pytest.warns(UserWarning, match='look out'): widgets['vflip'].value = 1.
+    assert 'vflip=1.0' in shown()
 
 
-def test_a_policy_of_the_users_stays_until_another_is_chosen(samples):
-    pytest.importorskip('ipywidgets')
-    shown = explore(ImageDataset(samples), SIZE, 2, auto_augment=Darker())
-    shown.controls['hflip'].value = 0.
-    assert isinstance(shown.settings['auto_augment'], Darker) and shown.preview.steps[-1].name == 'policy'
-    shown.controls['auto_augment'].value = '3a'
-    assert shown.settings['auto_augment'] == '3a' and replace(shown.preview, epoch=3).steps[2].name != 'policy'
+def test_a_policy_of_the_users_stays_until_another_is_chosen(explorer):
+    widgets, shown = explorer(auto_augment=Darker())
+    widgets['hflip'].value = 0.
+    assert 'hflip=0.0, auto_augment=auto_augment' in shown()
+    widgets['auto_augment'].value = '3a'
+    assert "auto_augment='3a'" in shown()
 
 
 IMPORTS = """

@@ -1,5 +1,4 @@
 "What a report says before training, beside the batches that loaders then give."
-import matplotlib
 import numpy as np
 import pytest
 from torch.utils.data import Subset
@@ -28,11 +27,9 @@ def test_a_report_is_what_loaders_do(samples, is_training, crop):
     assert str(report).count('\n') == 3
 
 
-def test_a_report_takes_sizes_and_draws():
-    matplotlib.use('agg')
+def test_a_report_takes_sizes():
     sizes = np.random.default_rng(0).integers(10, 900, (300, 2))
     report = token_report(sizes, 8, NaFlex(patch_size_choices=(8, 16)), num_replicas=2)
     assert [mode.mode for mode in report.modes] == ['schedule', 'native', 'packed'] and len(report.lengths) == 300
-    assert len(report.plot().axes) == 2
     one = token_report(sizes, 8, NaFlex(patch_size=8))
     assert one.modes[1].num_batches == pytest.approx(2 * report.modes[1].num_batches, abs=1)

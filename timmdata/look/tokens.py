@@ -60,23 +60,6 @@ class TokenReport:
 
     __repr__ = __str__
 
-    def plot(self) -> Any:
-        """Draw how long the images are, and how much of each mode's batches is padding.
-
-        Returns:
-            a figure of Matplotlib
-        """
-        import matplotlib.pyplot as plt
-        figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.4), layout='constrained')
-        left.hist(self.lengths, bins=30, color='C0')
-        left.set(xlabel='patches of an image at its own size', ylabel='images')
-        bars = right.barh([mode.mode for mode in self.modes], [100 * mode.padding for mode in self.modes], color='C1')
-        right.bar_label(bars, fmt='%.1f %%', padding=3)
-        right.set(xlabel='padding, % of all patches', xlim=(0, max(1, 125 * max(mode.padding for mode in self.modes))))
-        right.invert_yaxis()
-        plt.close(figure)   # it is shown once, as the result of the cell
-        return figure
-
 
 def token_report(
     dataset: Dataset | np.ndarray,
@@ -130,13 +113,12 @@ def _report_schedule(
     buckets = naflex.buckets(batch_size, is_training)
     if is_training: planned = [(batch.bucket, batch.batch_size) for batch in naflex.schedule(order, batch_size).plan(0)]
     else: planned = [(0, min(batch_size, len(order) - first)) for first in range(0, len(order), batch_size)]
-    some, filled = sizes[::max(1, len(sizes) // 500)].tolist(), []   # of 500 images, the share is known well enough
+    some = sizes[::max(1, len(sizes) // 500)].tolist()   # of 500 images, the share is known well enough
+    filled = []   # patches of an image on average, by bucket
     for bucket in buckets:
-        (height, width), grids = bucket.patch_size, []
-        for size in some:
-            edges = get_image_size_for_seq(size, bucket.patch_size, bucket.max_seq_len)[1]
-            grids.append(edges[0] // height * (edges[1] // width))
-        filled.append(float(np.mean(grids)))
+        (height, width), length = bucket.patch_size, bucket.max_seq_len
+        resized = [get_image_size_for_seq(size, bucket.patch_size, length)[1] for size in some]
+        filled.append(float(np.mean([h // height * (w // width) for h, w in resized])))
     images = sum(num for _, num in planned)
     tokens = sum(num * buckets[bucket].seq_len for bucket, num in planned)
     used = sum(num * filled[bucket] for bucket, num in planned)
