@@ -1,4 +1,4 @@
-"Look at what training sees: pictures, the way of a sample, previews of settings, sliders, the call to paste."
+"Look at what training sees: pictures, the steps of a sample, previews of settings, widgets, the call to paste."
 from .paste import loader_call
 from .pictures import denormalize, show_batch, show_image, show_images, show_replay, show_transform
 from .preview import Preview, preview

@@ -174,7 +174,7 @@ class BatchTrace:
         return [Step(mixing.kind[position], mixing_words(self.replay, position), mixed.pictures[position], boxes)]
 
     def _erasing(self, position: int) -> list[Step]:
-        boxes = self.replay.erase_boxes and self.replay.erase_boxes[position]
+        boxes = self.replay.erase_boxes[position] if self.replay.erase_boxes else []
         if not boxes: return []
         image = self.pictures[position]
         share = sum(height * width for _, _, height, width in boxes) / image[..., :1].size
