@@ -88,8 +88,8 @@ class BatchReader:
         self.store.check()
         key = self.store.identity['unique']
         self._lock = _locks.get(key)
-        if not self._is_live: self._lock = self.store.files.lock(
-            TRAINER, advice='only one program can train from a buffer: end that one, or give another directory=')
+        if not self._is_live: self._lock = self.store.files.lock(TRAINER, advice=(
+            'only one program can train from a buffer, and that one is alive: end it, or give another directory='))
         _locks[key] = self._lock
         self._producer, self._ahead = None, None   # those of the original process are not ours
         self._executor = ThreadPoolExecutor(1, 'timmdata-buffer')
