@@ -43,7 +43,7 @@ from ..core.paths import expand_home, replace_file
 from ..core.restarts import JpegtranError, add_restarts, encode_jpeg, jpegtran_version
 from ..readers.base import ReaderFiles, split_group
 from ..readers.extensions import is_img_extension
-from ..readers.pack import INFO_FILE, PACK_VERSION, ROW, ReaderPack, ShardIndex, read_pack, save_index
+from ..readers.pack import INFO_FILE, PACK_VERSION, ROW, ReaderPack, read_pack, save_index
 from ..readers.sample_table import LabelLists, SampleTable
 from ..readers.table import ReaderTable
 from ..readers.tar import list_tar
@@ -410,7 +410,7 @@ class _Packing:
         names = SampleTable.from_samples((self.dataset.filename(index) for index, *_ in found), targets)
         folder = self.root/'index'/self.split
         folder.mkdir(parents=True, exist_ok=True)
-        save_index(ShardIndex(rows, names.paths, names.ends, targets), folder)
+        save_index(SampleTable(names.paths, names.ends, targets, {'row': rows}), folder)
         for number, part in enumerate(parts):
             lines = [f'v1.2 {len(part["dali"])}', *part['dali']]
             (folder/f'{number:06}.idx').write_text('\n'.join(lines) + '\n', encoding='ascii')
