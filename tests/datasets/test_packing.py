@@ -29,7 +29,7 @@ from timmdata.datasets.packing import PackSettings, check_pack, pack
 from timmdata.datasets.relabel import LabelMap, relabel
 from timmdata.datasets.wrappers import fingerprint
 from timmdata.inspection.inspection import inspect
-from timmdata.readers.pack import ROW, ReaderPack, ReaderShards, ShardIndex, open_index, save_index
+from timmdata.readers.pack import ROW, ReaderPack, ReaderShards, open_index, save_index
 from timmdata.readers.sample_table import LabelLists, SampleTable
 
 pytestmark = pytest.mark.timeout(120)
@@ -768,8 +768,8 @@ def test_arrays_of_an_index_are_checked_once(copy, name, content):
 @pytest.mark.parametrize('change', [dict(num_classes=np.array([3, 4])), dict(num_classes=np.array(10**15)), dict(num_classes=np.array(2)),
                                     dict(labels=np.array([0, -1, 1])), dict(label_ends=np.array([3, 1, 3])), dict(labels=np.zeros(3))])
 def test_labels_of_an_index_are_checked_once(tmp_path, change):
-    table = SampleTable.from_samples(['a', 'b', 'c'], LabelLists.from_lists([[0], [2], [1]], 3))
-    save_index(ShardIndex(np.zeros(3, ROW), table.paths, table.ends, table.targets), tmp_path)
+    labels = LabelLists.from_lists([[0], [2], [1]], 3)
+    save_index(SampleTable.from_samples(['a', 'b', 'c'], labels, {'row': np.zeros(3, ROW)}), tmp_path)
     for name, array in change.items(): np.save(tmp_path/f'{name}.npy', array)
     with pytest.raises(ValueError, match='is damaged'): open_index(tmp_path)
 
@@ -784,7 +784,7 @@ def test_a_million_samples_are_opened_at_once(tmp_path):
     rows['offset'] = np.arange(num) % per * 111_000 + 512
     names = SampleTable.from_samples((f'train/n{k // 1300:08}/n{k // 1300:08}_{k}.JPEG' for k in range(num)), np.arange(num) // 1300)
     (tmp_path/'index'/'train').mkdir(parents=True)
-    save_index(ShardIndex(rows, names.paths, names.ends, names.targets), tmp_path/'index'/'train')
+    save_index(SampleTable(names.paths, names.ends, names.targets, {'row': rows}), tmp_path/'index'/'train')
     sizes = [per * 111_000 + 1024] * shards
     for k, size in enumerate(sizes):
         with (tmp_path/f'train-{k:06}.tar').open('wb') as file: file.truncate(size)   # no room on the disk

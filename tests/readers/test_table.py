@@ -14,7 +14,7 @@ import pytest
 import torch
 from pyarrow import csv
 from synthetic import BARE, ROOT
-from tables import CLASSES, label_frame, write_photos
+from tables import CLASSES, label_frame, rows_of, write_photos
 
 from timmdata import ImageDataset, create_loader
 from timmdata.readers.sample_table import LabelLists
@@ -269,10 +269,10 @@ def test_a_csv_is_what_pyarrow_reads_of_it(tmp_path, monkeypatch, text):
         path = tmp_path/f'table.{suffix}'
         path.write_text(text if suffix == 'csv' else text.replace('a, b', 'a b').replace(',', '\t'), newline='')
         expected = csv.read_csv(path, parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True)).to_pylist()
-        assert read_table(path).rows() == expected
+        assert rows_of(read_table(path)) == expected
         with monkeypatch.context() as patch:
             for name in NO_ARROW: patch.setitem(sys.modules, name, None)
-            assert read_table(path).rows() == expected
+            assert rows_of(read_table(path)) == expected
 
 
 @pytest.mark.parametrize('text, message', [
@@ -309,10 +309,10 @@ def test_frames_are_what_pyarrow_makes_of_them(monkeypatch):
                                   box=[[1, 2], None], point=[numpy.array([1., 2.]), None], yes=[True, False], k=[1, 2]))
     expected = pyarrow.table(frame).to_pylist()
     for name in NO_ARROW: monkeypatch.setitem(sys.modules, name, None)
-    assert read_table(frame).rows() == expected
-    assert [type(v) for v in read_table(frame).rows()[0].values()] == [type(v) for v in expected[0].values()]
+    assert rows_of(read_table(frame)) == expected
+    assert [type(v) for v in rows_of(read_table(frame))[0].values()] == [type(v) for v in expected[0].values()]
     columns = {name: [row[name] for row in expected] for name in expected[0]}
-    assert read_table(polars.DataFrame(expected)).rows() == expected == read_table(columns).rows()
+    assert rows_of(read_table(polars.DataFrame(expected))) == expected == rows_of(read_table(columns))
     with pytest.raises(ValueError, match='several lengths: 1, 2'): read_table(dict(path=['a', 'b'], target=[1]))
 
 

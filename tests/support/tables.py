@@ -17,3 +17,8 @@ def label_frame() -> pandas.DataFrame:
     "One row a file; every fourth is for validation."
     return pandas.DataFrame([dict(path=f'{k}.png', target=CLASSES[k % 5], split='val' if k % 4 == 3 else 'train',
                                   weight=k / 4, age=k, note=f'note {k}', box=[k, 1.5]) for k in range(20)])
+
+
+def rows_of(table) -> list[dict]:
+    "All rows of a `Table`, name → value."
+    return [dict(zip(table.names, row)) for row in zip(*map(table.typed, range(len(table.names))))]

@@ -49,7 +49,7 @@ from ..core.processes import reset_process, start_process
 from ..core.restarts import CannotRestart, add_restarts, encode_jpeg, list_segments
 from ..readers.base import ReaderFiles, split_group
 from ..readers.extensions import is_img_extension
-from ..readers.pack import INFO_FILE, PACK_VERSION, ROW, ReaderPack, ShardIndex, read_pack, save_index
+from ..readers.pack import INFO_FILE, PACK_VERSION, ROW, ReaderPack, read_pack, save_index
 from ..readers.sample_table import LabelLists, SampleTable
 from ..readers.table import ReaderTable
 from ..readers.tar import list_tar
@@ -507,7 +507,7 @@ class _Packing:
         names = SampleTable.from_samples((self.dataset.filename(int(k)) for k in indexes[by_source]), targets)
         folder = self.root/'index'/self.split
         folder.mkdir(parents=True, exist_ok=True)
-        save_index(ShardIndex(rows[by_source], names.paths, names.ends, targets), folder)
+        save_index(SampleTable(names.paths, names.ends, targets, {'row': rows[by_source]}), folder)
         for number, part in enumerate(parts):
             lines = [f'v1.2 {len(part["dali"])}', *part['dali']]
             (folder/f'{number:06}.idx').write_text('\n'.join(lines) + '\n', encoding='ascii')

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SPLIT_NAMES', 'Reader', 'open_file', 'read_file', 'ReaderFiles', 'is_below', 'check_inside', 'split_group',
-           'matching_splits', 'NoSplitError', 'is_whole', 'choose_split', 'choose_splits']
+           'is_split_name', 'matching_splits', 'NoSplitError', 'is_whole', 'choose_split', 'choose_splits']
 
 # %% ../../nbs/readers/25_base.ipynb #9b46ba2d
 import copy
@@ -129,26 +129,28 @@ class ReaderFiles(Reader):
         root: The folder that the paths are relative to.
         samples: Paths, targets and further columns.
         class_to_idx: Class name → index.
-        archives: Reads bytes of archives; None: each sample is a file or an object.
+        source: Reads their bytes out of archives; None: each sample is a file or an object.
     """
     is_thread_safe = True
+    split: Any = None   # Name of the part of the root that it is; None: all of it.
+    _archives = ''   # What its archives are called, if it shows how many there are.
 
     def __init__(self,
         root: str | os.PathLike,
         samples: SampleTable,
         class_to_idx: Mapping[str, int],
-        archives: Any = None,
+        source: Any = None,
     ):
         self.root, self.samples, self.class_to_idx = os.fspath(root), samples, class_to_idx
-        self.archives = archives
+        self.source = source
         if OBJECT in samples.columns:
             samples.columns[NUMBER] = np.arange(len(samples))   # of its object: it goes with a sample
-            self.archives = Ranges(self.root, _Objects(samples))
+            self.source = Ranges(self.root, _Objects(samples))
 
     @property
     def store(self) -> Ranges | None:
         "What it reads from a store with: its `limits` may be replaced before the first read; None: it reads a disk."
-        found = getattr(self.archives, 'ranges', self.archives)   # of copies on this disk
+        found = getattr(self.source, 'ranges', self.source)   # of copies on this disk
         return found if isinstance(found, Ranges) else None
 
     @property
@@ -190,12 +192,12 @@ class ReaderFiles(Reader):
         return self.samples.target(index)
 
     def _span(self, index: int) -> Sequence[int]:
-        "Number of the archive that holds a sample, offset and size in it."
+        "Where a sample is in the source: number of the archive or object, offset and size."
         number = self.samples.columns[NUMBER][index].item()
         return number, 0, self.samples.columns[OBJECT][index, 0].item()
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        if self.archives is not None: return self.archives.read(*self._span(index)), self.target(index)
+        if self.source is not None: return self.source.read(*self._span(index)), self.target(index)
         return read_file(os.path.join(self.root, self.samples.path(index))), self.target(index)
 
     def prefetch(self,
@@ -206,7 +208,7 @@ class ReaderFiles(Reader):
         Args:
             indexes: Samples of the next batch.
         """
-        if self.archives is not None: self.archives.prefetch(map(self._span, indexes))
+        if self.source is not None: self.source.prefetch(map(self._span, indexes))
 
     def filename(self,
         index: int,
@@ -223,6 +225,11 @@ class ReaderFiles(Reader):
         path = self.samples.path(index)
         if basename: return os.path.basename(path)
         return absolute_path(self.root, path) if absolute else path
+
+    def __repr__(self) -> str:
+        where = self.split or 'all'
+        if self._archives: where += f', {self._archives}: {len(self.source.paths)}'
+        return f'{type(self).__name__}({where}, {len(self):,} samples, {len(self.class_to_idx)} classes)'
 
 # %% ../../nbs/readers/25_base.ipynb #2b5a0002
 def is_below(
@@ -272,6 +279,17 @@ def split_group(
     if not isinstance(name, str): raise TypeError(
         f"split={name!r}: give a text such as 'train' or 'val'; None reads all")
     return next((group for group in SPLIT_NAMES.values() if name.lower() in group), (name.lower(),))
+
+
+def is_split_name(
+    name: str,
+) -> bool:
+    """Tell whether a name is one of the usual names of splits.
+
+    Args:
+        name: Name of a folder or a file.
+    """
+    return len(split_group(name)) > 1
 
 
 def matching_splits(

@@ -23,6 +23,7 @@ from typing import Any
 from ..core.faults import printable
 from ..core.paths import expand_home
 from ..timm_names import names_of
+from .sample_table import MAX_CLASSES
 
 # %% ../../nbs/readers/10_class_map.ipynb #663b1574
 _NUMBER = re.compile(r'\d+')
@@ -132,9 +133,6 @@ def _read_map(path: Path) -> Any:
         raise ValueError(f'{path} is no class map: {error}') from error
 
 # %% ../../nbs/readers/10_class_map.ipynb #106a65b2
-_MOST_CLASSES = 10 ** 7   # a network has an output for each index up to the greatest
-
-
 def load_class_map(
     class_map: Mapping[str, int] | str | os.PathLike,
     root: str | os.PathLike = '',
@@ -162,9 +160,9 @@ def load_class_map(
     for name, idx in class_to_idx.items():
         if not isinstance(name, (str, Integral)): raise ValueError(f'{source} has a class {reprlib.repr(name)}: '
                                                                    'give texts or whole numbers as names')
-        if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < _MOST_CLASSES: raise ValueError(
+        if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < MAX_CLASSES: raise ValueError(
             f'{source} gives {name!r} the index {reprlib.repr(idx)}: an index is a whole number, '
-            f'0..{_MOST_CLASSES - 1}')
+            f'0..{MAX_CLASSES - 1}')
     return class_to_idx
 
 # %% ../../nbs/readers/10_class_map.ipynb #3dd6f5ec

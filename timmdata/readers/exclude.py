@@ -54,17 +54,19 @@ class ReaderRows(Reader):
         self.is_thread_safe = getattr(reader, 'is_thread_safe', False)
         self.class_to_idx = getattr(reader, 'class_to_idx', {})
 
+    def _known(self, name: str) -> np.ndarray | None:
+        values = getattr(self.reader, name, None)
+        return None if values is None else np.asarray(values)[self.rows]
+
     @property
     def targets(self) -> np.ndarray | None:
         "The targets of these samples, if the reader knows them without reading one."
-        targets = getattr(self.reader, 'targets', None)
-        return None if targets is None else np.asarray(targets)[self.rows]
+        return self._known('targets')
 
     @property
     def image_sizes(self) -> np.ndarray | None:
         "Height and width of these images, if the reader's index has them."
-        sizes = getattr(self.reader, 'image_sizes', None)
-        return None if sizes is None else np.asarray(sizes)[self.rows]
+        return self._known('image_sizes')
 
     def __len__(self) -> int: return len(self.rows)
 

@@ -16,10 +16,10 @@ from ..core.paths import expand_home
 from ..timm_names import find
 from .base import Reader, split_group
 from .extensions import is_img_extension
-from .folder import ReaderImageFolder, find_splits
+from .folder import ReaderImageFolder, find_splits, list_folder
 from .huggingface import ReaderHfds, ReaderHfids
 from .pack import ReaderPack, ReaderShards, holds_shards, read_pack
-from .store import check_url, is_url, list_names
+from .store import check_url, is_url
 from .stream import StreamReader
 from .table import TABLE_TYPES, ReaderTable
 from .tar import ReaderImageTar
@@ -30,11 +30,7 @@ _TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')   # the c
 
 
 def _is_folder_of_tars(folder: str) -> bool:
-    if is_url(folder): folders, names = list_names(folder)
-    else:
-        with os.scandir(folder) as entries:
-            found = [(entry.is_dir(), entry.name) for entry in entries if not entry.name.startswith('.')]
-        folders, names = ([name for is_dir, name in found if is_dir == wanted] for wanted in (True, False))
+    folders, names = list_folder(folder)
     if folders or any(is_img_extension(os.path.splitext(name)[1]) for name in names): return False
     return any(name.lower().endswith('.tar') for name in names)
 

@@ -24,9 +24,9 @@ import numpy as np
 from ..core.demo_data import cache_dir
 from ..core.faults import printable
 from ..core.paths import expand_home, replace_file
-from .store import OBJECT, absolute_path, find_objects, is_url, open_ranges
+from .store import OBJECT, absolute_path, find_objects, is_url
 from .class_map import build_class_map, load_class_map
-from .base import is_below, split_group
+from .base import is_below, is_split_name
 from .extensions import check_extensions, get_img_extensions
 from .sample_table import SampleTable
 
@@ -62,7 +62,6 @@ def stamp(
     Returns:
         bytes; nanoseconds
     """
-    if is_url(root): return tuple(open_ranges(root, [source]).objects[0][1:])
     stat = os.stat(os.path.join(root, source) if source else root)
     return stat.st_size, stat.st_mtime_ns
 
@@ -304,7 +303,7 @@ def _warn_nested(where: str, folders: Mapping[str, str]):
     firsts = defaultdict(set)   # class → first folders below the split
     for folder, name in folders.items():
         parts = PurePath(folder).parts
-        firsts[name].add(next((part for part in parts if len(split_group(part)) == 1), name))
+        firsts[name].add(next((part for part in parts if not is_split_name(part)), name))
     is_inside = any(str(parent) in folders for folder in folders for parent in PurePath(folder).parents)
     if not is_inside and all(len(found) == 1 for found in firsts.values()): return
     own, others = build_class_map(firsts), build_class_map(set().union(*firsts.values()))

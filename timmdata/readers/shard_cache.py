@@ -105,14 +105,15 @@ class ShardCache:
         for path in [*self.folder.glob('*.shard'), *self.folder.glob('*.tmp')]:
             with suppress(FileNotFoundError): found.append((path.stat().st_mtime, path.stat().st_size, path))
         used = sum(size for _, size, _ in found)
+        def fits() -> bool: return used + size <= self.limit and shutil.disk_usage(self.folder).free >= size
+
         for last, its_size, path in sorted(found):
-            is_needed = used + size > self.limit or shutil.disk_usage(self.folder).free < size
-            if path.suffix != '.tmp' and not (is_needed and now - last >= _REST): continue
+            if path.suffix != '.tmp' and (now - last < _REST or fits()): continue
             with suppress(OSError), self._lock(path.name) as lock:   # it is another user's, or somebody writes it
                 path.unlink()
                 used -= its_size
                 os.unlink(lock.lock_file)
-        return used + size <= self.limit and shutil.disk_usage(self.folder).free >= size
+        return fits()
 
     def copy(self,
         ranges: Ranges,

@@ -16,13 +16,14 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Integral, Number, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.checks import check_choice
 from ..core.faults import is_system_error, printable
 from ..core.paths import expand_home
 from .class_map import build_class_map, load_class_map
@@ -51,7 +52,7 @@ class Table:
     num_rows: int
     values: Callable[[int], list]
     is_untyped: bool = False
-    uneven: Mapping[int, str] = field(default_factory=dict)
+    uneven: Mapping[int, str] | None = None
 
     def typed(self,
         number: int,
@@ -67,11 +68,6 @@ class Table:
         if all(isinstance(value, str) for value in numbers): return values
         found = iter(numbers)
         return [next(found) if text else None for text in values]
-
-    def rows(self) -> list[dict[str, Any]]:
-        "List all rows, name → value."
-        columns = [self.typed(number) for number in range(len(self.names))]
-        return [dict(zip(self.names, row)) for row in zip(*columns)]
 
 
 def _plain_numbers(texts: list[str]) -> list:
@@ -178,12 +174,11 @@ def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list
     beyond = next((v for v in values if v is not None and not math.isfinite(v)), None)
     if beyond is not None: raise ValueError(f'the target {beyond} is no number that can be predicted')
     whole = all(v is None or float(v).is_integer() for v in values)
-    num_plain = sum(re.fullmatch(_WHOLE, str(v), re.ASCII) is not None for v in given)
-    if whole and 0 < num_plain < len(given):
-        other = next(v for v in given if not re.fullmatch(_WHOLE, str(v), re.ASCII))
-        raise ValueError(f'{num_plain} of {len(given)} targets are whole numbers, and the others are written as '
-                         f'{other}: write all classes as {int(float(other))}, '
-                         f'and all numbers to be predicted as {float(other)}')
+    others = [v for v in given if not re.fullmatch(_WHOLE, str(v), re.ASCII)]
+    if whole and 0 < len(others) < len(given): raise ValueError(
+        f'{len(given) - len(others)} of {len(given)} targets are whole numbers, and the others are written as '
+        f'{others[0]}: write all classes as {int(float(others[0]))}, '
+        f'and all numbers to be predicted as {float(others[0])}')
     if whole and None in values: raise ValueError(
         "the targets are whole numbers as floats, with gaps: give classes as integers, such as pandas' Int64")
     if whole and any(abs(v) >= 2 ** 53 for v in values): raise ValueError(
@@ -278,6 +273,7 @@ def find_problems(
     root: str | os.PathLike | Mapping | None,
     within: str | os.PathLike | None = None,
     unknown: str = 'label that is not in the class map',
+    uneven: Mapping[int, str] | None = None,
 ) -> dict[int, list[tuple[str, str]]]:
     """Find rows without path, target or file, with an unknown label, and paths that come twice.
 
@@ -289,6 +285,7 @@ def find_problems(
         root: Folder, or objects by path; None: files are not looked for.
         within: Folder that paths must not leave, after links; None: they may.
         unknown: What the message calls a label without an index.
+        uneven: Row of another length than the header → its length.
 
     Returns:
         row, from 0 → what is wrong, and which
@@ -314,6 +311,7 @@ def find_problems(
     if root is not None:
         for row, there in zip(named, _are_there(root, [paths[row] for row in named])):
             if not there: problems[row]['missing file'] = paths[row]
+    problems |= {row: {'wrong number of columns': length} for row, length in (uneven or {}).items()}   # that alone
     return {row: list(problems[row].items()) for row in sorted(problems)}
 
 # %% ../../nbs/readers/50_table.ipynb #9704ccdb
@@ -397,16 +395,6 @@ def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | 
     return (row for row, name in enumerate(splits) if name in wanted)
 
 # %% ../../nbs/readers/50_table.ipynb #5aa786bf
-class _TableKeys(NamedTuple):
-    "Which columns are asked for; the arguments of `ReaderTable` say what each is."
-    input_key: str = 'auto'   # Files' paths.
-    target_key: str | None = 'auto'   # Labels.
-    split_key: str | None = None   # Splits.
-    weight_key: str | None = None   # Weights.
-    fields: tuple[str, ...] = ()   # Further columns.
-    target_separator: str | None = None   # Between several labels in a text.
-
-
 class _TableRows(NamedTuple):
     "All rows of a table, parsed and numbered, before a split is chosen."
     paths: list[str | None]   # One for each row; None where there is none.
@@ -416,39 +404,35 @@ class _TableRows(NamedTuple):
     splits: list | None   # Name of the split of each row; None: the table has no column of splits.
     others: dict[str, list]   # 'weight' and the further columns.
     unknown: str   # What a label without an index is called in messages.
-    uneven: Mapping[int, str]   # Row of another length than the header → its length.
+    uneven: Mapping[int, str] | None   # Row of another length than the header → its length.
 
     @classmethod
     def read(cls,
         columns: _Columns,   # Columns of the table.
-        keys: _TableKeys,   # Which columns are asked for.
         class_map: Mapping[str, int] | str | os.PathLike | None,   # Name → index, or its file; None: of all rows.
         root: str | os.PathLike,   # Folder where a relative class map is looked for, too.
+        *,
+        input_key: str,   # This and the rest: as in `ReaderTable`.
+        target_key: str | None,
+        split_key: str | None,
+        weight_key: str | None,
+        fields: Sequence[str],
+        target_separator: str | None,
     ) -> '_TableRows':
         "Find the columns and number the labels."
-        paths = columns.texts(columns.key(keys.input_key, 'input_key'), 'input_key')
+        paths = columns.texts(columns.key(input_key, 'input_key'), 'input_key')
         labels, targets, class_to_idx = [-1] * len(paths), [-1] * len(paths), {}
-        if keys.target_key is not None:
-            target_key = columns.key(keys.target_key, 'target_key')
-            labels = columns.labels(target_key, keys.target_separator)
+        if target_key is not None:
+            target_key = columns.key(target_key, 'target_key')
+            labels = columns.labels(target_key, target_separator)
             try: targets, class_to_idx = number_targets(labels, class_map, root)
             except ValueError as error: raise ValueError(f'column {target_key!r} of {columns.what}: {error}') from error
-        has_splits = keys.split_key or 'split' in columns.table.names
-        splits = columns.names(keys.split_key or 'split', 'split_key') if has_splits else None
-        others = {'weight': columns.column(keys.weight_key, 'weight_key')} if keys.weight_key else {}
-        others |= {f'field {key}': columns.column(key, 'fields') for key in keys.fields}
+        has_splits = split_key or 'split' in columns.table.names
+        splits = columns.names(split_key or 'split', 'split_key') if has_splits else None
+        others = {'weight': columns.column(weight_key, 'weight_key')} if weight_key else {}
+        others |= {f'field {key}': columns.column(key, 'fields') for key in fields}
         unknown = 'class below 0' if class_map is None else 'label that is not in the class map'
         return cls(paths, labels, targets, class_to_idx, splits, others, unknown, columns.table.uneven)
-
-    def problems(self,
-        root: str | os.PathLike | Mapping | None,   # Folder, or objects by path; None: files are not looked for.
-        within: str | os.PathLike | None,   # Folder that paths must not leave; None: they may.
-    ) -> dict[int, list[tuple[str, str]]]:   # row, from 0 → what is wrong, and which
-        "Find all rows that cannot be used; of a row of another length, that alone is said."
-        found = find_problems(
-            self.paths, self.labels, self.targets, self.others.get('weight'), root, within, self.unknown)
-        found |= {row: [('wrong number of columns', length)] for row, length in self.uneven.items()}
-        return {row: found[row] for row in sorted(found)}
 
     def samples(self,
         rows: Sequence[int],   # Numbers of rows that can be used.
@@ -519,14 +503,16 @@ class ReaderTable(ReaderFiles):
         table, root = expand_home(table), expand_home(root)
         is_file = isinstance(table, (str, os.PathLike))
         if root is None and not is_file: raise ValueError('root is missing: the folder that the paths are relative to')
-        if on_problem not in ('raise', 'drop'): raise ValueError(f'on_problem={on_problem!r}: allowed are raise, drop')
+        check_choice('on_problem', on_problem, ('raise', 'drop'))
         root, what = os.path.dirname(table) if root is None else root, os.fspath(table) if is_file else 'the table'
         columns = _Columns(read_table(table), what)
-        keys = _TableKeys(input_key, target_key, split_key, weight_key, tuple(fields), target_separator)
-        rows = _TableRows.read(columns, keys, class_map, root)
+        rows = _TableRows.read(columns, class_map, root, input_key=input_key, target_key=target_key, fields=fields,
+                               split_key=split_key, weight_key=weight_key, target_separator=target_separator)
         objects = _stored(root, rows.paths) if check_files and is_url(root) else None
         looked_in = (root if objects is None else objects) if check_files else None
-        self.problems, self.split = rows.problems(looked_in, root if within_root else None), split
+        self.problems = find_problems(rows.paths, rows.labels, rows.targets, rows.others.get('weight'), looked_in,
+                                      root if within_root else None, rows.unknown, rows.uneven)
+        self.split = split
         if self.problems: _report(self.problems, rows, on_problem, what, root)
         chosen = [row for row in _rows_of_split(rows.splits, len(rows.paths), split, what) if row not in self.problems]
         if not chosen: raise ValueError(
@@ -547,6 +533,3 @@ class ReaderTable(ReaderFiles):
         columns = self.samples.columns.items()
         others = (column[index] for name, column in columns if name not in (OBJECT, NUMBER))
         return *super().__getitem__(index), *(float(one) if isinstance(one, np.floating) else one for one in others)
-
-    def __repr__(self) -> str:
-        return f'ReaderTable({self.split or "all rows"}, {len(self):,} samples, {len(self.class_to_idx)} classes)'

@@ -26,11 +26,11 @@ import numpy as np
 
 from ..core.faults import SourceError, is_system_error, printable
 from ..core.paths import expand_home
-from .base import ReaderFiles, choose_split, is_whole, open_file, split_group
+from .base import ReaderFiles, choose_split, is_split_name, is_whole, open_file, split_group
 from .class_map import natural_key
 from .extensions import check_extensions, get_img_extensions, is_img_extension
 from .file_index import LINKS, FileIndex, index_path, keep_index, label_samples, stamps_of
-from .folder import list_folders
+from .folder import list_folder, list_folders
 from .sample_table import SampleTable
 from .shard_cache import CachedRanges, ShardCache
 from .store import Ranges, is_url, list_objects, open_object, open_ranges
@@ -119,7 +119,7 @@ def list_archives(
     if root.lower().endswith('.tar') if is_url(root) else os.path.isfile(root): return ['']
     if is_url(root): names = [item.key for item in list_objects(root) if item.key.count('/') < 2]
     elif os.path.isdir(root): names = [posixpath.join(folder, name) for folder in ('', *list_folders(root))
-                                       for name in os.listdir(os.path.join(root, folder)) if not name.startswith('.')]
+                                       for name in list_folder(os.path.join(root, folder))[1]]
     else: raise FileNotFoundError(f'there is no tar or folder of tars {root}')
     found = [name for name in names if name.lower().endswith('.tar')]
     if not found: raise ValueError(f'there is no .tar in {root}')
@@ -204,7 +204,7 @@ def choose_folders(
         names.append(parts[0][0])
         parts = [part[1:] for part in parts]
     tops = sorted({part[0] for part in parts})
-    named = [top for top in tops if len(split_group(top)) > 1]
+    named = [top for top in tops if is_split_name(top)]
     is_divided = len(named) == len(tops) or len({split_group(top) for top in named}) > 1   # one alone may be a class
     splits = named if is_divided else []
     if is_whole(splits, split, names): return np.ones(len(folders), bool)
@@ -324,6 +324,7 @@ class ReaderImageTar(ReaderFiles):
         cache_dir: Folder for copies of a store's shards; None: no copies.
         cache_limit: Most bytes of all copies there, or a text such as '200GB'.
     """
+    _archives = 'tars'
 
     def __init__(self,
         root: str | os.PathLike,
@@ -334,21 +335,16 @@ class ReaderImageTar(ReaderFiles):
         cache_dir: str | os.PathLike | None = None,
         cache_limit: int | float | str | None = None,
     ):
-        root = where = os.fspath(expand_home(root))
+        root = os.fspath(expand_home(root))
         index = index_tars(root, extensions, index_file)
         shards = sum(count for (_, what), count in index.left_out.items() if what == '.cls')
         if shards and shards >= len(index.table): raise ValueError(
-            f'{where} holds {shards} .cls files with class indexes: it is made for WebDataset. '
+            f'{root} holds {shards} .cls files with class indexes: it is made for WebDataset. '
             'ImageDataset(root) reads it by index, wds/ as a stream')
         index = replace(index, left_out={key: n for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
-        samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), where, extensions)
-        archives = open_archives(root, index.sources, cache_dir, cache_limit)
-        super().__init__(root, samples, class_to_idx, archives)
-        self.split = split
+        samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), root, extensions)
+        self.split, self.archives = split, open_archives(root, index.sources, cache_dir, cache_limit)
+        super().__init__(root, samples, class_to_idx, self.archives)
 
     def _span(self, index: int) -> list[int]: return self.samples.columns['span'][index].tolist()
-
-    def __repr__(self) -> str:
-        part = f'{self.split or "all"}, tars: {len(self.archives.paths)}'
-        return f'ReaderImageTar({part}, {len(self):,} samples, {len(self.class_to_idx)} classes)'

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..core.checks import check_choice
 from ..core.faults import printable
 from .class_map import load_class_map
 
@@ -39,7 +40,7 @@ def get_field(
 
 
 def _item_feature(feature: Any) -> Any:
-    "What a list holds, for features of `datasets` and `tensorflow_datasets`; another feature is given as it is."
+    "What a list holds, for features of `datasets`; another feature is given as it is."
     while hasattr(feature, 'feature'): feature = feature.feature
     return feature
 
@@ -77,8 +78,7 @@ class TargetFields:
         class_map: Mapping[str | int, int] | str | None = None,
         target_format: str | None = None,
     ):
-        if target_format not in (None, 'indices', 'multihot'):
-            raise ValueError(f'target_format={target_format!r}: allowed are indices, multihot')
+        if target_format is not None: check_choice('target_format', target_format, ('indices', 'multihot'))
         self.keys = [key.strip() for key in target_key.split(',')]
         if not all(self.keys) or len(set(self.keys)) < len(self.keys):
             raise ValueError(f'target_key={target_key!r}: give names of fields, each once, with commas between them')
