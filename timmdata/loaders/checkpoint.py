@@ -148,8 +148,8 @@ def check_state(
     if not found: return
     more = f' and {len(found) - 50:,} more' if len(found) > 50 else ''
     raise ValueError(
-        f'the state belongs to other settings: {"; ".join(found[:50])}{more}. Resume with the data, the settings and the '
-        f"version of timmdata that saved it, or begin its epoch again: loader.set_epoch({state['epoch']})")
+        f'the state belongs to other settings: {"; ".join(found[:50])}{more}. Resume with the data, the settings and '
+        f"the version of timmdata that saved it, or begin its epoch again: loader.set_epoch({state['epoch']})")
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #1309f5c9
 class Progress:
