@@ -5,8 +5,8 @@ import pytest
 import torch
 from framework_runs import NUM, check_resume, make_loader, make_model
 from frameworks import require
+from guide_recipes import recipe
 from loader_parts import nothing_is_left
-from recipes import recipe
 
 pytestmark = pytest.mark.timeout(300)
 nothing_is_left = pytest.fixture(autouse=True)(nothing_is_left)

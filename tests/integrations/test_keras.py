@@ -6,8 +6,8 @@ import pytest
 import torch
 from framework_runs import NUM, check_resume, in_a_plain_loop, make_loader
 from frameworks import require
+from guide_recipes import recipe
 from loader_parts import nothing_is_left
-from recipes import recipe
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings('ignore:Your input ran out of data')]
 nothing_is_left = pytest.fixture(autouse=True)(nothing_is_left)

@@ -1,7 +1,7 @@
 "fastai's `Learner` under the contract of `framework_runs`, with the recipe of the guide."
 from fastai.vision.all import SGD, Callback, DataLoaders, Learner
 from framework_runs import EPOCHS, make_loader, make_model
-from recipes import recipe
+from guide_recipes import recipe
 from torch.nn.functional import cross_entropy
 
 

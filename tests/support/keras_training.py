@@ -5,7 +5,7 @@ os.environ['KERAS_BACKEND'] = 'torch'
 
 import keras
 from framework_runs import EPOCHS, NUM, make_loader
-from recipes import recipe
+from guide_recipes import recipe
 
 
 class Watched(keras.Sequential):
