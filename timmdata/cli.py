@@ -96,9 +96,9 @@ def _output_path(option: str, text: str, endings: tuple = ('.png', '.jpg', '.jpe
     return path
 
 
-def _first_names(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str], num: int) -> str:
     from timmdata.core.faults import printable
-    return ', '.join(map(printable, names[:10])) + ', …' * (len(names) > 10)
+    return ', '.join(map(printable, names[:num])) + ', …' * (len(names) > num)
 
 
 _SPLIT = '--split', str, 'train', "Which split: 'train', 'val', 'test' or a folder's name"
@@ -123,7 +123,7 @@ def _demo(data, split, input_size, batch_size, num_workers, out):
                            num_workers=num_workers, re_prob=0.25, seed=0)
     classes = list(dataset.class_to_idx)
     _say(f'{len(dataset):,} photographs in {len(classes)} classes: {data or "sample photographs"}, split {split}\n'
-         f'classes: {_first_names(classes)}')
+         f'classes: {_first_names(classes, 10)}')
     first, start = None, time.perf_counter()
     for images, targets in tqdm(loader, unit=' batches', disable=not sys.stderr.isatty()):
         first = first or (images[:16].clone(), targets[:16].clone())
@@ -158,7 +158,7 @@ def _inspect(data, split, out, exact, **settings):
     _say(found)
     for kind in ('unreadable', 'conflict'):
         names = [name for _, name in found.rows(kind)]
-        if names: _say(f'{KINDS[kind].title}: {_first_names(names)}')
+        if names: _say(f'{KINDS[kind].title}: {_first_names(names, 5)}')
     _say(f'written to {found.out}: report.html to look at, report.json, exclude-….json for ImageDataset(exclude=…)')
     calls = exclusion_calls(found.survey, found.out)
     if calls: _say('\n    '.join(['if you agree with what it found:', *calls]))

@@ -70,7 +70,7 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None, settings
     if not split: raise ValueError(f'{prefix}/{name} is read by split: give one')
     split_group(split)   # an error for what is no text
     settings = {key: value for key, value in settings.items() if value is not None}
-    kind = _PREFIXES[prefix] or find('readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
+    kind = _PREFIXES[prefix] or find('.readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
     reader: Any = _create(kind, settings, root=root, name=name, split=split)
     if prefix == 'tfds': reader.world = reader.dist_rank, reader.dist_num_replicas   # as a StreamReader's
     return reader
