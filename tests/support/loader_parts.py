@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -230,7 +231,7 @@ class Program:
     def kill(self):
         "Leave nothing of a program that did not end."
         for process in (*self.process.children(recursive=True), self.process) if is_alive(self.process) else ():
-            if is_alive(process): process.kill()
+            with suppress(psutil.NoSuchProcess): process.kill()   # it may end, with its parent, in this moment
 
 
 def _serve_programs():
