@@ -176,17 +176,17 @@ def _inspect(data, split, out, exact, **settings):
     ('--seed', int, 0, 'Seed of the order of the photographs in the shards'),
     ('--num-workers', int, None, 'Threads that encode; default: one for each core'),
     ('--skip', bool, False, 'Leave out files that cannot be read, and name them'),
-    ('--check', bool, False, 'Read the pack DATA, and say what is wrong with it'))
+    ('--check', bool, False, 'Read all files of the pack DATA, and name those that have changed'))
 def _pack(data, out, split, skip, check, **settings):
     from timmdata.datasets.factory import open_splits
     from timmdata.datasets.packing import check_pack
     from timmdata.datasets.packing import pack as write_pack
     is_shown = sys.stderr.isatty()
     if check:
-        found = check_pack(data, is_shown)
-        for part in found: _say(part)
-        if any(part.problems for part in found): raise ValueError(f'{data} is damaged: copy it again, or pack again')
-        return
+        problems = check_pack(data, is_shown)
+        for problem in problems: _say(problem)
+        if problems: raise ValueError(f'{data} is damaged: copy these files again, or pack again')
+        return _say(f'{data} is whole')
     if out is None: raise ValueError('OUT is missing: the folder for the pack')
     for name, dataset in open_splits(data, split, on_error='skip' if skip else 'raise').items():
         _say(write_pack(dataset, out, name, progress=is_shown, **settings))

@@ -1,4 +1,4 @@
-"NVIDIA DALI's CPU pipeline reading our shards by its index of them."
+"NVIDIA DALI's CPU pipeline reading our shards by the index that it makes of them."
 import dali_cpu
 from nvidia.dali import fn, pipeline_def
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
@@ -12,9 +12,8 @@ def prepare(data_dir, work, workers, batch_size, scratch, options): packed(data_
 
 @pipeline_def
 def pipeline(root, work):
-    shards, indexes = sorted(map(str, root.glob('*.tar'))), sorted(map(str, root.glob('index/train/*.idx')))
     encoded, _ = fn.readers.webdataset(
-        paths=shards, index_paths=indexes, ext=['jpg', 'cls'], random_shuffle=work != 'eval', initial_fill=1000, name='reader')
+        paths=sorted(map(str, root.glob('*.tar'))), ext=['jpg', 'cls'], random_shuffle=work != 'eval', initial_fill=1000, name='reader')
     return dali_cpu.transformed(encoded, work)
 
 

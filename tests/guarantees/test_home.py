@@ -217,7 +217,7 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
                                        f'--out={os.fspath(at("out.png"))}']), at.was_made('out.png')),
     'timmdata buffer status': lambda at: main(['buffer', 'status', os.fspath(at('buffer'))]),
     'pack.out': lambda at: (pack(ImageDataset(at.base/'photos'), at('made'), num_workers=0).num_samples, at.was_made('made/_info.json')),
-    'check_pack.root': lambda at: [part.problems for part in check_pack(packed(at))],
+    'check_pack.root': lambda at: check_pack(packed(at)),
     'ReaderPack.root': lambda at: rows(ReaderPack(packed(at))),
     'ReaderShards.root': lambda at: rows(ReaderShards(at('shards'))),
     'ReaderShards.index_file': lambda at: (rows(ReaderShards(at.base/'shards', index_file=at('made.npz'))), at.was_made('made.npz')),

@@ -2,7 +2,7 @@
 from .augmix import AugMixDataset
 from .factory import create_dataset, open_splits
 from .image_dataset import ImageDataset, IterableImageDataset
-from .packing import PackCheck, PackReport, check_pack, pack
+from .packing import PackReport, check_pack, pack
 from .relabel import LabelMap, LabelReport, classes_of, relabel, targets_of
 from .voc import voc_table
 from .wrappers import TransformedIterableDataset, base_datasets, describe, fingerprint, unwrap

@@ -160,14 +160,14 @@ def open_splits(
     """
     data = expand_home(data)
     root, reader = (None, f'hfds/{os.fspath(data)[3:]}') if os.fspath(data).startswith('hf:') else (data, None)
-    found, known, missing = {}, set(), None
+    found, known, errors = {}, set(), []
     for name in ('train', 'val', 'test') if split is None else (split,):
         try: dataset = ImageDataset(root, reader, split=name, **settings)
         except NoSplitError as error:
-            missing = missing or error
+            errors.append(error)
             continue
         identity = fingerprint(dataset) if isinstance(dataset.reader, ReaderFiles) else name   # of the files' paths
         if identity not in known: found[name] = dataset   # a root called val is train and val
         known.add(identity)
-    if not found and missing is not None: raise missing
+    if not found: raise errors[0]
     return found

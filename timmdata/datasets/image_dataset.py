@@ -21,7 +21,6 @@ from ..core.faults import BadSample, FaultPolicy, printable
 from ..core.jpeg import Pixels
 from ..core.paths import expand_home
 from ..core.sample import transform_image
-from ..core.thumbnails import show_thumbnails
 from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
 from ..readers.base import Reader, ReaderFiles
@@ -272,6 +271,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
 
     def _repr_html_(self) -> str:
         "Show the text and some images, evenly spaced; those that cannot be read are left out."
+        from timmdata.look.thumbnails import show_thumbnails
         images, labels, classes = [], [], self.classes
         for index in sorted({k * (len(self) - 1) // 7 for k in range(8)} if len(self) else ()):
             try:

@@ -27,7 +27,6 @@ from ..core.rng import sample_seed
 from ..core.sample import (
     apply_transform, as_pil_image, fields_of, image_tensors, sample_image, with_fields, with_image,
 )
-from ..core.thumbnails import images_of_tensor, show_thumbnails
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
 from ..samplers.epoch import SampleKey, keys_of_images, view_keys
@@ -265,6 +264,7 @@ class HostBatch(NamedTuple):
 
     def _repr_html_(self) -> str:
         "Show the first images, with the indexes of their samples."
+        from timmdata.look.thumbnails import images_of_tensor, show_thumbnails
         pixels = next(iter(image_tensors(sample_image(self.batch))), None)   # of several views, the first one's
         images = images_of_tensor(pixels)
         labels = [f'{key.index}' for key in keys_of_images(self.keys, len(pixels))] if images else []

@@ -30,9 +30,8 @@ from .target_fields import TargetFields
 from .webdataset import check_info, image_of, target_of
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00006
-ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'), ('height', '<u4'), ('width', '<u4'),
-                ('crc32', '<u4')])
-"A sample: number of its shard; bytes of its image file, where they begin, and their checksum; pixels. 0: not known."
+ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'), ('height', '<u4'), ('width', '<u4')])
+"A sample: number of its shard; bytes of its image file, and where they begin; pixels, 0: not known."
 
 
 _INDEX_FILES = 'rows', 'names', 'name_ends', 'targets', 'labels', 'label_ends', 'num_classes'
@@ -104,7 +103,7 @@ def open_index(
         raise ValueError(f'the index {folder} is damaged ({error}): copy it again, or pack again') from error
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00009
-PACK_VERSION = 1
+PACK_VERSION = 2
 INFO_FILE = '_info.json'
 
 
@@ -123,7 +122,7 @@ def _load_json(path: str) -> Any: return json.loads(Path(path).read_text(encodin
 def _check_pack(info: dict[str, Any], root: str | os.PathLike):
     "Refuse splits whose names lead out of the root, or whose numbers cannot be."
     for name, split in info['timmdata']['splits'].items():
-        check_inside(root, (f'index/{name}/{part}.npy' for part in _INDEX_FILES))
+        check_inside(root, [*(f'index/{name}/{part}.npy' for part in _INDEX_FILES), *split['checksums'].keys()])
         sizes, classes = split['shard_bytes'], [*split['class_to_idx'].values()]
         if len(sizes) != len(info['splits'][name]['filenames']): raise ValueError(f'split {name!r} has other shards')
         numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
@@ -326,7 +325,7 @@ def scan_shards(
         path = os.path.join(root, name) if name else os.fspath(root)
         with copied_object(path) if is_url(path) else nullcontext(path) as local:   # it is read in small pieces
             for key, (offset, size), ending, target in _samples_of(local, fields, what, input_keys):
-                rows.append((number, size, offset, 0, 0, 0))
+                rows.append((number, size, offset, 0, 0))
                 names.append(f'{key}.{ending}')
                 targets.append(target)
     return SampleTable.from_samples(names, _as_targets(targets, fields), {'row': np.array(rows, ROW)})
