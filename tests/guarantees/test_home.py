@@ -20,7 +20,7 @@ import timmdata
 from timmdata import create_dataset, create_loader, create_reader, get_samples, pack
 from timmdata.buffer.files import PrivateDirectory, open_private
 from timmdata.buffer.status import buffer_status, remove_buffer
-from timmdata.buffer.store import BatchStore
+from timmdata.buffer.store import BatchStore, open_directory
 from timmdata.cli import main
 from timmdata.core.demo_data import cache_dir
 from timmdata.core.paths import expand_home
@@ -204,6 +204,7 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'BatchStore.create.directory': lambda at: (BatchStore.create(at('new'), 4, 4096, {}).capacity, at.was_made('new/identity')),
     'PrivateDirectory.path': lambda at: sorted(PrivateDirectory(at('buffer')).names()),
     'open_private.path': lambda at: closed(open_private(at('buffer'))),
+    'open_directory.directory': lambda at: sorted(open_directory(at('buffer')).names()),
     'buffer_status.store': lambda at: buffer_status(at('buffer'))['capacity'],
     'remove_buffer.directory': removed,
     'open_splits.data': lambda at: sorted(open_splits(at('photos'))),
@@ -272,7 +273,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'read_file.path',
     'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',
     'CacheHold.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
-    'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_pack.root', 'write_shard.path'}
+    'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_pack.root', 'write_shard.path', 'write_shard.folder'}
 OTHERS = {   # frameworks have tests of their own; here their functions are looked at in the source
     'ImageDataModule.data'}
 

@@ -315,7 +315,8 @@ def public_methods() -> dict[str, set[str]]:
             if not inspect.isclass(cls) or cls.__module__ != module.__name__: continue
             if getattr(cls, '_is_protocol', False): continue
             of_package = [c for c in cls.__mro__ if c.__module__.startswith('timmdata')]
-            found[cls.__name__] = {n for c in of_package for n, value in vars(c).items() if not n.startswith('_')
+            found[cls.__name__] = {n for c in of_package for n, value in vars(c).items()
+                           if not n.startswith('_') and not getattr(value, '__name__', n).startswith('_')   # `_refuse` under three names
                            and (inspect.isfunction(value) or isinstance(value, (property, classmethod, staticmethod)))}
     return found
 
