@@ -10,6 +10,6 @@ from .wrappers import TransformedIterableDataset, base_datasets, describe, finge
 __all__ = [
     'ImageDataset', 'IterableImageDataset', 'create_dataset', 'open_splits',
     'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'voc_table',
-    'AugMixDataset', 'pack', 'check_pack', 'PackReport', 'PackCheck',
+    'AugMixDataset', 'pack', 'check_pack', 'PackReport',
     'TransformedIterableDataset', 'base_datasets', 'describe', 'fingerprint', 'unwrap',
 ]
