@@ -23,6 +23,7 @@ nb_code_prompt_show, nb_code_prompt_hide = 'Imports', 'Imports'   # the only cel
 nb_execution_mode = 'off'
 nb_ipywidgets_js = {}   # they would come from another host
 nb_merge_streams = True
+nb_render_markdown_format = 'myst'   # with tables
 myst_enable_extensions = ['dollarmath', 'attrs_block', 'attrs_inline']
 myst_dmath_double_inline = True
 myst_dmath_allow_space = False   # two prices in a sentence are no formula
