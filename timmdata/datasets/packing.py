@@ -519,7 +519,8 @@ def check_pack(
     """
     root = expand_home(root)
     info = None if is_url(root) else read_pack(root)
-    if info is None: raise ValueError(f'{root} is not a folder with a pack: give the folder that pack() wrote, or a copy of it')
+    if info is None: raise ValueError(
+        f'{root} is not a folder with a pack: give the folder that pack() wrote, or a copy of it')
     problems = []
     for split, noted in info['timmdata']['splits'].items():
         for name, checksum in tqdm(noted['checksums'].items(), split, unit=' files', disable=not progress):
