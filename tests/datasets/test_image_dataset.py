@@ -1,10 +1,7 @@
 "Files as they are found: every odd kind in every mode against Pillow, every kind of damage, and what is done about it."
-import base64
 import errno
-import io
 import os
 import pickle
-import re
 import shutil
 import struct
 import warnings
@@ -20,10 +17,9 @@ from torch.utils.data import DataLoader
 from torchvision.datasets import ImageFolder
 
 import timmdata.readers.base
-from timmdata import create_loader, relabel
+from timmdata import relabel
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
-from timmdata.pipeline.fetch import HostBatch
 
 pytestmark = pytest.mark.timeout(60)
 UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
@@ -292,37 +288,3 @@ def test_a_data_set_without_classes_says_so(samples, tmp_path):
     shutil.copytree(samples/'val/cat', tmp_path/'flat')
     assert 'classes: none, so every target is -1' in repr(ImageDataset(tmp_path/'flat'))
     assert 'classes: 10' in repr(ImageDataset(samples))
-
-
-# ---- in a notebook
-
-def pictures_in(html: str) -> list[Image.Image]:
-    return [Image.open(io.BytesIO(base64.b64decode(text))) for text in re.findall(r'base64,([^"]+)', html)]
-
-
-def test_a_data_set_shows_images_of_several_classes(samples):
-    dataset = ImageDataset(samples, split='val', transform=lambda image: 1 / 0)
-    html = dataset._repr_html_()
-    found = pictures_in(html)
-    assert len(found) == 8 and all(image.format == 'JPEG' and max(image.size) <= 128 for image in found)
-    assert html.startswith('<pre>ImageDataset\n') and '>cat</figcaption>' in html and len(html) < 60_000
-    small, whole = found[0], Image.open(samples/dataset.filename(0))
-    assert np.abs(np.asarray(small, float) - np.asarray(whole.resize(small.size))).mean() < 12   # of 255
-
-
-def test_what_cannot_be_shown_is_left_out(tmp_path):
-    for name in ('<b>', 'fine'): (tmp_path/name).mkdir()
-    (tmp_path/'<b>'/'0.jpg').write_bytes(b'no image')
-    Image.new('RGB', (4, 4)).save(tmp_path/'fine'/'1.png')
-    html = ImageDataset(tmp_path)._repr_html_()
-    assert len(pictures_in(html)) == 1 and '<b>' not in html
-    Image.new('RGB', (4, 4)).save(tmp_path/'<b>'/'1.png')
-    assert '<b>' not in ImageDataset(tmp_path)._repr_html_()
-
-
-def test_a_batch_shows_its_images(samples):
-    loader = create_loader(ImageDataset(samples, split='val'), 32, 4, num_workers=0, device='cpu')
-    host = next(iter(loader.loader.host_batches()))
-    assert len(pictures_in(host._repr_html_())) == 4 and 'HostBatch of 4 samples' in host._repr_html_()
-    assert len(pictures_in(loader.replay(0, 0)._repr_html_())) == 4
-    assert 'HostBatch of 1 samples' in HostBatch({'image': [1, 2]}, host.keys[:1])._repr_html_()   # of a collate function

@@ -269,18 +269,6 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
 
     def __getstate__(self) -> dict: return {**self.__dict__, '_lists': {}}   # workers and copies make their own
 
-    def _repr_html_(self) -> str:
-        "Show the text and some images, evenly spaced; those that cannot be read are left out."
-        from timmdata.look.thumbnails import show_thumbnails
-        images, labels, classes = [], [], self.classes
-        for index in sorted({k * (len(self) - 1) // 7 for k in range(8)} if len(self) else ()):
-            try:
-                data, target, *_ = self.reader[index]
-                images.append(self.pixels(data, 'pillow').image)
-            except OSError: continue
-            labels.append(classes[target] if isinstance(target, int) and 0 <= target < len(classes) else f'{target}')
-        return show_thumbnails(repr(self), images, labels)
-
     def __repr__(self) -> str:
         is_whole = not getattr(self.reader, 'split', self.split)   # a reader knows whether its root is divided
         split = 'none, the whole root' if is_whole else printable(self.split)

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['Box', 'FLIPS', 'denormalize', 'to_uint8_array', 'notebook_figure', 'show_images', 'show_image', 'names_by_index',
-           'batch_rows', 'show_batch', 'show_transform', 'source_box', 'drawn_words', 'Change', 'drawn_changes',
-           'title_lines', 'describe_params', 'Picture', 'box_color', 'draw_sheet', 'replay_images', 'mixing_words',
-           'replay_rows', 'show_replay']
+           'target_title', 'batch_rows', 'show_batch', 'show_transform', 'source_box', 'drawn_words', 'Change',
+           'drawn_changes', 'title_lines', 'describe_params', 'Picture', 'box_color', 'draw_sheet', 'replay_images',
+           'mixing_words', 'replay_rows', 'show_replay']
 
 # %% ../../nbs/look/00_pictures.ipynb #80473ecb
 import io
@@ -210,7 +210,7 @@ def names_by_index(
     return {idx: printable(name) for idx, name in enumerate(names)}
 
 
-def _title(target: Any, names: dict[int, str]) -> str:
+def target_title(target: Any, names: dict[int, str]) -> str:
     "Write a class index as its name, a vector of scores as its largest, anything else as it is."
     if not isinstance(target, (torch.Tensor, int, float, np.ndarray, np.generic)): return str(target)[:24]
     value = torch.as_tensor(target).detach().cpu()
@@ -299,7 +299,7 @@ def show_batch(
     rows = batch_rows(images, len(targets) if is_several else None, loader, mean, std)
     num_views, names = len(rows[0]), names_by_index(class_names, getattr(loader, 'dataset', None))
     shown = [picture for row in rows for picture in row][:max(n, num_views)]
-    titles = None if targets is None else [_title(targets[k // num_views], names) for k in range(len(shown))]
+    titles = None if targets is None else [target_title(targets[k // num_views], names) for k in range(len(shown))]
     return show_images(shown, titles, ncols or (min(num_views, 10) if num_views > 1 else None))
 
 # %% ../../nbs/look/00_pictures.ipynb #4560ba9c
@@ -594,7 +594,7 @@ def replay_rows(
         photograph = _batch_loader(loader).builder.sample_loader.image(key)
         for replay, images in zip(replays, results):
             mixed, target = mixing_words(replay, k), fields_of(replay.batch).get('target')
-            around = [_title(target[k], names)] if names is not None and target is not None else []
+            around = [target_title(target[k], names)] if names is not None and target is not None else []
             if mixed: mixed = f'{replay.mix_params.kind[k]} {mixed}'
             for image, (params, looks) in zip(images[k], _params_of_crops(replay, k)):
                 if params: boxes.append(source_box(params, image.shape[1:]))

@@ -262,14 +262,6 @@ class HostBatch(NamedTuple):
     keys: list[SampleKey]
     position: int = 0
 
-    def _repr_html_(self) -> str:
-        "Show the first images, with the indexes of their samples."
-        from timmdata.look.thumbnails import images_of_tensor, show_thumbnails
-        pixels = next(iter(image_tensors(sample_image(self.batch))), None)   # of several views, the first one's
-        images = images_of_tensor(pixels)
-        labels = [f'{key.index}' for key in keys_of_images(self.keys, len(pixels))] if images else []
-        return show_thumbnails(f'{type(self).__name__} of {len(self.keys)} samples', images, labels)
-
 
 class Replay(NamedTuple):
     """Hold a batch that was made again, and what was drawn for it.
@@ -288,8 +280,6 @@ class Replay(NamedTuple):
     appearance_params: list[AppearanceParams] | None
     mix_params: MixParams | None = None
     erase_boxes: list[list[tuple]] | None = None
-
-    _repr_html_ = HostBatch._repr_html_
 
     def with_batch_params(self,
         transform: BatchTransform,
