@@ -210,8 +210,16 @@ def names_by_index(
     return {idx: printable(name) for idx, name in enumerate(names)}
 
 
-def target_title(target: Any, names: dict[int, str]) -> str:
-    "Write a class index as its name, a vector of scores as its largest, anything else as it is."
+def target_title(
+    target: Any,
+    names: dict[int, str],
+) -> str:
+    """Write a class index as its name, a vector of scores as its largest, anything else as it is.
+
+    Args:
+        target: Target of one sample.
+        names: Index → name.
+    """
     if not isinstance(target, (torch.Tensor, int, float, np.ndarray, np.generic)): return str(target)[:24]
     value = torch.as_tensor(target).detach().cpu()
     if value.ndim == 1 and len(value) > 1:
