@@ -144,22 +144,25 @@ def _run_process(
     reset_process()
     multiprocessing.current_process()._config['daemon'] = False   # pyrefly: ignore  (it may have workers)
     torch.set_num_threads(1)
+    try: store = BatchStore(directory)
+    except (BatchBufferError, OSError): os._exit(1)   # training sees by itself what it is
+    if store.identity != identity: os._exit(1)   # another one took its place
+    code = 1
     try:
-        store = BatchStore(directory)
-        if store.identity != identity: os._exit(1)   # another one took its place
         threading.Thread(target=_end_late, args=(store,), daemon=True).start()
         source = partial(batches_from, loader, numbering, num_epochs=num_epochs)
         Producer(store, source, low, None if num_epochs is None else numbering.first(num_epochs)).run()
-    except (BatchBufferError, OSError): os._exit(1)   # training sees by itself what it is
+        code = 0
+    except (BatchBufferError, OSError): pass   # as above; or the directory was removed while a batch was written to it
     finally: loader.close()
-    _end(store)
+    _end(store, code)
 
 
-def _end(store: BatchStore):
+def _end(store: BatchStore, code: int = 0):
     "End this process, and remove the buffer of a program that is gone, if it was for that program alone."
-    if store.identity.get('temporary') and not store.files.is_locked(TRAINER):
+    if store.identity.get('temporary') and not any(map(store.files.is_locked, (TRAINER, 'setup.lock'))):
         shutil.rmtree(store.directory, ignore_errors=True)
-    os._exit(0)
+    os._exit(code)
 
 
 def _end_late(store: BatchStore):
