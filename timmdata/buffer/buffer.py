@@ -41,7 +41,7 @@ from ..workers.settings import WorkerSettings
 from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
 from .producer import ProducerProcess, batches_from, numbering_of, start_producer
 from .status import buffer_status
-from .store import PRODUCER, TRAINER, BatchStore, DamagedBatch, check_unused, encode_batch
+from .store import PRODUCER, SETUP, TRAINER, BatchStore, DamagedBatch, check_unused, encode_batch
 
 # %% ../../nbs/buffer/50_buffer.ipynb #822dc81a
 _PATIENCE = 5.   # seconds until a batch of which producers die is given up
@@ -243,7 +243,7 @@ def _temporary_directory() -> tuple[PrivateDirectory, FileLock]:
     with base.lock('lock', patience=60.):
         _remove_stale(base)
         files = PrivateDirectory(tempfile.mkdtemp(prefix='run-', dir=base.path))
-        return files, files.lock('setup.lock')
+        return files, files.lock(SETUP)
 
 
 def _remove_temporary(files: PrivateDirectory, lock: FileLock):
@@ -406,7 +406,7 @@ class BatchBuffer(HostLoader):
             return files, contextlib.nullcontext()   # its lock is held as long as the buffer may start again
         try:
             files = PrivateDirectory(self.settings.directory, create=True)
-            return files, files.lock('setup.lock', self.loader.workers.timeout or 300.)
+            return files, files.lock(SETUP, self.loader.workers.timeout or 300.)
         except OSError as error: raise ValueError(
             f'directory={str(self.settings.directory)!r}: {error.strerror}; give a directory that can be written to'
             ) from None

@@ -28,7 +28,7 @@ from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
 from ..workers.life import uninterrupted
 from .files import BatchBufferError
-from .store import PRODUCER, TRAINER, BatchStore
+from .store import PRODUCER, SETUP, TRAINER, BatchStore
 
 # %% ../../nbs/buffer/20_producer.ipynb #a6b9f4eb
 class Producer:
@@ -160,7 +160,7 @@ def _run_process(
 
 def _end(store: BatchStore, code: int = 0):
     "End this process, and remove the buffer of a program that is gone, if it was for that program alone."
-    if store.identity.get('temporary') and not any(map(store.files.is_locked, (TRAINER, 'setup.lock'))):
+    if store.identity.get('temporary') and not any(map(store.files.is_locked, (TRAINER, SETUP))):
         shutil.rmtree(store.directory, ignore_errors=True)
     os._exit(code)
 

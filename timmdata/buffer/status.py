@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..samplers.numbering import Numbering
-from .store import PRODUCER, TRAINER, BatchStore, check_unused, open_directory, remove_directory
+from .store import PRODUCER, SETUP, TRAINER, BatchStore, check_unused, open_directory, remove_directory
 
 # %% ../../nbs/buffer/40_status.ipynb #85b62d1f
 def buffer_status(
@@ -63,6 +63,6 @@ def remove_buffer(
         directory: Directory of a buffer.
     """
     files = open_directory(directory)
-    with files.lock('setup.lock', patience=300.):   # nobody opens it meanwhile
+    with files.lock(SETUP, patience=300.):   # nobody opens it meanwhile
         check_unused(files)
         remove_directory(files)

@@ -10,7 +10,6 @@ import base64
 import html
 import io
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from PIL import Image

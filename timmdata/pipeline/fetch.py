@@ -25,7 +25,7 @@ from ..core.faults import ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
 from ..core.sample import (
-    apply_transform, as_pil_image, fields_of, image_tensors, sample_image, with_fields, with_image,
+    apply_transform, as_pil_image, fields_of, sample_image, with_fields, with_image,
 )
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
