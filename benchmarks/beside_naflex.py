@@ -30,7 +30,7 @@ from naflex import PLAN, SETTINGS, TRAIN, common  # noqa: E402
 WORKS.update(
     schedule='sequences of 128 to 1024 patches: crop, flip, color jitter 0.4', seq256='the same, 256 patches',
     seq1024='the same, 1024 patches', schedule_ra='128 to 1024 patches: RandAugment', seq_eval='evaluation, 576 patches')
-PEERS = [('naflex_timm', '{}'), *(('naflex_timmdata', json.dumps(dict(workers=kind))) for kind in ('threads', 'processes')),
+PEERS = [('naflex_timm', '{}'), *(('naflex_timmdata', json.dumps(dict(worker_type=kind))) for kind in ('threads', 'processes')),
          ('decode_only', '{}')]
 EVALUATIONS = {f'evaluation, {num}': dict(max_seq_len=num) for num in (576, 1024)}
 COUNTED = {'training': TRAIN, **EVALUATIONS}

@@ -20,7 +20,7 @@ from PIL.JpegImagePlugin import get_sampling
 from results import write_results
 from side_by_side import versions
 
-OURS = [('timmdata_pack', json.dumps(dict(format=format, workers=workers)))
+OURS = [('timmdata_pack', json.dumps(dict(format=format, worker_type=workers)))
         for format in ('jpeg', 'raw', 'keep') for workers in ('threads', 'processes')]
 PEERS = [('timm_tar', '{}'), ('timm_pillow', '{}'), ('timmdata_', '{"workers": "threads"}'), *OURS, ('ffcv_', '{"mode": "jpg"}'),
          ('ffcv_', '{"mode": "raw"}'), ('dali_webdataset', '{}'), ('webdataset_', '{}'), ('litdata_', '{}'), ('streaming_', '{}'),
@@ -66,7 +66,7 @@ def main():
             data, batch_size, chosen = photographs, a.batch_size, peers
             if work == 'phone':
                 data, batch_size = phone_photographs(a.data, a.phone, scratch/'large'), 8
-                chosen = [('timmdata_', json.dumps(dict(workers=workers))) for workers in ('threads', 'processes')]
+                chosen = [('timmdata_', json.dumps(dict(worker_type=workers))) for workers in ('threads', 'processes')]
                 chosen += [peer for peer in OURS if '"jpeg"' in peer[1]]
             settings = dict(data_dir=str(data), work=work, workers=a.num_workers, batch_size=batch_size, scratch=str(scratch))
             measured[work] = compare(work, chosen, a, settings, Path(tempfile.gettempdir())/'beside_packed.log', 'timm_tar')

@@ -17,7 +17,7 @@ from pathlib import Path
 from results import RESULTS, rounded, write_results
 
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.datasets.packing import pack
+from timmdata.datasets.packing import write_pack
 from timmdata.loader import create_loader
 from timmdata.measure.machine import compare_speeds, run_pass
 from timmdata.measure.stages import spread
@@ -50,17 +50,17 @@ def main():
     a = parser.parse_args()
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix='store-')))
-        pack(ImageDataset(a.data), root/'pack', split='train', format='keep')
+        write_pack(ImageDataset(a.data), root/'pack', split='train', format='keep')
         places = {'local': str(root/'pack')}
         places |= {f'{ms} ms': f'{stack.enter_context(far(root, float(ms)))}/pack' for ms in a.latencies.split(',')}
-        settings = dict(is_training=True, seed=0, num_workers=a.num_workers, workers=a.workers, device='cpu')
+        settings = dict(is_training=True, seed=0, num_workers=a.num_workers, worker_type=a.workers, device='cpu')
         loaders = {name: create_loader(spread(ImageDataset(place, split='train'), a.images), 224, a.batch_size, **settings)
                    for name, place in places.items()}
         trials = compare_speeds({name: partial(run_pass, loader) for name, loader in loaders.items()}, a.rounds)
         found = {trial.name: trial.speedup for trial in trials}
         for loader in loaders.values(): loader.close()
     for name, ratio in found.items(): print(f'{name:>8}  {ratio:.2f}')
-    about = dict(num_workers=a.num_workers, workers=a.workers, batch_size=a.batch_size, images=a.images, rounds=a.rounds)
+    about = dict(num_workers=a.num_workers, worker_type=a.workers, batch_size=a.batch_size, images=a.images, rounds=a.rounds)
     write_results('store', about, a.out, **rounded({'store ÷ local': found}))
 
 

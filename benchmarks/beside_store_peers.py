@@ -45,8 +45,8 @@ from timmdata.readers.store import open_ranges
 
 SHARD_BYTES, KILLS = 4 << 20, 3
 PEERS = {
-    'timmdata, threads': ('timmdata_pack', dict(format='keep', workers='threads'), False),
-    'timmdata, threads, cache_dir': ('timmdata_pack', dict(format='keep', workers='threads'), True),
+    'timmdata, threads': ('timmdata_pack', dict(format='keep', worker_type='threads'), False),
+    'timmdata, threads, cache_dir': ('timmdata_pack', dict(format='keep', worker_type='threads'), True),
     'MosaicML Streaming': ('streaming_', {}, True),
     'LitData': ('litdata_', {}, True),
     'WebDataset': ('webdataset_', {}, False),

@@ -19,7 +19,7 @@ from results import write_results
 from side_by_side import versions
 
 WORKS.update(dino="DINO's ten views of a photograph", simclr="SimCLR's two views of a photograph")
-OURS = [('views_timmdata', json.dumps(dict(workers=workers))) for workers in ('threads', 'processes')]
+OURS = [('views_timmdata', json.dumps(dict(worker_type=workers))) for workers in ('threads', 'processes')]
 PEERS = [('views_torchvision', '{}'), *OURS, ('views_lightly', '{}'), ('views_dali', '{}'), ('decode_only', '{}')]
 
 

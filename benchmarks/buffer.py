@@ -85,7 +85,7 @@ def bursts(dataset, num_workers: int, capacities: list, rounds: int, cycles: int
     idle, runs = {capacity: [] for capacity in (0, *capacities)}, {}
     for _ in range(rounds):
         for capacity in idle:
-            buffer = dict(buffer=dict(batches=capacity, low=capacity)) if capacity else {}
+            buffer = dict(buffer=dict(batches=capacity, low_watermark=capacity)) if capacity else {}
             events, levels = train(host_loader(dataset, num_workers, **buffer), step_s, burst, pause_s, cycles)
             idle[capacity].append(idle_share(events, burst, step_s))
             if capacity in (0, max(capacities)): runs[bool(capacity)] = events, levels
@@ -117,8 +117,8 @@ def hand_over(rounds: int, num: int = 24, size: int = 64) -> tuple[dict, float]:
     "Milliseconds that the loop spends for a batch that waits already; and the size of a batch in MB."
     samples = [(torch.zeros(1), k) for k in range(size * num)]
     base = dict(transform=Ready(), is_training=True, seed=0, num_workers=1, device='cpu', prefetch_factor=num)
-    kinds = {'threads': dict(workers='threads'), 'processes': dict(workers='processes'),
-             'a buffer': dict(buffer=dict(batches=2 * num, low=num + 2))}   # 21 are used, and 27 wait: nobody works meanwhile
+    kinds = {'threads': dict(worker_type='threads'), 'processes': dict(worker_type='processes'),
+             'a buffer': dict(buffer=dict(batches=2 * num, low_watermark=num + 2))}   # 21 are used, and 27 wait: nobody works meanwhile
     loaders = {kind: create_loader(samples, 224, size, **{**base, **settings}).loader for kind, settings in kinds.items()}
     found = {kind: [] for kind in kinds}
     for _ in range(rounds + 1):

@@ -65,13 +65,13 @@ def make_loaders(root: str, device: torch.device, batch_size: int, num_workers: 
                                 persistent_workers=num_workers > 0, pin_memory=device.type == 'cuda'), device)
 
     def ours(dataset, **settings):
-        return create_loader(dataset, (3, 32, 32), batch_size, is_training=True, train_crop_mode='rc', crop_padding=4, color_jitter=None,
+        return create_loader(dataset, (3, 32, 32), batch_size, is_training=True, train_crop_mode='rc', rc_padding=4, color_jitter=None,
                              mean=MEAN, std=STD, num_workers=num_workers, seed=0, device=device, **settings)
 
     return {'DataLoader and v2, images in memory': torchs(InMemory(files, transform)),
             'DataLoader and v2, files': torchs(ImageDataset(root, split=split, transform=transform)),
-            'create_loader, images in memory': ours(memory), 'create_loader, files, threads': ours(files, workers='threads'),
-            'create_loader, files, processes': ours(files, workers='processes'),
+            'create_loader, images in memory': ours(memory), 'create_loader, files, threads': ours(files, worker_type='threads'),
+            'create_loader, files, processes': ours(files, worker_type='processes'),
             "create_loader, cache='device'": ours(files, cache='device')}
 
 

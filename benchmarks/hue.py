@@ -53,14 +53,14 @@ def main():
     a = parser.parse_args()
     print(versions('timmdata', 'torch', 'torchvision'))
     print(f'\n| CPU-ms a photograph | {" | ".join(MODES)} | fused ÷ without | exact ÷ without |', '|---' * 6 + '|', sep='\n')
-    common, found = dict(batch_size=a.batch_size, num_workers=a.num_workers, workers=a.workers), {}
+    common, found = dict(batch_size=a.batch_size, num_workers=a.num_workers, worker_type=a.workers), {}
     for work in a.only:
         turns = take_turns({mode: epoch_of(a.data, work, mode, common) for mode in MODES}, a.rounds)
         times = {mode: statistics.median(cpu for cpu, in column) for mode, column in turns.items()}
         ratios = [times[mode] / times['without hue'] for mode in ('fused', 'exact')]
         print(f'| {WORKS[work]} |', *(f'{cpu:.2f} |' for cpu in times.values()), *(f'{ratio:.2f} |' for ratio in ratios), flush=True)
         found[work] = times
-    settings = dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, workers=a.workers)
+    settings = dict(num_workers=a.num_workers, batch_size=a.batch_size, rounds=a.rounds, worker_type=a.workers)
     write_results('hue', settings, cpu_ms=rounded(found))
 
 

@@ -142,8 +142,8 @@ def simulate(folder: str, work: str, rounds: int) -> dict:
         cpu_ms.append(1000 * (time.process_time() - start) / num)
     cpu = statistics.median(cpu_ms[1:])
     ideal = 1000 * available_cores() / cpu
-    kinds = {f'{n} threads': (n, dict(workers='threads', num_workers=n)) for n in THREADS}
-    kinds |= {f'{p} × {n}': (p * n, dict(workers='processes', num_workers=p, threads_per_worker=n)) for p, n in PROCESSES}
+    kinds = {f'{n} threads': (n, dict(worker_type='threads', num_workers=n)) for n in THREADS}
+    kinds |= {f'{p} × {n}': (p * n, dict(worker_type='processes', num_workers=p, threads_per_worker=n)) for p, n in PROCESSES}
     found = {}
     for name, (num_threads, workers) in kinds.items():
         samples = spread(ImageDataset(folder, Sleeping(folder)), BATCH * min(48, 8 * num_threads))

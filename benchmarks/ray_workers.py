@@ -39,7 +39,7 @@ class Nothing(BatchBuilder):
 
 def compare(samples, rounds: int, **settings) -> float:
     "Images a second of actors ÷ those of processes."
-    loaders = {kind: create_loader(samples, SIZE, 32, is_training=True, seed=0, num_workers=2, workers=kind, device='cpu', **settings)
+    loaders = {kind: create_loader(samples, SIZE, 32, is_training=True, seed=0, num_workers=2, worker_type=kind, device='cpu', **settings)
                for kind in POOLS}
     try: trials = compare_speeds({kind: partial(run_pass, loader) for kind, loader in loaders.items()}, rounds)
     finally:

@@ -20,7 +20,7 @@ WORKS = {'crop, flip': dict(color_jitter=None), 'crop, flip, color jitter': {}}
 
 def compare(samples, rounds: int, num_workers: int, **settings) -> dict[str, object]:   # kind → trial
     "Measure both kinds in turns."
-    loaders = {kind: create_loader(samples, 224, 32, is_training=True, seed=0, num_workers=num_workers, workers=kind, device='cpu',
+    loaders = {kind: create_loader(samples, 224, 32, is_training=True, seed=0, num_workers=num_workers, worker_type=kind, device='cpu',
                                    **settings) for kind in ('threads', 'processes')}
     runs = {kind: partial(run_pass, loader) for kind, loader in loaders.items()}
     trials = {trial.name: trial for trial in compare_speeds(runs, rounds)}

@@ -41,7 +41,7 @@ def main():
     pipelines = {'the pipeline of this library': dict(is_training=True, color_jitter=None, seed=0),
                  'a transform in Python': dict(transform=PurePython(), seed=0)}
     for pipeline, settings in pipelines.items():
-        loaders = {(kind, number): create_loader(samples, 224, 32, num_workers=number, workers=kind, device='cpu', **settings)
+        loaders = {(kind, number): create_loader(samples, 224, 32, num_workers=number, worker_type=kind, device='cpu', **settings)
                    for number in numbers for kind in ('threads', 'processes')}   # the first is what the others are compared with
         runs = {name: partial(run_pass, loader) for name, loader in loaders.items()}
         trials = {trial.name: trial for trial in compare_speeds(runs, a.rounds)}

@@ -1,11 +1,11 @@
-"What people come for, from needs.txt: the page \"I want to …\", and llms.txt."
+"Common tasks from needs.txt: the page \"I want to …\", and llms.txt."
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Need:
-    "A sentence that says what somebody wants, where it is answered, and other words that people type for it."
+    "A task in a sentence, the page that explains it, and other search terms for it."
     group: str
     sentence: str
     target: str   # page, or page#anchor
@@ -37,7 +37,7 @@ def read_needs(path: Path) -> list[Need]:
 
 def needs_page(needs: list[Need], titles: dict[str, str]) -> str:
     "The page \"I want to …\"; `titles` are those of pages."
-    parts, group = ['# I want to …\n\n{.subtitle}\nWhat people come for, and where it is.'], ''
+    parts, group = ['# I want to …\n\n{.subtitle}\nCommon tasks and the pages that explain them.'], ''
     for need in needs:
         if need.group != group: group = need.group; parts.append(f'\n## {group}\n\n{{.needs}}')
         page, _, anchor = need.target.partition('#')
@@ -49,13 +49,13 @@ def needs_page(needs: list[Need], titles: dict[str, str]) -> str:
 def llms(title: str, summary: str, groups: list, needs: list[Need]) -> str:
     "llms.txt, as https://llmstxt.org describes it: what the library is, and each page with its sentence."
     lines = [f'# {title}', '', f'> {summary}', '',
-             'Each page is a notebook that runs: a call, the names, then how it is built; `PACKAGE/reference.html` has every parameter.']
+             'Each page is a notebook that runs: an example, the names, then the implementation; `PACKAGE/reference.html` has every parameter.']
     for group in groups:
         lines += ['', f'## {group.caption}' + (f': {group.sentence}' if group.sentence else ''), '']
         lines += [f'- [{page.title}]({page.name}.html): {page.subtitle}' for page in group.pages]
     lines += ['', '## I want to …', '']
     lines += [f'- [{need.sentence}]({need.url})' for need in needs]
-    lines += ['', '## Optional', '', '- [API index](api.html): every public name with its sentence']
+    lines += ['', '## Optional', '', '- [API index](api.html): every public name with its meaning']
     lines += [f'- [{group.caption}]({group.caption}/reference.html): every name, parameter and method'
               for group in groups if group.sentence]
     return '\n'.join(lines) + '\n'

@@ -348,18 +348,23 @@ class Writer:
     def code(self, cell: dict) -> dict | None:
         "A code cell without directives; what they asked for becomes tags."
         text = source(cell)
-        options = dict(re.findall(r'^\s*#\s*\|\s*(echo|output|include|eval)\s*:\s*(\w+)', text, re.M))
+        options = dict(re.findall(r'^\s*#\s*\|\s*(echo|output|include|eval|code-fold)\s*:\s*(\w+)', text, re.M))
         lines = [o for o in dedent_code(text).splitlines() if not o.startswith('from nbdev.showdoc import')]
         text = '\n'.join(lines).strip('\n')
         if options.get('include') == 'false' or not text: return None
         parts = dict(echo='remove-input', output='remove-output')
         tags = [tag for key, tag in parts.items() if options.get(key) == 'false']
         has_imports_alone = all(isinstance(node, (ast.Import, ast.ImportFrom)) for node in _statements(text))
-        if self.page.name != 'index' and has_imports_alone: tags.append('hide-input')
+        is_folded, metadata = options.get('code-fold') == 'true', {}
+        if is_folded or self.page.name != 'index' and has_imports_alone: tags.append('hide-input')
+        has_picture = any(mime.startswith('image/') for o in cell.get('outputs', []) for mime in o.get('data', {}))
+        if self.page.name == 'index' and has_picture: tags.append('beside')   # code and picture, or picture and table
+        if tags: metadata['tags'] = tags
+        if is_folded: metadata['mystnb'] = dict.fromkeys(['code_prompt_show', 'code_prompt_hide'], 'Drawing code')
         outputs = [dict(o) for o in cell.get('outputs', [])]
         for o in outputs:
             if o['output_type'] == 'execute_result': o.setdefault('execution_count', None)
-        return dict(cell_type='code', id=cell['id'], metadata={'tags': tags} if tags else {}, execution_count=None,
+        return dict(cell_type='code', id=cell['id'], metadata=metadata, execution_count=None,
                     source=text, outputs=outputs)
 
     def convert(self, original: dict, processed: dict) -> dict:
@@ -381,7 +386,10 @@ class Writer:
                 md(self.markdown(text), id)
             elif name := shown_name(cell):
                 md(self.symbol(name), id)
-            elif code := self.code(cell): cells.append(code)
+            elif code := self.code(cell):
+                is_next = self.page.name == 'index' and cells[-1]['cell_type'] == 'code' and not cells[-1]['outputs']
+                if is_next: code['source'] = f"{cells.pop()['source']}\n\n{code['source']}"   # as in README
+                cells.append(code)
 
         for cell in original['cells']:
             wanted = defined_names(cell)
@@ -520,21 +528,38 @@ def reference_page(group: Group, pages: dict[str, Page]) -> str:
     return '\n\n'.join(parts) + '\n'
 
 
-def api(pages: dict[str, Page], groups: list[Group]) -> str:
-    "The API index: the names of the top level, then those of each package, folded."
+def read_names(path: Path) -> dict[str, list[str]]:
+    "The groups of the API index: title -> names."
+    lines = [line.partition(': ') for line in path.read_text(encoding='utf-8').splitlines() if line and line[0] != '#']
+    return {title: names.split() for title, _, names in lines}
+
+
+def api(pages: dict[str, Page], groups: list[Group], named: dict[str, list[str]]) -> str:
+    "The API index: the names of the top level in groups, then those of each package, folded; constants come last."
     writer = Writer(Page(Path('api.ipynb'), 'api'), pages)
     offered = {group.caption: [o for _, symbols in group.offered for o in symbols] for group in groups}
-    symbols = [package().find(name) for name in package().exported]
-    missing = package().offered - {'__version__'} - {o.name for o in symbols if o} - {o.name for found in offered.values() for o in found}
+    symbols = {o.name: o for name in package().exported if (o := package().find(name))}
+    missing = package().offered - {'__version__'} - symbols.keys() - {o.name for found in offered.values() for o in found}
     if missing: raise ValueError(f'exported, but defined in no module that has a page: {", ".join(sorted(missing))}')
-    parts = ['# API index', '{.subtitle}\nEvery public name: those of the top level, then what each package offers.',
-             '## `import timmdata`', '{.names}\n' + ' '.join(writer.to_symbol(o, o.name) for o in symbols if o), '## By package']
+    named = {**named, 'Constants': [name for name, o in symbols.items() if o.kind == 'constant']}
+    if sorted(name for names in named.values() for name in names) != sorted(symbols):
+        raise ValueError(f'docs/names.txt must name each of these once: {", ".join(sorted(symbols))}')
+
+    def table(found: list[Symbol], *last: str) -> str:
+        found = sorted(found, key=lambda o: o.kind == 'constant')
+        rows = [f'| {writer.to_symbol(o, o.name)} | {writer.inline(o.summary)} |'.replace('\n', ' ') for o in found]
+        return '\n'.join(['{.api}', '| Name | |', '|---|---|', *rows, *last])
+
+    parts = ['# API index', '{.subtitle}\nEvery public name of `timmdata`, then those of each package.', '## `import timmdata`']
+    for title, names in named.items():
+        part = writer.fold('package', f'{title} ({len(names)})', table([symbols[name] for name in names]))
+        parts.append(part if len(parts) > 3 else part.replace('<details', '<details open', 1))
+    parts.append('## By package')
     for group in groups:
         if not (found := offered[group.caption]): continue
-        rows = [f'| {writer.to_symbol(o, o.name)} | {writer.inline(o.summary)} |'.replace('\n', ' ') for o in found]
         where = f'{group.caption}/reference.md' if group.sentence else 'reference.md'
-        table = '\n'.join(['{.api}', '| Name | |', '|---|---|', *rows, f'| [Reference]({where}) | With every parameter and method. |'])
-        parts.append(writer.fold('package', f'{group.heading} ({len(found)})', table))
+        text = table(found, f'| [Reference]({where}) | With every parameter and method. |')
+        parts.append(writer.fold('package', f'{group.heading} ({len(found)})', text))
     return '\n\n'.join(parts) + '\n'
 
 
@@ -560,7 +585,7 @@ def prepare(processed: Path, pages_dir: Path):
     if 'index.ipynb' not in pages:   # a first page, until nbs has one
         text = f"# {settings()['title']}\n\n{settings()['description']}\n\n{toctrees(groups)}\n"
         (pages_dir/'index.md').write_text(text, encoding='utf-8')
-    (pages_dir/'api.md').write_text(api(pages, groups), encoding='utf-8')
+    (pages_dir/'api.md').write_text(api(pages, groups, read_names(root/'docs/names.txt')), encoding='utf-8')
     for group in groups:
         folder = pages_dir/group.caption if group.sentence else pages_dir
         if group.sentence: (folder/'index.md').write_text(package_page(group), encoding='utf-8')

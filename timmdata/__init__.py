@@ -1,27 +1,27 @@
-"""timmdata: image files on disk to normalized batches on the device that trains.
+"""timmdata: load image files as normalized batches on the training device.
 
-Five lines, with sample photographs; your folder has a folder for each class, perhaps below train/ and val/:
+Five lines with sample photos; your own folder needs one subfolder per class, with or without train/ and val/ above them:
 
 >>> from timmdata import ImageDataset, create_loader, get_samples
 >>> train = create_loader(ImageDataset(get_samples()), 224, 32, is_training=True)
 >>> val = create_loader(ImageDataset(get_samples(), split='val'), 224, 32)
->>> images, targets = next(iter(train))   # normalized, on the best device there is
+>>> images, targets = next(iter(train))   # normalized, on the best device available
 >>> images.shape, targets.shape
 (torch.Size([32, 3, 224, 224]), torch.Size([32]))
 
-What most people need; help(create_loader) and the like say more:
+Main names; see their help, such as help(create_loader), for details:
 
-- ImageDataset: a folder, a tar or a table ('labels.csv'); relabel: other classes; create_dataset: data sets by name
-- create_loader: batches for training and evaluation, all of timm's settings; Mixup: mixup and CutMix; View: several crops
-- create_naflex_loader, NaFlex: images of every shape as sequences of patches, padded or packed
-- pack: a data set in a few large files, from which training reads faster
-- get_recipe, list_recipes: published settings by name
-- explore, preview: what the settings do to an image; show_batch, show_transform, show_replay: pictures
-- timmdata.inspection.inspect: what is wrong with a data set; `timmdata --help` in a shell: demo, inspect, doctor, …
-- ImageReadError: a file that cannot be read, with its name; get_samples: the sample photographs
+- ImageDataset: read a folder, a tar or a table ('labels.csv'); relabel: change the classes; create_dataset: open a dataset by name
+- create_loader: load training and evaluation batches, with all of timm's settings; Mixup: mixup and CutMix; View: several crops per image
+- create_naflex_loader, NaFlex: load images of every shape as sequences of patches, padded or packed
+- write_pack: copy a dataset into a few large files, from which training reads faster
+- get_recipe, list_recipes: use published settings by name
+- explore, preview: see what the settings do to an image; show_batch, show_transform, show_replay: draw images
+- timmdata.inspection.inspect: find problems in a dataset; `timmdata --help` in a shell: demo, inspect, doctor, …
+- ImageReadError: raised for a file that cannot be read, with its name; get_samples: unpack the sample photos
 
-timm's names that are not here, such as ImageNetInfo and resolve_data_config, come from timm, if it is installed.
-The guides are notebooks: nbs/guides in the repository, from your_folder.ipynb on. README.md lists them.
+Other names of timm, such as ImageNetInfo and resolve_data_config, come from timm if it is installed.
+The guides are notebooks in nbs/guides of the repository; README.md lists them.
 """
 from difflib import get_close_matches
 from importlib import import_module
@@ -38,8 +38,8 @@ if TYPE_CHECKING: from ._offered import *   # noqa: F403
 
 
 def __getattr__(name: str):
-    "Import all that is offered when the first name is asked for: `timmdata --help` asks for none, and needs no torch."
-    if name.startswith('__') and name != '__all__': raise AttributeError(name)   # Python asks for many
+    "Import all public names when the first one is used; `timmdata --help` uses none, so it does not import torch."
+    if name.startswith('__') and name != '__all__': raise AttributeError(name)   # Python looks up many
     offered = {name: value for name, value in vars(import_module('._offered', __name__)).items()
                if not name.startswith('_')}
     globals().update(offered, __all__=[*offered])

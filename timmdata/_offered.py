@@ -1,6 +1,6 @@
-"""What `import timmdata` offers: `timmdata.__getattr__` takes it from here when the first name is asked for.
+"""The public names of `timmdata`; `timmdata.__getattr__` imports them when the first one is used.
 
-`X as X` tells type checkers that X is offered.
+`X as X` tells type checkers that X is public.
 """
 from .core.constants import (
     DEFAULT_CROP_MODE as DEFAULT_CROP_MODE, DEFAULT_CROP_PCT as DEFAULT_CROP_PCT,
@@ -22,7 +22,7 @@ from .datasets.image_dataset import ImageDataset as ImageDataset, IterableImageD
 from .datasets.relabel import LabelMap as LabelMap, relabel as relabel
 from .datasets.voc import voc_table as voc_table
 from .datasets.factory import create_dataset as create_dataset
-from .datasets.packing import pack as pack
+from .datasets.packing import write_pack as write_pack
 from .samplers.batch_schedule import ScheduledBatchSampler as ScheduledBatchSampler
 from .samplers.token_plan import calculate_naflex_batch_size as calculate_naflex_batch_size
 from .transforms.geometry import (
@@ -47,7 +47,7 @@ from .transforms.naflex_mixup import NaFlexMixup as NaFlexMixup
 from .pipeline.collate import FastCollateMixup as FastCollateMixup
 from .pipeline.naflex import NaFlex as NaFlex
 from .pipeline.patch_formats import (
-    as_siglip2 as as_siglip2, as_varlen as as_varlen, batch_images as batch_images,
+    as_siglip2 as as_siglip2, unpad_batch as unpad_batch, unpatchify as unpatchify,
 )
 from .pipeline.views import View as View
 from .transforms.factory import create_transform as create_transform
@@ -62,5 +62,5 @@ from .look.pictures import (
     show_transform as show_transform,
 )
 from .look.preview import preview as preview
-from .look.tokens import token_report as token_report
+from .look.tokens import compare_naflex_modes as compare_naflex_modes
 from .look.widgets import explore as explore

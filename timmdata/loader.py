@@ -79,12 +79,12 @@ class _ByPrefetcher(Protocol[_Settings]):
 def _by_prefetcher(create: Callable[_Settings, Any]) -> _ByPrefetcher[_Settings]: return create
 
 
-_OTHER_WORDS = {   # argument → its names elsewhere
+_OTHER_NAMES = {   # argument → its names elsewhere
     'input_size': 'image_size img_size size resolution crop_size', 'is_training': 'train training is_train',
     'batch_size': 'batch bs', 'auto_augment': 'aa augment augmentation', 'img_dtype': 'dtype', 'hflip': 'flip',
     'mixup=Mixup(…)': 'mixup_alpha cutmix cutmix_alpha label_smoothing smoothing num_classes',
     'mean and std': 'normalize', 're_prob': 'erasing random_erasing', 'distributed': 'rank world_size'}
-_HINTS = {word: f'did you mean {name}?' for name, words in _OTHER_WORDS.items() for word in words.split()}
+_HINTS = {other: f'did you mean {name}?' for name, others in _OTHER_NAMES.items() for other in others.split()}
 _WANT = {Callable: 'a function', torch.Generator: 'a torch.Generator', Mapping: 'a dict, name → index',
          torch.dtype: 'a type such as torch.float16', Sequence: 'a list, one for each choice',
          MixingSwitch: 'a timmdata.Mixup, such as Mixup(mixup_alpha=0.2, num_classes=…)'}   # Type → what to give.
@@ -129,9 +129,9 @@ def create_loader(
     train_crop_mode: str | None = None,
     scale: tuple[float, float] | None = None,
     ratio: tuple[float, float] | None = None,
-    crop_padding: int = 0,
+    rc_padding: int = 0,
     padding_mode: str | None = None,
-    dct_scaling: bool | None = None,
+    scaled_decode: bool | None = None,
 
     # Augmentation, in training
     no_aug: bool = False,
@@ -176,7 +176,7 @@ def create_loader(
 
     # Workers
     num_workers: int | str = 1,
-    workers: str = 'auto',
+    worker_type: str = 'auto',
     threads_per_worker: int = 1,
     prefetch_factor: int | None = None,
     persistent_workers: bool = True,
@@ -195,216 +195,217 @@ def create_loader(
     pin_memory: bool | None = None,
     cache: str | Mapping | None = None,
 ) -> PrefetchLoader | BatchLoader | StreamLoader | BatchBuffer:
-    """Make a loader of normalized batches. For samples with an index, the seed alone decides them, not the workers.
+    """Create a loader of normalized batches. With a map-style dataset they depend on the seed, not on the workers.
 
     A loader for training:
 
     >>> from timmdata import ImageDataset, create_loader
     >>> loader = create_loader(ImageDataset('photos', split='train'), 224, 64, is_training=True, num_workers=2)
-    >>> images, targets = next(iter(loader))   # on the best device there is
+    >>> images, targets = next(iter(loader))   # on the best device available
     >>> images.shape, images.dtype, targets.shape
     (torch.Size([64, 3, 224, 224]), torch.float32, torch.Size([64]))
 
     Data:
-        dataset: Gives (image, target, …) or dicts with 'image'; indexed or a stream (timm: sets its transform).
-        input_size: Edge, (height, width) or (C, H, W), pixels (timm: required).
-        batch_size: Samples in a batch (timm: required).
-        is_training: Random pipeline, shuffled, incomplete last batch dropped.
-        class_to_idx: Classes that the dataset must have, as training's (not in timm).
+        dataset: Map-style or a stream; samples are (image, target, …) or dicts with 'image'.
+        input_size: Edge, (height, width) or (C, H, W), in pixels (timm: required).
+        batch_size: Samples per batch (timm: required).
+        is_training: True: augment, shuffle and drop an incomplete last batch.
+        class_to_idx: Class indexes that the dataset must have (not in timm).
 
     Order:
-        seed: Seed of order, pixels, erasing; None: drawn from `generator`, on ranks 0 (not in timm).
-        generator: Gives the seed where there is none; None: torch's own (not in timm).
-        shuffle: Shuffle the samples; None: in training (not in timm).
-        sampler: Decides order and number of samples, of all ranks (not in timm).
-        distributed: Give each rank of torch.distributed its share.
+        seed: Seed of order, pixels and erasing; None: rank 0 draws it from generator (not in timm).
+        generator: Draws the seed if seed is None; None: torch's default (not in timm).
+        shuffle: Shuffle the samples; None: only in training (not in timm).
+        sampler: Order and number of the samples of all ranks together (not in timm).
+        distributed: Give each torch.distributed rank its share of every epoch.
         weights: 'balanced', 'sqrt-balanced', numbers (not in timm).
-        balanced_batches: Each batch has the classes in equal numbers (not in timm).
-        samples_per_epoch: Samples of an epoch, of all ranks; None: all (not in timm).
-        num_aug_repeats: Views of a sample in a row; epochs are cut to 256s (timm: only if distributed).
+        balanced_batches: Fill every batch with equally many samples of each class (not in timm).
+        samples_per_epoch: Samples per epoch, all ranks together; None: all samples (not in timm).
+        num_aug_repeats: Consecutive views per sample; epochs are cut to 256s (timm: only if distributed).
 
     Pixels, in training and in evaluation:
-        interpolation: Name of the interpolation; 'random' in training: bilinear or bicubic.
+        interpolation: Interpolation of resizing; 'random' picks bilinear or bicubic in training.
         mean: Mean per channel, for pixels in 0..1.
-        std: Standard deviation per channel.
-        backend: JPEG decoder, as in `resolve_backend`; 'pillow' gives timm's pixels (not in timm).
-        transform: Your own pipeline, in place of the one of the settings (not in timm).
-        tf_preprocessing: False; for TensorFlow's pixels, give a pipeline as transform= (timm: its own).
+        std: Standard deviation per channel, for pixels in 0..1.
+        backend: JPEG decoder, see `resolve_backend`; 'pillow' gives timm's pixels (not in timm).
+        transform: Your own transform, which replaces the built-in pipeline (not in timm).
+        tf_preprocessing: Not supported; pass transform= for TensorFlow's preprocessing (timm: supported).
 
     Crop of evaluation:
-        crop_pct: Input size / size that is resized to; None: 0.875.
+        crop_pct: Input size divided by the size resized to before the crop; None: 0.875.
         crop_mode: Crop mode: 'center', 'squash' or 'border'; None: 'center'.
-        crop_border_pixels: Cut off the original image's sides first.
+        crop_border_pixels: Pixels to trim from each side of the original image first.
 
     Crop of training:
         train_crop_mode: Crop mode: 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc' (timm: no 'rc').
-        scale: Area of the random crop, share; None: the crop mode's default.
-        ratio: Aspect of the random crop; None: the crop mode's default.
-        crop_padding: 'rc': pixels that the crop may reach beyond the image (not in timm).
+        scale: Range of the crop area, share of the image; None: set by the mode.
+        ratio: Range of the aspect ratio of the crop; None: set by the mode.
+        rc_padding: Pixels of padding around the image, for train_crop_mode='rc' (not in timm).
         padding_mode: 'constant' (black), 'edge', 'reflect', 'symmetric'; None: timm's (not in timm).
-        dct_scaling: Decode large images to a smaller size; None: in training (not in timm).
+        scaled_decode: Decode large JPEGs at reduced size; None: only in training (not in timm).
 
     Augmentation, in training:
-        no_aug: Training without randomness in the pixels.
+        no_aug: Train without random changes to the pixels.
         hflip: Probability of a horizontal flip, 0..1.
         vflip: Probability of a vertical flip, 0..1.
         color_jitter: Strength for brightness, contrast, saturation (and hue).
-        color_jitter_prob: Probability of the jitter, 0..1; None: always.
+        color_jitter_prob: Probability of the color jitter, 0..1; None: always.
         color_jitter_mode: 'fused': one matrix on the device; 'exact': as torchvision (not in timm).
-        grayscale_prob: Probability of a conversion to gray, 0..1.
-        gaussian_blur_prob: Probability of a blur, 0..1.
-        gaussian_blur_radius: Its sigma, pixels; None: timm's (not in timm).
-        solarize_prob: Probability that bright pixels are inverted, 0..1 (not in timm).
-        auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
-        num_aug_splits: Views of each sample in a batch: clean ones first, then the same crops augmented.
-        views: Crops, in place of `input_size` (not in timm).
-        naflex: Sequences of patches, of sizes that it says; see `NaFlex` (not in timm).
+        grayscale_prob: Probability of conversion to grayscale, 0..1.
+        gaussian_blur_prob: Probability of a Gaussian blur, 0..1.
+        gaussian_blur_radius: Range of sigma in pixels; None: timm's (not in timm).
+        solarize_prob: Probability of inverting the bright pixels, 0..1 (not in timm).
+        auto_augment: Policy such as 'rand-m9-mstd0.5'; replaces color_jitter (not '3a').
+        num_aug_splits: Views per sample: all clean crops of a batch first, then their augmented versions.
+        views: Crops per image, instead of input_size (not in timm).
+        naflex: Batches of patch sequences instead of squares; see `NaFlex` (not in timm).
 
     Erasing and mixing, in training:
         re_prob: Probability of random erasing, 0..1.
-        re_mode: Fill of the rectangles: 'const', 'rand' or 'pixel'.
-        re_count: Number of erased rectangles, at most.
-        re_split: Keep the first half of each batch, or the clean views, free of erasing.
-        mixup: A `Mixup` or `NaFlexMixup`: mixes on the device (not in timm).
+        re_mode: Fill of the erased rectangles: 'const', 'rand' or 'pixel'.
+        re_count: Maximum number of erased rectangles per image.
+        re_split: Never erase the first half of each batch, or the clean views.
+        mixup: `Mixup` or `NaFlexMixup` that mixes each batch on the device (not in timm).
 
     Batches:
         collate_fn: Function that joins samples; None: `fast_collate` (timm: torch's).
-        drop_last: Leave out an incomplete last batch; None: in training (not in timm).
-        pad_last: Fill an incomplete last batch with samples that are not valid, drop none (not in timm).
-        valid_mask: Ends each batch, or 'valid' in a dict: bool (N,), False where filled up (not in timm).
-        buffer: Capacity such as '30GB'; `BatchBuffer`'s settings (not in timm).
+        drop_last: Drop an incomplete last batch; None: only in training (not in timm).
+        pad_last: Fill an incomplete last batch with samples marked as invalid (not in timm).
+        valid_mask: Add a bool mask (N,) to each batch ('valid' in dicts); False: padding (not in timm).
+        buffer: Capacity such as '30GB', or `BatchBuffer` settings (not in timm).
 
     Batches of several sizes, in training:
-        input_size_choices: Input sizes, one for each batch; see `create_batch_schedule`.
-        batch_size_choices: Samples in a batch, for each of these sizes.
-        batch_choice_weights: Weights of the sizes; None: all alike.
-        batch_choice_seed: Seed of the plans.
-        batch_choice_schedule: 'constant', or 'progressive': from the first size to the last.
-        batch_schedule_epochs: Progressive: epochs until the last size.
-        batch_schedule_spread: Progressive: width of the bell, in sizes.
-        batch_schedule_random_mix: Progressive: share of uniform draws, 0..1.
-        num_batches: Batches of every epoch; None: as many as the samples fill.
+        input_size_choices: Input sizes, one per batch; see `create_batch_schedule`.
+        batch_size_choices: Samples per batch for each of these sizes.
+        batch_choice_weights: Weight of each size; None: equal.
+        batch_choice_seed: Seed of the schedule.
+        batch_choice_schedule: 'constant', or 'progressive' from the first size to the last.
+        batch_schedule_epochs: Epochs until the last size, if progressive.
+        batch_schedule_spread: Width of the bell curve in sizes, if progressive.
+        batch_schedule_random_mix: Share of uniformly drawn sizes, 0..1, if progressive.
+        num_batches: Batches per epoch; None: as many as the samples fill.
 
     Workers:
-        num_workers: Threads, processes, actors; 0: the caller; 'auto': one for each core, or one fewer.
-        workers: 'threads', 'processes', 'ray'; 'auto': threads for one or without fork (not in timm).
-        threads_per_worker: Threads in each process (not in timm).
-        prefetch_factor: Batches ahead, of a process or of all threads; None: 2 (not in timm).
+        num_workers: Number of workers; 0: load in the caller; 'auto': all cores, or all but one.
+        worker_type: 'threads', 'processes', 'ray'; 'auto': threads for one or without fork (not in timm).
+        threads_per_worker: Threads in each worker process (not in timm).
+        prefetch_factor: Batches ahead, per process or for all threads; None: 2 (not in timm).
         persistent_workers: Keep the workers between epochs.
-        use_multi_epochs_loader: Timm's older way to keep workers; persistent_workers does it.
+        use_multi_epochs_loader: Older timm setting to keep the workers; persistent_workers does the same.
         worker_seeding: A function seeds a stream's reader; samples have seeds (timm: workers).
-        timeout: Seconds to wait for a batch of the workers; 0: for ever (not in timm).
-        multiprocessing_context: 'fork', 'spawn' or 'forkserver'; None: the platform's (not in timm).
-        ray_options: Options of Ray's actors, such as num_cpus (not in timm).
+        timeout: Seconds to wait for a batch from the workers; 0: no limit (not in timm).
+        multiprocessing_context: 'fork', 'spawn' or 'forkserver'; None: the platform default (not in timm).
+        ray_options: Options of the Ray actors, such as num_cpus (not in timm).
 
     Device:
-        device: None: the best device, the rank's own GPU (timm: 'cuda').
-        use_prefetcher: False: the workers give the same normalized float32 batches, on the CPU.
+        device: Device of the batches; None: the best one, per rank (timm: 'cuda').
+        use_prefetcher: False: batches stay on the CPU, normalized by the workers as float32.
         img_dtype: Dtype of the images, with the prefetcher.
-        fp16: Timm's old name for img_dtype=torch.float16.
-        channels_last: Memory format of the images; False: contiguous as (N, C, H, W) (not in timm).
-        pin_memory: Page-locked batches; None: for a CUDA device (timm: False).
-        cache: 'device', 'memory', 'disk', or settings of `CacheSettings` (not in timm).
+        fp16: Older timm name for img_dtype=torch.float16.
+        channels_last: Memory format of the images; False: contiguous (N, C, H, W) (not in timm).
+        pin_memory: Use page-locked memory; None: if the device is CUDA (timm: False).
+        cache: 'device', 'memory', 'disk' or settings of `CacheSettings` (not in timm).
 
     Returns:
         of images (N, C, H, W) and targets
     """
     if tf_preprocessing: raise NotImplementedError(
-        f"{tf_preprocessing=} is not offered: leave it out; for TensorFlow's pixels, give a pipeline as transform=")
-    if batch_size is None: raise ValueError('create_loader needs a batch_size: give samples in a batch, such as 64')
+        f"{tf_preprocessing=} is not supported: omit it; for TensorFlow's preprocessing, pass your own as transform=")
+    if batch_size is None: raise ValueError('create_loader needs batch_size: pass the samples per batch, such as 64')
     if views is None and naflex is None and input_size is None: raise ValueError(
-        'create_loader needs an input_size: give the edge of the images in pixels, such as 224, or views')
+        'create_loader needs input_size: pass the edge of the images in pixels, such as 224, or views=')
     check_whole('num_aug_splits', num_aug_splits, 0)
     dataset, num_aug_splits = without_splits(dataset, num_aug_splits)   # timm's other way to ask for views
     _check_dataset(dataset, is_training)
     if class_to_idx is not None: check_class_map(classes_of(dataset), class_to_idx)
     is_stream = isinstance(dataset, IterableDataset)
     if type(collate_fn) is FastCollateMixup:   # timm's other way to ask for mixing
-        if mixup is not None: raise ValueError('mixup and a FastCollateMixup as collate_fn do one thing: give one')
+        if mixup is not None: raise ValueError('mixup and a FastCollateMixup as collate_fn both mix: pass only one')
         if use_prefetcher or not (is_stream or transform is not None): collate_fn, mixup = None, collate_fn
 
     # What cannot be used together. What settings of one kind exclude, their dataclass refuses.
     if not is_training:
         _warn_without_effect(
-            'in evaluation; for training, give is_training=True', re_prob=re_prob, auto_augment=auto_augment,
+            'in evaluation; for training, pass is_training=True', re_prob=re_prob, auto_augment=auto_augment,
             train_crop_mode=train_crop_mode, scale=scale, ratio=ratio, vflip=vflip, grayscale_prob=grayscale_prob,
             gaussian_blur_prob=gaussian_blur_prob, solarize_prob=solarize_prob, hflip=None if hflip == 0.5 else hflip,
             color_jitter=None if color_jitter == 0.4 else color_jitter)
         refuse_beside(
-            'is_training=False', 'evaluation takes every sample once, as it is; these are for training only',
-            mixup=mixup, dct_scaling=dct_scaling, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
+            'is_training=False', 'evaluation reads every sample once, without changes; these are for training only',
+            mixup=mixup, scaled_decode=scaled_decode, num_aug_repeats=num_aug_repeats, num_aug_splits=num_aug_splits,
             input_size_choices=input_size_choices, weights=weights, balanced_batches=balanced_batches,
             samples_per_epoch=samples_per_epoch, views=views)
     if is_stream:
-        refuse_beside('a stream', 'it decides its own order', shuffle=shuffle, sampler=sampler)
+        refuse_beside('a stream', 'a stream decides its own order', shuffle=shuffle, sampler=sampler)
         refuse_beside(
-            'a stream', 'its samples have no index', cache=cache, num_aug_repeats=num_aug_repeats,
+            'a stream', 'the samples of a stream have no index', cache=cache, num_aug_repeats=num_aug_repeats,
             num_aug_splits=num_aug_splits, input_size_choices=input_size_choices, pad_last=pad_last,
             valid_mask=valid_mask, weights=weights, balanced_batches=balanced_batches,
-            samples_per_epoch=samples_per_epoch, buffer=buffer, views=views, **{"workers='ray'": workers == 'ray'})
+            samples_per_epoch=samples_per_epoch, buffer=buffer, views=views,
+            **{"worker_type='ray'": worker_type == 'ray'})
     if transform is not None: refuse_beside(
-        'transform', 'a transform of yours takes the place of the policy', auto_augment=auto_augment)
+        'transform', 'your transform replaces the policy', auto_augment=auto_augment)
     if num_aug_splits:
-        refuse_beside('num_aug_splits', 'the loader makes and augments the views', transform=transform,
+        refuse_beside('num_aug_splits', 'the loader creates and augments the views', transform=transform,
                       no_aug=no_aug)
         refuse_beside('num_aug_splits', 'clean views must not be mixed', mixup=mixup)
     named_views = {} if views is None else views_by_name(views)
     if named_views:
         refuse_beside(
-            'views', 'each View has words of its own for its crops', input_size=input_size, scale=scale, ratio=ratio,
-            train_crop_mode=train_crop_mode, crop_padding=crop_padding, padding_mode=padding_mode, vflip=vflip,
+            'views', 'pass these arguments to each View', input_size=input_size, scale=scale, ratio=ratio,
+            train_crop_mode=train_crop_mode, rc_padding=rc_padding, padding_mode=padding_mode, vflip=vflip,
             color_jitter_prob=color_jitter_prob, grayscale_prob=grayscale_prob,
             gaussian_blur_prob=gaussian_blur_prob, gaussian_blur_radius=gaussian_blur_radius,
             solarize_prob=solarize_prob, auto_augment=auto_augment, interpolation=interpolation != 'bilinear',
             hflip=hflip != 0.5, color_jitter=color_jitter != 0.4)
         refuse_beside(
-            'views', 'the loader makes and augments them', transform=transform, collate_fn=collate_fn, no_aug=no_aug,
-            num_aug_splits=num_aug_splits, num_aug_repeats=num_aug_repeats, input_size_choices=input_size_choices,
-            re_split=re_split)
-        refuse_beside('views', 'a target belongs to all views of a photograph, and mixed images would share it',
+            'views', 'the loader creates and augments the views', transform=transform, collate_fn=collate_fn,
+            no_aug=no_aug, num_aug_splits=num_aug_splits, num_aug_repeats=num_aug_repeats,
+            input_size_choices=input_size_choices, re_split=re_split)
+        refuse_beside('views', 'all views of an image share one target, which mixing would change',
                       mixup=mixup)
         input_size = next(iter(named_views.values())).input_size
     if naflex is not None:
         if not isinstance(naflex, NaFlex): raise TypeError(
-            f"naflex={naflex!r}: give a NaFlex, such as NaFlex(mode='native')")
+            f"naflex={naflex!r}: must be a NaFlex, such as NaFlex(mode='native')")
         _check_naflex(
             is_stream, mixup, transform=transform, collate_fn=collate_fn, views=views, num_aug_splits=num_aug_splits,
             input_size_choices=input_size_choices, buffer=buffer, pad_last=pad_last, balanced_batches=balanced_batches,
-            train_crop_mode=train_crop_mode, crop_padding=crop_padding, padding_mode=padding_mode,
+            train_crop_mode=train_crop_mode, rc_padding=rc_padding, padding_mode=padding_mode,
             **{"cache='device'": cache == 'device'})
         if input_size is None: input_size = 224   # what a policy's shifts are shares of, as in timm
         elif image_size(input_size) != (224, 224): warnings.warn(
-            f'input_size={input_size}: with naflex it does not resize images; NaFlex(max_seq_len=…, train_seq_lens=…) '
-            'says how large they are', stacklevel=2)
+            f'input_size={input_size}: naflex ignores it; set the size of the images with '
+            'NaFlex(max_seq_len=…, train_seq_lens=…)', stacklevel=2)
     elif isinstance(mixup, NaFlexMixup):
-        raise TypeError('a NaFlexMixup mixes images of several shapes: give naflex=, too')
+        raise TypeError('NaFlexMixup mixes images of several shapes: pass naflex= too')
     if input_size_choices is None: _warn_without_effect(   # timm's train.py gives them, whether there are sizes or not
-        'without input_size_choices, give the sizes as well', batch_size_choices=batch_size_choices,
+        'without input_size_choices; pass the sizes as well', batch_size_choices=batch_size_choices,
         batch_choice_weights=batch_choice_weights, num_batches=num_batches, batch_schedule_epochs=batch_schedule_epochs,
         batch_choice_schedule=batch_choice_schedule != 'constant')
     else:
         refuse_beside('input_size_choices', 'each size needs its own pipeline', transform=transform,
                       num_aug_splits=num_aug_splits)
-        refuse_beside('input_size_choices', 'its plan says the size of each batch', pad_last=pad_last,
+        refuse_beside('input_size_choices', 'the schedule decides the size of each batch', pad_last=pad_last,
                       balanced_batches=balanced_batches)
     decoded = None if cache in (None, 'device') else CacheSettings.from_argument(cache)
-    if decoded: refuse_beside('cache', 'images are decoded once, in full size', dct_scaling=dct_scaling)
-    if workers == 'ray': refuse_beside(
-        "workers='ray'", 'both belong to this machine, the actors do not', cache=cache, buffer=buffer)
+    if decoded: refuse_beside('cache', 'cached images are decoded once, at full size', scaled_decode=scaled_decode)
+    if worker_type == 'ray': refuse_beside(
+        "worker_type='ray'", 'these are on this machine, and the actors may not be', cache=cache, buffer=buffer)
     if cache == 'device':
         refuse_beside(
-            'cache', 'it keeps decoded images, which the loader crops on the device', transform=transform,
-            collate_fn=collate_fn, auto_augment=auto_augment, dct_scaling=dct_scaling, num_aug_splits=num_aug_splits,
-            input_size_choices=input_size_choices, views=views,
+            'cache', 'it keeps decoded images and crops them on the device', transform=transform,
+            collate_fn=collate_fn, auto_augment=auto_augment, scaled_decode=scaled_decode,
+            num_aug_splits=num_aug_splits, input_size_choices=input_size_choices, views=views,
             **{"color_jitter_mode='exact'": color_jitter_mode == 'exact'})
     if buffer is not None:
-        refuse_beside('buffer', 'the images are on the device already', cache=cache if cache == 'device' else None)
-        refuse_beside('buffer', 'it keeps batches of one size', input_size_choices=input_size_choices)
+        refuse_beside('buffer', 'the images are already on the device', cache=cache if cache == 'device' else None)
+        refuse_beside('buffer', 'a buffer keeps batches of one size', input_size_choices=input_size_choices)
         if not use_prefetcher: refuse_beside(
-            'a buffer without the prefetcher', 'the prefetcher mixes, after the buffer', mixup=mixup)
+            'a buffer without the prefetcher', 'the prefetcher mixes the batches, after the buffer', mixup=mixup)
     if not use_prefetcher and (is_stream or transform is not None or collate_fn is not None): refuse_beside(
-        'use_prefetcher=False', 'without the prefetcher, they need samples with an index, no transform and no '
-        'collate_fn of yours', mixup=mixup, re_split=re_split and re_prob)
+        'use_prefetcher=False', 'without the prefetcher, these need a map-style dataset, and neither '
+        'transform= nor collate_fn=', mixup=mixup, re_split=re_split and re_prob)
 
     # Settings.
     if seed is not None: check_number('seed', seed, -2**63, 2**63 - 1, 'a whole number of at most 64 bits', whole=True)
@@ -414,13 +415,13 @@ def create_loader(
     if shuffle is None:
         shuffle = is_training and not (is_stream or balanced_batches) and sampler is None and weights is None
     if drop_last is None: drop_last = is_training and not pad_last
-    if dct_scaling is None: dct_scaling = is_random and cache is None
+    if scaled_decode is None: scaled_decode = is_random and cache is None
     if fp16: img_dtype = torch.float16
     if not use_prefetcher and img_dtype != torch.float32:
-        raise ValueError(f'{img_dtype} images need the prefetcher: without it, they are float32')
+        raise ValueError(f'{img_dtype} images need the prefetcher: without it, images are float32')
     if mean is None and transform is None: raise ValueError(
-        'mean=None needs transform=, a pipeline that normalizes by itself; if the dataset has it, give it as '
-        'transform=')
+        'mean=None needs transform=, one that already normalizes; if the dataset has this transform, pass it as '
+        'transform= instead')
     size, channels = _size_and_channels(input_size, batch_size, mean)
     mean, std = adapt_statistics(mean, std, channels)
     device = resolve_device(device, distributed) if use_prefetcher else torch.device('cpu')
@@ -430,7 +431,7 @@ def create_loader(
         samples_per_epoch=samples_per_epoch, num_aug_repeats=num_aug_repeats, distributed=distributed)
     batches = BatchSettings(batch_size, drop_last, pad_last=pad_last)
     worker_settings = WorkerSettings(
-        num_workers=num_workers, workers=workers, threads_per_worker=threads_per_worker,
+        num_workers=num_workers, worker_type=worker_type, threads_per_worker=threads_per_worker,
         prefetch_factor=prefetch_factor, persistent_workers=persistent_workers or use_multi_epochs_loader,
         timeout=timeout, multiprocessing_context=multiprocessing_context, ray_options=ray_options,
         worker_init_fn=_seeding_function(worker_seeding), pin_memory=pin_memory and (use_prefetcher or is_stream))
@@ -440,17 +441,17 @@ def create_loader(
         grayscale_prob=grayscale_prob, gaussian_blur_prob=gaussian_blur_prob,
         gaussian_blur_radius=gaussian_blur_radius, solarize_prob=solarize_prob,
         auto_augment=auto_augment, interpolation=interpolation, crop_pct=crop_pct, crop_mode=crop_mode,
-        crop_border_pixels=crop_border_pixels, mean=mean, crop_padding=crop_padding, padding_mode=padding_mode,
+        crop_border_pixels=crop_border_pixels, mean=mean, rc_padding=rc_padding, padding_mode=padding_mode,
         num_aug_splits=num_aug_splits)
-    decode = DecodeSettings(backend=backend, dct_scaling=dct_scaling)
+    decode = DecodeSettings(backend=backend, scaled_decode=scaled_decode)
     erasing = ErasingSettings(
         re_prob=re_prob if is_random else 0., re_mode=re_mode, re_count=re_count,
         re_num_splits=(num_aug_splits or 2) if re_split else 0)
     normalize = BatchTransformSettings(mean=mean, std=std, img_dtype=img_dtype, channels_last=channels_last)
     custom = _CustomParts(size, transform, collate_fn, mixup, color_jitter_mode, valid_mask)
     if valid_mask and order.num_replicas > 1: raise ValueError(
-        f'valid_mask=True and a {type(sampler).__name__}, which does not say which samples only fill up its share: '
-        'give distributed=True in place of the sampler')
+        f'valid_mask=True and a {type(sampler).__name__}, which does not mark the samples that fill up its share: '
+        'pass distributed=True instead of the sampler')
 
     # Parts.
     on_device = None if augment is None or is_stream else ParamSampler(augment, custom.is_finished_early)
@@ -478,10 +479,10 @@ def create_loader(
             batch_schedule_spread=batch_schedule_spread, batch_schedule_random_mix=batch_schedule_random_mix,
             num_batches=num_batches, channels=channels, drop_last=drop_last))
         elif is_training and not len(dataset): raise ValueError(
-            'the dataset has no samples, so there is nothing to train on: look at its split and its filters')
+            'the dataset has no samples to train on: check its split and its filters')
         elif drop_last and 0 < len(sampler) < batch_size: raise ValueError(
             f'{len(sampler)} samples do not fill one batch of {batch_size}, '
-            'and incomplete batches are dropped: give a smaller batch_size or drop_last=False')
+            'and incomplete batches are dropped: pass a smaller batch_size or drop_last=False')
         if decoded: dataset, cache = cached_dataset(dataset, decoded, backend), None   # may take hours
         if naflex is not None:
             tokens = _TokenParts.make(naflex, dataset, augment, batch_size, custom.is_finished_early)
@@ -513,11 +514,11 @@ def create_loader(
 
 # %% ../nbs/20_loader.ipynb #ae199d86
 def _check_naflex(is_stream: bool, mixup: Any, **others: Any):
-    "Refuse what cannot be had with sequences of patches."
-    if is_stream: raise TypeError('naflex and a stream: its samples have no index; give a dataset whose samples have')
-    refuse_beside('naflex', 'images keep their shapes until they are patches', **others)
+    "Refuse the arguments that sequences of patches cannot have."
+    if is_stream: raise TypeError('naflex and a stream: naflex needs samples with an index; pass a map-style dataset')
+    refuse_beside('naflex', 'images keep their shapes until they are cut into patches', **others)
     if mixup is not None and not isinstance(mixup, NaFlexMixup): raise TypeError(
-        f'naflex and a {type(mixup).__name__}: images of several shapes are mixed by a NaFlexMixup')
+        f'naflex and mixup={type(mixup).__name__}: to mix images of several shapes, pass a NaFlexMixup')
 
 
 @dataclass(frozen=True)
@@ -549,8 +550,8 @@ class _TokenParts:
         plan = naflex.plan(self.params[-1].lengths, size, self.augment.is_training, drop_last,
                            zlib.crc32(np.ascontiguousarray(self.sizes, '<i4')))
         if self.augment.is_training and not plan.count(sampler): raise ValueError(
-            f'{len(sampler)} samples fill no batch, and incomplete ones are dropped: give drop_last=False, a smaller '
-            'batch_size or a smaller max_tokens_per_batch')
+            f'{len(sampler)} samples do not fill one batch, and incomplete batches are dropped: pass drop_last=False, '
+            'a smaller batch_size or a smaller max_tokens_per_batch')
         return plan
 
     def sample_transforms(self, decode: DecodeSettings, channels: int) -> list[PatchTransform]:
@@ -569,10 +570,10 @@ class _TokenParts:
 
 @dataclass(frozen=True)
 class _CustomParts:
-    "Hold what of the work is done by code of yours, and where; a state compares it."
-    input_size: tuple[int, int]   # Height and width of the network's input; pixels.
-    transform: Callable | None = None   # Makes an image in place of our pipeline.
-    collate_fn: Callable | None = None   # Makes a batch of samples.
+    "Record which parts of the work the user's code does, and where; a saved state compares them."
+    input_size: tuple[int, int]   # Height and width of the network's input, pixels.
+    transform: Callable | None = None   # Makes an image, instead of the built-in pipeline.
+    collate_fn: Callable | None = None   # Joins samples to a batch.
     mixup: Mixup | None = None   # Mixes batches.
     color_jitter_mode: str = 'fused'   # 'fused': colors change on the device; 'exact': image by image.
     valid_mask: bool = False   # Whether batches end with a mask of valid samples.
@@ -581,7 +582,7 @@ class _CustomParts:
 
     @property
     def is_finished_early(self) -> bool:
-        "Whether the workers flip and color images, and leave nothing of it to the device."
+        "Whether the workers flip and color the images, instead of the device."
         return self.collate_fn is not None or self.color_jitter_mode == 'exact'
 
 
@@ -590,20 +591,20 @@ def _size_and_channels(
     batch_size: int,   # Samples in a batch.
     mean: float | Sequence[float] | None,   # Mean per channel.
 ) -> tuple[tuple[int, int], int]:
-    "Return height, width and channels of the input; warn where the sizes of images and of batches look swapped."
+    "Return height, width and channels of the input; warn if input_size and batch_size look swapped."
     size = image_size(input_size)
     if max(size) < 8 and batch_size >= 4 * max(size): warnings.warn(
-        f'input_size={input_size}, batch_size={batch_size}: are they swapped? The size of the images comes first',
+        f'input_size={input_size}, batch_size={batch_size}: are they swapped? input_size comes first',
         stacklevel=4)
     if isinstance(input_size, (tuple, list)) and len(input_size) == 3: return size, input_size[0]
     return size, len(mean) if isinstance(mean, Sequence) else 3
 
 
 def _seeding_function(worker_seeding: str | Callable) -> Callable[[int], None] | None:
-    "What worker processes call as they start."
+    "The function that worker processes call when they start."
     if callable(worker_seeding): return partial(_init_worker, worker_seeding=worker_seeding)
     if worker_seeding not in ('all', 'part'): raise ValueError(
-        f"worker_seeding={worker_seeding!r}: allowed are 'all', 'part' or a function of the worker's info")
+        f"worker_seeding={worker_seeding!r}: must be 'all', 'part' or a function of the worker's info")
 
 
 def _init_worker(worker_id: int, worker_seeding: Callable):
@@ -611,7 +612,7 @@ def _init_worker(worker_id: int, worker_seeding: Callable):
 
 
 def _can_pin(pin_memory: bool) -> bool:
-    "Page-locked memory is CUDA's; without a CUDA device, go on without it, as torch's `DataLoader` does."
+    "Page-locked memory needs a CUDA device; without one, warn and continue, as torch's `DataLoader` does."
     if not pin_memory or torch.cuda.is_available(): return pin_memory
     warnings.warn('pin_memory=True: there is no CUDA device, so batches are not page-locked', stacklevel=4)
     return False
@@ -627,11 +628,12 @@ class _FittedTransform:
 
 
 def _warn_without_effect(
-    why: str,   # Why where they have none.
-    **words: Any,   # Arguments of `create_loader`; None, False and 0 were not given.
+    why: str,   # Why they have no effect.
+    **arguments: Any,   # Arguments of `create_loader`; None, False and 0 count as not given.
 ):
-    given = [name for name, value in words.items() if value is not None and not (isinstance(value, Real) and not value)]
-    if given: warnings.warn(f'{", ".join(given)}: of no effect {why}', stacklevel=4)
+    given = [name for name, value in arguments.items()
+             if value is not None and not (isinstance(value, Real) and not value)]
+    if given: warnings.warn(f'{", ".join(given)}: no effect {why}', stacklevel=4)
 
 # %% ../nbs/20_loader.ipynb #ba824d01
 def _parts_of(dataset: Any) -> list[Any]:
@@ -646,28 +648,28 @@ _CONTAINERS = list, tuple, range, Mapping, np.ndarray, torch.Tensor   # whose fi
 
 def _check_dataset(dataset: Any, is_training: bool):
     if isinstance(dataset, (str, PathLike)):
-        raise TypeError(f'dataset is the path {os.fspath(dataset)!r}: give ImageDataset({os.fspath(dataset)!r})')
+        raise TypeError(f'dataset is the path {os.fspath(dataset)!r}: pass ImageDataset({os.fspath(dataset)!r})')
     is_map_style = hasattr(dataset, '__getitem__') and hasattr(dataset, '__len__')
     if not is_map_style and not isinstance(dataset, IterableDataset):
-        raise TypeError(f'dataset is a {type(dataset).__name__}: '
-                        'give a Dataset with __len__ and __getitem__, or an IterableDataset')
+        raise TypeError(f'dataset has type {type(dataset).__name__}: '
+                        'pass a Dataset with __len__ and __getitem__, or an IterableDataset')
     first = next(iter(dataset), None) if isinstance(dataset, _CONTAINERS) else None   # a dataset is not read here
     is_sample = first is None or isinstance(first, Mapping) or isinstance(first, (tuple, list)) and len(first) > 1
     if not is_sample: raise TypeError(
-        f'dataset is a {type(dataset).__name__} of {type(first).__name__}: a dataset gives samples, (image, target, …) '
-        "or a dict with 'image'; give an ImageDataset of your folder, or a list of such samples")
+        f'dataset is a {type(dataset).__name__} of {type(first).__name__}: its samples must be (image, target, …) '
+        "or dicts with 'image'; pass an ImageDataset of your folder, or a list of such samples")
     parts = _parts_of(dataset)
     if any(isinstance(part, AugMixDataset) for part in parts):
-        raise ValueError('an AugMixDataset inside another dataset: wrap it around the outermost one, or give '
-                         'num_aug_splits in place of it')
-    policies = [getattr(part, 'faults', part) for part in parts]   # a dataset of yours may say on_error itself
+        raise ValueError('AugMixDataset is inside another dataset: wrap it around the outermost one, or pass '
+                         'num_aug_splits instead')
+    policies = [getattr(part, 'faults', part) for part in parts]   # a custom dataset may define on_error itself
     for base in base_datasets(dataset):
         if not getattr(base, 'is_labeled', True): warnings.warn(
             f'no image of {getattr(base, "root", "the data")} has a class, so every target is -1: '
-            'put the images into class folders, or give a table with their labels; '
-            'for predictions, or for training without labels, this will do', stacklevel=4)
+            'put the images into class folders, or pass a table with their labels; '
+            'this is fine for predictions or for training without labels', stacklevel=4)
     if not is_training and any(getattr(policy, 'on_error', None) == 'replace' for policy in policies):
-        raise ValueError("evaluation never substitutes samples: give a dataset with on_error='raise' or 'skip'")
+        raise ValueError("evaluation never substitutes samples: pass a dataset with on_error='raise' or 'skip'")
 
 # %% ../nbs/20_loader.ipynb #7a110f02
 __getattr__ = names_of('.loader')

@@ -69,7 +69,7 @@ _RECIPES: dict[str, tuple[str, dict, dict, dict]] = {   # source, training, mixi
 
 # %% ../nbs/30_recipes.ipynb #b0313075
 class Recipe(NamedTuple):
-    """Arguments of `create_loader`, without dataset and batch size.
+    """Hold the arguments of `create_loader`, without dataset and batch size.
 
     Args:
         source: Where the settings are published.
@@ -82,10 +82,10 @@ class Recipe(NamedTuple):
 
 
 def list_recipes() -> list[str]:
-    """List the recipes that there are.
+    """List the available recipes.
 
     Returns:
-        Names of the recipes.
+        names of the recipes
     """
     return list(_RECIPES)
 
@@ -94,7 +94,7 @@ def get_recipe(
     name: str,
     num_classes: int | None = None,
 ) -> Recipe:
-    """Give the settings of a published recipe.
+    """Return the settings of a published recipe.
 
     >>> from timmdata import get_recipe, list_recipes
     >>> ', '.join(list_recipes())
@@ -107,13 +107,13 @@ def get_recipe(
 
     Args:
         name: Name of a recipe, one of `list_recipes()`.
-        num_classes: Outputs of your network; needed by recipes that mix, for soft targets.
+        num_classes: Number of classes; required by recipes that mix, for soft targets.
     """
-    if name not in _RECIPES: raise ValueError(f'recipe {name!r}: allowed are {", ".join(_RECIPES)}')
+    if name not in _RECIPES: raise ValueError(f'unknown recipe {name!r}: choose from {", ".join(_RECIPES)}')
     source, train, mixing, evaluation = _RECIPES[name]
     train = {'is_training': True, **({} if 'views' in train else {'interpolation': 'random'}), **train}
     if mixing and num_classes is None: raise ValueError(
-        f'recipe {name!r} mixes, so each target is a row with a number for each class: give num_classes, such as '
+        f'recipe {name!r} mixes images, so each target has a number for every class: pass num_classes, as in '
         f'get_recipe({name!r}, num_classes=10); ImageNet has 1000')
     if mixing: train['mixup'] = Mixup(num_classes=num_classes, **mixing)
     return Recipe(source, train, dict(interpolation='bicubic', **evaluation))

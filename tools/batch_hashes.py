@@ -21,8 +21,8 @@ from PIL import Image
 from timmdata import ImageDataset, IterableImageDataset, Mixup, NaFlex, NaFlexMixup, View, create_loader
 
 TRAIN = dict(input_size=64, batch_size=8, is_training=True)
-INLINE, THREADS = dict(num_workers=0), dict(num_workers=2, workers='threads')
-PROCESSES = dict(num_workers=2, workers='processes', multiprocessing_context='fork')
+INLINE, THREADS = dict(num_workers=0), dict(num_workers=2, worker_type='threads')
+PROCESSES = dict(num_workers=2, worker_type='processes', multiprocessing_context='fork')
 WORKERS = dict(inline=INLINE, threads=THREADS, processes=PROCESSES)
 MIXUP = dict(mixup_alpha=0.2, cutmix_alpha=1., num_classes=3)
 OF_SEQUENCES = dict(patch_size=8, train_seq_lens=(16, 36), max_seq_len=36, batch_divisor=1)
@@ -43,8 +43,8 @@ def paired(samples: list) -> tuple[torch.Tensor, torch.Tensor]:
 CASES = {
     'plain': {}, 'seed': dict(seed=2**62 - 1), 'vertical': dict(vflip=0.5, hflip=0.2), 'no augmentation': dict(no_aug=True),
     'rkrc': dict(train_crop_mode='rkrc'), 'rkrr': dict(train_crop_mode='rkrr'),
-    'rc': dict(train_crop_mode='rc', crop_padding=8, input_size=32), 'random interpolation': dict(interpolation='random'),
-    'scale': dict(scale=(0.2, 0.6), ratio=(0.5, 2)), 'pillow': dict(backend='pillow'), 'dct': dict(dct_scaling=True, input_size=16),
+    'rc': dict(train_crop_mode='rc', rc_padding=8, input_size=32), 'random interpolation': dict(interpolation='random'),
+    'scale': dict(scale=(0.2, 0.6), ratio=(0.5, 2)), 'pillow': dict(backend='pillow'), 'dct': dict(scaled_decode=True, input_size=16),
     'jitter': dict(color_jitter=(0.4, 0.3, 0.2, 0.1), color_jitter_prob=0.7), 'exact jitter': dict(color_jitter_mode='exact'),
     'gray and blur': dict(grayscale_prob=0.4, gaussian_blur_prob=0.5), 'rand augment': dict(auto_augment='rand-m9-mstd0.5-inc1'),
     'auto augment': dict(auto_augment='original'), '3-augment': dict(auto_augment='3a'), 'augmix': dict(auto_augment='augmix-m5-w4-d2'),
@@ -59,7 +59,7 @@ CASES = {
     'keep the last': dict(drop_last=False), 'pad the last': dict(pad_last=True, valid_mask=True), 'evaluation': dict(is_training=False),
     'evaluation squash': dict(is_training=False, crop_mode='squash', crop_pct=1.), 'contiguous': dict(channels_last=False),
     'evaluation border': dict(is_training=False, crop_mode='border', interpolation='bicubic', crop_border_pixels=4),
-    'cache': dict(train_crop_mode='rc', crop_padding=4, input_size=48, cache='device', data='equal'),
+    'cache': dict(train_crop_mode='rc', rc_padding=4, input_size=48, cache='device', data='equal'),
     'buffer': dict(buffer=dict(batches=4)), 'stream': dict(data='stream'),
     'stream of views': dict(data='stream', auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.5),
     'named crops': dict(views=dict(large=View(48, count=2, gaussian_blur_prob=0.5), small=View(24, count=3, solarize_prob=0.5))),

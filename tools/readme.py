@@ -64,7 +64,10 @@ def render(nb: dict, base: Path = root) -> tuple[str, dict[str, bytes]]:
         elif cell['cell_type'] == 'code':
             directives, code = split_cell(cell['source'])
             if 'hide' in directives: continue
-            if code.strip() and 'echo: false' not in directives: blocks.append(f'```python\n{code.strip()}\n```')
+            if code.strip() and 'echo: false' not in directives:
+                is_next = blocks[-1].startswith('```python')   # cells without an output between them are one block
+                before = blocks.pop().removesuffix('```') + '\n' if is_next else '```python\n'
+                blocks.append(f'{before}{code.strip()}\n```')
             for output in cell['outputs']:
                 name = f'nbs/images/readme-{len(pictures) + 1}'
                 block, picture = render_output(output, name, alt)

@@ -7,11 +7,11 @@ from PIL import Image
 
 def packed(data_dir, scratch, format: str, shard_bytes: int | None = None) -> Path:
     "This library's pack of the photographs: JPEGs with segments, files as they are, or raw pixels."
-    from timmdata import ImageDataset, pack
+    from timmdata import ImageDataset, write_pack
     from timmdata.datasets import packing
     out = Path(scratch)/f'{Path(data_dir).name}-{format}'
     if shard_bytes: packing._SHARD_BYTES = shard_bytes   # a small set shall have several
-    if not out.exists(): pack(ImageDataset(data_dir, split=None), out, 'train', format=format)
+    if not out.exists(): write_pack(ImageDataset(data_dir, split=None), out, 'train', format=format)
     return out
 
 

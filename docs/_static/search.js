@@ -109,12 +109,12 @@ function show(query) {
   frame.replaceChildren();
   const count = frame.appendChild(document.createElement('p'));
   count.className = 'search-count';
-  count.textContent = chosen.length ? `${chosen.length} found` : 'Your search did not match any page.';
+  count.textContent = chosen.length ? `${chosen.length} results` : 'Your search did not match any page.';
   if (!chosen.length) {
     count.append(' See ');
-    Object.assign(count.appendChild(document.createElement('a')), {href: 'find.html', textContent: 'what people come for'});
+    Object.assign(count.appendChild(document.createElement('a')), {href: 'find.html', textContent: 'common tasks'});
     count.append(' or ');
-    Object.assign(count.appendChild(document.createElement('a')), {href: 'api.html', textContent: 'all names'});
+    Object.assign(count.appendChild(document.createElement('a')), {href: 'api.html', textContent: 'the API index'});
     count.append('.');
     return;
   }

@@ -64,7 +64,7 @@ def test_a_buffer_whose_creation_failed_is_made_again_as_the_error_says(tmp_path
     "In a notebook, which keeps the last error, and with it what its frames hold."
     buffer = buffered(tmp_path)
     values(buffer, 2)
-    with pytest.raises(BatchBufferError, match='is used by') as kept_1: remove_buffer(tmp_path/'buffer')
+    with pytest.raises(BatchBufferError, match='is in use by') as kept_1: remove_buffer(tmp_path/'buffer')
     buffer.close()
     other = partial(BatchBuffer, make_loader(batch_size=5, timeout=20), directory=tmp_path/'buffer', batches=8)
     with pytest.raises(BatchBufferError, match="on_mismatch='discard'") as kept_2: other()
@@ -84,7 +84,7 @@ time.sleep(1000)
 """)
     run.wait_for('ready')
     make = partial(BatchBuffer, make_loader(timeout=0.3), directory=tmp_path/'buffer', batches=8)
-    who = rf'setup.lock is locked for more than 0.3 s by process {run.process.pid} on .+, .+: wait for it, or end it'
+    who = rf'setup.lock was locked for more than 0.3 s by process {run.process.pid} on .+, .+: wait for it, or end it'
     with pytest.raises(BatchBufferError, match=who): make()
     run.kill()
     wait_until(lambda: run.read('code'), 'it is killed')
@@ -94,7 +94,7 @@ time.sleep(1000)
 @pytest.mark.parametrize('workers', ['threads', 'processes'])
 def test_through_create_loader(workers, tmp_path):
     "Prefetcher, device half, states and replays are those of a loader without a buffer; the seed is drawn once."
-    settings = dict(is_training=True, re_prob=0.5, re_mode='pixel', device='cpu', num_workers=2, workers=workers)
+    settings = dict(is_training=True, re_prob=0.5, re_mode='pixel', device='cpu', num_workers=2, worker_type=workers)
     plain = create_loader(Coded(40), 8, 4, seed=5, **settings)
     expected = [[images.clone() for images, _ in plain] for _ in range(3)]
     loader = create_loader(Coded(40), 8, 4, seed=5, buffer=dict(batches=6, directory=tmp_path/'buffer'), **settings)
@@ -191,7 +191,7 @@ def test_what_is_in_use_is_not_discarded(tmp_path):
     values(first, 3)
     other = partial(BatchBuffer, make_loader(batch_size=5), directory=tmp_path/'buffer', batches=8,
                     on_mismatch='discard')
-    with pytest.raises(BatchBufferError, match=rf'is used by process {os.getpid()} on .+: end the program first'): other()
+    with pytest.raises(BatchBufferError, match=rf'is in use by process {os.getpid()} on .+: end that program'): other()
     first.close()
     run = program(reading(tmp_path, 10**6, 0.01))
     run.wait_for('ready')
@@ -263,8 +263,8 @@ def test_wrong_settings_are_named(tmp_path):
         with pytest.raises(ValueError, match=re.escape(f'{name}={str(value)!r}' if name == 'directory' else f'{name}={value!r}')):
             BatchBuffer(make_loader(), **wrong)
     buffer = buffered()
-    with pytest.raises(BatchBufferError, match='none was yet'): buffer.ack()
-    assert repr(buffer) == f'BatchBuffer(8 batches of this program, {buffer.loader!r})'
+    with pytest.raises(BatchBufferError, match='called before any batch was delivered'): buffer.ack()
+    assert repr(buffer) == f'BatchBuffer(8 batches in a temporary directory, {buffer.loader!r})'
 
 
 def test_memory_and_files_stay_flat():
@@ -282,8 +282,8 @@ def test_a_buffer_has_one_training(tmp_path):
     "The second is an error that names the first, and says what to do; in one program, a cell may run again."
     run = program(reading(tmp_path, 500, 0.01))
     run.wait_for('[')
-    who = rf'trainer.lock is locked for more than 1 s by process {run.process.pid} on \S+, -c: '
-    with pytest.raises(BatchBufferError, match=who + 'only one program can train from a buffer, and that one is alive: end it'):
+    who = rf'trainer.lock was locked for more than 1 s by process {run.process.pid} on \S+, -c: '
+    with pytest.raises(BatchBufferError, match=who + 'only one program at a time can train from a buffer: end that program'):
         buffered(tmp_path)
     run.kill()
     wait_until(lambda: run.read('code'), 'it is killed')
@@ -332,7 +332,7 @@ def test_a_producer_that_does_nothing_is_an_error_with_a_timeout(tmp_path):
 
 
 def test_a_buffer_that_is_removed_is_an_error(tmp_path):
-    buffer = buffered(tmp_path, low=8)
+    buffer = buffered(tmp_path, low_watermark=8)
     batches = forever(buffer)
     next(batches)
     with pytest.raises(BatchBufferError, match='or close the buffer'): remove_buffer(tmp_path/'buffer')
@@ -344,7 +344,7 @@ def test_a_buffer_that_is_removed_is_an_error(tmp_path):
 
 def test_training_that_waits_need_not_wait_for_the_mark():
     "It asks for a batch that there is room for, while enough others wait to be acknowledged."
-    buffer = BatchBuffer(make_loader(timeout=5), batches=8, low=1, auto_ack=False)
+    buffer = BatchBuffer(make_loader(timeout=5), batches=8, low_watermark=1, auto_ack=False)
     batches = buffer.host_batches()
     kept = [next(batches) for _ in range(8)]
     assert [mark(host) for host in kept] == undisturbed(8)
@@ -360,7 +360,7 @@ def test_a_slow_producer_is_named():
     batches = buffer.host_batches()
     for _ in range(2): next(batches)
     child, = children()
-    with pytest.raises(BatchBufferError, match=rf'batch 2 waits for the producer \(process {child.pid} on \S+, .+\)'): list(batches)
+    with pytest.raises(BatchBufferError, match=rf'waiting for batch 2 from the producer \(process {child.pid} on \S+, .+\)'): list(batches)
     buffer.close()
 
 

@@ -88,7 +88,7 @@ def test_a_producer_that_always_dies_is_an_error():
     dataset = Deadly(40, at=9)
     loader = loader_of(dataset)
     buffer = BatchBuffer(loader, batches=6)
-    with pytest.raises(BatchBufferError, match=r'ended \d+ times while it made batch 2'): list(buffer)
+    with pytest.raises(BatchBufferError, match=r'died \d+ times while making batch 2'): list(buffer)
     buffer.close()
 
 
@@ -102,7 +102,7 @@ def test_what_cannot_be_pickled_is_made_by_a_forked_producer_alone(method):
     buffer = BatchBuffer(loader, batches=8)
     if method == 'fork': assert values(buffer, 5) == undisturbed(5)
     else:
-        with pytest.raises(TypeError, match='a process that is not forked gets copies by pickle, which cannot copy a lambda'):
+        with pytest.raises(TypeError, match='processes that are not forked .* cannot copy a lambda'):
             values(buffer, 1)
     buffer.close()
 

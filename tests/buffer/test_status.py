@@ -25,19 +25,19 @@ def test_commands_while_programs_run(tmp_path, capsys):
     run.wait_for('ready')
     wait_until(lambda: buffer_status(directory)['used'] > 0, 'no batch is used')
     out, errors, status = said(capsys, 'status', directory)
-    assert status == 0 and errors == '' and 'of 8 batches wait' in out and 'training: epoch' in out
+    assert status == 0 and errors == '' and 'of 8 batches waiting' in out and 'training: epoch' in out
     assert 'not running' not in out and 'no producer' not in out
     found = json.loads(said(capsys, 'status', directory, '--json')[0])
     assert found['training'].startswith(f'process {run.process.pid} on ')
     assert found['producer'].startswith(f'process {run.process.children()[0].pid} on ')
     assert found['capacity'] == 8 and 0 <= found['waiting'] <= 8
     out, errors, status = said(capsys, 'remove', directory)
-    assert (out, status) == ('', 2) and f'is used by process {run.process.pid} on' in errors and errors.count('\n') == 1
+    assert (out, status) == ('', 2) and f'is in use by process {run.process.pid} on' in errors and errors.count('\n') == 1
     run.kill()
     wait_until(lambda: run.read('code'), 'it is killed')
     wait_until(lambda: buffer_status(directory)['producer'] is None, 'its producer lives')
     out = said(capsys, 'status', directory)[0]
-    assert 'no producer runs' in out and 'not running, last seen' in out
+    assert 'no producer is running' in out and 'not running, last seen' in out
     (directory/'mine').touch()   # a file of somebody else's stays
     assert said(capsys, 'remove', directory)[2] == 0 and [path.name for path in directory.iterdir()] == ['mine']
     directory.chmod(0o755)   # as any folder is; to change that would not make it a buffer

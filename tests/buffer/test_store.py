@@ -21,10 +21,10 @@ clean = pytest.fixture(autouse=True)(nothing_is_left)
 def test_flipped_bits_are_made_again(tmp_path):
     "In header, names, pixels and targets, while it runs and while it does not; also in a file that is cut short."
     expected, rng, directory = undisturbed(81), np.random.default_rng(0), tmp_path/'buffer'
-    buffer = buffered(tmp_path, low=8)
+    buffer = buffered(tmp_path, low_watermark=8)
     batches = forever(buffer)
     seen = list(islice(batches, 20))
-    with pytest.warns(RuntimeWarning, match='damaged, and is made again'):
+    with pytest.warns(RuntimeWarning, match='damaged and will be recreated'):
         for k in range(10):
             wait_until(lambda: buffer.status()['waiting'] >= 7, 'it is not filled')
             used = buffer.status()['used']   # it was delivered, and the next one is checked already
@@ -82,7 +82,7 @@ def test_batches_of_another_store_are_no_batches(tmp_path):
 
 @pytest.mark.parametrize('what', ['identity', 'all', 'directory'])
 def test_files_that_go_are_an_error(tmp_path, what):
-    buffer = buffered(tmp_path, low=8)
+    buffer = buffered(tmp_path, low_watermark=8)
     values(buffer, 3)
     wait_until(lambda: buffer.status()['waiting'] >= 8, 'it is not filled')   # then nobody writes
     if what == 'identity': (tmp_path/'buffer/identity').unlink()
@@ -95,20 +95,20 @@ def test_files_that_go_are_an_error(tmp_path, what):
 
 def test_no_room(tmp_path):
     "Refused before anything is written, with what would fit."
-    with pytest.raises(BatchBufferError, match=r'do not fit in .* batches of 0.1 MB would'): buffered(tmp_path, batches=10**9)
+    with pytest.raises(BatchBufferError, match=r'needs .* GB free, enough for .* batches of 0.1 MB: use a smaller capacity'): buffered(tmp_path, batches=10**9)
     assert [path.name for path in (tmp_path/'buffer').iterdir()] == ['setup.lock']
 
 
 def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path):
     "A short write: files may have 50 kB for a while, a batch has 77."
-    expected, buffer = undisturbed(30), buffered(tmp_path, low=8)
+    expected, buffer = undisturbed(30), buffered(tmp_path, low_watermark=8)
     batches = forever(buffer)
     seen = list(islice(batches, 5))
     limit, = [partial(resource.prlimit, child.pid, resource.RLIMIT_FSIZE) for child in children()]   # of the producer
     limits = limit()
     limit((50_000, limits[1]))
     try:
-        with pytest.raises(BatchBufferError, match=r'\.batch cannot be written to .*: File too large'):
+        with pytest.raises(BatchBufferError, match=r'cannot write \d+\.batch.* to .*: File too large'):
             for batch in batches: seen.append(batch)
     finally: limit(limits)
     assert 5 <= len(seen) < 20 and seen == expected[:len(seen)]

@@ -17,7 +17,8 @@ def wait_as_if_for_a_lock():
 
 os.register_at_fork(after_in_child=wait_as_if_for_a_lock)
 warnings.simplefilter('always')
-loader = create_loader(Coded(16), 8, 4, num_workers=2, workers='processes', multiprocessing_context='fork', device='cpu', buffer={buffer})
+loader = create_loader(Coded(16), 8, 4, num_workers=2, worker_type='processes', multiprocessing_context='fork', device='cpu',
+                       buffer={buffer})
 try: print(sum(len(targets) for _, targets in loader), 'samples')
 finally: loader.close()
 '''
@@ -28,9 +29,9 @@ def test_a_forked_process_that_does_not_begin_is_replaced(tmp_path, buffer):
     code = STUCK.format(times=1, mark=str(tmp_path/'mark'), buffer=buffer and {**buffer, 'directory': str(tmp_path/'buffer')})
     exit_code, out, errors = program(code, 'import time, warnings').end(60)
     assert (exit_code, out) == (0, '16 samples\n'), errors
-    assert 'a forked process did not begin' in errors and 'another takes its place' in errors
+    assert 'a forked process did not start' in errors and 'another process replaces it' in errors
 
 
 def test_a_program_whose_forks_never_begin_is_told_what_to_give(tmp_path):
     exit_code, _, errors = program(STUCK.format(times=100, mark='', buffer=None), 'import time, warnings').end(60)
-    assert exit_code == 1 and "did not begin within 0.5 s" in errors and "give multiprocessing_context='spawn'" in errors
+    assert exit_code == 1 and "0.5 s" in errors and "pass multiprocessing_context='spawn'" in errors

@@ -28,7 +28,7 @@ def val(samples) -> ImageDataset: return ImageDataset(samples, split='val')
 
 
 def batches(dataset, **settings) -> list:
-    settings = dict(is_training=True, seed=7, num_workers=0, device='cpu', dct_scaling=None if 'cache' in settings else False) | settings
+    settings = dict(is_training=True, seed=7, num_workers=0, device='cpu', scaled_decode=None if 'cache' in settings else False) | settings
     with create_loader(dataset, 48, 16, **settings) as loader:
         return [(images.clone(), targets.clone()) for _ in range(2) for images, targets in loader]
 
@@ -39,10 +39,11 @@ def same(one, other) -> bool:
 
 @pytest.mark.parametrize('settings', [
     {}, dict(is_training=False), dict(backend='pillow'), dict(auto_augment='rand-m9-mstd0.5', re_prob=0.5), dict(num_aug_splits=2),
-    dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes'), dict(num_workers=2, multiprocessing_context='spawn')],
+    dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes'),
+    dict(num_workers=2, multiprocessing_context='spawn')],
     ids=str)
 def test_batches_are_those_without_it(val, tmp_path, settings):
-    if settings.get('is_training') is False: settings = {**settings, 'dct_scaling': None}
+    if settings.get('is_training') is False: settings = {**settings, 'scaled_decode': None}
     cache = {'where': 'disk', 'directory': tmp_path}
     assert same(batches(val, cache=cache, **settings), batches(val, **settings))
 
@@ -57,7 +58,7 @@ def test_a_second_loader_decodes_nothing(val, tmp_path, monkeypatch):
 
 
 def test_a_state_fits_with_and_without(val, tmp_path):
-    plain = create_loader(val, 48, 16, is_training=True, seed=7, num_workers=0, device='cpu', dct_scaling=False)
+    plain = create_loader(val, 48, 16, is_training=True, seed=7, num_workers=0, device='cpu', scaled_decode=False)
     expected = [images.clone() for images, _ in plain]
     plain.set_epoch(0)
     next(iter(plain))
@@ -115,7 +116,8 @@ def test_copies_hold_it(val, tmp_path, kind):
     assert not list(folder.iterdir())
 
 
-@pytest.mark.parametrize('workers', [dict(workers='threads'), dict(workers='processes'), dict(multiprocessing_context='spawn')], ids=str)
+@pytest.mark.parametrize(
+    'workers', [dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn')], ids=str)
 def test_workers_read_a_copy(val, tmp_path, workers):
     "The end of a worker does not end the cache."
     cache = {'directory': tmp_path}
@@ -259,12 +261,12 @@ def test_bad_files_and_bad_settings(samples, val, tmp_path):
     def refused(message, dataset=val, kind=ValueError, **settings):
         with pytest.raises(kind, match=message): create_loader(dataset, 32, 4, **settings)
     refused('0.02 are allowed', cache={**cache, 'limit': '20MB'})
-    refused('allowed are device, memory, disk', cache='ram')
+    refused('one of device, memory, disk', cache='ram')
     refused('cloud', cache={'where': 'cloud'})
     refused('unexpected', cache={'wher': 'disk'}, kind=TypeError)
-    refused('cache and dct_scaling cannot be used together', cache='memory', dct_scaling=True, is_training=True)
+    refused('cache and scaled_decode cannot be used together', cache='memory', scaled_decode=True, is_training=True)
     refused('this is a Subset', torch.utils.data.Subset(val, [0, 1]), TypeError, cache=cache)
-    refused('cannot see whether the data of a list', ImageDataset('', [(b'', 0)]), cache=cache)
+    refused('cannot detect whether the data of list', ImageDataset('', [(b'', 0)]), cache=cache)
     refused('a stream and cache', IterableImageDataset(reader=[]), cache='memory')
     refused('has a transform', ImageDataset(samples, split='val', transform=lambda image: image), cache=cache)
 
@@ -292,12 +294,12 @@ def test_a_folder_that_cannot_be_written_is_named(val, tmp_path, where):
     "Of a directory in which nothing can be made, and of a disk that is full, or seems so: a file has a limit here."
     resource = pytest.importorskip('resource')
     (tmp_path/'file').touch()
-    with pytest.raises(OSError, match=r'no cache can be written to .*/file/below.*Not a directory.*give a directory'):
+    with pytest.raises(OSError, match=r'cannot write a cache to .*/file/below.*Not a directory.*pass a writable directory'):
         cached_dataset(val, CacheSettings(where=where, directory=tmp_path/'file'/'below'), num_workers=0)
     settings, limits = CacheSettings(where=where, directory=tmp_path/'full'), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
     try:
-        with pytest.raises(OSError, match=r'no cache can be written to .*/full.*File too large.*has room'):
+        with pytest.raises(OSError, match=r'cannot write a cache to .*/full.*File too large.*has room'):
             cached_dataset(val, settings, num_workers=0)
     finally: resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     if where == 'memory': assert not list(settings.folder.iterdir())

@@ -58,7 +58,7 @@ def test_own_splits_are_passed_as_by_timm(calls, name, split):
     ('cifar10', 'tset', 'train, test'), ('imagenet', 'test', 'train, val'), ('places365', 'test', 'train-standard'),
     ('inat', '2016', '2021_train'), ('mnist', '', 'train, test')])
 def test_wrong_split_of_torchvision_is_an_error(calls, name, split, there):
-    with pytest.raises(ValueError, match=f'no split {split!r} in torch/{name}; there is: {there}'):
+    with pytest.raises(ValueError, match=f'no split {split!r} in torch/{name}; available: {there}'):
         create_dataset(f'torch/{name}', 'data', split=split)
     assert not calls
 
@@ -102,8 +102,8 @@ def test_case_of_paths_is_kept(samples, tmp_path):
 
 
 @pytest.mark.parametrize('name, error, message', [
-    ('cifar10', ValueError, 'is not known'), ('hfd/x', ValueError, "'hfd/x' is not known"),
-    ('torch/voc', ValueError, 'there are image_folder'), ('tfd/cifar10', ValueError, "'tfd/cifar10' is not known")])
+    ('cifar10', ValueError, 'unknown dataset name'), ('hfd/x', ValueError, "unknown dataset name 'hfd/x'"),
+    ('torch/voc', ValueError, 'one of image_folder'), ('tfd/cifar10', ValueError, "unknown dataset name 'tfd/cifar10'")])
 def test_unknown_names_are_errors(samples, name, error, message):
     with pytest.raises(error, match=message): create_dataset(name, samples, 'val')
 

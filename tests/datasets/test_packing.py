@@ -25,7 +25,7 @@ from timmdata.core.faults import ImageReadError, SourceError
 from timmdata.core.restarts import encode_jpeg
 from timmdata.datasets import packing
 from timmdata.datasets.image_dataset import IterableImageDataset
-from timmdata.datasets.packing import PackSettings, check_pack, pack
+from timmdata.datasets.packing import PackSettings, check_pack, write_pack
 from timmdata.datasets.relabel import LabelMap, relabel
 from timmdata.datasets.wrappers import fingerprint
 from timmdata.inspection.inspection import inspect
@@ -45,7 +45,7 @@ def packed(val, tmp_path_factory, jpegtran) -> Path:
     root = tmp_path_factory.mktemp('packed')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, '_SHARD_BYTES', 800_000)
-        report = pack(val, root, num_workers=2)
+        report = write_pack(val, root, num_workers=2)
     assert report.num_shards == 4 and report.num_samples == len(val) and report.kinds == {'segments': len(val)}
     return root
 
@@ -83,7 +83,7 @@ def same(one, other) -> bool:
 @pytest.mark.parametrize('format', ['jpeg', 'keep'])
 def test_samples_names_and_batches_are_those_of_the_source(val, packed, tmp_path, format):
     if format == 'keep':
-        pack(val, tmp_path, format='keep', num_workers=0)
+        write_pack(val, tmp_path, format='keep', num_workers=0)
         packed = tmp_path
     found = ImageDataset(packed, split='val')
     assert [(image.tobytes(), target) for image, target in found] == [(image.tobytes(), target) for image, target in val]
@@ -92,7 +92,7 @@ def test_samples_names_and_batches_are_those_of_the_source(val, packed, tmp_path
     assert same(batches(found), batches(val))
 
 
-@pytest.mark.parametrize('settings', [dict(workers='threads'), dict(workers='processes'), dict(multiprocessing_context='spawn')])
+@pytest.mark.parametrize('settings', [dict(worker_type='threads'), dict(worker_type='processes'), dict(multiprocessing_context='spawn')])
 def test_workers_of_every_kind_read_a_pack(val, packed, settings):
     assert same(batches(ImageDataset(packed, split='validation'), num_workers=2, **settings), batches(val))
 
@@ -111,7 +111,7 @@ def test_a_run_moves_from_the_folder_to_the_pack(val, packed):
 @pytest.mark.parametrize('settings', [dict(short_side=64), dict(format='raw')])
 def test_a_state_does_not_move_to_other_pixels(val, packed, tmp_path, settings):
     def loader_of(dataset): return create_loader(dataset, 48, 16, is_training=True, seed=7, device='cpu', num_workers=0)
-    pack(val, tmp_path, num_workers=0, **settings)
+    write_pack(val, tmp_path, num_workers=0, **settings)
     small, lossless, source = (loader_of(ImageDataset(root, split='val')) for root in (tmp_path, packed, val.root))
     half = torch.utils.data.Subset(ImageDataset(tmp_path, split='val'), range(40))
     for loader, other in (small, source), (source, small), (small, lossless), (lossless, small):
@@ -131,7 +131,7 @@ def test_selections_work_as_on_folders(val, packed):
     assert len(left) == len(val) - 1 and name not in left.filenames()
     mapped = relabel(ImageDataset(packed, split='val'), LabelMap({'cat': 'animal', 'coffee': 'drink'}))
     assert [target for _, target in mapped] == [target for _, target in relabel(val, LabelMap({'cat': 'animal', 'coffee': 'drink'}))]
-    with pytest.warns(UserWarning, match='64 images are left out'):
+    with pytest.warns(UserWarning, match='left out: 64'):
         numbered = ImageDataset(packed, split='val', class_map={'coffee': 0, 'cat': 5})
     assert numbered.targets == [0 if 'coffee' in name else 5 for name in val.filenames() if 'coffee' in name or 'cat/' in name]
     assert all(pickle.loads(pickle.dumps(reader)).filename(2) == reader.filename(2) for reader in (left.reader, numbered.reader))
@@ -142,7 +142,7 @@ def test_selections_work_as_on_folders(val, packed):
 
 def test_what_has_no_file_of_its_own_says_so(packed):
     dataset = ImageDataset(packed, split='val')
-    with pytest.raises(AttributeError, match='has no file of its own'): _ = dataset.samples
+    with pytest.raises(AttributeError, match='has no separate file'): _ = dataset.samples
     assert 'samples: 80' in repr(dataset) and '<img' in dataset._repr_html_()
 
 
@@ -205,9 +205,9 @@ def test_tars_are_plain(packed):
 
 def test_bytes_depend_on_nothing_but_the_settings(val, packed, tmp_path, monkeypatch):
     monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
-    pack(ImageDataset(val.root, split='val'), tmp_path/'again', num_workers=0)
+    write_pack(ImageDataset(val.root, split='val'), tmp_path/'again', num_workers=0)
     assert all_bytes(tmp_path/'again') == all_bytes(packed)
-    pack(val, tmp_path/'other', num_workers=0, seed=1)
+    write_pack(val, tmp_path/'other', num_workers=0, seed=1)
     assert all_bytes(tmp_path/'other')['val-000000.tar'] != all_bytes(packed)['val-000000.tar']
 
 
@@ -217,7 +217,7 @@ from timmdata import ImageDataset
 from timmdata.datasets import packing
 packing._SHARD_BYTES = 300_000
 print('begin', flush=True)
-packing.pack(ImageDataset({root!r}, split='val'), {out!r}, num_workers={num})
+packing.write_pack(ImageDataset({root!r}, split='val'), {out!r}, num_workers={num})
 '''
 
 
@@ -226,7 +226,7 @@ packing.pack(ImageDataset({root!r}, split='val'), {out!r}, num_workers={num})
 def test_a_pack_that_is_killed_goes_on_to_the_same_bytes(val, tmp_path, monkeypatch):
     monkeypatch.setattr(packing, '_SHARD_BYTES', 300_000)
     start = time.monotonic()
-    pack(val, tmp_path/'whole', num_workers=0)
+    write_pack(val, tmp_path/'whole', num_workers=0)
     seconds, rng, kills = time.monotonic() - start, random.Random(0), 0
     for k in range(25):
         code = PACKS.format(root=str(val.root), out=str(tmp_path/'out'), num=k % 2 * 2)
@@ -243,7 +243,7 @@ def test_a_pack_that_is_killed_goes_on_to_the_same_bytes(val, tmp_path, monkeypa
             except psutil.NoSuchProcess: break   # it has ended by itself
             finally: run.kill()
             if kills % 4 == 0: break
-        with suppress(FileExistsError): pack(val, tmp_path/'out', num_workers=0)   # it may have ended
+        with suppress(FileExistsError): write_pack(val, tmp_path/'out', num_workers=0)   # it may have ended
         assert all_bytes(tmp_path/'out') == all_bytes(tmp_path/'whole')
         shutil.rmtree(tmp_path/'out')
     assert kills
@@ -251,10 +251,10 @@ def test_a_pack_that_is_killed_goes_on_to_the_same_bytes(val, tmp_path, monkeypa
 
 def test_a_pack_that_is_killed_at_its_very_end_leaves_nothing(val, tmp_path, monkeypatch):
     monkeypatch.setattr(packing.shutil, 'rmtree', lambda *args, **kwargs: 1 / 0)
-    with pytest.raises(ZeroDivisionError): pack(val, tmp_path, num_workers=0)
+    with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path, num_workers=0)
     monkeypatch.undo()
     assert len(ImageDataset(tmp_path, split='val')) == len(val) and (tmp_path/'.packing-val').is_dir()
-    with pytest.raises(FileExistsError): pack(val, tmp_path, num_workers=0)
+    with pytest.raises(FileExistsError): write_pack(val, tmp_path, num_workers=0)
     assert sorted(path.name for path in tmp_path.iterdir()) == ['_info.json', 'index', 'val-000000.tar']
 
 
@@ -271,14 +271,14 @@ def test_interrupts_end_a_pack_and_its_processes(val, tmp_path):
 
 
 def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
-    with pytest.raises(FileExistsError, match="has a split 'val' already"): pack(val, packed, num_workers=0)
+    with pytest.raises(FileExistsError, match="already has a split 'val'"): write_pack(val, packed, num_workers=0)
     monkeypatch.setattr(packing._Packing, 'finish', lambda self: 1 / 0)
-    with pytest.raises(ZeroDivisionError): pack(val, tmp_path, num_workers=0)
+    with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path, num_workers=0)
     monkeypatch.undo()
     for other in (dict(short_side=64), dict(seed=1), dict(format='keep')):
-        with pytest.raises(ValueError, match='begun with other settings'): pack(val, tmp_path, num_workers=0, **other)
-    assert pack(val, tmp_path, num_workers=0).num_samples == 80
-    train = pack(ImageDataset(val.root, split='train'), tmp_path, format='keep', num_workers=0)
+        with pytest.raises(ValueError, match='started with other settings'): write_pack(val, tmp_path, num_workers=0, **other)
+    assert write_pack(val, tmp_path, num_workers=0).num_samples == 80
+    train = write_pack(ImageDataset(val.root, split='train'), tmp_path, format='keep', num_workers=0)
     assert train.split == 'train' and is_whole(tmp_path, 'val') and is_whole(tmp_path, 'train')
     with pytest.raises(ValueError, match='has the splits val, train'): ImageDataset(tmp_path, split=None)
 
@@ -304,14 +304,14 @@ def test_a_pack_is_not_written_into_images(photos, tmp_path, monkeypatch, source
     (tmp_path/'other').mkdir()
     before, classes = all_bytes(tmp_path), ImageDataset(photos, split=None).class_to_idx
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=r'Give a folder of its own, such as .*(photos|copy|ant)-packed'):
-        pack(ImageDataset(source, split=None), out, 'all', num_workers=0)
+    with pytest.raises(ValueError, match=r'Use a separate folder, such as .*(photos|copy|ant)-packed'):
+        write_pack(ImageDataset(source, split=None), out, 'all', num_workers=0)
     assert all_bytes(tmp_path) == before and ImageDataset(photos, split=None).class_to_idx == classes == {'ant': 0, 'zebra': 1}
 
 
 def test_a_pack_is_not_written_into_archives_nor_among_the_files_of_a_table(photos, tmp_path):
     def refused(dataset, out):
-        with pytest.raises(ValueError, match='Give a folder of its own'): pack(dataset, out, 'all', num_workers=0)
+        with pytest.raises(ValueError, match='Use a separate folder'): write_pack(dataset, out, 'all', num_workers=0)
     archive = shutil.make_archive(str(tmp_path/'tars'/'train'), 'tar', photos/'train')
     refused(ImageDataset(archive), tmp_path/'tars')
     refused(ImageDataset(tmp_path/'tars'), tmp_path/'tars'/'packed')
@@ -320,7 +320,7 @@ def test_a_pack_is_not_written_into_archives_nor_among_the_files_of_a_table(phot
     table = ImageDataset(tmp_path/'here'/'t.csv', split=None)
     refused(table, photos/'train'/'ant'/'packed')
     refused(table, photos)
-    assert pack(table, tmp_path/'here'/'packed', 'all', num_workers=0).num_samples == 1
+    assert write_pack(table, tmp_path/'here'/'packed', 'all', num_workers=0).num_samples == 1
 
 
 SLOWLY = '''
@@ -333,7 +333,7 @@ def slowly(self, number, *args):
     print('begun', flush=True)
     if number == 0: sys.stdin.readline()
 packing._Packing.write = slowly
-packing.pack(ImageDataset({root!r}, split={split!r}), {out!r}, num_workers=1)
+packing.write_pack(ImageDataset({root!r}, split={split!r}), {out!r}, num_workers=1)
 '''
 
 
@@ -343,15 +343,15 @@ def test_a_second_packer_of_a_folder_is_refused_until_the_first_has_ended(photos
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert first.stdout.readline() == b'begun\n'
-        with pytest.raises(BlockingIOError, match='another program packs into .*out: wait until it has ended'):
-            pack(ImageDataset(photos, split=split), tmp_path/'out', short_side=64, num_workers=0)
+        with pytest.raises(BlockingIOError, match='another program is packing into .*out: wait until it ends'):
+            write_pack(ImageDataset(photos, split=split), tmp_path/'out', short_side=64, num_workers=0)
         if split == 'val': first.communicate(b'\n', 60)
     finally:
         first.kill()   # and its lock is free
         first.communicate()
     if split == 'val': assert is_whole(tmp_path/'out', 'val')
     else:
-        def packed(): return pack(ImageDataset(photos, split='train'), tmp_path/'out', num_workers=0)
+        def packed(): return write_pack(ImageDataset(photos, split='train'), tmp_path/'out', num_workers=0)
         wait_until(lambda: not is_packed_into(packed), 'the lock is held', 10)
         assert is_whole(tmp_path/'out', 'train')
     assert not (tmp_path/'out'/'.packing.lock').exists()
@@ -374,7 +374,7 @@ def test_a_child_that_outlives_its_program_does_not_hold_the_lock(photos, tmp_pa
         assert first.stdout.readline() == b'begun\n'
         first.kill()
         first.wait(10)
-        assert child.is_running() and pack(ImageDataset(photos, split='val'), tmp_path/'out', num_workers=2).num_samples == 2
+        assert child.is_running() and write_pack(ImageDataset(photos, split='val'), tmp_path/'out', num_workers=2).num_samples == 2
     finally:
         for process in first, child: process.kill()
         first.communicate()
@@ -383,10 +383,10 @@ def test_a_child_that_outlives_its_program_does_not_hold_the_lock(photos, tmp_pa
 @pytest.mark.parametrize('num_workers', [0, 1, 3])
 def test_images_come_in_order_and_errors_in_encoding_are_raised(val, tmp_path, monkeypatch, num_workers):
     images = [Image.new('RGB', (k, 9)) for k in range(1, 40)]
-    pack(ImageDataset('', Given(images, [*range(39)])), tmp_path/'out', 'all', num_workers=num_workers)
+    write_pack(ImageDataset('', Given(images, [*range(39)])), tmp_path/'out', 'all', num_workers=num_workers)
     assert [(image.width, target) for image, target in ImageDataset(tmp_path/'out', split='all')] == [(k + 1, k) for k in range(39)]
     monkeypatch.setattr(PackSettings, '_encode', lambda *args: 1 / 0)
-    with pytest.raises(ZeroDivisionError): pack(val, tmp_path/'other', short_side=16, num_workers=num_workers)
+    with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path/'other', short_side=16, num_workers=num_workers)
 
 
 @pytest.mark.parametrize('code, message', [
@@ -398,12 +398,12 @@ def test_files_are_kept_without_jpegtran_and_the_summary_says_why(tmp_path, imag
     files = dict(a_jpg=plain, b_jpg=progressive, c_png=saved(image, 'PNG'), d_jpg=plain)
     dataset = folder_of(tmp_path, **files)
     stand_in(code)
-    report = pack(dataset, tmp_path/'out', 'all', num_workers=2)
+    report = write_pack(dataset, tmp_path/'out', 'all', num_workers=2)
     assert [bytes(data) for data, _ in ReaderPack(tmp_path/'out')] == list(files.values())
     assert sum(report.kinds.values()) == 4 and report.kinds['as it is'] == 2
     assert str(report).count(message) == 1 and '2 as it is (' in str(report) and is_whole(tmp_path/'out', 'all')
     for settings in (dict(format='keep'), dict(format='raw'), dict(short_side=64)):   # they do not need it
-        assert 'jpegtran' not in str(pack(dataset, tmp_path/str(settings), 'all', num_workers=1, **settings))
+        assert 'jpegtran' not in str(write_pack(dataset, tmp_path/str(settings), 'all', num_workers=1, **settings))
 
 
 def test_a_result_with_other_pixels_is_not_kept(tmp_path, image, stand_in):
@@ -411,7 +411,7 @@ def test_a_result_with_other_pixels_is_not_kept(tmp_path, image, stand_in):
     (tmp_path/'other.jpg').write_bytes(other)
     dataset = folder_of(tmp_path, a_jpg=saved(image, 'JPEG'))
     stand_in(TURBO + f"sys.stdin.buffer.read(); sys.stdout.buffer.write(open({str(tmp_path/'other.jpg')!r}, 'rb').read())")
-    assert pack(dataset, tmp_path/'out', 'all', num_workers=1).kinds == {'as it is': 1}
+    assert write_pack(dataset, tmp_path/'out', 'all', num_workers=1).kinds == {'as it is': 1}
     assert bytes(ReaderPack(tmp_path/'out')[0][0]) == saved(image, 'JPEG')
 
 
@@ -419,27 +419,28 @@ def test_a_pack_that_was_begun_without_jpegtran_does_not_go_on_with_it(val, tmp_
     def begun(**settings):
         with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
             patch.setattr(packing._Packing, 'finish', lambda self: 1 / 0)
-            pack(val, tmp_path/str(settings), num_workers=1, **settings)
+            write_pack(val, tmp_path/str(settings), num_workers=1, **settings)
     stand_in(None)
     begun()
     begun(format='raw')
     stand_in(TURBO)
-    with pytest.raises(ValueError, match='begun with other settings, data, Pillow or jpegtran'): pack(val, tmp_path/'{}', num_workers=1)
-    assert pack(val, tmp_path/"{'format': 'raw'}", format='raw', num_workers=1).num_samples == 80
+    with pytest.raises(ValueError, match='started with other settings, data, Pillow or jpegtran'):
+        write_pack(val, tmp_path/'{}', num_workers=1)
+    assert write_pack(val, tmp_path/"{'format': 'raw'}", format='raw', num_workers=1).num_samples == 80
 
 
 def test_a_refused_packing_does_not_block_the_next(val, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 1_000_000))
-        with pytest.raises(OSError, match='GB more'): pack(val, tmp_path/'full', num_workers=0)
+        with pytest.raises(OSError, match='GB more'): write_pack(val, tmp_path/'full', num_workers=0)
         patch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 10**12))
         patch.setattr(packing._Packing, 'write', lambda *args: 1 / 0)   # before a shard is done
-        with pytest.raises(ZeroDivisionError): pack(val, tmp_path/'full', num_workers=0)
-    assert pack(val, tmp_path/'full', short_side=64, num_workers=0).num_samples == 80
+        with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path/'full', num_workers=0)
+    assert write_pack(val, tmp_path/'full', short_side=64, num_workers=0).num_samples == 80
     bad = folder_of(tmp_path, a_jpg=b'no image')
     bad.faults.on_error = 'skip'
     with pytest.warns(RuntimeWarning), pytest.raises(ValueError, match='no image could be read'):
-        pack(bad, tmp_path/'none', 'all', num_workers=0)
+        write_pack(bad, tmp_path/'none', 'all', num_workers=0)
     assert not list((tmp_path/'none').iterdir())
 
 
@@ -464,7 +465,7 @@ def image(val) -> Image.Image: return val[5][0]
 def test_what_has_no_segments_stays_as_it_is(tmp_path, image):
     files = dict(a_png=saved(image, 'PNG'), b_jpg=saved(image, 'JPEG', progressive=True),
                  d_jpg=encode_jpeg(image))
-    report = pack(folder_of(tmp_path, **files), tmp_path/'out', 'all', num_workers=0)
+    report = write_pack(folder_of(tmp_path, **files), tmp_path/'out', 'all', num_workers=0)
     reader = ReaderPack(tmp_path/'out')
     assert report.kinds == {'as it is': 3} and [bytes(data) for data, _ in reader] == list(files.values())
 
@@ -473,7 +474,7 @@ def test_what_has_no_segments_stays_as_it_is(tmp_path, image):
 def test_smaller_photographs_are_those_of_pillow(tmp_path, image, subsampling):
     source = saved(image, 'JPEG', quality=95, subsampling=subsampling)
     gray = saved(image.convert('L'), 'JPEG')
-    pack(folder_of(tmp_path, a_jpg=source, b_jpg=gray), tmp_path/'out', 'all', short_side=100, num_workers=0)
+    write_pack(folder_of(tmp_path, a_jpg=source, b_jpg=gray), tmp_path/'out', 'all', short_side=100, num_workers=0)
     found, second = (bytes(data) for data, _ in ReaderPack(tmp_path/'out'))
     width, height = image.size
     size = (100, int(100 * height / width)) if width < height else (int(100 * width / height), 100)
@@ -484,7 +485,7 @@ def test_smaller_photographs_are_those_of_pillow(tmp_path, image, subsampling):
 
 
 def test_raw_pixels_are_those_of_pillow(val, tmp_path):
-    pack(val, tmp_path, format='raw', num_workers=0)
+    write_pack(val, tmp_path, format='raw', num_workers=0)
     found = ImageDataset(tmp_path, split='val')
     assert [image.tobytes() for image, _ in found] == [image.tobytes() for image, _ in val]
     decoded = [ImageDataset.pixels(found, data).read() for data, _ in found.reader]
@@ -499,32 +500,32 @@ def test_orientation_is_not_lost(tmp_path, image, exif_transpose):
     exif[0x0112] = 6
     dataset = folder_of(tmp_path, a_jpg=saved(image, 'JPEG', exif=exif))
     dataset.exif_transpose = exif_transpose
-    pack(dataset, tmp_path/'out', 'all', short_side=100, num_workers=0)
+    write_pack(dataset, tmp_path/'out', 'all', short_side=100, num_workers=0)
     for turned in (False, True):
         size = ImageDataset(tmp_path/'out', split='all', exif_transpose=turned)[0][0].size
         assert (size[0] > size[1]) == ((image.width > image.height) != (exif_transpose or turned))
 
 
 @pytest.mark.parametrize('settings, message', [
-    (dict(format='png'), 'allowed are jpeg, keep, raw'), (dict(short_side=8), 'give pixels, 16 or more'),
-    (dict(short_side=2.5), 'give pixels'),
-    (dict(quality=0), 'give a whole number, 1..95'), (dict(subsampling='4:1:1'), 'allowed are keep, 4:4:4'),
-    (dict(format='keep', short_side=256), 'leave short_side out'), (dict(split='a/b'), 'letters and digits')])
+    (dict(format='png'), 'one of jpeg, keep, raw'), (dict(short_side=8), '16 or more pixels'),
+    (dict(short_side=2.5), '16 or more pixels'),
+    (dict(quality=0), 'integer in 1..95'), (dict(subsampling='4:1:1'), 'one of keep, 4:4:4'),
+    (dict(format='keep', short_side=256), 'omit short_side'), (dict(split='a/b'), 'letters, digits')])
 def test_settings_that_cannot_be_are_refused(val, tmp_path, settings, message):
-    with pytest.raises(ValueError, match=message): pack(val, tmp_path/'out', num_workers=0, **settings)
+    with pytest.raises(ValueError, match=message): write_pack(val, tmp_path/'out', num_workers=0, **settings)
     assert not list(tmp_path.rglob('*.tar'))
 
 
 def test_data_sets_that_a_pack_would_change_are_refused(samples, val, tmp_path):
     def refused(dataset, message, kind=ValueError):
-        with pytest.raises(kind, match=message): pack(dataset, tmp_path, num_workers=0)
+        with pytest.raises(kind, match=message): write_pack(dataset, tmp_path, num_workers=0)
     refused(ImageDataset(samples, split='val', transform=lambda image: image), 'has a transform')
     refused(ImageDataset(samples, split='val', target_transform=abs), 'has a target_transform')
     refused(ImageDataset(samples, split='val', on_error='replace'), 'would pack a sample twice')
     refused(torch.utils.data.Subset(val, [0]), 'this is a Subset', TypeError)
     refused(IterableImageDataset(reader=[]), 'this is a IterableImageDataset', TypeError)
     with pytest.raises(ValueError, match="cannot be kept in format='raw'"):
-        pack(ImageDataset(samples, split='val', input_img_mode='RGBA'), tmp_path, format='raw', num_workers=0)
+        write_pack(ImageDataset(samples, split='val', input_img_mode='RGBA'), tmp_path, format='raw', num_workers=0)
 
 
 # ---- targets
@@ -541,7 +542,7 @@ class Given:
                                      [np.float32(0.1), np.float32(2), np.float32(-7)], [np.int64(4)] * 3])
 def test_targets_come_back(tmp_path, image, targets):
     data = saved(image, 'JPEG')
-    pack(ImageDataset('', Given([data] * 3, targets)), tmp_path, 'all', num_workers=0)
+    write_pack(ImageDataset('', Given([data] * 3, targets)), tmp_path, 'all', num_workers=0)
     found = [target for _, target in ImageDataset(tmp_path, split='all')]
     expected = [-1 if target is None else target for target in targets]
     assert np.array_equal(np.asarray(found), np.asarray(expected)) and is_whole(tmp_path, 'all')
@@ -551,7 +552,7 @@ def test_several_labels_come_back(val, tmp_path):
     lines = ['path,label', *(f'{name},{labels}' for name, labels in zip(val.filenames()[:3], ('a b', 'c', 'b')))]
     (tmp_path/'t.csv').write_text('\n'.join(lines))
     table = ImageDataset(val.root, table=str(tmp_path/'t.csv'), split=None, target_key='label', target_separator=' ')
-    pack(table, tmp_path/'out', 'all', num_workers=0)
+    write_pack(table, tmp_path/'out', 'all', num_workers=0)
     found = ImageDataset(tmp_path/'out', split='all')
     assert found.targets == table.targets == [[0, 1], [2], [1]] and found.class_to_idx == table.class_to_idx
     assert np.array_equal([t for _, t in found], [t for _, t in table]) and is_whole(tmp_path/'out', 'all')
@@ -559,7 +560,7 @@ def test_several_labels_come_back(val, tmp_path):
 
 def test_a_target_that_cannot_be_kept_names_its_sample(tmp_path, image):
     dataset = ImageDataset('', Given([saved(image, 'JPEG')], [{'boxes': []}]))
-    with pytest.raises(ValueError, match=r'0\.jpg has a target of type dict'): pack(dataset, tmp_path, 'all', num_workers=0)
+    with pytest.raises(ValueError, match=r'0\.jpg has a target of type dict'): write_pack(dataset, tmp_path, 'all', num_workers=0)
 
 
 # ---- bad files, full disks
@@ -567,21 +568,21 @@ def test_a_target_that_cannot_be_kept_names_its_sample(tmp_path, image):
 def test_bad_files_go_by_the_rule_of_the_data_set(tmp_path, image):
     good = saved(image, 'JPEG')
     dataset = folder_of(tmp_path, a_jpg=good, b_jpg=good[:len(good) // 2], c_jpg=good, d_jpg=b'no image')
-    with pytest.raises(ImageReadError, match=r'c/[bd]\.jpg'): pack(dataset, tmp_path/'out', 'all', num_workers=0)
+    with pytest.raises(ImageReadError, match=r'c/[bd]\.jpg'): write_pack(dataset, tmp_path/'out', 'all', num_workers=0)
     skipping = ImageDataset(tmp_path/'in', split=None, on_error='skip')
-    with pytest.warns(RuntimeWarning, match='skipped'): report = pack(skipping, tmp_path/'other', 'all', num_workers=2)
+    with pytest.warns(RuntimeWarning, match='skipped'): report = write_pack(skipping, tmp_path/'other', 'all', num_workers=2)
     assert [bad.path for bad in report.left_out] == ['c/b.jpg', 'c/d.jpg'] and 'left out: 2' in str(report)
     found = ImageDataset(tmp_path/'other', split='all')
     assert found.filenames() == ['c/a.jpg', 'c/c.jpg']
     assert [image.tobytes() for image, _ in found] == [dataset[k][0].tobytes() for k in (0, 2)]
     for name in ('a', 'c'): (tmp_path/'in'/'c'/f'{name}.jpg').unlink()
     with pytest.warns(RuntimeWarning), pytest.raises(ValueError, match='no image could be read'):
-        pack(ImageDataset(tmp_path/'in', split=None, on_error='skip'), tmp_path/'none', 'all', num_workers=0)
+        write_pack(ImageDataset(tmp_path/'in', split=None, on_error='skip'), tmp_path/'none', 'all', num_workers=0)
 
 
 def test_too_little_room_is_said_before(val, tmp_path, monkeypatch):
     monkeypatch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 1_000_000))
-    with pytest.raises(OSError, match=r'needs about 0\.00 GB more') as error: pack(val, tmp_path, num_workers=0)
+    with pytest.raises(OSError, match=r'needs about 0\.00 GB more') as error: write_pack(val, tmp_path, num_workers=0)
     assert error.value.errno == errno.ENOSPC and not list(tmp_path.glob('*.tar'))
 
 
@@ -598,7 +599,7 @@ def test_a_disk_that_gets_full_leaves_what_can_go_on(val, tmp_path, monkeypatch)
     finally: run.kill()
     assert code == 1 and 'File too large' in errors and not list((tmp_path/'out'/'.packing-val').glob('*.tar'))
     monkeypatch.setattr(packing, '_SHARD_BYTES', 800_000)
-    pack(val, tmp_path/'out', num_workers=0)
+    write_pack(val, tmp_path/'out', num_workers=0)
     assert is_whole(tmp_path/'out', 'val')
 
 
@@ -614,7 +615,7 @@ def test_a_pack_that_is_not_whole_is_not_opened(copy):
     shard, info = copy/'val-000002.tar', (copy/'_info.json').read_text()
     data = shard.read_bytes()
     shard.write_bytes(data[:-512])
-    refused(r'val-000002\.tar has .* bytes, the index says')
+    refused(r'val-000002\.tar has .* bytes, but the index says')
     shard.unlink()
     refused(r'has no shard .*val-000002\.tar', FileNotFoundError)
     shard.write_bytes(data)
@@ -627,7 +628,7 @@ def test_a_pack_that_is_not_whole_is_not_opened(copy):
         refused('is damaged')
         path.write_bytes(whole)
     (copy/'_info.json').write_text(info.replace('"pack_version": 2', '"pack_version": 99'))
-    refused('of version 99')
+    refused('has version 99')
     (copy/'_info.json').write_text(info[:-30])
     refused('is damaged')
     (copy/'_info.json').write_text(info)
@@ -666,7 +667,7 @@ def test_a_shard_that_is_not_there_any_more_is_no_bad_sample(copy, kind):
         path.unlink()
         if kind == 'empty': path.touch()
         if kind == 'folder': path.mkdir()
-    message = dict(gone='is gone', empty='is empty', folder='cannot be read')[kind]
+    message = dict(gone='no longer exists', empty='is empty', folder='cannot be read')[kind]
     loader = create_loader(dataset, 48, 16, is_training=True, device='cpu', num_workers=0)
     with pytest.raises(SourceError, match=rf'\.tar {message}'): next(iter(loader))
     assert not dataset.bad_samples
@@ -687,7 +688,7 @@ def test_a_check_finds_a_file_that_is_missing_or_was_cut_short(copy, file):
 
 def test_a_check_is_of_a_folder_with_a_pack(val):
     for root in val.root, 's3://bucket/packed':
-        with pytest.raises(ValueError, match='not a folder with a pack: give the folder that pack'): check_pack(root)
+        with pytest.raises(ValueError, match='not a folder with a pack: pass the folder that write_pack'): check_pack(root)
 
 
 # ---- packs of strangers

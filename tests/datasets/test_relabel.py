@@ -76,7 +76,7 @@ def test_the_map_is_part_of_a_checkpoint(photos, frame):
 def test_evaluation_with_other_classes_is_refused(photos, frame):
     train = ImageDataset(photos, table=frame)
     val = ImageDataset(photos, split='val', table=frame[frame.target != 'bee'])   # numbered without bee
-    with pytest.raises(ClassMapError, match=r'3 another index \(cat: 1, was 2, .*; 1 missing \(bee\)'):
+    with pytest.raises(ClassMapError, match=r'3 with a different index \(cat: 1, was 2, .*; 1 missing \(bee\)'):
         create_loader(val, 8, 4, class_to_idx=train.class_to_idx)
     right = ImageDataset(photos, split='val', table=frame[frame.target != 'bee'], class_map=train.class_to_idx)
     assert len(create_loader(right, 8, 4, class_to_idx=train.class_to_idx)) == 1
@@ -112,5 +112,5 @@ def test_targets_that_have_several_columns():
         assert [made[k][1].tolist() for k in range(2)] == [[1, 0, 1], [0, 1, 0]]
     details = torch.tensor([[2, 70, 5], [0, 71, 9]])   # as torchvision's QMNIST, whose target_transform takes the first
     assert targets_of(Plain(details, target_transform=lambda target: int(target[0]))).tolist() == [2, 0]
-    with pytest.raises(ValueError, match='give class indexes'): targets_of(Plain(details))
-    with pytest.raises(ValueError, match='no class has the index 3 of 1 samples'): relabel(Plain([0, 3]), {'cat': 'cat'})
+    with pytest.raises(ValueError, match='must be class indexes'): targets_of(Plain(details))
+    with pytest.raises(ValueError, match='no class has index 3'): relabel(Plain([0, 3]), {'cat': 'cat'})

@@ -86,7 +86,7 @@ def test_where_voc_may_lie(voc, tmp_path):
     for root in (voc, voc/'VOCdevkit', voc/'VOCdevkit'/'VOC2007'): assert len(dataset_of(root, 2007, 'trainval')) > 5
     with pytest.raises(FileNotFoundError, match='download=True'): voc_table(tmp_path, '2007', 'val')
     with pytest.raises(FileNotFoundError, match='download=True'): voc_table(voc, '2012', 'val')
-    with pytest.raises(ValueError, match="no image set 'test'; there is: train, trainval, val"): voc_table(voc, '2007', 'test')
+    with pytest.raises(ValueError, match="no image set 'test'; available: train, trainval, val"): voc_table(voc, '2007', 'test')
 
 
 def test_damaged_annotation_names_its_file(voc, tmp_path):
@@ -104,4 +104,4 @@ def test_a_voc_set_without_objects_is_an_error(tmp_path):
     for part in ('Annotations', 'JPEGImages', 'ImageSets/Main'): (voc/part).mkdir(parents=True)
     (voc/'ImageSets/Main/train.txt').write_text('a\n')
     (voc/'Annotations/a.xml').write_text('<annotation/>')
-    with pytest.raises(ValueError, match='no image of VOC2012 train is left'): voc_table(tmp_path, '2012', 'train')
+    with pytest.raises(ValueError, match="no image of VOC2012 train .*objects='"): voc_table(tmp_path, '2012', 'train')

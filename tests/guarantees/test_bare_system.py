@@ -26,7 +26,7 @@ def first_of(data, **settings):
 if __name__ == '__main__':
     data = DATA
     expected = first_of(data, num_workers=0)
-    for settings in (dict(num_workers=2, workers='threads'), dict(num_workers=1, workers='processes'), dict(num_workers='auto')):
+    for settings in (dict(num_workers=2, worker_type='threads'), dict(num_workers=1, worker_type='processes'), dict(num_workers='auto')):
         assert torch.equal(first_of(data, **settings), expected), settings
     print('same')
 """
@@ -92,9 +92,9 @@ def test_what_cannot_be_had_is_refused_by_name(run_bare, samples, tmp_path):
     done = run_bare(STAND_IN + REFUSED, DATA=samples, FOLDER=tmp_path/'buffer')
     *buffers, fork = done.stdout.splitlines()
     assert done.returncode == 0 and len(buffers) == 4, done.stderr
-    missing = 'no os.O_CLOEXEC, os.O_DIRECTORY, os.O_NOFOLLOW, os.getuid, fcntl.flock, dir_fd: leave buffer= out'
+    missing = '(missing: os.O_CLOEXEC, os.O_DIRECTORY, os.O_NOFOLLOW, os.getuid, fcntl.flock, dir_fd): omit buffer='
     assert all(missing in line for line in buffers) and not (tmp_path/'buffer').exists()
-    assert fork == "multiprocessing_context='fork': allowed are spawn"
+    assert fork == "multiprocessing_context='fork': must be one of spawn"
 
 
 @pytest.mark.full

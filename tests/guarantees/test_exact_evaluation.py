@@ -19,7 +19,7 @@ from timmdata.transforms.mixup import Mixup
 
 pytestmark = pytest.mark.timeout(180)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
-INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
+INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')
 WAYS = dict(inline=INLINE, threads=THREADS, processes=PROCESSES, bare=dict(use_prefetcher=False, **PROCESSES),
             cache=dict(cache='device', train_crop_mode='rc', crop_pct=1),
             buffer=dict(buffer=dict(batches=4), **INLINE))
@@ -137,7 +137,7 @@ def test_a_dict_gets_a_field():
     data = [dict(image=Coded(3)[k][0], target=k) for k in range(3)]
     *_, last = create_loader(data, 8, 2, valid_mask=True, pad_last=True, device='cpu', **INLINE)
     assert last['valid'].tolist() == [True, False] and last['target'].tolist() == [2, 0]
-    with pytest.raises(ValueError, match="a field 'valid' already"):
+    with pytest.raises(ValueError, match="already has a field 'valid'"):
         list(create_loader([dict(sample, valid=1) for sample in data], 8, 2, valid_mask=True, device='cpu', **INLINE))
 
 
@@ -153,7 +153,7 @@ def test_skipped_samples_leave_mask_and_images_together(samples):
 
 
 @pytest.mark.parametrize('error, message, wrong', [
-    (ValueError, 'left out or filled up, not both', dict(drop_last=True, pad_last=True)),
+    (ValueError, 'drop_last and pad_last cannot be used together', dict(drop_last=True, pad_last=True)),
     (ValueError, 'input_size_choices and pad_last', dict(is_training=True, input_size_choices=[8], pad_last=True)),
     (ValueError, 'a stream and pad_last', dict(dataset=IterableImageDataset(reader=Stream(4)), pad_last=True)),
     (ValueError, 'a stream and valid_mask', dict(dataset=IterableImageDataset(reader=Stream(4)), valid_mask=True)),

@@ -52,7 +52,8 @@ def test_mixed_faults(tmp_path):
     assert report['batches']
 
 
-@pytest.mark.parametrize('settings', ["num_workers=0, buffer={'batches': 6, 'directory': folder}", "num_workers=1, workers='processes'"])
+@pytest.mark.parametrize('settings', [
+    "num_workers=0, buffer={'batches': 6, 'directory': folder}", "num_workers=1, worker_type='processes'"])
 def test_a_child_that_begins_slowly_may_miss_sigterm_and_does_not_keep_its_program(tmp_path, settings):
     "A copy has the program's handler until it has set its own: Python's SIGTERM at the end is lost, and its join has no limit."
     started = program(f'''

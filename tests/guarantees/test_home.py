@@ -17,7 +17,7 @@ import pytest
 from synthetic import JPEG
 
 import timmdata
-from timmdata import create_dataset, create_loader, create_reader, get_samples, pack
+from timmdata import create_dataset, create_loader, create_reader, get_samples, write_pack
 from timmdata.buffer.files import PrivateDirectory, open_private
 from timmdata.buffer.status import buffer_status, remove_buffer
 from timmdata.buffer.store import BatchStore, open_directory
@@ -114,7 +114,7 @@ def buffered(at):
 
 def packed(at):
     "A pack of the photographs."
-    pack(ImageDataset(at.base/'photos'), at.base/'packed', num_workers=0)
+    write_pack(ImageDataset(at.base/'photos'), at.base/'packed', num_workers=0)
     return at('packed')
 
 
@@ -217,7 +217,8 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'timmdata demo': lambda at: (main(['demo', os.fspath(at('photos')), '--input-size=8', '--batch-size=2', '--num-workers=0',
                                        f'--out={os.fspath(at("out.png"))}']), at.was_made('out.png')),
     'timmdata buffer status': lambda at: main(['buffer', 'status', os.fspath(at('buffer'))]),
-    'pack.out': lambda at: (pack(ImageDataset(at.base/'photos'), at('made'), num_workers=0).num_samples, at.was_made('made/_info.json')),
+    'write_pack.out': lambda at: (
+        write_pack(ImageDataset(at.base/'photos'), at('made'), num_workers=0).num_samples, at.was_made('made/_info.json')),
     'check_pack.root': lambda at: check_pack(packed(at)),
     'ReaderPack.root': lambda at: rows(ReaderPack(packed(at))),
     'ReaderShards.root': lambda at: rows(ReaderShards(at('shards'))),
@@ -273,7 +274,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'read_file.path',
     'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',
     'CacheHold.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
-    'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_pack.root', 'write_shard.path', 'write_shard.folder'}
+    'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_split.root', 'write_shard.path', 'write_shard.folder'}
 OTHERS = {   # frameworks have tests of their own; here their functions are looked at in the source
     'ImageDataModule.data'}
 
@@ -308,7 +309,7 @@ def test_the_table_has_all_entrances():
     read_names, load_class_map, tar.ReaderImageTar,
     BatchStore, remove_buffer, voc_table, get_samples, open_splits, lambda path: ReaderTable('labels.csv', path)])
 def test_bytes_are_refused_by_name(way):
-    with pytest.raises(TypeError, match="the path b'photos' is bytes: give a text"): way(b'photos')
+    with pytest.raises(TypeError, match="the path b'photos' is bytes: pass a str"): way(b'photos')
 
 
 def test_what_is_no_path_stays_as_it_is():

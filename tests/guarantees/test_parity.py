@@ -222,7 +222,7 @@ def test_patches_of_an_image_of_one_size(samples):
 
 
 @pytest.mark.parametrize('words, message', [
-    (dict(train_crop_mode='rkrr', is_training=True), 'allowed are rrc'), (dict(max_seq_len=0), 'max_seq_len=0'),
+    (dict(train_crop_mode='rkrr', is_training=True), 'one of rrc'), (dict(max_seq_len=0), 'max_seq_len=0'),
     (dict(patch_size=0), 'patch_size'), (dict(naflex=2), 'True or False'), (dict(patchify='no'), 'True or False')], ids=str)
 def test_wrong_words_of_sequences(words, message):
     with pytest.raises(ValueError, match=message): create_transform(64, **{'naflex': True, **words})
@@ -252,7 +252,7 @@ def test_eval_batches(name, folder):
 
 
 @pytest.mark.parametrize('settings', [
-    dict(), dict(use_prefetcher=False), dict(crop_mode='squash', mean=(0.5,) * 3, std=(0.5,) * 3), dict(workers='processes'),
+    dict(), dict(use_prefetcher=False), dict(crop_mode='squash', mean=(0.5,) * 3, std=(0.5,) * 3), dict(worker_type='processes'),
     dict(crop_mode='border', channels_last=False)], ids=str)
 def test_eval_batches_of_the_samples(samples, settings):
     words = {k: v for k, v in settings.items() if k in ('crop_mode', 'mean', 'std')}

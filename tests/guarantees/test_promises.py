@@ -21,8 +21,8 @@ from timmdata.loader import create_loader
 
 pytestmark = pytest.mark.timeout(30)
 CPU, INLINE = dict(device='cpu'), dict(num_workers=0, device='cpu')
-PROCESSES = dict(num_workers=2, workers='processes', device='cpu')
-THREADS = dict(num_workers=2, workers='threads', device='cpu')
+PROCESSES = dict(num_workers=2, worker_type='processes', device='cpu')
+THREADS = dict(num_workers=2, worker_type='threads', device='cpu')
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
 
@@ -198,7 +198,7 @@ def test_exit_in_a_sample_reaches_the_consumer(settings):
 def test_batch_that_cannot_be_sent_is_an_error():
     "Not the death of its worker."
     loader = create_loader(Coded(16), 8, 4, collate_fn=lambda samples: (lambda: None, 0), use_prefetcher=False,
-                           num_workers=1, workers='processes', timeout=10)
+                           num_workers=1, worker_type='processes', timeout=10)
     with warnings.catch_warnings():
         warnings.simplefilter('error', RuntimeWarning)
         with pytest.raises((AttributeError, pickle.PicklingError), match='lambda'): list(loader)
@@ -237,7 +237,7 @@ def test_spawned_workers_where_there_is_no_memfd(samples, monkeypatch):
     common = dict(input_size=96, batch_size=4, sampler=range(0, 80, 10), seed=1, use_prefetcher=False)
     expected = images_of(create_loader(dataset, num_workers=0, **common))
     monkeypatch.delattr(os, 'memfd_create', raising=False)
-    loader = create_loader(dataset, workers='processes', num_workers=1, timeout=90, worker_seeding=id,
+    loader = create_loader(dataset, worker_type='processes', num_workers=1, timeout=90, worker_seeding=id,
                            multiprocessing_context=multiprocessing.get_context('spawn'), **common)
     assert torch.equal(images_of(loader), expected)
 

@@ -33,7 +33,7 @@ from timmdata.samplers.epoch import EpochSampler
 from timmdata.transforms.auto_augment import ThreeAugment
 from timmdata.transforms.policy import Policy
 
-INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
+INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')
 MIX = dict(mixup_alpha=0.8, cutmix_alpha=1., num_classes=10)
 SETTINGS = {
     'rand': dict(auto_augment='rand-m9-mstd0.5-inc1', re_prob=0.3, re_mode='pixel'), '3a': dict(auto_augment='3a', color_jitter=0.3),
@@ -311,7 +311,7 @@ def test_settings_that_exclude_each_other(dataset, settings, message):
 @pytest.mark.parametrize('settings', [dict(num_batches=4), dict(batch_schedule_epochs=3), dict(batch_choice_weights=[1, 2])])
 def test_words_of_sizes_without_sizes_are_a_warning(dataset, settings):
     "timm's train.py gives them always."
-    with pytest.warns(UserWarning, match='of no effect without input_size_choices') as heard:
+    with pytest.warns(UserWarning, match='no effect without input_size_choices') as heard:
         assert len(training(dataset, **settings, **INLINE)) == len(training(dataset, **INLINE))
     assert heard[0].filename == __file__   # where create_loader is called
 
@@ -399,7 +399,7 @@ def test_a_policy_of_the_users(dataset):
     resumed = training(dataset, auto_augment=Stripes(), num_workers=1)   # processes: threads share its generator
     resumed.load_state_dict(loader.state_dict())
     assert_same(epochs(resumed, 1)[0], whole[1:])
-    assert resumed.loader.workers.workers == 'processes'
+    assert resumed.loader.workers.worker_type == 'processes'
     with pytest.raises(ValueError, match='auto_augment was Stripes'): training(
         dataset, auto_augment=Stripes(3), **INLINE).load_state_dict(loader.state_dict())
     assert show_replay(loader, 0, 0, num_images=2).axes

@@ -82,7 +82,7 @@ def test_other_ranks_go_on_where_these_stopped(monkeypatch, order):
 
 @pytest.mark.parametrize('order', ['torchs_weights', 'balanced', 'classes', 'short'])
 def test_batches_are_the_same_whoever_makes_them_and_after_a_resume(monkeypatch, order):
-    settings = [dict(), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')]
+    settings = [dict(), dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')]
     if order == 'balanced': settings.append(dict(buffer=dict(batches=4)))
     expected = [batches_of(loader := loader_of(monkeypatch, 1, 2, order)), batches_of(loader)]
     assert expected[0][0][1] != expected[1][0][1]

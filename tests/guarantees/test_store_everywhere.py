@@ -12,7 +12,7 @@ import torch
 pytest.importorskip('obstore')
 from range_server import RangeServer
 
-from timmdata import ImageDataset, create_loader, pack
+from timmdata import ImageDataset, create_loader, write_pack
 from timmdata.measure.diagnosis import diagnose
 
 pytestmark = pytest.mark.timeout(240)
@@ -26,7 +26,7 @@ def own_cache(tmp_path, monkeypatch): monkeypatch.setenv('TIMMDATA_CACHE', str(t
 @pytest.fixture(scope='module')
 def root(samples, tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp('store')
-    pack(ImageDataset(samples, split='val'), root/'photos', format='keep', num_workers=0)
+    write_pack(ImageDataset(samples, split='val'), root/'photos', format='keep', num_workers=0)
     return root
 
 
@@ -36,7 +36,7 @@ def server(root):
 
 
 def loader_of(dataset, **settings):
-    return create_loader(dataset, 32, 8, **dict(is_training=True, seed=5, num_workers=1, workers='threads', device='cpu') | settings)
+    return create_loader(dataset, 32, 8, **dict(is_training=True, seed=5, num_workers=1, worker_type='threads', device='cpu') | settings)
 
 
 def images_of(dataset, **settings):
@@ -47,23 +47,23 @@ def test_a_pack_of_a_store_is_that_of_the_disk_and_its_requests_overlap(root, se
     server.latency = 0.02
     there, here = ImageDataset(f'{server.url}/photos', split='val'), ImageDataset(root/'photos', split='val')
     start = time.monotonic()
-    pack(there, tmp_path/'there', format='keep', num_workers=0)
+    write_pack(there, tmp_path/'there', format='keep', num_workers=0)
     assert time.monotonic() - start < 80 * 2 * 0.02   # one after the other, they would wait longer
     assert server.most >= 3   # neighbors are asked for together
-    pack(here, tmp_path/'here', format='keep', num_workers=0)
+    write_pack(here, tmp_path/'here', format='keep', num_workers=0)
     assert (tmp_path/'there/val-000000.tar').read_bytes() == (tmp_path/'here/val-000000.tar').read_bytes()
 
 
 def test_a_cache_of_a_store_asks_once_and_notices_a_change(root, server, samples, tmp_path):
     def cached(): return ImageDataset(f'{server.url}/photos', split='val')
     settings = dict(cache=dict(where='disk', directory=tmp_path/'decoded'))
-    expected = images_of(ImageDataset(root/'photos', split='val'), dct_scaling=False)
+    expected = images_of(ImageDataset(root/'photos', split='val'), scaled_decode=False)
     first, num = images_of(cached(), **settings), len(server.spans)
     again = images_of(cached(), **settings)
     assert all(map(torch.equal, first, expected)) and all(map(torch.equal, again, expected))
     assert len(server.spans) - num < 20   # the index is looked at, no photograph is read
     other = tmp_path/'other'
-    pack(ImageDataset(samples, split='val'), other/'photos', format='keep', seed=1, num_workers=0)   # other shards
+    write_pack(ImageDataset(samples, split='val'), other/'photos', format='keep', seed=1, num_workers=0)   # other shards
     with RangeServer(other) as moved:
         moved_data = ImageDataset(f'{moved.url}/photos', split='val')
         assert all(map(torch.equal, images_of(moved_data, **settings), expected))
@@ -74,7 +74,7 @@ def test_the_doctor_measures_a_store(server):
     "A request waits for 20 ms, which takes no CPU time."
     server.latency = 0.02
     dataset = ImageDataset(f'{server.url}/photos', split='val')
-    found = diagnose(dataset, 32, 8, 32, rounds=1, with_changes=False, device='cpu', num_workers=1, workers='threads')
+    found = diagnose(dataset, 32, 8, 32, rounds=1, with_changes=False, device='cpu', num_workers=1, worker_type='threads')
     reading = next(stage for stage in found.stages if stage.name == 'read')
     assert 20 <= reading.wall_ms < 200 and reading.cpu_ms < 20
     assert found.shares['read'] == max(found.shares.values())

@@ -141,7 +141,7 @@ def test_csv_images(samples, tmp_path):
     assert len(dataset) == 2 and [dataset[k][1] for k in range(2)] == [3, 4] and dataset[1][0].mode == 'RGB'
     with pytest.raises(IndexError): dataset[2]
     (tmp_path/'empty.csv').write_text('')
-    with pytest.raises(ValueError, match='no path and no target'): CsvImages(tmp_path/'empty.csv')
+    with pytest.raises(ValueError, match='no column named path or target'): CsvImages(tmp_path/'empty.csv')
 
 
 def test_window_is_queued_once_and_in_turn():
@@ -200,7 +200,7 @@ def test_error_comes_in_its_turn_with_its_traceback(num_workers, start):
 @pytest.mark.parametrize('loader, error, message', [
     (lambda: WorkerDataLoader(Failing(raise_awkward), 4, 2), RuntimeError, 'Awkward: one and other'),
     (lambda: WorkerDataLoader(Numbers(), 4, 2, collate_fn=only_in_this_process), TypeError, 'pickle'),
-    (lambda: WorkerDataLoader(Failing(leave), 4, 2), RuntimeError, 'worker 0 ended with exit code 1: its error stands on stderr'),
+    (lambda: WorkerDataLoader(Failing(leave), 4, 2), RuntimeError, 'worker 0 ended with exit code 1: see its error on stderr'),
     (lambda: WorkerDataLoader(Numbers(), 4, 2, sampler=[0, 99, 'a']), ValueError, 'could not convert'),
     (lambda: WorkerDataLoader(Numbers(), 4, 2, batch_sampler=[[0], [threading.Lock()]]), TypeError, 'pickle'),
 ], ids=['unpickleable error', 'unpickleable batch', 'exit', 'index', 'unpickleable index'])

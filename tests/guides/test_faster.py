@@ -18,9 +18,9 @@ def test_each_finding_has_its_section(finding):
     own = [line for line in HEADINGS if re.search(f'`{re.escape(finding)}(=[^`]*)?`', line)]
     assert len(own) == 1, (finding, HEADINGS)
     at = next(k for k, cell in enumerate(CELLS) if own[0] in cell)
-    assert '**Seen by**' in CELLS[at]
+    assert '**Symptom**' in CELLS[at]
     code = CELLS[at + 1]
-    assert re.search(r'ask\(|create_loader\(|as_jpeg', code), 'a cell in which it happens'
+    assert re.search(r'diagnose\(|create_loader\(|as_jpeg', code), 'a cell in which it happens'
 
 
 def test_what_is_no_stage_has_its_section():
@@ -32,9 +32,9 @@ def test_what_is_no_stage_has_its_section():
 
 
 @pytest.mark.parametrize('settings', [
-    dict(is_training=True, re_prob=0.5, num_workers=1, workers='threads'), dict(backend='pillow', num_workers=0),
-    dict(is_training=True, transform=lambda image: image.resize((64, 64)), num_workers=1, workers='processes', step_ms=1),
-    pytest.param(dict(is_training=True, num_workers=64, workers='threads', dct_scaling=False), marks=pytest.mark.full)],
+    dict(is_training=True, re_prob=0.5, num_workers=1, worker_type='threads'), dict(backend='pillow', num_workers=0),
+    dict(is_training=True, transform=lambda image: image.resize((64, 64)), num_workers=1, worker_type='processes', step_ms=1),
+    pytest.param(dict(is_training=True, num_workers=64, worker_type='threads', scaled_decode=False), marks=pytest.mark.full)],
     ids=['training', 'pillow', 'own', 'crowd'])
 def test_each_finding_is_explained(samples, settings):
     found = diagnose(ImageDataset(samples, split='val'), 64, 4, num_images=8, rounds=1, device='cpu', **settings)

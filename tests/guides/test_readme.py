@@ -6,12 +6,14 @@ import signal
 import time
 
 import pytest
+import torch
 from loader_parts import program, wait_until
 from synthetic import ROOT
 
 import timmdata
 
-BLOCKS = re.findall(r'```python\n(.*?)```', (ROOT/'README.md').read_text(encoding='utf-8'), flags=re.DOTALL)
+README = (ROOT/'README.md').read_text(encoding='utf-8')
+BLOCKS = re.findall(r'```python\n(.*?)```', README, flags=re.DOTALL)
 
 
 @pytest.mark.timeout(120)
@@ -19,31 +21,39 @@ def test_blocks_run_in_sequence(samples, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv('TIMMDATA_CACHE', str(samples.parent))
     alone = [block for block in BLOCKS if 'torchrun' not in block]
-    assert len(alone) == len(BLOCKS) - 1 >= 6   # one is for a process of torchrun
+    assert len(alone) == len(BLOCKS) - 1 >= 3   # one is for a process of torchrun
     names = {'__name__': '__main__'}
     for block in alone: exec(compile(block, block.splitlines()[0], 'exec'), names)
-    assert names['images'].shape == (32, 3, 224, 224) and len(names['labeled']) and names['recipe'].train
-    steps = []
-    names['train_model'](lambda images, targets: steps.append(targets), num_workers=0)
-    assert len(steps) == 2 * (len(timmdata.ImageDataset(samples)) // 32)
+    assert names['images'].shape == (32, 3, 64, 64) and torch.equal(names['replay'].batch[0], names['images'])
+    assert names['recipe'].train
 
 
-def test_the_citation_names_this_version():
+def test_it_is_short_and_cites_this_version():
+    assert len(README.splitlines()) <= 120
     assert f'version: {timmdata.__version__}\n' in (ROOT/'CITATION.cff').read_text(encoding='utf-8')
-    assert f'version = {{{timmdata.__version__}}}' in (ROOT/'README.md').read_text(encoding='utf-8')
 
 
-RESUME, = (block for block in BLOCKS if 'checkpoint.pt' in block)
+def resume_recipe() -> str:
+    "The loop of the guide `your_trainer` to which README leads."
+    assert 'your_trainer.ipynb#a-plain-loop' in README
+    page = json.loads((ROOT/'nbs/guides/your_trainer.ipynb').read_text(encoding='utf-8'))
+    texts = [''.join(cell['source']) for cell in page['cells']]
+    recipe, = (text for text in texts[texts.index(next(o for o in texts if '## A plain loop' in o)):] if text.startswith('def train('))
+    return recipe
+
 
 TRAINING = """
 import os, zlib
 os.chdir({folder!r})
 {stub}
-root = {root!r}
+def new_loader(): return create_loader(ImageDataset({root!r}), 64, 32, is_training=True, seed=0)
+class Step:
+    def __call__(self, images, targets): print(zlib.crc32(images.numpy().tobytes()), file=log, flush=True)
+    def state_dict(self): return {{}}
+    def load(self, checkpoint): return checkpoint['loader']
 with open('log', 'a') as log:
     print('began', file=log, flush=True)
-    def train_step(images, targets): print(zlib.crc32(images.numpy().tobytes()), file=log, flush=True)
-    train_model(train_step)
+    train('checkpoint.pt', Step(), {epochs})
     print('end', file=log, flush=True)
 """
 
@@ -64,20 +74,18 @@ torch.save = save_half
 @pytest.mark.full
 @pytest.mark.timeout(300)
 def test_a_kill_loses_no_batch(samples, tmp_path):
-    "The recipe of README, killed once in the middle of a save and ten times at any moment: the batches of an undisturbed run."
-    epochs, longer = 2, 6
-    assert f', {epochs}):' in RESUME
-    recipe = RESUME.replace(f', {epochs}):', f', {longer}):')
+    "The loop that README leads to, killed once in the middle of a save and ten times at any moment: the batches of an undisturbed run."
+    recipe, epochs = resume_recipe(), 6
     first = 'import os\nfrom pathlib import Path\nimport torch\nfrom timmdata import ImageDataset, create_loader\n'
 
     def start(folder, stub=''):
         folder.mkdir(exist_ok=True)
-        return program(recipe + TRAINING.format(folder=str(folder), root=str(samples), stub=stub), first)
+        return program(recipe + TRAINING.format(folder=str(folder), root=str(samples), stub=stub, epochs=epochs), first)
 
     code, _, errors = start(tmp_path/'undisturbed').end(120)
     assert (code, errors) == (0, '')
     _, *undisturbed, _ = (tmp_path/'undisturbed/log').read_text().splitlines()
-    assert len(set(undisturbed)) == len(undisturbed) == 10 * longer
+    assert len(set(undisturbed)) == len(undisturbed) == 10 * epochs
     folder, rng = tmp_path/'killed', random.Random(0)
     log = folder/'log'
     def num_seen(): return log.read_text().count('\n') if log.exists() else 0

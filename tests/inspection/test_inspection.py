@@ -143,7 +143,7 @@ def test_similar_pictures_in_two_splits_and_under_two_labels(tmp_path):
 
 def test_without_imagehash_it_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, 'imagehash', None)
-    with pytest.raises(ImportError, match=r'pip install imagehash, or look for exact ones alone \(exact=True'):
+    with pytest.raises(ImportError, match=r'pip install imagehash, or find only exact copies \(exact=True'):
         perceptual_hash()
 
 
@@ -151,13 +151,13 @@ def test_without_imagehash_all_else_is_looked_for(tmp_path, monkeypatch, capsys)
     monkeypatch.setitem(sys.modules, 'imagehash', None)
     draw_photographs(tmp_path/'data')
     (tmp_path/'data/train/a/bad.jpg').write_text('no photo')
-    with pytest.warns(UserWarning, match=r'similar images are not looked for, which needs imagehash: pip install imagehash'):
+    with pytest.warns(UserWarning, match=r'similar images, which requires imagehash: pip install imagehash'):
         found = inspect(tmp_path/'data', tmp_path/'out', progress=False)
     assert named(found, 'unreadable') == {'train/a/bad.jpg'}
-    assert 'Similar pictures were not looked for.' in (tmp_path/'out/report.html').read_text()
+    assert 'Similar images were not searched for.' in (tmp_path/'out/report.html').read_text()
     with pytest.raises(ImportError, match='near-duplicates'): inspect(tmp_path/'data', tmp_path/'out', exact=False, progress=False)
     assert main(['inspect', str(tmp_path/'data'), '--out', str(tmp_path/'again')]) in (0, None)
-    assert capsys.readouterr().err.startswith('timmdata: warning: similar images are not looked for')
+    assert capsys.readouterr().err.startswith('timmdata: warning: not searching for similar images')
 
 
 def test_a_changed_file_is_looked_at_again(tmp_path):
@@ -215,11 +215,11 @@ def test_the_page_says_what_to_do_first(tmp_path, monkeypatch):
     "The call that it gives is pasted, and leaves out as many samples as it says."
     monkeypatch.chdir(tmp_path)
     draw_photographs(tmp_path/'data')
-    assert 'No sample has to be left out' in page_of(tmp_path)
+    assert 'No sample needs to be excluded' in page_of(tmp_path)
     (tmp_path/'data/train/a/0.jpg').write_bytes(b'')
     page = page_of(tmp_path)
-    assert page.index('Do this first') < page.index('loading them is an error')
-    call, count = re.search(r'<pre>(.*?) +# train: without (\d+) samples</pre>', html.unescape(page)).groups()
+    assert page.index('Start here') < page.index('loading them raises an error')
+    call, count = re.search(r'<pre>(.*?) +# train: (\d+) excluded</pre>', html.unescape(page)).groups()
     assert call == "ImageDataset('data', exclude='out/exclude-train.json')" and int(count) == 1
     whole = ImageDataset('data', split='train')
     assert len(whole) - len(eval(call)) == 1

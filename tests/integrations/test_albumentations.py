@@ -40,4 +40,4 @@ def test_pixels_are_those_of_albumentations(samples):
 def test_threads_are_refused(samples):
     albumentations = require('albumentations')
     pipeline = albumentations.Compose([albumentations.RandomCrop(48, 48)])
-    with pytest.raises(ValueError, match='has a generator of its own'): batches(samples, pipeline, num_workers=1, workers='threads')
+    with pytest.raises(ValueError, match='has its own random generator'): batches(samples, pipeline, num_workers=1, worker_type='threads')

@@ -91,7 +91,7 @@ def test_a_checkpoint_without_our_state_is_refused_unless_the_epoch_is_to_begin_
     assert state['stateful_callbacks']['LoaderState']['attributes']['saved']['position'] == 16
     del state['stateful_callbacks']['LoaderState']
     path.write_text(json.dumps(state))
-    with pytest.raises(ValueError, match='has no state of the loader'):
+    with pytest.raises(ValueError, match='has no loader state'):
         make_trainer().train(resume_from_checkpoint=str(path.parent))
     seen = []
     make_trainer(seen.append, ignore_data_skip=True).train(resume_from_checkpoint=str(path.parent))
@@ -123,7 +123,7 @@ def test_trainers_in_threads_end_in_any_order(make_trainer):
 
 
 def test_workers_end_with_training(make_trainer):
-    make_trainer(settings=dict(num_workers=1, workers='processes'), num_train_epochs=1).train()
+    make_trainer(settings=dict(num_workers=1, worker_type='processes'), num_train_epochs=1).train()
     wait_until(lambda: not children(), 'workers are left')
 
 

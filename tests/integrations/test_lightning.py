@@ -66,7 +66,7 @@ def test_workers_end_with_training_and_with_an_error(quiet, fails):
         assert children()
         if fails: raise ZeroDivisionError
     with pytest.raises(ZeroDivisionError) if fails else nullcontext():
-        Trainer(**quiet).fit(Model(see), make_data(num_workers=1, workers='processes'))
+        Trainer(**quiet).fit(Model(see), make_data(num_workers=1, worker_type='processes'))
     wait_until(lambda: not children(), 'workers are left')
 
 
@@ -82,7 +82,7 @@ def test_a_folder_gives_its_splits_and_stages_their_settings(samples):
 
 def test_unknown_stages_are_refused():
     from timmdata.integrations.lightning import ImageDataModule
-    with pytest.raises(ValueError, match="data for 'valid': the stages are train, val, test, predict"):
+    with pytest.raises(ValueError, match="unknown stages in data: 'valid'; use train, val, test, predict"):
         ImageDataModule({'valid': None}, 16, 4)
 
 

@@ -67,23 +67,23 @@ def test_another_plan_says_what_it_is_and_what_to_do():
     with pytest.raises(ValueError) as caught: check_state(make_state(4, 16, 3, plans[0]), plans[1], seed=3)
     told = str(caught.value)
     assert "digest was 35fb, is 3fc0 (a checksum of the images' sizes)" in told and 'the seed of the plan)' in told
-    assert 'the version of timmdata that saved it' in told and told.endswith('begin its epoch again: loader.set_epoch(4)')
+    assert 'timmdata version that saved it' in told and told.endswith('restart its epoch: loader.set_epoch(4)')
 
 
 @pytest.mark.parametrize('name', ['epoch', 'position', 'seed', 'settings'])
 def test_incomplete_states_are_refused(name):
     state = make_state(3, 40, 7, {})
     del state[name]
-    message = rf'not a state of a loader \(missing: {name}; unknown: nothing\): give the dict that state_dict'
+    message = rf'not a loader state \(missing: {name}; unknown: nothing\): use the dict that state_dict'
     with pytest.raises(ValueError, match=message): check_state(state, {}, 7)
 
 
 @pytest.mark.parametrize('make, message', [
-    (lambda state: {**state, 'more': 1}, r'missing: nothing; unknown: more\): give the dict that state_dict\(\) returned$'),
+    (lambda state: {**state, 'more': 1}, r'missing: nothing; unknown: more\): use the dict that state_dict\(\) returned$'),
     (lambda state: {'model': {}, 'epoch': 3, 'loader': state},
-     r"missing: position, seed, settings; unknown: loader, model\): give load_state_dict\(checkpoint\['loader'\]\)$"),
-    (lambda state: {**state, 'ema': {}, 7: state}, r'unknown: 7, ema\): give load_state_dict\(checkpoint\[7\]\)$'),
-    (lambda state: {f'layer{k}.weight\x1b': 0 for k in range(300)}, r'unknown: layer0.weight[^\x1b]*, …\): give the dict')],
+     r"missing: position, seed, settings; unknown: loader, model\): use load_state_dict\(checkpoint\['loader'\]\)$"),
+    (lambda state: {**state, 'ema': {}, 7: state}, r'unknown: 7, ema\): use load_state_dict\(checkpoint\[7\]\)$'),
+    (lambda state: {f'layer{k}.weight\x1b': 0 for k in range(300)}, r'unknown: layer0.weight[^\x1b]*, …\): use the dict')],
     ids=['more', 'checkpoint', 'both', 'model'])
 @pytest.mark.parametrize('more', [{}, dict(use_prefetcher=False)], ids=['prefetched', 'host'])
 def test_what_is_more_than_a_state_is_refused_and_the_one_inside_is_named(make, message, more):
@@ -98,7 +98,7 @@ def test_what_is_more_than_a_state_is_refused_and_the_one_inside_is_named(make, 
 def test_a_damaged_state_is_refused_before_anything_is_taken_over(wrong):
     loader = loader_of(Coded(20), 7, True)
     with pytest.raises(ValueError, match=f'the state has {next(iter(wrong))}='): loader.load_state_dict({**loader.state_dict(), **wrong})
-    with pytest.raises(TypeError, match=r'the state is a list: give the dict that state_dict\(\) returned'): loader.load_state_dict([1])
+    with pytest.raises(TypeError, match=r'the state has type list: pass the dict that state_dict\(\) returned'): loader.load_state_dict([1])
     assert (loader.sampler.epoch, loader.sampler.start) == (0, 0)
 
 

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 NUM, BATCH = 14, 4   # samples and batch size: three batches of four, and one of two
 
-INLINE, THREADS = dict(num_workers=0), dict(num_workers=2, workers='threads')
-PROCESSES = dict(num_workers=2, workers='processes', multiprocessing_context='fork')
+INLINE, THREADS = dict(num_workers=0), dict(num_workers=2, worker_type='threads')
+PROCESSES = dict(num_workers=2, worker_type='processes', multiprocessing_context='fork')
 WORKERS = dict(inline=INLINE, threads=THREADS, processes=PROCESSES)
 KINDS = dict(
     batch=dict(use_prefetcher=False), prefetch=dict(device='cpu'), schedule=dict(device='cpu', input_size_choices=[4, 8]),
@@ -225,7 +225,7 @@ def test_a_copy_has_an_order_and_a_batch_sampler_of_its_own(copied, kind):
 
 def test_a_stream_refuses_states():
     for kind in STREAMS:
-        with pytest.raises(TypeError, match='cannot say where it is'): made(kind, 'inline').state_dict()
+        with pytest.raises(TypeError, match='cannot save its state'): made(kind, 'inline').state_dict()
 
 
 def test_ahead_is_checked():

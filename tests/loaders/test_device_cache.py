@@ -29,12 +29,12 @@ def pictures(): return Pictures()
 
 
 SETTINGS = {
-    'shifted': dict(is_training=True, train_crop_mode='rc', crop_padding=4),
+    'shifted': dict(is_training=True, train_crop_mode='rc', rc_padding=4),
     'with colors': dict(is_training=True, train_crop_mode='rc', color_jitter=(0.4, 0.4, 0.4, 0.1)),
     'erased': dict(is_training=True, train_crop_mode='rc', re_prob=0.5, re_mode='pixel', vflip=0.5, grayscale_prob=0.3),
-    'reflected': dict(is_training=True, train_crop_mode='rc', crop_padding=6, padding_mode='reflect'),
-    'edge': dict(is_training=True, train_crop_mode='rc', crop_padding=6, padding_mode='edge'),
-    'symmetric': dict(is_training=True, train_crop_mode='rc', crop_padding=6, padding_mode='symmetric'),
+    'reflected': dict(is_training=True, train_crop_mode='rc', rc_padding=6, padding_mode='reflect'),
+    'edge': dict(is_training=True, train_crop_mode='rc', rc_padding=6, padding_mode='edge'),
+    'symmetric': dict(is_training=True, train_crop_mode='rc', rc_padding=6, padding_mode='symmetric'),
     'smaller': dict(is_training=True, train_crop_mode='rc', input_size=(20, 24)),
     'no_aug': dict(is_training=True, no_aug=True), 'evaluation': dict(crop_pct=1),
     'center': dict(input_size=24, crop_pct=24 / 28), 'squash': dict(input_size=(28, 32), crop_pct=1, crop_mode='squash'),
@@ -56,14 +56,14 @@ def test_batches_are_those_of_the_ordinary_path(pictures, name, device):
 @pytest.mark.parametrize('settings', [
     {}, dict(train_crop_mode='rkrc'), dict(train_crop_mode='rkrr'), dict(train_crop_mode='rc', gaussian_blur_prob=0.1)])
 def test_crops_that_are_resized_in_training_are_refused_when_the_loader_is_made(pictures, settings):
-    with pytest.raises(ValueError, match="Give train_crop_mode='rc' .* or cache='memory'"):
+    with pytest.raises(ValueError, match="Use train_crop_mode='rc' .* or cache='memory'"):
         create_loader(pictures, 28, 16, is_training=True, cache='device', device='cpu', **settings)
 
 
 @pytest.mark.parametrize('settings', [{}, dict(crop_pct=1, input_size=24), dict(input_size=(28, 30), crop_mode='squash', crop_pct=1)])
 def test_an_evaluation_that_resizes_says_which_size_it_can_have(pictures, settings):
     loader = create_loader(pictures, **{**dict(input_size=28, batch_size=16, cache='device', device='cpu'), **settings})
-    with pytest.raises(ValueError, match=r'resizes no images.* Give input_size=\(28, 32\) and crop_pct=1, or leave cache out'):
+    with pytest.raises(ValueError, match=r'cannot resize images.* Use input_size=\(28, 32\) and crop_pct=1, or omit cache='):
         list(loader)
     loader.close()
     offered = create_loader(pictures, (28, 32), 16, crop_pct=1, cache='device', device='cpu')
@@ -73,7 +73,7 @@ def test_an_evaluation_that_resizes_says_which_size_it_can_have(pictures, settin
 def test_crops_are_torchvisions(pictures):
     "The drawn place, cut out by torchvision's functions."
     from torchvision.transforms.v2 import functional as F
-    loader = create_loader(pictures, 28, 16, is_training=True, train_crop_mode='rc', crop_padding=4, color_jitter=None, hflip=0,
+    loader = create_loader(pictures, 28, 16, is_training=True, train_crop_mode='rc', rc_padding=4, color_jitter=None, hflip=0,
                            mean=0, std=1 / 255, seed=3, device='cpu', num_workers=0)
     replayed = loader.replay(0, batch=0)
     for image, target, choice in zip(*replayed.batch, replayed.sample_params):
@@ -154,7 +154,7 @@ class OnDevice(Coded):
 def test_tensors_on_a_device_are_refused_in_worker_processes(field, context):
     if context == 'spawn' and field != 'image': pytest.skip('one of them is enough')
     transform = torch.nn.Identity() if field == 'image' else None
-    loader = create_loader(OnDevice(8, field), 8, 4, num_workers=1, workers='processes', transform=transform,
+    loader = create_loader(OnDevice(8, field), 8, 4, num_workers=1, worker_type='processes', transform=transform,
                            multiprocessing_context=context, device='cpu')
     with pytest.raises(RuntimeError, match='gave a tensor on meta in a worker process: give CPU tensors'): list(loader)
 
@@ -164,7 +164,7 @@ def test_cuda_in_a_forked_worker_is_explained():
     class OnGpu(Coded):
         def __getitem__(self, index): return torch.zeros(3, 8, 8, device='cuda'), index
     torch.zeros(1, device='cuda')
-    loader = create_loader(OnGpu(8), 8, 4, num_workers=1, workers='processes', transform=torch.nn.Identity(),
+    loader = create_loader(OnGpu(8), 8, 4, num_workers=1, worker_type='processes', transform=torch.nn.Identity(),
                            multiprocessing_context='fork')
     with pytest.raises(RuntimeError) as caught: list(loader)
     assert 'CPU tensors' in str(caught.value) + ' '.join(getattr(caught.value, '__notes__', []))

@@ -44,7 +44,7 @@ CPU = dict(device='cpu')
 SHARES = [(19, False), (26, True)]   # samples, is_training
 
 
-THREADS, PROCESSES = dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
+THREADS, PROCESSES = dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')
 KINDS = pytest.mark.parametrize('settings', [dict(num_workers=0), THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
@@ -108,12 +108,12 @@ def test_nothing_is_computed_to_know_a_loader(settings, monkeypatch):
 # ---- the same batches, whoever computes them
 
 @pytest.mark.parametrize('settings', [
-    dict(num_workers=0), dict(num_workers=1), {**THREADS}, dict(num_workers=3, workers='threads'),
-    dict(num_workers=1, workers='processes'), PROCESSES, dict(num_workers=3, workers='processes'),
+    dict(num_workers=0), dict(num_workers=1), {**THREADS}, dict(num_workers=3, worker_type='threads'),
+    dict(num_workers=1, worker_type='processes'), PROCESSES, dict(num_workers=3, worker_type='processes'),
     {**THREADS, 'prefetch_factor': 1}, {**THREADS, 'prefetch_factor': 5}, {**PROCESSES, 'prefetch_factor': 1},
     {**PROCESSES, 'prefetch_factor': 5}, {**THREADS, 'persistent_workers': False},
     {**PROCESSES, 'persistent_workers': False}, {**PROCESSES, 'multiprocessing_context': 'fork'},
-    dict(num_workers=1, workers='processes', threads_per_worker=2), {**THREADS, 'use_multi_epochs_loader': True},
+    dict(num_workers=1, worker_type='processes', threads_per_worker=2), {**THREADS, 'use_multi_epochs_loader': True},
     {**PROCESSES, 'worker_seeding': 'part'}, {**PROCESSES, 'pin_memory': False}], ids=str)
 def test_workers_do_not_change_the_batches(samples, reference, settings):
     loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), **settings)
@@ -122,7 +122,7 @@ def test_workers_do_not_change_the_batches(samples, reference, settings):
 
 @pytest.mark.full
 def test_spawned_workers_do_not_change_the_batches(samples, reference):
-    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), workers='processes', num_workers=1,
+    loader = training_loader(Subset(ImageDataset(samples), range(0, 320, 14)), worker_type='processes', num_workers=1,
                              multiprocessing_context='spawn')
     for epoch in reference: assert_equal(collected(loader), epoch)
 
@@ -525,7 +525,7 @@ WRONG = [
                                             dict(is_training=True, re_prob=1.5)),
     (ValueError, 're_mode', dict(is_training=True, re_prob=0.5, re_mode='x')), (ValueError, 're_count',
                                             dict(is_training=True, re_prob=0.5, re_count=-1)),
-    (ValueError, 'allowed are rand', dict(is_training=True, auto_augment='best')), (ValueError, 'num_aug_splits',
+    (ValueError, 'one of rand', dict(is_training=True, auto_augment='best')), (ValueError, 'num_aug_splits',
                                             dict(num_aug_splits=3)),
     (ValueError, 'num_aug_repeats', dict(num_aug_repeats=3)), (ValueError, 'num_aug_splits',
                                             dict(is_training=True, num_aug_splits=1)),
@@ -550,7 +550,7 @@ WRONG = [
     (ValueError, r'that ends with the channels; give \(channels, height, width\), such as \(3, 224, 224\)',
      dict(input_size=(224, 224, 3))),
     (ValueError, "such as 'rand-m9-mstd0.5-inc1'", dict(is_training=True, auto_augment='randaugment')),
-    (ValueError, "its name for a GPU is 'cuda'", dict(device='gpu')), (ValueError, 'no crop has this area; give shares',
+    (ValueError, "for a GPU, use 'cuda'", dict(device='gpu')), (ValueError, 'no crop has this area; give shares',
                                             dict(is_training=True, scale=(2, 3))),
     (RuntimeError, 'start with torchrun and call torch.distributed.init_process_group first', dict(distributed=True)),
     (ValueError, 'never substitutes', dict(dataset=type('D', (Coded,), {'on_error': 'replace'})(12)))]
@@ -596,7 +596,7 @@ def test_each_setting_of_the_pixels_arrives_under_its_name():
     words = dict(is_training=True, train_crop_mode='rc', scale=(0.5, 0.6), ratio=(0.7, 0.8), hflip=0.1, vflip=0.2,
                  color_jitter=(0.1, 0.2, 0.3), color_jitter_prob=0.4, grayscale_prob=0.6, gaussian_blur_prob=0.7,
                  interpolation='bicubic', crop_pct=0.9, crop_mode='squash', crop_border_pixels=2, mean=(0.4, 0.5, 0.6),
-                 crop_padding=3, padding_mode='edge', num_aug_splits=2)
+                 rc_padding=3, padding_mode='edge', num_aug_splits=2)
     loader = create_loader(Coded(12), 8, 4, num_workers=0, device='cpu', **words)
     expected = AugmentSettings(8, **words)
     assert expected in loader.loader.settings

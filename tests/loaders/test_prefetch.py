@@ -37,7 +37,7 @@ def test_loader_gives_the_same_batches_through_a_stream(samples, num_workers, mo
 
 
 def test_with_block_ends_the_workers(samples):
-    settings = dict(num_workers=2, workers='threads', device='cpu')
+    settings = dict(num_workers=2, worker_type='threads', device='cpu')
     with create_loader(ImageDataset(samples, split='val'), 16, 8, **settings) as loader:
         iterator = iter(loader)
         next(iterator)
@@ -123,8 +123,8 @@ def test_device_may_be_a_string_an_object_or_nothing():
 @pytest.mark.parametrize('batch, error, message', [
     ((images(channels=1), 0), ValueError, '1 channels'), ((images().float(), 0), TypeError,
                                             'uint8'), ((images().int(), 0), TypeError, 'uint8'),
-    ((images()[0], 0), TypeError, 'N, C, H, W'), (images(), TypeError, 'a sample or a batch must be'), (('x', 0), TypeError,
-                                            'N, C, H, W'), (5, TypeError, 'a sample or a batch must be')])
+    ((images()[0], 0), TypeError, 'N, C, H, W'), (images(), TypeError, 'a sample or batch must be'), (('x', 0), TypeError,
+                                            'N, C, H, W'), (5, TypeError, 'a sample or batch must be')])
 def test_wrong_batches_are_errors(batch, error, message):
     with pytest.raises(error, match=message): first(batch)
 
@@ -147,7 +147,7 @@ def test_a_rank_without_a_gpu_of_its_own_is_an_error(monkeypatch):
     for name, value in dict(is_available=True, is_initialized=False, device_count=2).items():
         monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
     monkeypatch.setenv('LOCAL_RANK', '2')
-    with pytest.raises(RuntimeError, match="device='cuda:2': torch sees 2 of them"): resolve_device(distributed=True)
+    with pytest.raises(RuntimeError, match="device='cuda:2': the index must be below 2"): resolve_device(distributed=True)
 
 
 @pytest.mark.parametrize('wrong, error', [

@@ -87,7 +87,7 @@ def test_numbers_for_a_logger_are_flat_floats():
 
 def test_text_for_a_progress_bar():
     stats = LoaderStats(timed_images=64000, waited=3., worked=7., ready=2, bad_samples=1)
-    assert stats.describe() == '6,400 images/s, 30% waiting for data, 2 ready, 1 bad samples'
+    assert stats.describe() == '6,400 images/s, 30% waiting for data, 2 ready, bad samples: 1'
     assert LoaderStats().describe() == '0 images/s, 0% waiting for data'
 
 
@@ -153,7 +153,7 @@ def test_bad_samples_are_counted(samples):
     dataset = ImageDataset(samples/'oddities', on_error='skip')
     with pytest.warns(RuntimeWarning): assert sum(dataset[index] is None for index in range(len(dataset))) == len(dataset.bad_samples)
     stats = create_loader(dataset, 8, 4, num_workers=0, device='cpu').stats()
-    assert stats.bad_samples == len(dataset.bad_samples) > 0 and f'{stats.bad_samples} bad samples' in stats.describe()
+    assert stats.bad_samples == len(dataset.bad_samples) > 0 and f'bad samples: {stats.bad_samples}' in stats.describe()
 
 
 def test_reports_may_be_asked_for_in_another_thread():

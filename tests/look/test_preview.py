@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from timmdata import ImageDataset, Mixup, NaFlex, create_loader, explore, get_recipe, preview
-from timmdata.look.pictures import denormalize, drawn_words, to_uint8_array
+from timmdata.look.pictures import denormalize, format_drawn, to_uint8_array
 from timmdata.look.preview import spread_indexes
 from timmdata.transforms.policy import OPERATIONS, AugmentOp, Policy
 
@@ -31,7 +31,7 @@ class Darker(Policy):
 
 SETTINGS = {
     'plain': {}, 'evaluation': dict(is_training=False, crop_pct=0.7), 'no_aug': dict(no_aug=True),
-    'rc': dict(train_crop_mode='rc', crop_padding=8, vflip=0.5), 'rkrr': dict(train_crop_mode='rkrr', interpolation='random'),
+    'rc': dict(train_crop_mode='rc', rc_padding=8, vflip=0.5), 'rkrr': dict(train_crop_mode='rkrr', interpolation='random'),
     'many colors': dict(color_jitter=(0.4, 0.3, 0.2, 0.1), grayscale_prob=0.5, gaussian_blur_prob=0.7),
     'exact colors': dict(color_jitter_mode='exact', grayscale_prob=0.5, gaussian_blur_prob=0.7),
     'pillow': dict(backend='pillow', interpolation='bicubic'),
@@ -97,7 +97,7 @@ def test_steps_of_a_policy_follow_each_other(samples):
         before = Image.fromarray(shown.trace.steps(position)[-len(params.ops) - 1].image)
         for op, step in zip(params.ops, steps, strict=True):
             before = apply_ops(before, [op])
-            assert step.name == op.name and step.drawn == drawn_words(op.name, op.value) and np.array_equal(step.image, before)
+            assert step.name == op.name and step.drawn == format_drawn(op.name, op.value) and np.array_equal(step.image, before)
 
 
 @pytest.mark.parametrize('mode', ['const', 'pixel'])
@@ -139,7 +139,7 @@ def test_order_and_work_stay_in_the_call(samples):
 
 @pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('settings', [
-    dict(workers='ray', ray_options=dict(num_cpus=1)),
+    dict(worker_type='ray', ray_options=dict(num_cpus=1)),
     dict(input_size_choices=[32, 64], batch_size_choices=[4, 2], batch_choice_weights=[1, 2],
          batch_choice_schedule='progressive', batch_schedule_epochs=2)],
     ids=['ray', 'sizes'])
@@ -149,14 +149,14 @@ def test_what_has_no_effect_on_pixels_is_left_out_with_its_companions(samples, s
 
 
 def test_refusals_are_the_librarys_own(samples):
-    with pytest.raises(ValueError, match=r'patches as images: show_batch\(create_loader'):
+    with pytest.raises(ValueError, match=r'naflex .* with show_batch\(create_loader'):
         preview(ImageDataset(samples), SIZE, naflex=NaFlex())
     class Stream(IterableDataset):
         def __iter__(self): return iter(())
     with pytest.raises(TypeError, match='have no index'): preview(Stream(), SIZE)
-    with pytest.raises(TypeError, match='give one with __getitem__'): preview(42, SIZE)
+    with pytest.raises(TypeError, match='dataset has type int: must have __getitem__'): preview(42, SIZE)
     with pytest.raises(ValueError, match='cannot be used together'): preview(ImageDataset(samples), SIZE, is_training=False, mixup=Mixup())
-    with pytest.raises(ValueError, match='there must be one'): preview(ImageDataset(samples), SIZE, 0)
+    with pytest.raises(ValueError, match='count=0, .*must be 1 or more'): preview(ImageDataset(samples), SIZE, 0)
     with pytest.raises(TypeError, match='hflipp'): preview(ImageDataset(samples), SIZE, hflipp=1.)
 
 
@@ -188,14 +188,14 @@ def test_a_sheet_shows_epochs_targets_and_frames(samples):
 def test_every_operation_has_words():
     for name, operation in OPERATIONS.items():
         op = AugmentOp(name, prob=1, magnitude=9).at(9)
-        words = drawn_words(op.name, op.value)
+        words = format_drawn(op.name, op.value)
         assert bool(words) == (operation.start is not None)
 
 
 # the shell
 def test_without_ipywidgets_it_says_what_to_install(samples, monkeypatch):
     monkeypatch.setitem(sys.modules, 'ipywidgets', None)
-    with pytest.raises(ImportError, match='pip install ipywidgets; preview draws'): explore(ImageDataset(samples), SIZE)
+    with pytest.raises(ImportError, match='pip install ipywidgets; or use preview'): explore(ImageDataset(samples), SIZE)
     assert preview(ImageDataset(samples), SIZE, 2).figure().axes
 
 

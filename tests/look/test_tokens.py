@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from torch.utils.data import Subset
 
-from timmdata import ImageDataset, NaFlex, create_loader, token_report
+from timmdata import ImageDataset, NaFlex, compare_naflex_modes, create_loader
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -14,7 +14,7 @@ def test_a_report_is_what_loaders_do(samples, is_training, crop):
     data = ImageDataset(samples/'train')
     data = Subset(data, range(0, len(data), 4))
     naflex = NaFlex(train_seq_lens=(64, 128, 256), max_seq_len=200)
-    report = token_report(data, 7, naflex, is_training, seed=5, **crop)
+    report = compare_naflex_modes(data, 7, naflex, is_training, seed=5, **crop)
     for mode in report.modes:
         loader = create_loader(data, batch_size=7, is_training=is_training, seed=5, device='cpu', **crop,
                                naflex=NaFlex(**{**vars(naflex), 'mode': mode.mode}), drop_last=False)
@@ -29,7 +29,7 @@ def test_a_report_is_what_loaders_do(samples, is_training, crop):
 
 def test_a_report_takes_sizes():
     sizes = np.random.default_rng(0).integers(10, 900, (300, 2))
-    report = token_report(sizes, 8, NaFlex(patch_size_choices=(8, 16)), num_replicas=2)
+    report = compare_naflex_modes(sizes, 8, NaFlex(patch_size_choices=(8, 16)), num_replicas=2)
     assert [mode.mode for mode in report.modes] == ['schedule', 'native', 'packed'] and len(report.lengths) == 300
-    one = token_report(sizes, 8, NaFlex(patch_size=8))
+    one = compare_naflex_modes(sizes, 8, NaFlex(patch_size=8))
     assert one.modes[1].num_batches == pytest.approx(2 * report.modes[1].num_batches, abs=1)

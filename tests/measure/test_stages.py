@@ -14,7 +14,7 @@ TINY = '--input-size 64 --batch-size 16 --images 32 --rounds 1 --device cpu'.spl
 
 
 @pytest.mark.parametrize('options', [
-    '--num-workers 2 --workers threads --color-jitter 0', '--num-workers 1 --workers processes --re-prob 0.5',
+    '--num-workers 2 --worker-type threads --color-jitter 0', '--num-workers 1 --workers processes --re-prob 0.5',
     '--num-workers 0 --mode eval --interpolation bicubic --backend pillow'])
 def test_doctor_says_where_the_time_goes(samples, tmp_path, capsys, options):
     numbers = tmp_path/'doctor.json'
@@ -30,13 +30,13 @@ def test_doctor_says_where_the_time_goes(samples, tmp_path, capsys, options):
 
 
 def test_no_process_is_left(samples):
-    diagnose(ImageDataset(samples), 64, 16, num_images=32, rounds=1, num_workers=1, workers='processes', device='cpu',
+    diagnose(ImageDataset(samples), 64, 16, num_images=32, rounds=1, num_workers=1, worker_type='processes', device='cpu',
              with_changes=False)
     assert not children()
 
 
 SETTINGS = [dict(color_jitter=None), dict(auto_augment='rand-m9-mstd0.5'), dict(backend='pillow'), dict(num_aug_splits=2),
-            dict(train_crop_mode='rkrr'), dict(dct_scaling=True)]
+            dict(train_crop_mode='rkrr'), dict(scaled_decode=True)]
 
 
 @pytest.mark.parametrize('settings', SETTINGS, ids=lambda settings: ','.join(settings))

@@ -38,10 +38,10 @@ def test_first_views_come_first_and_fields_follow_them(num_views, as_dict):
 
 
 @pytest.mark.parametrize('error, message, samples', [
-    (ValueError, '2 views of its image, others have not', [((1, 2), 0), ((1,), 0)]),
+    (ValueError, 'views=2, others do not', [((1, 2), 0), ((1,), 0)]),
     (ValueError, 'different fields', [dict(image=1, a=2), dict(image=1, b=2)]),
-    (KeyError, "needs the field 'image'", [dict(img=1)]), (TypeError, 'got int, tuple', [(1, 2), 3]),
-    (TypeError, 'image 0 of the batch is a int', [(1, 2)])], ids=str)
+    (KeyError, "must have the key 'image'", [dict(img=1)]), (TypeError, 'type int, tuple', [(1, 2), 3]),
+    (TypeError, 'image 0 of the batch has type int', [(1, 2)])], ids=str)
 def test_what_does_not_fit_together_is_refused(error, message, samples):
     with pytest.raises(error, match=message): fast_collate(samples)
 

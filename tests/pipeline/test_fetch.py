@@ -131,7 +131,7 @@ def test_a_sample_transform_says_the_shapes_of_the_rows(samples, kind):
     odd = ImageDataset(samples/'oddities', on_error='skip')
     builder = BatchBuilder(SampleLoader(odd, [TwoShapes(ParamSampler(AugmentSettings(32)))]))
     keys = [SampleKey(k, 0) for k in range(len(odd))]
-    settings = WorkerSettings(num_workers=0 if kind == 'inline' else 1, workers='auto' if kind == 'inline' else kind)
+    settings = WorkerSettings(num_workers=0 if kind == 'inline' else 1, worker_type='auto' if kind == 'inline' else kind)
     pool = create_pool(builder, settings, keys[:1], [len(keys)])
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')   # each skipped sample is reported

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from timm.data.naflex_transforms import patchify_image
 
-from timmdata import NaFlex, as_siglip2, as_varlen, batch_images, create_loader
+from timmdata import NaFlex, as_siglip2, create_loader, unpad_batch, unpatchify
 from timmdata.core.constants import IMAGENET_DEFAULT_MEAN as MEAN
 from timmdata.core.constants import IMAGENET_DEFAULT_STD as STD
 
@@ -64,7 +64,7 @@ def packed_batch(images, patch_size):
 @settings(max_examples=30, deadline=None)
 def test_padding_is_dropped_and_nothing_else(grids, is_packed):
     images = make_images(grids, (4, 4))
-    flat = as_varlen((packed_batch if is_packed else padded_batch)(images, (4, 4)))
+    flat = unpad_batch((packed_batch if is_packed else padded_batch)(images, (4, 4)))
     expected = [normalized_patches(image, (4, 4), True, True) for image in images]
     lengths = [rows * columns for rows, columns in grids]
     assert torch.equal(flat['tokens'], torch.cat([patches for patches, _ in expected]))
@@ -80,7 +80,7 @@ def test_images_come_back(grids, patch_size, channels_last, flat):
     images = make_images(grids, patch_size)
     batch = padded_batch(images, patch_size, channels_last, flat)
     given = patch_size if flat else None   # else the shape says it
-    found = batch_images(batch, given, channels_last=channels_last)
+    found = unpatchify(batch, given, channels_last=channels_last)
     assert all(map(torch.equal, found, images)) and len(found) == len(images)
 
 
@@ -88,7 +88,7 @@ def test_images_come_back(grids, patch_size, channels_last, flat):
 @settings(max_examples=20, deadline=None)
 def test_images_come_back_from_shared_rows(grids):
     images = make_images(grids, (4, 4))
-    found = batch_images(packed_batch(images, (4, 4)))
+    found = unpatchify(packed_batch(images, (4, 4)))
     assert all(map(torch.equal, found, images)) and len(found) == len(images)
 
 
@@ -135,18 +135,18 @@ def test_batches_of_a_loader(mode, channels_last):
     loader = create_loader(Drawn(), batch_size=5, naflex=naflex, num_workers=0, device='cpu', backend='pillow')
     count = 0
     for batch, targets in loader:
-        for image, index in zip(batch_images(batch, channels_last=channels_last), targets.tolist(), strict=True):
+        for image, index in zip(unpatchify(batch, channels_last=channels_last), targets.tolist(), strict=True):
             assert torch.equal(image, make_images([Drawn.grids[index]], (4, 4))[0])   # of its own size: no resizing
             count += 1
     assert count == 5
 
 
 def test_batches_with_several_images_in_a_row_are_refused():
-    with pytest.raises(ValueError, match="one image a row.*mode='native'"):
+    with pytest.raises(ValueError, match="several images per row.*mode='native'"):
         as_siglip2(packed_batch(make_images([(1, 2), (2, 2)], (4, 4)), (4, 4)))
 
 
 @pytest.mark.parametrize('patch_size', [None, 5, (2, 7)])
 def test_a_patch_size_that_does_not_fit_is_refused(patch_size):
     batch = padded_batch(make_images([(2, 2)], (2, 6)), (2, 6))
-    with pytest.raises(ValueError, match='a patch has 12 pixels.*height and width'): batch_images(batch, patch_size)
+    with pytest.raises(ValueError, match=r'patches have 12 pixels.*pass patch_size=\(height, width\)'): unpatchify(batch, patch_size)

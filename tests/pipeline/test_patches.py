@@ -16,10 +16,10 @@ from timmdata import (
     NaFlexMixup,
     View,
     create_loader,
-    pack,
     patchify_image,
     show_batch,
     show_replay,
+    write_pack,
 )
 from timmdata.datasets.image_sizes import image_sizes
 from timmdata.pipeline.batch_transform import BatchTransformSettings, change_batch
@@ -78,8 +78,8 @@ def images_of(batch) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize('mode', MODES)
 @pytest.mark.parametrize('given', [
-    dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes'), dict(use_prefetcher=False),
-    dict(num_workers=1, workers='processes', use_prefetcher=False)],
+    dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes'), dict(use_prefetcher=False),
+    dict(num_workers=1, worker_type='processes', use_prefetcher=False)],
     ids=['threads', 'processes', 'no prefetcher', 'processes, no prefetcher'])
 def test_batches_do_not_depend_on_who_makes_them(photos, mode, given):
     words = dict(mixup=NaFlexMixup(num_classes=3), re_prob=0.5, re_mode='pixel', color_jitter=(0.4, 0.4, 0.4, 0.1))
@@ -88,7 +88,7 @@ def test_batches_do_not_depend_on_who_makes_them(photos, mode, given):
 
 def test_decoded_images_may_be_kept(photos):
     for mode in MODES: assert equal(
-        kept(loader_of(photos, mode, cache='memory')), kept(loader_of(photos, mode, dct_scaling=False)))
+        kept(loader_of(photos, mode, cache='memory')), kept(loader_of(photos, mode, scaled_decode=False)))
 
 
 @pytest.mark.parametrize('mode', MODES)
@@ -312,7 +312,7 @@ def test_what_cannot_be_read_is_replaced_or_left_out(photos, mode, tmp_path):
 
 
 def test_sizes_come_from_the_index_of_a_pack(photos, tmp_path):
-    pack(ImageDataset(photos), tmp_path/'pack', seed=1)
+    write_pack(ImageDataset(photos), tmp_path/'pack', seed=1)
     packed = ImageDataset(tmp_path/'pack')
     data = ImageDataset(photos)
     assert np.array_equal(packed.reader.image_sizes, image_sizes(data))
@@ -370,12 +370,12 @@ def test_pictures(photos):
     for mode in MODES:
         loader = loader_of(photos, mode, dict(patchify_channels_last=False))
         assert len(show_batch(loader, n=3).axes) >= 3
-        with pytest.raises(TypeError, match='sequences of patches: show_batch'): show_replay(loader, 0, 0)
+        with pytest.raises(TypeError, match='cannot draw patches: use show_batch'): show_replay(loader, 0, 0)
 
 
 def test_wrong_calls_are_refused(photos):
     data = ImageDataset(photos)
-    with pytest.raises(TypeError, match='give a NaFlex'): create_loader(data, batch_size=4, naflex=dict(mode='native'))
+    with pytest.raises(TypeError, match=r'naflex=.* NaFlex\(mode='): create_loader(data, batch_size=4, naflex=dict(mode='native'))
     with pytest.raises(TypeError, match='give naflex='):
         create_loader(data, 64, 4, is_training=True, mixup=NaFlexMixup(num_classes=3))
     with pytest.raises(TypeError, match='a stream'):

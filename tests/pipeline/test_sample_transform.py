@@ -125,8 +125,8 @@ def test_odd_shapes_and_modes_are_pillows_but_for_rounding(edges, mode):
 
 
 @pytest.mark.parametrize('settings', [
-    dict(), dict(is_training=True, color_jitter=None, dct_scaling=False),
-    dict(is_training=True, color_jitter=None, interpolation='bicubic', train_crop_mode='rkrr', dct_scaling=False)], ids=str)
+    dict(), dict(is_training=True, color_jitter=None, scaled_decode=False),
+    dict(is_training=True, color_jitter=None, interpolation='bicubic', train_crop_mode='rkrr', scaled_decode=False)], ids=str)
 @pytest.mark.parametrize('use_prefetcher', [False, True])
 def test_batches_are_pillows_but_for_rounding(samples, settings, use_prefetcher):
     dataset, scale = ImageDataset(samples, split='val'), 255 * torch.tensor(STD).view(3, 1, 1)
@@ -219,7 +219,7 @@ def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder)
         assert np.abs(np.subtract(rounded, choices.crop)).max() <= factor
         rows = allocate_rows(2, 3, size)
         crop_with_torch(pixels, choices._replace(crop=tuple(rounded)), rows[0], sampler)
-        crop_with_torch(pixels, choices, rows[1], sampler, dct_scaling=True)
+        crop_with_torch(pixels, choices, rows[1], sampler, scaled_decode=True)
         if factor == 1: assert torch.equal(*rows)
         else: assert psnr(*rows) > 37
     assert len(factors) == 4 and min(factors.values()) > 1, factors   # 1, 2, 4 and 8 are met
@@ -227,7 +227,7 @@ def test_dct_scaling_is_near_to_the_full_decode(samples, interpolation, decoder)
 
 @pytest.mark.parametrize('settings, scales', [
     (dict(), False), (dict(crop_mode='squash'), False), (dict(crop_mode='border', interpolation='bicubic'), False),
-    (dict(is_training=True, no_aug=True), False), (dict(is_training=True, dct_scaling=False), False),
+    (dict(is_training=True, no_aug=True), False), (dict(is_training=True, scaled_decode=False), False),
     (dict(is_training=True, backend='pillow'), False), (dict(is_training=True), True),
     (dict(is_training=True, train_crop_mode='rkrr'), True)], ids=str)
 def test_dct_scaling_is_for_training_only(samples, tmp_path, monkeypatch, settings, scales):

@@ -15,7 +15,7 @@ from torchvision.transforms import functional as F
 
 from timmdata import ImageDataset, View, create_loader, get_recipe, show_batch, show_replay
 from timmdata.core.jpeg import Pixels
-from timmdata.datasets.packing import pack
+from timmdata.datasets.packing import write_pack
 from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings, change_batch, gaussian_blur
 from timmdata.pipeline.params import AppearanceParams, ParamSampler
 from timmdata.pipeline.views import SharedRegion
@@ -54,8 +54,8 @@ def reference(train): return kept(loader_of(train))
 
 
 @pytest.mark.parametrize('given', [
-    dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes'), dict(use_prefetcher=False),
-    dict(num_workers=1, workers='processes', use_prefetcher=False), dict(buffer=dict(capacity='1GB', reuse=1))],
+    dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes'), dict(use_prefetcher=False),
+    dict(num_workers=1, worker_type='processes', use_prefetcher=False), dict(buffer=dict(capacity='1GB', reuse=1))],
     ids=['threads', 'processes', 'no prefetcher', 'processes, no prefetcher', 'buffer'])
 def test_batches_do_not_depend_on_who_makes_them(train, reference, given, tmp_path):
     if 'buffer' in given: given = dict(buffer=dict(batches=4, directory=tmp_path/'buffer'))
@@ -68,18 +68,18 @@ def test_batches_do_not_depend_on_who_makes_them(train, reference, given, tmp_pa
 
 
 def test_a_pack_gives_the_same_batches(train, reference, tmp_path):
-    pack(ImageDataset(train), tmp_path/'pack', format='keep')
+    write_pack(ImageDataset(train), tmp_path/'pack', format='keep')
     assert equal(kept(loader_of(tmp_path/'pack')), reference)
 
 
 def test_a_run_goes_on_in_the_middle_of_an_epoch(train, reference):
-    loader = loader_of(train, num_workers=2, workers='processes')
+    loader = loader_of(train, num_workers=2, worker_type='processes')
     passed = iter(loader)
     for _ in range(3): next(passed)
     state = loader.state_dict()
     passed.close()
     loader.close()
-    again = loader_of(train, num_workers=1, workers='threads')
+    again = loader_of(train, num_workers=1, worker_type='threads')
     again.load_state_dict(state)
     assert equal(kept(again), reference[3:])
     with pytest.raises(ValueError, match='views was'): loader_of(train, DINO[:2]).load_state_dict(state)
@@ -95,9 +95,9 @@ def test_a_batch_is_made_again_with_what_was_drawn(train, reference):
 
 
 def test_what_is_drawn_for_a_view_depends_on_no_other(train):
-    all_views, drawn = kept(loader_of(train, dct_scaling=False)), loader_of(train).replay(0, 3).sample_params
+    all_views, drawn = kept(loader_of(train, scaled_decode=False)), loader_of(train).replay(0, 3).sample_params
     for views in (DINO[:1], DINO[:2], [*DINO[:2], View(48, count=3)]):
-        for (images, _), (expected, _) in zip(loader_of(train, views, dct_scaling=False), all_views, strict=True):
+        for (images, _), (expected, _) in zip(loader_of(train, views, scaled_decode=False), all_views, strict=True):
             assert all(map(torch.equal, images[:2], expected[:2]))
         assert loader_of(train, views).replay(0, 3).sample_params[:2] == drawn[:len(views)][:2]
     key = SampleKey(5, 1, view=2)
@@ -131,7 +131,7 @@ def test_one_view_is_the_loader_of_one_view(train, words):
 def test_pixels_are_pillows(train):
     "With Pillow's decoder and without colors: crop and resize by Pillow itself, from the boxes that the replay names."
     views = [View(64, scale=(0.4, 1.), interpolation='bicubic', **PLAIN), View(32, count=2, scale=(0.05, 0.4), **PLAIN)]
-    loader = loader_of(train, views, backend='pillow', dct_scaling=False)
+    loader = loader_of(train, views, backend='pillow', scaled_decode=False)
     replay = loader.replay(0, 0)
     mean, std = (torch.tensor(values)[:, None, None] for values in (loader.mean, loader.std))
     for images, drawn, view in zip(replay.batch[0], replay.sample_params, views):
@@ -156,7 +156,7 @@ def test_smaller_decoding_makes_no_crop_worse(tmp_path):
         images, _ = next(iter(loader_of(tmp_path, views, batch_size=4, mean=0., std=1., **words)))
         return images[-1] * 255
     views = [View(400, scale=(0.5, 1.), **PLAIN), View(64, count=4, scale=(0.2, 0.6), **PLAIN)]
-    best, with_large = small(views, dct_scaling=False), small(views)
+    best, with_large = small(views, scaled_decode=False), small(views)
     of_small = [view for view in loader_of(tmp_path, views, batch_size=4).replay(0, 0).sample_params[1]]
     assert all(min(params.crop[2:]) > 4 * 64 for params in of_small)   # alone, they are decoded smaller than with the large view
     alone = small([View(64, scale=(0.5, 1.), **PLAIN), views[1]])
@@ -229,7 +229,7 @@ def test_both_ways_blur_and_solarize_alike(dtype):
 
 def test_exact_blur_is_pillows(train):
     views = [View(64, hflip=0., color_jitter=None, gaussian_blur_prob=1., solarize_prob=0.5, interpolation='bilinear')]
-    words = dict(backend='pillow', color_jitter_mode='exact', dct_scaling=False)
+    words = dict(backend='pillow', color_jitter_mode='exact', scaled_decode=False)
     replay, plain = loader_of(train, views, **words).replay(0, 0), loader_of(train, [View(64, **PLAIN)], **words).replay(0, 0)
     mean, std = (torch.tensor(values)[:, None, None] for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     for image, crop, look in zip(replay.batch[0][0], plain.batch[0][0], replay.appearance_params[0]):
@@ -264,11 +264,11 @@ def test_names_and_samples_that_are_dicts(train, reference):
 
 
 @pytest.mark.parametrize('words, message', [
-    (dict(views=DINO[0]), 'give a list'), (dict(views=[]), 'give a list'), (dict(views=[64]), 'give a View'),
+    (dict(views=DINO[0]), 'must be a list'), (dict(views=[]), r'views=\[\]: must be a non-empty list'), (dict(views=[64]), r'views\[0\] has type int'),
     (dict(input_size=64), 'views and input_size'), (dict(scale=(0.2, 1.)), 'views and scale'), (dict(hflip=0.1), 'views and hflip'),
     (dict(is_training=False), 'is_training=False and views'), (dict(collate_fn=list), 'views and collate_fn'),
     (dict(num_aug_splits=2), 'views and num_aug_splits'), (dict(cache='device'), 'cache and views'),
-    (dict(batch_size=None), 'needs a batch_size'), (dict(views=None), 'needs an input_size')], ids=str)
+    (dict(batch_size=None), 'needs batch_size'), (dict(views=None), 'needs input_size')], ids=str)
 def test_what_cannot_be_had_is_refused(train, words, message):
     with pytest.raises((TypeError, ValueError), match=message): loader_of(train, **{**dict(views=DINO), **words})
 

@@ -14,7 +14,7 @@ from notebooks import DIRECTIVE, default_exp, find_notebooks, needed, read_noteb
 from synthetic import ROOT, code, md, notebook, shown, stream
 
 SENTENCE = re.compile(r'[^a-z]|u?int\d+|float\d*\b|bool\b')   # its first word
-DIRECTIVES = {'export', 'exporti', 'exports', 'hide', 'eval: false', 'echo: false', 'notest'}
+DIRECTIVES = {'export', 'exporti', 'exports', 'hide', 'eval: false', 'echo: false', 'code-fold: true', 'notest'}
 EXPORTS = {'export', 'exporti', 'exports'}
 MAX_NOTEBOOK_BYTES, MAX_IMAGE_BYTES = 300_000, 60_000
 MAX_LINE_CHARACTERS = 120
@@ -214,7 +214,7 @@ def docments(nb: Notebook) -> list[str]:
             functions = [(f'{node.name}.{n.name}', n) for n in methods
                          if not any('.setter' in ast.unparse(d) for d in n.decorator_list)]
             problems += [f'cell {i}: {node.name}: no comment beside `{n.target.id}`' for n in node.body
-                         if isinstance(n, ast.AnnAssign) and not n.target.id.startswith('_') and 'Asked(' not in ast.unparse(n)
+                         if isinstance(n, ast.AnnAssign) and not n.target.id.startswith('_') and 'FromParts(' not in ast.unparse(n)
                          and not {n.lineno, n.end_lineno} & comments]
         for name, function in functions:
             args = function.args

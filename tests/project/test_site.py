@@ -112,7 +112,8 @@ _wide = r"""() => {
 
 _clipped = r"""() => {
   for (const o of document.querySelectorAll('details')) o.open = true;
-  return [...document.querySelectorAll('article pre')].filter(o => o.scrollWidth > o.clientWidth + 1)
+  const style = o => getComputedStyle(o), is_lost = o => o.scrollWidth > o.clientWidth + 1 && !/auto|scroll/.test(style(o).overflowX);
+  return [...document.querySelectorAll('article pre')].filter(o => is_lost(o) || style(o).whiteSpace !== 'pre')
     .map(o => o.textContent.slice(0, 80)).slice(0, 5);
 }"""
 _position = r"""() => {
@@ -267,7 +268,7 @@ def test_no_leaks(crawl): assert not crawl.leaks()
 def test_phone_width(crawl): assert not crawl.wide()
 
 
-def test_code_is_not_cut_off(crawl):
+def test_code_is_not_cut_off_and_keeps_its_lines(crawl):
     assert not [f'{name}: {text}' for name, page in crawl.pages.items() for text in page['clipped']]
 
 
@@ -360,9 +361,11 @@ SEARCHES = {
     'ImageDataset': 'datasets/image_dataset.html#ImageDataset', 'create_loader': 'loader.html#create_loader',
     'PrefetchLoader': 'loaders/prefetch.html#PrefetchLoader', 'state_dict': 'loaders/prefetch.html#PrefetchLoader.state_dict',
     'mixup': 'loader.html#create_loader-mixup … transforms/mixup.html#Mixup',
-    'resume': 'guides/train.html#stopped-and-resumed … guides/several_gpus.html#resume',
-    'Quickstart': 'index.html#quickstart', 'labels': 'guides/labels.html', 'GPU waits': 'guides/faster.html', 'waits': 'guides/faster.html',
-    'FileNotFoundError': 'guides/when_something_goes_wrong.html#a-file-that-is-not-found', 'class weights': 'samplers/weighted.html',
+    'resume': 'guides/train.html#stop-and-resume … guides/several_gpus.html#resume',
+    'Quickstart': 'index.html', 'DataLoader hangs': 'guides/when_something_goes_wrong.html', 'multi label csv': 'guides/labels.html',
+    'slow dataloader': 'guides/faster.html', 'grayscale images': 'guides/your_folder.html', 'near duplicates': 'inspection/inspection.html',
+    'labels': 'guides/labels.html', 'GPU waits': 'guides/faster.html', 'waits': 'guides/faster.html',
+    'FileNotFoundError': 'guides/when_something_goes_wrong.html#file-not-found', 'class weights': 'samplers/weighted.html',
     'recipes': 'guides/recipes.html',
     'corrupt': 'guides/your_folder.html#corrupt-and-truncated-files', 'DDP': 'guides/several_gpus.html',
     'multi GPU': 'guides/several_gpus.html', 'multi-gpu': 'guides/several_gpus.html',
@@ -370,7 +373,7 @@ SEARCHES = {
     'Docker shm': 'guides/when_something_goes_wrong.html#bus-error-docker-devshm',
     'bus error': 'guides/when_something_goes_wrong.html#bus-error-docker-devshm',
     'worker': 'workers/autotune.html', 'crash': 'guides/when_something_goes_wrong.html#out-of-memory',
-    'reproducible': 'guides/when_something_goes_wrong.html#not-the-same-result-seed-and-determinism',
+    'reproducible': 'guides/when_something_goes_wrong.html#results-differ-between-runs-seed-and-determinism',
     'doctor': 'cli.html#doctor … guides/faster.html', 'sliders': 'look/widgets.html',
     'bucket': 'samplers/batch_schedule.html', 'streaming': 'readers/webdataset.html', 'webdataset': 'readers/webdataset.html',
     'huggingface': 'readers/huggingface.html … integrations/huggingface.html', 'lightning': 'integrations/lightning.html',
@@ -423,7 +426,7 @@ def test_results_come_while_somebody_types(crawl):
     tab.wait_for_selector('.search-suggestions')
     assert not tab.is_visible('.sidebar-tree')
     tab.click('.search-suggestions a >> nth=0')
-    assert crawl.local(tab.url) == ('guides/train.html', 'stopped-and-resumed')
+    assert crawl.local(tab.url) == ('guides/train.html', 'stop-and-resume')
     tab.type('.sidebar-search', 'q')
     tab.fill('.sidebar-search', '')
     tab.wait_for_selector('.sidebar-tree', state='visible')
@@ -493,16 +496,31 @@ def test_the_sidebar_names_each_page_once_and_leaves_out_what_nobody_looks_for(c
 
 
 # the first page
-def test_the_first_page_begins_with_what_to_do(crawl):
+def test_the_first_page_begins_with_a_batch_and_its_picture(crawl):
     tab = crawl.tab()
     tab.goto(crawl.base)
+    code, picture = (tab.query_selector(f'div.cell.tag_beside {part}') for part in ('div.cell_input', 'div.cell_output img'))
+    lines = [line for line in code.text_content().splitlines() if line.strip()]
+    assert len(lines) <= 9 and 'from timmdata import' in lines[0] and 'create_loader(' in code.text_content()
+    left, right = code.bounding_box(), picture.bounding_box()
+    assert left['x'] + left['width'] <= right['x'], 'beside each other'
+    assert max(box['y'] + box['height'] for box in (left, right)) < 844, 'on the first screen'
+    assert tab.eval_on_selector('div.cell.tag_beside pre', 'o => o.scrollWidth <= o.clientWidth + 1'), 'no line is too long'
     parts = tab.eval_on_selector_all('article h2', 'all => all.map(o => o.closest("section").id)')
-    assert parts[:2] == ['install', 'quickstart'] and parts.index('quickstart') < parts.index('why')
+    assert parts[:2] == ['install', 'why']
+    chart, table = (tab.query_selector(f'#why div.cell.tag_beside {part}').bounding_box() for part in ('img', 'table'))
+    assert chart['x'] + chart['width'] <= table['x']
     links = tab.eval_on_selector_all('article .page-links a', 'all => all.map(o => [o.textContent, o.href])')
     assert ['GitHub', read_settings()['git_url']] in links and f"Version {read_settings()['version']}" in dict(links)
     assert tab.is_visible('.sidebar-about a >> nth=0')   # on every page
-    code = tab.text_content('#quickstart')
-    assert 'from timmdata import' in code and 'create_loader(' in code and 'num_workers' in code
+    tab.context.close()
+
+
+def test_the_outline_of_a_page_is_beside_its_text(crawl):
+    tab = crawl.tab()
+    tab.goto(f'{crawl.base}guides/your_folder.html')
+    outline, text = tab.query_selector('.toc-drawer').bounding_box(), tab.query_selector('article').bounding_box()
+    assert text['x'] + text['width'] <= outline['x'] and outline['x'] + outline['width'] <= 1280
     tab.context.close()
 
 
@@ -579,6 +597,18 @@ def test_each_package_has_a_complete_reference(crawl):
     assert {f'create_loader-{word}' for word in inspect.signature(timmdata.create_loader).parameters} <= ids
 
 
+def test_the_api_index_is_in_groups(crawl):
+    tab = crawl.tab()
+    tab.goto(f'{crawl.base}api.html')
+    groups = tab.eval_on_selector_all(
+        '#import-timmdata > details', 'all => all.map(o => [...o.querySelectorAll("tr")].map(o => [...o.cells].map(o => o.textContent.trim())))')
+    names = [row[0] for rows in groups for row in rows if row[0] != 'Name']
+    assert names[0] == 'create_loader' and sorted(names) == sorted(name for name in public_names() if not name.startswith('__'))
+    assert all(name.isupper() for name in names[-10:]) and not any(name.isupper() for name in names[:-10])
+    assert all(row[1] for rows in groups for row in rows if row[0] != 'Name'), 'a line of meaning each'
+    tab.context.close()
+
+
 def test_the_api_index_is_short_on_a_phone(crawl):
     tab = crawl.tab()
     tab.set_viewport_size(dict(width=390, height=844))
@@ -612,7 +642,7 @@ def test_the_checks_can_fail(browser, tmp_path):
     (tmp_path/'index.html').write_text("""<!doctype html><title>x</title><link rel="icon" href="data:,">
         <p>#| export</p><p>{.note} ```</p><img src="gone.png" alt="x"><a href="#gone">a</a><a href="gone.html">b</a>
         <main style="overflow-x: auto"><article><div style="width: 900px">wide</div>
-        <pre style="width: 90px; overflow: auto">a long line of code that is cut off</pre></article></main>
+        <pre style="width: 90px; overflow: hidden">a long line of code that is cut off</pre></article></main>
         <script src="http://elsewhere.invalid/x.js"></script>
         <script>undefined_name()</script>""")
     crawl = Crawl(browser, tmp_path)

@@ -30,8 +30,8 @@ def test_a_split_has_several_names(names, split, found):
 
 
 @pytest.mark.parametrize('names, split, message', [
-    (['val', 'valid'], 'eval', "'eval' could be any of val, valid in here: use its own name"),
-    (['train'], 'val', "no split 'val' in here; there is: train. Ask again"), ([], 'val', 'there is: a, b. Ask again')])
+    (['val', 'valid'], 'eval', "'eval' could be any of val, valid in here: pass the exact name"),
+    (['train'], 'val', "no split 'val' in here; available: train. Ask again"), ([], 'val', 'available: a, b. Ask again')])
 def test_no_split_is_taken_for_another(names, split, message):
     with pytest.raises(ValueError, match=message): choose_split(names, split, 'here', 'Ask again', ['a', 'b'])
 
@@ -72,11 +72,11 @@ def test_what_is_no_file_is_an_error_with_its_name_and_waits_for_nothing(tmp_pat
     dataset = ImageDataset(tmp_path)
     (tmp_path/'cat/1.jpg').unlink()
     put(tmp_path/'cat/1.jpg')
-    for settings in (dict(num_workers=0), dict(num_workers=1, workers='processes')):
+    for settings in (dict(num_workers=0), dict(num_workers=1, worker_type='processes')):
         with create_loader(dataset, 8, 1, device='cpu', **settings) as loader, \
                 pytest.raises(ImageReadError, match=r'cat/1\.jpg \(index 1\)'): list(loader)
     if 'link' in put.__name__:   # another kind of file with an image's name is left out, with a warning
-        with pytest.raises(ImageReadError, match=r'cat/1\.jpg .* no regular file'): ImageDataset(tmp_path)[1]
+        with pytest.raises(ImageReadError, match=r'cat/1\.jpg .* not a regular file'): ImageDataset(tmp_path)[1]
 
 
 @pytest.mark.timeout(20)
@@ -92,7 +92,7 @@ def test_a_split_that_is_no_text_is_refused(samples, split):
     table = dict(path=['val/cat/0000.jpg'], target=['cat'], split=['val'])
     for make in (lambda: ImageDataset(samples, split=split), lambda: create_dataset('', samples, split=split),
                  lambda: create_dataset('wds/', samples, split=split), lambda: ImageDataset(samples, table=table, split=split)):
-        with pytest.raises(TypeError, match=f"split={re.escape(repr(split))}: give a text such as 'train' or 'val'; None reads all"): make()
+        with pytest.raises(TypeError, match=f"split={re.escape(repr(split))}: must be a string such as 'train' or 'val', or None"): make()
 
 
 # ---- bytes are any buffer, and a reader hears what comes
@@ -129,7 +129,8 @@ def test_a_reader_hears_the_samples_of_each_batch(samples, tmp_path, workers, nu
     "Before they are loaded, once each, by whoever loads them; through exclude and torch's Subset as well."
     images = images_of(samples)
     dataset = ImageDataset('', Listening(tmp_path, images, bytes), exclude=['3'])
-    loader = create_loader(Subset(dataset, range(len(dataset) - 1, -1, -1)), 32, 4, num_workers=num_workers, workers=workers, device='cpu')
+    loader = create_loader(Subset(dataset, range(len(dataset) - 1, -1, -1)), 32, 4, num_workers=num_workers, worker_type=workers,
+                           device='cpu')
     targets = [batch[1].tolist() for batch in loader]
     heard = [json.loads(line) for line in (tmp_path/'heard.txt').read_text().splitlines()]
     assert sorted(heard) == sorted(targets) and sum(map(len, heard)) == len(dataset) == len(images) - 1

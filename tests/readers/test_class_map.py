@@ -66,4 +66,4 @@ def test_a_damaged_class_map_is_an_error_with_its_name(tmp_path, name):
     ('far.csv', 'a,0\nb,10000000000\n')])
 def test_an_index_is_whole_and_not_negative_and_of_a_size_that_a_network_has(tmp_path, name, text):
     (tmp_path/name).write_text(text)
-    with pytest.raises(ValueError, match=f'{name}.*whole number'): load_class_map(tmp_path/name)
+    with pytest.raises(ValueError, match=f'{name}.*integer'): load_class_map(tmp_path/name)

@@ -109,7 +109,7 @@ def test_tfds_is_divided_among_ranks_by_timm(tfds, monkeypatch):
     check_ranks(share, 1)
     assert len(share) == 16   # of 20
     monkeypatch.setattr(distributed, 'get_rank', lambda: 0)
-    with pytest.raises(ValueError, match='this is rank 0 of 2, but the stream gives the share of rank 1 of 2'): check_ranks(share, 1)
+    with pytest.raises(ValueError, match='this is rank 0 of 2, but the stream yields the share of rank 1 of 2'): check_ranks(share, 1)
 
 
 def test_an_argument_that_timms_reader_does_not_have_is_named(tfds):

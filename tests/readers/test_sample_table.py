@@ -72,12 +72,12 @@ def test_tables_are_joined():
 
 
 def test_a_row_of_a_billion_classes_is_refused():
-    with pytest.raises(ValueError, match='a row of them takes 4.0 GB'): LabelLists.from_lists([[10**9]], 10**9 + 1)
+    with pytest.raises(ValueError, match='9,999,999; .* 4.0 GB'): LabelLists.from_lists([[10**9]], 10**9 + 1)
     assert LabelLists.from_lists([[9]], 10)[0].tolist() == [0] * 9 + [1]
 
 
 def test_lengths_must_agree():
-    with pytest.raises(ValueError, match='2 paths and 1 targets'): SampleTable.from_samples(['a', 'b'], [0])
+    with pytest.raises(ValueError, match='got 2 and 1'): SampleTable.from_samples(['a', 'b'], [0])
 
 
 def test_rows_in_any_order_take_all_their_columns_along():

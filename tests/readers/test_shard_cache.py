@@ -113,4 +113,4 @@ def test_copies_in_a_folder_that_is_read_only_are_read(server, ranges, copies, m
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path/'file').write_bytes(b'')
     for folder in (tmp_path/'file', tmp_path/'file/copies'):
-        with pytest.raises(ValueError, match=f"cache_dir='{folder}': the folder cannot be made"): ShardCache(folder)
+        with pytest.raises(ValueError, match=f"cache_dir='{folder}': the folder cannot be created"): ShardCache(folder)

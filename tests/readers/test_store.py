@@ -20,14 +20,13 @@ pytest.importorskip('obstore')
 from loader_parts import wait_until
 from range_server import RangeServer
 
-from timmdata import ImageDataset, create_loader, pack
+from timmdata import ImageDataset, create_loader, write_pack
 from timmdata.core.faults import SourceError, is_system_error
 from timmdata.readers.shard_cache import ShardCache
 from timmdata.readers.store import (
     Ranges,
     StoreError,
     StoreLimits,
-    asked,
     check_url,
     copied_object,
     find_objects,
@@ -35,6 +34,7 @@ from timmdata.readers.store import (
     open_object,
     open_ranges,
     open_store,
+    wait_for,
 )
 
 pytestmark = pytest.mark.timeout(120)
@@ -51,7 +51,7 @@ def data(samples, tmp_path_factory):
     root = tmp_path_factory.mktemp('data')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr('timmdata.datasets.packing._SHARD_BYTES', 700_000)
-        pack(ImageDataset(samples, split='val'), root/'pack', format='keep', num_workers=0)
+        write_pack(ImageDataset(samples, split='val'), root/'pack', format='keep', num_workers=0)
     shutil.make_archive(str(root/'val'), 'tar', samples, 'val')
     (root/'plain').mkdir()
     for k in range(4): (root/f'plain/{k}.bin').write_bytes(bytes((k + j) % 251 for j in range(100_000)))
@@ -70,7 +70,7 @@ def ranges_of(server, limits=HASTY):
 
 
 def loader_of(root, epochs=1, **settings):
-    settings = dict(num_workers=2, workers='threads', device='cpu', seed=3, is_training=True) | settings
+    settings = dict(num_workers=2, worker_type='threads', device='cpu', seed=3, is_training=True) | settings
     dataset = root if isinstance(root, ImageDataset) else ImageDataset(root, split='val')
     return create_loader(dataset, 32, 8, **settings)
 
@@ -87,8 +87,8 @@ def same(one, other):
 # ---- the same batches as of a disk
 
 @pytest.mark.parametrize('settings', [
-    dict(num_workers=0), dict(num_workers=2), pytest.param(dict(num_workers=1, workers='processes'), marks=pytest.mark.full),
-    pytest.param(dict(num_workers=1, workers='processes', multiprocessing_context='spawn'), marks=pytest.mark.full)], ids=str)
+    dict(num_workers=0), dict(num_workers=2), pytest.param(dict(num_workers=1, worker_type='processes'), marks=pytest.mark.full),
+    pytest.param(dict(num_workers=1, worker_type='processes', multiprocessing_context='spawn'), marks=pytest.mark.full)], ids=str)
 @pytest.mark.parametrize('name', ['pack', 'val.tar'])
 def test_batches_are_those_of_the_local_copy(data, server, name, settings):
     server.latency = 0.005
@@ -250,16 +250,16 @@ def test_a_store_that_dies_and_comes_back(data, server):
 def test_a_dead_store_ends_the_run_and_skips_nothing(server, workers):
     dataset = ImageDataset(f'{server.url}/pack', split='val', on_error='skip')
     dataset.reader.archives.limits = HASTY
-    with closing(loader_of(dataset, num_workers=1, workers=workers)) as loader:
+    with closing(loader_of(dataset, num_workers=1, worker_type=workers)) as loader:
         server.stop()
         start = time.monotonic()
-        message = r'could not be read within 1.5 s; the last answer: connection refused'
+        message = r'could not be read within 1.5 s; last error: connection refused'
         with pytest.raises(StoreError, match=message) as failed: next(iter(loader))
     assert is_system_error(failed.value) and not dataset.bad_samples and time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize('status, message', [
-    (403, 'does not let us read'), (401, 'does not let us read'), (500, 'the last answer: HTTP status 500')])
+    (403, 'denies access'), (401, 'denies access'), (500, 'last error: HTTP status 500')])
 def test_what_a_store_answers_is_said(server, status, message):
     ranges = ranges_of(server)
     server.fault = lambda path, number: status
@@ -270,7 +270,7 @@ def test_what_a_store_answers_is_said(server, status, message):
 def test_bodies_that_are_always_cut_are_an_error(server):
     ranges = ranges_of(server)
     server.fault = lambda path, number: 'cut'
-    with pytest.raises(StoreError, match='the answer was cut off'): ranges.read(1, 0, 10_000)
+    with pytest.raises(StoreError, match='the response was cut off'): ranges.read(1, 0, 10_000)
 
 
 @pytest.mark.parametrize('change', ['other', 'longer', 'shorter', 'gone'])
@@ -305,7 +305,7 @@ def test_no_sample_is_skipped_for_a_shard_that_is_gone_or_has_changed(data, tmp_
 def test_a_server_that_ignores_ranges_is_named_at_once(server):
     ranges, start = ranges_of(server, StoreLimits()), time.monotonic()
     server.fault = lambda path, number: 'whole'
-    with pytest.raises(StoreError, match='the web server ignores Range, as python -m http.server does'): ranges.read(1, 0, 10)
+    with pytest.raises(StoreError, match='the web server ignores Range, like python -m http.server'): ranges.read(1, 0, 10)
     assert time.monotonic() - start < 20 and len(ranges.read(1, 0, 100_000)) == 100_000
 
 
@@ -343,7 +343,7 @@ def test_a_pack_without_a_shard_is_refused_at_once(data, tmp_path):
 
 def test_a_web_server_cannot_be_listed(server):
     server.fault = lambda path, number: None
-    with pytest.raises(ValueError, match='cannot be listed, as is usual with web servers'): ImageDataset(f'{server.url}/plain', split='val')
+    with pytest.raises(ValueError, match='cannot be listed, .*web servers'): ImageDataset(f'{server.url}/plain', split='val')
 
 
 # ---- what lives how long
@@ -424,12 +424,12 @@ def test_a_forked_copy_says_so_and_does_not_hang(server):
 
 
 def test_forked_workers_are_refused_by_name(server):
-    with pytest.raises(ValueError, match="give 'forkserver' or 'spawn'"):
-        next(iter(loader_of(f'{server.url}/pack', workers='processes', multiprocessing_context='fork')))
+    with pytest.raises(ValueError, match="use 'forkserver' or 'spawn'"):
+        next(iter(loader_of(f'{server.url}/pack', worker_type='processes', multiprocessing_context='fork')))
 
 
 def test_auto_takes_threads(server):
-    with closing(loader_of(f'{server.url}/pack', workers='auto')) as loader:
+    with closing(loader_of(f'{server.url}/pack', worker_type='auto')) as loader:
         next(iter(loader))
         assert 'threads' in repr(loader)
 
@@ -439,7 +439,7 @@ def test_auto_takes_threads(server):
 @pytest.mark.parametrize('url', ['https://me:hidden@host/data', 'https://hidden@host/data', 's3://bucket/train?sig=hidden', 'https://host/data#hidden'])
 def test_a_secret_in_a_url_is_refused_and_not_repeated(url):
     for call in (check_url, open_store, ImageDataset):
-        with pytest.raises(ValueError, match='holds a password, a query') as failed: call(url)
+        with pytest.raises(ValueError, match='contains a password, a query') as failed: call(url)
         assert 'hidden' not in str(failed.value)
 
 
@@ -450,7 +450,7 @@ def test_without_the_libraries_the_package_is_named(monkeypatch):
 
 @pytest.mark.parametrize('wrong', [dict(num_requests=0), dict(max_bytes=-1), dict(deadline=0), dict(ask_again=0)], ids=str)
 def test_limits_check_themselves(wrong):
-    with pytest.raises(ValueError, match='give a number above 0'): replace(StoreLimits(), **wrong)
+    with pytest.raises(ValueError, match='number above 0'): replace(StoreLimits(), **wrong)
 
 
 # ---- S3, as moto speaks it
@@ -477,7 +477,7 @@ def bucket(data, samples, shards):
 
 @pytest.mark.parametrize('name', ['folder', 'pack', 'val.tar', 'shards'])
 @pytest.mark.parametrize('settings', [
-    dict(), pytest.param(dict(num_workers=1, workers='processes'), marks=pytest.mark.full)], ids=['threads', 'processes'])
+    dict(), pytest.param(dict(num_workers=1, worker_type='processes'), marks=pytest.mark.full)], ids=['threads', 'processes'])
 def test_s3_gives_the_batches_of_the_local_copy(bucket, data, samples, shards, name, settings):
     here = {'folder': samples, 'pack': data/'pack', 'val.tar': data/'val.tar', 'shards': shards}[name]
     assert same(batches(f's3://photos/{name}', **settings), batches(here))
@@ -488,7 +488,7 @@ def test_s3_folders_are_those_of_the_disk(bucket, samples):
         there, here = (ImageDataset(root, split=split) for root in ('s3://photos/folder', samples))
         assert there.filenames() == here.filenames() and there.targets == here.targets and there.class_to_idx == here.class_to_idx
     assert there.filename(3, absolute=True) == f's3://photos/folder/{here.filename(3)}'
-    with pytest.raises(ValueError, match="there is no split 'nothing' in s3://photos/folder; there is: train, val"):
+    with pytest.raises(ValueError, match="there is no split 'nothing' in s3://photos/folder; available: train, val"):
         ImageDataset('s3://photos/folder', split='nothing')
 
 
@@ -521,7 +521,7 @@ def test_s3_a_key_that_cannot_be_read_is_named(bucket):
 def test_s3_many_objects_are_found_in_one_list(bucket):
     keys = [item.key for item in list_objects('s3://photos/folder')]
     found = find_objects('s3://photos/folder', [*keys, 'none'])
-    assert len(keys) > 100 and found[-1] is None and found[0] == asked(open_store('s3://photos/folder').head(keys[0]))
+    assert len(keys) > 100 and found[-1] is None and found[0] == wait_for(open_store('s3://photos/folder').head(keys[0]))
 
 
 @pytest.mark.parametrize('where', ['s3://photos/folder', 'web'])
@@ -555,7 +555,7 @@ def test_after_an_epoch_nothing_is_asked_of_the_store(data, server, tmp_path):
         again = ImageDataset(f'{server.url}/{name}', split='val', **copies)
         before = server.num
         assert same(batches(again), batches(data/name)) and server.num == before
-        assert same(batches(again, num_workers=1, workers='processes'), batches(data/name)) and server.num == before
+        assert same(batches(again, num_workers=1, worker_type='processes'), batches(data/name)) and server.num == before
 
 
 def test_a_cache_that_is_too_small_keeps_what_it_has(data, server, tmp_path):
@@ -596,7 +596,7 @@ def test_a_copy_that_cannot_be_made_is_a_warning(server, tmp_path):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter('always')
         assert bytes(dataset.reader[0][0]) == ImageDataset(server.root/'pack', split='val').reader[0][0]
-        wait_until(lambda: any('no more shards are copied' in str(one.message) for one in told), 'no warning')
+        wait_until(lambda: any('stopped copying shards' in str(one.message) for one in told), 'no warning')
 
 
 def test_a_changed_object_has_another_copy(data, tmp_path):
@@ -613,5 +613,5 @@ def test_a_changed_object_has_another_copy(data, tmp_path):
 
 def test_copies_are_for_urls(data):
     with pytest.raises(ValueError, match='cache_dir is for URLs'): ImageDataset(data/'pack', split='val', cache_dir=data/'copies')
-    with pytest.raises(ValueError, match="cache_limit='1GB' without cache_dir"): ImageDataset(data/'pack', split='val', cache_limit='1GB')
+    with pytest.raises(ValueError, match="cache_limit='1GB' needs cache_dir"): ImageDataset(data/'pack', split='val', cache_limit='1GB')
     with pytest.raises(ValueError, match='cache_limit'): ShardCache(data/'copies', 'much')

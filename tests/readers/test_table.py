@@ -64,7 +64,7 @@ def test_table_beside_its_photographs(photos, frame, tmp_path):
 @pytest.mark.parametrize('workers', ['threads', 'processes'])
 def test_fields_reach_the_batch(photos, frame, workers):
     dataset = ImageDataset(photos, table=frame, split=None, weight_key='weight', fields=['age', 'note', 'box'])
-    loader = create_loader(dataset, 8, 6, num_workers=2, workers=workers, device='cpu')
+    loader = create_loader(dataset, 8, 6, num_workers=2, worker_type=workers, device='cpu')
     batches = list(loader)
     assert torch.cat([batch[1] for batch in batches]).tolist() == [k % 5 for k in range(20)]
     assert torch.cat([batch[2] for batch in batches]).tolist() == [k / 4 for k in range(20)]
@@ -76,7 +76,7 @@ def test_fields_reach_the_batch(photos, frame, workers):
 @pytest.mark.full
 def test_tables_travel_to_spawned_workers(photos, frame):
     dataset = ImageDataset(photos, table=frame, fields=['box'])
-    loader = create_loader(dataset, 8, 5, num_workers=1, workers='processes', multiprocessing_context='spawn', device='cpu')
+    loader = create_loader(dataset, 8, 5, num_workers=1, worker_type='processes', multiprocessing_context='spawn', device='cpu')
     assert torch.cat([boxes for *_, boxes in loader])[:, 0].tolist() == [k for k in range(20) if k % 4 != 3]
     assert pickle.loads(pickle.dumps(dataset))[0][1:] == dataset[0][1:]
 
@@ -114,7 +114,7 @@ def test_all_faults_are_told_together(photos, frame):
     class_map = {name: k for k, name in enumerate(CLASSES)}
     with pytest.raises(TableError) as caught: ReaderTable(bad, photos, class_map=class_map)
     text = str(caught.value)
-    for part in ('6 of 25 rows', '2 × missing file: row 23 (gone.png), row 24 (away.png)', '1 × path that was there before: row 21 (0.png)',
+    for part in ('6 of 25 rows', '2 × missing file: row 23 (gone.png), row 24 (away.png)', '1 × repeated path: row 21 (0.png)',
                  "2 × path with several targets: row 2 (1.png), row 22 (1.png)", "row 24 ('frog')", 'no path: row 25', "on_problem='drop'"):
         assert part in text
     assert sorted(caught.value.problems) == [1, 20, 21, 22, 23, 24]
@@ -125,28 +125,28 @@ def test_all_faults_are_told_together(photos, frame):
 
 def test_weights_that_are_no_numbers_are_told(photos, frame):
     wrong = frame.assign(w=['x', *['1'] * (len(frame) - 1)])
-    with pytest.raises(TableError, match='20 × weight that is no number of 0 or more: row 1 .x.'):
+    with pytest.raises(TableError, match='20 × weight that is not a number >= 0: row 1 .x.'):
         ReaderTable(wrong, photos, weight_key='w')
 
 
 def test_a_path_in_two_splits_is_found(photos, frame):
     "The photograph would be validated on that was trained on."
     leaking = pandas.concat([frame, frame.iloc[[0]].assign(split='val')], ignore_index=True)
-    with pytest.raises(TableError, match='1 × path that was there before: row 21'): ReaderTable(leaking, photos)
+    with pytest.raises(TableError, match='1 × repeated path: row 21'): ReaderTable(leaking, photos)
 
 
 @pytest.mark.parametrize('wrong, message', [
     (dict(input_key='file'), "no column 'file'.*input_key="), (dict(target_key='label'), "no column 'label'.*target_key="),
     (dict(split_key='fold'), "no column 'fold'.*split_key="), (dict(fields=['color']), "no column 'color'.*fields="),
-    (dict(weight_key='w'), "no column 'w'.*weight_key="), (dict(split='test'), "no split 'test' in .*; there is: train, val"),
-    (dict(on_problem='skip'), 'allowed are raise, drop'), (dict(class_map={}), 'at least one class name')])
+    (dict(weight_key='w'), "no column 'w'.*weight_key="), (dict(split='test'), "no split 'test' in .*; available: train, val"),
+    (dict(on_problem='skip'), 'one of raise, drop'), (dict(class_map={}), 'at least one class name')])
 def test_wrong_settings(photos, frame, wrong, message):
     with pytest.raises(ValueError, match=message): ReaderTable(frame, photos, **wrong)
 
 
 def test_empty_and_damaged_tables(photos, tmp_path):
     (tmp_path/'only.csv').write_text('path,target\n')
-    with pytest.raises(ValueError, match='no row that can be used'): ReaderTable(tmp_path/'only.csv', photos)
+    with pytest.raises(ValueError, match='no usable rows'): ReaderTable(tmp_path/'only.csv', photos)
     for name in ('nothing.csv', 'nothing.parquet', 'nothing.jsonl'):
         (tmp_path/name).write_bytes(b'')
         with pytest.raises(ValueError): ReaderTable(tmp_path/name, photos)
@@ -188,7 +188,7 @@ def test_damaged_parquet_and_text_that_is_not_utf8_name_the_file(photos, frame, 
 
 def test_targets_of_other_types_are_refused(photos, frame):
     for value in pandas.Timestamp('2020-01-01'), b'x', {'a': 1}:
-        with pytest.raises(ValueError, match="column 'target' of the table: a target is a"):
+        with pytest.raises(ValueError, match="column 'target' of the table: a target has type"):
             ReaderTable(pyarrow.table({'path': ['0.png'], 'target': [value]}), photos)
 
 
@@ -245,7 +245,7 @@ def test_paths_that_leave_the_root(photos, tmp_path):
     table = pandas.DataFrame(dict(path=inside + outside, target=range(7)))
     dataset = ImageDataset(root, table=table, on_problem='raise')
     assert [dataset[k][1] for k in range(7)] == list(range(7))
-    with pytest.raises(TableError, match=r'3 × path that leaves the root: row 5 \(link.jpg\)') as raised:
+    with pytest.raises(TableError, match=r'3 × path outside the root: row 5 \(link.jpg\)') as raised:
         ImageDataset(root, table=table, within_root=True)
     assert sorted(raised.value.problems) == [4, 5, 6]
     assert len(ImageDataset(root, table=table[:4], within_root=True)) == 4
@@ -298,7 +298,7 @@ def test_faults_of_shape_and_of_content_are_one_report(tmp_path):
     assert '1 × missing file: row 3 (none.png)' in str(caught.value)
     assert {row: [what for what, _ in found] for row, found in caught.value.problems.items()} == {
         1: ['wrong number of columns'], 2: ['missing file'], 3: ['wrong number of columns']}
-    with pytest.warns(UserWarning, match='They are left out'): reader = ReaderTable(table, on_problem='drop')
+    with pytest.warns(UserWarning, match='These rows are left out'): reader = ReaderTable(table, on_problem='drop')
     assert len(reader) == 1 and reader.class_to_idx == {'1': 1}
 
 
@@ -313,7 +313,7 @@ def test_frames_are_what_pyarrow_makes_of_them(monkeypatch):
     assert [type(v) for v in rows_of(read_table(frame))[0].values()] == [type(v) for v in expected[0].values()]
     columns = {name: [row[name] for row in expected] for name in expected[0]}
     assert rows_of(read_table(polars.DataFrame(expected))) == expected == rows_of(read_table(columns))
-    with pytest.raises(ValueError, match='several lengths: 1, 2'): read_table(dict(path=['a', 'b'], target=[1]))
+    with pytest.raises(ValueError, match='columns differ in length: 1, 2'): read_table(dict(path=['a', 'b'], target=[1]))
 
 
 @pytest.mark.parametrize('names', [('file', 'label'), ('Image', 'class'), ('filename', 'Category')])
@@ -325,10 +325,10 @@ def test_usual_names_of_columns_are_found(photos, frame, names):
 
 def test_a_column_that_could_be_any_of_two_is_asked_for(photos, frame):
     two = frame.rename(columns={'target': 'label'}).assign(category='a')
-    with pytest.raises(ValueError, match='could be read from any of label, category. Say which one with target_key='):
+    with pytest.raises(ValueError, match='label, category. Pass the one to use as target_key='):
         ReaderTable(two, photos)
     assert len(ReaderTable(two, photos, target_key='label').class_to_idx) == len(CLASSES)
-    with pytest.raises(ValueError, match='none of the columns path, file.*it has: target.*input_key='):
+    with pytest.raises(ValueError, match='none of the columns path, file.*available: target.*input_key='):
         ReaderTable(frame.drop(columns='path'), photos)
     both = frame.assign(label='other')   # 'target' comes first
     assert ReaderTable(both, photos).class_to_idx == ReaderTable(frame, photos).class_to_idx
@@ -341,14 +341,14 @@ def test_a_target_beyond_all_numbers_is_refused(photos, tmp_path, kind, text):
     if kind == 'csv': table.write_text(f'path,target\n0.png,0.5\n1.png,{text}\n')
     if kind == 'jsonl': table.write_text(f'{{"path": "0.png", "target": 0.5}}\n{{"path": "1.png", "target": {text}}}\n')
     if kind == 'dict': table = dict(path=['0.png', '1.png'], target=[0.5, float(text)])
-    with pytest.raises(ValueError, match=f"column 'target' of .*: the target {float(text)} is no number that can be predicted"):
+    with pytest.raises(ValueError, match=f"column 'target' of .*: the target {float(text)} is not a finite number"):
         ReaderTable(table, photos)
 
 
 @pytest.mark.parametrize('targets', [['0', '1', '7.0'], [0, 1, 7.0]])
 def test_one_class_with_a_point_does_not_make_all_classes_numbers(photos, targets):
     table = dict(path=['0.png', '1.png', '2.png'], target=targets)
-    with pytest.raises(ValueError, match='2 of 3 targets are whole numbers, and the others are written as 7.0: write all classes as 7'):
+    with pytest.raises(ValueError, match='2 of 3 targets are integers, but the others are written as 7.0: write all classes as 7'):
         ReaderTable(table, photos)
     assert ReaderTable({**table, 'target': ['0', '1', '7']}, photos)[2][1] == 7
     assert ReaderTable({**table, 'target': ['0', '1', '0.5']}, photos)[1][1] == 1.0   # to be predicted: one has a fraction
@@ -368,7 +368,7 @@ def test_a_missing_file_is_said_with_the_folder_that_was_looked_in(photos, tmp_p
     (tmp_path/'labels.csv').write_text('path,target\n0.png,a\n')
     with pytest.raises(TableError) as caught: ReaderTable(tmp_path/'labels.csv')
     assert 'missing file: row 1 (0.png)' in str(caught.value)
-    assert f'Files were looked for in {tmp_path}: give root= if they lie elsewhere' in str(caught.value)
+    assert f'Files were looked for in {tmp_path}: pass root= if they are elsewhere' in str(caught.value)
     assert len(ReaderTable(tmp_path/'labels.csv', photos)) == 1
 
 

@@ -63,7 +63,7 @@ def test_order_of_training_is_a_function_of_seed_and_epoch(shards):
 
 
 @pytest.mark.parametrize('split, message', [
-    ('train', "no split 'train' in .*; there is: val, some"), ('', 'read by split')])
+    ('train', "no split 'train' in .*; available: val, some"), ('', 'read by split')])
 def test_split_of_shards(shards, split, message):
     with pytest.raises(ValueError, match=message): create_dataset('wds/', shards, split)
     assert len(create_dataset('wds/', shards, 'imgs-val-00.tar', is_training=True)) == NUM // SHARDS   # from the info file
@@ -74,9 +74,9 @@ def test_faulty_shards_are_errors(shards, tmp_path):
     (tmp_path/'a.tar').write_bytes(whole[:len(whole) // 2])
     with pytest.raises(SourceError, match=r'a\.tar'): list(create_dataset('wds/', tmp_path, 'a.tar|9'))
     with pytest.raises(SourceError, match=r'no\.tar'): list(create_dataset('wds/', tmp_path, 'no.tar|9'))
-    with pytest.raises(ValueError, match='give num_samples'): create_dataset('wds/', tmp_path, 'a.tar', is_training=True)
+    with pytest.raises(ValueError, match='pass num_samples'): create_dataset('wds/', tmp_path, 'a.tar', is_training=True)
     (tmp_path/'_info.json').write_text('{')
-    with pytest.raises(ValueError, match='_info.json describes no splits'): create_dataset('wds/', tmp_path, 'val')
+    with pytest.raises(ValueError, match='_info.json does not describe splits'): create_dataset('wds/', tmp_path, 'val')
     assert type(create_dataset('', shards, None).reader).__name__ == 'ReaderShards'   # by index
 
 
@@ -113,7 +113,7 @@ def test_a_name_in_a_description_is_no_command(tmp_path, monkeypatch):
                                   ids=lambda text: text[:60])
 def test_a_description_that_is_none_names_its_file(tmp_path, info):
     (tmp_path/'_info.json').write_text(info)
-    with pytest.raises(ValueError, match=r'_info\.json describes no splits'): create_dataset('wds/', tmp_path, 'val')
+    with pytest.raises(ValueError, match=r'_info\.json does not describe splits'): create_dataset('wds/', tmp_path, 'val')
 
 
 def test_a_class_that_is_no_number_names_its_sample(tmp_path):
@@ -123,5 +123,5 @@ def test_a_class_that_is_no_number_names_its_sample(tmp_path):
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
     reader = create_dataset('wds/', tmp_path, 'a.tar|1').reader
-    with pytest.raises(ValueError, match=r'the \.cls of sample .*s/7 has no class'): list(reader.read_shard(0, 1, 0))
-    with pytest.raises(ValueError, match='after . comes the number of samples'): create_dataset('wds/', tmp_path, 'a.tar|many')
+    with pytest.raises(ValueError, match=r'the \.cls of sample .*s/7 has no valid class'): list(reader.read_shard(0, 1, 0))
+    with pytest.raises(ValueError, match='after . must be the number of samples'): create_dataset('wds/', tmp_path, 'a.tar|many')

@@ -69,7 +69,7 @@ def buffered(tmp_path: Path | None = None, **kwargs) -> BatchBuffer:
 
 def train(folder: Path, stop: int):
     "A program that logs each batch, then acknowledges it."
-    buffer = BatchBuffer(make_loader(), batches=12, low=8, directory=folder/'buffer', auto_ack=False)
+    buffer = BatchBuffer(make_loader(), batches=12, low_watermark=8, directory=folder/'buffer', auto_ack=False)
     count = buffer.status()['used']
     print('ready', flush=True)
     with open(folder/'log', 'a') as log:

@@ -12,8 +12,8 @@ from timmdata.loader import create_loader
 from timmdata.samplers.distributed import gather_valid
 
 CASES = [   # number of samples, and settings
-    (10, {}), (11, dict(pad_last=True)), (7, dict(use_prefetcher=False, num_workers=2, workers='threads')),
-    (12, dict(num_workers=2, workers='processes', pad_last=True)), (1, {}), (2, dict(pad_last=True)),
+    (10, {}), (11, dict(pad_last=True)), (7, dict(use_prefetcher=False, num_workers=2, worker_type='threads')),
+    (12, dict(num_workers=2, worker_type='processes', pad_last=True)), (1, {}), (2, dict(pad_last=True)),
     (9, dict(buffer=dict(batches=4), pad_last=True)), (13, dict(drop_last=True))]
 
 

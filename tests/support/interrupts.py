@@ -30,7 +30,7 @@ def what_is_there() -> dict:
 
 def starting(**settings):
     "A loader that starts two workers for each epoch."
-    settings = {'num_workers': 2, 'workers': 'processes', **settings}
+    settings = {'num_workers': 2, 'worker_type': 'processes', **settings}
     return create_loader(Coded(64), 8, 4, device='cpu', persistent_workers=False, **settings)
 
 

@@ -12,7 +12,7 @@ from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.workers import shared_memory
 
-INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, workers='threads'), dict(num_workers=2, workers='processes')
+INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')
 BOTH = pytest.mark.parametrize('settings', [THREADS, PROCESSES], ids=['threads', 'processes'])
 ALL = pytest.mark.parametrize('settings', [INLINE, THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
 NUM, BATCH = 22, 4   # samples and batch size of `training`: five full batches, and two samples that are dropped

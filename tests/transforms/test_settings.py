@@ -15,7 +15,7 @@ from timmdata.transforms.factory import compose_transform
 from timmdata.transforms.random_erasing import ErasingSettings, RandomErasing
 from timmdata.transforms.settings import AugmentSettings
 
-OWN = {'force_color_jitter', 'num_aug_splits', 'crop_padding', 'padding_mode',   # create_transform of timm has not
+OWN = {'force_color_jitter', 'num_aug_splits', 'rc_padding', 'padding_mode',   # create_transform of timm has not
        'gaussian_blur_radius', 'solarize_prob'}
 
 
@@ -89,7 +89,7 @@ def test_settings_are_records():
     (dict(color_jitter=-0.4), '0 or more'), (dict(color_jitter=(0.1, 0.1, 0.1, 0.6)), 'at most 0.5'),
     (dict(interpolation='cubic'), 'allowed are nearest'), (dict(crop_pct=0), 'above 0'), (dict(crop_pct=-1), 'above 0'),
     (dict(crop_mode='middle'), 'allowed are center'), (dict(crop_border_pixels=-1), '0 or more pixels'),
-    (dict(crop_padding=4), "with train_crop_mode='rc'"), (dict(crop_padding=-1, train_crop_mode='rc'), '0 or more'),
+    (dict(rc_padding=4), "with train_crop_mode='rc'"), (dict(rc_padding=-1, train_crop_mode='rc'), '0 or more'),
     (dict(padding_mode='mirror'), 'allowed are constant'),
 ])
 def test_wrong_settings_are_errors(words, message):

@@ -25,13 +25,13 @@ small_batches_use_the_slots = pytest.fixture(autouse=True)(large_tensors_begin_s
 def test_user_transform_that_draws_globally_repeats_in_processes():
     expected = noise(**INLINE)
     assert len(expected.flatten(1).unique(dim=0)) == 16
-    for num_workers in (1, 2): assert torch.equal(noise(num_workers=num_workers, workers='processes'), expected)
+    for num_workers in (1, 2): assert torch.equal(noise(num_workers=num_workers, worker_type='processes'), expected)
     assert torch.equal(noise(num_workers=2), expected)   # 'auto' knows that threads would not do
 
 
 @pytest.mark.parametrize('settings', [THREADS, {**PROCESSES, 'threads_per_worker': 2}], ids=['threads', 'threads_per_worker'])
 def test_user_transform_that_draws_globally_is_refused_in_threads(settings):
-    with pytest.raises(ValueError, match="Python and NumPy and torch, which threads share: use workers='processes'"):
+    with pytest.raises(ValueError, match="Python and NumPy and torch, which threads share: use worker_type='processes'"):
         noise(**settings)
 
 
@@ -53,7 +53,7 @@ def kind_of(dataset, num=2, context='fork', function=None, **settings):
     "The kind that 'auto' takes."
     builder = create_loader(dataset, 8, 4, use_prefetcher=False, **settings).builder
     asked = WorkerSettings(num, multiprocessing_context=context, worker_init_fn=function)
-    return choose_workers(builder, asked).workers
+    return choose_workers(builder, asked).worker_type
 
 
 @FORK
@@ -112,9 +112,9 @@ def test_auto_puts_many_processes_together_where_the_lock_allows_it(samples, mon
     builder = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False).builder
     found = resolve_workers(builder, WorkerSettings(*asked, multiprocessing_context='fork'), SAMPLES)
     assert (found.num_workers, found.threads_per_worker) == expected
-    assert ("need Python's lock" in found.describe()) == (asked[1:] == () and asked[0] > 8 and share is not None)
+    assert ('need the GIL' in found.describe()) == (asked[1:] == () and asked[0] > 8 and share is not None)
     yours = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False, transform=Noise()).builder
-    assert resolve_workers(yours, WorkerSettings(32), SAMPLES).describe() == '32 processes: your code runs'
+    assert resolve_workers(yours, WorkerSettings(32), SAMPLES).describe() == '32 processes: they run your code'
 
 
 @pytest.mark.parametrize('share, number', [((2.6, 0.2), 8), ((2.6, 1.), 3), ((3., 2.), 2), ((3., 0.01), 8), (None, 8)])
@@ -143,7 +143,7 @@ def test_a_group_of_processes_makes_the_same_batches(samples):
     settings = dict(is_training=True, seed=3, device='cpu')
     with create_loader(ImageDataset(samples), 32, 8, num_workers=10, multiprocessing_context='fork', **settings) as loader:
         made = [images for images, _ in loader]
-        assert "ms of an image need Python's lock" in repr(loader) or '10 processes' in repr(loader)
+        assert 'ms per image need the GIL' in repr(loader) or '10 processes' in repr(loader)
     expected = [images for images, _ in create_loader(ImageDataset(samples), 32, 8, num_workers=0, **settings)]
     assert len(made) == len(expected) and all(map(torch.equal, made, expected))
 
@@ -157,4 +157,4 @@ def test_a_function_for_worker_seeding_is_called_in_worker_processes(samples, tm
     [called] = tmp_path.iterdir()
     assert called.name.startswith('0-') and called.name != f'0-{os.getpid()}'
     with pytest.raises(ValueError, match='worker_seeding of create_loader.*never call'):
-        create_loader(ImageDataset(samples), 8, 4, workers='threads', **settings)
+        create_loader(ImageDataset(samples), 8, 4, worker_type='threads', **settings)

@@ -73,14 +73,14 @@ def test_a_cancelled_task_loads_nothing():
 
 
 @pytest.mark.parametrize('settings, message', [
-    (dict(num_workers=True), 'num_workers=True: give a whole number, 0 or more'),
+    (dict(num_workers=True), 'num_workers=True: must be an integer >= 0'),
     (dict(num_workers=1.5), 'num_workers=1.5'), (dict(num_workers='many'), "num_workers='many'"),
-    (dict(workers='thread'), "workers='thread': allowed are threads, processes, ray, auto"),
-    (dict(threads_per_worker=0), 'threads_per_worker=0: give a whole number, 1 or more'),
-    (dict(prefetch_factor=0), 'prefetch_factor=0'), (dict(timeout='1'), "timeout='1': give seconds"),
-    (dict(timeout=float('nan')), 'timeout=nan'), (dict(multiprocessing_context='thread'), 'allowed are'),
-    (dict(workers='threads', worker_init_fn=print), "workers='threads' with a function .* never call: use workers='processes'"),
-    (dict(worker_init_fn='all'), "worker_init_fn='all': give a function")])
+    (dict(worker_type='thread'), "worker_type='thread': must be one of threads, processes, ray, auto"),
+    (dict(threads_per_worker=0), 'threads_per_worker=0: must be an integer >= 1'),
+    (dict(prefetch_factor=0), 'prefetch_factor=0'), (dict(timeout='1'), "timeout='1': must be seconds"),
+    (dict(timeout=float('nan')), 'timeout=nan'), (dict(multiprocessing_context='thread'), "multiprocessing_context='thread': must be one of"),
+    (dict(worker_type='threads', worker_init_fn=print), "worker_type='threads' never calls worker_init_fn .*: use worker_type='processes'"),
+    (dict(worker_init_fn='all'), "worker_init_fn='all': must be a function")])
 def test_wrong_settings_are_refused_by_name(settings, message):
     with pytest.raises((ValueError, TypeError), match=message): WorkerSettings(**settings)
 

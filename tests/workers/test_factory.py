@@ -47,7 +47,7 @@ def test_first_error_in_order_is_raised(settings):
 def test_timeout_names_what_it_waits_for_and_the_loader_lives(settings):
     dataset = Slow(16, 6, 1)
     loader = create_loader(dataset, 8, 4, device='cpu', timeout=0.3, **settings)
-    with pytest.raises(RuntimeError, match=r'timeout=0.3 s; it waits for index 6 of the dataset \(Slow\), epoch 0'): list(loader)
+    with pytest.raises(RuntimeError, match=r'timeout=0.3 s: still waiting for index 6 of the dataset \(Slow\), epoch 0'): list(loader)
     dataset.seconds = 0
     assert len(list(loader)) == 4
 
@@ -111,7 +111,7 @@ def test_interpreter_exit_without_closing():
 kept = []
 for workers in ('threads', 'processes'):
     for prefetcher in (True, False):
-        loader = create_loader(Coded(64), 8, 4, num_workers=2, workers=workers, use_prefetcher=prefetcher)
+        loader = create_loader(Coded(64), 8, 4, num_workers=2, worker_type=workers, use_prefetcher=prefetcher)
         iterator = iter(loader)
         next(iterator)
         kept += [loader, iterator]
@@ -125,7 +125,7 @@ print('end', flush=True)
 
 
 INTERRUPTED = '''
-loader = create_loader({dataset}, 8, 4, num_workers=2, workers={workers!r}, device='cpu')
+loader = create_loader({dataset}, 8, 4, num_workers=2, worker_type={workers!r}, device='cpu')
 try:
     for k, _ in enumerate(loader):
         print('batch', k, flush=True)
@@ -179,7 +179,7 @@ def test_workers_of_another_process_are_refused_by_name_and_undisturbed(settings
     "A forked copy of the program that goes on with the loader: an error there, and no other batch, death or warning here."
     code, out, errors = program(USED_IN_A_COPY.format(settings=settings), first='import warnings').end(30)
     assert code == 0 and errors == '', errors
-    assert out.startswith('the workers belong to process ') and 'make the loader in the process that uses it' in out
+    assert out.startswith('the workers belong to process ') and 'create the loader in the process that uses it' in out
     assert out.endswith('rest True\n')
 
 

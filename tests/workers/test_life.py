@@ -35,7 +35,7 @@ def test_interrupts_at_random_moments_leave_nothing_and_arrive(num):
 @pytest.mark.parametrize('workers', ['processes', 'threads'])
 def test_no_callback_of_a_weak_reference_runs_in_the_main_thread(workers):
     "Python drops an error that is raised in one, a Ctrl-C too: this is how interrupts were lost, once in a thousand."
-    loader, called = starting(workers=workers), []
+    loader, called = starting(worker_type=workers), []
 
     def note(frame, event, arg):
         if event == 'call' and frame.f_code.co_name in ('_remove', '__del__'): called.append(frame.f_code)
@@ -62,7 +62,7 @@ class Importing(Coded):
         import training_script   # which another thread of the parent is importing: a lock that no thread of the worker has
         return super().__getitem__(index)
 
-loader = create_loader(Importing(16), 8, 4, num_workers=2, workers='processes', device='cpu', timeout=15)
+loader = create_loader(Importing(16), 8, 4, num_workers=2, worker_type='processes', device='cpu', timeout=15)
 print(sum(len(targets) for _, targets in loader))
 '''
 
@@ -78,7 +78,7 @@ ENDS_LATE = '''
 def say(): print([thread.name for thread in threading.enumerate() if thread.name.startswith('timmdata')])
 
 atexit.register(say)   # what a library does that is imported now
-loader = create_loader(Coded(64), 8, 4, num_workers=2, workers={workers!r}, device='cpu')
+loader = create_loader(Coded(64), 8, 4, num_workers=2, worker_type={workers!r}, device='cpu')
 next(iter(loader))
 '''
 

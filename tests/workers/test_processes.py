@@ -40,7 +40,7 @@ def test_killed_worker_is_replaced_and_nothing_differs(tmp_path, samples, thread
     expected = collected(training(ImageDataset(samples, reader), sampler=range(0, 160, 8), **INLINE))
     reader.at, reader.once = 32, tmp_path/'dead'
     loader = training(ImageDataset(samples, reader), sampler=range(0, 160, 8), threads_per_worker=threads_per_worker, **PROCESSES)
-    with pytest.warns(RuntimeWarning, match=r'worker process \d died \(exit code -9, killed.*loading .*index 32 .*another takes its place'):
+    with pytest.warns(RuntimeWarning, match=r'worker process \d died \(exit code -9, killed.*loading .*index 32 .*another process replaces it'):
         found = collected(loader)
     assert_equal(found, expected)
 
@@ -61,7 +61,7 @@ def test_sample_that_kills_twice_is_answered_as_on_error_says(samples, on_error)
     reader.at = 5
     dataset = ImageDataset(samples, reader, on_error=on_error)
     loader = create_loader(dataset, 16, 4, is_training=on_error == 'replace', shuffle=False, sampler=range(12), device='cpu',
-                           num_workers=1, workers='processes', seed=1)
+                           num_workers=1, worker_type='processes', seed=1)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', RuntimeWarning)
         if on_error == 'raise':
@@ -104,20 +104,20 @@ def dies_before_it_is_ready(folder, times):
 
 @pytest.mark.parametrize('times', [2, 100])
 def test_worker_killed_before_it_is_ready(tmp_path, times):
-    settings = dict(num_workers=1, workers='processes', worker_seeding=dies_before_it_is_ready(tmp_path, times), device='cpu')
+    settings = dict(num_workers=1, worker_type='processes', worker_seeding=dies_before_it_is_ready(tmp_path, times), device='cpu')
     loader = create_loader(Coded(16), 8, 4, **settings)
     if times > 4:
         with pytest.raises(RuntimeError, match=r'died \(exit code -9.*before it was ready$'), warnings.catch_warnings():
             warnings.simplefilter('ignore')
             list(loader)
     else:
-        with pytest.warns(RuntimeWarning, match='before it was ready; another takes its place'):
+        with pytest.warns(RuntimeWarning, match='before it was ready; another process replaces it'):
             assert sum(len(targets) for _, targets in loader) == 16
 
 
 def test_many_keys_and_large_batches_do_not_block_each_other():
     "Keys of several batches exceed the room in a pipe while the worker sends a large batch."
-    loader = create_loader(Coded(256), 8, 1000, num_workers=1, workers='processes', prefetch_factor=32, use_prefetcher=False,
+    loader = create_loader(Coded(256), 8, 1000, num_workers=1, worker_type='processes', prefetch_factor=32, use_prefetcher=False,
                            sampler=range(2**60, 2**60 + 32_000))
     loader.builder.load, loader.builder.collate = no_image, large_batch
     assert sum(1 for _ in loader) == 32
@@ -189,7 +189,7 @@ def test_slots_come_back(dataset):
 
 def test_files_are_stable_over_many_epochs():
     process = psutil.Process()
-    loader = create_loader(Coded(8), 8, 4, device='cpu', num_workers=1, workers='processes')
+    loader = create_loader(Coded(8), 8, 4, device='cpu', num_workers=1, worker_type='processes')
     for epoch in range(30):
         for _ in loader: pass
         if epoch == 2: before = process.num_fds(), process.num_threads()
@@ -205,7 +205,7 @@ def test_killed_parent_leaves_no_worker(state):
     def collate(samples): return torch.zeros(len(samples), 3, 8, 8, dtype=torch.uint8), b'0' * 10_000_000'''
     run = program(f'''
 if True:{big}
-    loader = create_loader({dataset}, 8, 4, num_workers=2, workers='processes', device='cpu', prefetch_factor=4,
+    loader = create_loader({dataset}, 8, 4, num_workers=2, worker_type='processes', device='cpu', prefetch_factor=4,
                            collate_fn=collate if {state == 'blocked'} else None)
     iterator = iter(loader)
     next(iterator)
@@ -233,7 +233,7 @@ if True:{big}
 def test_unguarded_spawn_script_is_a_clear_error():
     "A spawned process runs the script again; if that starts processes as well, Python ends it, and we say why."
     code, out, _ = program("""
-try: list(create_loader(Coded(8), 8, 4, num_workers=1, workers='processes', multiprocessing_context='spawn', device='cpu'))
+try: list(create_loader(Coded(8), 8, 4, num_workers=1, worker_type='processes', multiprocessing_context='spawn', device='cpu'))
 except RuntimeError as error: print(error)
 """, first="if __name__ != '__main__': import multiprocessing as m; m.get_context('spawn').Process(target=print).start()").end(50)
     assert code == 0 and 'died (exit code 1) before it was ready' in out and "if __name__ == '__main__'" in out
@@ -242,7 +242,7 @@ except RuntimeError as error: print(error)
 def test_dataset_that_cannot_be_pickled_is_a_clear_error():
     class Local(Coded): pass
     files = psutil.Process().num_fds()
-    with pytest.raises(TypeError, match="Local'.*: define it at the top level of a module, or give workers='threads'"):
+    with pytest.raises(TypeError, match="Local'.*: define it at the top level of a module, or use worker_type='threads'"):
         list(create_loader(Local(8), 8, 4, multiprocessing_context='spawn', device='cpu', **PROCESSES))
     gc.collect()
     assert psutil.Process().num_fds() <= files + 1 and not children()
@@ -255,7 +255,7 @@ def test_a_program_whose_handler_only_sets_a_flag_ends():
     run = program("""
 import signal
 signal.signal(signal.SIGTERM, lambda *_: None)
-def stuck(**settings): return create_loader(Slow(64, 9, 60), 8, 4, num_workers=2, workers='processes', device='cpu', **settings)
+def stuck(**settings): return create_loader(Slow(64, 9, 60), 8, 4, num_workers=2, worker_type='processes', device='cpu', **settings)
 try: list(stuck(timeout=1))
 except RuntimeError as error: print(error, flush=True)
 iterator = iter(stuck())
@@ -311,7 +311,7 @@ class Marking(Coded):
 def test_deaths_at_a_distance_are_not_the_samples_fault(tmp_path):
     "Each epoch, the worker is killed from outside while it loads the same sample; it loads when it is tried again."
     mark = tmp_path/'loading'
-    loader = create_loader(Marking(8, mark), 8, 4, num_workers=1, workers='processes', device='cpu', persistent_workers=True)
+    loader = create_loader(Marking(8, mark), 8, 4, num_workers=1, worker_type='processes', device='cpu', persistent_workers=True)
 
     def kill():
         wait_until(mark.exists, 'the sample is not loaded')
@@ -321,7 +321,7 @@ def test_deaths_at_a_distance_are_not_the_samples_fault(tmp_path):
         mark.unlink(missing_ok=True)
         killer = threading.Thread(target=kill)
         killer.start()
-        with pytest.warns(RuntimeWarning, match='while loading index 2 .*another takes its place'):
+        with pytest.warns(RuntimeWarning, match='while loading index 2 .*another process replaces it'):
             assert [target for _, targets in loader for target in targets.tolist()] == list(range(8))
         killer.join()
 
@@ -337,8 +337,8 @@ def test_a_worker_that_dies_without_a_task_blames_nobody():
 
 def test_batch_of_which_every_worker_dies_is_an_error(tmp_path):
     "While it is put together: no sample is to blame."
-    loader = create_loader(Coded(16), 8, 4, device='cpu', num_workers=1, workers='processes', collate_fn=die)
-    with pytest.raises(RuntimeError, match='again and again with the same batch'), warnings.catch_warnings():
+    loader = create_loader(Coded(16), 8, 4, device='cpu', num_workers=1, worker_type='processes', collate_fn=die)
+    with pytest.raises(RuntimeError, match='repeatedly with the same batch'), warnings.catch_warnings():
         warnings.simplefilter('ignore', RuntimeWarning)
         list(loader)
 

@@ -57,15 +57,15 @@ def _read(store: BatchStore, number: int, pin: bool) -> HostBatch | str | None:
 
 
 class BatchReader:
-    """Takes batches out of a store, for the one program that trains with it.
+    """Read batches from a store, for the one program that trains with it.
 
     Invariant: only the holder of the trainer's lock moves the cursor. A batch whose number is `used` or more is not
-    unlinked, so that what was delivered and not used is there after a kill.
+    deleted, so batches that were delivered but not used are still there after a kill.
 
     Args:
-        store: The store to read.
+        store: Store to read.
         start_producer: Called if the store has no producer.
-        timeout: Seconds to wait for a batch; 0 waits for ever.
+        timeout: Seconds to wait for a batch; 0: no limit.
         pin: Copy batches to page-locked memory.
     """
 
@@ -83,13 +83,13 @@ class BatchReader:
     def _is_live(self) -> bool: return self._lock is not None and self._lock.is_held
 
     def _live(self):
-        "Take the lock, again if it was closed; a forked process does not get it."
+        "Acquire the lock, again if it was closed; a forked process does not get it."
         if self._is_live: return
         self.store.check()
         key = self.store.identity['unique']
         self._lock = _locks.get(key)
         if not self._is_live: self._lock = self.store.files.lock(TRAINER, advice=(
-            'only one program can train from a buffer, and that one is alive: end it, or give another directory='))
+            'only one program at a time can train from a buffer: end that program, or use another directory='))
         _locks[key] = self._lock
         self._producer, self._ahead = None, None   # those of the original process are not ours
         self._executor = ThreadPoolExecutor(1, 'timmdata-buffer')
@@ -97,10 +97,10 @@ class BatchReader:
     def use(self,
         count: int,
     ):
-        """Note how many batches are used.
+        """Record how many batches were used.
 
         Args:
-            count: Batches of all epochs.
+            count: Number of used batches in all epochs.
         """
         self._live()
         self.store.move_cursor(used=count, want=None)
@@ -108,7 +108,7 @@ class BatchReader:
     def get(self,
         number: int,
     ) -> HostBatch:
-        """Get a batch; wait until it is there. The next one is read meanwhile.
+        """Wait for a batch and return it; the next one is read in the meantime.
 
         Args:
             number: Number of the batch.
@@ -123,11 +123,11 @@ class BatchReader:
         return host
 
     def _attempt(self, number: int) -> HostBatch | None:
-        "The batch, if it is there and whole."
+        "Return the batch if it is there and undamaged."
         ahead, self._ahead = self._ahead, None
         found = ahead[1].result() if ahead is not None and ahead[0] == number else _read(self.store, number, self.pin)
         if not isinstance(found, str): return found
-        warnings.warn(f'{found}, and is made again', RuntimeWarning, stacklevel=2)
+        warnings.warn(f'{found} and will be recreated', RuntimeWarning, stacklevel=2)
         self.store.remove(number)
         self.store.move_cursor(damaged=self.store.cursor().damaged + 1)
         return None
@@ -144,10 +144,10 @@ class BatchReader:
             deaths += self._keep_producer()
             waited = time.monotonic() - began
             if deaths >= 6 and waited > _PATIENCE: raise BatchBufferError(   # kills from outside come in bursts
-                f'the producer ended {deaths} times while it made batch {number}')
+                f'the producer process died {deaths} times while making batch {number} (killed, or out of memory?)')
             if self.timeout and waited > self.timeout: raise BatchBufferError(
-                f'no batch within timeout={self.timeout:g} s: batch {number} waits for the producer '
-                f'({self.store.files.holder(PRODUCER)}), which is to make it')
+                f'no batch within timeout={self.timeout:g} s: still waiting for batch {number} from the producer '
+                f'({self.store.files.holder(PRODUCER)})')
             time.sleep(min(0.005, 0.0002 + waited / 20))
         return host
 
@@ -164,7 +164,7 @@ class BatchReader:
         return last is not None and last.process.exitcode != 0
 
     def close(self):
-        "End the producer, if it was started here, and give up the lock; the cursor stays."
+        "End the producer if it was started here, and release the lock; the cursor stays."
         if not self._is_live: return   # closed, or a forked copy, which leaves the producer alone
         if self._producer is not None: self._producer.close()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -174,52 +174,52 @@ class BatchReader:
 @checks_names
 @dataclass(frozen=True, kw_only=True)
 class BufferSettings:
-    """Settings of a buffer.
+    """Define the settings of a buffer.
 
     Args:
-        capacity: Bytes, or a text such as '30GB'; None leaves it to `batches`.
-        batches: Batches that may wait; None takes what the capacity holds, or 256.
-        low: Low watermark: batches are made when fewer wait; None: two thirds of those that may.
+        capacity: Bytes, or a string such as '30GB'; None: set by `batches`.
+        batches: Maximum number of waiting batches; None: as many as the capacity holds, or 256.
+        low_watermark: Resume making batches when fewer wait; None: two thirds of the capacity.
         directory: Directory, kept for the next run; None: in RAM, for this program.
-        auto_ack: A batch counts as used when the next one is asked for; False: when `ack` is called.
-        on_mismatch: For a directory of other settings: 'raise', or 'discard' what is in it.
-        num_epochs: Epochs that are wanted, of all runs; None goes on without end.
+        auto_ack: A batch counts as used when the next one is requested; False: when `ack` is called.
+        on_mismatch: If the directory belongs to other settings: 'raise', or 'discard' its batches.
+        num_epochs: Number of epochs to make in all runs; None: no limit.
     """
     capacity: int | float | str | None = None
     batches: int | None = None
-    low: int | None = None
+    low_watermark: int | None = None
     directory: str | os.PathLike | None = None
     auto_ack: bool = True
     on_mismatch: str = 'raise'
     num_epochs: int | None = None
 
     def __post_init__(self):
-        for name, least in dict(batches=4, low=1, num_epochs=1).items():
+        for name, least in dict(batches=4, low_watermark=1, num_epochs=1).items():
             if getattr(self, name) is not None: check_whole(name, getattr(self, name), least)
-        if self.auto_ack not in (True, False): raise ValueError(f'auto_ack={self.auto_ack!r}: give True or False')
+        if self.auto_ack not in (True, False): raise ValueError(f'auto_ack={self.auto_ack!r}: must be True or False')
         check_choice('on_mismatch', self.on_mismatch, ('raise', 'discard'))
         if self.capacity is not None:
             try: parse_size(self.capacity, 'capacity')
             except ValueError as error: raise ValueError(
-                f"{error}; a directory has a name of its own: dict(directory='dir', capacity='30GB')") from None
-        if None not in (self.capacity, self.batches): raise ValueError('give capacity= or batches=, one of them')
+                f"{error}; to set a directory, use directory=, as in dict(directory='dir', capacity='30GB')") from None
+        if None not in (self.capacity, self.batches): raise ValueError('pass only one of capacity= and batches=')
         if self.directory is None: return
         object.__setattr__(self, 'directory', expand_home(self.directory))   # only while it is made
         if not isinstance(self.directory, (str, os.PathLike)) or not os.fspath(self.directory): raise ValueError(
-            f'directory={self.directory!r}: give the path of a directory, or None')
+            f'directory={self.directory!r}: must be the path of a directory, or None')
 
 # %% ../../nbs/buffer/50_buffer.ipynb #5fe22384
 def default_directory() -> Path:
-    "Find the place of buffers without a directory: one folder for each user, in RAM if possible."
+    "Return the folder of buffers without a directory: one per user, in RAM if possible."
     check_system()
     return Path('/dev/shm' if os.path.isdir('/dev/shm') else tempfile.gettempdir(), f'timmdata-{os.getuid()}')
 
 
 def remove_stale() -> list[Path]:
-    """Remove buffers without a directory whose programs are gone: nobody holds a lock in them.
+    """Remove buffers without a directory whose programs are gone, which means that no lock in them is held.
 
     Returns:
-        what was removed
+        the removed directories
     """
     base = PrivateDirectory(default_directory(), create=True)
     with base.lock('lock', patience=60.): return _remove_stale(base)
@@ -270,11 +270,11 @@ def find_store(
 
     Args:
         files: Directory whose setup lock this program holds.
-        loader: The loader that makes the batches.
-        settings: Settings that decide about a store of other batches.
+        loader: Loader that makes the batches.
+        settings: Settings that decide what to do with a store of other batches.
 
     Returns:
-        None: there is none, or it is to be discarded, and nobody uses it
+        None: there is none, or it may be discarded and is not in use
     """
     if 'identity' not in files.names(): return None
     try:
@@ -286,7 +286,7 @@ def find_store(
                      if mine.get(name) != theirs.get(name)]
         if not differing: return store
         if settings.on_mismatch == 'raise': raise BatchBufferError(
-            f"the buffer in {files.path} belongs to other settings: {'; '.join(differing)}. Give another directory, or "
+            f"the buffer in {files.path} belongs to other settings: {'; '.join(differing)}. Use another directory, or "
             "on_mismatch='discard'")
     except BatchBufferError:   # or it or its cursor is damaged
         if settings.on_mismatch == 'raise': raise
@@ -298,8 +298,8 @@ def _number_at(numbering: Numbering, epoch: int, position: int) -> int:
     "The number of the next batch at a position, which must not be inside a batch."
     number = numbering.count(epoch, position)
     if number < numbering.first(epoch + 1) and numbering.position(number) != (epoch, position): raise BatchBufferError(
-        f'position {position} of epoch {epoch} is between two batches of the buffer, as another number of ranks may '
-        'leave it: resume with as many ranks as before, or without buffer=')
+        f'position {position} of epoch {epoch} is inside a batch of the buffer, as after a run with another number of '
+        'ranks: resume with as many ranks as before, or without buffer=')
     return number
 
 
@@ -308,11 +308,11 @@ def create_store(
     loader: BatchLoader,
     settings: BufferSettings,
 ) -> BatchStore:
-    """Make the first batch, for its size, and the store.
+    """Make the first batch to learn its size, and create the store.
 
     Args:
         files: Directory whose setup lock this program holds.
-        loader: The loader that makes the batches.
+        loader: Loader that makes the batches.
         settings: Settings that limit how many batches may wait.
     """
     check_unused(files)
@@ -334,9 +334,9 @@ class _OpenBuffer(NamedTuple):
 
 
 class BatchBuffer(HostLoader):
-    """A loader's batches, made ahead and kept in a store; iterated like the loader.
+    """Iterate over the batches of a loader, which are made ahead and kept in a store.
 
-    `create_loader` makes it:
+    `create_loader` creates it:
 
     >>> from timmdata import ImageDataset, create_loader
     >>> photos = ImageDataset('photos', split='train')
@@ -348,8 +348,8 @@ class BatchBuffer(HostLoader):
     >>> loader.close()
 
     Args:
-        loader: The loader whose batches are buffered; `create_loader(…, buffer=…)` makes all of it.
-        **settings: Settings of `BufferSettings`.
+        loader: Loader whose batches are buffered; `create_loader(…, buffer=…)` creates both.
+        **settings: Arguments of `BufferSettings`.
     """
 
     mixing = None   # that is done after it
@@ -361,7 +361,7 @@ class BatchBuffer(HostLoader):
         check_system()
         self.settings = BufferSettings(**settings)
         if not isinstance(loader, BatchLoader): raise TypeError(
-            f'a {type(loader).__name__} cannot be buffered: give a BatchLoader, or use create_loader(…, buffer=…)')
+            f'{type(loader).__name__} cannot be buffered: pass a BatchLoader, or use create_loader(…, buffer=…)')
         self.loader, self.auto_ack = loader, self.settings.auto_ack
         self.opened: _OpenBuffer | None = None   # None until its first pass, where it has no directory
         self._consumer = Consumer(loader.sampler)
@@ -376,11 +376,11 @@ class BatchBuffer(HostLoader):
 
     @property
     def store(self) -> BatchStore:
-        "The store of its batches, made or opened at first use."
+        "Return the store of the batches, created or opened at first use."
         return self.open().store
 
     def open(self) -> _OpenBuffer:
-        "Make the store, or find it, and continue where this reader was."
+        "Create or open the store, and continue where this reader was."
         if self.opened is None:
             files, lock = self._directory()
             with lock: self.opened = self._open_in(files)   # one program makes the store, and the others wait
@@ -393,7 +393,7 @@ class BatchBuffer(HostLoader):
         self.sampler.seed = int(store.identity['settings']['seed'])
         if position in ([0, 0], store.identity['began']):   # nobody has sent it elsewhere
             loader.set_position(*numbering.position(store.cursor().used))
-        low = settings.low or max(1, store.capacity * 2 // 3)
+        low = settings.low_watermark or max(1, store.capacity * 2 // 3)
         start_own = partial(start_producer, store, loader, numbering, low, settings.num_epochs)
         return _OpenBuffer(store, numbering, BatchReader(
             store, start_own, loader.workers.timeout, loader.workers.pin_memory))
@@ -408,15 +408,15 @@ class BatchBuffer(HostLoader):
             files = PrivateDirectory(self.settings.directory, create=True)
             return files, files.lock(SETUP, self.loader.workers.timeout or 300.)
         except OSError as error: raise ValueError(
-            f'directory={str(self.settings.directory)!r}: {error.strerror}; give a directory that can be written to'
+            f'directory={str(self.settings.directory)!r}: {error.strerror}; use a writable directory'
             ) from None
 
     def status(self) -> dict[str, Any]:
-        "Report its status, as `buffer_status` does."
+        "Return the status of the buffer, as `buffer_status` does."
         return buffer_status(self.store)
 
     def stats(self) -> LoaderStats:
-        "Report on the pass that runs, or that ran last; batches that are ready are those in the store."
+        "Report on the current or last pass; ready batches are those in the store."
         ready = 0 if self.opened is None else buffer_status(self.store)['waiting']
         return self._consumer.meter.stats(ready=ready, bad_samples=count_bad_samples(self.dataset))
 
@@ -426,19 +426,19 @@ class BatchBuffer(HostLoader):
     def load_state_dict(self, state: dict[str, Any]):
         check_form(state)
         if self.opened is not None and state.get('seed') != self.seed: raise ValueError(
-            f'the buffer in {self.store.directory} has the seed {self.seed}, the state {state.get("seed")}: '
-            'give another directory')
+            f'the buffer in {self.store.directory} has seed={self.seed}, but the state has seed={state.get("seed")}: '
+            'use another directory')
         self.loader.load_state_dict(state)
 
     def host_batches(self) -> Iterator[HostBatch]:
-        "Deliver one pass: batches with the keys of their samples."
+        "Make one pass: deliver batches with the keys of their samples."
         store, numbering, reader = self.open()
         epoch, start = self.sampler.begin()
         first, stop = _number_at(numbering, epoch, start), numbering.first(epoch + 1)
         if store.cursor().used != first: reader.use(first)   # it was sent elsewhere
         for number in range(first, stop):
             if number - store.cursor().used >= store.capacity: raise BatchBufferError(
-                f'{store.capacity} batches were delivered and none of them acknowledged: call ack() after each')
+                f'{store.capacity} batches were delivered, but none was acknowledged: call ack() after each batch')
             host = [reader.get(number)]
             if host[0].keys: yield host.pop()   # the consumer alone holds it; without keys, every sample was skipped
 
@@ -452,17 +452,17 @@ class BatchBuffer(HostLoader):
         reader.use(numbering.count(epoch, position))
 
     def ack(self):
-        "Acknowledge the batch that was delivered last, such as after the optimizer's step."
+        "Mark the last delivered batch as used, for example after the optimizer step."
         last = self._consumer.progress.last
-        if last is None: raise BatchBufferError('ack() is for a batch that was delivered, and none was yet')
+        if last is None: raise BatchBufferError('ack() was called before any batch was delivered: call it after each')
         self.acknowledge(*last)
 
     def close(self):
-        "End the producer, if it is this program's; the store stays, if it has a directory of its own."
+        "End the producer if this program started it; a store with its own directory stays."
         if self.opened is not None: self.opened.reader.close()
 
     def __repr__(self) -> str:
         room = self.settings.capacity or f'{self.settings.batches or 256:,} batches'
         if self.opened is not None: room = f'{self.store.capacity:,} batches'
-        kind = 'of this program' if self.settings.directory is None else 'in a directory'
+        kind = 'in a temporary directory' if self.settings.directory is None else 'in a directory'
         return f'BatchBuffer({room} {kind}, {self.loader!r})'

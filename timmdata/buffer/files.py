@@ -30,13 +30,13 @@ _locks = weakref.WeakSet()   # of this process
 
 
 class FileLock:
-    """A lock on an open file: held until it is released or collected, or its process ends, however it ends.
+    """Hold the lock of an open file until it is released or collected, or the process ends in any way.
 
-    Invariant: one process at most holds it, the one that took it; a forked copy gives up what it inherits. Take it in a
-    `with` statement: the traceback of an error, which a notebook keeps, would hold it as long as itself.
+    Invariant: at most one process holds it, the one that acquired it; a forked copy releases what it inherits. Use it
+    in a `with` statement: otherwise the traceback of an error, which a notebook keeps, would also keep the lock.
 
     Args:
-        fd: Open file that has the lock; closed with it.
+        fd: Open file that has the lock; closed on release.
     """
     def __init__(self,
         fd: int,
@@ -55,7 +55,7 @@ class FileLock:
         return self._close.alive
 
     def release(self):
-        "Give up the lock, which a forked copy cannot take away from its original."
+        "Release the lock; a forked copy cannot release the lock of its original."
         self._close()
 
 
@@ -67,29 +67,29 @@ if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_release_
 
 # %% ../../nbs/buffer/00_files.ipynb #0907e14a
 class BatchBufferError(RuntimeError):
-    "A buffer cannot be used: it belongs to other settings, does not fit, was removed, or is damaged."
+    "Raised if a buffer cannot be used: it belongs to other settings, does not fit, was removed, or is damaged."
 
 
 _NEEDED = 'O_CLOEXEC', 'O_DIRECTORY', 'O_NOFOLLOW', 'getuid'   # of `os`; beside locks, and paths below directories
 
 
 def check_system():
-    "Refuse a system without the locks and directories that a buffer rests on."
+    "Raise BatchBufferError on a system without the locks and directory functions that a buffer needs."
     missing = [f'os.{name}' for name in _NEEDED if not hasattr(os, name)]
     if fcntl is None: missing.append('fcntl.flock')
     if not {os.open, os.rename, os.unlink} <= os.supports_dir_fd or os.listdir not in os.supports_fd:
         missing.append('dir_fd')
     if missing: raise BatchBufferError(
-        f'a buffer cannot be used on this system, which has no {", ".join(missing)}: leave buffer= out (workers make '
-        'batches ahead without it), or use Linux, macOS or, on Windows, WSL')
+        f'a buffer cannot be used on this system (missing: {", ".join(missing)}): omit buffer= (workers make batches '
+        'ahead without it), or use Linux, macOS or, on Windows, WSL')
 
 # %% ../../nbs/buffer/00_files.ipynb #e5dbcbeb
 class PrivateDirectory:
-    """Files of this user, each of which has one writer at a time, appears whole, and may have a lock.
+    """Manage a directory of this user whose files have one writer at a time, appear when complete, and can be locked.
 
     Args:
-        path: Path of a directory that belongs to this user alone.
-        create: Make the directory if it is not there.
+        path: Path of a directory that belongs to this user only.
+        create: Create the directory if it does not exist.
     """
 
     def __init__(self,
@@ -107,7 +107,7 @@ class PrivateDirectory:
         name: str,
         flags: int = os.O_RDONLY,
     ) -> int:
-        """Open a file of the directory; a link is refused.
+        """Open a file of the directory; raises OSError for a symbolic link.
 
         Args:
             name: Name of a file in the directory.
@@ -126,16 +126,16 @@ class PrivateDirectory:
         finally: os.close(fd)
 
     def removed(self) -> BatchBufferError:
-        "Make the error of a buffer whose files are gone."
+        "Return the error of a buffer whose files are gone."
         return BatchBufferError(f'the buffer in {self.path} was removed')
 
     def remove(self,
         name: str,
     ):
-        """Unlink a file; a program that has it open keeps its content.
+        """Delete a file; programs that have it open can still read it.
 
         Args:
-            name: Name of a file, which may be gone already.
+            name: Name of a file, which may already be gone.
         """
         with contextlib.suppress(FileNotFoundError): os.unlink(name, dir_fd=self.fd)
 
@@ -143,10 +143,10 @@ class PrivateDirectory:
         name: str,
         parts: Iterable[bytes | memoryview],
     ):
-        """Write a file under another name, and rename it when it is whole.
+        """Write a file under a temporary name, and rename it when it is complete.
 
         Args:
-            name: Name of the file, which is replaced if it is there.
+            name: Name of the file; an existing file is replaced.
             parts: Bytes of the file, in parts.
         """
         draft = f'{name}.new'
@@ -156,7 +156,7 @@ class PrivateDirectory:
         except OSError as error:
             self.remove(draft)
             if error.errno == errno.ENOENT: raise self.removed() from None
-            raise BatchBufferError(f'{name} cannot be written to {self.path}: {error.strerror}') from error
+            raise BatchBufferError(f'cannot write {name} to {self.path}: {error.strerror}') from error
 
     def save(self,
         name: str,
@@ -166,7 +166,7 @@ class PrivateDirectory:
 
         Args:
             name: Name of the record.
-            record: What to write: values of JSON.
+            record: Record to write, with values of JSON.
         """
         text = json.dumps(record).encode()
         self.write(name, [b'%08x ' % zlib.crc32(text), text])
@@ -174,19 +174,19 @@ class PrivateDirectory:
     def load(self,
         name: str,
     ) -> dict[str, Any] | None:
-        """Read a record; one that is not as it was written is a `BatchBufferError`.
+        """Read a record; raises BatchBufferError if it is damaged.
 
         Args:
             name: Name of the record.
 
         Returns:
-            None: it is not there
+            None: it does not exist
         """
         try:
             with open(self.open(name), 'rb') as file: check, _, text = file.read().partition(b' ')
         except FileNotFoundError: return None
         if check != b'%08x' % zlib.crc32(text): raise BatchBufferError(
-            f'{self.path/name} is damaged: discard the buffer')
+            f"{self.path/name} is damaged: discard the buffer with on_mismatch='discard'")
         return json.loads(text)
 
     def lock(self,
@@ -194,11 +194,11 @@ class PrivateDirectory:
         patience: float = 1.,
         advice: str = 'wait for it, or end it',
     ) -> FileLock:
-        """Take the lock of a file, which is made if it is not there; a `BatchBufferError` names the program that has it.
+        """Acquire the lock of a file, created if necessary; raises BatchBufferError that names the program that has it.
 
         Args:
             name: Name of the file.
-            patience: Seconds to wait; a program that asks for the `holder` has the lock for a moment, too.
+            patience: Seconds to wait; a program that calls `holder` also has the lock for a moment.
             advice: What to do about the other program, for the message.
         """
         end = time.monotonic() + patience
@@ -210,7 +210,7 @@ class PrivateDirectory:
             except BlockingIOError:
                 lock.release()
                 if time.monotonic() > end and (holder := self.holder(name)) is not None: raise BatchBufferError(
-                    f'{self.path/name} is locked for more than {patience:g} s by {holder}: {advice}') from None
+                    f'{self.path/name} was locked for more than {patience:g} s by {holder}: {advice}') from None
                 time.sleep(0.005)
                 continue
             if os.fstat(fd).st_nlink: break   # else the file was removed while this waited
@@ -223,7 +223,7 @@ class PrivateDirectory:
     def holder(self,
         name: str,
     ) -> str | None:
-        """Name the program that has the lock of a file, this one or another.
+        """Return the name of the program that has the lock of a file, this one or another.
 
         Args:
             name: Name of the file.
@@ -241,7 +241,7 @@ class PrivateDirectory:
     def is_locked(self,
         name: str,
     ) -> bool:
-        """Tell whether a program, this one or another, has the lock of a file.
+        """Check whether a program, this one or another, has the lock of a file.
 
         Args:
             name: Name of the file.

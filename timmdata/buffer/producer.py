@@ -32,16 +32,16 @@ from .store import PRODUCER, SETUP, TRAINER, BatchStore
 
 # %% ../../nbs/buffer/20_producer.ipynb #a6b9f4eb
 class Producer:
-    """Makes batches ahead of training, as long as the program that trains is alive.
+    """Make batches ahead of training, as long as the training program is alive.
 
-    Invariant: only a holder of `producer.lock` adds batches and errors. Training never speaks to a producer: both look
-    at the files.
+    Invariant: only a holder of `producer.lock` adds batches and errors. Training and producer communicate only through
+    the files.
 
     Args:
-        store: The store to keep full.
-        source: Gives the batches from a number on.
-        low: Low watermark: it makes batches again when fewer than this wait.
-        end: Number of the first batch that is made only if training waits for it.
+        store: Store to keep full.
+        source: Yields the batches from a number on.
+        low: Low watermark: the producer resumes when fewer batches than this wait.
+        end: Number of the first batch to be made only if training waits for it.
     """
     def __init__(self,
         store: BatchStore,
@@ -54,7 +54,7 @@ class Producer:
         self._batches, self._expected = iter(()), None   # the second: number of the next of them
 
     def next_number(self) -> int | None:
-        "Unlink batches that are not wanted, and choose the one to make; None while there are enough."
+        "Delete batches that are not needed, and return the number of the next one to make; None while enough wait."
         cursor, there = self.store.cursor(), self.store.numbers()
         start, stop, want = cursor.used, cursor.used + self.store.capacity, cursor.want
         for number in there:
@@ -73,7 +73,7 @@ class Producer:
     def make(self,
         number: int,
     ):
-        """Make a batch, or leave the error in its place.
+        """Make a batch, or store the error in its place.
 
         Args:
             number: Number of the batch.
@@ -87,7 +87,7 @@ class Producer:
             self.store.fail(number, error)
 
     def run(self):
-        "Make batches until training ends; return at once if the store has a producer already."
+        "Make batches until training ends; returns at once if the store already has a producer."
         try: lock = self.store.files.lock(PRODUCER)
         except BatchBufferError: return
         with lock:
@@ -104,7 +104,7 @@ def numbering_of(
     """Number the batches of a loader.
 
     Args:
-        loader: The loader that makes the batches.
+        loader: Loader that makes the batches.
     """
     return Numbering(loader.sampler.length, loader.batch_size, loader.sampler.num_replicas, loader.drop_last)
 
@@ -115,18 +115,18 @@ def batches_from(
     number: int,
     num_epochs: int | None = None,
 ) -> Iterator[HostBatch]:
-    """Make all batches from a number on, over all epochs; one without keys has only samples that were skipped.
+    """Make all batches from a number on, over all epochs; in a batch without keys, all samples were skipped.
 
     Args:
-        loader: A loader that nobody else uses.
-        numbering: The numbers of its batches.
+        loader: Loader that is not used elsewhere.
+        numbering: Numbers of its batches.
         number: Number of the first batch.
-        num_epochs: Epochs that may be made; None makes all.
+        num_epochs: Number of epochs that may be made; None: no limit.
     """
     while True:
         epoch = numbering.epoch_of(number)
         if num_epochs is not None and epoch >= num_epochs: raise BatchBufferError(
-            f'epoch {epoch} is wanted, but the buffer was made for num_epochs={num_epochs}')
+            f'epoch {epoch} was requested, but the buffer has num_epochs={num_epochs}: use a larger num_epochs')
         loader.sampler.epoch, loader.sampler.start = numbering.position(number)
         for host in loader.host_batches():
             count = numbering.count(epoch, host.position)
@@ -159,14 +159,14 @@ def _run_process(
 
 
 def _end(store: BatchStore, code: int = 0):
-    "End this process, and remove the buffer of a program that is gone, if it was for that program alone."
+    "End this process, and remove a temporary buffer whose program is gone."
     if store.identity.get('temporary') and not any(map(store.files.is_locked, (TRAINER, SETUP))):
         shutil.rmtree(store.directory, ignore_errors=True)
     os._exit(code)
 
 
 def _end_late(store: BatchStore):
-    "End this process a second after training, whatever it does then: a batch may take minutes."
+    "End this process a second after training ends, even in the middle of a batch, which may take minutes."
     while store.files.is_locked(TRAINER): time.sleep(0.1)
     time.sleep(1)
     _end(store)
@@ -182,10 +182,10 @@ def _kill_all():
 
 
 class ProducerProcess:
-    """A producer that this program has started.
+    """Manage a producer that this program has started.
 
     Args:
-        process: The process, which was started.
+        process: Started process.
     """
 
     def __init__(self,
@@ -195,7 +195,7 @@ class ProducerProcess:
         _started.add(process)
 
     def close(self):
-        "End it; a half-written batch is left out."
+        "End the process; a half-written batch is discarded."
         for end in (self.process.terminate, self.process.kill):
             end()
             self.process.join(5)
@@ -208,14 +208,14 @@ def start_producer(
     low: int,
     num_epochs: int | None = None,
 ) -> ProducerProcess:
-    """Start a producer of a loader's batches, which ends by itself if there is one already.
+    """Start a producer of a loader's batches; it ends by itself if the store already has one.
 
     Args:
-        store: The store to keep full.
-        loader: The loader whose copy makes the batches.
-        numbering: The numbers of its batches.
-        low: Low watermark: the producer makes batches again when fewer wait.
-        num_epochs: Epochs that are made, of all runs; None makes them without end.
+        store: Store to keep full.
+        loader: Loader whose copy makes the batches.
+        numbering: Numbers of its batches.
+        low: Low watermark: the producer resumes when fewer batches than this wait.
+        num_epochs: Number of epochs to make in all runs; None: no limit.
     """
     copied = copy.copy(loader)
     copied.workers = replace(loader.workers, pin_memory=False)

@@ -18,13 +18,13 @@ from .store import PRODUCER, SETUP, TRAINER, BatchStore, check_unused, open_dire
 def buffer_status(
     store: BatchStore | str | os.PathLike,
 ) -> dict[str, Any]:
-    """Look up in the store's files how far training and producer have come, whether they run or not.
+    """Read from a store's files how far training and producer have come, whether or not they are running.
 
     Args:
-        store: The store, or its directory.
+        store: Store, or its directory.
 
     Returns:
-        numbers and texts
+        numbers and strings
     """
     if not isinstance(store, BatchStore): store = BatchStore(store)
     numbering, there, cursor = Numbering(*store.identity['numbering']), store.numbers(), store.cursor()
@@ -40,24 +40,24 @@ def buffer_status(
 def format_status(
     status: Mapping[str, Any],
 ) -> str:
-    """Write the status as a few lines of text.
+    """Format the status as a few lines of text.
 
     Args:
-        status: What `buffer_status` gives.
+        status: Status from `buffer_status`.
     """
     filled = min(40, round(40 * status['waiting'] / status['capacity']))
-    lines = [f'{"█" * filled}{"░" * (40 - filled)} {status["waiting"]:,} of {status["capacity"]:,} batches wait',
+    lines = [f'{"█" * filled}{"░" * (40 - filled)} {status["waiting"]:,} of {status["capacity"]:,} batches waiting',
              f'training: epoch {status["epoch"]}, batch {status["batch"]}']
     if status['training'] is None: lines[-1] += f'; not running, last seen {status["seconds_ago"]:,.0f} s ago'
-    if status['producer'] is None: lines.append('no producer runs')
-    if status['rebuilt']: lines.append(f'{status["rebuilt"]:,} were damaged and made again')
+    if status['producer'] is None: lines.append('no producer is running')
+    if status['rebuilt']: lines.append(f'damaged and recreated: {status["rebuilt"]:,}')
     return '\n'.join(lines)
 
 # %% ../../nbs/buffer/40_status.ipynb #bef92ad3
 def remove_buffer(
     directory: str | os.PathLike,
 ):
-    """Remove a buffer that nobody uses: its files, and the directory if nothing else is in it.
+    """Remove an unused buffer: its files, and the directory if nothing else is in it.
 
     Args:
         directory: Directory of a buffer.

@@ -37,7 +37,7 @@ _ALIGNMENT = 64   # bytes; of each tensor in a file
 
 
 def _append(tensor: torch.Tensor, parts: list[bytes | memoryview]) -> list:
-    "Put the bytes of a tensor behind those that are there, and tell how it is found: dtype, shape, strides, offset."
+    "Append the bytes of a tensor, and return how to find it: dtype, shape, strides, offset."
     is_dense = tensor.is_contiguous() or tensor.ndim == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
     dense, offset = tensor.detach() if is_dense else tensor.detach().contiguous(), sum(map(len, parts))
     content = dense.as_strided((dense.numel(),), (1,)).view(torch.uint8).numpy().data
@@ -55,8 +55,8 @@ def _describe(value: Any, parts: list[bytes | memoryview], name: str = 'batch') 
     if type(value) is dict:
         return {'dict': [[_describe(key, [], name), _describe(content, parts, f'{name}[{key!r}]')]
                          for key, content in value.items()]}
-    raise BatchBufferError(f'{name} is a {type(value).__name__}, and a buffer keeps CPU tensors, numbers and texts in '
-                           'tuples, lists and dicts: give a collate_fn that makes these, or leave the buffer out')
+    raise BatchBufferError(f'{name} has type {type(value).__name__}, but a buffer stores only CPU tensors, numbers and '
+                           'strings in tuples, lists and dicts: use a collate_fn that returns these, or omit buffer=')
 
 
 def _restore(said: Any, memory: torch.Tensor) -> Any:
@@ -71,7 +71,7 @@ def _restore(said: Any, memory: torch.Tensor) -> Any:
 
 # %% ../../nbs/buffer/10_store.ipynb #f2ea0281
 class DamagedBatch(BatchBufferError):
-    "The bytes of one batch are not what was written; it can be made again."
+    "Raised if the bytes of a batch are damaged; the batch can be recreated."
 
 
 _HEADER = struct.Struct('<8sIIQ')   # magic with version, checksum of all that follows, bytes of JSON, bytes of the file
@@ -82,14 +82,14 @@ def encode_batch(
     name: str,
     host: HostBatch,
 ) -> list[bytes | memoryview]:
-    """Make bytes of a batch; a value that cannot be written is a `BatchBufferError`.
+    """Encode a batch as bytes; raises BatchBufferError for a value that cannot be stored.
 
     Args:
         name: Name of the batch.
-        host: CPU tensors, numbers and texts in tuples, lists and dicts.
+        host: CPU tensors, numbers and strings in tuples, lists and dicts.
 
     Returns:
-        what a file of it consists of; tensors are not copied
+        the parts of its file; tensors are not copied
     """
     parts = []
     text = json.dumps({**host._asdict(), 'batch': _describe(host.batch, parts)}).encode()
@@ -103,10 +103,10 @@ def decode_batch(
     name: str,
     memory: torch.Tensor,
 ) -> HostBatch:
-    """Make the batch of its bytes, or raise a `DamagedBatch`.
+    """Decode a batch from its bytes, or raise DamagedBatch.
 
     Args:
-        name: Name of the batch that it should be.
+        name: Expected name of the batch.
         memory: Bytes from `encode_batch`, as uint8; the batch's tensors are views of it.
     """
     damaged = DamagedBatch(f'batch {name} is damaged')
@@ -131,13 +131,13 @@ _FILES = re.compile(r'(\d{12}\.(batch|error)|cursor|identity)(\.new)?|(trainer|p
 
 
 class Cursor(NamedTuple):
-    """How far training has come.
+    """Record how far training has come.
 
     Args:
-        used: Batches of all epochs that were used: the number of the next one.
+        used: Batches used in all epochs, which is the number of the next one.
         want: Number of the batch that training waits for.
-        damaged: Batches that it found damaged.
-        seen: When it was written, in seconds since 1970.
+        damaged: Number of batches found damaged.
+        seen: Time when this was written, in seconds since 1970.
     """
     used: int = 0
     want: int | None = None
@@ -146,16 +146,16 @@ class Cursor(NamedTuple):
 
 
 def _error_type(name: str) -> type[Exception]:
-    "A built-in error by name; for all others our own."
+    "Return a built-in error by name; our own for all other names."
     kind = vars(builtins).get(name)
     return kind if isinstance(kind, type) and issubclass(kind, Exception) else BatchBufferError
 
 
 class BatchStore:
-    """Batches by number, each in a file, and a cursor: one producer writes batches, one program reads them.
+    """Store batches by number, each in a file, and a cursor; one producer writes batches, one program reads them.
 
     Args:
-        directory: Directory in which there is a store.
+        directory: Directory of a store.
     """
 
     def __init__(self,
@@ -175,24 +175,24 @@ class BatchStore:
         identity: dict[str, Any] | None = None,
         used: int = 0,
     ) -> 'BatchStore':
-        """Make a store; one that does not fit is a `BatchBufferError`.
+        """Create a store; raises BatchBufferError if it does not fit.
 
         Args:
-            directory: Directory; made if it is not there, and what a store left in it is removed.
-            capacity: Batches that may wait.
-            batch_bytes: Bytes of a batch.
-            identity: What the batches depend on, as JSON.
-            used: Where its cursor begins: batches that count as used.
+            directory: Directory; created if necessary, and files of an old store are removed.
+            capacity: Maximum number of waiting batches.
+            batch_bytes: Bytes per batch.
+            identity: Settings that the batches depend on, with values of JSON.
+            used: Number of batches that count as used, where the cursor starts.
         """
         files = PrivateDirectory(directory, create=True)
         if capacity < MIN_BATCHES: raise BatchBufferError(
-            f'the buffer has room for {capacity} batches of {batch_bytes / 1e6:.1f} MB: '
-            f'give room for {MIN_BATCHES} or more')
+            f'the buffer has room for {capacity} of {MIN_BATCHES} required batches ({batch_bytes / 1e6:.1f} MB each): '
+            'use a larger capacity')
         free = shutil.disk_usage(files.path).free
         if capacity * batch_bytes > 0.95 * free: raise BatchBufferError(
-            f'{capacity * batch_bytes / 1e9:.2f} GB for {capacity:,} batches do not fit in {files.path}, which has '
-            f'{free / 1e9:.2f} GB free: {int(0.95 * free) // batch_bytes:,} batches of {batch_bytes / 1e6:.1f} MB '
-            'would; give a smaller capacity or another directory')
+            f'the buffer needs {capacity * batch_bytes / 1e9:.2f} GB for {capacity:,} batches, but {files.path} has '
+            f'{free / 1e9:.2f} GB free, enough for {int(0.95 * free) // batch_bytes:,} batches of '
+            f'{batch_bytes / 1e6:.1f} MB: use a smaller capacity or another directory')
         clear_directory(files)
         unique = os.urandom(16).hex()
         files.save('cursor', Cursor(used)._asdict())
@@ -200,11 +200,11 @@ class BatchStore:
         return cls(directory)
 
     def check(self):
-        "Raise a `BatchBufferError` if the store was removed, or another one took its place."
+        "Raise BatchBufferError if the store was removed or replaced."
         if self.files.load('identity') != self.identity: raise self.files.removed()
 
     def cursor(self) -> Cursor:
-        "Look up how far training has come."
+        "Read how far training has come."
         found = self.files.load('cursor')
         if found is None: raise self.files.removed()
         return Cursor(**found)
@@ -212,15 +212,15 @@ class BatchStore:
     def move_cursor(self,
         **changes: Any,
     ):
-        """Note how far training has come; only the program that holds the trainer's lock does so.
+        """Record how far training has come; only the program that holds the trainer's lock may do so.
 
         Args:
-            **changes: Fields of the `Cursor` that change.
+            **changes: Fields of the `Cursor` to change.
         """
         self.files.save('cursor', self.cursor()._replace(**changes, seen=time.time())._asdict())
 
     def numbers(self) -> set[int]:
-        "List the batches that are there."
+        "Return the numbers of the stored batches."
         return {int(name[:12]) for name in self.files.names() if name.endswith('.batch')}
 
     def write(self,
@@ -238,13 +238,13 @@ class BatchStore:
     def read(self,
         number: int,
     ) -> HostBatch:
-        """Read a batch; a `FileNotFoundError` if it is not there, a `DamagedBatch` if it is damaged.
+        """Read a batch; raises FileNotFoundError if it does not exist, and DamagedBatch if it is damaged.
 
         Args:
             number: Number of the batch.
 
         Returns:
-            in memory that is used again when nobody holds its tensors any more
+            in memory that is reused once its tensors are dropped
         """
         with open(self.files.open(f'{number:012}.batch'), 'rb') as file:
             num_bytes = os.fstat(file.fileno()).st_size
@@ -258,10 +258,10 @@ class BatchStore:
     def remove(self,
         number: int,
     ):
-        """Unlink a batch, or the error in its place; memory that is in use stays.
+        """Delete a batch, or the error stored in its place; memory that is in use stays valid.
 
         Args:
-            number: Number of a batch, which may be gone already.
+            number: Number of a batch, which may already be gone.
         """
         for kind in ('batch', 'error'): self.files.remove(f'{number:012}.{kind}')
 
@@ -269,11 +269,11 @@ class BatchStore:
         number: int,
         error: BaseException,
     ):
-        """Leave an error in the place of a batch: its nearest built-in type, its message and its traceback.
+        """Store an error in place of a batch: its nearest built-in type, its message and its traceback.
 
         Args:
             number: Number of a batch that could not be made.
-            error: Why it could not be made.
+            error: Error that prevented it.
         """
         kind = next(kind for kind in type(error).__mro__ if kind is BatchBufferError or kind.__module__ == 'builtins')
         self.files.save(f'{number:012}.error', {
@@ -283,7 +283,7 @@ class BatchStore:
     def failure(self,
         number: int,
     ) -> Exception | None:
-        """Get the error that is in the place of a batch.
+        """Return the error that is stored in place of a batch.
 
         Args:
             number: Number of a batch.
@@ -300,7 +300,7 @@ class BatchStore:
         return error
 
     def clean(self):
-        "Remove what an ended producer has left, drafts and errors; the next one tries these batches again."
+        "Remove drafts and errors of an ended producer; the next one retries these batches."
         for name in self.files.names():
             if name.endswith(('.error', '.new')): self.files.remove(name)
 
@@ -308,14 +308,14 @@ class BatchStore:
 def open_directory(
     directory: str | os.PathLike,
 ) -> PrivateDirectory:
-    """Open the directory of a store, which may be damaged; it is an error if there is none.
+    """Open the directory of a store, which may be damaged; raises BatchBufferError if there is none.
 
     Args:
-        directory: Directory in which there is a store.
+        directory: Directory of a store.
     """
     directory = expand_home(directory)
     if not os.path.isfile(os.path.join(directory, 'identity')): raise BatchBufferError(
-        f"there is no buffer in {directory}: give the directory of buffer=dict(directory='…')")
+        f"there is no buffer in {directory}: use the directory that was passed as buffer=dict(directory='…')")
     return PrivateDirectory(directory)
 
 
@@ -325,7 +325,7 @@ def clear_directory(
     """Remove the files of a store, the identity first.
 
     Args:
-        files: Directory of a store; its other files stay.
+        files: Directory of a store; other files in it are kept.
     """
     for name in sorted(filter(_FILES.fullmatch, files.names()), key=lambda name: name != 'identity'): files.remove(name)
 
@@ -346,12 +346,12 @@ def remove_directory(
 def check_unused(
     files: PrivateDirectory,
 ):
-    """Raise a `BatchBufferError` that names the program that uses a store.
+    """Raise BatchBufferError if a program uses the store, and name that program.
 
     Args:
         files: Directory of a store to discard, which may be damaged.
     """
     trainer = files.holder(TRAINER)
     if trainer is not None: raise BatchBufferError(
-        f'the buffer in {files.path} is used by {trainer}: end the program first, or close the buffer')
+        f'the buffer in {files.path} is in use by {trainer}: end that program or close the buffer first')
     if files.is_locked(PRODUCER): files.lock(PRODUCER, patience=3.).release()

@@ -23,15 +23,15 @@ import numpy as np
 def check_switches(
     **switches: Any,
 ):
-    """Refuse what is neither True nor False; 0 and 1 are allowed.
+    """Raise ValueError unless each value is True or False; 0, 1 and None are allowed.
 
     Args:
-        **switches: Name → value; None: left to the default.
+        **switches: Name → value; None means the default.
     """
     for name, value in switches.items():
         is_number = isinstance(value, (bool, np.bool_, Integral)) and value in (0, 1)
         if value is not None and not is_number:
-            raise ValueError(f'{name}={value!r}: give True or False (Python takes any text for True)')
+            raise ValueError(f'{name}={value!r}: must be True or False (in Python, any non-empty string is true)')
 
 # %% ../../nbs/core/27_checks.ipynb #d1b54ce3
 def check_number(
@@ -42,18 +42,18 @@ def check_number(
     want: str,
     whole: bool = False,
 ):
-    """Refuse what is no number, or none of this range.
+    """Raise ValueError unless the value is a number in the range.
 
     Args:
-        name: Name of the setting, for the message.
+        name: Name of the setting, for the error message.
         value: Value of the setting.
-        low: The least value.
-        high: The greatest value.
-        want: What to give, for the message.
-        whole: Only whole numbers.
+        low: Smallest allowed value.
+        high: Largest allowed value.
+        want: What the value must be, for the error message.
+        whole: Allow only integers.
     """
     is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, (bool, np.bool_))
-    if not is_number or not low <= value <= high: raise ValueError(f'{name}={value!r}: give {want}')
+    if not is_number or not low <= value <= high: raise ValueError(f'{name}={value!r}: must be {want}')
 
 # %% ../../nbs/core/27_checks.ipynb #ea1d46e1
 def check_whole(
@@ -61,25 +61,25 @@ def check_whole(
     value: Any,
     least: int,
 ):
-    """Refuse what is no whole number, or less than the least.
+    """Raise ValueError unless the value is an integer of at least `least`.
 
     Args:
-        name: Name of the setting, for the message.
+        name: Name of the setting, for the error message.
         value: Value of the setting.
-        least: Smallest value that is allowed.
+        least: Smallest allowed value.
     """
-    check_number(name, value, least, math.inf, f'a whole number, {least} or more', whole=True)
+    check_number(name, value, least, math.inf, f'an integer >= {least}', whole=True)
 
 # %% ../../nbs/core/27_checks.ipynb #75e00002
 def parse_size(
     size: float | str,
     name: str = 'size',
 ) -> int:
-    """Read a size; units are powers of 1000, with an i (GiB) of 1024.
+    """Parse a size in bytes; units are powers of 1000, or of 1024 with an i (GiB).
 
     Args:
-        size: Bytes, or a text such as '30GB' or '500 MB'.
-        name: Name of the setting, for the error.
+        size: Number of bytes, or a string such as '30GB' or '500 MB'.
+        name: Name of the setting, for the error message.
 
     Returns:
         bytes
@@ -88,7 +88,7 @@ def parse_size(
     num_bytes = size if isinstance(size, Real) and not isinstance(size, bool) else math.nan
     if found: num_bytes = float(found[1]) * (1024 if found[3] else 1000)**' KMGT'.index(found[2].upper() or ' ')
     if not 1 <= num_bytes < math.inf: raise ValueError(
-        f"{name}={size!r} is no size: give bytes, 1 or more, or a text such as '30GB' or '512MiB'")
+        f"{name}={size!r}: must be a number of bytes >= 1, or a string such as '30GB' or '512MiB'")
     return int(num_bytes)
 
 # %% ../../nbs/core/27_checks.ipynb #7872b477
@@ -97,32 +97,32 @@ def check_choice(
     value: Any,
     allowed: Sequence[str],
 ):
-    """Refuse a value that is not allowed.
+    """Raise ValueError for a value that is not allowed.
 
     Args:
-        name: Name of the setting, for the message.
+        name: Name of the setting, for the error message.
         value: Value of the setting.
-        allowed: Values that are allowed.
+        allowed: Allowed values.
     """
-    if value not in allowed: raise ValueError(f'{name}={value!r}: allowed are {", ".join(allowed)}')
+    if value not in allowed: raise ValueError(f'{name}={value!r}: must be one of {", ".join(allowed)}')
 
 
 def check_range(
     name: str,
     values: Any,
 ) -> tuple[float, float]:
-    """Refuse anything but two positive numbers in order.
+    """Raise ValueError unless the value is two positive numbers in ascending order.
 
     Args:
-        name: Name of the setting, for the message.
+        name: Name of the setting, for the error message.
         values: Value of the setting: (low, high).
 
     Returns:
-        The two numbers.
+        the two numbers
     """
     pair = tuple(values) if isinstance(values, (tuple, list)) else ()
     if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
-        raise ValueError(f'{name}={values!r}: give (low, high) with 0 < low <= high')
+        raise ValueError(f'{name}={values!r}: must be (low, high) with 0 < low <= high')
     return pair
 
 
@@ -130,14 +130,14 @@ def check_statistics(
     mean: Sequence[float],
     std: Sequence[float],
 ):
-    """Refuse statistics for pixels in 0..255, and a std that cannot divide.
+    """Raise ValueError for statistics of pixels in 0..255, or a std that is not above 0.
 
     Args:
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel, above 0.
     """
     if max(mean) > 1 or max(std) > 1: raise ValueError(
-        f'mean={mean}, std={std}: they are for pixels in 0..1; divide those for 0..255 by 255')
+        f'mean={mean}, std={std}: must be for pixels in 0..1; divide values for 0..255 by 255')
     if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
 
 
@@ -146,11 +146,11 @@ def refuse_beside(
     why: str,
     **others: Any,
 ):
-    """Refuse settings that another one excludes.
+    """Raise ValueError for settings that another one excludes.
 
     Args:
-        name: Name of the setting that was given, for the message.
-        why: Why it excludes the others, for the message.
+        name: Name of the setting that was given, for the error message.
+        why: Why it excludes the others, for the error message.
         **others: Name → value; None, False and 0 count as not given.
     """
     found = [name for name, value in others.items()
@@ -161,26 +161,26 @@ def refuse_beside(
 def argument_names(
     function: Callable,
 ) -> list[str]:
-    """List the arguments that a call may name.
+    """List the arguments that can be passed by name.
 
     Args:
         function: Function or class.
 
     Returns:
-        without those that take the rest
+        without *args and **kwargs
     """
     parameters = inspect.signature(function).parameters.values()
     return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 class UnknownArgument(TypeError):
-    """A call has no argument of this name.
+    """A call received an argument that does not exist.
 
     Args:
-        call: What the user called.
-        name: Name that the function does not have.
-        allowed: Names that the function has.
-        hints: A name that is usual elsewhere → what to do here.
+        call: Name of what the user called.
+        name: The unknown argument.
+        allowed: Names of the arguments that exist.
+        hints: Argument name used elsewhere → what to do here.
     """
 
     def __init__(self,
@@ -197,7 +197,7 @@ class UnknownArgument(TypeError):
             name for name in self.allowed if self.name in name.split('_')]
         hint = self.hints.get(self.name) or (f'did you mean {near[0]}?' if near else '')
         many = len(self.allowed) > 40
-        there_is = f'help({self.call}) lists all' if many else f'allowed are {", ".join(self.allowed)}'
+        there_is = f'help({self.call}) lists all' if many else f'allowed: {", ".join(self.allowed)}'
         return f'{self.call} has no argument {self.name!r}: ' + (f'{hint} ({there_is})' if hint else there_is)
 
 
@@ -207,13 +207,13 @@ def check_arguments(
     allowed: Sequence[str],
     hints: Mapping[str, str] | None = None,
 ):
-    """Refuse a name that a call does not have.
+    """Raise `UnknownArgument` for a name that is not allowed.
 
     Args:
-        call: What the user called, for the message.
-        given: Names that were given.
-        allowed: Names that are allowed.
-        hints: A name that is usual elsewhere → what to do here.
+        call: Name of what the user called, for the error message.
+        given: Argument names that were given.
+        allowed: Allowed argument names.
+        hints: Argument name used elsewhere → what to do here.
     """
     for name in given:
         if name not in allowed: raise UnknownArgument(call, name, allowed, hints)
@@ -225,13 +225,13 @@ _Class = TypeVar('_Class', bound=type)
 def checks_names(
     cls: _Class,
 ) -> _Class:
-    """Let a class refuse names of arguments that it does not have.
+    """Make a class raise `UnknownArgument` for arguments that do not exist.
 
     Args:
         cls: Class with settings, such as a dataclass.
 
     Returns:
-        the class itself
+        the same class
     """
     init, names = cls.__init__, argument_names(cls)
 
@@ -269,14 +269,14 @@ def checks_call(
     hints: Mapping[str, str],
     want: Mapping[Any, str],
 ) -> Callable[[Callable[_Given, _Made]], Callable[_Given, _Made]]:
-    """Let a function refuse names that it does not have, too many positions, and values of another type.
+    """Make a function reject unknown names, too many positional arguments and values of the wrong type.
 
     Args:
-        hints: A name that is usual elsewhere → what to do here.
-        want: A type that is checked → what to give.
+        hints: Argument name used elsewhere → what to do here.
+        want: Type to check → what to pass instead.
 
     Returns:
-        A decorator, which keeps the signature.
+        a decorator that keeps the signature
     """
     def decorate(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
         parameters, names = inspect.signature(function).parameters, argument_names(function)
@@ -287,13 +287,13 @@ def checks_call(
         def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
             check_arguments(function.__name__, kwargs, names, hints)
             if len(args) > len(first): raise TypeError(
-                f'{function.__name__} takes {", ".join(first)} in this order, and all else by name: give '
-                f'{args[len(first)]!r} a name')
+                f'{function.__name__} accepts only {", ".join(first)} by position: pass '
+                f'{args[len(first)]!r} by name')
             for name, value in (*zip(first, args), *kwargs.items()):
                 kind = kinds[name]
                 if kind is bool: check_switches(**{name: value})
                 elif kind in want and value is not None and not isinstance(value, kind): raise TypeError(
-                    f'{name} is a {_type_name(value)}: give {want[kind]}')
+                    f'{name} has type {_type_name(value)}: pass {want[kind]}')
             return function(*args, **kwargs)
 
         return checked

@@ -40,10 +40,10 @@ _here, _OFF = threading.local(), nullcontext()   # a watch belongs to a thread: 
 
 @contextmanager
 def stopwatch() -> Iterator[dict[str, list[float]]]:
-    """Switch the clock on in this thread.
+    """Turn the clock on in this thread.
 
     Returns:
-        Stage → CPU and wall seconds, added up while the block runs.
+        stage → CPU and wall seconds, added up while the block runs
     """
     _here.watch = watch = _Watch()
     try: yield watch.seconds
@@ -53,13 +53,13 @@ def stopwatch() -> Iterator[dict[str, list[float]]]:
 def clock(
     stage: str,
 ) -> AbstractContextManager:
-    """Open a block whose time counts as that of a stage, if the clock is on.
+    """Count the time of a block toward a stage, if the clock is on.
 
     Args:
-        stage: Name of what is done in the block, such as 'decode'.
+        stage: Name of the stage, such as 'decode'.
 
     Returns:
-        A block, to be opened by `with`.
+        a context manager
     """
     watch = getattr(_here, 'watch', None)
     return _OFF if watch is None else watch.run(stage)

@@ -7,14 +7,14 @@ __all__ = ['DEFAULT_CROP_PCT', 'DEFAULT_CROP_MODE', 'IMAGENET_DEFAULT_MEAN', 'IM
            'IMAGENET_INCEPTION_STD', 'IMAGENET_DPN_MEAN', 'IMAGENET_DPN_STD', 'OPENAI_CLIP_MEAN', 'OPENAI_CLIP_STD']
 
 # %% ../../nbs/core/00_constants.ipynb #bdc25735
-DEFAULT_CROP_PCT = 0.875   # evaluation: output size / size of the resized shorter edge, 224 / 256
-DEFAULT_CROP_MODE = 'center'   # evaluation: resize the shorter edge, then crop the center
+DEFAULT_CROP_PCT = 0.875   # evaluation crop: input size / resized shorter edge, 224 / 256
+DEFAULT_CROP_MODE = 'center'   # evaluation crop: resize the shorter edge, then crop the center
 
-IMAGENET_DEFAULT_MEAN = (0.485, 0.456, 0.406)   # measured on ImageNet by the Torch7 ResNet training code
-IMAGENET_DEFAULT_STD = (0.229, 0.224, 0.225)
-IMAGENET_INCEPTION_MEAN = (0.5, 0.5, 0.5)   # maps 0..1 to -1..1: Inception, ViT, others that came from TensorFlow
-IMAGENET_INCEPTION_STD = (0.5, 0.5, 0.5)
-IMAGENET_DPN_MEAN = (124 / 255, 117 / 255, 104 / 255)   # Dual Path Networks
-IMAGENET_DPN_STD = (1 / (.0167 * 255),) * 3
-OPENAI_CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)   # CLIP's own training images
-OPENAI_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+IMAGENET_DEFAULT_MEAN = (0.485, 0.456, 0.406)   # ImageNet mean, from the Torch7 ResNet training code
+IMAGENET_DEFAULT_STD = (0.229, 0.224, 0.225)   # ImageNet standard deviation, from the same code
+IMAGENET_INCEPTION_MEAN = (0.5, 0.5, 0.5)   # maps 0..1 to -1..1: Inception, ViT and other models from TensorFlow
+IMAGENET_INCEPTION_STD = (0.5, 0.5, 0.5)   # standard deviation for these models
+IMAGENET_DPN_MEAN = (124 / 255, 117 / 255, 104 / 255)   # mean for Dual Path Networks
+IMAGENET_DPN_STD = (1 / (.0167 * 255),) * 3   # standard deviation for Dual Path Networks
+OPENAI_CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)   # mean of CLIP's training images
+OPENAI_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)   # standard deviation of CLIP's training images

@@ -14,7 +14,7 @@ import torch
 
 # %% ../../nbs/core/55_cores.ipynb #a3d531d4
 def available_cores() -> int:
-    "Count the cores that this process may use: its affinity, and the quota of its container."
+    "Count the cores that this process may use, by its CPU affinity and the quota of its container."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     try:
         with open('/sys/fs/cgroup/cpu.max') as file: quota, period = file.read().split()
@@ -25,7 +25,7 @@ def available_cores() -> int:
 # %% ../../nbs/core/55_cores.ipynb #cd5c314e
 @contextmanager
 def one_thread() -> Iterator[None]:
-    "Let torch's operations in this thread use one core; restore the setting at the end."
+    "Limit torch operations of this thread to one core, and restore the setting at the end."
     before = torch.get_num_threads()
     if before > 1: torch.set_num_threads(1)
     try: yield

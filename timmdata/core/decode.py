@@ -23,7 +23,7 @@ def _scale_16_bit(image: Image.Image) -> Image.Image:
     "Scale grayscale of more than 8 bits to mode L: 0..65535 becomes 0..255, rounded."
     values = np.asarray(image)
     if image.mode == 'F' or values.size and not 0 <= values.min() <= values.max() <= 65535: raise ValueError(
-        f'a 32-bit image with values {values.min()}..{values.max()} has no fixed white: '
+        f'a 32-bit image with values {values.min()}..{values.max()} has no fixed white level: '
         'convert the file to 8 or 16 bits')
     return Image.fromarray(((values.astype(np.int64) + 128) // 257).astype(np.uint8))
 
@@ -52,7 +52,7 @@ def _convert(image: Image.Image, mode: str | None, exif_transpose: bool, backgro
 def check_background(
     background: Sequence[int] | None,
 ):
-    """Refuse what is no color, before any file is read.
+    """Raise ValueError unless the value is an RGB color, before any file is read.
 
     Args:
         background: See `decode_image`.
@@ -60,20 +60,20 @@ def check_background(
     if background is None: return
     parts = background if isinstance(background, Sequence) and len(background) == 3 else (None,)
     if not all(isinstance(v, Integral) and 0 <= v <= 255 for v in parts):
-        raise ValueError(f'background={background!r}: give three values 0..255, whole numbers: red, green, blue')
+        raise ValueError(f'background={background!r}: must be three integers 0..255: red, green, blue')
 
 
 def check_mode(
     mode: str | None,
 ):
-    """Refuse a mode that Pillow does not know, before any file is read.
+    """Raise ValueError for a mode unknown to Pillow, before any file is read.
 
     Args:
         mode: See `decode_image`.
     """
     try: ImageMode.getmode(mode or 'RGB')
     except (KeyError, TypeError): raise ValueError(
-        f"input_img_mode={mode!r}: give a mode of Pillow, such as 'RGB', 'L' (gray) or 'RGBA', or None") from None
+        f"input_img_mode={mode!r}: must be a Pillow mode, such as 'RGB', 'L' (gray) or 'RGBA', or None") from None
 
 
 Buffer = bytes | bytearray | memoryview   # a file's content; a view may be of mapped memory
@@ -85,10 +85,10 @@ def read_content(
     """Read an open file to its end and close it.
 
     Args:
-        data: An open file, or anything else.
+        data: An open file, or any other value.
 
     Returns:
-        bytes, or a view of a mapped file; anything else as it is
+        bytes, or a view of a mapped file; any other value unchanged
     """
     if isinstance(data, mmap.mmap): return memoryview(data)
     if not hasattr(data, 'read'): return data
@@ -101,7 +101,7 @@ def decode_image(
     exif_transpose: bool = False,
     background: tuple[int, int, int] | None = None,
 ) -> Image.Image:
-    """Decode an image; whatever is wrong with it becomes an `ImageReadError`. An animation gives its first frame.
+    """Decode an image, the first frame of an animation; any defect raises `ImageReadError`.
 
     >>> from pathlib import Path
     >>> from timmdata.core import decode_image
@@ -109,10 +109,10 @@ def decode_image(
     (320, 390)
 
     Args:
-        data: A file's content, an open file, or an image that is decoded already.
-        mode: Pillow mode of the result; None: as in the file.
-        exif_transpose: Turn the image the way its EXIF orientation says.
-        background: RGB 0..255 under transparent pixels; None drops transparency.
+        data: File content, an open file, or an image that is already decoded.
+        mode: Pillow mode of the result; None keeps the mode of the file.
+        exif_transpose: Rotate the image by its EXIF orientation.
+        background: RGB 0..255 behind transparent pixels; None drops transparency.
 
     Returns:
         loaded, independent of the file, which is closed
@@ -126,7 +126,7 @@ def decode_image(
         image = data if isinstance(data, Image.Image) else Image.open(data)
         return _convert(image, mode, exif_transpose, background)
     except UnidentifiedImageError as error:   # its own message names an object in memory
-        raise ImageReadError(f'the file is no image that Pillow knows, it begins with {head!r}') from error
+        raise ImageReadError(f'Pillow does not recognize the file as an image; it begins with {head!r}') from error
     except Exception as error:   # on damage, Pillow raises OSError, SyntaxError, ValueError, struct.error, …
         if is_system_error(error): raise
         raise ImageReadError(f'{type(error).__name__}: {error}') from error

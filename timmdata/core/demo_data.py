@@ -25,7 +25,7 @@ from .paths import expand_home
 
 # %% ../../nbs/core/70_demo_data.ipynb #39f7e180
 def cache_dir() -> Path:
-    "Find the folder for data that can be made again: `TIMMDATA_CACHE`, else the platform's cache folder."
+    "Return the folder for data that can be recreated: `TIMMDATA_CACHE`, or the platform's cache folder."
     override = os.environ.get('TIMMDATA_CACHE')
     if override: return Path(expand_home(override))
     if sys.platform == 'darwin': base = Path.home()/'Library/Caches'
@@ -51,10 +51,10 @@ PHOTOGRAPHS = {   # class → file in skimage/data; source; license
 def _photograph(name: str) -> Image.Image:
     "Open one of the photographs, at most 640 pixels on the shorter side, grayscale or RGB."
     skimage = find_spec('skimage')   # found, not imported: only its files are needed
-    if skimage is None: raise ImportError("the sample photographs come with scikit-image: pip install scikit-image")
+    if skimage is None: raise ImportError("the sample photos come with scikit-image: pip install scikit-image")
     path = Path(skimage.submodule_search_locations[0], 'data', PHOTOGRAPHS[name])
     if not path.is_file():
-        raise ImportError(f"this scikit-image has no data/{path.name}: pip install --upgrade scikit-image")
+        raise ImportError(f"the installed scikit-image has no data/{path.name}: pip install --upgrade scikit-image")
     image = Image.open(path)
     scale = min(1, 640 / min(image.size))
     return image.resize([round(edge * scale) for edge in image.size], Image.Resampling.LANCZOS)
@@ -72,12 +72,12 @@ def make_view(
     view: int,
     mirrored: Image.Image | None = None,
 ) -> bytes:
-    """Make one random view of a photograph.
+    """Make one random view of a photo.
 
     Args:
         name: Class, a key of `PHOTOGRAPHS`.
-        view: Number of the view; every number is another one.
-        mirrored: The mirrored photograph, if it was made already.
+        view: View number; each number gives a different view.
+        mirrored: The mirrored photo, if already available.
 
     Returns:
         a JPEG, 320 pixels on the shorter side
@@ -101,7 +101,7 @@ def make_view(
 
 # %% ../../nbs/core/70_demo_data.ipynb #46048ba6
 def _is_complete(folder: Path) -> bool:
-    "Tell whether a data set is there."
+    "Return whether the dataset exists."
     return (folder/'train').is_dir() and (folder/'val').is_dir()
 
 
@@ -134,14 +134,14 @@ def _write_samples(folder: Path):
 def get_samples(
     root: str | os.PathLike | None = None,
 ) -> Path:
-    """Give the sample data set, making it at first use: ten classes, 32 files each to train on and 8 to validate.
+    """Return the sample dataset, created on first use: ten classes, each with 32 training and 8 validation files.
 
     >>> from timmdata import get_samples
     >>> sorted(path.name for path in get_samples().iterdir())
     ['train', 'val']
 
     Args:
-        root: Folder to make it in; None: `cache_dir()`.
+        root: Folder to create the dataset in; None: `cache_dir()`.
 
     Returns:
         a folder with train/ and val/
@@ -158,6 +158,6 @@ def get_samples(
             except OSError:
                 if not _is_complete(folder): raise   # else another process was first
     except OSError as error:
-        raise OSError(f'cannot make the sample data set in {folder}: {error}. '
-                      'Set TIMMDATA_CACHE, or root=, to a folder that can be written') from error
+        raise OSError(f'cannot create the sample dataset in {folder}: {error}. '
+                      'Set TIMMDATA_CACHE or root= to a writable folder') from error
     return folder

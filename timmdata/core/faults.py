@@ -26,11 +26,11 @@ def printable(
     text: Any,
     keep: str = '',
 ) -> str:
-    """Write a text so that it can be shown anywhere: what does not print is escaped, such as \\x1b.
+    """Escape unprintable characters, such as \\x1b, so that a text can be shown anywhere.
 
     Args:
-        text: Text, such as the name of a file or a class.
-        keep: Characters that stay as they are, such as '\\n'.
+        text: Text, such as a file name or a class name.
+        keep: Characters to leave unescaped, such as '\\n'.
     """
     return ''.join(char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in str(text))
 
@@ -44,10 +44,10 @@ def name_fault(
     error: Exception,
     name: str,
 ) -> ImageReadError:
-    """Put the sample's name in front of an error.
+    """Prefix an error with the name of its sample.
 
     Args:
-        error: What reading or decoding raised.
+        error: Error raised by reading or decoding.
         name: Name of the sample.
 
     Returns:
@@ -64,29 +64,29 @@ _SYSTEM_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO,
 
 
 class SourceError(OSError):
-    "An archive or a store that holds many samples is damaged, has changed or cannot be reached."
+    "An archive or store of many samples is damaged, has changed or cannot be reached."
 
 
 def is_system_error(
     error: BaseException,
 ) -> bool:
-    """Tell whether the machine or a source of many samples is at fault: no memory, too many open files, a failing disk.
+    """Return whether the machine or a source of many samples is at fault: no memory, too many open files, disk errors.
 
     Args:
-        error: What reading raised.
+        error: Error raised by reading.
     """
     if isinstance(error, (MemoryError, SourceError)): return True
     return isinstance(error, OSError) and error.errno in _SYSTEM_ERRNOS
 
 # %% ../../nbs/core/30_faults.ipynb #2da26501
 class BadSample(NamedTuple):
-    """One line of the log.
+    """One entry of the bad-sample log.
 
     Args:
         index: Index of the sample that could not be read.
         path: File of the sample.
         cause: Type and message of the error.
-        replaced_by: Index of the sample that took its place; None if it was skipped.
+        replaced_by: Index of the replacement sample; None if the sample was skipped.
     """
     index: int
     path: str
@@ -101,10 +101,10 @@ def _parse(line: bytes) -> BadSample | None:
 
 
 class BadSampleLog:
-    """A list of bad samples that is shared by all processes of a run.
+    """List of bad samples, shared by all processes of a run.
 
     Args:
-        path: Log that another process made; None makes one.
+        path: Log file of another process; None creates a new one.
     """
 
     def __init__(self,
@@ -120,10 +120,10 @@ class BadSampleLog:
     def append(self,
         sample: BadSample,
     ):
-        """Write a sample down and warn, once per index in the whole run.
+        """Log a sample and warn, once per index in the whole run.
 
         Args:
-            sample: Bad sample to write down.
+            sample: Bad sample to log.
         """
         self._read_on()
         if sample.index in self._known: return
@@ -133,13 +133,13 @@ class BadSampleLog:
         finally: os.close(file)
         if num_written < len(line): raise OSError(
             errno.ENOSPC,
-            f'no space in the bad-sample log for {printable(sample.path)} (index {sample.index})', self.path)
+            f'no space left in the bad-sample log for {printable(sample.path)} (index {sample.index})', self.path)
         action = 'skipped' if sample.replaced_by is None else f'replaced by index {sample.replaced_by}'
         message = f'{printable(sample.path)} (index {sample.index}) is {action}: {sample.cause}'
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def records(self) -> list[BadSample]:
-        "List all bad samples so far, by index."
+        "Return all bad samples so far, sorted by index."
         self._read_on()
         return [self._known[index] for index in sorted(self._known)]
 
@@ -154,10 +154,10 @@ class BadSampleLog:
         self._num_read = start + len(lines) + len(end)
 
 # %% ../../nbs/core/30_faults.ipynb #d660230e
-def _with_way_out(fault: ImageReadError, has_index: bool) -> ImageReadError:
+def _with_advice(fault: ImageReadError, has_index: bool) -> ImageReadError:
     "The same error, whose message ends with what to do; a stream cannot be inspected."
-    inspect = '; `timmdata inspect FOLDER` finds all such files' if has_index else ''
-    told = ImageReadError(f"{fault}. on_error='skip' goes on without it{inspect}")
+    inspect = '; `timmdata inspect FOLDER` lists all such files' if has_index else ''
+    told = ImageReadError(f"{fault}. Use on_error='skip' to skip it{inspect}")
     told.cause = fault.cause
     return told
 
@@ -177,10 +177,10 @@ class FaultPolicy:
     """Decide what happens to a sample that cannot be read, and log it.
 
     Args:
-        on_error: 'raise', 'skip' or 'replace' (by a seeded choice).
-        replace_seed: Seed of the choice that 'replace' makes.
-        max_retries: Replacements tried for one sample before it is an error.
-        log: Log of what was not raised.
+        on_error: 'raise', 'skip' or 'replace' (with a seeded random sample).
+        replace_seed: Seed for choosing the replacement.
+        max_retries: Number of replacements to try per sample before raising an error.
+        log: Log of skipped or replaced ones.
     """
     on_error: str = 'raise'
     replace_seed: int = 0
@@ -189,8 +189,8 @@ class FaultPolicy:
 
     def __post_init__(self):
         check_choice('on_error', self.on_error, ('raise', 'skip', 'replace'))
-        check_number('max_retries', self.max_retries, 0, 2**31, 'a whole number, 0 or more', whole=True)
-        check_number('replace_seed', self.replace_seed, -2**63, 2**63 - 1, 'a whole number of 64 bits', whole=True)
+        check_number('max_retries', self.max_retries, 0, 2**31, 'an integer >= 0', whole=True)
+        check_number('replace_seed', self.replace_seed, -2**63, 2**63 - 1, 'a 64-bit integer', whole=True)
 
     def attempt(self,
         index: int,
@@ -198,21 +198,21 @@ class FaultPolicy:
         filename: Callable[[int], str],
         num_samples: int = 0,
     ) -> Any:
-        """Read a sample, or its replacement; else it ends with an error, or with a line in the log.
+        """Read a sample or its replacement; a failure raises an error or is logged.
 
         Args:
             index: Index of the sample.
-            read: Reads the sample of an index; called again for each replacement.
-            filename: Names the file of a sample.
-            num_samples: Number of samples that a replacement is chosen from; 0: a stream, which has none.
+            read: Reads the sample at an index; called again for each replacement.
+            filename: Returns the file name of the sample at an index.
+            num_samples: Number of samples to choose a replacement from; 0: a stream, without replacements.
 
         Returns:
-            what `read` gave; None: the sample is skipped
+            the result of `read`; None: the sample is skipped
         """
         where = f' (index {index})' if num_samples else ' of the stream'
         sample, fault = _try_to_read(index, read, lambda: filename(index) + where)
         if fault is None: return sample
-        if self.on_error == 'raise': raise _with_way_out(fault, num_samples > 0) from fault.__cause__
+        if self.on_error == 'raise': raise _with_advice(fault, num_samples > 0) from fault.__cause__
         chosen = None
         if self.on_error == 'replace':
             for number in range(self.max_retries):
@@ -220,6 +220,6 @@ class FaultPolicy:
                 sample, bad = _try_to_read(chosen, read, str)
                 if bad is None: break
             else: raise ImageReadError(
-                f'{fault}; {self.max_retries} replacements could not be read either') from fault
+                f'{fault}; max_retries={self.max_retries}: no replacement could be read either') from fault
         self.log.append(BadSample(index, filename(index), fault.cause, chosen))
         return sample

@@ -52,14 +52,14 @@ BACKENDS = ('auto', *_FIND)
 def resolve_backend(
     backend: str | None = None,
 ) -> str:
-    """Choose the decoder of JPEGs.
+    """Choose the JPEG decoder.
 
     >>> from timmdata.core import resolve_backend
     >>> resolve_backend('pillow')
     'pillow'
 
     Args:
-        backend: One of `BACKENDS`; None and 'auto': the fastest that is installed.
+        backend: One of `BACKENDS`; None and 'auto' choose the fastest one installed.
 
     Returns:
         'simplejpeg', 'torchvision', 'torchcodec' or 'pillow'
@@ -69,12 +69,12 @@ def resolve_backend(
     if backend == 'auto': return next(name for name, find in _FIND.items() if find() is not None)
     if _FIND[backend]() is None:
         package = "'torchvision<0.30'" if backend == 'torchvision' else backend
-        raise ImportError(f'backend={backend!r} is not installed: pip install {package}, or leave backend out')
+        raise ImportError(f'backend={backend!r} is not installed: pip install {package}, or omit backend')
     return backend
 
 # %% ../../nbs/core/50_jpeg.ipynb #97b27e3e
 class JpegHeader(NamedTuple):
-    """Size of a JPEG that the fast decoders read as Pillow does.
+    """Size of a JPEG that the fast decoders read the same way as Pillow.
 
     Args:
         height: Height, pixels.
@@ -91,11 +91,11 @@ def read_header(
     """Read the size of an ordinary JPEG: 8 bits, color or gray, not larger than Pillow accepts.
 
     Args:
-        data: A file's content.
+        data: File content.
         backend: See `resolve_backend`.
 
     Returns:
-        None: leave this one to Pillow
+        None: use Pillow for this file
     """
     if data[:3] != b'\xff\xd8\xff': return None
     try:
@@ -140,17 +140,17 @@ def decode_header(
     backend: str = 'auto',
     is_cut: bool = False,
 ) -> np.ndarray | None:
-    """Decode an ordinary JPEG, in full or by a factor smaller.
+    """Decode an ordinary JPEG at full size or downscaled by a factor.
 
     Args:
         data: Content of the file whose header was read.
         header: Header from `read_header`.
-        factor: 1, 2, 4 or 8: decode to this part of height and width, rounded up.
+        factor: 1, 2, 4 or 8: divides height and width, rounded up.
         backend: See `resolve_backend`.
-        is_cut: The data comes from `cut_below`, so there is more in it than the header says.
+        is_cut: Whether the data comes from `cut_below` and holds more rows than its header says.
 
     Returns:
-        uint8 (H, W, 3); None: leave this one to Pillow
+        uint8 (H, W, 3); None: use Pillow for this file
     """
     backend = resolve_backend(backend)
     try:
@@ -174,16 +174,16 @@ def _has_odd_marker(after: np.ndarray) -> bool: return bool(after.tobytes().tran
 
 
 class JpegLayout(NamedTuple):
-    """Where the parts of a JPEG lie that may be cut.
+    """Offsets of the parts of a JPEG that a cut may change.
 
     Args:
         frame: Offset of the header with height and width.
         pixels: Offset of the first byte of the pixels.
         height: Height in that header, pixels.
-        width: Width.
-        interval: Blocks between two restart markers; 0: there are none.
-        table: Offset of a list of the restart markers, see `list_segments`; 0: there is none.
-        num_listed: Restart markers in that list.
+        width: Width in that header, pixels.
+        interval: Blocks between two restart markers; 0: no markers.
+        table: Offset of a list of the restart markers, see `list_segments`; 0: no list.
+        num_listed: Number of restart markers in that list.
     """
     frame: int
     pixels: int
@@ -196,13 +196,13 @@ class JpegLayout(NamedTuple):
     def scan(self,
         data: Buffer,
     ) -> np.ndarray:
-        """See the pixels, as they are stored.
+        """Return the encoded pixels as a view.
 
         Args:
             data: Content of the JPEG.
 
         Returns:
-            uint8; NumPy looks through it without Python's lock
+            uint8; NumPy searches it without Python's lock
         """
         return np.frombuffer(data, np.uint8, len(data) - 2 - self.pixels, self.pixels)
 
@@ -219,7 +219,7 @@ def read_layout(
         data: Content of a JPEG.
 
     Returns:
-        None: it is damaged or has an unusual order, so all of it must be decoded
+        None: damaged or in an unusual order, so decode all of it
     """
     at, last, frame, interval, table, num_listed = 2, len(data) - 2, None, 0, 0, 0
     if data[last:] != b'\xff\xd9': return None   # truncated
@@ -238,15 +238,15 @@ def read_layout(
 
 
 class JpegCut(NamedTuple):
-    """Hold a part of a JPEG that a decoder takes for a JPEG.
+    """Hold a part of a JPEG that can be decoded as a JPEG.
 
     Args:
-        data: What to decode.
-        top: First row of the photograph that is in it.
-        left: First column.
-        height: Rows.
-        width: Columns.
-        is_whole: Nothing is left over behind its pixels.
+        data: The JPEG to decode.
+        top: First image row in it.
+        left: First image column in it.
+        height: Number of rows.
+        width: Number of columns.
+        is_whole: Whether no data is left over after its pixels.
     """
     data: bytearray
     top: int
@@ -265,15 +265,15 @@ def cut_below(
     layout: JpegLayout,
     height: int,
 ) -> JpegCut | None:
-    """Write another height in the header of a JPEG: a decoder stops after that many rows. ITU-T T.81, B.2.2.
+    """Write a smaller height into the header of a JPEG, so decoders stop after that many rows. ITU-T T.81, B.2.2.
 
     Args:
         data: Content of a JPEG.
         layout: Its layout.
-        height: Rows that are needed, of those in the header.
+        height: Number of rows needed, from the top.
 
     Returns:
-        None: there is a marker that does not belong among pixels, or it is not worth it
+        None: unexpected markers among the pixels, or too little to gain
     """
     if len(data) * (1 - height / max(1, layout.height)) < WORTH_A_CUT: return None
     scan = layout.scan(data)
@@ -285,14 +285,14 @@ def cut_below(
 
 # %% ../../nbs/core/50_jpeg.ipynb #5e9b1c02
 class SegmentGrid(NamedTuple):
-    """How the segments of a JPEG lie: in rows, all of one height, and of one width but for the last ones.
+    """Layout of the segments of a JPEG: rows of equal height and, except for the last ones, equal width.
 
     Args:
         height: Height of a segment, pixels.
-        width: Width.
+        width: Width of a segment, pixels.
         rows: Number of rows of segments.
-        columns: Segments in a row.
-        is_smoothed: Colors are stored for several pixels at once, and smoothed between them.
+        columns: Number of segments per row.
+        is_smoothed: Whether colors are subsampled, and smoothed between pixels.
     """
     height: int
     width: int
@@ -305,14 +305,14 @@ def read_grid(
     data: Buffer,
     layout: JpegLayout,
 ) -> SegmentGrid | None:
-    """Find out how the segments of a JPEG lie.
+    """Find the layout of the segments of a JPEG.
 
     Args:
         data: Content of a JPEG.
         layout: Its layout.
 
     Returns:
-        None: there are no restart markers, or a segment ends in the middle of a row
+        None: no restart markers, or a segment that ends in the middle of a row
     """
     if not layout.interval: return None
     frame, num_components = layout.frame, data[layout.frame + 9]
@@ -333,7 +333,7 @@ def find_restarts(
     layout: JpegLayout,
     grid: SegmentGrid,
 ) -> list[int] | None:
-    """Find the restart markers of a JPEG: those that it lists, or by a search.
+    """Find the restart markers of a JPEG, from its list or by a search.
 
     Args:
         data: Content of a JPEG.
@@ -341,7 +341,7 @@ def find_restarts(
         grid: Its grid.
 
     Returns:
-        offsets in the pixels, increasing; None: they are not all there, or in another order
+        increasing offsets in the pixels; None: some are missing or out of order
     """
     number = grid.rows * grid.columns - 1
     if number and layout.num_listed == number:
@@ -357,7 +357,7 @@ def find_restarts(
 
 
 def _renumber(data: bytearray, markers: list[int]) -> bool:
-    "Number restart markers anew; the last becomes the end of the image. False: there is none, as a list had said."
+    "Renumber restart markers; the last becomes the end of the image. False: a listed marker does not exist."
     last = markers.pop()
     for at, code in zip(markers, cycle(range(0xD0, 0xD8))):
         if data[at] != 0xFF or data[at + 1] & 0xF8 != 0xD0: return False
@@ -373,16 +373,16 @@ def cut_segments(
     crop: Sequence[int],
     factor: int = 1,
 ) -> JpegCut | None:
-    """Make a JPEG of the segments that a crop touches. ITU-T T.81, B.1.1.3 and E.1.4.
+    """Make a JPEG from the segments that a crop touches. ITU-T T.81, B.1.1.3 and E.1.4.
 
     Args:
         data: Content of a JPEG.
         layout: Its layout.
-        crop: Top, left, height, width of what is needed.
-        factor: 1, 2, 4 or 8: it will be decoded to this part of height and width.
+        crop: Top, left, height, width of the crop, pixels.
+        factor: 1, 2, 4 or 8: decoding will divide height and width by it.
 
     Returns:
-        None: its segments cannot be told from each other, or it is not worth it
+        None: no segments that can be separated, or too little to gain
     """
     grid = read_grid(data, layout)
     if grid is None: return None
@@ -414,11 +414,11 @@ def choose_factor(
     crop: tuple[int, int],
     size: tuple[int, int],
 ) -> int:
-    """Choose the largest factor that leaves the crop at least as large as the result.
+    """Choose the largest factor that keeps the crop at least as large as the result.
 
     Args:
-        crop: Height, width of the crop, pixels of the photograph.
-        size: Height, width that it is resized to.
+        crop: Height and width of the crop, in image pixels.
+        size: Height and width that the crop is resized to.
 
     Returns:
         1, 2, 4 or 8
@@ -436,10 +436,10 @@ def read_raw(
     """Read a binary PPM, whose pixels need no decoding.
 
     Args:
-        data: A file's content.
+        data: File content.
 
     Returns:
-        uint8 (H, W, 3), a view; None: leave it to Pillow
+        uint8 (H, W, 3), a view; None: use Pillow
     """
     found = _RAW.match(data) if data[:2] == b'P6' else None
     if not found: return None
@@ -455,16 +455,16 @@ def scale_crop(
     height: int,
     width: int,
 ) -> tuple[int, ...]:
-    """Give a crop in the coordinates of an image that is smaller by the factor.
+    """Convert a crop to the coordinates of an image downscaled by the factor.
 
     Args:
-        crop: Top, left, height, width, pixels of an image.
+        crop: Top, left, height, width in the image, pixels.
         factor: 1, 2, 4 or 8.
         height: Height of the image, pixels.
         width: Width of the image, pixels.
 
     Returns:
-        top, left, height, width, one pixel at least
+        top, left, height, width; at least one pixel
     """
     height, width = math.ceil(height / factor), math.ceil(width / factor)
     top, left, crop_h, crop_w = (round(edge / factor) for edge in crop)
@@ -473,13 +473,13 @@ def scale_crop(
 
 
 class Pixels:
-    """An image whose size is known and whose pixels are decoded when they are asked for.
+    """An image whose size is known and whose pixels are decoded on demand.
 
     Args:
         data: Bytes, an open file, or a PIL image.
-        mode: Pillow mode; None: as in the file.
-        exif_transpose: Turn the image the way its EXIF orientation says.
-        background: RGB 0..255 under transparency.
+        mode: Pillow mode; None keeps the mode of the file.
+        exif_transpose: Rotate the image by its EXIF orientation.
+        background: RGB 0..255 behind transparent pixels.
         backend: See `resolve_backend`.
     """
 
@@ -503,20 +503,20 @@ class Pixels:
 
     @property
     def image(self) -> Image.Image:
-        "Decode the image in full with Pillow; a damaged file is an `ImageReadError` here."
+        "Decode the image in full with Pillow; a damaged file raises `ImageReadError` here."
         if self._image is None:
             with clock('decode'): self._image = decode_image(self.data, *self._settings)
         return self._image
 
     @property
     def has_alpha(self) -> bool:
-        "Tell whether the result has transparency: Pillow weighs colors by it when it resizes."
+        "Return whether the result has transparency, by which Pillow weights colors when resizing."
         return self._header is None and self._raw is None and self.image.mode in ('RGBA', 'LA')
 
     def read(self,
         factor: int = 1,
     ) -> np.ndarray:
-        """Decode all pixels; smaller by the factor, if that is possible.
+        """Decode all pixels, downscaled by the factor if possible.
 
         Args:
             factor: 1, 2, 4 or 8, as in `decode_header`; a hint.
@@ -540,14 +540,14 @@ class Pixels:
         crop: Sequence[int],
         factor: int = 1,
     ) -> np.ndarray:
-        """Decode the pixels of a crop, and not much else, if that is possible.
+        """Decode the pixels of a crop and, if possible, little else.
 
         Args:
             crop: Top, left, height, width in the image, pixels.
-            factor: 1, 2, 4 or 8: decode the crop to this part of its size; a hint.
+            factor: 1, 2, 4 or 8: divides height and width of the crop; a hint.
 
         Returns:
-            uint8 (h, w) or (h, w, C); a view, which may not be written to
+            uint8 (h, w) or (h, w, C); a view, do not write to it
         """
         small, fast = scale_crop(crop, factor, self.height, self.width), None
         cut = self._cut([edge * factor for edge in small], factor)   # rounding reaches beyond the crop

@@ -18,13 +18,13 @@ import torch
 def watch(
     buffer: torch.Tensor,
 ) -> tuple[torch.Tensor, weakref.ref]:
-    """Give a tensor of the same memory, and a weak reference that says whether anybody holds it.
+    """Return a tensor that shares the memory, and a weak reference that tells whether it is still in use.
 
     Args:
         buffer: A contiguous CPU tensor.
 
     Returns:
-        the same memory; dead when the last tensor that shares it is gone
+        the same memory; a reference that dies with the last tensor sharing it
     """
     array = buffer.numpy()
     with torch.inference_mode(False):   # a normal tensor, in inference mode too
@@ -36,15 +36,15 @@ def end_with(
     function: Callable,
     *args: Any,
 ) -> weakref.finalize:
-    """Call a function when its owner is gone; only in this process.
+    """Call a function when its owner is deleted; only in this process.
 
     Args:
-        owner: Object at whose end, or Python's, the function is called.
-        function: Function that ends something; it must not hold the owner.
+        owner: Object; the function is called when it is deleted or Python exits.
+        function: Cleanup function; it must not reference the owner.
         *args: Arguments for the function.
 
     Returns:
-        call it to end earlier
+        call it to clean up earlier
     """
     return weakref.finalize(owner, _if_original, os.getpid(), function, args)
 
@@ -55,13 +55,13 @@ def _if_original(pid: int, function: Callable, args: tuple):
 
 # %% ../../nbs/core/60_memory_pool.ipynb #02559956
 class MemoryPool:
-    """Memory that is acquired, and free again when the last tensor that uses it is gone.
+    """Pool of buffers; an acquired buffer is free again when the last tensor that uses it is gone.
 
-    `_lent` has each buffer with its weak reference once; a thread that looks at one has taken it out.
+    `_lent` holds each buffer once, with its weak reference; a thread removes a buffer while it examines it.
 
     Args:
-        make: Makes new memory: a contiguous uint8 CPU tensor, always of one size.
-        max_free: Free buffers that are kept for later; more are released to the system.
+        make: Allocates a buffer: a contiguous uint8 CPU tensor, always of one size.
+        max_free: Number of free buffers to keep; the rest are released to the system.
     """
 
     def __init__(self,
@@ -70,10 +70,10 @@ class MemoryPool:
     ): self._make, self._max_free, self._lent = make, max_free, deque[tuple[torch.Tensor, weakref.ref]]()
 
     def acquire(self) -> torch.Tensor:
-        """Take a buffer, a free one if there is one.
+        """Acquire a buffer, reusing a free one if possible.
 
         Returns:
-            uint8, one dimension; the content is arbitrary
+            uint8, one dimension, uninitialized
         """
         free = []
         for _ in range(len(self._lent)):
@@ -88,5 +88,5 @@ class MemoryPool:
 
     @property
     def num_free(self) -> int:
-        "Count the buffers that are free."
+        "Count the free buffers."
         return sum(held() is None for _, held in list(self._lent))

@@ -16,17 +16,17 @@ from typing import Any, BinaryIO
 def expand_home(
     path: Any,
 ) -> Any:
-    """Replace ~ at the beginning of a path by the user's home, ~NAME by NAME's; ./~ is a folder of that name.
+    """Replace a leading ~ with the user's home directory and ~NAME with NAME's; ./~ stays a folder named ~.
 
     Args:
-        path: A str or os.PathLike; anything else, such as None, is returned as it is.
+        path: A str or os.PathLike; any other value, such as None, is returned unchanged.
 
     Returns:
         the same object; a str if it began with ~
     """
     if isinstance(path, (str, os.PathLike)): text = os.fspath(path)
     else: text = path
-    if isinstance(text, bytes): raise TypeError(f'the path {text!r} is bytes: give a text, such as os.fsdecode(path)')
+    if isinstance(text, bytes): raise TypeError(f'the path {text!r} is bytes: pass a str, such as os.fsdecode(path)')
     if not isinstance(text, str): return path
     if text.startswith('~'): return os.path.abspath(os.path.expanduser(text))
     return os.path.abspath(text) if os.path.normpath(text).startswith('~') else path
@@ -38,15 +38,15 @@ def replace_file(
     folder: str | os.PathLike | None = None,
     sync: bool = False,
 ) -> Iterator[BinaryIO]:
-    """Write a file that is there in one piece, or not at all: then the old one stays.
+    """Write a file atomically; if writing fails, the old file stays.
 
     Args:
-        path: File that is written, or written anew.
-        folder: Folder for the unfinished file, on the same disk; None: its own.
-        sync: Wait until the disk has the file; without it, a power failure may leave an empty one.
+        path: File to write or overwrite.
+        folder: Folder for the unfinished file, on the same disk; None: that of `path`.
+        sync: Wait until the file is on disk; otherwise a power failure may leave it empty.
 
     Returns:
-        what to write to
+        the file to write to
     """
     path = Path(path)
     temporary = Path(path.parent if folder is None else folder)/f'{path.name}.{os.urandom(8).hex()}.tmp'
@@ -63,7 +63,7 @@ def replace_file(
 def open_private(
     path: str | os.PathLike,
 ) -> int:
-    """Open a directory that belongs to this user alone; any other one is a ValueError.
+    """Open a directory that only this user can access; raise ValueError for any other.
 
     Args:
         path: Path of a directory.
@@ -75,9 +75,9 @@ def open_private(
     try: fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         reason = 'it is a link' if os.path.islink(path) else error.strerror
-        raise ValueError(f'{path} cannot be used: {reason}; give a directory of your own') from None
+        raise ValueError(f'{path} cannot be used: {reason}; pass a directory of your own') from None
     found = os.fstat(fd)
     if found.st_uid == os.getuid() and not found.st_mode & 0o077: return fd
     os.close(fd)
-    raise ValueError(f'{path} cannot be used, because it belongs to another user, or others may open it: '
-                     'give a directory of your own, with mode 700')
+    raise ValueError(f'{path} cannot be used, because it belongs to another user or others may open it: '
+                     'pass a directory of your own with mode 700')

@@ -27,10 +27,10 @@ _processes = weakref.WeakSet()   # of all pools and loaders
 def leave_to_original(
     process: Any,
 ):
-    """Let a forked copy of this program leave a process alone: Python would end it as the copy ends.
+    """Keep forked copies of this program from ending a process, as Python would when they end.
 
     Args:
-        process: Process of `multiprocessing`, before or after its start.
+        process: A `multiprocessing` process, before or after its start.
     """
     _processes.add(process)
 
@@ -45,7 +45,7 @@ if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget_p
 # %% ../../nbs/core/57_processes.ipynb #57b00009
 @contextmanager
 def signals_later() -> Iterator[None]:
-    "Open a block in whose forks no handler of this program runs: the copy inherits that SIGINT and SIGTERM wait."
+    "Delay SIGINT and SIGTERM in a block, so that no signal handler of this program runs in processes forked there."
     if not hasattr(signal, 'pthread_sigmask'):
         yield
         return
@@ -55,7 +55,7 @@ def signals_later() -> Iterator[None]:
 
 
 def reset_process():
-    "Make this process, a worker, its own: signals are its parent's business, and its copy of locks is void."
+    "Reset the signal handlers and import locks that a worker process inherited from its parent."
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)): signal.signal(number, signal.SIG_DFL)
@@ -80,22 +80,23 @@ def start_process(
     *args: Any,
     name: str | None = None,
 ) -> BaseProcess:
-    """Start a daemonic process, which copies of this program leave alone.
+    """Start a daemonic process that forked copies of this program do not end.
 
-    A forked one that hangs before it begins is ended, with a warning, and replaced; three in a row are a RuntimeError.
+    A forked process that hangs at its start is killed, with a warning, and replaced; three in a row raise RuntimeError.
 
     Args:
-        context: How it is started.
-        run: What it does; it calls `reset_process` first.
+        context: Multiprocessing context that starts the process.
+        run: Function to run; it calls `reset_process` first.
         *args: Arguments of `run`.
-        name: Name of the process; None: Python numbers it.
+        name: Name of the process; None lets Python number it.
     """
     make = partial(context.Process, name=name, daemon=True)   # pyrefly: ignore  (each kind of context has one)
     if context.get_start_method() != 'fork':
         try: return _started(make(target=run, args=args))
         except (AttributeError, PicklingError, TypeError) as error: raise TypeError(
-            f'{error}: a process that is not forked gets copies by pickle, which cannot copy a lambda or what is '
-            "defined inside a function: define it at the top level of a module, or give workers='threads'") from error
+            f'{error}: processes that are not forked get pickled copies, and pickle cannot copy a lambda or what is '
+            'defined inside a function: define it at the top level of a module, or use '
+            "worker_type='threads'") from error
     for _ in range(3):
         here, there = context.Pipe(duplex=False)
         with signals_later(): process = _started(make(target=_begin, args=(there, run, args)))
@@ -105,12 +106,12 @@ def start_process(
         if has_begun: return process
         process.kill()
         process.join()
-        warnings.warn('a forked process did not begin, since another thread of this program held a lock when it was '
-                      'forked; another takes its place', RuntimeWarning, stacklevel=2)
+        warnings.warn('a forked process did not start, because another thread of this program held a lock when it was '
+                      'forked; another process replaces it', RuntimeWarning, stacklevel=2)
     raise RuntimeError(
-        f'three forked processes did not begin within {_SECONDS_TO_BEGIN:g} s each, since other threads hold locks '
-        "of this program: call this before they start; or give multiprocessing_context='spawn' or workers='threads' to "
-        'a loader')
+        f'three forked processes did not start within {_SECONDS_TO_BEGIN:g} s each, because other threads of this '
+        "program hold locks: call this before those threads start, or pass multiprocessing_context='spawn' or "
+        "worker_type='threads' to the loader")
 
 
 def _started(process: BaseProcess) -> BaseProcess:

@@ -24,7 +24,7 @@ _MOST_LISTED = (65_533 - len(SEGMENT_TABLE)) // 4   # a part of the header has a
 def list_segments(
     data: bytes,
 ) -> bytes:
-    """Write into the header of a JPEG where its restart markers are.
+    """Write the positions of the restart markers of a JPEG into its header.
 
     Args:
         data: A JPEG.
@@ -57,13 +57,13 @@ def encode_jpeg(
     subsampling: str = '4:4:4',
     exif: bytes = b'',
 ) -> bytes:
-    """Encode an image as a JPEG with segments, and a list of them.
+    """Encode an image as a JPEG with segments and a list of them.
 
     Args:
         image: Mode RGB or L.
-        quality: 1..95, as Pillow has it.
-        subsampling: '4:4:4', '4:2:2' or '4:2:0': pixels that share a color.
-        exif: EXIF to write.
+        quality: JPEG quality of Pillow, 1..95.
+        subsampling: Chroma subsampling: '4:4:4', '4:2:2' or '4:2:0'.
+        exif: EXIF data to write.
     """
     block_w, file = 16 if image.mode == 'RGB' and subsampling != '4:4:4' else 8, io.BytesIO()
     interval = _interval(math.ceil(image.width / block_w), block_w)
@@ -88,7 +88,7 @@ def _run_jpegtran(*options: str, data: bytes = b'') -> subprocess.CompletedProce
 
 @cache   # not an error: the program may be installed later
 def jpegtran_version() -> str:
-    "Ask `jpegtran` for its version; a `JpegtranError` says what to install if it is not libjpeg-turbo's."
+    "Return the version of `jpegtran`; `JpegtranError` says what to install if it is not libjpeg-turbo's."
     found = re.match(rb'libjpeg-turbo version (\S+)', _run_jpegtran('-version').stderr)
     if not found: raise JpegtranError(f"the jpegtran on PATH is not libjpeg-turbo's: {_INSTALL}")
     return found[1].decode()
@@ -97,13 +97,13 @@ def jpegtran_version() -> str:
 def add_restarts(
     data: bytes,
 ) -> bytes:
-    """Divide a JPEG into segments, and list them in its header; its coefficients stay. `JpegtranError` if that fails.
+    """Divide a JPEG into segments, listed in its header, without changing coefficients, or raise `JpegtranError`.
 
     Args:
         data: A JPEG.
 
     Returns:
-        unchanged if it is progressive or damaged; if it has markers already, they are only listed
+        unchanged if progressive or damaged; existing markers are only listed
     """
     layout = read_layout(data)
     if layout is None or layout.interval or layout.num_listed: return list_segments(data)

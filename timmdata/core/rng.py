@@ -28,7 +28,7 @@ def sample_seed(
     index: int,
     view: int = 0,
 ) -> int:
-    """Hash the four numbers to one: the same on every machine, unrelated for neighbors.
+    """Hash the four numbers into one: the same on every machine, unrelated for neighboring inputs.
 
     >>> from timmdata.core import sample_seed
     >>> sample_seed(seed=0, epoch=0, index=7)
@@ -36,9 +36,9 @@ def sample_seed(
 
     Args:
         seed: Seed of the run.
-        epoch: Number of the pass over the data, from 0.
+        epoch: Epoch number, from 0.
         index: Index of the sample in its dataset.
-        view: Number of the draw, for the same sample in the same epoch.
+        view: Draw number for the same sample in the same epoch.
 
     Returns:
         0 .. 2**63 - 1
@@ -70,14 +70,14 @@ _PHILOX = _Philox()
 
 # %% ../../nbs/core/10_rng.ipynb #bb2bd74c
 class KeyedRandom(random.Random):
-    """Python's `random.Random` over Philox 4x64-10, keyed by (seed, epoch), counting from (sequence, index, view).
+    """`random.Random` on top of Philox 4x64-10, keyed by (seed, epoch) and counting from (sequence, index, view).
 
     Args:
         seed: Seed of the run.
-        epoch: Number of the pass over the data, from 0.
+        epoch: Epoch number, from 0.
         index: Index of the sample in its dataset.
-        view: Number of the version of the sample, in the same epoch.
-        sequence: Number of the sample's sequence: one for each purpose.
+        view: View number: which version of the sample in the same epoch.
+        sequence: Sequence number: each purpose uses its own.
     """
 
     def __new__(cls, *key: int, **named: int):
@@ -104,18 +104,18 @@ class KeyedRandom(random.Random):
         return next(self._words)
 
     def random(self) -> float:
-        "Draw a number of [0, 1) with 53 random bits, as NumPy makes it."
+        "Draw a float in [0, 1) with 53 random bits, as NumPy does."
         return (self._word() >> 11) * 2.**-53
 
     def randint(self,
         a: int,
         b: int,
     ) -> int:
-        """Draw a whole number, of the same bits as in `random.Random`, which takes four calls for it.
+        """Draw an integer from the same bits as `random.Random`, which needs four calls for it.
 
         Args:
-            a: Least number.
-            b: Greatest number.
+            a: Smallest value.
+            b: Largest value, included.
 
         Returns:
             a .. b
@@ -128,7 +128,7 @@ class KeyedRandom(random.Random):
     def getrandbits(self,
         k: int,
     ) -> int:
-        """Draw a whole number with `k` random bits.
+        """Draw an integer with `k` random bits.
 
         Args:
             k: Number of bits.
@@ -141,7 +141,7 @@ class KeyedRandom(random.Random):
 
     def _refuse(self, *args: Any):
         "Raise: the key is the seed, and there is no state."
-        raise TypeError('a KeyedRandom is made from its key: it has no state, and cannot be seeded again')
+        raise TypeError('a KeyedRandom has no state and cannot be reseeded: create a new one from its key')
 
     seed = getstate = setstate = _refuse
 
@@ -166,18 +166,18 @@ def keyed_numbers(
     sequence: int = 0,
     block: int = 0,
 ) -> np.ndarray:
-    """Compute four numbers of many samples: those that `random()` of each one's `KeyedRandom` gives.
+    """Compute four random numbers per sample, those that `random()` of its `KeyedRandom` returns.
 
     Args:
         seed: Seed of the run.
-        epoch: Number of the pass over the data, from 0.
+        epoch: Epoch number, from 0.
         indexes: Index of each sample in its dataset: int (n,).
-        views: Version of each sample, in the same epoch: int (n,).
-        sequence: Number of the sequences: one for each purpose.
-        block: Which four numbers of each sequence, from 0: the first four.
+        views: View number of each sample, in the same epoch: int (n,).
+        sequence: Sequence number: each purpose uses its own.
+        block: Which group of four numbers of each sequence; 0 is the first.
 
     Returns:
-        float64 (4, n) of [0, 1)
+        float64 (4, n) in [0, 1)
     """
     words = [np.full(len(indexes), number & _MASK, np.uint64) for number in (block + 1, sequence)]
     words += [indexes.astype(np.uint64), views.astype(np.uint64)]

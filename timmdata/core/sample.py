@@ -20,41 +20,41 @@ from torchvision.transforms.functional import to_pil_image
 def fields_of(
     sample: Any,
 ) -> dict[Any, Any]:
-    """Give the fields of a sample or a batch by name.
+    """Return the fields of a sample or batch by name.
 
     Args:
-        sample: (image, target, …) or a dict with 'image': a sample, or a batch of them.
+        sample: A sample or a batch: (image, target, …) or a dict with 'image'.
 
     Returns:
-        'image', 'target', then 2, 3, …; of a dict its own names
+        keys 'image', 'target', 2, 3, …; for a dict, its own keys
     """
     if isinstance(sample, Mapping): fields = dict(sample)
     elif isinstance(sample, (tuple, list)): fields = dict(zip(('image', 'target', *range(2, len(sample))), sample))
-    else: raise TypeError(f'a sample or a batch must be (image, target, …) or a dict, got a {type(sample).__name__}')
+    else: raise TypeError(f'a sample or batch must be (image, target, …) or a dict, got {type(sample).__name__}')
     if 'image' in fields: return fields
-    raise KeyError(f"a sample that is a dict needs the field 'image'; it has {', '.join(map(str, fields))}")
+    raise KeyError(f"a sample that is a dict must have the key 'image'; its keys: {', '.join(map(str, fields))}")
 
 
 def sample_image(
     sample: Any,
 ) -> Any:
-    """Give the image of a sample, or the images of a batch.
+    """Return the image of a sample, or the images of a batch.
 
     Args:
         sample: (image, target, …) or a dict with 'image'.
     """
     if isinstance(sample, Mapping) or isinstance(sample, (tuple, list)) and len(sample) > 1:
         return fields_of(sample)['image']
-    raise TypeError(f'a sample must be (image, target, …) or a dict, the dataset gave a {type(sample).__name__}')
+    raise TypeError(f'a sample must be (image, target, …) or a dict, but the dataset returned {type(sample).__name__}')
 
 
 def image_tensors(
     images: Any,
 ) -> list[Any]:
-    """List the tensors that the images of a batch are.
+    """Return the image tensors of a batch as a list.
 
     Args:
-        images: Images of a batch: a tensor, or a list or dict of them, one for each of several views.
+        images: Images of a batch: a tensor, or a list or dict of tensors, one per view.
     """
     if isinstance(images, Mapping): return list(images.values())
     return list(images) if isinstance(images, (tuple, list)) else [images]
@@ -64,11 +64,11 @@ def with_fields(
     sample: Any,
     changed: Mapping[Any, Any],
 ) -> Any:
-    """Make the same sample or batch with other fields.
+    """Return a copy of a sample or batch with some fields replaced or added.
 
     Args:
-        sample: (image, target, …) or a dict with 'image': a sample, or a batch of them.
-        changed: Fields by name, as `fields_of` names them; a new one comes last.
+        sample: A sample or a batch: (image, target, …) or a dict with 'image'.
+        changed: New values by field name, as in `fields_of`; new fields are appended.
 
     Returns:
         a dict, a named tuple of the same kind, or a tuple
@@ -82,11 +82,11 @@ def with_image(
     sample: Any,
     image: Any,
 ) -> Any:
-    """Make the same sample with another image.
+    """Return a copy of a sample with a different image.
 
     Args:
         sample: (image, target, …) or a dict with 'image'.
-        image: Another image.
+        image: The new image.
     """
     return with_fields(sample, {'image': image})
 
@@ -95,14 +95,14 @@ def transform_image(
     transform: Callable,
     image: Any,
 ) -> Any:
-    """Call a transform in the way of its library.
+    """Call a transform the way its library expects.
 
     Args:
-        transform: Called on the image; one of Albumentations gets `image=`, an array (H, W, C).
+        transform: Called with the image; an Albumentations transform gets `image=`, an array (H, W, C).
         image: Image, such as a PIL image.
 
     Returns:
-        what the transform makes of it
+        the transformed image
     """
     is_albumentations = any(base.__module__.partition('.')[0] == 'albumentations' for base in type(transform).__mro__)
     return transform(image=np.asarray(image))['image'] if is_albumentations else transform(image)
@@ -115,8 +115,8 @@ def apply_transform(
     """Transform the image of a sample.
 
     Args:
-        transform: Transform as in `transform_image`; None: the sample stays as it is.
-        sample: (image, target, …), a dict with 'image', or None for a skipped one.
+        transform: See `transform_image`; None returns the sample unchanged.
+        sample: (image, target, …), a dict with 'image', or None for a skipped sample.
     """
     if sample is None or transform is None: return sample
     return with_image(sample, transform_image(transform, sample_image(sample)))
@@ -125,7 +125,7 @@ def apply_transform(
 def as_pil_image(
     image: Any,
 ) -> Image.Image:
-    """Turn an image into a PIL image.
+    """Convert an image to a PIL image.
 
     Args:
         image: PIL image, uint8 tensor (C, H, W) or uint8 array (H, W) or (H, W, C).
@@ -134,18 +134,18 @@ def as_pil_image(
     is_array = isinstance(image, (torch.Tensor, np.ndarray))
     if is_array and image.dtype in (torch.uint8, np.uint8): return to_pil_image(image)
     what = f'{image.dtype} {type(image).__name__}' if is_array else type(image).__name__
-    raise TypeError(f'the dataset gave a {what} as image: give PIL images or uint8 (0..255), '
-                    'without a transform to floats; create_loader does that. Or give a transform that normalizes to '
-                    'create_loader, as transform=, with mean=None, std=None')
+    raise TypeError(f'the dataset returned {what} as an image: return PIL images or uint8 (0..255) and leave the '
+                    'conversion to float to create_loader, or pass create_loader the transform= that normalizes, with '
+                    'mean=None, std=None')
 
 # %% ../../nbs/core/20_sample.ipynb #634102da
 def image_size(
     input_size: int | Sequence[int],
 ) -> tuple[int, int]:
-    """Give height and width of the network's input.
+    """Return the height and width of the network's input.
 
     Args:
-        input_size: Edge, (height, width) or (channels, height, width); pixels.
+        input_size: Edge length, (height, width) or (channels, height, width), in pixels.
 
     Returns:
         height, width
@@ -153,11 +153,11 @@ def image_size(
     edges = tuple(input_size) if isinstance(input_size, (tuple, list)) else (input_size, input_size)
     whole = all(isinstance(e, Integral) and not isinstance(e, bool) and e > 0 for e in edges)
     if len(edges) not in (2, 3) or not whole:
-        raise ValueError(f'input_size={input_size!r}: give an edge, (height, width) or (channels, height, width), '
-                         'whole numbers above 0')
+        raise ValueError(f'input_size={input_size!r}: must be an edge length, (height, width) or '
+                         '(channels, height, width), in positive integers')
     if len(edges) == 2 and edges[0] <= 4 and edges[1] >= 16: raise ValueError(
-        f'input_size={input_size!r}: that is a height of {edges[0]}; give (channels, height, width), or an edge')
+        f'input_size={input_size!r}: this means height {edges[0]}; pass (channels, height, width) or an edge length')
     if len(edges) == 3 and edges[0] >= 16 and edges[2] <= 4: raise ValueError(
-        f'input_size={input_size!r}: that ends with the channels; give (channels, height, width), '
+        f'input_size={input_size!r}: the channels must come first; pass (channels, height, width), '
         f'such as {(edges[2], *edges[:2])}')
     return tuple(int(e) for e in edges[-2:])

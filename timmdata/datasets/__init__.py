@@ -2,7 +2,7 @@
 from .augmix import AugMixDataset
 from .factory import create_dataset, open_splits
 from .image_dataset import ImageDataset, IterableImageDataset
-from .packing import PackReport, check_pack, pack
+from .packing import PackReport, check_pack, write_pack
 from .relabel import LabelMap, LabelReport, classes_of, relabel, targets_of
 from .voc import voc_table
 from .wrappers import TransformedIterableDataset, base_datasets, describe, fingerprint, unwrap
@@ -10,6 +10,6 @@ from .wrappers import TransformedIterableDataset, base_datasets, describe, finge
 __all__ = [
     'ImageDataset', 'IterableImageDataset', 'create_dataset', 'open_splits',
     'LabelMap', 'LabelReport', 'classes_of', 'relabel', 'targets_of', 'voc_table',
-    'AugMixDataset', 'pack', 'check_pack', 'PackReport',
+    'AugMixDataset', 'write_pack', 'check_pack', 'PackReport',
     'TransformedIterableDataset', 'base_datasets', 'describe', 'fingerprint', 'unwrap',
 ]

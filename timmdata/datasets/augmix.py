@@ -17,7 +17,7 @@ from ..core.sample import sample_image, with_image
 class AugMixDataset(Dataset):
     """A dataset whose images become tuples of views: one clean, the others augmented. timm/data/dataset.py.
 
-    `create_loader` makes the views by itself:
+    `create_loader` creates the views itself:
 
     >>> from timmdata import ImageDataset, create_loader
     >>> photos = ImageDataset('photos', split='train')
@@ -28,9 +28,9 @@ class AugMixDataset(Dataset):
     (torch.Size([24, 3, 64, 64]), torch.Size([24]))
 
     Args:
-        dataset: Gives (image, target, …) or dicts with 'image'.
-        num_splits: Views of each sample, 2 or more.
-        transform: Three pipelines: crop and flip; change; finish. None: no views.
+        dataset: Dataset of (image, target, …) or dicts with 'image'.
+        num_splits: Number of views of each sample, 2 or more.
+        transform: Pipelines: crop and flip; augment; finish. None: no views.
     """
 
     def __init__(self,
@@ -38,20 +38,21 @@ class AugMixDataset(Dataset):
         num_splits: int = 2,
         transform: Sequence[Callable] | None = None,
     ):
-        if num_splits < 2: raise ValueError(f'num_splits={num_splits}: give 2 views or more, the first one is clean')
+        if num_splits < 2: raise ValueError(f'num_splits={num_splits}: must be 2 or more views; the first one is clean')
         self.dataset, self.num_splits = dataset, num_splits
         self.transform = transform
 
     @property
     def transform(self) -> tuple[Callable, ...] | None:
-        "The three pipelines."
+        "Return the three pipelines."
         return self._transform
 
     @transform.setter
     def transform(self, transform: Sequence[Callable] | None):
         "Set the three pipelines."
         if transform is not None and (not isinstance(transform, (tuple, list)) or len(transform) != 3):
-            raise ValueError('give three pipelines, as create_transform(…, is_training=True, separate=True) makes them')
+            raise ValueError(
+                'transform must be three pipelines, as from create_transform(…, is_training=True, separate=True)')
         self._transform = None if transform is None else tuple(transform)
 
     def __getitem__(self, index: int) -> Any:
@@ -69,19 +70,20 @@ def without_splits(
     dataset: Any,
     num_splits: int = 0,
 ) -> tuple[Any, int]:
-    """Take an `AugMixDataset` apart, for a loader that makes the views by itself.
+    """Unwrap an `AugMixDataset`, for a loader that creates the views itself.
 
     Args:
-        dataset: Data set of the user.
-        num_splits: Number of views that the loader is asked for.
+        dataset: Dataset of the user.
+        num_splits: Number of views requested from the loader.
 
     Returns:
         the dataset inside, and the number of views; 0: no views
     """
-    if num_splits == 1 or num_splits < 0: raise ValueError(f'num_aug_splits={num_splits}: give 0, or 2 views or more')
+    if num_splits == 1 or num_splits < 0: raise ValueError(
+        f'num_aug_splits={num_splits}: must be 0, or 2 or more views')
     if not isinstance(dataset, AugMixDataset): return dataset, num_splits
     if dataset.transform is not None:
-        raise ValueError('the AugMixDataset has pipelines already: leave them out, the loader makes the views')
+        raise ValueError('the AugMixDataset already has pipelines: remove them; the loader creates the views')
     if num_splits not in (0, dataset.num_splits):
-        raise ValueError(f'num_aug_splits={num_splits}, but the dataset has {dataset.num_splits} views')
+        raise ValueError(f'num_aug_splits={num_splits}: must be 0, or {dataset.num_splits} as in the AugMixDataset')
     return dataset.dataset, dataset.num_splits

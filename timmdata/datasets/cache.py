@@ -28,20 +28,20 @@ from ..core.memory_pool import end_with
 from ..core.paths import expand_home, open_private
 from ..readers.pack import ReaderPack, read_pack
 from .image_dataset import ImageDataset
-from .packing import PackSettings, check_packable, write_pack
+from .packing import PackSettings, check_packable, write_split
 from .wrappers import content_key
 
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a00007
 @dataclass(frozen=True, kw_only=True)
 class CacheSettings:
-    """Settings of a cache; they check themselves.
+    """Settings of a cache, checked when created.
 
     Args:
-        where: In 'memory', until the last program that reads it ends; or on 'disk', until you remove it.
-        limit: Most bytes, or a text such as '20GB'; None: what is free.
-        short_side: Larger photographs are kept with this shorter side, pixels: other batches.
-        format: 'raw': pixels; 'jpeg': a JPEG with segments, for large photographs.
+        where: 'memory': kept until the last program that reads it ends; 'disk': until you remove it.
+        limit: Maximum size, bytes or a string such as '20GB'; None: free space.
+        short_side: Downscale larger images to this shorter side, pixels; this changes batches.
+        format: 'raw': pixels; 'jpeg': a JPEG with segments, for large images.
         directory: Folder for caches; None: /dev/shm, or your cache folder.
     """
     where: str = 'memory'
@@ -60,7 +60,7 @@ class CacheSettings:
     def from_argument(cls,
         cache: Any,
     ) -> 'CacheSettings':
-        """Read what `create_loader` was given.
+        """Create settings from the argument `cache` of `create_loader`.
 
         Args:
             cache: 'memory', 'disk', or a dict of settings.
@@ -71,11 +71,11 @@ class CacheSettings:
 
     @property
     def folder(self) -> Path:
-        "The folder of all caches of this user. In memory, where caches are removed, it is one that nobody else uses."
+        "Return the folder of all caches of this user; in memory, where caches are removed, nothing else uses it."
         directory = self.directory if self.directory is None else Path(expand_home(self.directory))
         if self.where == 'disk': return directory or cache_dir()/'decoded'
         if not hasattr(os, 'getuid') or directory is None and not os.path.isdir('/dev/shm'): raise ValueError(
-            "cache='memory': this system has no folder in memory. Give cache='disk', or a directory (not on Windows)")
+            "cache='memory': this system has no folder in memory. Use cache='disk' or pass a directory (not on Windows)")
         return (directory or Path('/dev/shm'))/f'timmdata-decoded-{os.getuid()}'
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000a
@@ -83,19 +83,19 @@ def cache_key(
     dataset: ImageDataset,
     settings: PackSettings,
 ) -> str:
-    """Hash all that the pixels of a cache depend on.
+    """Hash everything that the pixels of a cache depend on.
 
     Args:
-        dataset: Data set whose reader reads files.
-        settings: What becomes of its images.
+        dataset: Dataset whose reader reads files.
+        settings: How its images are kept.
 
     Returns:
         32 hexadecimal digits
     """
     key = content_key(dataset, settings, PIL.__version__)
     if key is None: raise ValueError(
-        f'a cache cannot see whether the data of a {type(dataset.reader).__name__} has changed: pack() it, and read '
-        'the pack')
+        f'a cache cannot detect whether the data of {type(dataset.reader).__name__} has changed: use write_pack(), '
+        'and read the pack')
     return key
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000d
@@ -115,10 +115,10 @@ def _remove_unless_read(root: Path, timeout: float = 0.):
 def remove_unread(
     folder: Path,
 ):
-    """Remove the caches that no program reads, as one that was killed leaves them in memory; other files stay.
+    """Remove caches that no program reads, such as those left in memory by a killed one; other files stay.
 
     Args:
-        folder: Private folder of caches, as `CacheSettings.folder` names it for those in memory.
+        folder: Private folder of caches in memory, as in `CacheSettings.folder`.
     """
     os.close(open_private(folder))
     found = filter(re.compile('[0-9a-f]{32}([.]lock)?').fullmatch, os.listdir(folder))
@@ -126,10 +126,10 @@ def remove_unread(
 
 
 class CacheHold:
-    """A place among the readers of a cache. Copies of a reader share it; a pickled reader, as a worker's, has None.
+    """Register a reader of a cache. Copies of a reader share it; a pickled reader, as in a worker, has None.
 
     Args:
-        root: Folder of the cache, in a private folder; it is removed with its last reader.
+        root: Folder of the cache, in a private folder; removed with its last reader.
     """
 
     def __init__(self,
@@ -151,11 +151,11 @@ def _leave(lock: FileLock, root: Path):
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000f
 class ReaderCache(ReaderPack):
-    """Read a cache, which stays as long as this reader, or a copy of it in this process.
+    """Read a cache, which is kept as long as this reader, or a copy of it in this process.
 
     Args:
         root: Folder of the cache.
-        hold: What ends with the last reader; a worker process has none.
+        hold: Object that ends with the last reader; None in a worker process.
     """
 
     def __init__(self,
@@ -167,7 +167,7 @@ class ReaderCache(ReaderPack):
 
     @property
     def pixels(self) -> str:
-        "How its images differ from their files; kept as pixels, they do not, so states fit with and without a cache."
+        "Describe how its images differ from their files; kept as pixels, they do not, so states fit without a cache."
         return super().pixels if self.info['made']['short_side'] else ''
 
 
@@ -177,8 +177,8 @@ def _writing_to(folder: Path) -> Iterator[None]:
     try: yield
     except OSError as error:
         if error.errno is None: raise
-        raise OSError(error.errno, f'no cache can be written to {folder} ({error.strerror}): give a directory that '
-                      "can be written to and has room, such as cache={'where': 'disk', 'directory': …}") from error
+        raise OSError(error.errno, f'cannot write a cache to {folder} ({error.strerror}): pass a writable directory '
+                      "that has room, such as cache={'where': 'disk', 'directory': …}") from error
 
 
 def cached_dataset(
@@ -187,13 +187,13 @@ def cached_dataset(
     backend: str | None = None,
     num_workers: int | None = None,
 ) -> ImageDataset:
-    """Decode all images once, unless an earlier run has, and read their pixels from then on.
+    """Decode all images once, unless an earlier run did, and read their pixels from then on.
 
     Args:
-        dataset: Data set whose reader reads files.
-        settings: Where its images are kept, and how.
-        backend: Decoder of JPEGs, see `resolve_backend`.
-        num_workers: Threads that decode; None: as many as there are cores.
+        dataset: Dataset whose reader reads files.
+        settings: Where and how its images are kept.
+        backend: JPEG decoder, see `resolve_backend`.
+        num_workers: Number of decoding threads; None: one per core.
 
     Returns:
         the same samples
@@ -207,7 +207,7 @@ def cached_dataset(
     with _writing_to(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if hasattr(os, 'getuid') and folder.stat().st_uid != os.getuid(): raise ValueError(
-            f'the folder of caches {folder} belongs to another user: give a directory of your own')
+            f'the folder of caches {folder} belongs to another user: pass a directory of your own')
         if is_memory: os.close(open_private(folder))
         try:
             with _lock(root.with_suffix('.lock')):   # other programs wait here, and find it
@@ -215,7 +215,7 @@ def cached_dataset(
                     if is_memory: remove_unread(folder)
                     root.mkdir(mode=0o700, exist_ok=True)
                     limit = math.inf if settings.limit is None else parse_size(settings.limit)
-                    write_pack(dataset, root, 'cache', packing, 0, num_workers, sys.stderr.isatty(), limit)
+                    write_split(dataset, root, 'cache', packing, 0, num_workers, sys.stderr.isatty(), limit)
                 hold = CacheHold(root) if is_memory else None
         except BaseException:
             if is_memory: _remove_unless_read(root)

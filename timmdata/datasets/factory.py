@@ -36,11 +36,11 @@ def torch_split(
     name: str,
     split: str,
 ) -> dict[str, Any]:
-    """Find the arguments for a split; a split that does not exist is an error.
+    """Return the arguments for a split; raise ValueError if it does not exist.
 
     Args:
-        name: Name of a torchvision data set, such as 'cifar10'.
-        split: 'train', 'val', 'validation', …, or the data set's own name.
+        name: Name of a torchvision dataset, such as 'cifar10'.
+        split: 'train', 'val', 'validation', …, or the dataset's own name.
 
     Returns:
         arguments of torchvision's class
@@ -49,7 +49,7 @@ def torch_split(
     if split in splits: return splits[split]
     if 'train' in group: return next(iter(splits.values()))
     if 'val' in group: return list(splits.values())[-1]
-    raise ValueError(f'there is no split {split!r} in torch/{name}; there is: {", ".join(splits)}')
+    raise ValueError(f'there is no split {split!r} in torch/{name}; available: {", ".join(splits)}')
 
 # %% ../../nbs/datasets/60_factory.ipynb #b7bd7f8f
 def _create_torch(name: str, root: Any, split: str, search_split: bool, download: bool, settings: dict) -> Dataset:
@@ -58,13 +58,13 @@ def _create_torch(name: str, root: Any, split: str, search_split: bool, download
         folder = resolve_split(root, split) if search_split else ''
         return torchvision_datasets.ImageFolder(os.path.join(root, folder) if folder else root, **settings)
     if name not in _TORCH: raise ValueError(
-        f"data set 'torch/{name}' is not known: there are image_folder, {', '.join(_TORCH)}")
+        f"unknown dataset 'torch/{name}': must be one of image_folder, {', '.join(_TORCH)}")
     if name in ('inaturalist', 'inat'):
         target_type, _, split = split.rpartition('/')
         kinds = target_type.split('_') if target_type else ['full']
         settings = {'target_type': kinds[0] if len(kinds) == 1 else kinds, **settings}
     if name == 'imagenet' and download: raise ValueError(
-        'ImageNet cannot be downloaded without an account: get it from image-net.org, and leave out download')
+        'ImageNet cannot be downloaded without an account: get it from image-net.org, and omit download')
     if name != 'imagenet': settings = {'download': download, **settings}
     return getattr(torchvision_datasets, _TORCH[name][0])(root, **torch_split(name, split), **settings)
 
@@ -78,7 +78,7 @@ def _split_name(name: str) -> tuple[str, str]:
     kind, _, rest = name.partition('/')
     kind = kind.lower()
     if kind in ('folder', 'image_folder') and not rest: kind = ''
-    if kind not in _KINDS: raise ValueError(f'data set name {name!r} is not known: there are {_NAMES}')
+    if kind not in _KINDS: raise ValueError(f'unknown dataset name {name!r}: must be one of {_NAMES}')
     return kind, rest
 
 
@@ -99,7 +99,7 @@ def create_dataset(
     trust_remote_code: bool = False,
     **kwargs: Any,
 ) -> Dataset:
-    """Make a data set by its name, with timm's names.
+    """Create a dataset by name, with the names of timm.
 
     >>> from timmdata import create_dataset
     >>> create_dataset('', 'photos', split='val')
@@ -110,27 +110,27 @@ def create_dataset(
         classes: 10
 
     Args:
-        name: '' for what is at the root, or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case.
-        root: Folder, tar or table; where torchvision or a hub keep their files.
-        split: 'train', 'val', …, or the data set's own name.
+        name: '' detects what is at the root; or 'torch/cifar10', 'hfds/…', …; only the prefix ignores case.
+        root: Folder, tar or table; or where torchvision or a hub keeps files.
+        split: 'train', 'val', …, or the dataset's own name.
         search_split: Look for the split in the root; False: the root is the split.
-        class_map: Name → index, or its file; not for torch/.
-        load_bytes: Give the file's bytes in place of an image; for folders, tars, tables and hfds.
-        is_training: For streams: shuffle, and repeat samples to whole batches.
+        class_map: Class name → index, or its file; not for torch/.
+        load_bytes: Return the bytes of the file instead of an image; for folders, tars, tables and hfds.
+        is_training: For streams: shuffle, and repeat samples to fill whole batches.
         download: Download what is missing: torch/, hfds/, hfids/, tfds/.
-        batch_size: For streams: samples in a batch; in training every worker gives whole batches.
-        num_samples: For streams: number of samples in the split, if the data set does not say it.
+        batch_size: For streams: samples in a batch; in training, every worker returns whole batches.
+        num_samples: For streams: number of samples in the split, if the dataset does not provide it.
         seed: For streams: seed of the order.
-        repeats: For streams: passes in an epoch; 0 and 1 are one pass.
+        repeats: For streams: passes per epoch; 0 and 1 both mean one.
         input_img_mode: Pillow mode of the images; not for torch/.
-        trust_remote_code: Run the code of a hub's data set; `datasets` offers it below version 4.
-        **kwargs: Further arguments for the data set and its reader; None counts as not given.
+        trust_remote_code: Run the code of a dataset from a hub; needs `datasets` before version 4.
+        **kwargs: Additional arguments for the dataset and its reader; None counts as not given.
     """
     root, (kind, rest) = expand_home(root), _split_name(name)
     settings = {key: value for key, value in kwargs.items() if value is not None}
     if kind == 'torch':
         if class_map: raise ValueError(
-            'class_map has no effect on torch/ data sets: rename and renumber classes with relabel()')
+            'class_map has no effect on torch/ datasets: rename and renumber classes with relabel()')
         return _create_torch(rest.lower(), root, split or '', search_split, download, settings)
     settings.update(split=split, class_map=class_map or None, input_img_mode=input_img_mode)
     if kind in ('', 'tar'):
@@ -148,15 +148,15 @@ def open_splits(
     split: str | None = None,
     **settings: Any,
 ) -> dict[str, ImageDataset]:
-    """Open the splits of a data set.
+    """Open the splits of a dataset.
 
     Args:
-        data: Folder, tar or table; or 'hf:NAME', a data set of Hugging Face.
-        split: One of them; None: train, val and test, as far as they are there.
+        data: Folder, tar or table; or 'hf:NAME', a Hugging Face dataset.
+        split: One of them; None: train, val and test, as far as they exist.
         **settings: Settings for `ImageDataset`.
 
     Returns:
-        split → data set; the last one is for evaluation
+        split → dataset; the last one is for evaluation
     """
     data = expand_home(data)
     root, reader = (None, f'hfds/{os.fspath(data)[3:]}') if os.fspath(data).startswith('hf:') else (data, None)

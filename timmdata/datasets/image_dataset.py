@@ -29,9 +29,9 @@ from ..readers.sample_table import LabelLists
 # %% ../../nbs/datasets/00_image_dataset.ipynb #d50d6469
 _HINTS = {   # names that are usual elsewhere
     **dict.fromkeys(('labels', 'csv', 'csv_file', 'label_file', 'labels_file', 'annotations', 'df', 'dataframe'), (
-        "a table with paths and labels is the root, ImageDataset('labels.csv'), or is given as table=")),
-    **dict.fromkeys(('train', 'training', 'is_training', 'val', 'test'), "give split='train' or split='val'"),
-    **dict.fromkeys(('input_size', 'image_size', 'img_size', 'size', 'batch_size'), 'create_loader takes it'),
+        "pass a table of paths and labels as the root, ImageDataset('labels.csv'), or as table=")),
+    **dict.fromkeys(('train', 'training', 'is_training', 'val', 'test'), "use split='train' or split='val'"),
+    **dict.fromkeys(('input_size', 'image_size', 'img_size', 'size', 'batch_size'), 'pass it to create_loader'),
     'class_to_idx': 'did you mean class_map?'}
 
 
@@ -43,14 +43,14 @@ def _reader_of(owner: type, reader: Any, root: Any, split: str | None, settings:
             allowed = list(dict.fromkeys([*argument_names(owner), *error.allowed]))
             raise UnknownArgument(owner.__name__, error.name, allowed, _HINTS) from None
     settings = [name for name, value in settings.items() if value is not None]
-    if settings: raise TypeError(f'{", ".join(settings)} cannot be given together with a reader object')
+    if settings: raise TypeError(f'{", ".join(settings)} cannot be used together with a reader object')
     return reader
 
 
 def _check_transforms(**transforms: Any):
     for name, transform in transforms.items():
         if transform is not None and not callable(transform): raise TypeError(
-            f'{name} is a {type(transform).__name__}: give a function, or an object that can be called')
+            f'{name} has type {type(transform).__name__}: pass a function or another callable')
 
 
 def _read_bytes(data: Any) -> Any:
@@ -76,31 +76,31 @@ class _Images:
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        "Give class name → index; empty if the reader has no classes."
+        "Return class name → index; empty if the reader has no classes."
         return getattr(self.reader, 'class_to_idx', {})
 
     @property
     def classes(self) -> list[str]:
-        "List the class names by index; an index without a name has its number, one with several names the first."
+        "Return the class names by index; an unnamed index gets its number, one with several names the first."
         names = {idx: name for name, idx in reversed(self.class_to_idx.items())}
         return [str(names.get(idx, idx)) for idx in range(max(names, default=-1) + 1)]
 
     @property
     def bad_samples(self) -> list[BadSample]:
-        "List all samples that were skipped or replaced so far, in any worker."
+        "Return all samples that were skipped or replaced so far, in any worker."
         return self.faults.log.records()
 
     def filenames(self,
-        basename: bool = False,   # Give names without folders.
-        absolute: bool = False,   # Give full paths, with the root.
+        basename: bool = False,   # Return names without folders.
+        absolute: bool = False,   # Return full paths, including the root.
     ) -> list[str]:
-        "Name the files of all samples, in order, if the reader knows them."
+        "Return the file names of all samples, in order, if the reader knows them."
         return self.reader.filenames(basename, absolute)
 
     def target(self,
-        target: Any,   # Target as the reader gave it.
+        target: Any,   # Target, as returned by the reader.
     ) -> Any:
-        "Give the target that a user sees."
+        "Return the transformed target; -1 for a missing one."
         if target is None: return -1   # as timm: a sample without a label
         return target if self.target_transform is None else self.target_transform(target)
 
@@ -123,21 +123,21 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         classes: 10
 
     Args:
-        root: Folder of class folders, or of split folders that hold them; or a table's file.
-        reader: Name, or object whose items are (bytes or image, target).
-        split: 'train', 'val', 'test' or a folder's name; None reads the whole root.
+        root: Folder of class folders, or of split folders that contain them; or a table file.
+        reader: Name, or an object whose items are (bytes or image, target).
+        split: 'train', 'val', 'test' or a folder name; None reads the whole root.
         class_map: Name → index, or its file; None: from class folders.
-        load_bytes: Give the file's bytes in place of an image.
-        input_img_mode: Pillow mode of the images; None: as in the file.
+        load_bytes: Return the bytes of the file instead of an image.
+        input_img_mode: Pillow mode of the images; None keeps the mode of the file.
         transform: Called on the image.
         target_transform: Called on the class index.
-        exif_transpose: Turn images as their EXIF orientation says; off by default, as in timm.
-        background: RGB 0..255 under transparency; None drops the transparency.
-        on_error: Unreadable file: 'raise', 'skip' or 'replace' (by a seeded choice).
-        replace_seed: Seed of the choice that 'replace' makes.
-        max_retries: Replacements tried for one sample before it is an error.
-        exclude: Names to leave out, or their file.
-        **kwargs: Further arguments for the reader: extensions, index_file; or table, input_key, target_key, ….
+        exif_transpose: Rotate images by their EXIF orientation; off by default, as in timm.
+        background: RGB 0..255 behind transparency; None drops transparency.
+        on_error: On an unreadable file: 'raise', 'skip' or 'replace' (with a seeded random sample).
+        replace_seed: Seed for choosing the replacement.
+        max_retries: Replacements to try for one sample before raising an error.
+        exclude: Names to exclude, or their file.
+        **kwargs: Additional arguments for the reader: extensions, index_file; or table, input_key, target_key, ….
     """
 
     def __init__(self,
@@ -167,14 +167,14 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         index: int,
         read: Callable[[int], Any],
     ) -> Any:
-        """Read a sample, or what takes its place, as `on_error` says.
+        """Read a sample, or its replacement, as set by `on_error`.
 
         Args:
             index: Index of the sample.
-            read: Makes a sample of what `reader[index]` gives; the index may be a replacement's.
+            read: Makes a sample from `reader[index]`; the index may be that of a replacement.
 
         Returns:
-            what `read` gave; None: the sample is skipped
+            the result of `read`; None: the sample is skipped
         """
         index, size = operator.index(index), len(self)   # a TypeError for 0.7, which int() would cut off
         if not -size <= index < size: raise IndexError(f'index {index} is out of range for {size} samples')
@@ -184,26 +184,26 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         data: Any,
         backend: str = 'auto',
     ) -> Pixels:
-        """Prepare an image for decoding as this dataset decodes; its size is known at once.
+        """Prepare an image for decoding with the settings of this dataset; its size is known at once.
 
         Args:
-            data: Bytes, file or image, as the reader gave it.
-            backend: Decoder of JPEGs, as in `resolve_backend`.
+            data: Bytes, file or image, as returned by the reader.
+            backend: JPEG decoder, as in `resolve_backend`.
         """
         return Pixels(data, self.input_img_mode, self.exif_transpose, self.background, backend)
 
     @property
     def is_remote(self) -> bool:
-        "Tell whether the reader reads from a store."
+        "Return whether the reader reads from a store."
         return getattr(self.reader, 'is_remote', False)
 
     def prefetch(self,
         indexes: Sequence[int],
     ):
-        """Pass on to the reader which samples are read next; workers call it once for each batch.
+        """Tell the reader which samples are read next; workers call it once per batch.
 
         Args:
-            indexes: Samples of the next batch.
+            indexes: Indexes of the samples of the next batch.
         """
         if hasattr(self.reader, 'prefetch'): self.reader.prefetch(indexes)
 
@@ -223,19 +223,19 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         basename: bool = False,
         absolute: bool = False,
     ) -> str:
-        """Name the file of one sample, relative to the root.
+        """Return the file name of one sample, relative to the root.
 
         Args:
             index: Index of the sample.
-            basename: Give the name without folders.
-            absolute: Give the full path, with the root.
+            basename: Return the name without folders.
+            absolute: Return the full path, including the root.
         """
         if not hasattr(self.reader, 'filename'): return f'sample {index}'   # a user's own reader
         return self.reader.filename(index, basename, absolute)
 
     @property
     def is_labeled(self) -> bool:
-        "Tell whether any sample has a label, as far as the reader knows."
+        "Return whether any sample has a label, as far as the reader knows."
         targets = getattr(self.reader, 'targets', None)
         return not isinstance(targets, np.ndarray) or not targets.size or bool((targets != -1).any())
 
@@ -244,13 +244,13 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         if name in self._lists: return self._lists[name]
         found = getattr(self.reader, 'targets', None)
         if found is None: raise AttributeError(
-            f'a {type(self.reader).__name__} does not know the targets without reading all samples: '
-            f'[target for _, target in dataset] reads them')
+            f'{type(self.reader).__name__} does not know the targets without reading all samples: '
+            f'use [target for _, target in dataset]')
         return self._lists.setdefault(name, make(found))
 
     @property
     def targets(self) -> list:
-        "List the targets as the reader has them: class indexes; lists of them for several labels; or numbers."
+        "Return the targets from the reader: class indexes, lists of them for several labels, or numbers."
         def make(found):
             if isinstance(found, LabelLists): return [found.labels(k).tolist() for k in range(len(found))]
             return np.asarray(found).tolist()
@@ -258,13 +258,13 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
 
     @property
     def samples(self) -> list[tuple[str, Any]]:
-        "List path and target of all samples, as torchvision's `ImageFolder` does."
+        "Return path and target of all samples, like torchvision's `ImageFolder`."
         def make(found):
             if isinstance(self.reader, ReaderFiles) and not hasattr(self.reader, 'archives'):
                 return [(os.path.join(self.reader.root, path), target)
                         for path, target in zip(self.filenames(), self.targets)]
-            raise AttributeError(f'a {type(self.reader).__name__} has no file of its own for each sample: '
-                                 'dataset.filename(index) names one')
+            raise AttributeError(f'{type(self.reader).__name__} has no separate file for each sample: '
+                                 'use dataset.filename(index) for a name')
         return self._known('samples', make)
 
     def __getstate__(self) -> dict: return {**self.__dict__, '_lists': {}}   # workers and copies make their own
@@ -285,14 +285,14 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         root: Root where a named reader finds its data.
         reader: An iterable of (bytes, file or image, target); or a name: 'wds/…', 'hfids/…'.
         split: Split for a named reader.
-        input_img_mode: Pillow mode of the images; None: as in the file.
+        input_img_mode: Pillow mode of the images; None keeps the mode of the file.
         transform: Called on the image.
         target_transform: Called on the target.
-        load_bytes: Give bytes in place of an image.
+        load_bytes: Return bytes instead of an image.
         exif_transpose: See `ImageDataset`.
         background: See `ImageDataset`.
-        on_error: Unreadable sample: 'raise' or 'skip'.
-        **kwargs: Further arguments for a named reader: class_map, is_training, num_samples, target_key, ….
+        on_error: On an unreadable sample: 'raise' or 'skip'.
+        **kwargs: Additional arguments for a named reader: class_map, is_training, num_samples, target_key, ….
     """
 
     def __init__(self,
@@ -310,7 +310,7 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
     ):
         if on_error == 'replace':
             raise ValueError("on_error='replace' needs samples with an index: use 'raise' or 'skip' with a stream")
-        if reader is None: raise TypeError('reader is missing: an iterable of (bytes, target)')
+        if reader is None: raise TypeError('reader is missing: pass a name, or an iterable of (bytes, target)')
         super().__init__(root, reader, split, kwargs, FaultPolicy(on_error), input_img_mode, transform,
                          target_transform, load_bytes, exif_transpose, background)
 
@@ -335,7 +335,7 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         """Pass the epoch on to the reader, if it has a `set_epoch`.
 
         Args:
-            count: Number of the next pass, from 0.
+            count: Epoch number of the next pass, from 0.
         """
         if hasattr(self.reader, 'set_epoch'): self.reader.set_epoch(count)
 

@@ -75,10 +75,10 @@ def _keep(path: Path, found: np.ndarray):
 def image_sizes(
     dataset: Dataset,
 ) -> np.ndarray:
-    """Give the size of every image, from the index where it is known, else from the headers, which are read once.
+    """Return the size of every image, from the index if known, otherwise from the headers, which are read once.
 
     Args:
-        dataset: Map-style data set, or torch's Subset or ConcatDataset of such.
+        dataset: Map-style dataset, or torch's Subset or ConcatDataset of datasets.
 
     Returns:
         int64 (N, 2): height, width; pixels

@@ -28,24 +28,25 @@ from .image_dataset import ImageDataset
 # %% ../../nbs/datasets/20_relabel.ipynb #28d7c3df
 def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:
     "Accept one class index for each sample, or a row of 0 and 1 for all classes; anything else is an error."
-    if targets.dtype.kind not in 'iub': raise TypeError(f'the targets are {targets.dtype}: classes are whole numbers')
-    if len(targets) != num_samples: raise ValueError(f'{len(targets)} targets for {num_samples} samples')
+    if targets.dtype.kind not in 'iub': raise TypeError(f'the targets have dtype {targets.dtype}: must be integers')
+    if len(targets) != num_samples: raise ValueError(
+        f'the number of targets and of samples must match, got {len(targets)} and {num_samples}')
     if targets.ndim == 1 and targets.dtype.kind != 'b': return targets.astype(np.int64)
     if targets.ndim == 2 and np.isin(targets, (0, 1)).all(): return targets.astype(bool)
-    raise ValueError(f'the targets are {targets.dtype} {targets.shape}: give class indexes (N,), '
-                     'or 0 and 1 (N, num_classes) for several labels a sample')
+    raise ValueError(f'the targets are {targets.dtype} {targets.shape}: must be class indexes (N,), '
+                     'or 0 and 1 (N, num_classes) for several labels per sample')
 
 # %% ../../nbs/datasets/20_relabel.ipynb #c1745813
 def targets_of(
     dataset: Dataset,
 ) -> np.ndarray:
-    """Find the labels of all samples; nothing is decoded.
+    """Return the labels of all samples, without decoding images.
 
     Args:
-        dataset: An `ImageDataset`, one of torchvision's, a Subset or ConcatDataset of them.
+        dataset: An `ImageDataset`, a torchvision dataset, a Subset or ConcatDataset of them.
 
     Returns:
-        int64 (N,), below 0 for no label; or bool (N, num_classes) for several labels a sample
+        int64 (N,), below 0 for no label; or bool (N, num_classes) for several labels per sample
     """
     if isinstance(dataset, Subset): return targets_of(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
     if isinstance(dataset, ConcatDataset): return np.concatenate([targets_of(part) for part in dataset.datasets])
@@ -53,8 +54,8 @@ def targets_of(
     for name in ('targets', 'labels', '_labels', 'y'):   # torchvision's names
         if found is None: found = getattr(dataset, name, None)
     if found is None: raise TypeError(
-        f'a {type(dataset).__name__} does not say its labels without reading its samples: '
-        'give it an attribute `targets`, a sequence of class indexes')
+        f'{type(dataset).__name__} does not provide labels without reading its samples: '
+        'add an attribute `targets` to it, a sequence of class indexes')
     if isinstance(found, LabelLists): return np.array([found[k] for k in range(len(found))], bool)
     found, transform = np.asarray(found), getattr(dataset, 'target_transform', None)
     if transform is not None:
@@ -65,7 +66,7 @@ def targets_of(
 def classes_of(
     dataset: Dataset,
 ) -> dict[str, int]:
-    """Find the names of the classes and their indexes.
+    """Return the class names and their indexes.
 
     Args:
         dataset: See `targets_of`.
@@ -81,17 +82,17 @@ def classes_of(
     found = getattr(dataset, 'class_to_idx', None)
     if not found: found = {name: k for k, name in enumerate(getattr(dataset, 'classes', ()))}
     if found: return dict(found)
-    raise TypeError(f'a {type(dataset).__name__} does not say the names of its classes: '
-                    'give it an attribute `class_to_idx`, name → index')
+    raise TypeError(f'{type(dataset).__name__} does not provide class names: '
+                    'add an attribute `class_to_idx` to it, name → index')
 
 # %% ../../nbs/datasets/20_relabel.ipynb #89f2c3e5
 @dataclass
 class LabelMap:
-    """Old class name → new one, None to drop it. Several old names may become one.
+    """Map old class names to new ones, or to None to drop them. Several old names may become one.
 
     Args:
         mapping: Old name → new name or None.
-        other: Names that are not in the mapping: 'drop', 'keep' or 'raise'.
+        other: What to do with names that are not in the mapping: 'drop', 'keep' or 'raise'.
     """
     mapping: Mapping[str, str | None]
     other: str = 'drop'
@@ -101,13 +102,13 @@ class LabelMap:
         self.mapping = dict(self.mapping)
         for old, new in self.mapping.items():
             if not isinstance(old, str) or not isinstance(new, str | None):
-                raise TypeError(f'{old!r}: {new!r} in a LabelMap: names are text, and None drops a class')
+                raise TypeError(f'{old!r}: {new!r} in a LabelMap: names must be strings, and None drops a class')
 
     def __call__(self,
         name: str,   # Name of a class.
     ) -> str | None:   # its new name; None: dropped
         if name in self.mapping: return self.mapping[name]
-        if self.other == 'raise': raise ValueError(f'the LabelMap has no entry for {name!r}: add one, None drops it')
+        if self.other == 'raise': raise ValueError(f'the LabelMap has no entry for {name!r}: add one; None drops it')
         return name if self.other == 'keep' else None
 
     @property
@@ -119,12 +120,12 @@ class LabelMap:
 
 # %% ../../nbs/datasets/20_relabel.ipynb #16673dfc
 class LabelReport(NamedTuple):
-    """What a `LabelMap` does to a data set.
+    """What a `LabelMap` does to a dataset.
 
     Args:
-        rows: Old name, new name or None, samples (labels, if samples have several).
-        unused: Entries of the map whose class is not in the data set.
-        num_samples: Number of samples of the data set.
+        rows: Old name, new name or None, number of samples, or of labels.
+        unused: Entries of the map whose class is not in the dataset.
+        num_samples: Number of samples in the dataset.
         num_kept: Number of samples that are kept.
     """
     rows: list[tuple[str, str | None, int]]
@@ -135,8 +136,8 @@ class LabelReport(NamedTuple):
     def __str__(self) -> str:
         width = max([len(name or '(dropped)') for old, new, _ in self.rows for name in (old, new)], default=0)
         lines = [f'{old:{width}} → {new or "(dropped)":{width}} {count:6,}' for old, new, count in self.rows]
-        unused = [f'not in the data set: {", ".join(self.unused)}'] if self.unused else []
-        lines += [f'{self.num_kept:,} of {self.num_samples:,} samples are kept', *unused]
+        unused = [f'not in the dataset: {", ".join(self.unused)}'] if self.unused else []
+        lines += [f'{self.num_kept:,} of {self.num_samples:,} samples kept', *unused]
         return '\n'.join(map(printable, lines))
 
 # %% ../../nbs/datasets/20_relabel.ipynb #4e6144c3
@@ -147,8 +148,8 @@ def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dic
     for idx, alike in names.items():
         new = [label_map(name) for name in alike]
         if len(set(new)) > 1: raise ValueError(
-            f'{" and ".join(map(printable, alike))} are one class ({idx}), but the LabelMap makes '
-            f'{" and ".join(map(str, new))} of them: map all to the same')
+            f'{" and ".join(map(printable, alike))} have the same class index ({idx}), but the LabelMap makes '
+            f'{" and ".join(map(str, new))} of them: map them to one name')
     return names
 
 
@@ -157,12 +158,12 @@ def label_report(
     targets: np.ndarray,
     class_to_idx: Mapping[str, int],
 ) -> LabelReport:
-    """Count what a map keeps and drops; kept classes first.
+    """Count what a map keeps and drops, with kept classes first.
 
     Args:
         label_map: Label map to apply.
-        targets: Targets, as `targets_of` gives them.
-        class_to_idx: Class map, as `classes_of` gives it.
+        targets: Targets, as `targets_of` returns them.
+        class_to_idx: Class map, as `classes_of` returns it.
     """
     names = _names_of_index(label_map, class_to_idx)
     if targets.ndim == 2: counts = dict(enumerate(targets.sum(0).tolist()))
@@ -170,7 +171,7 @@ def label_report(
     strange = sorted(idx for idx, count in counts.items() if count and idx >= 0 and idx not in names)
     known = ', '.join(f'{printable(old)} {idx}' for old, idx in list(class_to_idx.items())[:10])
     if strange: raise ValueError(
-        f'no class has the index {strange[0]} of {counts[strange[0]]} samples: classes are {known}')
+        f'no class has index {strange[0]} (number of samples: {counts[strange[0]]}); classes are {known}')
     rows = [(' = '.join(old), label_map(old[0]), counts.get(idx, 0)) for idx, old in names.items()]
     if counts.get(-1): rows.append(('(no label)', None, counts[-1]))
     kept = [idx for idx, old in names.items() if label_map(old[0]) is not None]
@@ -180,13 +181,13 @@ def label_report(
 
 # %% ../../nbs/datasets/20_relabel.ipynb #92734e0c
 class RelabeledDataset(Dataset):
-    """Some samples of a data set, with other targets.
+    """Some samples of a dataset, with new targets.
 
     Args:
-        dataset: Gives (image, target, …) or dicts with 'target'.
+        dataset: Dataset of (image, target, …) or dicts with 'target'.
         rows: int64 indexes of its samples.
-        targets: int64 targets, one for each of the rows.
-        class_to_idx: Class map that the targets belong to.
+        targets: int64 targets, one per row.
+        class_to_idx: Class map of the targets.
     """
 
     def __init__(self,
@@ -227,7 +228,7 @@ def _select_parts(dataset: ConcatDataset, rows: np.ndarray, targets: np.ndarray,
         inside = (start <= rows) & (rows < end)
         if inside.any(): parts.append(_select(part, rows[inside] - start, targets[inside], class_to_idx))
         start = end
-    joined: Any = ConcatDataset(parts)   # Data set with the attributes of a data set of classes.
+    joined: Any = ConcatDataset(parts)   # Any: it gets the attributes of a dataset with classes.
     joined.class_to_idx = class_to_idx
     return joined
 
@@ -237,7 +238,7 @@ def number_classes(
     names: Iterable[str],
     class_map: Mapping[str, int] | str | None = None,
 ) -> dict[str, int]:
-    """Find the index of each new name; a class map must have all of them.
+    """Return the index of each new name; a class map must have all of them.
 
     Args:
         label_map: Old name → new name.
@@ -250,7 +251,7 @@ def number_classes(
     new = {name for name in map(label_map, names) if name is not None}
     class_to_idx = build_class_map(new) if class_map is None else load_class_map(class_map)
     missing = sorted(new - set(class_to_idx))
-    if missing: raise ValueError(f'the class map has no index for {", ".join(map(printable, missing))}: '
+    if missing: raise ValueError(f'class_map has no index for {", ".join(map(printable, missing))}: add it; '
                                  f'it has {", ".join(map(printable, list(class_to_idx)[:10]))}')
     return class_to_idx
 
@@ -270,18 +271,18 @@ def relabel(
     label_map: LabelMap | Mapping[str, str | None],
     class_map: Mapping[str, int] | str | None = None,
 ) -> Dataset:
-    """Rename, merge and drop classes. One pass over the labels; nothing is decoded.
+    """Rename, merge and drop classes, in one pass over the labels, without decoding images.
 
     >>> from timmdata import ImageDataset, relabel
-    >>> words = {'cat': 'animal', 'dog': 'animal', 'rocket': 'thing', 'coffee': 'thing'}
-    >>> dataset = relabel(ImageDataset('photos', split='val'), words)
+    >>> names = {'cat': 'animal', 'dog': 'animal', 'rocket': 'thing', 'coffee': 'thing'}
+    >>> dataset = relabel(ImageDataset('photos', split='val'), names)
     >>> dataset.class_to_idx, len(dataset)
     ({'animal': 0, 'thing': 1}, 24)
 
     Args:
         dataset: See `targets_of`.
-        label_map: Old name → new name.
-        class_map: New name → index, such as training's; None: natural order.
+        label_map: Old name → new name, or None to drop it.
+        class_map: New name → index, as of training; None: natural order.
 
     Returns:
         with `class_to_idx`, `label_map` and `label_report`
@@ -289,7 +290,7 @@ def relabel(
     if not isinstance(label_map, LabelMap): label_map = LabelMap(label_map)
     old, targets = classes_of(dataset), targets_of(dataset)
     new, report = number_classes(label_map, old, class_map), label_report(label_map, targets, old)
-    if not report.num_kept: raise ValueError(f'the LabelMap leaves no sample:\n{report}')
+    if not report.num_kept: raise ValueError(f'the LabelMap drops all samples:\n{report}')
     moved = _move(label_map, targets, old, new)
     rows = np.flatnonzero(moved.any(1) if moved.ndim == 2 else moved >= 0)
     select = _select_parts if isinstance(dataset, ConcatDataset) else _select

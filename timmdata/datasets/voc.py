@@ -23,12 +23,12 @@ VOC_CLASSES = {name: idx for idx, name in enumerate((
 
 
 class VOCObject(NamedTuple):
-    """One object of a scene.
+    """One object in a scene.
 
     Args:
         name: Name of its class.
         area: Area of its box, pixels.
-        is_difficult: Marked as hard to recognize.
+        is_difficult: Whether it is marked as hard to recognize.
     """
     name: str
     area: float
@@ -47,7 +47,7 @@ def read_voc_objects(
     """Read the objects of a scene; the parts of a person, such as heads, are not objects.
 
     Args:
-        path: An XML file of VOC.
+        path: XML file of a VOC annotation.
     """
     try:
         with open_file(expand_home(path)) as file: found = ElementTree.parse(file).findall('object')
@@ -65,7 +65,7 @@ def choose_names(
     objects: list[VOCObject],
     rule: str,
 ) -> list[str]:
-    """Choose the classes that a scene stands for.
+    """Choose the class names of a scene.
 
     Args:
         objects: Objects of one scene.
@@ -86,7 +86,7 @@ def _find_folder(root: Path, year: str) -> Path:
     for folder in (root/'VOCdevkit'/name, root/'TrainVal'/'VOCdevkit'/name, root/name, root):
         if folder.name == name and (folder/'Annotations').is_dir(): return folder
     raise FileNotFoundError(f'there is no {Path("VOCdevkit", name)} with Annotations in {root}: '
-                            'torchvision.datasets.VOCDetection(root, year, download=True) makes one')
+                            'create it with torchvision.datasets.VOCDetection(root, year, download=True)')
 
 
 def _read_names(folder: Path, image_set: str) -> list[str]:
@@ -94,7 +94,7 @@ def _read_names(folder: Path, image_set: str) -> list[str]:
     path = folder/'ImageSets'/'Main'/f'{image_set}.txt'
     if path.is_file(): return [line.split()[0] for line in path.read_text().splitlines() if line.strip()]
     there = sorted(other.stem for other in path.parent.glob('*.txt') if '_' not in other.stem)
-    raise ValueError(f'{folder.name} has no image set {image_set!r}; there is: {", ".join(there) or "none"}')
+    raise ValueError(f'{folder.name} has no image set {image_set!r}; available: {", ".join(there) or "none"}')
 
 
 def voc_table(
@@ -104,14 +104,14 @@ def voc_table(
     objects: str = 'single',
     use_difficult: bool = True,
 ) -> dict[str, list]:
-    """List the images of VOC that a rule gives a label, for `ImageDataset(root, table=…)`; no image is opened.
+    """List the VOC images that get a label, for `ImageDataset(root, table=…)`, without opening any.
 
     Args:
-        root: Folder that holds VOCdevkit.
+        root: Folder that contains VOCdevkit.
         year: '2007' to '2012'.
         image_set: 'train', 'val', 'trainval' or 'test'.
         objects: 'single', 'largest' or 'any', as in `choose_names`.
-        use_difficult: Count objects that are marked as difficult.
+        use_difficult: Count objects marked as difficult.
 
     Returns:
         'path', below the root, and 'label': a name, or a list of names for 'any'
@@ -126,6 +126,6 @@ def voc_table(
         table['path'].append((folder/'JPEGImages'/f'{name}.jpg').relative_to(root).as_posix())
         table['label'].append(found if objects == 'any' else found[0])
     if not table['path']: raise ValueError(
-        f'no image of {folder.name} {image_set} is left: objects={objects!r} finds no label')
+        f'no image of {folder.name} {image_set} gets a label: use another value than objects={objects!r}')
     return table
 

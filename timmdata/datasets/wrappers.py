@@ -67,7 +67,7 @@ def base_datasets(
 def gives_bytes(
     dataset: Dataset,
 ) -> TypeGuard[ImageDataset]:
-    """Tell whether a dataset is an `ImageDataset` whose images the sample transform may decode.
+    """Return whether a dataset is an `ImageDataset` whose images the sample transform may decode.
 
     Args:
         dataset: A base dataset.
@@ -110,7 +110,7 @@ def describe(
     value: Any,
     depth: int = 4,
 ) -> str:
-    """Write down what a value consists of, alike in each run and on each rank; a long text ends in a hash.
+    """Describe what a value consists of, the same in each run and on each rank; a long text ends in a hash.
 
     >>> from torchvision.transforms import v2
     >>> from timmdata.datasets import describe
@@ -119,7 +119,7 @@ def describe(
 
     Args:
         value: A function, or an object such as a transform or a sampler.
-        depth: Depth of objects within objects.
+        depth: Maximum depth of nested objects.
     """
     if isinstance(value, torch.Tensor): value = value.numpy(force=True)
     if isinstance(value, np.ndarray): text = f'{value.dtype} {value.shape} {_hash(np.ascontiguousarray(value))}'
@@ -148,13 +148,13 @@ def _base_parts(dataset: Dataset) -> Iterator[Any]:
 def changed_pixels(
     dataset: Dataset,
 ) -> str:
-    """Say how the images of packs differ from those that were packed; a fingerprint is of their names and targets.
+    """Describe how images of packs differ from those that were packed; fingerprints cover only names and targets.
 
     Args:
         dataset: A dataset, or torch's Subset or ConcatDataset of datasets.
 
     Returns:
-        'none' if all are read as their files have them
+        'none' if all images are as in their files
     """
     found = (getattr(getattr(base, 'reader', None), 'pixels', '') for base in base_datasets(dataset))
     return '; '.join(dict.fromkeys(filter(None, found))) or 'none'
@@ -163,7 +163,7 @@ def changed_pixels(
 def fingerprint(
     dataset: Dataset,
 ) -> str:
-    """Hash the samples: paths, targets and classes where they are known, else the number and the type.
+    """Hash the samples: paths, targets and classes if known, otherwise their number and type.
 
     Args:
         dataset: A dataset, or torch's Subset or ConcatDataset of datasets.
@@ -194,14 +194,14 @@ def content_key(
     dataset: Dataset,
     *settings: Any,
 ) -> str | None:
-    """Hash the samples, and size and time of all that they are read from.
+    """Hash the samples, and the size and time of all files that they are read from.
 
     Args:
         dataset: A dataset, or torch's Subset or ConcatDataset of datasets.
-        *settings: What else the result depends on.
+        *settings: Other values that the result depends on.
 
     Returns:
-        32 hexadecimal digits; None: a reader does not read files, so changes cannot be seen
+        32 hexadecimal digits; None: a reader does not read files, so changes cannot be detected
     """
     readers = [getattr(base, 'reader', None) for base in base_datasets(dataset)]
     if not all(isinstance(reader, ReaderFiles) for reader in readers): return None
@@ -215,11 +215,11 @@ def sample_numbers(
     number: int,
     transform: Any = None,
 ) -> AbstractContextManager:
-    """Run a block in which the global generators, and that of the transform, are seeded for one sample.
+    """Seed the global generators, and that of the transform, for one sample while a block runs.
 
     Args:
         number: Number from `sample_seed`.
-        transform: Transform that may have a generator of its own, and then `set_random_seed`.
+        transform: Transform; if it has a generator of its own, it has `set_random_seed`.
     """
     if hasattr(transform, 'set_random_seed'): transform.set_random_seed(number & 0xFFFFFFFF)
     if get_worker_info() is None: return seeded(number)
@@ -228,12 +228,12 @@ def sample_numbers(
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #b1734101
 class TransformedIterableDataset(IterableDataset):
-    """A stream with a transform after it, seeded per sample. Every pass is the next epoch, also in each worker.
+    """A stream followed by a transform, seeded per sample. Every pass is the next epoch, also in each worker.
 
     Args:
         dataset: Yields (image, target, …) or dicts with 'image'.
         transform: Called on the image.
-        seed: Seed of all samples' random numbers.
+        seed: Seed of the random numbers of all samples.
     """
 
     def __init__(self,

@@ -26,15 +26,15 @@ from .similar import group_rows, group_similar
 # %% ../../nbs/inspection/20_findings.ipynb #784507bf
 @dataclass(frozen=True)
 class InspectSettings:
-    """Where a picture begins to be a finding.
+    """Define the thresholds of the findings.
 
     Args:
         input_size: Edge of the network's input, pixels.
-        crop_pct: Crop of evaluation: input size / size that is resized to.
-        tiny: Pixels; a shorter edge below it is tiny.
-        blank: Standard deviation of the gray values 0..255; below it a picture is blank.
-        kept: Share of a picture, 0..1; a crop of evaluation that shows less is reported.
-        near: Bits of 64 that may differ between similar pictures.
+        crop_pct: Evaluation crop: input size / size after resizing.
+        tiny: An image is tiny if its shorter edge is below this, in pixels.
+        blank: An image is blank if the standard deviation of its gray values (0..255) is below this.
+        kept: Report images of which the evaluation crop keeps less than this fraction, 0..1.
+        near: Number of hash bits, of 64, that may differ between similar images, 0..16.
     """
     input_size: int = 224
     crop_pct: float = 0.875
@@ -45,12 +45,12 @@ class InspectSettings:
 
     def __post_init__(self):
         for name in ('input_size', 'tiny', 'blank', 'kept', 'crop_pct'):
-            if not getattr(self, name) > 0: raise ValueError(f'{name}={getattr(self, name)!r}: give a number above 0')
-        if not 0 <= self.near <= 16: raise ValueError(f'near={self.near!r}: give 0..16 of 64 bits')
+            if not getattr(self, name) > 0: raise ValueError(f'{name}={getattr(self, name)!r}: must be above 0')
+        if not 0 <= self.near <= 16: raise ValueError(f'near={self.near!r}: must be 0 to 16 (of 64 bits)')
 
     @property
     def crop(self) -> CenterCrop:
-        "The center crop of evaluation."
+        "Return the center crop of evaluation."
         return CenterCrop(AugmentSettings(self.input_size, crop_pct=self.crop_pct))
 
 
@@ -59,12 +59,12 @@ def kept_share(
     width: int,
     crop: CenterCrop,
 ) -> tuple[float, tuple[float, float, float, float]]:
-    """Compute what a crop shows of a picture.
+    """Compute the part of an image that a crop keeps.
 
     Args:
-        height: Height of the picture, pixels.
-        width: Width of the picture, pixels.
-        crop: Crop of evaluation.
+        height: Height of the image, pixels.
+        width: Width of the image, pixels.
+        crop: Evaluation crop.
 
     Returns:
         0..1; left, top, right, bottom of the part, pixels
@@ -85,12 +85,12 @@ def _labels(dataset: ImageDataset) -> list[str]:
 
 
 class Survey:
-    """The measures of all samples of all splits, one after the other. `survey['width']` is one measure of all.
+    """Hold the measures of all samples, split after split. `survey['width']` is one measure of all samples.
 
     Args:
-        datasets: Split → data set.
-        tables: Split → its measures, as from `measure_dataset`.
-        settings: Where a picture begins to be a finding; None: the usual settings.
+        datasets: Split → dataset.
+        tables: Split → its measures, from `measure_dataset`.
+        settings: Thresholds of the findings; None: the defaults.
     """
 
     def __init__(self,
@@ -111,20 +111,20 @@ class Survey:
 
     @cached_property
     def kept(self) -> np.ndarray:
-        "What the center crop of evaluation shows of each picture, 0..1 (N,); NaN for unreadable ones."
+        "Return the fraction of each image that the evaluation crop keeps: (N,), 0..1; NaN for unreadable images."
         crop, sizes = self.settings.crop, self.table[['height', 'width']].tolist()
         known = {(0, 0): np.nan, **{size: kept_share(size[0], size[1], crop)[0] for size in {*sizes} - {(0, 0)}}}
         return np.array([known[size] for size in sizes])
 
     @cached_property
     def copies(self) -> list[np.ndarray]:
-        "Groups of rows with the same file."
+        "Return the groups of rows with the same file."
         whole = np.flatnonzero(self.is_whole)
         return [whole[group] for group in group_rows(self['digest'][whole])]
 
     @cached_property
     def similar(self) -> list[np.ndarray]:
-        "Groups of rows with similar pictures, not all of them the same file; none without hashes."
+        "Return the groups of rows with similar images that are not all the same file; empty without hashes."
         if not self['hash'].any(): return []
         seen = np.flatnonzero(self.is_whole & (self['contrast'] >= self.settings.blank))
         groups = [seen[group] for group in group_similar(self['hash'][seen], self.settings.near)]
@@ -133,19 +133,19 @@ class Survey:
     def name(self,
         row: int,
     ) -> str:
-        """Name a sample.
+        """Return the name of a sample.
 
         Args:
-            row: Number of a sample, of all.
+            row: Row of a sample.
 
         Returns:
-            as its data set names it
+            as its dataset names it
         """
         return self.datasets[self.splits[row]].filename(self.indexes[row])
 
     @cached_property
     def findings(self) -> list['Finding']:
-        "What the rules find, in the order of `KINDS`; a rule that finds nothing is left out."
+        "Return what the rules found, in the order of `KINDS`; kinds that were not found are omitted."
         return [Finding(self, kind, groups) for kind in KINDS if len(groups := KINDS[kind].rule(self))]
 
 # %% ../../nbs/inspection/20_findings.ipynb #39cc52fc
@@ -182,14 +182,14 @@ def _duplicates(survey: Survey, groups: list[np.ndarray]) -> list[np.ndarray]:
 
 # %% ../../nbs/inspection/20_findings.ipynb #71d0a1c3
 class Kind(NamedTuple):
-    """A kind of finding: its rule, and what people read.
+    """Define a kind of finding: its rule, and the texts of its report.
 
     Args:
-        title: Two or three words.
+        title: Title, two or three words.
         advice: Advice, one sentence.
         rule: Survey → groups of rows that belong together.
-        note: A few words for each group: measures of its first sample, or the labels of all.
-        is_excluded: Proposed for exclusion.
+        note: Note on each group: measures of its first sample, or the labels of all.
+        is_excluded: Propose these samples for exclusion.
     """
     title: str
     advice: str
@@ -200,47 +200,47 @@ class Kind(NamedTuple):
 
 _SIZE = '{width} × {height}'
 KINDS = {
-    'unreadable': Kind('Unreadable', 'Damaged, cut off or not an image: loading them is an error.',
+    'unreadable': Kind('Unreadable', 'Damaged, truncated or not an image: loading them raises an error.',
                        lambda s: np.flatnonzero(~s.is_whole)[:, None], '{error}', True),
-    'blank': Kind('Blank', 'One color, or nearly: there is nothing to learn.',
+    'blank': Kind('Blank', 'A single color, or nearly: there is nothing to learn.',
                   lambda s: _singles(s, s['contrast'] < s.settings.blank), 'contrast {contrast:.1f}', True),
-    'leak': Kind('In two splits', 'The same file is in several splits; the last one keeps it.',
+    'leak': Kind('In two splits', 'The same file is in several splits; only the last one keeps it.',
                  lambda s: _leaks(s, s.copies), is_excluded=True),
-    'conflict': Kind('Two labels', 'The same file has several labels, and at most one is right.',
+    'conflict': Kind('Two labels', 'The same file has several labels; at most one is right.',
                      lambda s: _conflicts(s, s.copies), is_excluded=True),
-    'duplicate': Kind('Duplicates', 'The same file several times in a split; the first one stays.',
+    'duplicate': Kind('Duplicates', 'The same file is in a split several times; only the first one is kept.',
                       lambda s: _duplicates(s, s.copies), is_excluded=True),
-    'near_leak': Kind('Similar, in two splits', 'Perhaps the same picture, saved again or made smaller: look.',
+    'near_leak': Kind('Similar, in two splits', 'Possibly the same image, saved again or resized: please check.',
                       lambda s: _leaks(s, s.similar)),
-    'near_conflict': Kind('Similar, two labels', 'Perhaps the same picture under several labels: look.',
+    'near_conflict': Kind('Similar, two labels', 'Possibly the same image under several labels: please check.',
                           lambda s: _conflicts(s, s.similar)),
-    'near_duplicate': Kind('Similar', 'Perhaps the same picture several times in a split: look.',
+    'near_duplicate': Kind('Similar', 'Possibly the same image several times in a split: please check.',
                            lambda s: _duplicates(s, s.similar)),
-    'tiny': Kind('Tiny', 'Little is left to see of them at any size.',
+    'tiny': Kind('Tiny', 'They show little at any size.',
                  lambda s: _singles(s, s.short_edge < s.settings.tiny), _SIZE),
-    'upscaled': Kind('Enlarged', 'Smaller than what evaluation resizes to, so that pixels are made up.',
+    'upscaled': Kind('Upscaled', 'Smaller than the size that evaluation resizes to.',
                      lambda s: _singles(s, (s.short_edge >= s.settings.tiny) &
                                            (s.short_edge < int(s.settings.input_size / s.settings.crop_pct))), _SIZE),
-    'cut': Kind('Cut off by the crop', 'The center crop of evaluation shows less than half; the frame shows what.',
-                lambda s: _singles(s, s.kept < s.settings.kept), '{kept:.0%} is kept'),
-    'rotated': Kind('Turned by EXIF', 'Viewers turn them; training does so with ImageDataset(exif_transpose=True).',
+    'cut': Kind('Cut off by the crop', 'The center crop of evaluation keeps too little; the frame shows what it keeps.',
+                lambda s: _singles(s, s.kept < s.settings.kept), '{kept:.0%} kept'),
+    'rotated': Kind('Rotated by EXIF', 'Viewers rotate them; training does so with ImageDataset(exif_transpose=True).',
                     lambda s: _singles(s, s['orientation'] > 1), 'orientation {orientation}'),
-    'animated': Kind('Several frames', 'Only the first one is used.',
+    'animated': Kind('Several frames', 'Only the first frame is used.',
                      lambda s: _singles(s, s['frames'] > 1), '{frames} frames'),
-    'mode': Kind('Not RGB', 'They are converted: look at what becomes of transparency and CMYK.',
+    'mode': Kind('Not RGB', 'They are converted to RGB: check how transparency and CMYK turn out.',
                  lambda s: _singles(s, s['mode'] != b'RGB'), '{mode}'),
-    'misnamed': Kind('Another type than the name says', 'They are read by their content; others may refuse them.',
+    'misnamed': Kind('Wrong file extension', 'They are read by their content here; other libraries may refuse them.',
                      lambda s: _singles(s, _is_misnamed(s)), '{format}'),
 }
 
 # %% ../../nbs/inspection/20_findings.ipynb #2604bed6
 class Finding(NamedTuple):
-    """A kind of finding, and where it was made.
+    """Hold one kind of finding and the samples that it concerns.
 
     Args:
         survey: Measures of all samples.
         kind: Kind, one of `KINDS`.
-        groups: Numbers of samples; those of a group belong together.
+        groups: Rows of samples; those of a group belong together.
     """
     survey: Survey
     kind: str
@@ -248,16 +248,16 @@ class Finding(NamedTuple):
 
     @property
     def rows(self) -> np.ndarray:
-        "All samples, each once, in order."
+        "Return the rows of all samples, sorted, each once."
         return np.unique(np.concatenate(self.groups))
 
     def note(self,
         rows: np.ndarray,
     ) -> str:
-        """Say a few words about a group.
+        """Describe a group in a few words.
 
         Args:
-            rows: A group.
+            rows: Rows of a group.
         """
         first = dict(zip(MEASURES.names or (), self.survey.table[rows[0]].tolist()), kept=self.survey.kept[rows[0]])
         texts = {name: value.decode('utf-8', 'replace') for name, value in first.items() if isinstance(value, bytes)}
@@ -266,7 +266,7 @@ class Finding(NamedTuple):
 
 # %% ../../nbs/inspection/20_findings.ipynb #bcbfe51b
 def _excluded_rows(survey: Survey, kind: str, rows: np.ndarray) -> Iterable[int]:
-    "Which samples of a group are left out. Rows are in order, so those of a split come one after the other."
+    "Choose the samples of a group to exclude. Rows are in order, so those of a split are consecutive."
     splits = survey.splits
     if kind.endswith('leak'): return [row for row in rows if splits[row] != splits[rows[-1]]]
     if kind.endswith('duplicate'): return [row for before, row in pairwise(rows) if splits[row] == splits[before]]
@@ -277,18 +277,18 @@ def exclusions(
     survey: Survey,
     kinds: Iterable[str] | None = None,
 ) -> dict[str, dict[str, str]]:
-    """List the samples to leave out.
+    """List the samples to exclude.
 
     Args:
         survey: Measures of all samples.
-        kinds: Kinds out of `KINDS`; None: those that are proposed.
+        kinds: Kinds from `KINDS`; None: the proposed ones.
 
     Returns:
         split → name → reason
     """
     chosen = {kind for kind in KINDS if KINDS[kind].is_excluded} if kinds is None else set(kinds)
     unknown = sorted(chosen - set(KINDS))
-    if unknown: raise ValueError(f'kinds: {", ".join(unknown)} is not known; there are {", ".join(KINDS)}')
+    if unknown: raise ValueError(f'unknown kinds: {", ".join(unknown)}; choose from {", ".join(KINDS)}')
     found = {split: {} for split in survey.datasets}
     for finding in survey.findings:
         for rows in finding.groups if finding.kind in chosen else ():

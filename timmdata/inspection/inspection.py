@@ -25,7 +25,7 @@ from .report import exclusion_file, make_page, summarize
 # %% ../../nbs/inspection/40_inspection.ipynb #f6cf74ad
 @dataclass(eq=False)
 class Inspection:
-    """What was found in a data set, and where it is written.
+    """Hold what was found in a dataset, and where the report is.
 
     Args:
         survey: Measures of all samples, and the settings.
@@ -36,19 +36,19 @@ class Inspection:
 
     @property
     def findings(self) -> list[Finding]:
-        "What was found, in the order of `KINDS`."
+        "Return what was found, in the order of `KINDS`."
         return self.survey.findings
 
     def rows(self,
         kind: str,
     ) -> list[tuple[str, str]]:
-        """Name the samples of a finding.
+        """List the samples of a kind of finding.
 
         Args:
             kind: Kind, one of `KINDS`.
 
         Returns:
-            split and name; empty if this was not found
+            split and name; empty if this kind was not found
         """
         rows = [row for finding in self.findings if finding.kind == kind for row in finding.rows]
         return [(self.survey.splits[row], self.survey.name(row)) for row in rows]
@@ -57,11 +57,11 @@ class Inspection:
         split: str,
         kinds: Iterable[str] | None = None,
     ) -> list[str]:
-        """List the samples of a split to leave out.
+        """List the samples of a split to exclude.
 
         Args:
             split: Name of the split.
-            kinds: Kinds out of `KINDS`; None: those that are proposed.
+            kinds: Kinds from `KINDS`; None: the proposed ones.
 
         Returns:
             for `ImageDataset(exclude=…)`
@@ -71,20 +71,20 @@ class Inspection:
     def __str__(self) -> str:
         counts = ', '.join(f'{split}: {len(dataset):,}' for split, dataset in self.survey.datasets.items())
         lines = [f'{KINDS[finding.kind].title}: {len(finding.rows):,}' for finding in self.findings]
-        return '\n    '.join([f'{len(self.survey):,} samples ({counts})', *(lines or ['nothing was found'])])
+        return '\n    '.join([f'{len(self.survey):,} samples ({counts})', *(lines or ['no problems found'])])
 
-    def __repr__(self) -> str: return f'Inspection({len(self.survey):,} samples, {len(self.findings)} findings)'
+    def __repr__(self) -> str: return f'Inspection({len(self.survey):,} samples, findings: {len(self.findings)})'
 
 
 def _datasets_of(data: Any) -> dict[str, ImageDataset]:
-    "The data sets by split."
+    "Return the datasets by split."
     if isinstance(data, (str, os.PathLike)): return open_splits(data)
     datasets = dict(data) if isinstance(data, Mapping) else {getattr(data, 'split', None) or 'all': data}
     for name, dataset in datasets.items():
         if not isinstance(dataset, ImageDataset): raise TypeError(
-            f'{name} is a {type(dataset).__name__}: give an ImageDataset, several by split, or a path. A stream has no '
-            'indexes to look at; write its samples to a folder or a tar first')
-        if not len(dataset): raise ValueError(f'{name} has no samples')
+            f'{name} has type {type(dataset).__name__}: pass an ImageDataset, a dict of them by split, or a path. To '
+            'inspect a stream, which has no indexes, write its samples to a folder or a tar file first')
+        if not len(dataset): raise ValueError(f'{name} has no samples: check its path and split')
     return datasets
 
 
@@ -93,12 +93,12 @@ def _write(path: Path, parts: Iterable[str]):
 
 
 def _hash_unless(exact: bool | None) -> Callable | None:
-    "What finds similar pictures; None: they are not looked for."
+    "Return the function that hashes images; None: similar images are not searched for."
     if exact: return None
     try: return perceptual_hash()
     except ImportError:
         if exact is False: raise
-        warnings.warn('similar images are not looked for, which needs imagehash: pip install imagehash', stacklevel=3)
+        warnings.warn('not searching for similar images, which requires imagehash: pip install imagehash', stacklevel=3)
         return None
 
 
@@ -111,19 +111,19 @@ def inspect(
     progress: bool = True,
     **settings: Any,
 ) -> Inspection:
-    """Look at every file of a data set, and write a report.
+    """Check every file of a dataset, and write a report.
 
     >>> from timmdata.inspection import inspect
     >>> inspect('photos', 'report', exact=True)   # report/report.html is a page to look at
-    Inspection(400 samples, 1 findings)
+    Inspection(400 samples, findings: 1)
 
     Args:
-        data: Data set, several by split, or a path.
-        out: Folder for the report; a stopped run of the same data resumes there.
-        exact: Look for copies of files alone, not for similar pictures; None: without imagehash.
+        data: Dataset, several by split, or a path.
+        out: Folder for the report; a stopped run on the same data resumes there.
+        exact: Find only exact copies, not similar images; None: only if imagehash is missing.
         num_threads: Number of threads that read and decode; None: one per core.
         progress: Draw a progress bar on a terminal.
-        **settings: Settings of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near.
+        **settings: Arguments of `InspectSettings`: input_size, crop_pct, tiny, blank, kept, near.
     """
     limits, hash_image, datasets = InspectSettings(**settings), _hash_unless(exact), _datasets_of(data)
     out = Path(expand_home(out))

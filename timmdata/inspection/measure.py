@@ -61,7 +61,7 @@ def measure_image(
     content: Any,
     hash_image: Callable[[Image.Image], int] | None = None,
 ) -> dict[str, Any]:
-    """Look at one file; one that cannot be read has an `error`.
+    """Measure one file; if it cannot be read, `error` says why.
 
     >>> from pathlib import Path
     >>> from timmdata.inspection import measure_image
@@ -71,7 +71,7 @@ def measure_image(
 
     Args:
         content: Bytes of a file, or a decoded image.
-        hash_image: Gray image → 64 bits; None: no hash.
+        hash_image: Function from a gray image to 64 bits; None: no hash.
 
     Returns:
         values of `MEASURES`
@@ -90,14 +90,14 @@ def measure_image(
 
 # %% ../../nbs/inspection/00_measure.ipynb #6e6e3f5b
 def perceptual_hash() -> Callable[[Image.Image], int]:
-    """Get the function that hashes what is seen.
+    """Return the function that hashes what an image shows.
 
     Returns:
         gray image → 64 bits
     """
     try: import imagehash
     except ImportError: raise ImportError(
-        "near-duplicates are found with imagehash: pip install imagehash, or look for exact ones alone "
+        'finding near-duplicates requires imagehash: pip install imagehash, or find only exact copies '
         '(exact=True, --exact)') from None
     def hash_image(image): return int.from_bytes(np.packbits(imagehash.phash(image).hash).tobytes(), 'big')
     return hash_image
@@ -107,11 +107,11 @@ def open_table(
     path: Path,
     num_rows: int,
 ) -> np.ndarray:
-    """Open a table, or make an empty one.
+    """Open a table, or create an empty one.
 
     Args:
         path: Path of the table, .npy.
-        num_rows: One for each sample.
+        num_rows: Number of rows, one per sample.
 
     Returns:
         of `MEASURES`, in the file
@@ -130,14 +130,14 @@ def _time(path: str) -> int: return os.stat(path).st_mtime_ns if os.path.isfile(
 
 
 def _dataset_key(dataset: ImageDataset, is_hashed: bool) -> int:
-    "What all rows of a table are measures of."
+    "Identify the dataset that all rows of a table are measures of."
     root = os.path.abspath(dataset.root) if isinstance(dataset.root, (str, os.PathLike)) else ''
     parts = fingerprint(dataset), root, _time(root), dataset.split, is_hashed   # an archive has a time
     return _digest(repr(parts).encode())
 
 
 def _measure_sample(dataset: ImageDataset, row: int, hash_image: Callable | None) -> np.ndarray:
-    "Look at one sample; the row has no key yet."
+    "Measure one sample; the row has no key yet."
     try: found = measure_image(read_content(dataset.reader[row][0]), hash_image)
     except OSError as error:
         if is_system_error(error): raise
@@ -155,13 +155,13 @@ def measure_dataset(
     num_threads: int | None = None,
     progress: bool = False,
 ) -> np.ndarray:
-    """Look at all files that the table does not have yet, or that have changed.
+    """Measure all files that are not in the table yet, or have changed.
 
     Args:
-        dataset: Data set whose reader gives the files.
+        dataset: Dataset whose reader provides the files.
         path: Path of the table, .npy.
-        hash_image: See `measure_image`.
-        num_threads: None: one per core.
+        hash_image: Hash function, as in `measure_image`.
+        num_threads: Number of threads; None: one per core.
         progress: Draw a progress bar on a terminal.
 
     Returns:

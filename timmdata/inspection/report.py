@@ -30,15 +30,15 @@ def thumbnail(
     row: int,
     is_framed: bool = False,
 ) -> str:
-    """Make a small picture of a sample.
+    """Create a thumbnail of a sample.
 
     Args:
-        survey: Knows where the sample is.
+        survey: Survey that contains the sample.
         row: Number of the row.
-        is_framed: Draw what the crop of evaluation keeps.
+        is_framed: Frame what the evaluation crop keeps.
 
     Returns:
-        data address of a JPEG; empty: it cannot be read
+        data URL of a JPEG; empty: the file cannot be read
     """
     reader, file = survey.datasets[survey.splits[row]].reader, io.BytesIO()
     try: image = decode_image(reader[survey.indexes[row]][0], background=(255, 255, 255))
@@ -82,9 +82,9 @@ def class_counts(
 def _remarks(survey: Survey) -> list[str]:
     "What was found in whole splits."
     (first, known), *others = ((split, dataset.class_to_idx) for split, dataset in survey.datasets.items())
-    remarks = [f'{split} numbers its classes differently from {first}: give both the same class_map.'
+    remarks = [f'{split} numbers its classes differently from {first}: pass the same class_map to both.'
                for split, classes in others if any(known.get(name, idx) != idx for name, idx in classes.items())]
-    return remarks if survey['hash'].any() else [*remarks, 'Similar pictures were not looked for.']
+    return remarks if survey['hash'].any() else [*remarks, 'Similar images were not searched for.']
 
 
 def _describe(finding: Finding) -> dict[str, Any]:
@@ -98,13 +98,13 @@ def _describe(finding: Finding) -> dict[str, Any]:
 def summarize(
     survey: Survey,
 ) -> dict[str, Any]:
-    """Write down what was found.
+    """Summarize what was found.
 
     Args:
         survey: Measures of all samples.
 
     Returns:
-        fit for JSON
+        with values of JSON
     """
     whole = survey.is_whole
     ratio = survey['width'][whole] / survey['height'][whole]
@@ -121,10 +121,10 @@ def summarize(
 def exclusion_file(
     split: str,
 ) -> str:
-    """Name the file with the samples of a split to leave out.
+    """Return the name of the file that lists the samples of a split to exclude.
 
     Args:
-        split: Split; of Hugging Face also such as 'train[:10%]'.
+        split: Split; from Hugging Face also such as 'train[:10%]'.
     """
     return f'exclude-{quote(split, safe="")}.json'
 
@@ -133,21 +133,21 @@ def exclusion_calls(
     survey: Survey,
     out: str | os.PathLike = '',
 ) -> list[str]:
-    """Write the calls to paste that leave out what is proposed.
+    """Return calls, ready to paste, that exclude the proposed samples.
 
     Args:
         survey: Measures of all samples.
         out: Folder of the lists, relative to where the calls will run.
 
     Returns:
-        one for each split of which samples are left out
+        one for each split with samples to exclude
     """
     calls = []
     for split, names in exclusions(survey).items():
         dataset, listed = survey.datasets[split], (Path(out)/exclusion_file(split)).as_posix()
         root = '…' if dataset.root is None else repr(os.fspath(dataset.root))   # of Hugging Face it may be anything
         asked = '' if dataset.split == 'train' else f'split={dataset.split!r}, '   # the default
-        call = f'ImageDataset({root}, {asked}exclude={listed!r})   # {split}: without {len(names):,} samples'
+        call = f'ImageDataset({root}, {asked}exclude={listed!r})   # {split}: {len(names):,} excluded'
         if names: calls.append(call)
     return calls
 
@@ -199,30 +199,30 @@ def make_page(
     summary: dict[str, Any],
     out: str | os.PathLike = '',
 ) -> str:
-    """Write the page.
+    """Return the page of the report.
 
     Args:
         survey: Measures of all samples.
-        summary: The same in numbers, as `summarize` gives them.
-        out: See `exclusion_calls`.
+        summary: Summary of the survey, from `summarize`.
+        out: Folder of the lists, as in `exclusion_calls`.
 
     Returns:
         HTML
     """
     root, *_ = [dataset.root for dataset in survey.datasets.values()]
-    title, calls = _safe(f'Inspection of {root or "a data set"}'), '<br>'.join(map(_safe, exclusion_calls(survey, out)))
+    title, calls = _safe(f'Inspection of {root or "a dataset"}'), '<br>'.join(map(_safe, exclusion_calls(survey, out)))
     counts = ', '.join(f'{count:,} in {_safe(split)}' for split, count in summary['samples'].items())
-    kept = '' if summary['kept'] is None else f', which keeps {summary["kept"]:.0%} of a picture (median)'
-    first = ('<h2>Do this first</h2><p>Look at the pictures. If you agree, leave samples out with the lists beside '
-             f'this page; paths begin where the inspection ran:</p><pre>{calls}</pre>' if calls else
-             '<p>No sample has to be left out.</p>')
+    kept = '' if summary['kept'] is None else f', which keeps {summary["kept"]:.0%} of an image (median)'
+    first = ('<h2>Start here</h2><p>Look at the images below. If you agree, exclude samples with the lists next to '
+             f'this page; paths are relative to where the inspection ran:</p><pre>{calls}</pre>' if calls else
+             '<p>No sample needs to be excluded.</p>')
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{title}</title><style>{_STYLE}</style></head>
 <body><h1>{title}</h1><p>{len(survey):,} samples: {counts}; {summary["num_bytes"] / 1e6:,.1f} MB.
-Findings are for the center crop of evaluation to {survey.settings.input_size} pixels{kept}.
-{" ".join(map(_safe, summary["remarks"]))} Of each finding the first 24 groups are shown, with up to 8 pictures;
-report.json names all samples.</p>
+Findings assume an evaluation with a center crop of {survey.settings.input_size} pixels{kept}.
+{" ".join(map(_safe, summary["remarks"]))} Each finding shows its first 24 groups, with up to 8 images each;
+report.json lists all samples.</p>
 {first}
-{"".join(map(_section, survey.findings)) or "<p>Nothing was found.</p>"}</body></html>
+{"".join(map(_section, survey.findings)) or "<p>No problems were found.</p>"}</body></html>
 """

@@ -28,7 +28,7 @@ def count_bits(
 
 
 def _band_masks(distance: int) -> Iterator[np.uint64]:
-    "Get the bits of every two bands."
+    "Yield the bits of every two bands."
     edges = np.linspace(0, 64, distance + 3).astype(int).tolist()
     bands = [(1 << high) - (1 << low) for low, high in pairwise(edges)]
     return (np.uint64(one | other) for one, other in combinations(bands, 2))
@@ -38,16 +38,16 @@ def similar_pairs(
     hashes: np.ndarray,
     distance: int,
 ) -> np.ndarray:
-    """Find all pairs that differ in few bits.
+    """Find all pairs that differ in at most `distance` bits.
 
     Args:
-        hashes: uint64 (N,), no two the same.
-        distance: Bits that may differ, 0..30.
+        hashes: uint64 (N,), without duplicates.
+        distance: Number of bits that may differ, 0..30.
 
     Returns:
         int64 (number of pairs, 2), the smaller index first, sorted
     """
-    if not 0 <= distance <= 30: raise ValueError(f'distance={distance}: give 0..30 of 64 bits')
+    if not 0 <= distance <= 30: raise ValueError(f'distance={distance}: must be 0 to 30 (of 64 bits)')
     found = [np.zeros((0, 2), np.int64)]
     for mask in _band_masks(distance):
         order = np.argsort(hashes & mask, kind='stable')
@@ -64,13 +64,13 @@ def similar_pairs(
 def group_rows(
     numbers: np.ndarray,
 ) -> list[np.ndarray]:
-    """Group rows that have the same number; rows that are alone are left out.
+    """Group rows that have the same number; single rows are omitted.
 
     Args:
-        numbers: (N,), one a row.
+        numbers: (N,), one per row.
 
     Returns:
-        int64, rows in order; the groups by their first rows
+        int64, sorted rows; groups are sorted by their first row
     """
     groups = defaultdict(list)
     for row, number in enumerate(numbers.tolist()): groups[number].append(row)
@@ -81,11 +81,11 @@ def group_similar(
     hashes: np.ndarray,
     distance: int,
 ) -> list[np.ndarray]:
-    """Group rows whose hashes are connected by few bits.
+    """Group rows that are linked by similar hashes.
 
     Args:
-        hashes: uint64 (N,), one a row.
-        distance: Bits that may differ between two of a group that are linked.
+        hashes: uint64 (N,), one per row.
+        distance: Number of bits that may differ between linked rows.
 
     Returns:
         as in `group_rows`

@@ -14,7 +14,7 @@ from typing import Any
 def require(
     module: str,
 ) -> Any:
-    """Import a framework's module; where the framework is missing, say what to install.
+    """Import a module of a framework; if it is missing, the error says what to install.
 
     Args:
         module: Dotted name, such as 'lightning.pytorch'.
@@ -32,7 +32,7 @@ def base_class(
     module: str,
     name: str,
 ) -> Any:
-    """Find a framework's class to inherit from; where the framework is missing, a stand-in that cannot be made.
+    """Return a framework's class to inherit from; if it is missing, a stand-in that cannot be instantiated.
 
     Args:
         module: Dotted name of the framework's module.

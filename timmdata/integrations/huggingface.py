@@ -26,11 +26,11 @@ def rename_fields(
     batch: Any,
     names: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Give the fields of a batch the names that a model expects.
+    """Rename the fields of a batch to the names that a model expects.
 
     Args:
         batch: (images, targets, …), or a dict.
-        names: Names of fields, each with the model's name for it; other fields are left out.
+        names: Field → the model's name for it; other fields are dropped.
 
     Returns:
         the model's name → values
@@ -43,12 +43,12 @@ DataLoaderStateMixin = base_class('accelerate.data_loader', 'DataLoaderStateMixi
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #810df8bd
 class AcceleratedLoader(Loader, DataLoaderStateMixin):
-    """Report to Accelerate where the end of a loader is, and how many samples of the last batch count.
+    """Wrap a loader for Accelerate: report where it ends, and how many samples of the last batch count.
 
     Args:
-        loader: A loader from `create_loader`, of this rank's share.
-        num_processes: Processes that share the dataset.
-        names: Names as in `rename_fields`; None leaves batches as they are.
+        loader: Loader from `create_loader`, for this rank's share.
+        num_processes: Number of processes that share the dataset.
+        names: Names as in `rename_fields`; None: batches are not changed.
     """
 
     def __init__(self,
@@ -62,7 +62,7 @@ class AcceleratedLoader(Loader, DataLoaderStateMixin):
 
     @property
     def total_batch_size(self) -> int:
-        "Samples in a batch of all processes."
+        "Return the samples per batch of all processes together."
         return self.batch_size * self.num_processes
 
     @property
@@ -99,16 +99,16 @@ def create_accelerated_loader(
     names: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> AcceleratedLoader:
-    """Make a loader for a loop with Accelerate: `prepare` leaves it as it is, `gather_for_metrics` cuts what fills up.
+    """Create a loader for a loop with Accelerate: `prepare` does not change it, `gather_for_metrics` drops padding.
 
     Args:
-        accelerator: An `accelerate.Accelerator`, which knows the device and the ranks.
-        dataset: Data set, as in `create_loader`.
+        accelerator: `accelerate.Accelerator`, which knows the device and the ranks.
+        dataset: Dataset, as in `create_loader`.
         input_size: Size of the images, as in `create_loader`.
-        batch_size: Samples in a batch of each process.
+        batch_size: Samples per batch, in each process.
         is_training: Shuffle and augment, as in `create_loader`.
-        names: Names as in `rename_fields`; None leaves batches as they are.
-        **settings: Settings of `create_loader`.
+        names: Names as in `rename_fields`; None: batches are not changed.
+        **settings: Arguments of `create_loader`.
     """
     num_processes, rank = accelerator.num_processes, accelerator.process_index
     is_stream = isinstance(dataset, IterableDataset)
@@ -125,11 +125,11 @@ ExportableState = base_class('transformers.trainer_callback', 'ExportableState')
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #a7ee3cc9
 class LoaderState(TrainerCallback, ExportableState):
-    "Keep the state of the training loader in the checkpoints of the Trainer, and take it from there."
-    loader: AcceleratedLoader | None = None   # The loader of this training.
+    "Save the state of the training loader in the checkpoints of the Trainer, and restore it from there."
+    loader: AcceleratedLoader | None = None   # Loader of this training.
 
     def state(self) -> dict[str, Any]:
-        """Give the position of training.
+        """Return the position of training.
 
         Returns:
             in the form that the Trainer expects
@@ -143,14 +143,14 @@ class LoaderState(TrainerCallback, ExportableState):
         train_dataloader: Any = None,
         **others: Any,
     ):
-        """Resume where the checkpoint was made.
+        """Resume where the checkpoint was saved.
 
         Args:
-            args: The `TrainingArguments`.
-            state: The `TrainerState` of a checkpoint, or a new one.
-            control: Not used.
-            train_dataloader: The loader of this training.
-            **others: All else that the Trainer gives its callbacks.
+            args: `TrainingArguments`.
+            state: `TrainerState` of a checkpoint, or a new one.
+            control: Unused.
+            train_dataloader: Loader of this training.
+            **others: Other arguments that the Trainer passes to its callbacks.
         """
         if not isinstance(train_dataloader, AcceleratedLoader): return
         kept = state.stateful_callbacks.setdefault(type(self).__name__, self.state())   # the Trainer expects an entry
@@ -158,8 +158,8 @@ class LoaderState(TrainerCallback, ExportableState):
         if not state.global_step or args.ignore_data_skip: return   # nothing was seen; or the epoch begins again
         saved = (kept[-1] if isinstance(kept, list) else kept)['attributes']['saved']
         if not saved: raise ValueError(
-            'the checkpoint has no state of the loader: it was made without ImageTrainer. To begin the epoch again, '
-            'give TrainingArguments(ignore_data_skip=True)')
+            'the checkpoint has no loader state, because it was saved without ImageTrainer: to restart the epoch, '
+            'use TrainingArguments(ignore_data_skip=True)')
         self.loader.load_state_dict(saved)
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #dd90b840
@@ -167,11 +167,11 @@ def skip_first_batches(
     dataloader: Any,
     num_batches: int = 0,
 ) -> Any:
-    """Leave a loader of ours as it is, because it resumes by itself; skip in others as Accelerate does.
+    """Return a timmdata loader unchanged, because it resumes by itself; skip batches of others, as Accelerate does.
 
     Args:
-        dataloader: A loader of ours or torch's.
-        num_batches: Batches that were seen before the checkpoint.
+        dataloader: Loader of timmdata or torch.
+        num_batches: Number of batches that were used before the checkpoint.
 
     Returns:
         a loader that begins with the next batch
@@ -184,14 +184,14 @@ Trainer = base_class('transformers', 'Trainer')
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #1679c4a4
 class ImageTrainer(Trainer):
-    """Train and evaluate a model of Transformers with the loaders of this library.
+    """Train and evaluate a Transformers model with timmdata's loaders.
 
     Args:
         *args: Arguments of `transformers.Trainer`: the model, `TrainingArguments` ….
         input_size: Size of the images, as in `create_loader`.
-        settings: Settings of `create_loader`, for all loaders.
-        training: Settings for training alone, such as augmentation.
-        evaluation: Settings for evaluation and prediction.
+        settings: Arguments of `create_loader`, for all loaders.
+        training: Arguments for training only, such as augmentation.
+        evaluation: Arguments for evaluation and prediction only.
         names: Names as in `rename_fields`.
         **others: Arguments of `transformers.Trainer`: train_dataset, eval_dataset, compute_metrics ….
     """
@@ -215,7 +215,7 @@ class ImageTrainer(Trainer):
     def _loader(self, dataset: Dataset | None, batch_size: int, is_training: bool) -> AcceleratedLoader:
         "Make a loader once; it holds the dataset, so that no other has its number."
         if dataset is None: raise ValueError(
-            f'{"train" if is_training else "eval"}_dataset is missing: give it to the Trainer')
+            f'{"train" if is_training else "eval"}_dataset is missing: pass it to the Trainer')
         known = id(dataset), batch_size, is_training
         if known not in self._loaders:
             args = self.args
@@ -229,16 +229,16 @@ class ImageTrainer(Trainer):
         return self._loaders[known]
 
     def get_train_dataloader(self) -> AcceleratedLoader:
-        "Give the loader of training."
+        "Return the training loader."
         return self._loader(self.train_dataset, self._train_batch_size, True)
 
     def get_eval_dataloader(self,
         eval_dataset: str | Dataset | None = None,
     ) -> AcceleratedLoader:
-        """Give the loader of an evaluation.
+        """Return the loader of an evaluation.
 
         Args:
-            eval_dataset: A dataset, the name of one, or None for that of the Trainer.
+            eval_dataset: Dataset, or the name of one; None: the Trainer's.
         """
         if isinstance(eval_dataset, str): eval_dataset = self.eval_dataset[eval_dataset]
         if eval_dataset is None: eval_dataset = self.eval_dataset
@@ -247,10 +247,10 @@ class ImageTrainer(Trainer):
     def get_test_dataloader(self,
         test_dataset: Dataset,
     ) -> AcceleratedLoader:
-        """Give the loader of a prediction.
+        """Return the loader of a prediction.
 
         Args:
-            test_dataset: The dataset whose samples are predicted, in its order.
+            test_dataset: Dataset whose samples are predicted, in its order.
         """
         return self._loader(test_dataset, self.args.eval_batch_size, False)
 
@@ -258,11 +258,11 @@ class ImageTrainer(Trainer):
         *args: Any,
         **others: Any,
     ) -> Any:
-        """Train, and end the workers; a checkpoint is resumed without reading again what was seen.
+        """Train, then stop the workers; a checkpoint is resumed without rereading samples that were used.
 
         Args:
             *args: Arguments of `transformers.Trainer.train`: resume_from_checkpoint ….
-            **others: The same, by name.
+            **others: Keyword arguments of the same method.
 
         Returns:
             `TrainOutput`
@@ -272,5 +272,5 @@ class ImageTrainer(Trainer):
         finally: self.close()
 
     def close(self):
-        "End the workers of all loaders; a later loop starts others."
+        "Stop the workers of all loaders; a later loop starts new ones."
         for loader in self._loaders.values(): loader.close()

@@ -23,15 +23,15 @@ _STAGES = 'train', 'val', 'test', 'predict'   # as Lightning's methods begin; an
 
 # %% ../../nbs/integrations/10_lightning.ipynb #0fbd3ffd
 class ImageDataModule(LightningDataModule):
-    """Give Lightning's trainer the loaders of a folder, or of datasets.
+    """Provide Lightning's trainer with the loaders of a folder or of datasets.
 
     Args:
-        data: A folder with train/, val/ …; or a folder or dataset by stage.
+        data: Folder with train/, val/ …, or a folder or dataset by stage.
         input_size: Size of the images, as in `create_loader`.
-        batch_size: Samples in a batch of each process.
-        training: Settings for training alone, such as augmentation.
-        evaluation: Settings for validation, test and prediction.
-        **settings: Settings of `create_loader`, for all loaders.
+        batch_size: Samples per batch, in each process.
+        training: Arguments for training only, such as augmentation.
+        evaluation: Arguments for validation, test and prediction only.
+        **settings: Arguments of `create_loader`, for all loaders.
     """
 
     def __init__(self,
@@ -45,7 +45,8 @@ class ImageDataModule(LightningDataModule):
     ):
         super().__init__()
         unknown = sorted(set(data) - set(_STAGES)) if isinstance(data, Mapping) else []
-        if unknown: raise ValueError(f'data for {", ".join(map(repr, unknown))}: the stages are {", ".join(_STAGES)}')
+        if unknown: raise ValueError(
+            f'unknown stages in data: {", ".join(map(repr, unknown))}; use {", ".join(_STAGES)}')
         self.data, self.input_size, self.batch_size = data, input_size, batch_size
         self.settings, self.training_settings = settings, dict(training or {})
         self.evaluation_settings = dict(evaluation or {})
@@ -55,7 +56,7 @@ class ImageDataModule(LightningDataModule):
     def dataset(self,
         stage: str,
     ) -> Dataset | None:
-        """Find the dataset of a stage, once.
+        """Return the dataset of a stage, created once.
 
         Args:
             stage: 'train', 'val', 'test' or 'predict'.
@@ -72,13 +73,13 @@ class ImageDataModule(LightningDataModule):
     def loader(self,
         stage: str,
     ) -> PrefetchLoader | list:
-        """Make the loader of a stage, on the trainer's device and for its rank; once.
+        """Return the loader of a stage, created once, on the trainer's device and for its rank.
 
         Args:
             stage: 'train', 'val', 'test' or 'predict'.
 
         Returns:
-            an empty list where there is no data, which Lightning skips
+            an empty list if there is no data, which Lightning skips
         """
         if stage in self.loaders: return self.loaders[stage]
         dataset = self.dataset(stage)
@@ -90,41 +91,41 @@ class ImageDataModule(LightningDataModule):
         return self.loaders[stage]
 
     def train_dataloader(self) -> PrefetchLoader | list:
-        "Give the loader of training, the same one each time."
+        "Return the training loader, the same one each time."
         return self.loader('train')
 
     def val_dataloader(self) -> PrefetchLoader | list:
-        "Give the loader of validation."
+        "Return the validation loader."
         return self.loader('val')
 
     def test_dataloader(self) -> PrefetchLoader | list:
-        "Give the loader of the test."
+        "Return the test loader."
         return self.loader('test')
 
     def predict_dataloader(self) -> PrefetchLoader | list:
-        "Give the loader of prediction."
+        "Return the prediction loader."
         return self.loader('predict')
 
     def close(self):
-        "End all workers; a later loop starts others."
+        "Stop all workers; a later loop starts new ones."
         for loader in self.loaders.values(): loader.close()
 
     def teardown(self,
         stage: str,
     ):
-        """End the workers when Lightning is done with a stage.
+        """Stop the workers when Lightning has finished a stage.
 
         Args:
-            stage: The stage that ends.
+            stage: Stage that ends.
         """
         self.close()
 
     def on_exception(self,
         exception: BaseException,
     ):
-        """End the workers after an error, too.
+        """Stop the workers after an error, too.
 
         Args:
-            exception: The error that ended the stage.
+            exception: Error that ended the stage.
         """
         self.close()

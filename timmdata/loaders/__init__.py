@@ -1,5 +1,5 @@
 "What a training loop iterates over: batches in order, states to resume from, and the way to the device."
-from .base import Asked, ForeignLoader, HostLoader, Loader
+from .base import FromParts, ForeignLoader, HostLoader, Loader
 from .batch_loader import BatchLoader, BatchSettings, EpochBatchSampler
 from .checkpoint import Progress, check_state, describe_settings, differences, make_state
 from .consumer import Consumer
@@ -10,7 +10,7 @@ from .stats import LoaderStats, Meter, count_bad_samples
 from .stream_loader import StreamLoader
 
 __all__ = [
-    'Asked', 'BatchLoader', 'BatchSettings', 'CachedPool', 'Consumer', 'DeviceCache', 'EpochBatchSampler', 'ForeignLoader',
+    'FromParts', 'BatchLoader', 'BatchSettings', 'CachedPool', 'Consumer', 'DeviceCache', 'EpochBatchSampler', 'ForeignLoader',
     'HostLoader', 'Loader', 'LoaderStats', 'Meter', 'PrefetchLoader', 'Progress',
     'SideStream', 'StreamLoader', 'check_state', 'count_bad_samples', 'describe_settings', 'differences', 'iterate_ahead', 'make_state',
     'map_tensors', 'move_to_device', 'resolve_device',

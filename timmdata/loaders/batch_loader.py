@@ -42,13 +42,13 @@ from .stats import LoaderStats, count_bad_samples
 # %% ../../nbs/loaders/10_batch_loader.ipynb #47f894bd
 @dataclass(frozen=True)
 class BatchSettings:
-    """Say how an order of samples is cut into batches.
+    """Define how the order of samples is cut into batches.
 
     Args:
-        batch_size: Samples in a batch.
-        drop_last: Leave out an incomplete last batch.
-        schedule: Input and batch size of each batch; None: always the same.
-        pad_last: Fill an incomplete last batch with the next samples of the order again, not valid.
+        batch_size: Samples per batch.
+        drop_last: Drop an incomplete last batch.
+        schedule: Plan of the input and batch size of each batch; None: constant.
+        pad_last: Fill an incomplete last batch with repeated samples, marked as not valid.
     """
     batch_size: int
     drop_last: bool = False
@@ -58,14 +58,14 @@ class BatchSettings:
     def __post_init__(self):
         check_whole('batch_size', self.batch_size, 1)
         if self.pad_last and self.drop_last: raise ValueError(
-            'drop_last=True and pad_last=True: an incomplete last batch is left out or filled up, not both')
+            'drop_last and pad_last cannot be used together: choose to drop or to fill an incomplete last batch')
         if self.pad_last and self.schedule is not None: raise ValueError(
-            'pad_last=True and a schedule, which plans the size of each batch: leave one of them out')
+            'pad_last and schedule cannot be used together: the schedule sets the size of each batch; omit one of them')
 
     def with_sampler(self,
         sampler: EpochSampler,
     ) -> 'BatchSettings':
-        """Make a copy whose schedule plans the batches of another order.
+        """Return a copy whose schedule plans the batches of another order.
 
         Args:
             sampler: Sampler of another order.
@@ -74,16 +74,16 @@ class BatchSettings:
 
     @property
     def sizes(self) -> list[int]:
-        "Samples in a batch, for each size bucket."
+        "Return the samples per batch, for each size bucket."
         return list(self.schedule.batch_sizes) if self.schedule else [self.batch_size]
 
     def bucket_of(self,
         index: int,
     ) -> int:
-        """Give the size bucket in which a sample is made by itself.
+        """Return the size bucket in which a single sample is made.
 
         Args:
-            index: Index of a sample; not used: any sample may have any size.
+            index: Index of a sample; unused, because any sample may have any size.
         """
         return 0
 
@@ -93,7 +93,7 @@ class BatchSettings:
         """Count the batches of an epoch.
 
         Args:
-            sampler: The order; its next epoch counts.
+            sampler: Sampler of the order; its next epoch is counted.
         """
         if self.schedule is not None: return len(self.schedule.plan(sampler.epoch))
         full, rest = divmod(len(sampler), self.batch_size)
@@ -102,10 +102,10 @@ class BatchSettings:
     def count_valid(self,
         sampler: EpochSampler,
     ) -> int:
-        """Count this rank's samples of an epoch without those that only fill up.
+        """Count this rank's samples of an epoch, without those added as padding.
 
         Args:
-            sampler: The order; its next epoch counts.
+            sampler: Sampler of the order; its next epoch is counted.
         """
         if self.schedule is not None: return self.schedule.count_valid(sampler.epoch)
         share, whole = len(sampler), len(sampler) // self.batch_size * self.batch_size
@@ -116,14 +116,14 @@ class BatchSettings:
         sampler: EpochSampler,
         epoch: int,
     ) -> int:
-        """Tell where an epoch ends: the greatest position in it that any number of ranks has, or may have had.
+        """Return where an epoch ends: the largest position in it that is possible for any number of ranks.
 
         Args:
-            sampler: The order.
-            epoch: Number of the pass over the data, from 0.
+            sampler: Sampler that gives the order.
+            epoch: Epoch, counted from 0.
 
         Returns:
-            Samples of all ranks; with a schedule, those that fill up may be among them.
+            samples of all ranks; with a schedule, this may include padding
         """
         if self.schedule is None: return sampler.length
         return sys.maxsize if self.schedule.num_batches else 2 * sampler.length   # the number of ranks decides
@@ -134,11 +134,11 @@ class BatchSettings:
         position: int,
         num: int,
     ) -> int:
-        """Tell how many samples of all ranks are used up after a batch of each.
+        """Return how many samples of all ranks are used after one batch on each rank.
 
         Args:
             sampler: Sampler that gives the order.
-            epoch: Number of the pass over the data, from 0; not used: every epoch is cut alike.
+            epoch: Epoch, counted from 0; unused, because all epochs are cut in the same way.
             position: Samples of all ranks that were used before.
             num: Samples in this rank's batch.
         """
@@ -149,11 +149,11 @@ class BatchSettings:
         epoch: int,
         start: int = 0,
     ) -> Iterator[list[SampleKey]]:
-        """Give the keys of each batch of this rank.
+        """Yield the keys of each batch of this rank.
 
         Args:
             sampler: Sampler that gives the order.
-            epoch: Number of the pass over the data, from 0.
+            epoch: Epoch, counted from 0.
             start: Samples of all ranks that were used before.
         """
         if self.schedule is not None:
@@ -167,10 +167,10 @@ class BatchSettings:
         self,
         plan: Sequence[PlannedBatch],   # All batches of the epoch.
         sampler: EpochSampler,   # Sampler that gives the order.
-        epoch: int,   # Number of the pass over the data, from 0.
+        epoch: int,   # Epoch, counted from 0.
         start: int,   # Samples of all ranks that were used before.
     ) -> Iterator[list[SampleKey]]:
-        "Give the batches of a plan that are left. The first may be a part of one: other ranks stopped in its middle."
+        "Yield the remaining batches of a plan. The first may be part of one, if other ranks stopped in its middle."
         rest = None if self.schedule.num_batches else math.ceil(max(0, sampler.length - start) / sampler.num_replicas)
         used = math.ceil(start / sampler.num_replicas) if rest is None else len(sampler) - rest   # of one rank
         left: list[tuple[int, int]] = []   # Size bucket and number of samples of each batch.
@@ -185,11 +185,11 @@ class BatchSettings:
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #c1fe6cf6
 class EpochBatchSampler(Sampler):
-    """Yield the keys of each batch of the next pass, as often as one likes; what torch calls a batch sampler.
+    """Yield the keys of each batch of the next pass, like torch's batch samplers; can be iterated repeatedly.
 
     Args:
-        sampler: The order, which knows the next pass.
-        batches: How it is cut.
+        sampler: Sampler of the order, which knows the next pass.
+        batches: How the order is cut into batches.
     """
 
     def __init__(self,
@@ -202,10 +202,10 @@ class EpochBatchSampler(Sampler):
     def set_epoch(self,
         epoch: int,
     ):
-        """Choose the next epoch of the order, and so of its loader.
+        """Set the epoch of the sampler's next pass, and so of its loader's.
 
         Args:
-            epoch: Epoch of the next pass, from 0.
+            epoch: Epoch of the next pass, counted from 0.
         """
         self.sampler.set_epoch(epoch)
 
@@ -216,18 +216,18 @@ class EpochBatchSampler(Sampler):
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #e51aa8ff
 class BatchLoader(HostLoader):
-    """Make batches of a map-style dataset, by workers, in the order of a sampler; saved, resumed and replayed at will.
+    """Make batches of a map-style dataset with workers, in a sampler's order; can be saved, resumed and replayed.
 
     Args:
-        builder: Makes a batch.
-        sampler: The order, and the epoch.
+        builder: Makes the batches.
+        sampler: Sampler of the order, which counts the epochs.
         batches: How the order is cut into batches.
-        workers: Settings of the workers; None: the consumer's thread works.
-        pool: Starts a pool of yours, as far ahead as `workers`.
-        pin_batches: Copy finished batches to page-locked memory, where no prefetcher takes them.
+        workers: Settings of the workers; None: load in the consumer's thread.
+        pool: Starts a custom pool, as far ahead as `workers`.
+        pin_batches: Copy finished batches to page-locked memory, if no prefetcher follows.
         cache: Keeps all images on a device; then there are no workers.
-        settings: Dataclasses and dicts that a state must agree with, beside those above.
-        adopts_seed: A state may bring another seed, because none was asked for.
+        settings: Other dataclasses and dicts that a state must match.
+        adopts_seed: Accept another seed from a state, because the user set none.
     """
 
     def __init__(self,
@@ -266,32 +266,32 @@ class BatchLoader(HostLoader):
 
     @property
     def batch_sampler(self) -> 'EpochBatchSampler | ScheduledBatchSampler':
-        "What gives the keys of each batch; the schedule, where sizes change."
+        "Return the sampler of the keys of each batch: the schedule, if sizes vary."
         return self.batches.schedule or EpochBatchSampler(self.sampler, self.batches)
 
     @property
     def num_valid(self) -> int:
-        "Samples of this rank in an epoch, without those that only fill up; skipped ones are counted."
+        "Return the number of this rank's samples per epoch, without those added as padding, but with skipped ones."
         return self.batches.count_valid(self.sampler)
 
     @property
     def collate_fn(self) -> Callable:
-        "What makes a batch of samples."
+        "Return the function that collates samples into a batch."
         return self.builder.collate_fn or fast_collate
 
     @property
     def pin_memory(self) -> bool:
-        "Whether batches are page-locked on their way."
+        "Whether batches pass through page-locked memory."
         return self.pin_batches or self.workers.pin_memory
 
     @property
     def device(self) -> torch.device:
-        "Where the batches lie."
+        "Return the device of the batches."
         return torch.device('cpu') if self.cache is None else self.cache.device
 
     @property
     def mixing(self) -> Any:
-        "What mixes the batches: the batch transform's `Mixup`, or the user's collate function; None: nothing."
+        "Return the `Mixup` of the batch transform, or the user's collate function if it mixes; None: no mixing."
         transform = self.builder.batch_transform
         return find_mixing(transform and transform.mixup, self.builder.collate_fn)
 
@@ -300,7 +300,7 @@ class BatchLoader(HostLoader):
     # one pass
 
     def host_batches(self) -> Iterator[HostBatch]:
-        "Make one pass, from the first `next` on; a batch in which every sample was skipped is left out."
+        "Make one pass, which begins with the first `next`; batches in which every sample was skipped are omitted."
         return self._consumer.deliver(self._pass)
 
     def _pass(self) -> Iterator[HostBatch]:
@@ -327,8 +327,8 @@ class BatchLoader(HostLoader):
                     is_empty = False
                 del made, task
             if is_empty and num_read and is_whole: raise ImageReadError(
-                f'all {num_read} samples of epoch {epoch} were skipped: dataset.bad_samples has the reason of each; '
-                "on_error='raise' stops at the first one")
+                f'every sample of epoch {epoch} was skipped ({num_read} in all): see dataset.bad_samples for the '
+                "reasons, or use on_error='raise' to stop at the first one")
         except GeneratorExit: raise   # the consumer has left the loop
         except BaseException:
             self._discard(pool)   # at once: a traceback may keep this loader alive for long
@@ -344,7 +344,7 @@ class BatchLoader(HostLoader):
         return made._replace(position=position)
 
     def stats(self) -> LoaderStats:
-        kind = WORKER_KINDS.get(self.workers.workers)   # None: it is chosen in the first loop
+        kind = WORKER_KINDS.get(self.workers.worker_type)   # None: it is chosen in the first loop
         num_processes = self.workers.num_workers if kind is not None and kind.is_process else 0
         ready = sum(task.done.is_set() for task in tuple(self._tasks))
         of_workers = tuple(self._made_by[number] for number in range(num_processes))
@@ -373,16 +373,16 @@ class BatchLoader(HostLoader):
         epoch: int,
         position: int,
     ):
-        """Let the next pass begin in the middle of an epoch.
+        """Begin the next pass in the middle of an epoch.
 
         Args:
             epoch: Epoch of the next pass.
-            position: Samples of all ranks that were used in it.
+            position: Samples already used in it, on all ranks.
         """
         self.sampler.set_position(epoch, position)
 
     def identity(self) -> dict[str, str]:
-        """Return what the batches depend on, beside the seed: what a state compares.
+        """Return the settings that batches depend on, besides the seed; a state must match them.
 
         Returns:
             name → text
@@ -402,29 +402,30 @@ class BatchLoader(HostLoader):
         epoch, position, seed = (int(state[name]) for name in ('epoch', 'position', 'seed'))
         end = self.batches.end(self.sampler, epoch)
         if position > end: raise ValueError(
-            f'the state has position={position}, behind the end of epoch {epoch}, which has '
-            f'{self.sampler.length} samples: epoch={epoch + 1}, position=0 is where the next one begins')
+            f'the state has position={position}, past the end of epoch {epoch}, whose length is '
+            f'{self.sampler.length}: to begin the next epoch, use epoch={epoch + 1}, position=0')
         self.sampler.seed = seed   # the keys of the next pass have it
         self.set_position(epoch, position)
 
     # what training saw
 
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
-        if (batch is None) == (index is None): raise TypeError('give batch= or index=, one of them')
+        if (batch is None) == (index is None): raise TypeError('pass exactly one of batch= and index=')
         for name, value in dict(epoch=epoch, batch=batch, index=index).items():
             is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-            if value is not None and not is_whole: raise TypeError(f'{name}={value!r}: give a whole number')
-        if epoch < 0 or (batch or 0) < 0: raise ValueError(f'epoch={epoch}, batch={batch}: they count from 0')
+            if value is not None and not is_whole: raise TypeError(f'{name}={value!r}: must be an integer')
+        if epoch < 0 or (batch or 0) < 0: raise ValueError(f'epoch={epoch}, batch={batch}: must be 0 or more')
         if index is not None and not -len(self.dataset) <= index < len(self.dataset):
-            raise IndexError(f'there is no index {index}: the dataset has {len(self.dataset)} samples')
+            raise IndexError(f'index={index} is out of range: the dataset has length {len(self.dataset)}')
         if batch is None:
             index = range(len(self.dataset))[index]
             keys = [SampleKey(index, epoch, bucket=self.batches.bucket_of(index), seed=self.seed)]
         else: keys = next(islice(self.batches.cut(self.sampler, epoch), batch, None), [])
-        if not keys: raise IndexError(f'there is no batch {batch} in epoch {epoch}: there are {len(self)}')
+        if not keys: raise IndexError(
+            f'batch={batch} is out of range: the number of batches in epoch {epoch} is {len(self)}')
         pool = InlinePool(self.builder) if self.cache is None else self._start_pool()
         made = pool.take(pool.submit(keys))
-        if made is None: raise ValueError('every sample of this batch was skipped')
+        if made is None: raise ValueError('every sample of this batch was skipped: dataset.bad_samples has the reasons')
         return self.builder.replay(made)
 
     def __repr__(self) -> str:

@@ -21,13 +21,13 @@ from ..samplers.epoch import EpochSampler
 def describe_settings(
     *settings: Any,
 ) -> dict[str, str]:
-    """Write settings down as texts, to be saved and compared.
+    """Describe settings as strings that can be saved and compared.
 
     Args:
-        *settings: Frozen dataclasses, and mappings of names to values; a later name replaces an earlier one.
+        *settings: Frozen dataclasses, and mappings of names to values; later names override earlier ones.
 
     Returns:
-        Name → text, alike in each run.
+        name → text, the same in every run
     """
     named = {}
     for part in settings:
@@ -39,7 +39,7 @@ def describe_settings(
 def _shown(
     text: Any,   # Text, such as one of a state.
 ) -> str:
-    "Write a text so that it can be shown anywhere, and is not long."
+    "Write a text so that it is short and can be shown anywhere."
     text = str(text)
     return printable(text if len(text) <= 200 else f'{text[:80]}… ({len(text):,} characters)')
 
@@ -53,14 +53,14 @@ def differences(
     was: Mapping[str, str],
     now: Mapping[str, str],
 ) -> list[str]:
-    """Name the settings that differ.
+    """List the settings that differ.
 
     Args:
         was: Settings that were saved.
         now: Settings of this run.
 
     Returns:
-        Such as 'batch_size was 64, is 32'.
+        such as 'batch_size was 64, is 32'
     """
     return [f'{_shown(name)} was {_shown(was.get(name))}, is {_shown(now.get(name))}{_MEANINGS.get(name, "")}'
             for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
@@ -72,11 +72,11 @@ def make_state(
     seed: int,
     settings: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Make a state: a dict of Python's own numbers and texts.
+    """Create a state: a dict of plain Python numbers and strings.
 
     Args:
-        epoch: Number of the pass over the data, from 0.
-        position: Samples of all ranks that were used in it.
+        epoch: Epoch, counted from 0.
+        position: Samples used in this epoch, on all ranks.
         seed: Seed of the run.
         settings: Settings from `describe_settings`.
     """
@@ -105,27 +105,27 @@ def _shown_value(
 def check_form(
     state: Any,
 ):
-    """Raise an error unless it is a state, with no other keys; for a checkpoint, say where in it the state is.
+    """Raise an error unless this is a state with no other keys; for a checkpoint, name the key that has the state.
 
     Args:
-        state: State from `make_state`, perhaps of another program, perhaps damaged.
+        state: State from `make_state`, possibly from another program or damaged.
     """
     if not isinstance(state, Mapping): raise TypeError(
-        f'the state is a {type(state).__name__}: give the dict that state_dict() returned')
+        f'the state has type {type(state).__name__}: pass the dict that state_dict() returned')
     if {*state} != _KEYS:
         inside = [key for key, value in state.items() if isinstance(value, Mapping) and {*value} == _KEYS]
         give = 'the dict that state_dict() returned'
         if inside: give = f'load_state_dict(checkpoint[{_shown(repr(inside[0]))}])'
-        raise ValueError(f'this is not a state of a loader (missing: {_listed(_KEYS - {*state})}; unknown: '
-                         f'{_listed({*state} - _KEYS)}): give {give}')
+        raise ValueError(f'this is not a loader state (missing: {_listed(_KEYS - {*state})}; unknown: '
+                         f'{_listed({*state} - _KEYS)}): use {give}')
     for name, least in ('epoch', 0), ('position', 0), ('seed', -2 ** 63):
         value = state[name]
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not is_whole or not least <= value < 2 ** 63: raise ValueError(
-            f'the state has {name}={_shown_value(value)}: a whole number from {least} to {2 ** 63 - 1} is allowed')
+            f'the state has {name}={_shown_value(value)}: must be an integer from {least} to {2 ** 63 - 1}')
     settings = state['settings']
     if not isinstance(settings, Mapping) or not all(isinstance(text, str) for text in (*settings, *settings.values())):
-        raise ValueError(f'the state has settings={_shown_value(settings)}: names and texts are allowed')
+        raise ValueError(f'the state has settings={_shown_value(settings)}: must be a dict of strings')
 
 
 def check_state(
@@ -133,12 +133,12 @@ def check_state(
     settings: Mapping[str, str],
     seed: int | None,
 ):
-    """Refuse a state of another run, and name what differs.
+    """Raise ValueError if the state belongs to other settings, and list the differences.
 
     Args:
-        state: State from `make_state`, perhaps of another program.
+        state: State from `make_state`, possibly from another program.
         settings: Settings of this run.
-        seed: Seed of this run; None: that of the state is taken over.
+        seed: Seed of this run; None: use the seed of the state.
     """
     check_form(state)
     was, now = dict(state['settings']), dict(settings)
@@ -148,15 +148,15 @@ def check_state(
     if not found: return
     more = f' and {len(found) - 50:,} more' if len(found) > 50 else ''
     raise ValueError(
-        f'the state belongs to other settings: {"; ".join(found[:50])}{more}. Resume with the data, the settings and '
-        f"the version of timmdata that saved it, or begin its epoch again: loader.set_epoch({state['epoch']})")
+        f'the state belongs to other settings: {"; ".join(found[:50])}{more}. Resume with the data, settings and '
+        f"timmdata version that saved it, or restart its epoch: loader.set_epoch({state['epoch']})")
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #1309f5c9
 class Progress:
-    """Note where the consumer of one pass is: after each of its last reads, a batch or the end.
+    """Track the position of the consumer of one pass after each of its last reads, a batch or the end.
 
     Args:
-        sampler: Sampler that chooses the pass; without an `EpochSampler` nothing is chosen.
+        sampler: Sampler that sets the pass; ignored unless it is an `EpochSampler`.
     """
     max_ahead = 64   # reads that are remembered
 
@@ -169,28 +169,28 @@ class Progress:
         self.last: tuple[int, int] | None = None   # epoch and position with the batch that was delivered last
 
     def begin(self):
-        "Note where the pass begins; call it before the sampler moves on."
+        "Record where the pass begins; call this before the sampler moves on."
         self._note((self._sampler.epoch, self._sampler.start))
 
     def hand_out(self,
         epoch: int,
         position: int,
     ):
-        """Note that the consumer gets a batch.
+        """Record that the consumer receives a batch.
 
         Args:
             epoch: Epoch of the batch.
-            position: Samples of all ranks that are used up with it.
+            position: Samples consumed once it is used, on all ranks.
         """
         self.last, self._sampler.running = (epoch, position), epoch
         self._note(self.last)
 
     def leave(self):
-        "Note that the pass does not run any more: it has ended, or its loop was left."
+        "Record that the pass no longer runs: it has ended, or its loop was left."
         self._sampler.running = None
 
     def end(self):
-        "Note that the consumer has learned that no batch is left."
+        "Record that the consumer knows that no batch is left."
         self._note(None)
 
     def _note(self, read: tuple[int, int] | None):
@@ -200,15 +200,15 @@ class Progress:
     def at(self,
         ahead: int = 0,
     ) -> tuple[int, int] | None:
-        """Return what was used: up to so many reads ago, but not before the pass began.
+        """Return the position of the last used batch: `ahead` reads ago, but not before the pass began.
 
         Args:
-            ahead: Reads of a trainer that it did not use yet, 0 to 64.
+            ahead: Batches that the trainer has read but not used, 0 to 64.
 
         Returns:
             epoch and position; None: where the next pass begins
         """
         if not isinstance(ahead, Integral) or not 0 <= ahead <= self.max_ahead:
-            raise ValueError(f'ahead={ahead!r}: give how many batches were read and not used, 0 to {self.max_ahead}')
+            raise ValueError(f'ahead={ahead!r}: must be the number of batches read but not used, 0 to {self.max_ahead}')
         if not self._reads or self._num_choices != self._sampler.num_choices: return None
         return self._reads[max(-len(self._reads), -1 - ahead)]

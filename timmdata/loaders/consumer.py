@@ -15,10 +15,10 @@ from .stats import Meter
 
 # %% ../../nbs/loaders/08_consumer.ipynb #85ce73c7
 class Consumer:
-    """Deliver batches to the loop that reads a loader; note how far it is, and how long it waits.
+    """Deliver batches to the loop that reads a loader, and record its position and how long it waits.
 
     Args:
-        sampler: Sampler that chooses the pass, as for `Progress`.
+        sampler: Sampler that sets the pass, as for `Progress`.
     """
 
     def __init__(self,
@@ -32,11 +32,11 @@ class Consumer:
         begin: Callable[[], Iterator[HostBatch]],
         when_used: Callable[[int, int], None] | None = None,
     ) -> Iterator[HostBatch]:
-        """Deliver the batches of one pass; the consumer alone holds them.
+        """Deliver the batches of one pass; only the consumer holds them.
 
         Args:
-            begin: Begins a pass, when its first batch is asked for.
-            when_used: Gets epoch and position when the next one is asked for.
+            begin: Begins a pass; called when the first batch is requested.
+            when_used: Gets a batch's epoch, position at the next request.
         """
         progress, meter = Progress(self.sampler), Meter()
         self.progress, self.meter = progress, meter

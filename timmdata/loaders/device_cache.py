@@ -25,7 +25,7 @@ from ..workers.base import Task, WorkerPool
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #6f0a0155
 def _shown(position: torch.Tensor, size: torch.Tensor, padding_mode: str) -> torch.Tensor:
-    "Which of `size` pixels is shown at a position that may lie outside; the nearest one for constant padding."
+    "Return which of `size` pixels is shown at a position that may be outside; the nearest one for constant padding."
     last = size - 1
     if padding_mode == 'reflect': return last - (position.remainder((2 * last).clamp(min=1)) - last).abs()
     if padding_mode == 'symmetric':
@@ -39,12 +39,12 @@ def crop_batch(
     params: Sequence[SampleParams],
     sampler: ParamSampler,
 ) -> torch.Tensor:
-    """Crop and pad all images of a batch, as `SampleTransform` does one by one.
+    """Crop and pad all images of a batch, as `SampleTransform` does for single images.
 
     Args:
         images: uint8 (N, C, H, W).
         params: Parameters of each image, whose crops are not resized.
-        sampler: Sampler whose size and padding are used.
+        sampler: Sampler that defines output size and padding.
 
     Returns:
         uint8 (N, C, height, width), channels-last
@@ -79,7 +79,7 @@ def _read_whole(builder: BatchBuilder, seed: int, index: int) -> tuple[torch.Ten
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #f09aacea
 class DeviceCache:
-    """Keep all images of a dataset on a device, as they are in the files.
+    """Keep all images of a dataset on a device, decoded in full.
 
     Args:
         builder: Batch builder, which knows the dataset.
@@ -98,13 +98,13 @@ class DeviceCache:
         self.rows: dict[int, int] | None = None   # index of a sample → its row; None: nothing was read yet
         frozen = [part for part in base_datasets(builder.dataset) if getattr(part, 'transform', None) is not None]
         if frozen: raise ValueError(
-            f"cache='device' would keep what the transform of {type(frozen[0]).__name__} gives once: "
-            'leave that transform out, and give its settings to create_loader')
+            f"cache='device' would keep the first output of the transform of {type(frozen[0]).__name__}: "
+            'remove that transform, and pass its settings to create_loader')
         settings = builder.sample_loader.sample_transforms[0].params.settings
         if settings.is_random and (settings.train_crop_mode != 'rc' or settings.gaussian_blur_prob): raise ValueError(
-            f"cache='device' shifts crops, it neither resizes nor blurs them: train_crop_mode="
-            f"{settings.train_crop_mode!r}, gaussian_blur_prob={settings.gaussian_blur_prob}. Give "
-            "train_crop_mode='rc' (and crop_padding) and no blur, or cache='memory'")
+            f"cache='device' can only shift crops, not resize or blur them: got train_crop_mode="
+            f"{settings.train_crop_mode!r}, gaussian_blur_prob={settings.gaussian_blur_prob}. Use "
+            "train_crop_mode='rc' (with rc_padding) and no blur, or cache='memory'")
 
     def load(self,
         seed: int = 0,
@@ -112,7 +112,7 @@ class DeviceCache:
         """Read all images, once.
 
         Args:
-            seed: Seed of what a dataset draws for its samples.
+            seed: Seed of the random numbers that the dataset draws.
         """
         if self.rows is not None: return
         num, images, samples, rows = len(self.builder.dataset), None, [], {}
@@ -129,31 +129,31 @@ class DeviceCache:
                     rows[index] = len(samples)
                     images[len(samples)] = image
                     samples.append(sample)
-        if num and not samples: raise ValueError('every sample was skipped')
+        if num and not samples: raise ValueError('every sample was skipped: see dataset.bad_samples for the reasons')
         self.images, self.samples, self.rows = images if images is None else images[:len(samples)], samples, rows
 
     def _allocate(self, num: int, shape: torch.Size) -> torch.Tensor:
         needed, free = num * shape.numel(), _free_bytes(self.device)
         if needed > 0.8 * free: raise ValueError(
             f"cache='device' needs {needed / 1e9:.1f} GB for {num:,} images of {tuple(shape)}, "
-            f'{self.device} has {free / 1e9:.1f} GB: leave cache out')
+            f'but {self.device} has {free / 1e9:.1f} GB free: omit cache=')
         return torch.empty((num, *shape), dtype=torch.uint8, device=self.device)
 
     def _check_unscaled(self, height: int, width: int):
         sampler = self.builder.sample_loader.sample_transforms[0].params
         drawn = sampler.sample_params(height, width, SampleKey(0, 0))
         if drawn.crop[2:] != drawn.size: raise ValueError(
-            f"cache='device' resizes no images: crop_pct={sampler.settings.crop_pct} would make {drawn.size} of "
-            f'{drawn.crop[2:]} pixels. Give input_size={(height, width)} and crop_pct=1, or leave cache out')
+            f"cache='device' cannot resize images: crop_pct={sampler.settings.crop_pct} would make {drawn.size} from "
+            f'{drawn.crop[2:]} pixels. Use input_size={(height, width)} and crop_pct=1, or omit cache=')
 
     def _check_shape(self, index: int, shape: torch.Size, others: torch.Size):
         if shape != others: raise ValueError(
-            f"cache='device' keeps images of one size: {self.builder.describe(SampleKey(index, 0))} is {tuple(shape)}, "
-            f'others are {tuple(others)}. Resize the files once, or leave cache out')
+            f"cache='device' needs images of one size: {self.builder.describe(SampleKey(index, 0))} is {tuple(shape)}, "
+            f'others are {tuple(others)}. Resize the files, or omit cache=')
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #e86b16de
 class CachedPool(WorkerPool):
-    """Make batches of cached images, on their device, when they are taken.
+    """Make batches from cached images, on their device, when they are taken.
 
     Args:
         builder: Batch builder, which draws the parameters and collates.

@@ -22,14 +22,14 @@ from ..datasets.wrappers import TransformedIterableDataset
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from ..pipeline.fetch import HostBatch, Replay
 from ..transforms.random_erasing import ErasingSettings, RandomErasing
-from .base import Asked, HostLoader, Loader, as_host_loader, find_mixing
+from .base import FromParts, HostLoader, Loader, as_host_loader, find_mixing
 from .consumer import Consumer
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
 from .stats import LoaderStats
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
 def _gpu_of_rank() -> str:
-    "Name the GPU with the number that torchrun gave this process on its machine; 'cuda' where one was chosen."
+    "Name the GPU with the local rank of this process under torchrun; 'cuda' if a GPU was already chosen."
     is_chosen = torch.cuda.is_initialized() and torch.cuda.current_device() > 0
     if is_chosen or 'LOCAL_RANK' not in os.environ or torch.cuda.device_count() < 2: return 'cuda'
     return f'cuda:{int(os.environ["LOCAL_RANK"])}'
@@ -39,11 +39,11 @@ def resolve_device(
     device: str | torch.device | None = None,
     distributed: bool = False,
 ) -> torch.device:
-    """Choose the device; one that torch does not see is an error.
+    """Choose the device; raises an error if torch does not see it.
 
     Args:
-        device: Device; None: the first present of cuda, xpu, mps, cpu.
-        distributed: Device None means `cuda:LOCAL_RANK`, where there are several GPUs.
+        device: Device; None: the first available of cuda, xpu, mps, cpu.
+        distributed: Device None means `cuda:LOCAL_RANK` if there are several GPUs.
     """
     present = {'cuda': torch.cuda.is_available, 'xpu': torch.xpu.is_available,
                'mps': torch.backends.mps.is_available, 'cpu': lambda: True}
@@ -51,13 +51,15 @@ def resolve_device(
         device = next(name for name, is_present in present.items() if is_present())
         if distributed and device == 'cuda': device = _gpu_of_rank()
     if str(device).startswith('gpu'): raise ValueError(
-        f"device={device!r}: torch has no such device; its name for a GPU is 'cuda', or 'cuda:0' with a number")
+        f"device={device!r}: unknown to torch; for a GPU, use 'cuda', or 'cuda:0' with an index")
     device = torch.device(device)
     if device.type in present and not present[device.type]():
         best = resolve_device().type
-        raise RuntimeError(f'device={str(device)!r}: torch sees none; device=None takes the best there is ({best})')
+        raise RuntimeError(f'device={str(device)!r}: torch finds no such device; '
+                           f'device=None selects the best available ({best})')
     if device.type == 'cuda' and (device.index or 0) >= torch.cuda.device_count():
-        raise RuntimeError(f'device={str(device)!r}: torch sees {torch.cuda.device_count()} of them, numbered from 0')
+        raise RuntimeError(f'device={str(device)!r}: the index must be below {torch.cuda.device_count()}, '
+                           'the number of GPUs')
     return device
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #bfc3cea3
@@ -78,14 +80,14 @@ def adapt_to_chs(
     """
     try: values = tuple(float(v) for v in values) if isinstance(values, Iterable) else (float(values),)
     except (TypeError, ValueError): raise ValueError(
-        f'{name}={values!r}: give one number, or one for each channel, such as {name}=(0.5, 0.5, 0.5)') from None
+        f'{name}={values!r}: must be one number, or one per channel, such as {name}=(0.5, 0.5, 0.5)') from None
     if len(values) == channels: return values
     if len(values) == 1: return values * channels
     if channels != 1:
-        raise ValueError(f'{name} has {len(values)} values, the input has {channels} channels: '
-                         f'give one value, or {channels}')
+        raise ValueError(f'{name} has length {len(values)}, but the input has {channels} channels: '
+                         f'pass one value, or {channels}')
     average = sum(values) / len(values)
-    warnings.warn(f'{name} has {len(values)} values, the input has 1 channel: their average {average:.4g} is used',
+    warnings.warn(f'{name} has length {len(values)}, but the input has 1 channel: using the average, {average:.4g}',
                   stacklevel=3)
     return (average,)
 
@@ -95,27 +97,27 @@ def adapt_statistics(
     std: float | Sequence[float] | None,
     channels: int,
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Fit mean and std to the number of channels; a std that cannot divide is an error.
+    """Fit mean and std to the number of channels; raises ValueError unless std is above 0.
 
     Args:
-        mean: Mean per channel, for pixels in 0..1; None: normalized already.
-        std: Standard deviation per channel, above 0; None together with mean.
+        mean: Mean per channel, for pixels in 0..1; None: already normalized.
+        std: Standard deviation per channel, above 0; None if mean is None.
         channels: Channels of the input.
 
     Returns:
         mean and std, one value per channel, or None twice
     """
     if mean is None and std is None: return None, None
-    if mean is None or std is None: raise ValueError(f'mean={mean}, std={std}: give both, or None for both')
+    if mean is None or std is None: raise ValueError(f'mean={mean}, std={std}: pass both, or None for both')
     mean, std = adapt_to_chs(mean, channels, 'mean'), adapt_to_chs(std, channels, 'std')
     check_statistics(mean, std)
     return mean, std
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #cf187285
 class PrefetchLoader(Loader):
-    """Move batches to the device, and do all arithmetic there; one batch ahead where the device has streams.
+    """Move batches to the device and do all arithmetic there, one batch ahead if the device has streams.
 
-    `create_loader` makes it; a run that is stopped resumes where it was:
+    `create_loader` returns one. A run that was stopped resumes where it was:
 
     >>> from timmdata import ImageDataset, create_loader
     >>> settings = dict(input_size=64, batch_size=32, is_training=True, seed=1, device='cpu')
@@ -129,24 +131,24 @@ class PrefetchLoader(Loader):
     6
 
     Args:
-        loader: Gives (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W).
-        mean: Mean, pixels in 0..1; None: normalized.
-        std: Deviation, above 0; None together with mean.
+        loader: Yields (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W).
+        mean: Mean, for pixels in 0..1; None: normalized.
+        std: Standard deviation, above 0; None as mean.
         channels: Channels of the images.
-        device: Device of the batches; None: the best there is.
+        device: Device of the batches; None: the best available.
         img_dtype: Dtype of the normalized images; None: torch.float32.
         fp16: Timm's old name for img_dtype=torch.float16.
         re_prob: Probability of random erasing, 0..1.
         re_mode: 'const', 'rand' or 'pixel', as in `RandomErasing`.
-        re_count: Greatest number of erased rectangles.
-        re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
-        seed: Seed of the erasing, for a loader without one; None: drawn from torch's own.
-        batch_transform: A ready transform, in place of all settings but `device`.
+        re_count: Maximum number of erased rectangles.
+        re_num_splits: If above 1, the first 1/re_num_splits of a batch is not erased.
+        seed: Seed of erasing, for a loader without one; None: drawn from torch's generator.
+        batch_transform: Transform that replaces all settings except `device`.
     """
 
-    mean: Any = Asked('Mean per channel, for pixels in 0..1; None: images are not normalized here.')
-    std: Any = Asked('Standard deviation per channel; None: images are not normalized here.')
-    img_dtype: Any = Asked('Dtype of the images.')
+    mean: Any = FromParts('Mean per channel, for pixels in 0..1; None: images are not normalized here.')
+    std: Any = FromParts('Standard deviation per channel; None: images are not normalized here.')
+    img_dtype: Any = FromParts('Dtype of the images.')
 
     def __init__(self,
         loader: HostLoader | Iterable,
@@ -178,7 +180,7 @@ class PrefetchLoader(Loader):
 
     @property
     def dataset(self) -> Any:
-        "The dataset that the user gave; None if the loader has none."
+        "Return the user's dataset; None if the loader has none."
         dataset = self.loader.dataset
         return dataset.dataset if isinstance(dataset, TransformedIterableDataset) else dataset
 
@@ -187,12 +189,12 @@ class PrefetchLoader(Loader):
 
     @property
     def mixing(self) -> Any:
-        "What mixes the batches, here or in the loader; None: nothing."
+        "Return what mixes the batches, here or in the loader; None: no mixing."
         return find_mixing(self.batch_transform.mixup, self.loader.mixing)
 
     @property
     def random_erasing(self) -> RandomErasing | None:
-        "What erases rectangles; None: nothing."
+        "Return the random erasing; None: no erasing."
         return self.batch_transform.erasing
 
     # one pass
@@ -229,8 +231,8 @@ class PrefetchLoader(Loader):
         return replay._replace(batch=self._on_device(HostBatch(replay.batch, replay.keys)).batch)
 
     def ack(self):
-        "Acknowledge the batch that was delivered last to a buffer, such as after the optimizer's step."
-        if self.loader.auto_ack is None: raise TypeError('this loader has no buffer: see create_loader(…, buffer=…)')
+        "Tell the buffer that the last delivered batch was used, for example after the optimizer step."
+        if self.loader.auto_ack is None: raise TypeError('this loader has no buffer: pass buffer= to create_loader')
         last = self._consumer.progress.last
         if last is not None: self.loader.acknowledge(*last)
 

@@ -18,10 +18,10 @@ import torch
 
 # %% ../../nbs/loaders/30_side_stream.ipynb #fa2945a4
 class SideStream:
-    """Queue work on a device beside the consumer's, with the two orderings that handing over a batch needs.
+    """Queue work on a device in parallel with the consumer's, and order both when a batch is handed over.
 
     Args:
-        device: Device with streams, such as cuda; without a number: that of this thread.
+        device: Device with streams, such as cuda; without an index, this thread's current device.
     """
 
     def __init__(self,
@@ -34,11 +34,11 @@ class SideStream:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        "Open a block whose device work goes to this stream, in any thread: a new thread begins on device 0."
+        "Open a block whose device work goes to this stream, in any thread (new threads begin on device 0)."
         with self.module.device(self.device), self.module.stream(self.stream): yield
 
     def ready(self) -> Any:
-        "Make an event that happens when all work given to this stream so far is done."
+        "Record an event that completes when all work queued on this stream so far is done."
         event = self.module.Event()
         event.record(self.stream)
         return event
@@ -46,7 +46,7 @@ class SideStream:
     def is_done(self,
         event: Any,
     ) -> bool:
-        """Tell whether the work before the event is done.
+        """Check whether the work before the event is done.
 
         Args:
             event: Event from `ready`.
@@ -67,7 +67,7 @@ class SideStream:
         tensors: Iterable[torch.Tensor],
         event: Any,
     ):
-        """Let the consumer's current stream wait for the tensors, and keep their memory until it is done with them.
+        """Make the consumer's current stream wait for the tensors, and keep their memory until it is done with them.
 
         Args:
             tensors: Tensors made on this stream.
@@ -82,14 +82,14 @@ def create_stream(
     device: torch.device,
     source: torch.device,
 ) -> SideStream | None:
-    """Make a side stream, where a device has streams and batches have to be copied to it.
+    """Create a side stream if the device has streams and batches must be copied to it.
 
     Args:
-        device: Device where batches go.
-        source: Device of the batches as they come.
+        device: Device that batches are moved to.
+        source: Device that batches come from.
 
     Returns:
-        None: nothing can overlap, as on a CPU, or with batches that are there already
+        None: nothing can overlap, as on a CPU, or with batches that are already there
     """
     has_streams = device.type in ('cuda', 'xpu', 'npu')
     return SideStream(device) if has_streams and source.type != device.type else None
@@ -99,14 +99,14 @@ def map_tensors(
     function: Callable[[torch.Tensor], torch.Tensor],
     value: Any,
 ) -> Any:
-    """Change every tensor in tuples, lists and dicts; other values stay as they are.
+    """Apply a function to every tensor in tuples, lists and dicts; keep other values.
 
     Args:
         function: Called on every tensor.
         value: A batch or a part of one.
 
     Returns:
-        of the same form
+        same structure
     """
     if isinstance(value, torch.Tensor): return function(value)
     if isinstance(value, Mapping): return {key: map_tensors(function, v) for key, v in value.items()}
@@ -119,14 +119,14 @@ def move_to_device(
     batch: Any,
     device: torch.device,
 ) -> Any:
-    """Move every tensor, without waiting where the memory is page-locked.
+    """Move every tensor, asynchronously if its memory is page-locked.
 
     Args:
         batch: Tensors in tuples, lists and dicts.
-        device: Device where they go.
+        device: Target device.
 
     Returns:
-        of the same form
+        same structure
     """
     return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), batch)
 
@@ -147,13 +147,13 @@ def iterate_ahead(
     stream: SideStream,
     patience: float = 5.,
 ) -> Iterator:
-    """Stage batches in a thread, on the stream, one ahead of the consumer. Closing it ends the thread.
+    """Stage batches in a thread, on the stream, one ahead of the consumer. Closing the iterator ends the thread.
 
     Args:
         batches: Batches of the loader.
-        stage: Stage of one batch: moves it to the device, and gives it back.
+        stage: Moves one batch to the device and returns it.
         stream: Side stream, or an object with its methods.
-        patience: Seconds that leaving waits for the thread, which ends by itself when its batch has come.
+        patience: Seconds to wait for the thread when the loop is left; it ends after its current batch.
     """
     ready, turn, stop = queue.SimpleQueue(), threading.Semaphore(1), threading.Event()
 

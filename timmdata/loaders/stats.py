@@ -17,7 +17,7 @@ from ..datasets.wrappers import base_datasets
 # %% ../../nbs/loaders/07_stats.ipynb #8ce0f5a1
 @dataclass(frozen=True)
 class LoaderStats:
-    """Report on a pass: sums since it began, or since an earlier report.
+    """Report the sums of a pass since it began, or since an earlier report.
 
     >>> from timmdata import ImageDataset, create_loader
     >>> loader = create_loader(ImageDataset('photos', split='val'), 64, 16, device='cpu')
@@ -26,15 +26,15 @@ class LoaderStats:
     (80, 5)
 
     Args:
-        batches: Number of batches that were given.
+        batches: Number of batches delivered.
         images: Number of images in these batches.
-        startup: Seconds until the first batch came; no part of the sums below.
+        startup: Seconds until the first batch; not included in the sums below.
         timed_images: Number of images after the first batch.
         waited: Seconds that the consumer waited for batches.
-        worked: Seconds that it worked between them.
-        ready: Batches that are made and wait for the consumer at this moment; None: unknown.
-        bad_samples: Samples of the dataset that could not be read, in the whole run so far.
-        of_workers: Batches that came from each worker process; empty: there are none, or unknown.
+        worked: Seconds that the consumer worked between batches.
+        ready: Finished batches that wait for the consumer; None: unknown.
+        bad_samples: Samples that could not be read, in the whole run so far.
+        of_workers: Batches from each worker process; empty: no processes, or unknown.
     """
     batches: int = 0
     images: int = 0
@@ -48,21 +48,21 @@ class LoaderStats:
 
     @property
     def wait_share(self) -> float:
-        "Share of the consumer's time that it waited for batches, 0..1."
+        "Return the fraction of its time that the consumer waited for batches, 0..1."
         return self.waited / total if (total := self.waited + self.worked) > 0 else 0.
 
     @property
     def images_per_s(self) -> float:
-        "Images a second, since the first batch came."
+        "Return the images per second since the first batch."
         return self.timed_images / total if (total := self.waited + self.worked) > 0 else 0.
 
     def since(self,
         earlier: 'LoaderStats',
     ) -> 'LoaderStats':
-        """Give what came after an earlier report; the startup is different in each pass.
+        """Return the sums since an earlier report; `startup` tells which reports belong to the same pass.
 
         Args:
-            earlier: Statistics of this pass; of another one, or before a batch, nothing is subtracted.
+            earlier: Earlier report of this pass; nothing is subtracted for another pass.
         """
         if not earlier.batches or earlier.startup != self.startup: return self
         before = (*earlier.of_workers, *[0] * len(self.of_workers))
@@ -74,7 +74,7 @@ class LoaderStats:
     def as_dict(self,
         prefix: str = 'data/',
     ) -> dict[str, float]:
-        """Give the numbers for a logger, flat; what is unknown is left out.
+        """Return the numbers as a flat dict for a logger, without unknown ones.
 
         Args:
             prefix: Prefix of all names.
@@ -86,10 +86,10 @@ class LoaderStats:
         return {f'{prefix}{name}': float(value) for name, value in numbers.items()}
 
     def describe(self) -> str:
-        "Write a text for a progress bar."
+        "Return a short text for a progress bar."
         parts = [f'{self.images_per_s:,.0f} images/s', f'{self.wait_share:.0%} waiting for data']
         if self.ready is not None: parts.append(f'{self.ready} ready')
-        if self.bad_samples: parts.append(f'{self.bad_samples} bad samples')
+        if self.bad_samples: parts.append(f'bad samples: {self.bad_samples}')
         return ', '.join(parts)
 
 # %% ../../nbs/loaders/07_stats.ipynb #54befe3e
@@ -97,7 +97,7 @@ class Meter:
     """Measure one pass, from inside the generator that the consumer reads.
 
     Args:
-        clock: Function that gives seconds.
+        clock: Function that returns seconds.
     """
 
     def __init__(self,
@@ -115,16 +115,16 @@ class Meter:
         self._account, self._event = account, now
 
     def begin(self):
-        "Note that the consumer asks for the first batch."
+        "Record that the consumer requests the first batch."
         self._switch('startup')
 
     def hand_out(self,
         num_images: int,
     ):
-        """Note that the consumer gets a batch, and works.
+        """Record that the consumer receives a batch and begins to work.
 
         Args:
-            num_images: Number of images of the batch.
+            num_images: Number of images in the batch.
         """
         self._switch('worked')
         if not self._batches: self._first = num_images
@@ -132,11 +132,11 @@ class Meter:
         self._images += num_images
 
     def resume(self):
-        "Note that the consumer asks for the next batch, and waits."
+        "Record that the consumer requests the next batch and waits."
         self._switch('waited')
 
     def stop(self):
-        "Note that the pass has ended, or was left."
+        "Record that the pass has ended or was left."
         self._switch(None)
 
     def stats(self,
@@ -144,12 +144,12 @@ class Meter:
         bad_samples: int = 0,
         of_workers: tuple[int, ...] = (),
     ) -> LoaderStats:
-        """Report the sums of the pass, up to this moment.
+        """Return the sums of the pass so far.
 
         Args:
-            ready: Batches that wait; None: unknown.
+            ready: Finished batches that wait for the consumer; None: unknown.
             bad_samples: Number of bad samples of the dataset so far.
-            of_workers: Batches that came from each worker process.
+            of_workers: Batches from each worker process.
         """
         seconds = dict(self._seconds)
         if self._account is not None: seconds[self._account] += self._clock() - self._event
@@ -163,10 +163,10 @@ def count_bad_samples(
     """Count the samples that could not be read and were skipped or replaced.
 
     Args:
-        dataset: Data set of this package, or torch's Subset or ConcatDataset of such.
+        dataset: Dataset from timmdata, or torch's Subset or ConcatDataset of one.
 
     Returns:
-        0 for the datasets of others
+        0 for other datasets
     """
     known = (base for base in base_datasets(dataset) if isinstance(base, (ImageDataset, IterableImageDataset)))
     return sum(len(base.bad_samples) for base in known)

@@ -41,7 +41,7 @@ class _CollatePresent:
 
 
 def _rank_seed(dataset: IterableDataset, seed: int) -> int:
-    "Random numbers are counted in each rank, so each has a seed of its own."
+    "Return this rank's own seed, because each rank counts its random numbers from 0."
     reader = getattr(dataset, 'reader', dataset)
     rank, _ = getattr(reader, 'world', (0, 1))
     return sample_seed(seed, 0, rank) if rank else seed
@@ -51,7 +51,7 @@ _iterators = weakref.WeakSet()   # torch's, with workers of this process
 
 
 def _disown_iterators():
-    "In a copy of this process: an end of the loop there would end the workers of the original."
+    "Detach the iterators in a copy of this process: otherwise, its end of a loop would end the original's workers."
     for iterator in _iterators: iterator._shutdown = True   # torch's name for: they are ended
 
 
@@ -66,20 +66,20 @@ class _Begun(NamedTuple):
 
 
 class StreamLoader(DataLoader, ForwardOnly):
-    """Make batches of a stream: a torch `DataLoader` that knows epochs, and leaves out batches without samples.
+    """Make batches of a stream: a torch `DataLoader` that counts epochs and omits batches without samples.
 
     Args:
         dataset: Yields (image, target, …) or dicts with 'image'.
-        transform: Called on the image; None: it stays as it is.
-        batch_size: Samples in a batch.
-        drop_last: Leave out an incomplete last batch of each worker.
-        workers: Processes, all of them torch's; None: the consumer does the work.
-        collate_fn: Makes a batch of samples.
-        seed: Seed of all samples' random numbers, alike on all ranks.
+        transform: Called on the image; None: no change.
+        batch_size: Samples per batch.
+        drop_last: Drop an incomplete last batch of each worker.
+        workers: Settings of torch's worker processes; None: load in the consumer.
+        collate_fn: Collates samples into a batch.
+        seed: Seed of the random numbers of all samples, the same on all ranks.
     """
-    dataset: TransformedIterableDataset   # The user's, with its transform.
-    collate_fn: _CollatePresent   # The user's, for samples that were not skipped.
-    _iterator: Any   # Torch's, of persistent workers.
+    dataset: TransformedIterableDataset   # The user's dataset, with its transform.
+    collate_fn: _CollatePresent   # The user's collate function, for samples that were not skipped.
+    _iterator: Any   # Torch's iterator, of persistent workers.
 
     def __init__(self,
         dataset: IterableDataset,
@@ -107,12 +107,12 @@ class StreamLoader(DataLoader, ForwardOnly):
 
     @property
     def mixing(self) -> Any:
-        "The user's collate function, if it mixes; None: nothing does."
+        "Return the user's collate function if it mixes; None: no mixing."
         return find_mixing(self.collate_fn.collate_fn)
 
     @property
     def seed(self) -> int:
-        "The seed of this rank's samples."
+        "Return the seed of this rank's samples."
         return self.dataset.seed
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
@@ -141,13 +141,13 @@ class StreamLoader(DataLoader, ForwardOnly):
             meter.stop()
 
     def _explain_none(self, epoch: int, num_empty: int):
-        "An epoch without a batch is an error if samples were skipped, and worth a warning if there were none."
+        "Explain an epoch without a batch: raise an error if samples were skipped, and warn if there were none."
         num_skipped = count_bad_samples(self.dataset.dataset)
         if num_skipped or num_empty: raise ImageReadError(
-            f'epoch {epoch} of the stream has no batch, because samples were skipped: dataset.bad_samples has the '
-            "reason of each; on_error='raise' stops at the first one")
-        few = f'for each worker there are fewer than {self.batch_size}, and incomplete batches are dropped (drop_last)'
-        warnings.warn(f'epoch {epoch} of the stream has no batch: {few if self.drop_last else "it gave no sample"}',
+            f'epoch {epoch} of the stream has no batch, because samples were skipped: see dataset.bad_samples for the '
+            "reasons, or use on_error='raise' to stop at the first one")
+        few = f'each worker has fewer samples than batch_size={self.batch_size}, and drop_last=True drops such batches'
+        warnings.warn(f'epoch {epoch} of the stream has no batch: {few if self.drop_last else "it yielded no sample"}',
                       stacklevel=3)
 
     def _watch(self, batches: Any) -> Iterator:
@@ -159,7 +159,8 @@ class StreamLoader(DataLoader, ForwardOnly):
                 check_original(pid)   # the next batch of the workers is not for a copy of this process
         except (ConnectionError, EOFError):
             if not self.num_workers: raise
-            raise RuntimeError('a DataLoader worker process died (killed, or out of memory?)') from None
+            raise RuntimeError(
+                'a DataLoader worker process died (killed, or out of memory?): try a smaller num_workers') from None
         except Exception as error:
             if not self.num_workers: raise
             # torch's frames and the error hold each other; the worker's own traceback is in the message
@@ -168,31 +169,31 @@ class StreamLoader(DataLoader, ForwardOnly):
             if self.num_workers and batches is not self._iterator: batches._shutdown_workers()
 
     def stats(self) -> LoaderStats:
-        "Report on the pass that runs, or that ran last; how many batches are ready is not known."
+        "Report on the current or last pass; the number of ready batches is unknown."
         return self._meter.stats(bad_samples=count_bad_samples(self.dataset.dataset))
 
     def host_batches(self) -> Iterator[HostBatch]:
-        "Make one pass; an image's key is its number in the epoch."
+        "Make one pass; the key of an image is its number in the epoch."
         yield from number_batches(self, self.dataset.epoch, self.seed)
 
     def set_epoch(self,
         epoch: int,
     ):
-        """Choose the next epoch, unless persistent workers count by themselves already.
+        """Set the epoch of the next pass; raises ValueError if persistent workers already count another one.
 
         Args:
-            epoch: Epoch of the next pass, from 0.
+            epoch: Epoch of the next pass, counted from 0.
         """
         check_epoch(epoch)
         is_started = self._iterator is not None
         if is_started and epoch != self.dataset.epoch:
-            raise ValueError(f'the next epoch is {self.dataset.epoch}: the persistent workers of a stream count by '
-                             'themselves. To choose an epoch, make the loader with persistent_workers=False')
+            raise ValueError(f'the next epoch is {self.dataset.epoch}, because the persistent workers of a stream '
+                             'count epochs themselves: to set an epoch, use persistent_workers=False')
         self.dataset.epoch = epoch
         if isinstance(self.dataset.dataset, EpochAware): self.dataset.dataset.set_epoch(epoch)
 
     def close(self):
-        "End the workers; a later loop starts others, with the epoch that this loader has counted."
+        "Stop the workers; a later loop starts new ones at the loader's next epoch."
         iterator, self._iterator = self._iterator, None
         if iterator is not None: iterator._shutdown_workers()
 
@@ -201,23 +202,25 @@ def check_ranks(
     dataset: IterableDataset,
     num_workers: int | str,
 ):
-    """Refuse a stream that does not give this rank of torch.distributed its share.
+    """Raise ValueError unless the stream yields the share of this torch.distributed rank.
 
     Args:
-        dataset: Has `world`, its rank and their number, as a `StreamReader`; or its reader has.
+        dataset: Has `world` (rank, number of ranks), as a `StreamReader` does, or its reader has.
         num_workers: Number of workers of the loader; all ranks need the same number.
     """
-    if num_workers == 'auto': raise ValueError("num_workers='auto': all ranks need the same number, so give one")
+    if num_workers == 'auto': raise ValueError("num_workers='auto' may differ between ranks: pass a number")
     reader: Any = getattr(dataset, 'reader', dataset)
     if not hasattr(reader, 'world'): raise ValueError(
-        f'a stream of a {type(reader).__name__} is not divided among ranks: make it a StreamReader, or leave out '
-        'distributed and give each rank a reader of its share')
+        f'{type(reader).__name__} does not split its samples among ranks: make it a StreamReader, or omit '
+        'distributed and pass each rank a reader of its share')
     if not (distributed.is_available() and distributed.is_initialized()): raise ValueError(
-        'distributed=True without ranks: call torch.distributed.init_process_group, then make the dataset')
+        'distributed=True, but torch.distributed is not initialized: call torch.distributed.init_process_group, then '
+        'create the dataset')
     here = distributed.get_rank(), distributed.get_world_size()
     if reader.world != here: raise ValueError(
-        f'this is rank {here[0]} of {here[1]}, but the stream gives the share of rank {reader.world[0]} of '
-        f'{reader.world[1]}: make the dataset after torch.distributed.init_process_group')
+        f'this is rank {here[0]} of {here[1]}, but the stream yields the share of rank {reader.world[0]} of '
+        f'{reader.world[1]}: create the dataset after torch.distributed.init_process_group')
     faults = getattr(dataset, 'faults', None)
     if reader.is_training and faults is not None and faults.on_error == 'skip': raise ValueError(
-        "a rank that skips samples has fewer batches, and the others wait for ever: give on_error='raise'")
+        "on_error='skip' cannot be used with distributed=True, because a rank that skips samples has fewer batches, "
+        "and the others would wait forever: use on_error='raise'")

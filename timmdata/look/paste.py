@@ -27,11 +27,11 @@ def argument_text(
     name: str,
     value: Any,
 ) -> str:
-    """Write an argument so that it can be pasted; what cannot be written down is a variable with the parameter's name.
+    """Write an argument so that it can be pasted; a value without a `repr` is a variable with the parameter's name.
 
     Args:
         name: Name of a parameter.
-        value: Value of it.
+        value: Value of the parameter.
 
     Returns:
         such as hflip=0.5
@@ -47,12 +47,12 @@ def loader_call(
     batch_size: int,
     settings: Mapping[str, Any],
 ) -> str:
-    """Write the call of `create_loader` that has these settings.
+    """Write the `create_loader` call that has these settings.
 
     Args:
         input_size: Size of the network's input, pixels.
-        batch_size: Samples in a batch.
-        settings: Further arguments of `create_loader`.
+        batch_size: Samples per batch.
+        settings: Other arguments of `create_loader`.
 
     Returns:
         one line of Python

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['Box', 'FLIPS', 'denormalize', 'to_uint8_array', 'notebook_figure', 'show_images', 'show_image', 'names_by_index',
-           'target_title', 'batch_rows', 'show_batch', 'show_transform', 'source_box', 'drawn_words', 'Change',
+           'target_title', 'batch_rows', 'show_batch', 'show_transform', 'source_box', 'format_drawn', 'Change',
            'drawn_changes', 'title_lines', 'describe_params', 'Picture', 'box_color', 'draw_sheet', 'replay_images',
            'mixing_words', 'replay_rows', 'show_replay']
 
@@ -30,7 +30,7 @@ from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..pipeline.fetch import Replay
 from ..pipeline.params import AppearanceParams, SampleParams
-from ..pipeline.patch_formats import batch_images
+from ..pipeline.patch_formats import unpatchify
 from ..transforms.auto_augment import AugMixParams
 from ..transforms.policy import DrawnOp
 
@@ -44,8 +44,8 @@ def denormalize(
 
     Args:
         images: float (..., C, H, W), normalized.
-        mean: Mean that was subtracted, per channel; pixels in 0..1.
-        std: Standard deviation that it was divided by.
+        mean: Mean per channel that was subtracted, for pixels in 0..1.
+        std: Standard deviation per channel, for pixels in 0..1.
 
     Returns:
         float32 (..., C, H, W), clipped to 0..1
@@ -55,8 +55,8 @@ def denormalize(
     for name, given in (('mean', mean), ('std', std)):
         value = torch.as_tensor(given, dtype=torch.float32, device=images.device).reshape(-1)
         if len(value) not in (1, channels):
-            raise ValueError(f'{name} has {len(value)} values, the images have {channels} channels: '
-                             'give one value, or one per channel')
+            raise ValueError(f'{name} has length {len(value)} for {channels}-channel images: '
+                             'pass one value, or one per channel')
         values.append(value.reshape(-1, 1, 1))
     return (images.float() * values[1] + values[0]).clamp_(0, 1)
 
@@ -64,10 +64,10 @@ def denormalize(
 def to_uint8_array(
     image: Any,
 ) -> np.ndarray:
-    """Turn any image into an array that can be drawn; floats are clipped to 0..1.
+    """Convert any image to an array that can be drawn; floats are clipped to 0..1.
 
     Args:
-        image: PIL image, array (H, W) or (H, W, C), tensor (C, H, W); floats are taken as 0..1.
+        image: PIL image, array (H, W) or (H, W, C), or tensor (C, H, W); floats in 0..1.
 
     Returns:
         uint8 (H, W) or (H, W, 3 or 4)
@@ -75,17 +75,17 @@ def to_uint8_array(
     if isinstance(image, torch.Tensor):
         if image.ndim != 3:
             shape = tuple(image.shape)
-            raise ValueError(f'an image tensor is (C, H, W), got shape {shape}; pass a batch to show_batch')
+            raise ValueError(f'got a tensor of shape {shape}: must be (C, H, W); for a batch, use show_batch')
         image = image.detach().cpu().permute(1, 2, 0)
         image = (image.float() if image.is_floating_point() else image).numpy()
     array = np.asarray(image)
     if array.ndim == 3 and array.shape[2] == 1: array = array[..., 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)):
         raise ValueError(f'cannot draw an array of shape {array.shape}: '
-                         'an image has 1, 3 or 4 channels, in the last axis')
+                         'an image must have 1, 3 or 4 channels, in the last axis')
     if array.dtype.kind == 'f': array = np.rint(np.nan_to_num(array).clip(0, 1) * 255)
     elif array.dtype == bool: array = array * 255
-    elif array.dtype != np.uint8: raise TypeError(f'cannot draw {array.dtype}: give uint8 (0..255) or floats (0..1)')
+    elif array.dtype != np.uint8: raise TypeError(f'cannot draw {array.dtype}: must be uint8 (0..255) or float (0..1)')
     return array.astype(np.uint8)
 
 # %% ../../nbs/look/00_pictures.ipynb #4a706e6e
@@ -114,12 +114,12 @@ def notebook_figure(
     height: float,
     image_format: str = 'png',
 ) -> Any:
-    """Make an empty figure, which a notebook shows and a script can save.
+    """Create an empty figure that a notebook shows and a script can save.
 
     Args:
         width: Width, inches.
         height: Height, inches.
-        image_format: Image format in a notebook: 'png' for lines, 'jpeg' for photographs.
+        image_format: Image format in a notebook: 'png' for lines, 'jpeg' for photos.
 
     Returns:
         matplotlib `Figure`
@@ -147,18 +147,18 @@ def show_images(
     ncols: int | None = None,
     size: float = 1.8,
 ):
-    """Draw images as a sheet, one title each. Returns a matplotlib `Figure`.
+    """Draw a sheet of images with their titles. Returns a matplotlib `Figure`.
 
     Args:
-        images: Each as in `to_uint8_array`.
-        titles: One per image.
+        images: Images, each as in `to_uint8_array`.
+        titles: Titles, one per image.
         ncols: Columns; None: at most 4.
         size: Size of one picture, inches.
     """
     images = list(images)
-    if not images: raise ValueError('there are no images to show')
+    if not images: raise ValueError('images is empty: pass at least one')
     if titles is not None and len(titles) != len(images):
-        raise ValueError(f'got {len(titles)} titles for {len(images)} images')
+        raise ValueError(f'len(titles)={len(titles)}, len(images)={len(images)}: pass one title per image')
     ncols = min(len(images), ncols or 4)
     nrows = math.ceil(len(images) / ncols)
     rows = [titles[k:k + ncols] for k in range(0, len(images), ncols)] if titles is not None else []
@@ -178,13 +178,13 @@ def show_image(
     ax: Any = None,
     size: float = 3.,
 ):
-    """Draw one image. Returns the sheet, or `ax` where one is given.
+    """Draw one image. Returns `ax` if it was passed, otherwise a matplotlib `Figure`.
 
     Args:
-        image: See `to_uint8_array`.
-        title: Title above the picture.
-        ax: Matplotlib axes to draw into; None makes a sheet of one.
-        size: Inches, without `ax`.
+        image: Image, as in `to_uint8_array`.
+        title: Title above the image.
+        ax: Matplotlib axes to draw into; None: create a figure.
+        size: Size in inches, without `ax`.
     """
     if ax is None: return show_images([image], None if title is None else [title], size=size)
     _draw_image(image, ax)
@@ -196,14 +196,14 @@ def names_by_index(
     names: Sequence[str] | Mapping[str, int] | None,
     dataset: Any,
 ) -> dict[int, str]:
-    """Map index to name, from a list, a `class_to_idx` mapping or the dataset's own.
+    """Map class indexes to names, from a list, a `class_to_idx` mapping or the dataset.
 
     Args:
-        names: Given ones; None: the dataset's `class_to_idx` or `classes`.
-        dataset: Data set that is asked for its names.
+        names: Class names; None: the dataset's `class_to_idx` or `classes`.
+        dataset: Dataset that provides the names if `names` is None.
 
     Returns:
-        index → name; empty where nobody knows
+        index → name; empty if unknown
     """
     if names is None: names = getattr(dataset, 'class_to_idx', None) or getattr(dataset, 'classes', None) or {}
     if isinstance(names, Mapping): return {int(idx): printable(name) for name, idx in names.items()}
@@ -214,7 +214,7 @@ def target_title(
     target: Any,
     names: dict[int, str],
 ) -> str:
-    """Write a class index as its name, a vector of scores as its largest, anything else as it is.
+    """Format a target: a class index as its name, a vector of scores as its largest, anything else as text.
 
     Args:
         target: Target of one sample.
@@ -246,17 +246,17 @@ def batch_rows(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> list[list[torch.Tensor]]:
-    """List the pictures of each sample in a batch, without normalization.
+    """List the images of each sample in a batch, with the normalization undone.
 
     Args:
         images: Images of a batch: a tensor, a tensor for each of several views, or patches.
-        num: Samples that several views are of; None: each image is a sample.
+        num: Number of samples, if there are several views; None: each image is a sample.
         loader: Loader that made the batch, whose normalization is undone.
-        mean: None: the loader's own, else ImageNet's for negative values.
-        std: None: the loader's own, else ImageNet's for negative values.
+        mean: Mean to undo; None: the loader's, or ImageNet's if values are negative.
+        std: Standard deviation to undo; None: as for `mean`.
 
     Returns:
-        for each sample its pictures: uint8, or floats of 0..1, (C, H, W)
+        for each sample its images: uint8, or floats in 0..1, (C, H, W)
     """
     transform = getattr(getattr(loader, 'builder', loader), 'batch_transform', None)   # of workers, or of the device
     if transform: mean, std = mean or transform.settings.mean, std or transform.settings.std
@@ -265,7 +265,7 @@ def batch_rows(
     mean, std = mean or IMAGENET_DEFAULT_MEAN, std or IMAGENET_DEFAULT_STD
     if _is_patches(images):
         channels_last = getattr(transform, 'channels_last', True)
-        return [[image] for image in batch_images(images, mean=mean, std=std, channels_last=channels_last)]
+        return [[image] for image in unpatchify(images, mean=mean, std=std, channels_last=channels_last)]
     num = num or len(tensors[0])
     return [[image if is_ready else _drawable(image, mean, std) for tensor in tensors for image in tensor[k::num]]
             for k in range(num)]
@@ -286,21 +286,21 @@ def show_batch(
     >>> show_batch(loader).savefig('batch.png')
 
     Args:
-        loader_or_batch: A loader (its next batch is taken), (images, targets, …) or {'image': …}.
-        n: Number of pictures, at most.
-        class_names: None: the dataset's `class_to_idx` or `classes`.
-        mean: None: the loader's own, else ImageNet's for negative values.
-        std: None: the loader's own, else ImageNet's for negative values.
-        ncols: Pictures in a row; None: at most 4.
+        loader_or_batch: Loader, whose next batch is drawn, or (images, targets, …) or {'image': …}.
+        n: Maximum number of images.
+        class_names: Names of the classes; None: the dataset's.
+        mean: Mean to undo; None: the loader's, or ImageNet's if values are negative.
+        std: Standard deviation to undo; None: as for `mean`.
+        ncols: Images per row; None: at most 4.
     """
-    check_number('n', n, 1, 2**31, '1 or more pictures', whole=True)
+    check_number('n', n, 1, 2**31, 'an integer >= 1', whole=True)
     loader, batch = None, loader_or_batch
     if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)):
         if hasattr(type(batch), '__getitem__'): raise TypeError(
-            f'a {type(batch).__name__} has no batches: give a loader, show_batch(create_loader(dataset, …)), or a '
-            'batch; for images of a dataset, show_images([dataset[index][0] for index in range(8)])')
+            f'{type(batch).__name__} has no batches: pass a loader, as in show_batch(create_loader(dataset, …)), or a '
+            'batch; for images of a dataset, use show_images([dataset[index][0] for index in range(8)])')
         loader, batch = loader_or_batch, next(iter(loader_or_batch), None)
-    if batch is None: raise ValueError('the loader has no batch to show')
+    if batch is None: raise ValueError('the loader has no batch to show: check the dataset and drop_last')
     fields = {'image': batch} if isinstance(batch, torch.Tensor) else fields_of(batch)
     images, targets = fields['image'], fields.get('target')
     is_several = len(image_tensors(images)) > 1 and targets is not None
@@ -320,16 +320,16 @@ def show_transform(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ):
-    """Draw one image and `n` random draws of `transform` beside it. Returns a matplotlib `Figure`.
+    """Draw an image next to `n` random results of a transform. Returns a matplotlib `Figure`.
 
     Args:
-        dataset: `dataset[index]` gives an image, or a tuple or dict that starts with one.
+        dataset: `dataset[index]` is an image, a tuple that starts with one, or a dict with 'image'.
         index: Index of the image.
         transform: Called on the image; may return an image or a tensor.
-        n: How many draws.
-        seed: Draw k of the same seed is always the same.
-        mean: Mean of a normalization to undo; None: ImageNet's, for negative values.
-        std: Standard deviation to undo it; None: ImageNet's.
+        n: Number of random results.
+        seed: Seed; result k is the same each time.
+        mean: Mean to undo; None: ImageNet's if values are negative.
+        std: Standard deviation to undo; None: as for `mean`.
     """
     sample = dataset[index]
     if isinstance(sample, Mapping): image = sample['image']
@@ -348,14 +348,14 @@ def source_box(
     params: SampleParams,
     size: tuple[int, int],
 ) -> Box:
-    """Find the part of the photograph that the result shows; it reaches beyond the photograph where there is padding.
+    """Find the part of the image that the result shows; with padding, it extends beyond the image.
 
     Args:
         params: Parameters of the sample.
         size: Height, width of the result.
 
     Returns:
-        in pixels of the photograph
+        in pixels of the image
     """
     top, left, height, width = params.crop
     scale_y, scale_x = height / params.size[0], width / params.size[1]
@@ -366,39 +366,39 @@ def source_box(
 # operation → its value in words, the most special name first; all other values are factors. As in `OPERATIONS`
 _VALUES = {
     'Rotate': '{:.0f}°', 'Shear': '{:.2f} pixels to the side per pixel', 'TranslateXRel': '{:.0%} of the width',
-    'TranslateYRel': '{:.0%} of the height', 'Translate': '{:.0f} pixels', 'Posterize': '{:.0f} bits are kept',
-    'SolarizeAdd': '{:.0f} added to dark levels', 'Solarize': 'levels from {:.0f} on are inverted',
+    'TranslateYRel': '{:.0%} of the height', 'Translate': '{:.0f} pixels', 'Posterize': '{:.0f} bits kept',
+    'SolarizeAdd': '{:.0f} added to dark levels', 'Solarize': 'levels {:.0f} and above inverted',
     'Desaturate': '{:.0%} less color', 'GaussianBlur': 'radius {:.1f} pixels',
     'blur': 'sigma {:.1f} pixels'}
 FLIPS = dict(hflip='left ↔ right', vflip='top ↕ bottom')
 
 
-def drawn_words(
+def format_drawn(
     name: str,
     value: float | None,
 ) -> str:
-    """Write a number that was drawn, with its unit.
+    """Format a value that was drawn, with its unit.
 
     Args:
-        name: Name of a step of a policy, or of a change of colors.
-        value: What was drawn for it.
+        name: Name of a policy operation, or of a color change.
+        value: Value that was drawn for it.
 
     Returns:
-        Empty where the name says all.
+        empty if the name says everything
     """
     if value is None or name == 'grayscale': return ''
-    if name == 'hue': return f'turned by {360 * value:+.0f}°'
+    if name == 'hue': return f'shifted by {360 * value:+.0f}°'
     return next((words for start, words in _VALUES.items() if name.startswith(start)), '× {:.2f}').format(value)
 
 # %% ../../nbs/look/00_pictures.ipynb #00100009
 class Change(NamedTuple):
-    """Say what was drawn for one change of a sample.
+    """Describe one change of a sample.
 
     Args:
         name: Name such as 'flip'.
-        words: The number, with its unit.
-        sample: Fields of `SampleParams` with this change and those before it.
-        appearance: Fields of `AppearanceParams` with this change and those before it.
+        words: Value that was drawn, with its unit.
+        sample: Fields of `SampleParams` with this change and earlier ones.
+        appearance: Fields of `AppearanceParams` with this change and earlier ones.
     """
     name: str
     words: str
@@ -407,12 +407,12 @@ class Change(NamedTuple):
 
 
 def _policy_changes(ops: Any) -> list[Change]:
-    "List the steps of a policy; what is no list of steps, such as AugMix's chains, is one change."
+    "List the operations of a policy; anything other than a plain list, such as AugMix's chains, is one change."
     if isinstance(ops, tuple) and all(isinstance(op, DrawnOp) for op in ops): return [
-        Change(op.name, drawn_words(op.name, op.value), dict(ops=ops[:k]), {}) for k, op in enumerate(ops, 1)]
+        Change(op.name, format_drawn(op.name, op.value), dict(ops=ops[:k]), {}) for k, op in enumerate(ops, 1)]
     if ops is None: return []
     steps = [op for chain in ops.chains for op in chain] if isinstance(ops, AugMixParams) else []
-    words = ', '.join(f'{op.name} {drawn_words(op.name, op.value)}'.strip() for op in steps) or str(ops)
+    words = ', '.join(f'{op.name} {format_drawn(op.name, op.value)}'.strip() for op in steps) or str(ops)
     return [Change('policy', words, dict(ops=ops), {})]
 
 
@@ -421,7 +421,7 @@ def drawn_changes(
     appearance: AppearanceParams,
     colors_in_worker: bool = False,
 ) -> list[Change]:
-    """List what was drawn for a sample after its crop, in order; a flip may come at any time.
+    """List the changes drawn for a sample after its crop, in order, flips first.
 
     Args:
         sample: Parameters of the sample.
@@ -430,11 +430,11 @@ def drawn_changes(
     """
     flips = {name: True for name in FLIPS if getattr(appearance, name)}
     changes = [Change('flip', ', '.join(FLIPS[name] for name in flips), {}, flips)] if flips else []
-    blur = [Change('blur', drawn_words('blur', sample.blur), dict(blur=sample.blur), {})] if sample.blur else []
-    colors = [Change(name, drawn_words(name, value), {}, dict(color=appearance.color[:k]))
+    blur = [Change('blur', format_drawn('blur', sample.blur), dict(blur=sample.blur), {})] if sample.blur else []
+    colors = [Change(name, format_drawn(name, value), {}, dict(color=appearance.color[:k]))
               for k, (name, value) in enumerate(appearance.color, 1)]
     if appearance.blur: colors.append(
-        Change('blur', drawn_words('blur', appearance.blur), {}, dict(blur=appearance.blur)))
+        Change('blur', format_drawn('blur', appearance.blur), {}, dict(blur=appearance.blur)))
     if appearance.solarize: colors.append(Change('solarize', '', {}, dict(solarize=True)))
     return changes + _policy_changes(sample.ops) + (colors + blur if colors_in_worker else blur + colors)
 
@@ -442,10 +442,10 @@ def drawn_changes(
 def title_lines(
     words: Sequence[str],
 ) -> str:
-    """Join words by commas, in lines of a picture's width.
+    """Join the parts with commas, in lines as wide as a picture.
 
     Args:
-        words: Parts of a title, which are not broken if they fit.
+        words: Parts of a title; each is kept on one line if it fits.
 
     Returns:
         in lines of at most 26 characters
@@ -458,18 +458,18 @@ def describe_params(
     sample: SampleParams | None,
     appearance: AppearanceParams | None,
 ) -> str:
-    """Say what was drawn for a sample, beside its crop: flips, a policy's steps, colors, blur.
+    """Describe what was drawn for a sample besides its crop: flips, policy operations, colors, blur.
 
     Args:
-        sample: Parameters of the sample; None with a transform of the user's.
-        appearance: Flips and colors of the sample; None with a transform of the user's.
+        sample: Parameters of the sample; None with a user-defined transform.
+        appearance: Flips and colors of the sample; None with a user-defined transform.
 
     Returns:
-        in lines of a picture's width
+        in lines as wide as a picture
     """
     if sample is None or appearance is None: return 'by your own transform'
     changes = drawn_changes(sample, appearance)
-    return title_lines([f'{change.name} {change.words}'.strip() for change in changes]) or 'no flip, colors as they are'
+    return title_lines([f'{change.name} {change.words}'.strip() for change in changes]) or 'no flip, original colors'
 
 # %% ../../nbs/look/00_pictures.ipynb #3243122a
 class Picture(NamedTuple):
@@ -477,8 +477,8 @@ class Picture(NamedTuple):
 
     Args:
         image: Image as in `to_uint8_array`.
-        title: Title above it.
-        boxes: Frames over it.
+        title: Title above the image.
+        boxes: Frames over the image.
         color: Color of its border; None: a gray hairline.
     """
     image: Any
@@ -488,7 +488,7 @@ class Picture(NamedTuple):
 
 
 def _draw_box(axes: Any, box: Box, own_color: str):
-    "Draw a frame around a part of the picture; what lies outside of the picture is shown as well."
+    "Draw a frame around a part of the picture; its parts outside of the picture are shown, too."
     from matplotlib.patches import Rectangle   # here, because importing timmdata must not import matplotlib
     left, top, *size = box
     for color, linewidth in (('white', 3), (own_color, 1.5)):   # matplotlib puts the first pixel's edge at -0.5
@@ -499,13 +499,13 @@ def _draw_box(axes: Any, box: Box, own_color: str):
 def box_color(
     k: int,
 ) -> str:
-    """Name the color of a frame.
+    """Return the color of a frame.
 
     Args:
         k: Number of a frame over a picture, from 0.
 
     Returns:
-        name of a color of matplotlib; the first is red
+        name of a matplotlib color; the first is red
     """
     return f'C{(3 + k) % 10}'
 
@@ -519,7 +519,7 @@ def draw_sheet(
 
     Args:
         pictures: Pictures, row by row.
-        ncols: Pictures in a row.
+        ncols: Pictures per row.
         size: Size of one picture, inches.
     """
     sheet = show_images([picture.image for picture in pictures], [picture.title for picture in pictures], ncols, size)
@@ -534,21 +534,21 @@ def replay_images(
     loader: Any,
     replay: Replay,
 ) -> list[list[torch.Tensor]]:
-    """List the images of each sample in a replayed batch, without normalization.
+    """List the images of each sample in a replayed batch, with the normalization undone.
 
     Args:
         loader: Loader that made the batch.
         replay: Replay of a batch.
 
     Returns:
-        for each sample its views: uint8, or floats of 0..1, (C, H, W)
+        for each sample its views: uint8, or floats in 0..1, (C, H, W)
     """
     images = sample_image(replay.batch)
     num = len(replay.mix_params.lam if replay.mix_params else replay.keys)   # half of them in mode 'half'
     for tensor in image_tensors(images):
         if isinstance(tensor, torch.Tensor) and tensor.ndim == 4 and len(tensor) >= num: continue
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
-        raise TypeError(f'the collate function made {what} of {len(replay.keys)} images: '
+        raise TypeError(f'the collate function returned {what} for images={len(replay.keys)}: '
                         'only (N, C, H, W) can be drawn')
     return batch_rows(images, len(replay.keys), loader)[:num]
 
@@ -557,14 +557,14 @@ def mixing_words(
     replay: Replay,
     position: int,
 ) -> str:
-    """Say whose pixels an image has beside its own.
+    """Describe which other sample is mixed into an image.
 
     Args:
         replay: Replay of a batch.
         position: Position of the image in it, from 0.
 
     Returns:
-        Empty where nothing was mixed.
+        empty if nothing was mixed
     """
     if replay.mix_params is None or replay.mix_params.kind[position] == 'none': return ''
     lam, partner = replay.mix_params.lam[position], replay.mix_params.partner[position]
@@ -572,7 +572,7 @@ def mixing_words(
 
 
 def _params_of_crops(replay: Replay, position: int) -> list[tuple[SampleParams | None, AppearanceParams | None]]:
-    "What was drawn for each crop of a sample; with a transform of the user's, nothing is known."
+    "Return what was drawn for each crop of a sample; with a user-defined transform, nothing is known."
     drawn, num = (replay.sample_params, replay.appearance_params), len(replay.keys)
     if replay.sample_params is None: return [(None, None)] * num
     if not isinstance(replay.sample_params[0], list): drawn = [[part] for part in drawn]   # of one view
@@ -585,16 +585,16 @@ def replay_rows(
     num_images: int,
     names: Mapping[int, str] | None = None,
 ) -> list[list[Picture]]:
-    """Make the pictures of what training saw beside the photographs.
+    """Create pictures of the original images, next to what training saw.
 
     Args:
         loader: Loader that made the batches.
         replays: Replays of the same samples, such as in several epochs.
-        num_images: Number of samples, at most.
-        names: Names of classes, to begin titles with targets; None: without.
+        num_images: Maximum number of samples.
+        names: Class names, to begin titles with targets; None: no targets.
 
     Returns:
-        for each sample: the photograph, then what the network got
+        for each sample: the original image, then what the network got
     """
     rows, results = [], [replay_images(loader, replay) for replay in replays]
     for k in range(min(num_images, *map(len, results))):
@@ -615,12 +615,12 @@ def replay_rows(
 
 # %% ../../nbs/look/00_pictures.ipynb #00100014
 def _batch_loader(loader: Any) -> BatchLoader:
-    "Give the loader that makes the batches, which must have numbers."
+    "Return the loader that makes the batches; its samples must have an index."
     inner = loader.loader if isinstance(loader, PrefetchLoader) else loader
     if isinstance(inner, BatchBuffer): inner = inner.loader
     if isinstance(inner, BatchLoader): return inner
-    raise TypeError(f'a {type(inner).__name__} cannot be replayed: its samples have no numbers. '
-                    'Give a loader that create_loader makes of a dataset with an index')
+    raise TypeError(f'{type(inner).__name__} cannot be replayed, because its samples have no index: '
+                    'use create_loader with a map-style dataset')
 
 
 def show_replay(
@@ -631,21 +631,21 @@ def show_replay(
     index: int | None = None,
     size: float = 1.7,
 ):
-    """Draw photographs with their crop beside what training saw. Returns a matplotlib `Figure`.
+    """Draw images with their crops, next to what training saw. Returns a matplotlib `Figure`.
 
     Args:
         loader: Loader from `create_loader`, with the settings of the run.
-        epoch: Number of the pass over the data, from 0.
-        batch: Number of the batch in it, from 0.
-        num_images: Number of images, at most.
-        index: Index of one sample, in place of a batch.
+        epoch: Epoch, counted from 0.
+        batch: Batch within the epoch, counted from 0.
+        num_images: Maximum number of images.
+        index: Index of one sample, instead of a batch.
         size: Size of one picture, inches.
     """
     _batch_loader(loader)
-    if num_images < 1: raise ValueError(f'num_images={num_images}: give 1 or more')
+    if num_images < 1: raise ValueError(f'num_images={num_images}: must be 1 or more')
     replay = loader.replay(epoch, batch, index)
     if _is_patches(sample_image(replay.batch)): raise TypeError(
-        'these are sequences of patches: show_batch(loader.replay(…).batch) draws their images')
+        'show_replay cannot draw patches: use show_batch(loader.replay(…).batch), which draws their images')
     rows = replay_rows(loader, [replay], num_images)
     per_row = 2 if len(rows[0]) == 2 and len(rows) > 1 else 1   # samples
     return draw_sheet([picture for row in rows for picture in row], per_row * len(rows[0]), size)

@@ -36,27 +36,27 @@ def spread_indexes(
     length: int,
     count: int,
 ) -> list[int]:
-    """Choose samples that lie far from each other: of class folders, of different classes.
+    """Choose evenly spread indexes; in class folders, these are of different classes.
 
     Args:
         length: Number of samples.
-        count: Number of them, at most.
+        count: Maximum number of indexes.
     """
-    if length < 1 or count < 1: raise ValueError(f'{count} of {length} images: there must be one at least')
+    if length < 1 or count < 1: raise ValueError(f'count={count}, length={length}: must be 1 or more')
     if count >= length: return list(range(length))
     return [round((k + 0.5) * length / count - 0.5) for k in range(count)]
 
 # %% ../../nbs/look/30_preview.ipynb #00300003
 @dataclass(eq=False, repr=False)
 class Preview:
-    """What becomes of a few images with some settings: pictures, numbers, and the call that makes them.
+    """Hold what some settings do to a few images: pictures, parameters, and the call to paste.
 
     Args:
-        dataset: Map-style data set.
+        dataset: Map-style dataset.
         input_size: Size of the network's input, pixels.
-        indexes: Indexes of the samples that make the batch.
-        settings: Further arguments of `create_loader`.
-        epoch: Epoch for which the numbers are drawn, from 0.
+        indexes: Indexes of the samples in the batch.
+        settings: Other arguments of `create_loader`.
+        epoch: Epoch of the random numbers, counted from 0.
         position: Position of the image whose steps are shown, from 0.
         trace: Trace of the batch.
     """
@@ -77,7 +77,7 @@ class Preview:
 
     @property
     def call(self) -> str:
-        """The call of `create_loader`, to be pasted.
+        """Return the `create_loader` call, ready to paste.
 
         Returns:
             one line of Python
@@ -86,12 +86,12 @@ class Preview:
 
     @cached_property
     def steps(self) -> list[Step]:
-        "The steps of the chosen image."
+        "Return the steps of the chosen image."
         return self.trace.steps(self.position)
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The names of the classes, as far as the dataset knows them.
+        """Return the class names that the dataset knows.
 
         Returns:
             index → name
@@ -100,7 +100,7 @@ class Preview:
 
     @property
     def images(self) -> torch.Tensor:
-        """The images of the batch, exactly as the loader gives them.
+        """Return the images of the batch, exactly as the loader makes them.
 
         Returns:
             (N, C, H, W), normalized
@@ -110,10 +110,10 @@ class Preview:
     def figure(self,
         num_epochs: int = 4,
     ) -> Any:
-        """Draw each image as the network gets it in some epochs, and the steps of the chosen one.
+        """Draw each image as the network gets it in several epochs, and the steps of the chosen one.
 
         Args:
-            num_epochs: Epochs that are shown, from `epoch` on; of evaluation, there is one.
+            num_epochs: Number of epochs to show, from `epoch` on; evaluation shows one.
 
         Returns:
             matplotlib `Figure`
@@ -143,7 +143,7 @@ def preview(
     seed: int = 0,
     **settings: Any,
 ) -> Preview:
-    """Show what some settings do: a few images as the network gets them, and the steps of one of them.
+    """Show what some settings do: a few images as the network gets them, and the steps of one image.
 
     >>> from timmdata import ImageDataset, preview
     >>> shown = preview(ImageDataset('photos'), 128, 4, auto_augment='3a', color_jitter=None)   # a notebook shows it
@@ -153,27 +153,27 @@ def preview(
     "create_loader(dataset, 128, 4, is_training=True, seed=0, color_jitter=None, auto_augment='3a')"
 
     Args:
-        dataset: Gives (image, target, …) or dicts with 'image'; map-style.
+        dataset: Map-style dataset of (image, target, …) or dicts with 'image'.
         input_size: Edge, (height, width) or (channels, height, width); pixels.
-        batch_size: Images in the batch; each has a row.
-        indexes: Samples that make the batch; None: `batch_size` of them, spread.
-        epoch: Epoch for which the numbers are drawn, from 0.
+        batch_size: Number of images, one row each.
+        indexes: Indexes of the samples; None: `batch_size` of them, evenly spread.
+        epoch: Epoch of the random numbers, counted from 0.
         position: Position of the image whose steps are shown, from 0.
-        is_training: False: as evaluation sees them.
-        seed: Seed of all that is drawn.
-        **settings: Further arguments of `create_loader`.
+        is_training: Show training; False: evaluation.
+        seed: Seed of all random numbers.
+        **settings: Other arguments of `create_loader`.
 
     Returns:
         a notebook shows its sheet and its call
     """
     if not (hasattr(dataset, '__getitem__') and hasattr(dataset, '__len__')): raise TypeError(
-        f'dataset is a {type(dataset).__name__}: give one with __getitem__ and __len__, such as ImageDataset(folder); '
-        'the samples of a stream have no index, and cannot be made again')
+        f'dataset has type {type(dataset).__name__}: must have __getitem__ and __len__, as ImageDataset(folder) has; '
+        'the samples of a stream have no index and cannot be recreated')
     if settings.get('views') is not None: raise ValueError(
-        'views: a preview shows one; give its words, such as preview(dataset, **views[0].words()), '
-        'or draw all of them with show_batch and show_replay')
+        'views cannot be used with preview, which shows one view: pass its arguments, as in '
+        'preview(dataset, **views[0].loader_kwargs()), or draw all views with show_batch and show_replay')
     if settings.get('naflex') is not None: raise ValueError(
-        'naflex: a preview shows images, and with it a batch has patches; give the other settings alone, or draw the '
-        'patches as images: show_batch(create_loader(dataset, …, naflex=…))')
+        'naflex cannot be used with preview, which shows images, not patches: omit naflex=, or draw the patches as '
+        'images with show_batch(create_loader(dataset, …, naflex=…))')
     if indexes is None: indexes = spread_indexes(len(dataset), batch_size)
     return Preview(dataset, input_size, indexes, dict(is_training=is_training, seed=seed, **settings), epoch, position)

@@ -38,7 +38,7 @@ def show_thumbnails(
     images: Sequence[Image.Image],
     labels: Sequence[str],
 ) -> str:
-    """Write a text and small images, at most 64 pixels high, side by side as HTML.
+    """Format a text and small images side by side, at most 64 pixels high, as HTML.
 
     Args:
         text: Text above the images.
@@ -56,10 +56,10 @@ def show_thumbnails(
 def dataset_html(
     dataset: ImageDataset,
 ) -> str:
-    """Show the text of a data set and eight of its images.
+    """Show the `repr` of a dataset and eight of its images.
 
     Args:
-        dataset: Data set, perhaps with damaged files.
+        dataset: Dataset, possibly with damaged files.
 
     Returns:
         HTML
@@ -80,7 +80,7 @@ def batch_html(
     """Show the first eight images of a batch.
 
     Args:
-        batch: A batch and its keys.
+        batch: Batch with its keys.
 
     Returns:
         HTML

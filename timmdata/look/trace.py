@@ -35,13 +35,13 @@ _SETTINGS = {
 
 
 class Step(NamedTuple):
-    """Hold one thing that was done to a sample, and the picture after it.
+    """Hold one change of a sample and the image after it.
 
     Args:
         name: Name such as 'crop'.
-        drawn: The numbers, with units.
+        drawn: Values that were drawn, with units.
         image: uint8 (H, W, 3) or (H, W).
-        boxes: Parts of the image.
+        boxes: Frames over the image.
     """
     name: str
     drawn: str
@@ -50,13 +50,13 @@ class Step(NamedTuple):
 
     @property
     def setting(self) -> str:
-        "The arguments of `create_loader` that the numbers were drawn by."
+        "Return the arguments of `create_loader` that control this step."
         return _SETTINGS.get(self.name, 'auto_augment')
 
     def picture(self,
         number: int,
     ) -> Picture:
-        """Give the picture with the number, the name and the numbers above it.
+        """Return the image with its number, name and drawn values above it.
 
         Args:
             number: Number of the step.
@@ -75,16 +75,16 @@ def sample_steps(
     position: int,
     device: BatchTransformSettings,
 ) -> list[Step]:
-    """Make the pictures of one sample, before it is mixed or erased.
+    """Return the steps of one sample before mixing and erasing.
 
     Args:
         loader: Loader that made the sample's batch.
         replay: Replay of the batch, with its parameters.
         position: Position of the sample in the batch, from 0.
-        device: Settings of what is done on the device.
+        device: Settings of the device's transform.
 
     Returns:
-        the photograph, its crop, and each change
+        the original image, its crop, and each change
     """
     samples, key = loader.builder.sample_loader, replay.keys[position]
     params, appearance = replay.sample_params[position], replay.appearance_params[position]
@@ -116,8 +116,8 @@ class BatchTrace:
 
     Args:
         loader: Loader from `create_loader`.
-        epoch: Number of the pass over the data, from 0.
-        batch: Number of the batch in it, from 0.
+        epoch: Epoch, counted from 0.
+        batch: Batch within the epoch, counted from 0.
     """
     loader: PrefetchLoader
     epoch: int
@@ -125,12 +125,12 @@ class BatchTrace:
 
     @cached_property
     def replay(self) -> Replay:
-        "The batch, exactly as the loader gives it, and what was drawn for it."
+        "Return the batch exactly as the loader makes it, with the parameters that were drawn."
         return self.loader.replay(self.epoch, self.batch)
 
     @cached_property
     def pictures(self) -> list[np.ndarray]:
-        """The images of the batch, with the normalization undone.
+        """Return the images of the batch, with the normalization undone.
 
         Returns:
             uint8 (H, W, 3) or (H, W)
@@ -139,22 +139,22 @@ class BatchTrace:
 
     @property
     def num_images(self) -> int:
-        "Rows of the batch; with mixing in mode 'half', half of its samples."
+        "Return the number of images in the batch; with mixing in mode 'half', half of its samples."
         return len(self.pictures)
 
     def steps(self,
         position: int,
     ) -> list[Step]:
-        """Make the pictures of one sample, step by step.
+        """Return the steps of one sample.
 
         Args:
             position: Position of the sample in the batch, from 0.
 
         Returns:
-            from the photograph to what the network gets
+            from the original image to what the network gets
         """
         if not 0 <= position < self.num_images: raise IndexError(
-            f'there is no image {position} in this batch: they are 0..{self.num_images - 1}')
+            f'position={position} is out of range: the batch has images 0..{self.num_images - 1}')
         inner, replay = self.loader.loader, self.replay
         if replay.sample_params is None: return [
             _photograph_step(inner.builder.sample_loader.image(replay.keys[position])),

@@ -18,7 +18,7 @@ def _import_widgets() -> Any:
     "Import ipywidgets, or say what to install."
     try: import ipywidgets
     except ImportError as error: raise ImportError(
-        "explore needs ipywidgets: pip install ipywidgets; preview draws the same without it") from error
+        "explore requires ipywidgets: pip install ipywidgets; or use preview, which draws the same") from error
     return ipywidgets
 
 
@@ -59,12 +59,12 @@ def moved_settings(
     values: Mapping[str, Any],
     mixing: Mixup,
 ) -> dict[str, Any]:
-    """Give the settings of the widgets that were moved.
+    """Return the settings of the widgets that were moved.
 
     Args:
-        start: Values of the widgets as they were made, by name.
-        values: Values of the widgets as they are, by name.
-        mixing: Gives the other fields of a `Mixup` whose alphas were moved.
+        start: Initial values of the widgets, by name.
+        values: Current values of the widgets, by name.
+        mixing: Provides the other fields of a `Mixup` if its alphas were changed.
 
     Returns:
         arguments of `create_loader`
@@ -83,13 +83,13 @@ def explore(
     batch_size: int = 4,
     **settings: Any,
 ) -> Any:
-    """Put widgets above a preview of your own images, in a notebook.
+    """Show a preview of your images in a notebook, with widgets that change its settings.
 
     Args:
-        dataset: Gives (image, target, …) or dicts with 'image'; map-style.
+        dataset: Map-style dataset of (image, target, …) or dicts with 'image'.
         input_size: Edge, (height, width) or (channels, height, width); pixels.
-        batch_size: Images in the batch; each has a row.
-        **settings: Settings as in `preview`: `indexes`, `epoch`, and what `create_loader` takes.
+        batch_size: Number of images, one row each.
+        **settings: Arguments as in `preview`: `indexes`, `epoch`, and those of `create_loader`.
 
     Returns:
         a widget of ipywidgets, which a notebook shows

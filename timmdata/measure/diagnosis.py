@@ -66,17 +66,17 @@ def _changes(host: BatchLoader, settings: Mapping[str, Any], workers: WorkerSett
     number, builder = workers.num_workers, host.builder
     others = {number + 1, 2 * number or 1} | ({available_cores()} if number > available_cores() else set())
     found = [dict(num_workers=other) for other in sorted(others)]
-    if number and workers.workers == 'threads': found.append(dict(workers='processes'))
-    if number and workers.workers == 'processes' and builder.is_thread_safe and not workers.worker_init_fn:
-        found.append(dict(workers='threads'))
+    if number and workers.worker_type == 'threads': found.append(dict(worker_type='processes'))
+    if number and workers.worker_type == 'processes' and builder.is_thread_safe and not workers.worker_init_fn:
+        found.append(dict(worker_type='threads'))
     is_random = bool(settings.get('is_training')) and not settings.get('no_aug')   # for evaluation, pixels stay exact
     if is_random: found.append(dict(color_jitter=None, re_prob=0.))
     transforms = builder.sample_loader.sample_transforms
     if not transforms or not all(map(gives_bytes, base_datasets(builder.dataset))): return found   # it does not decode
     decode, fastest = transforms[0].decode, resolve_backend()
     if decode.backend != fastest: found.append(dict(backend=fastest))
-    is_exact = decode.dct_scaling or decode.backend == 'pillow' or settings.get('cache')
-    if is_random and not is_exact: found.append(dict(dct_scaling=True))
+    is_exact = decode.scaled_decode or decode.backend == 'pillow' or settings.get('cache')
+    if is_random and not is_exact: found.append(dict(scaled_decode=True))
     return found
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #720fbb71
@@ -85,15 +85,15 @@ def find_bottleneck(
     stages: Sequence[StageTime],
     noise: float,
 ) -> tuple[str, dict[str, float]]:
-    """Compare what goes when a part of the work is left out.
+    """Find the stage that takes the largest share of the time, from the time saved without each part of the work.
 
     Args:
-        left_out: The loader without a part of the work, a trial for each part.
-        stages: Times of the stages for one image.
-        noise: Greatest relative difference between loaders that are the same.
+        left_out: Trials of the loader, each without a part of the work.
+        stages: Times of the stages per image.
+        noise: Largest relative difference between identical loaders.
 
     Returns:
-        The stage that limits, '' for none; and the share of each.
+        the limiting stage, '' for none, and the share of each stage
     """
     names = set(BOTTLENECKS) - {'augment'}
     of_workers = {stage.name: stage.wall_ms for stage in stages if stage.name in names}
@@ -109,44 +109,44 @@ def find_bottleneck(
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #6a240ae8
 BOTTLENECKS = {   # stage that limits the loader → what that means, and what to try
-    '': 'no stage by itself slows the loader down: if training waits for it, try more workers',
-    'step': 'training itself is the limit: a faster loader changes nothing',
-    'read': 'the disk or the network is the limit: more workers wait at the same time; tars and packs need fewer '
-            'requests, a copy on a local disk none',
-    'decode': 'turning files into pixels is the limit: more cores, less to decode (JPEGs in place of PNGs, smaller '
-              'copies), or a faster decoder',
-    'resize': 'making images of the input size is the limit: more cores, or smaller copies of the photographs',
-    'policy': 'the steps of auto_augment are the limit: fewer of them, or more cores',
-    'Python': "what Python does between the stages is the limit, which threads do one at a time: more processes",
-    'dataset': "your dataset's own code is the limit: let an ImageDataset read files, or run it in processes",
-    'transform': "your own transform is the limit: leave flips, colors and normalizing to create_loader's settings, or "
-                 'run it in processes',
-    'augment': 'changing the pixels of the batch on the device is the limit: jitter and erase less, or on a GPU',
-    'batch transform': 'normalizing and changing the batch on the device is the limit: on a CPU it takes the time of '
-                       'a core from training; use_prefetcher=False lets the workers do it'}
+    '': 'no single stage limits the loader: if training waits for it, try more workers',
+    'step': 'training itself is the limit: a faster loader would not help',
+    'read': 'the disk or the network is the limit: use more workers, which wait in parallel; tar files and packs need '
+            'fewer requests, and a copy on a local disk needs none',
+    'decode': 'decoding is the limit: use more cores, decode less (JPEG instead of PNG, smaller copies), or use a '
+              'faster decoder',
+    'resize': 'resizing to the input size is the limit: use more cores, or smaller copies of the images',
+    'policy': 'the policy of auto_augment is the limit: use fewer operations, or more cores',
+    'Python': 'Python code between the stages is the limit, and threads run it one at a time: use more processes',
+    'dataset': "your dataset's code is the limit: read the files with an ImageDataset, or use processes",
+    'transform': 'your transform is the limit: leave flips, colors and normalization to create_loader, or use '
+                 'processes',
+    'augment': 'augmentation on the device is the limit: use less jitter and erasing, or a GPU',
+    'batch transform': 'normalization and augmentation on the device are the limit: on a CPU, they take time of one '
+                       'core from training; with use_prefetcher=False, the workers do this'}
 
-NO_SIMPLEJPEG = 'simplejpeg is not installed, so it could not be tried: pip install simplejpeg'
-NO_PSUTIL = 'psutil is not installed, so the number of busy cores is not known: pip install psutil'
+NO_SIMPLEJPEG = 'simplejpeg is not installed, so it was not tried: pip install simplejpeg'
+NO_PSUTIL = 'psutil is not installed, so the number of busy cores is unknown: pip install psutil'
 
 CHANGES = {   # first argument of a change → what to know before it is made
-    'num_workers': 'each worker takes memory; more workers than cores only help if they wait for something',
-    'workers': 'same batches; processes take more memory and start more slowly, threads share one lock of Python',
-    'color_jitter': 'the network sees other images: a question of accuracy, not only of speed',
+    'num_workers': 'each worker uses memory; more workers than cores only help if they spend time waiting',
+    'worker_type': 'same batches; processes use more memory and start more slowly, threads share the GIL',
+    'color_jitter': 'the network sees different images, so this affects accuracy as well as speed',
     'backend': 'pixels may differ by one gray level, rarely by two',
-    'dct_scaling': 'large photographs are decoded to a smaller size: pixels differ slightly, for training only'}
+    'scaled_decode': 'large images are decoded at a smaller size: pixels differ slightly; for training only'}
 
 GUIDE = 'the guide "When the GPU waits" (nbs/guides/faster.ipynb) has a section for each of these findings'
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #a2e5e86a
 @dataclass
 class Diagnosis:
-    """What `diagnose` measured, and what it means.
+    """Hold what `diagnose` measured, and interpret it.
 
     Args:
-        stages: Time of each stage for one image, in one thread.
-        left_out: The loader as it is, the same again, and without a part of the work.
-        changed: The loader with a setting changed.
-        calls: Name of such a trial → the call to paste.
+        stages: Time of each stage per image, in one thread.
+        left_out: Trials of the unchanged loader, twice, and without parts of the work.
+        changed: Trials with a setting changed.
+        calls: Name of a trial with a setting changed → the call to paste.
         notes: Remarks, one line each.
         machine: Date, cores, versions.
         settings: Settings of the loader.
@@ -161,26 +161,26 @@ class Diagnosis:
 
     @property
     def noise(self) -> float:
-        "Greatest difference between two loaders that are the same."
+        "Return the largest relative difference between identical loaders."
         edges = [edge for trial in self.left_out if trial.name == SAME[1] for edge in (trial.low, trial.high)]
         return max([0.02, *(abs(edge - 1) for edge in edges)])
 
     @property
     def bottleneck(self) -> str:
-        "The stage with the greatest share; '' if none is above the noise."
+        "Return the stage with the largest share; '' if none is above the noise."
         return find_bottleneck(self.left_out, self.stages, self.noise)[0]
 
     @property
     def shares(self) -> dict[str, float]:
-        "Stage → its share of the loader's time."
+        "Return the share of the loader's time that each stage takes."
         return find_bottleneck(self.left_out, self.stages, self.noise)[1]
 
     @property
     def verdict(self) -> str:
-        "What limits the loader, in one line; the numbers are those of the tables."
+        "Describe what limits the loader, in one line."
         name, busy = self.bottleneck, self.left_out[0].busy
-        said = f'no bottleneck: no stage makes a difference above the noise of {self.noise:.0%}'
-        if name: said = f'the bottleneck is {name}: {self.shares[name]:.0%} of the time of an image goes to it'
+        said = f'no bottleneck: no stage makes a difference above the noise ({self.noise:.0%})'
+        if name: said = f'the bottleneck is {name}: it takes {self.shares[name]:.0%} of the time per image'
         for trial in self.left_out:
             if name == trial.name: said += f'; without it the loader is {trial.speedup:.2f} times as fast'
         return said if busy is None else f'{said}; {busy:.1f} of {self.machine["cores"]} cores are busy'
@@ -188,7 +188,7 @@ class Diagnosis:
     def judge(self,
         trial: Trial,
     ) -> str:
-        """Say what a trial means.
+        """Describe the result of a trial.
 
         Args:
             trial: Trial of this diagnosis.
@@ -197,12 +197,12 @@ class Diagnosis:
         return f'{trial.speedup:.2f} times as fast'
 
     def helpful(self) -> list[Trial]:
-        "List what is faster in every round, by more than the noise: first what leaves batches as they are, by speed."
+        "List the trials that are faster in every round, by more than the noise, first those with the same batches."
         helps = [trial for trial in self.changed if trial.low > 1 and trial.speedup > 1 + self.noise]
-        return sorted(helps, key=lambda trial: ('workers' not in trial.name, -trial.speedup))   # their number and kind
+        return sorted(helps, key=lambda trial: ('worker' not in trial.name, -trial.speedup))   # their number and kind
 
     def to_json(self) -> str:
-        "Write it as JSON."
+        "Return the diagnosis as JSON."
         found = {name: getattr(self, name) for name in ('verdict', 'bottleneck', 'shares', 'noise')}
         return json.dumps(found | asdict(self), indent=1)
 
@@ -219,19 +219,19 @@ def diagnose(
     progress: bool = False,
     **settings: Any,
 ) -> Diagnosis:
-    """Find out what limits a loader, and what would help.
+    """Find out what limits a loader, and what would make it faster.
 
     Args:
         dataset: Map-style dataset.
         input_size: Edge of the network's input, in pixels.
-        batch_size: Samples in a batch.
-        num_images: Images of an epoch, from all over the dataset; they are kept in memory.
-        rounds: Rounds in which all loaders take turns, after the first.
-        step_ms: Milliseconds that the consumer waits after each batch, as for a training step elsewhere.
-        seconds: Time for all trials; if images take long, there are fewer images and rounds.
+        batch_size: Samples per batch.
+        num_images: Images per epoch, spread over the dataset; they are kept in memory.
+        rounds: Number of rounds in which all loaders take turns, after a warm-up.
+        step_ms: Milliseconds that the consumer waits after each batch, in place of a training step.
+        seconds: Seconds for all trials; if images are slow, fewer images and rounds are used.
         with_changes: Try other settings, too.
         progress: Show a bar on stderr.
-        **settings: Settings of `create_loader`.
+        **settings: Arguments of `create_loader`.
     """
     for name, value in dict(num_images=num_images, rounds=rounds).items(): check_whole(name, value, 1)
     for name, value in dict(step_ms=step_ms, seconds=seconds).items():
@@ -258,8 +258,8 @@ def diagnose(
     trials = _try(loaders, step_ms, rounds, seconds, progress)
     notes = [workers.describe(), _with_more_cores(stages, host.builder.is_thread_safe, step_ms / batch_size)]
     if len(sample) < num_images: notes.append(
-        f'an image takes {image_ms:,.0f} ms: {len(sample)} images were loaded, not {num_images}, to end in time')
-    if size < batch_size: notes.append(f'batches of {size}, not {batch_size}: {len(sample)} images are few')
+        f'each image takes {image_ms:,.0f} ms: num_images={len(sample)} instead of {num_images}, to finish in time')
+    if size < batch_size: notes.append(f'batch_size={size} instead of {batch_size}, for num_images={len(sample)}')
     if cpu_seconds() is None: notes.append(NO_PSUTIL)
     if resolve_backend() != 'simplejpeg': notes.append(NO_SIMPLEJPEG)
     shown = dict(samples=len(dataset), input_size=input_size, batch_size=size, step_ms=step_ms, **settings)
@@ -272,8 +272,8 @@ _OF_DEVICE = 'normalize', 'augment'
 
 
 def _resolve(host: BatchLoader, settings: Mapping[str, Any]) -> WorkerSettings:
-    "The workers that the settings mean here."
-    names = [name for name in ('num_workers', 'workers', 'threads_per_worker') if name in settings]
+    "Return the workers that the settings stand for here."
+    names = [name for name in ('num_workers', 'worker_type', 'threads_per_worker') if name in settings]
     asked = WorkerSettings(**{name: settings[name] for name in names})
     return resolve_workers(host.builder, asked, list(islice(host.sampler.keys(0), 8)))
 
@@ -289,23 +289,23 @@ def _try(loaders: Mapping[str, Iterable], step_ms: float, rounds: int, seconds: 
 
 
 def _with_more_cores(stages: Sequence[StageTime], is_thread_safe: bool, wanted_ms: float) -> str:
-    "How many images more cores load at most, how many training asks for, and what Python's lock says of it."
+    "Describe how many images more cores can load, how many training needs, and the limit set by the GIL."
     spent = {stage.name: (stage.cpu_ms, stage.wall_ms) for stage in stages if stage.name not in _OF_DEVICE}
     cpu_ms = sum(cpu for cpu, _ in spent.values())
     rates = ', '.join(f'{1000 * cores / cpu_ms:,.0f} on {cores} cores' for cores in (8, 16, 64))
-    asked = f'; training asks for {1000 / wanted_ms:,.0f}: {math.ceil(cpu_ms / wanted_ms)} cores' if wanted_ms else ''
+    asked = f'; training needs {1000 / wanted_ms:,.0f} (cores: {math.ceil(cpu_ms / wanted_ms)})' if wanted_ms else ''
     share = LockShare.of_stages(spent)
-    lock = f'; {share}, so threads of a process: {share.num_threads} at most' if is_thread_safe else ''
-    return f'at {cpu_ms:.2f} CPU-ms an image, workers load at most {rates} a second{asked}{lock}'
+    lock = f'; {share}, which limits threads per process to {share.num_threads}' if is_thread_safe else ''
+    return f'at {cpu_ms:.2f} ms of CPU time per image, the maximum in images/s is {rates}{asked}{lock}'
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #e9b1938e
 def format_diagnosis(
     diagnosis: Diagnosis,
 ) -> str:
-    """Write the verdict, the tables that it comes from, and the calls that are faster.
+    """Format the verdict, the tables behind it, and the calls that are faster.
 
     Args:
-        diagnosis: What `diagnose` found.
+        diagnosis: Diagnosis from `diagnose`.
     """
     shares = {name: f'{share:.0%}' for name, share in diagnosis.shares.items()}
     lines = [diagnosis.verdict, BOTTLENECKS[diagnosis.bottleneck], '', format_machine(diagnosis.machine),
@@ -320,8 +320,8 @@ def format_diagnosis(
             lines.append(f'{trial.name:30}{trial.images_per_s:8,.0f}{trial.speedup:9.2f}'
                          f'{shares.get(trial.name, ""):>8}  {trial.low:.2f}–{trial.high:.2f}  {said}')
     helpful = diagnosis.helpful()
-    if helpful: lines += ['', 'to paste; each was tried by itself, those that leave the batches as they are come first']
-    elif diagnosis.changed: lines += ['', 'nothing that was tried is faster by more than the noise']
+    if helpful: lines += ['', 'calls to paste; each was tried on its own, and those with the same batches come first']
+    elif diagnosis.changed: lines += ['', 'none of the changes is faster by more than the noise']
     for trial in helpful:
         lines += [f'  {trial.name}: {diagnosis.judge(trial)}; {CHANGES[trial.name.partition("=")[0]]}',
                   f'    {diagnosis.calls[trial.name]}']

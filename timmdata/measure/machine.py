@@ -29,20 +29,20 @@ from ..loaders.prefetch import PrefetchLoader
 def installed_version(
     name: str,
 ) -> str:
-    """Look up the version of a package.
+    """Return the version of a package.
 
     Args:
         name: Name of a package.
 
     Returns:
-        The version, or 'not installed'.
+        the version, or 'not installed'
     """
     try: return metadata.version(name).partition('+')[0]
     except metadata.PackageNotFoundError: return 'not installed'
 
 
 def describe_machine() -> dict[str, str]:
-    "Write down what numbers depend on: date, processor, cores, versions."
+    "Describe what measurements depend on: date, processor, cores, versions."
     found = {'date': str(date.today()), 'machine': platform.machine(), 'cores': str(available_cores()),
              'python': platform.python_version()}
     found |= {name: installed_version(name) for name in ('timmdata', 'torch', 'torchvision', 'pillow', 'simplejpeg')}
@@ -53,10 +53,10 @@ def describe_machine() -> dict[str, str]:
 def format_machine(
     machine: Mapping[str, str],
 ) -> str:
-    """Write it in one line.
+    """Format the description in one line.
 
     Args:
-        machine: What `describe_machine` found.
+        machine: Description from `describe_machine`.
     """
     words = {'date': '{}', 'machine': '{}', 'cores': '{} cores', 'gpu': '{}'}
     return ', '.join(words.get(name, f'{name} {{}}').format(value) for name, value in machine.items())
@@ -67,10 +67,10 @@ except ImportError: psutil = None   # then the CPU time is not known
 
 
 def cpu_seconds() -> float | None:
-    """Add up the CPU time of this process and its descendants, including those that have ended.
+    """Return the CPU time of this process and its descendants, including those that have ended.
 
     Returns:
-        None: psutil is not installed.
+        None: psutil is not installed
     """
     if psutil is None: return None
     me, seconds = psutil.Process(), 0.
@@ -82,21 +82,21 @@ def cpu_seconds() -> float | None:
 def synchronize(
     device: torch.device,
 ):
-    """Wait until a device has done what it was given.
+    """Wait until a device has finished its work.
 
     Args:
-        device: Device that computes.
+        device: Device to wait for.
     """
     if device.type != 'cpu': torch.get_device_module(device).synchronize()
 
 
 class Pass(NamedTuple):
-    """What a pass through a loader took.
+    """Hold the time of one pass through a loader.
 
     Args:
-        num_images: Images that came out.
+        num_images: Number of images delivered.
         seconds: Wall time.
-        cpu_seconds: CPU time of all processes; None: not known.
+        cpu_seconds: CPU time of all processes; None: unknown.
     """
     num_images: int
     seconds: float
@@ -104,7 +104,7 @@ class Pass(NamedTuple):
 
     @property
     def images_per_s(self) -> float:
-        "Speed."
+        "Return the images per second."
         return self.num_images / self.seconds
 
 
@@ -112,7 +112,7 @@ def run_pass(
     loader: Iterable,
     step_s: float = 0.,
 ) -> Pass:
-    """Run the first epoch of a loader.
+    """Run the first epoch of a loader, and time it.
 
     Args:
         loader: Loader of batches.
@@ -138,17 +138,17 @@ def in_turns(
     progress: bool = False,
     seconds: float = float('inf'),
 ) -> Iterator[tuple[int, Any]]:
-    """Count rounds of measurements.
+    """Yield the items in turn, round by round.
 
     Args:
-        items: What is measured, one after the other, in each round.
-        rounds: Rounds after one that warms up.
-        what: Text beside the bar; {} stands for the item.
+        items: Items to measure in turn, in each round.
+        rounds: Number of rounds after a warm-up.
+        what: Text next to the bar; {} stands for the item.
         progress: Show a bar on stderr.
-        seconds: A round that would end later is left out; at least one follows the first.
+        seconds: Skip a round that would end later; at least one follows the warm-up.
 
     Returns:
-        Number of the round, 0 for the one that warms up, and what is measured now.
+        number of the round, 0 for the warm-up, and the item to measure
     """
     start = time.perf_counter()
     with tqdm(total=len(items) * (rounds + 1), leave=False, disable=not progress) as bar:
@@ -162,15 +162,15 @@ def in_turns(
 # %% ../../nbs/measure/00_machine.ipynb #adafe109
 @dataclass(frozen=True)
 class Trial:
-    """A loader beside the first one.
+    """Hold the speed of a loader, compared with the first one.
 
     Args:
-        name: What is different.
+        name: Name of the difference.
         speedup: Images per second divided by those of the first loader, median of the rounds.
-        low: The least speedup of a round.
-        high: The greatest speedup of a round.
+        low: Smallest speedup of a round.
+        high: Largest speedup of a round.
         images_per_s: Images per second, median of the rounds.
-        busy: Cores that it keeps busy; None: not known.
+        busy: Number of cores that it keeps busy; None: unknown.
     """
     name: str
     speedup: float
@@ -186,16 +186,16 @@ def compare_speeds(
     progress: bool = False,
     seconds: float = float('inf'),
 ) -> list[Trial]:
-    """Run passes in turns.
+    """Run passes in turn, and compare their speeds.
 
     Args:
         runs: Name → function that runs a pass.
-        rounds: Rounds after one that warms up.
+        rounds: Number of rounds after a warm-up.
         progress: Show a bar on stderr.
-        seconds: A round that would end later is left out.
+        seconds: Skip a round that would end later.
 
     Returns:
-        In the same order.
+        in the same order
     """
     passes = {name: [] for name in runs}
     for number, name in in_turns(list(runs), rounds, 'trying: {}', progress, seconds):

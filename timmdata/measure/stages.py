@@ -27,14 +27,14 @@ from .machine import in_turns, synchronize
 # %% ../../nbs/measure/10_stages.ipynb #f78f49e8
 @dataclass(frozen=True)
 class StageTime:
-    """Time of one stage for one image.
+    """Hold the time of one stage per image.
 
     Args:
         name: Name of the stage.
         cpu_ms: CPU time, median of the rounds.
-        low_ms: Least CPU time of a round.
-        high_ms: Greatest CPU time of a round.
-        wall_ms: Wall time, median; more than the CPU time where the stage waits.
+        low_ms: Lowest CPU time of a round.
+        high_ms: Highest CPU time of a round.
+        wall_ms: Wall time, median; longer than the CPU time if the stage waits.
     """
     name: str
     cpu_ms: float
@@ -46,26 +46,27 @@ class StageTime:
 def host_loader(
     loader: PrefetchLoader | BatchLoader,
 ) -> BatchLoader:
-    """Give the part of a loader that makes host batches.
+    """Return the part of a loader that makes host batches.
 
     Args:
         loader: Loader from `create_loader`.
     """
     host = loader.loader if isinstance(loader, PrefetchLoader) else loader
     if not isinstance(host, BatchLoader): raise TypeError(
-        'a stream cannot be measured stage by stage: give a map-style dataset')
+        'a stream cannot be measured stage by stage: use a map-style dataset')
     return host
 
 
 def _first_batches(host: BatchLoader, num_samples: int) -> list[list[SampleKey]]:
-    "The samples of the first batches of the first epoch, so many in all."
+    "Return the samples of the first batches of the first epoch, `num_samples` in all."
     batches, left = [], num_samples
     for keys in host.batches.cut(host.sampler, 0):
         batches.append(keys[:left])
         left -= len(batches[-1])
         if not left: break
     if batches: return batches
-    raise ValueError(f'{len(host.dataset)} samples make no batch of {host.batch_size}: give a smaller batch_size')
+    raise ValueError(f'a dataset of length {len(host.dataset)} does not fill a batch of batch_size={host.batch_size}: '
+                     'use a smaller batch_size')
 
 
 def _take_through(builder: BatchBuilder, keys: list[SampleKey], memory: torch.Tensor) -> HostBatch | None:
@@ -94,12 +95,12 @@ def measure_stages(
     rounds: int = 5,
     progress: bool = False,
 ) -> list[StageTime]:
-    """Time every stage but the hand-over from the workers, in this thread.
+    """Time every stage in this thread, except the transfer from the workers.
 
     Args:
         loader: Loader from `create_loader`; its workers are not started.
-        num_images: Samples that are taken through the stages in each round.
-        rounds: Rounds after one that warms up.
+        num_images: Number of samples in each round.
+        rounds: Number of rounds after a warm-up.
         progress: Show a bar on stderr.
     """
     host = host_loader(loader)
@@ -136,11 +137,11 @@ def spread(
     dataset: Dataset,
     num: int,
 ) -> Subset:
-    """Take samples from all over a dataset.
+    """Select evenly spread samples of a dataset.
 
     Args:
         dataset: Map-style dataset with at least one sample.
-        num: Samples; where there are fewer, some come again.
+        num: Number of samples; if the dataset has fewer, some are repeated.
     """
-    if not len(dataset): raise ValueError('the dataset has no samples')
+    if not len(dataset): raise ValueError('the dataset is empty: pass one with samples')
     return Subset(dataset, [k * len(dataset) // num for k in range(num)])

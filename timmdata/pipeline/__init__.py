@@ -3,12 +3,12 @@ from .batch_transform import BatchTransform, BatchTransformSettings
 from .collate import FastCollateMixup, fast_collate
 from .fetch import BatchBuilder, HostBatch, Replay, SampleLoader
 from .params import AppearanceParams, ParamSampler, SampleParams
-from .patch_formats import as_siglip2, as_varlen, batch_images
+from .patch_formats import as_siglip2, unpad_batch, unpatchify
 from .sample_transform import DecodeSettings, SampleTransform, allocate_rows
 from .views import View, ViewsBatchTransform, ViewsTransform
 
 __all__ = [
     'AppearanceParams', 'BatchBuilder', 'BatchTransform', 'BatchTransformSettings', 'DecodeSettings',
     'FastCollateMixup', 'HostBatch', 'ParamSampler', 'Replay', 'SampleLoader', 'SampleParams', 'SampleTransform', 'View',
-    'ViewsBatchTransform', 'ViewsTransform', 'allocate_rows', 'as_siglip2', 'as_varlen', 'batch_images', 'fast_collate',
+    'ViewsBatchTransform', 'ViewsTransform', 'allocate_rows', 'as_siglip2', 'unpad_batch', 'unpatchify', 'fast_collate',
 ]

@@ -35,14 +35,14 @@ def color_matrices(
     color: Sequence[tuple[str, float]],
     channels: int = 3,
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    """Compose color operations: turn the hue, then M·p + K·m for a pixel p, turned and as it was, and the mean m.
+    """Compose color operations: turn the hue, then M·p + K·m for pixel p (turned and original) and the image mean m.
 
     Args:
-        color: (operation, factor), in order; the hue once.
+        color: (operation, factor) pairs in order, hue at most once.
         channels: 1 or 3.
 
     Returns:
-        turn of the hue; M and K (C, 2C), float64
+        hue turn; M and K (C, 2C), float64
     """
     turn, a, b, q = 0., 1., 0., 0.   # factors of p in M, of its gray in M and in K
     old_b = old_q = 0.   # factors of the gray of the pixel as it was
@@ -60,10 +60,10 @@ def color_matrices(
 def hue_lanes(
     turn: float,
 ) -> tuple[int, int, int, int]:
-    """Say where a turned channel finds `own`, `after` and `before`, in channels from its own, and 256·t.
+    """Return the channel offsets of `own`, `after` and `before` for a turned channel, and 256·t.
 
     Args:
-        turn: -0.5..0.5 of a whole turn; red, yellow, green is the positive direction.
+        turn: Fraction of a full turn, -0.5..0.5; positive goes from red to yellow to green.
     """
     thirds = round(3 * turn)
     step = 6 * turn - 2 * thirds
@@ -76,10 +76,10 @@ def turn_hue(
     lanes: Sequence[torch.Tensor],
     dim: int,
 ) -> torch.Tensor:
-    """Turn the hue in HSV, rounded as `HueKernel` does: t is whole 256ths, what it is a part of is rounded down.
+    """Turn the hue in HSV, rounded as in `HueKernel`: t is in whole 256ths, and products with t are rounded down.
 
     Args:
-        x: Floating, whole numbers 0..255, three channels along `dim`; any device.
+        x: Floating, whole numbers 0..255, three channels along `dim`, on any device.
         lanes: int64: own, after, before, as channels 0..2, and 256·t; each broadcasts to x.
         dim: Dimension of the channels.
 
@@ -97,10 +97,10 @@ def turn_hue(
 def lanes_of(
     turns: Sequence[float],
 ) -> np.ndarray:
-    """Give the lanes of `turn_hue` for several images.
+    """Compute the lanes of `turn_hue` for several images.
 
     Args:
-        turns: Turn of each image.
+        turns: Hue turn of each image.
 
     Returns:
         int64 (N, 4, 3)
@@ -123,14 +123,14 @@ def gaussian_blur(
     images: torch.Tensor,
     sigma: Sequence[float],
 ) -> torch.Tensor:
-    """Blur each image with a Gaussian of its own, edges repeated.
+    """Blur each image with its own Gaussian, repeating the edge pixels.
 
     Args:
-        images: Floating (N, C, H, W), any device.
-        sigma: Standard deviation for each image, pixels, above 0.
+        images: Floating (N, C, H, W), on any device.
+        sigma: Standard deviation for each image, in pixels, above 0.
 
     Returns:
-        of the same shape
+        same shape
     """
     spread = np.asarray(sigma)[:, None]
     reach = np.ceil(3 * spread).clip(1)   # of each image, so that none depends on the others
@@ -146,11 +146,11 @@ def change_batch(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> torch.Tensor:
-    """Flip, change colors and normalize a batch with operations on all of it.
+    """Flip, change colors and normalize, with operations on the whole batch.
 
     Args:
-        images: uint8 (N, C, H, W), any device.
-        params: One for each image.
+        images: uint8 (N, C, H, W), on any device.
+        params: One per image.
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel.
 
@@ -183,12 +183,12 @@ def change_batch(
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #9a8328c9
 class HueKernel:
-    """Turn the hue of one uint8 image in channels-last memory, in bytes, of which a vector unit holds many.
+    """Turn the hue of one uint8 image in channels-last memory, in byte arithmetic, which vector units do fastest.
 
     The neighbors of a channel are one or two bytes away. Maxima and minima keep every number within 0..255.
 
     Args:
-        size: Numbers of an image at most.
+        size: Maximum number of elements in an image.
     """
 
     def __init__(self,
@@ -203,11 +203,11 @@ class HueKernel:
         image: torch.Tensor,
         turn: float,
     ) -> torch.Tensor:
-        """Turn it.
+        """Turn the hue of an image.
 
         Args:
             image: uint8 (H, W·3).
-            turn: -0.5..0.5 of a whole turn.
+            turn: Fraction of a full turn, -0.5..0.5.
 
         Returns:
             uint8 (H, W·3), overwritten by the next call
@@ -248,7 +248,7 @@ class HueKernel:
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #09d723ae
 class ImageKernel:
-    """Normalize, and change the colors of, one image in channels-last memory, seen as lines (H, W·C).
+    """Change the colors of one image in channels-last memory, viewed as lines (H, W·C), and normalize it.
 
     Args:
         mean: Mean per channel, for pixels in 0..1.
@@ -283,12 +283,12 @@ class ImageKernel:
         out: torch.Tensor,
         color: Sequence[tuple[str, float]] = (),
     ):
-        """Change one image.
+        """Change the colors of one image and normalize it.
 
         Args:
             image: uint8 (H, W·C).
-            out: float32 (H, W·C), overwritten, once.
-            color: (operation, factor), in order.
+            out: float32 (H, W·C), written once.
+            color: (operation, factor) pairs, in order.
         """
         is_whole = len(image) == len(self.x)
         x, y = (self.x, self.y) if is_whole else (self.x[:len(image)], self.y[:len(image)])
@@ -310,18 +310,18 @@ class ImageKernel:
 
     @cached_property
     def hue(self) -> HueKernel:
-        "What turns the hue; made when the first image needs it."
+        "Return the kernel that turns the hue, created when first needed."
         return HueKernel(self.x.numel())
 
     def finish(self,
         out: torch.Tensor,
         drawn: AppearanceParams,
     ):
-        """Blur and solarize an image that is normalized already.
+        """Blur and solarize an image that is already normalized.
 
         Args:
             out: float32 (H, W·C), normalized; overwritten.
-            drawn: Parameters of which the blur and the solarizing are done.
+            drawn: Parameters; only blur and solarization are applied.
         """
         if drawn.blur:
             image = out.view(1, len(out), -1, self.channels).permute(0, 3, 1, 2)
@@ -331,13 +331,13 @@ class ImageKernel:
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7
 @dataclass(frozen=True)
 class BatchTransformSettings:
-    """Hold how a batch becomes the network's input; a type that cannot hold normalized pixels is refused.
+    """Define how a batch becomes network input; raises TypeError if `img_dtype` cannot hold normalized pixels.
 
     Args:
-        mean: Mean per channel, for pixels in 0..1; None: normalized already.
+        mean: Mean per channel, for pixels in 0..1; None: images are already normalized.
         std: Standard deviation per channel.
-        img_dtype: Dtype of the result; the arithmetic is float32.
-        channels_last: False: the result is contiguous as (N, C, H, W).
+        img_dtype: Dtype of the result, which is computed in float32.
+        channels_last: Channels-last result; False: contiguous (N, C, H, W).
     """
     mean: Sequence[float] | None
     std: Sequence[float] | None
@@ -346,7 +346,7 @@ class BatchTransformSettings:
 
     def __post_init__(self):
         if not self.img_dtype.is_floating_point:
-            raise TypeError(f'img_dtype={self.img_dtype}: give a floating type, such as torch.float16')
+            raise TypeError(f'img_dtype={self.img_dtype}: must be a floating-point dtype, such as torch.float16')
 
 
 class _Kernels(threading.local):
@@ -355,10 +355,10 @@ class _Kernels(threading.local):
 
 
 class ImageByImage:
-    """Do what `change_batch` does, on a CPU, image by image.
+    """Do the work of `change_batch` on the CPU, one image at a time.
 
     Args:
-        settings: Mean, std and type of the result.
+        settings: Mean, std and dtype of the result.
     """
 
     def __init__(self,
@@ -376,8 +376,8 @@ class ImageByImage:
         """Flip, change colors and normalize.
 
         Args:
-            images: uint8 (N, C, H, W) on the CPU; channels-last, else it goes the way of the GPU.
-            params: One for each image.
+            images: uint8 (N, C, H, W) on the CPU; if not channels-last, `change_batch` is used.
+            params: One per image.
 
         Returns:
             (N, C, H, W), normalized
@@ -403,7 +403,7 @@ class ImageByImage:
         shape: tuple[int, int, int],
         lines_vary: bool = False,
     ) -> ImageKernel:
-        """Give this thread's kernel for images of a shape.
+        """Return this thread's kernel for images of a given shape.
 
         Args:
             shape: Channels, height, width of the images.
@@ -416,13 +416,13 @@ class ImageByImage:
     def allocate(self,
         size: int,
     ) -> torch.Tensor:
-        """Allocate memory for a result, which is used again when the result is dropped.
+        """Allocate memory for a result; it is reused once the result is dropped.
 
         Args:
-            size: Numbers.
+            size: Number of elements.
 
         Returns:
-            of the settings' type, one dimension
+            one dimension, dtype `img_dtype`
         """
         num_bytes = size * self.settings.img_dtype.itemsize
         pool_bytes, pool = self._pool   # together: threads share it
@@ -433,13 +433,13 @@ class ImageByImage:
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10006
 class DeviceTransform:
-    """Do on the device what is arithmetic: there is one for images of one size, one for views, one for patches.
+    """Apply the changes that run on the device; subclasses handle images of one size, views, and patches.
 
     Args:
-        settings: Mean, std, type and layout of the result.
-        params: Draws what is changed in each image; None: nothing.
-        erasing: Erases parts of images; None: nothing is erased.
-        mixup: Mixes images and targets of a batch; None: they are not mixed.
+        settings: Mean, std, dtype and layout of the result.
+        params: Draws the changes to each image; None: no changes.
+        erasing: Erases parts of images; None: no erasing.
+        mixup: Mixes images and targets of a batch; None: no mixing.
     """
 
     def __init__(self,
@@ -452,12 +452,12 @@ class DeviceTransform:
         self.params = params if params is not None and params.changes_on_device else None   # None: nothing to draw
         if self.params is None or not self.params.changes_color or settings.mean is None: return
         if len(settings.mean) not in (1, 3): raise ValueError(
-            f'colors of {len(settings.mean)} channels cannot be changed: give color_jitter=None')
+            f'colors of {len(settings.mean)}-channel images cannot be changed: set color_jitter=None, grayscale_prob=0')
 
     def appearance_params(self,
         keys: Sequence[SampleKey],
     ) -> list[AppearanceParams]:
-        """Draw what is changed in each image.
+        """Draw the changes to each image.
 
         Args:
             keys: Keys of the images.
@@ -470,14 +470,14 @@ class DeviceTransform:
         batch: Any,
         keys: Sequence[SampleKey],
     ) -> Any:
-        """Do everything that is done on the device to a batch.
+        """Apply all device-side changes to a batch.
 
         Args:
-            batch: (images, target, …) or a dict with 'image' and 'target'; images as its workers make them.
+            batch: (images, target, …) or a dict with 'image' and 'target', as made by the workers.
             keys: Keys of the samples.
 
         Returns:
-            the same, as a network takes it
+            same structure, ready for the network
         """
         with one_thread(): return with_fields(batch, self.change(fields_of(batch), keys))
 
@@ -485,14 +485,14 @@ class DeviceTransform:
         fields: dict[Any, Any],
         keys: Sequence[SampleKey],
     ) -> dict[Any, Any]:
-        """Do it to the fields of a batch.
+        """Apply the changes to the fields of a batch.
 
         Args:
-            fields: Fields of a batch; a new dict.
+            fields: Fields of a batch, in a new dict.
             keys: Keys of the samples.
 
         Returns:
-            with other images; targets are float32 (N, num_classes) if they are mixed
+            with changed images; targets are float32 (N, num_classes) if mixed
         """
         raise NotImplementedError
 
@@ -500,7 +500,7 @@ class DeviceTransform:
         images: Any,
         keys: Sequence[SampleKey],
     ) -> tuple[Sequence[SampleKey], Any]:
-        """Give what `batch_params` asks for: the keys of what is drawn for, and sizes.
+        """Return the keys and sizes that `batch_params` needs.
 
         Args:
             images: Images of a batch.
@@ -512,19 +512,19 @@ class DeviceTransform:
         keys: Sequence[SampleKey],
         size: Any,
     ) -> tuple[Any, Any]:
-        """Draw what is done to a batch, beside what is changed in each image.
+        """Draw the parameters of mixing and erasing.
 
         Args:
-            keys: Keys, as of `keys_and_size`.
-            size: Sizes, as of `keys_and_size`.
+            keys: Keys from `keys_and_size`.
+            size: Sizes from `keys_and_size`.
 
         Returns:
-            how it is mixed, what is erased; None: it is not
+            parameters of mixing and erasing; None: not applied
         """
         raise NotImplementedError
 
     def normalizing(self) -> 'DeviceTransform':
-        "Make one that does nothing but normalize."
+        "Return a transform that only normalizes."
         raise NotImplementedError
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #2ea51cfe
@@ -532,24 +532,24 @@ def _check_images(images: Any, channels: int | None):
     "Errors that name what a batch is and what is expected."
     if not isinstance(images, torch.Tensor) or images.ndim != 4:
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
-        raise TypeError(f'a batch begins with images (N, C, H, W), got {what}')
+        raise TypeError(f'the first field of the batch is {what}: must be an image tensor (N, C, H, W)')
     if channels is None: return
     if images.dtype != torch.uint8:
-        raise TypeError(f'got {images.dtype} images: uint8 (0..255) is normalized here; '
-                        'for floats that are ready, give mean=None, std=None')
+        raise TypeError(f'got {images.dtype} images: must be uint8 (0..255) to be normalized; '
+                        'for floats that are already normalized, pass mean=None, std=None')
     if images.shape[1] != channels:
-        raise ValueError(f'the images have {images.shape[1]} channels, mean has {channels}: give input_size='
-                         f'({images.shape[1]}, H, W) and a mean of that many values, or another input_img_mode')
+        raise ValueError(f'got {images.shape[1]}-channel images, but mean has length {channels}: pass input_size='
+                         f'({images.shape[1]}, H, W) and a mean of that length, or another input_img_mode')
 
 
 class BatchTransform(DeviceTransform):
-    """Turn uint8 images and their keys into normalized images: flipped, recolored, mixed, erased.
+    """Turn uint8 images into normalized images: flip, recolor, mix and erase them as their keys determine.
 
     Args:
-        settings: Mean, std, type and layout of the result.
-        params: Draws flips and colors; None: there are none.
-        erasing: None: nothing is erased.
-        mixup: Mixes images and targets of a batch; None: they are not mixed.
+        settings: Mean, std, dtype and layout of the result.
+        params: Draws flips and colors; None: neither is changed.
+        erasing: Erases rectangles; None: no erasing.
+        mixup: Mixes images and targets of a batch; None: no mixing.
     """
 
     def __init__(self,
@@ -565,7 +565,7 @@ class BatchTransform(DeviceTransform):
         keys: Sequence[SampleKey],
         size: tuple[int, int],
     ) -> MixParams | None:
-        """Draw how a batch is mixed.
+        """Draw the mixing parameters of a batch.
 
         Args:
             keys: Keys of the images.
@@ -580,7 +580,7 @@ class BatchTransform(DeviceTransform):
         keys: Sequence[SampleKey],
         size: tuple[int, int],
     ) -> list[list[tuple[int, int, int, int]]] | None:
-        """Draw the rectangles that are erased in each image.
+        """Draw the rectangles to erase in each image.
 
         Args:
             keys: Keys of the images.
@@ -595,14 +595,14 @@ class BatchTransform(DeviceTransform):
         keys: Sequence[SampleKey],
         size: tuple[int, int],
     ) -> tuple[MixParams | None, list[list[tuple]] | None]:
-        """Draw what is done to a batch, beside flips and colors.
+        """Draw the parameters of mixing and erasing.
 
         Args:
-            keys: Keys of the images, before they were mixed.
+            keys: Keys of the images before mixing.
             size: Height, width of the images.
 
         Returns:
-            how it is mixed, what is erased
+            mixing parameters, rectangles to erase
         """
         mixing = self.mix_params(keys, size)
         rows = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
@@ -618,11 +618,11 @@ class BatchTransform(DeviceTransform):
         images: torch.Tensor,
         keys: Sequence[SampleKey],
     ) -> torch.Tensor:
-        """Do what is done to images alone: all but mixing.
+        """Apply everything except mixing, which needs targets.
 
         Args:
-            images: uint8 (N, C, H, W) on the device; left as it is.
-            keys: One for each image.
+            images: uint8 (N, C, H, W) on the device; not changed.
+            keys: One per image.
 
         Returns:
             img_dtype (N, C, H, W)

@@ -26,9 +26,9 @@ def _image_tensor(image: Any, position: int) -> torch.Tensor:
     elif isinstance(image, np.ndarray): image = torch.from_numpy(np.ascontiguousarray(image))
     if not isinstance(image, torch.Tensor):
         what = type(image).__name__
-        raise TypeError(f'image {position} of the batch is a {what}: give a PIL image, a tensor or an array')
+        raise TypeError(f'image {position} of the batch has type {what}: must be a PIL image, a tensor or an array')
     if image.dtype != torch.uint8 and not image.is_floating_point():
-        raise TypeError(f'image {position} of the batch is {image.dtype}: give uint8 (0..255) or floats')
+        raise TypeError(f'image {position} of the batch has dtype {image.dtype}: must be uint8 (0..255) or float')
     return image
 
 
@@ -37,15 +37,16 @@ def _stack_images(images: Sequence[Any]) -> tuple[torch.Tensor, int]:
     views = len(images[0]) if isinstance(images[0], (tuple, list)) else 1
     if isinstance(images[0], (tuple, list)):
         if any(not isinstance(image, (tuple, list)) or len(image) != views for image in images):
-            raise ValueError(f'sample 0 of the batch has {views} views of its image, others have not')
+            raise ValueError(f'sample 0 of the batch has views={views}, others do not: '
+                             'every sample must have the same number of views')
         images = [image[view] for view in range(views) for image in images]
     tensors = [_image_tensor(image, k) for k, image in enumerate(images)]
     first = tensors[0]
     for k, image in enumerate(tensors):
         if image.shape != first.shape or image.dtype != first.dtype:
             raise ValueError(f'image {k} of the batch is {image.dtype} {tuple(image.shape)}, '
-                             f'image 0 is {first.dtype} {tuple(first.shape)}: a batch needs one shape and type; '
-                             'resize them, or use a transform with a fixed size')
+                             f'image 0 is {first.dtype} {tuple(first.shape)}: all must have the same shape and dtype; '
+                             'resize them, or use a transform with a fixed output size')
     batch = torch.empty((len(tensors), *first.shape), dtype=first.dtype)   # contiguous, whatever the strides
     for row, image in zip(batch, tensors): row.copy_(image)
     return batch, views
@@ -77,11 +78,11 @@ def _columns(samples: Sequence[Any]) -> dict[Any, list]:
     "The values of each field."
     if not all(isinstance(sample, Mapping) for sample in samples) and not all(
             isinstance(sample, (tuple, list)) and len(sample) > 1 for sample in samples): raise TypeError(
-        'a sample must be (image, target, …) or a dict, the same for the whole batch; '
-        f'got {", ".join(sorted({type(sample).__name__ for sample in samples}))}')
+        f'the batch has samples of type {", ".join(sorted({type(sample).__name__ for sample in samples}))}: '
+        'all must be tuples (image, target, …), or all dicts')
     named = [fields_of(sample) for sample in samples]
     if any(fields.keys() != named[0].keys() for fields in named):
-        raise ValueError('the samples of a batch have different fields')
+        raise ValueError('the samples of the batch have different fields: every sample must have the same ones')
     return {name: [fields[name] for fields in named] for name in named[0]}
 
 
@@ -89,11 +90,11 @@ def fast_collate(
     batch: Sequence[Any],
     images: torch.Tensor | None = None,
 ) -> tuple | dict | None:
-    """Make a batch: images (N, C, H, W), uint8 or float as they come; class indexes int64.
+    """Collate samples into a batch: images (N, C, H, W) keep their dtype, class indexes become int64.
 
     Args:
-        batch: Samples: (image, target, …) or dicts with 'image'; None for a skipped one.
-        images: (N, C, H, W) that holds the present samples' images already.
+        batch: Samples: (image, target, …) or dicts with 'image'; None for a skipped sample.
+        images: (N, C, H, W) with the images of all samples not skipped; None: stack them.
 
     Returns:
         (images, targets, …) or a dict of them; None if every sample was skipped
@@ -108,7 +109,7 @@ def fast_collate(
 
 # %% ../../nbs/pipeline/20_collate.ipynb #8ed87a64
 class FastCollateMixup(Mixup):
-    """Collate samples and mix them: uint8 images are rounded as timm does; samples are left as they are.
+    """Collate samples and mix them: uint8 images are rounded as in timm; the samples are not changed.
 
     Args:
         mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
@@ -128,14 +129,14 @@ class FastCollateMixup(Mixup):
         batch: Sequence[Any],
         rng: random.Random | None = None,
     ) -> tuple | dict | None:
-        """Collate, draw and apply.
+        """Collate the samples, draw mixing parameters and apply them.
 
         Args:
             batch: Samples: (image, target, …) or dicts with 'image' and 'target'; None: skipped.
-            rng: None: Python's global generator.
+            rng: Random generator; None: Python's global one.
 
         Returns:
-            as of `fast_collate`, with mixed images and soft targets
+            as from `fast_collate`, with mixed images and soft targets
         """
         collated = fast_collate(batch)
         if collated is None: return None

@@ -42,7 +42,7 @@ def _check_device(sample: Any):
     if isinstance(sample, dict): sample = list(sample.values())
     for field in sample if isinstance(sample, (tuple, list)) else [sample]:
         if isinstance(field, torch.Tensor) and field.device.type != 'cpu': raise RuntimeError(
-            f'the dataset gave a tensor on {field.device} in a worker process: give CPU tensors, images or '
+            f'the dataset returned a tensor on {field.device} in a worker process: return CPU tensors, images or '
             'numbers; the loader moves whole batches to the device')
 
 
@@ -51,7 +51,7 @@ def _explain(error: Exception, what: str):
     if sys.version_info < (3, 11): return   # errors have no notes
     error.add_note(f'while loading {what}')
     if get_worker_info() is not None and 'CUDA' in str(error): error.add_note(
-        'a worker process cannot use the GPU: the dataset gives CPU tensors, '
+        'a worker process cannot use the GPU: return CPU tensors from the dataset; '
         'the loader moves whole batches to the device')
 
 
@@ -62,14 +62,14 @@ def _images_of(rows: torch.Tensor | Rows, num: int) -> list[Any]:
 
 @dataclass(eq=False)
 class SampleLoader:
-    """Load one sample by its key: read, decode and crop it, into its rows of a batch.
+    """Load one sample by its key: read, decode and crop it into its rows of a batch.
 
     Args:
-        dataset: Map-style data set.
-        sample_transforms: Fill rows, one for each size bucket; none: `transform` works.
-        transform: Called on the image if there are no sample transforms; None: it stays.
-        shape: Of the images that a transform is expected to make: (C, H, W).
-        keys_globals: The user's code draws from global generators, which are keyed to the sample.
+        dataset: Map-style dataset.
+        sample_transforms: Fill rows, one per size bucket; empty: use `transform`.
+        transform: Called on the image if there are no sample transforms; None: no change.
+        shape: Shape of the images that a transform should return: (C, H, W).
+        keys_globals: Seed the global random generators for each sample, for user code that draws from them.
     """
     dataset: Dataset
     sample_transforms: Sequence[SampleTransform] = ()
@@ -79,37 +79,37 @@ class SampleLoader:
 
     @property
     def params(self) -> ParamSampler | None:
-        "What draws the parameters; None with a transform of the user's."
+        "Return the sampler of parameters; None with a user-defined transform."
         return self.sample_transforms[0].params if self.sample_transforms else None
 
     def transform_of(self,
         bucket: int,
     ) -> SampleTransform | None:
-        """Give the sample transform of a size bucket.
+        """Return the sample transform of a size bucket.
 
         Args:
-            bucket: Number of a size bucket; one transform alone serves all of them.
+            bucket: Number of a size bucket; a single transform serves all buckets.
 
         Returns:
-            None: a transform of the user's
+            None with a user-defined transform
         """
         transforms = self.sample_transforms
         return transforms[bucket if len(transforms) > 1 else 0] if transforms else None
 
     @property
     def num_splits(self) -> int:
-        "Views of each sample."
+        "Return the number of views per sample."
         return self.params.num_splits if self.params else 1
 
     @property
     def has_own_policy(self) -> bool:
-        "Whether a policy of the user's changes images."
+        "Whether a user-defined policy changes images."
         policies = [part.params.policy for transform in self.sample_transforms for part in transform.parts]
         return any(policy and not type(policy).__module__.startswith('timmdata.') for policy in policies)
 
     @property
     def is_thread_safe(self) -> bool:
-        "Whether only this library's own code loads samples, and the readers allow for threads."
+        "Whether only timmdata's own code loads samples, with readers that support threads."
         return bool(self.sample_transforms) and not self.has_own_policy and all(
             gives_bytes(base) and base.target_transform is None and getattr(base.reader, 'is_thread_safe', False)
             for base in base_datasets(self.dataset))
@@ -130,11 +130,11 @@ class SampleLoader:
         key: SampleKey,
         view: int | None = None,
     ) -> AbstractContextManager:
-        """Open a block in which the global generators belong to the sample; unless threads share them.
+        """Open a block in which the global random generators are seeded for the sample, unless threads share them.
 
         Args:
             key: Key of the sample.
-            view: View whose numbers are used; None: those that all views of the sample share.
+            view: View that sets the seed; None: the seed that all views of the sample share.
         """
         if not self.keys_globals: return nullcontext()
         if view is None: view = key.view - key.view % self.num_splits
@@ -145,12 +145,12 @@ class SampleLoader:
         make: Callable[[Pixels], Any],
         refuse: str = '',
     ) -> Any:
-        """Read one sample, with sample transforms; the dataset says what becomes of an unreadable file.
+        """Read one sample with sample transforms; the dataset decides how to handle an unreadable file.
 
         Args:
             key: Key of the sample.
-            make: Makes the sample's image of the undecoded one.
-            refuse: Why this sample must not be tried again; then its file counts as unreadable.
+            make: Makes the sample's image from the undecoded one.
+            refuse: Reason not to try this sample again; if given, its file counts as unreadable.
 
         Returns:
             (image, target, …) or a dict; None for a skipped sample
@@ -161,7 +161,7 @@ class SampleLoader:
             with clock('dataset'), self.global_numbers(key): sample = self.dataset[key.index]
             return sample and with_image(sample, make(Pixels(as_pil_image(sample_image(sample)), mode=None)))
 
-        def read(number: int) -> tuple:   # Of the sample, or of what takes its place.
+        def read(number: int) -> tuple:   # of the sample, or of its substitute
             if refuse and number == index: raise ImageReadError(refuse)
             with clock('read'): data, *others = base.reader[number]
             return make(base.pixels(data, self.sample_transforms[0].decode.backend)), *others
@@ -180,7 +180,7 @@ class SampleLoader:
 
         Args:
             key: Key of the sample.
-            rows: uint8 (C, H, W), overwritten: one for each of its views.
+            rows: uint8 (C, H, W), overwritten; one per view.
             pixels: The image; decoded and cropped once.
 
         Returns:
@@ -196,15 +196,15 @@ class SampleLoader:
         rows: Any = None,
         refuse: str = '',
     ) -> list[Any]:
-        """Load one sample; an error gets a note with its index and file.
+        """Load one sample; errors get a note with its index and file.
 
         Args:
             key: Key of the sample.
-            rows: uint8 (V, C, H, W), or V of (C, H, W), to be filled by sample transforms.
+            rows: uint8 (V, C, H, W), or V of (C, H, W), filled by the sample transforms.
             refuse: See `read`.
 
         Returns:
-            (row or image, target, …) or a dict for each view; none for a skipped sample
+            (row or image, target, …) or a dict for each view; empty for a skipped sample
         """
         views = rows.unbind() if isinstance(rows, (torch.Tensor, Rows)) else rows
         try:
@@ -229,11 +229,11 @@ class SampleLoader:
         key: SampleKey,
         params: ParamSampler | None = None,
     ) -> SampleParams:
-        """Draw again what was done to a sample; reads the size of its image, not its pixels.
+        """Redraw the parameters of a sample; reads the size of its image, not its pixels.
 
         Args:
-            key: Key of the sample, or of a view of it.
-            params: What drew it; None: that of the key's size bucket.
+            key: Key of the sample, or of one of its views.
+            params: Sampler that drew it; None: that of the key's size bucket.
         """
         pixels = sample_image(self.read(key, lambda pixels: pixels))
         params = params or self.transform_of(key.bucket).params
@@ -242,7 +242,7 @@ class SampleLoader:
     def image(self,
         key: SampleKey,
     ) -> Image.Image:
-        """Give the image that the sample's pixels are made of, in full.
+        """Return the full image from which the sample is made.
 
         Args:
             key: Key of the sample.
@@ -251,12 +251,12 @@ class SampleLoader:
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #4edf4b3c
 class HostBatch(NamedTuple):
-    """Hold what a worker made.
+    """Hold a batch made by a worker.
 
     Args:
         batch: (images, target, …) or a dict.
-        keys: Keys of the samples in it; skipped ones are left out.
-        position: Samples of the epoch that are used up with it, of all ranks; set by the loader.
+        keys: Keys of its samples, without skipped ones.
+        position: Samples of the epoch consumed once it is used, on all ranks; set by the loader.
     """
     batch: Any
     keys: list[SampleKey]
@@ -264,15 +264,15 @@ class HostBatch(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Hold a batch that was made again, and what was drawn for it.
+    """Hold a recreated batch and the parameters that were drawn for it.
 
     Args:
         batch: (images, target, …) or a dict, as training saw it.
         keys: Keys of its samples.
-        sample_params: Crops; None with a transform of the user's.
-        appearance_params: Flips and colors; None with a transform of the user's.
-        mix_params: How the batch was mixed; None: it was not.
-        erase_boxes: Top, left, height, width of the rectangles that were erased.
+        sample_params: Crops; None with a user-defined transform.
+        appearance_params: Flips and colors; None with a user-defined transform.
+        mix_params: Mixing parameters; None: the batch was not mixed.
+        erase_boxes: Top, left, height, width of the erased rectangles, per image.
     """
     batch: Any
     keys: list[SampleKey]
@@ -286,11 +286,11 @@ class Replay(NamedTuple):
         keys: Sequence[SampleKey],
         size: tuple[int, int],
     ) -> 'Replay':
-        """Draw again how the batch was mixed and what was erased.
+        """Redraw the parameters of mixing and erasing.
 
         Args:
             transform: Transform that finished the batch.
-            keys: Keys of its images, before they were mixed.
+            keys: Keys of its images before mixing.
             size: Height, width of the images.
         """
         mixing, boxes = transform.batch_params(keys, size)
@@ -302,10 +302,10 @@ def fit_image(
     size: tuple[int, int],
     name: str,
 ) -> Any:
-    """Put the channels of an array first, and refuse an image of another size than the network's input.
+    """Move the channels of an array first, and raise ValueError unless the image has the network's input size.
 
     Args:
-        image: What a transform made.
+        image: Output of a transform.
         size: Height, width of the network's input.
         name: Name of the sample, for the message.
     """
@@ -315,8 +315,8 @@ def fit_image(
     if isinstance(image, Image.Image): found = image.size[::-1]
     elif isinstance(image, (torch.Tensor, np.ndarray)): found = tuple(image.shape[-2:])
     if found != size: raise ValueError(
-        f'the transform made {found} pixels (height, width) of {name}, input_size is {size}: '
-        'let it end with a crop or a resize to that size, or give the size that it makes as input_size')
+        f'the transform returned {found} pixels (height, width) for {name}, but input_size is {size}: '
+        'end it with a crop or resize to that size, or pass its output size as input_size')
     return image
 
 
@@ -324,7 +324,7 @@ def with_valid_mask(
     batch: Any,
     keys: Sequence[SampleKey],
 ) -> Any:
-    """Append which images are of valid samples; the others only fill up a share or a batch.
+    """Append a mask of the images of valid samples; the others only fill up a rank's share or a batch.
 
     Args:
         batch: (images, target, …) or a dict with 'image'.
@@ -334,27 +334,28 @@ def with_valid_mask(
         the same, with a bool (N,) at the end, or as 'valid' in a dict
     """
     if not isinstance(batch, (Mapping, tuple, list)) or hasattr(batch, '_fields') or not len(batch):
-        raise TypeError(f'valid_mask=True and a batch that is a {type(batch).__name__}: let collate_fn make a tuple '
-                        '(images, target, …), a list or a dict')
+        raise TypeError(f'valid_mask=True, but the batch has type {type(batch).__name__}: collate_fn must return '
+                        'a tuple (images, target, …), a list or a dict')
     if 'valid' in fields_of(batch): raise ValueError(
-        "valid_mask=True and a batch that has a field 'valid' already: rename that field")
+        "valid_mask=True, but the batch already has a field 'valid': rename that field")
     images = fields_of(batch)['image']
     num_images = len(keys) if isinstance(images, Rows) else len(images)
     if num_images % len(keys): raise ValueError(
-        f'valid_mask=True and {num_images} images of {len(keys)} samples: nobody can say which are valid')
+        f'valid_mask=True, but the batch has images={num_images} for samples={len(keys)}: collate_fn must return one '
+        'image per sample')
     mask = torch.tensor([key.valid for key in keys_of_images(keys, num_images)])
     return with_fields(batch, {'valid': mask})
 
 
 @dataclass(eq=False)
 class BatchBuilder:
-    """Allocate the memory of a batch, load its samples, and put them together; one object for all workers.
+    """Allocate the memory of a batch, load its samples, and collate them; one object serves all workers.
 
     Args:
         sample_loader: Loads one sample by its key.
-        collate_fn: Makes a batch of samples; None: `fast_collate`.
+        collate_fn: Makes a batch from samples; None: `fast_collate`.
         batch_transform: Run by the worker; None: the images stay uint8.
-        valid_mask: A batch ends with a mask of its valid samples, as of `with_valid_mask`.
+        valid_mask: Append a mask of the valid samples, as in `with_valid_mask`.
     """
     sample_loader: SampleLoader
     collate_fn: Callable | None = None
@@ -363,21 +364,21 @@ class BatchBuilder:
 
     @property
     def dataset(self) -> Dataset:
-        "The dataset that the user gave."
+        "Return the user's dataset."
         return self.sample_loader.dataset
 
     @property
     def num_splits(self) -> int:
-        "Views of each sample in a batch."
+        "Return the number of views per sample in a batch."
         return self.sample_loader.num_splits
 
     @property
     def is_thread_safe(self) -> bool:
-        "Whether only this library's own code makes batches, and the readers allow for threads."
+        "Whether only timmdata's own code makes batches, with readers that support threads."
         return self.collate_fn is None and self.sample_loader.is_thread_safe
 
     def for_threads(self) -> 'BatchBuilder':
-        "Make a copy that leaves the global generators alone, since threads share them."
+        "Return a copy that does not seed the global random generators, because threads share them."
         copied = copy.copy(self)
         copied.sample_loader = replace(self.sample_loader, keys_globals=False)
         return copied
@@ -406,11 +407,11 @@ class BatchBuilder:
         num: int,
         bucket: int = 0,
     ) -> int:
-        """Count the bytes of memory that `allocate` takes; 0 if rows are not used.
+        """Count the bytes that `allocate` needs; 0 if rows are not used.
 
         Args:
-            num: Samples.
-            bucket: Which of the input sizes.
+            num: Number of samples.
+            bucket: Number of a size bucket.
         """
         transform = self.sample_loader.transform_of(bucket)
         return sum(map(math.prod, transform.batch_shapes(num))) if transform else 0
@@ -419,11 +420,11 @@ class BatchBuilder:
         batch_size: int,
         bucket: int = 0,
     ) -> int:
-        """Count the bytes that the images of a batch take in shared memory; 0 if their size is not known.
+        """Count the bytes that the images of a batch need in shared memory; 0 if their size is unknown.
 
         Args:
-            batch_size: Samples.
-            bucket: Which of the input sizes.
+            batch_size: Number of samples.
+            bucket: Number of a size bucket.
         """
         rows = self.row_bytes(batch_size, bucket)
         if not rows: return 4 * batch_size * math.prod(self.sample_loader.shape)   # float32
@@ -434,12 +435,12 @@ class BatchBuilder:
         memory: torch.Tensor | None = None,
         bucket: int = 0,
     ) -> torch.Tensor | Rows | None:
-        """Allocate the rows of a batch, a tensor for each shape. Those of sample k are `rows[k::num]`.
+        """Allocate the rows of a batch, one tensor per shape. Those of sample k are `rows[k::num]`.
 
         Args:
             num: Samples.
-            memory: uint8 memory of `row_bytes`, or more; None: new memory.
-            bucket: Which of the input sizes.
+            memory: uint8 memory of at least `row_bytes`; None: new memory.
+            bucket: Number of a size bucket.
 
         Returns:
             uint8 (N, C, H, W), channels-last, N views first; None if rows are not used
@@ -456,16 +457,16 @@ class BatchBuilder:
 
     @property
     def is_remote(self) -> bool:
-        "Tell whether samples come from a store."
+        "Whether samples come from a remote store."
         return any(isinstance(base, ImageDataset) and base.is_remote for base in base_datasets(self.dataset))
 
     def prefetch_early(self,
         keys: Sequence[SampleKey],
     ):
-        """Let readers of stores hear of a batch as soon as it is submitted: it takes them long, and waits for nothing.
+        """Announce a batch to readers of stores as soon as it is submitted, because their reads are slow.
 
         Args:
-            keys: Of the samples in a batch.
+            keys: Keys of the samples in a batch.
         """
         if not self.is_remote: return
         with suppress(Exception):   # what is wrong is said when it is read
@@ -474,10 +475,10 @@ class BatchBuilder:
     def prefetch(self,
         keys: Sequence[SampleKey],
     ):
-        """Let the other readers hear which of their samples are loaded next.
+        """Announce to the other readers which of their samples are loaded next.
 
         Args:
-            keys: Of the samples in a batch.
+            keys: Keys of the samples in a batch.
         """
         self._prefetch(keys, False)
 
@@ -494,15 +495,15 @@ class BatchBuilder:
         rows: Any = None,
         refuse: str = '',
     ) -> list[Any]:
-        """Load one sample; an error gets a note with its index and file.
+        """Load one sample; errors get a note with its index and file.
 
         Args:
             key: Key of the sample.
-            rows: uint8 (V, C, H, W), or V of (C, H, W), to be filled.
-            refuse: Why this sample must not be tried again; then its file counts as unreadable.
+            rows: uint8 (V, C, H, W), or V of (C, H, W); overwritten.
+            refuse: Reason not to try this sample again; if given, its file counts as unreadable.
 
         Returns:
-            (row or image, target, …) or a dict for each view; none for a skipped sample
+            (row or image, target, …) or a dict for each view; empty for a skipped sample
         """
         samples, loader = self.sample_loader.load(key, rows, refuse), self.sample_loader
         if loader.transform is not None and self.collate_fn is None and any(loader.shape): samples = [
@@ -517,12 +518,12 @@ class BatchBuilder:
         samples: Sequence[list[Any]],
         rows: torch.Tensor | None = None,
     ) -> HostBatch | None:
-        """Make the batch; the rows of skipped samples are closed up.
+        """Make the batch; gaps left by skipped samples are closed.
 
         Args:
             keys: Keys of the samples.
             samples: Samples from `load`, in the same order.
-            rows: Rows that were filled.
+            rows: Filled rows.
 
         Returns:
             None if every sample was skipped
@@ -549,10 +550,10 @@ class BatchBuilder:
     def replay(self,
         made: HostBatch,
     ) -> Replay:
-        """Draw again what was drawn for a batch.
+        """Redraw the parameters of a batch.
 
         Args:
-            made: Batch that this builder made.
+            made: Batch made by this builder.
         """
         loader, keys = self.sample_loader, made.keys
         if not loader.sample_transforms: return Replay(made.batch, keys, None, None)

@@ -20,14 +20,14 @@ from ..samplers.token_plan import TokenPlan, calculate_naflex_batch_size
 
 # %% ../../nbs/pipeline/36_naflex.ipynb #26f00007
 class TokenBucket(NamedTuple):
-    """Say the shape of a batch of patches.
+    """Describe the shape of a batch of patches.
 
     Args:
-        max_seq_len: Patches of an image at most.
-        seq_len: Patches of a sequence, padding included.
+        max_seq_len: Maximum patches per image.
+        seq_len: Patches per sequence, including padding.
         patch_size: Height, width of a patch, pixels.
-        num_rows: Sequences of a batch.
-        weight: How likely it is, in 'schedule'.
+        num_rows: Sequences per batch.
+        weight: Relative probability of this shape, in 'schedule'.
     """
     max_seq_len: int
     seq_len: int
@@ -38,7 +38,7 @@ class TokenBucket(NamedTuple):
 
 def _height_width(patch_size: Any) -> tuple[int, int]:
     edges = tuple(patch_size) if isinstance(patch_size, Sequence) else (patch_size, patch_size)
-    if len(edges) != 2: raise ValueError(f'patch_size={patch_size!r}: give an edge, or height and width')
+    if len(edges) != 2: raise ValueError(f'patch_size={patch_size!r}: must be an edge or (height, width)')
     for edge in edges: check_whole('patch_size', edge, 1)
     return edges
 
@@ -46,36 +46,36 @@ def _height_width(patch_size: Any) -> tuple[int, int]:
 def _check_weights(name: str, weights: Sequence[float] | None, choices: Sequence[Any]):
     if weights is None: return
     if len(weights) != len(choices): raise ValueError(
-        f'{name}={list(weights)} for {len(choices)} choices: give one number for each')
-    for weight in weights: check_number(name, weight, 0, math.inf, 'weights of 0 or more')
-    if not sum(weights): raise ValueError(f'{name}={list(weights)}: one of them must be above 0')
+        f'{name}={list(weights)}: must have one weight for each choice, {len(choices)} in all')
+    for weight in weights: check_number(name, weight, 0, math.inf, 'a weight of 0 or more')
+    if not sum(weights): raise ValueError(f'{name}={list(weights)}: at least one weight must be above 0')
 
 
 @checks_names
 @dataclass(frozen=True)
 class NaFlex:
-    """Say how images become sequences of patches, and which of them make a batch.
+    """Define how images become sequences of patches and how sequences are batched.
 
     >>> from timmdata import NaFlex
     >>> NaFlex(mode='native', pad_multiple=128, train_seq_lens=[256]).seq_lens(is_training=True)
     (128, 256)
 
     Args:
-        patch_size: Edge of a patch, or height and width, pixels; None: 16.
-        patch_size_choices: Several sizes, one for each batch of training.
-        patch_size_choice_probs: Weights of these sizes; None: all alike.
-        train_seq_lens: Lengths of sequences in training, patches.
-        seq_len_probs: Weights of these lengths, in 'schedule'; None: all alike.
-        max_seq_len: Length of a sequence in evaluation: 24 × 24 patches.
-        mode: Lengths are 'schedule'd for each batch, 'native' to each crop, or rows are 'packed'.
-        max_tokens_per_batch: Patches of a batch, padding included; None: batch_size × the longest.
+        patch_size: Edge of a patch, or (height, width), in pixels; None: 16.
+        patch_size_choices: Sizes to choose from per training batch.
+        patch_size_choice_probs: Weights of these sizes; None: equal.
+        train_seq_lens: Sequence lengths in training, in patches.
+        seq_len_probs: Weights of these lengths, in 'schedule'; None: equal.
+        max_seq_len: Sequence length in evaluation, in patches; 576 is 24 × 24.
+        mode: 'schedule': a length per batch; 'native': a length per crop; 'packed': many images a row.
+        max_tokens_per_batch: Patches per batch, including padding; None: batch_size × longest.
         batch_divisor: Make the number of samples in a batch a multiple of this.
-        tokens_per_epoch: Patches of an epoch, of all ranks, padding included; None: all samples.
-        pad_multiple: Pad sequences to multiples of this; 'native': these are the lengths.
-        row_len: 'packed': patches of a row; None: four times the longest image, if a batch has them.
-        window: 'packed': samples that are packed together.
-        patchify_channels_last: The channel of a number in a patch changes fastest; False: slowest.
-        image_sizes: (N, 2) heights, widths; None: they are read.
+        tokens_per_epoch: Patches per epoch on all ranks, including padding; None: all samples.
+        pad_multiple: Pad sequences to a multiple of this; in 'native', these are the lengths.
+        row_len: Patches per row in 'packed'; None: 4 × the longest image, if a batch has as many.
+        window: Samples that are packed together in 'packed'.
+        patchify_channels_last: Channels vary fastest within a patch; False: slowest.
+        image_sizes: (N, 2) heights, widths; None: read from files.
     """
     patch_size: int | Sequence[int] | None = None
     patch_size_choices: Sequence[int | Sequence[int]] | None = None
@@ -103,19 +103,20 @@ class NaFlex:
         for name in 'max_tokens_per_batch', 'tokens_per_epoch', 'pad_multiple', 'row_len':
             if getattr(self, name) is not None: check_whole(name, getattr(self, name), 1)
         lengths = tuple(self.train_seq_lens) if isinstance(self.train_seq_lens, Sequence) else (self.train_seq_lens,)
-        if not lengths: raise ValueError('train_seq_lens is empty: give one length or more, such as (128, 256)')
+        if not lengths: raise ValueError('train_seq_lens is empty: pass one or more lengths, such as (128, 256)')
         for length in lengths: check_whole('train_seq_lens', length, 1)
         if self.patch_size is not None and self.patch_size_choices is not None: raise ValueError(
-            'patch_size and patch_size_choices: give one of them')
+            'patch_size and patch_size_choices cannot be used together: pass one of them')
         if self.mode != 'schedule' and self.patch_size_choices is not None: raise ValueError(
-            f"mode={self.mode!r} and patch_size_choices: an image's own length depends on the patch; give a patch_size")
+            f'mode={self.mode!r} and patch_size_choices cannot be used together, because sequence lengths depend on '
+            'the patch size: pass patch_size')
         object.__setattr__(self, 'train_seq_lens', lengths)   # only while it is made
         _check_weights('patch_size_choice_probs', self.patch_size_choice_probs, self.patch_sizes)
         _check_weights('seq_len_probs', self.seq_len_probs, lengths)
 
     @property
     def patch_sizes(self) -> list[tuple[int, int]]:
-        "Height and width of the patches of each choice."
+        "Return the height and width of each patch size that can be chosen."
         choices = [16 if self.patch_size is None else self.patch_size]
         if self.patch_size_choices is not None: choices = list(self.patch_size_choices)
         return [_height_width(size) for size in choices]
@@ -123,10 +124,10 @@ class NaFlex:
     def seq_lens(self,
         is_training: bool,
     ) -> tuple[int, ...]:
-        """Give the lengths of sequences, shortest first, without padding to `pad_multiple`.
+        """Return the sequence lengths, shortest first, before padding to `pad_multiple`.
 
         Args:
-            is_training: Whether of training.
+            is_training: True: training; False: evaluation.
         """
         longest = max(self.train_seq_lens) if is_training else self.max_seq_len
         if self.mode == 'native' and self.pad_multiple:
@@ -138,24 +139,24 @@ class NaFlex:
         read: Callable[[], Any],
         num: int,
     ) -> np.ndarray:
-        """Give the height and width of each image, pixels.
+        """Return the height and width of each image, in pixels.
 
         Args:
-            read: Reads the heights and widths of all images, if `image_sizes` does not have them.
-            num: Images of the data set.
+            read: Reads the heights and widths of all images, if `image_sizes` is None.
+            num: Number of images in the dataset.
 
         Returns:
             int32 (N, 2)
         """
         sizes = np.asarray(read() if self.image_sizes is None else self.image_sizes)
         if sizes.shape != (num, 2): raise ValueError(
-            f'image_sizes has the shape {sizes.shape}, the dataset has {num} images: give ({num}, 2), height and width')
+            f'image_sizes has shape {sizes.shape}: must be ({num}, 2), height and width of each image in the dataset')
         if num and sizes.min() < 1: raise ValueError(
-            f'image_sizes has {sizes.min()} for an edge of image {sizes.argmin() // 2}: give 1 or more pixels')
+            f'image_sizes has an edge of {sizes.min()} for image {sizes.argmin() // 2}: must be 1 pixel or more')
         return sizes.astype(np.int32)
 
     def _count(self, num: int) -> int:
-        "A multiple of `batch_divisor`, if so many fit; timm makes batches of 1 of less."
+        "Round down to a multiple of `batch_divisor`; keep smaller counts as they are (timm makes them 1)."
         return calculate_naflex_batch_size(num, 1, divisor=self.batch_divisor if num >= self.batch_divisor else 1)
 
     def padded(self,
@@ -164,7 +165,7 @@ class NaFlex:
         """Round up to a multiple of `pad_multiple`.
 
         Args:
-            length: Patches.
+            length: Length in patches.
         """
         return length if not self.pad_multiple else math.ceil(length / self.pad_multiple) * self.pad_multiple
 
@@ -172,17 +173,17 @@ class NaFlex:
         batch_size: int,
         is_training: bool,
     ) -> list['TokenBucket']:
-        """List the shapes that batches have; for each there is one compiled network.
+        """List the shapes that batches can have; a compiled network is specialized to each.
 
         Args:
-            batch_size: Samples of the longest sequences in a batch.
-            is_training: Whether of training.
+            batch_size: Samples in a batch of the longest sequences.
+            is_training: True: training; False: evaluation.
         """
         lengths = self.seq_lens(is_training)
         budget = self.max_tokens_per_batch or batch_size * self.padded(lengths[-1])
         if self.mode == 'packed':
             if self.row_len is not None and self.row_len < lengths[-1]: raise ValueError(
-                f'row_len={self.row_len}: an image of {lengths[-1]} patches does not fit; give {lengths[-1]} or more')
+                f'row_len={self.row_len}: too short for an image of {lengths[-1]} patches; use {lengths[-1]} or more')
             row = self.padded(self.row_len or max(lengths[-1], min(4 * lengths[-1], budget)))
             return [TokenBucket(lengths[-1], row, self.patch_sizes[0], max(1, budget // row))]
         if self.mode == 'schedule' and not is_training:
@@ -201,14 +202,14 @@ class NaFlex:
         drop_last: bool = False,
         digest: int = 0,
     ) -> TokenPlan:
-        """Make the plan of batches for 'native' and 'packed'.
+        """Plan the batches of modes 'native' and 'packed'.
 
         Args:
             lengths: (seed, epoch, indexes, views) → patches of each sample.
-            batch_size: Samples of the longest sequences in a batch.
-            is_training: Whether of training.
-            drop_last: Leave out an incomplete last batch.
-            digest: A checksum of what `lengths` depends on, for states.
+            batch_size: Samples in a batch of the longest sequences.
+            is_training: True: training; False: evaluation.
+            drop_last: Drop an incomplete last batch.
+            digest: Checksum of what `lengths` depends on, for states.
         """
         buckets = self.buckets(batch_size, is_training)
         return TokenPlan(lengths, self.mode, tuple(bucket.seq_len for bucket in buckets),
@@ -221,13 +222,13 @@ class NaFlex:
         seed: int | None = None,
         drop_last: bool = False,
     ) -> ScheduledBatchSampler:
-        """Make the plan of batches for training with 'schedule': a length and a patch size for each batch.
+        """Plan the training batches of mode 'schedule': a length and a patch size for each batch.
 
         Args:
-            sampler: The order, of this rank.
-            batch_size: Samples of the longest sequences in a batch.
-            seed: Seed of the plans, the same on all ranks; None: that of the order.
-            drop_last: Leave out samples that do not fill a batch.
+            sampler: Sampler of this rank.
+            batch_size: Samples in a batch of the longest sequences.
+            seed: Seed of the plans, the same on all ranks; None: the sampler's.
+            drop_last: Drop samples that do not fill a batch.
         """
         buckets, num_batches = self.buckets(batch_size, is_training=True), None
         if self.tokens_per_epoch is not None:

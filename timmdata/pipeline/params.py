@@ -18,15 +18,15 @@ from ..transforms.settings import AugmentSettings
 
 # %% ../../nbs/pipeline/00_params.ipynb #2188a194
 class SampleParams(NamedTuple):
-    """Say what a worker does to one image.
+    """Describe what a worker does to one image.
 
     Args:
-        crop: Top, left, height, width; pixels of the image.
-        size: Height, width that the crop is resized to.
-        offset: Top, left of the result in it; negative where the result is padded.
-        interpolation: Interpolation of the resizing.
-        ops: Operations of the policy, in order; done to the flipped result.
-        blur: Standard deviation of a Gaussian blur, pixels of the result; 0: none.
+        crop: Top, left, height, width of the crop, in image pixels.
+        size: Height, width the crop is resized to, pixels.
+        offset: Top, left of the result within the resized crop; negative values mean padding.
+        interpolation: Interpolation used for resizing.
+        ops: Policy operations in order, applied after flipping.
+        blur: Standard deviation of a Gaussian blur, in pixels of the result; 0: no blur.
     """
     crop: tuple[int, int, int, int]
     size: tuple[int, int]
@@ -37,14 +37,14 @@ class SampleParams(NamedTuple):
 
 
 class AppearanceParams(NamedTuple):
-    """Say what is done to the result, on the device. (With a policy, the worker flips: its steps come after.)
+    """Describe the flips, colors and effects that the device applies. (With a policy, which runs later, workers flip.)
 
     Args:
-        hflip: Left becomes right.
-        vflip: Top becomes bottom.
-        color: (operation, factor), in order.
-        blur: Standard deviation of a Gaussian blur after the colors, pixels; 0: none.
-        solarize: Bright pixels, 128 and more of 255, are inverted, last of all.
+        hflip: Flip left to right.
+        vflip: Flip top to bottom.
+        color: (operation, factor) pairs, in order.
+        blur: Standard deviation of a Gaussian blur after the colors, pixels; 0: no blur.
+        solarize: Invert bright pixels (128 to 255) as the last step.
     """
     hflip: bool = False
     vflip: bool = False
@@ -65,10 +65,10 @@ def _center(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
 
 
 class RandomCrop:
-    """Draw the crop of training. timm 1.0.31, timm/data/transforms_factory.py.
+    """Draw the training crop. timm 1.0.31, timm/data/transforms_factory.py.
 
     Args:
-        settings: Settings of training.
+        settings: Training settings.
     """
 
     def __init__(self,
@@ -104,11 +104,11 @@ class RandomCrop:
 
     def _unscaled(self, height: int, width: int, rng: random.Random) -> tuple[tuple, tuple]:
         "Crop and offset of the result's size, for an image that is not scaled; torchvision's RandomCrop."
-        size, padding = self.settings.input_size, self.settings.crop_padding
+        size, padding = self.settings.input_size, self.settings.rc_padding
         spare = [edge + 2 * padding - wanted for edge, wanted in zip((height, width), size)]
         if min(spare) < 0: raise ValueError(
-            f"train_crop_mode='rc' cuts {size[0]}×{size[1]} out of {height}×{width} pixels: "
-            'give a greater crop_padding, a smaller input_size, or another train_crop_mode')
+            f"train_crop_mode='rc' cannot cut {size[0]}×{size[1]} out of {height}×{width} pixels: "
+            'use a larger rc_padding, a smaller input_size, or another train_crop_mode')
         top, left = (rng.randint(0, most) - padding for most in spare)
         bottom, right = min(top + size[0], height), min(left + size[1], width)
         seen = max(top, 0), max(left, 0), bottom - max(top, 0), right - max(left, 0)
@@ -123,10 +123,10 @@ def _shorter_edge(height: int, width: int, edge: int) -> tuple[int, int]:
 
 
 class CenterCrop:
-    """Compute the center crop of evaluation. timm 1.0.31, timm/data/transforms_factory.py.
+    """Compute the evaluation crop. timm 1.0.31, timm/data/transforms_factory.py.
 
     Args:
-        settings: Settings of evaluation, or of training without augmentation.
+        settings: Settings for evaluation, or for training without augmentation.
     """
 
     def __init__(self,
@@ -139,11 +139,11 @@ class CenterCrop:
     def __call__(self,
         height: int,   # Height of the image, pixels.
         width: int,   # Width of the image, pixels.
-        rng: random.Random | None = None,   # Not used.
+        rng: random.Random | None = None,   # Unused.
     ) -> SampleParams:
         border, mode = self.settings.crop_border_pixels, self.settings.crop_mode
         if min(height, width) <= 2 * border:
-            raise ValueError(f'a border of {border} pixels leaves nothing of a {width}×{height} image')
+            raise ValueError(f'crop_border_pixels={border} leaves nothing of a {width}×{height} image: reduce it')
         height, width = height - 2 * border, width - 2 * border
         is_square = self._scaled[0] == self._scaled[1]
         if mode == 'squash': size = self._scaled
@@ -163,14 +163,13 @@ MIXING = 3   # the sequence for mixing a batch, of its first sample
 
 
 class ParamSampler:
-    """Draw what becomes of a sample: a function of its key and the size of its image; say who does it.
+    """Draw the parameters of a sample from its key and image size, and split the work between worker and device.
 
-    The device flips and changes colors of the whole batch. With a policy, whose steps come after the flips, the worker
-    flips.
+    The device flips and recolors the whole batch. With a policy, which runs after the flips, the worker flips.
 
     Args:
-        settings: Settings of training or evaluation.
-        in_worker: Flips and colors are all done by the worker.
+        settings: Training or evaluation settings.
+        in_worker: Apply all flips and colors in the worker.
     """
 
     def __init__(self,
@@ -198,12 +197,12 @@ class ParamSampler:
         key: SampleKey,
         rng: random.Random,
     ) -> SampleParams:
-        """Draw the crop and the size that it is resized to.
+        """Draw the crop and the size it is resized to.
 
         Args:
             height: Height of the image, pixels.
             width: Width of the image, pixels.
-            key: Key of the sample; not used: all images get one size.
+            key: Key of the sample; unused, because all images get the same size.
             rng: Random generator of the sample.
         """
         return self._crop(height, width, rng)
@@ -213,12 +212,12 @@ class ParamSampler:
         width: int,
         key: SampleKey,
     ) -> SampleParams:
-        """Draw the crop, the policy's steps, and timm's blur.
+        """Draw the crop, the policy operations, and timm's blur.
 
         Args:
             height: Height of the image, pixels.
             width: Width of the image, pixels.
-            key: Key of the sample, or of a view of it.
+            key: Key of the sample, or of one of its views.
         """
         shared, own, is_clean = self._rngs(key, CROP)
         drawn = self.draw_crop(height, width, key, shared)
@@ -231,10 +230,10 @@ class ParamSampler:
     def appearance_params(self,
         key: SampleKey,
     ) -> AppearanceParams:
-        """Draw flips, colors, and what comes after them, whoever does them.
+        """Draw flips, colors, blur and solarization, for worker and device.
 
         Args:
-            key: Key of the sample, or of a view of it.
+            key: Key of the sample, or of one of its views.
         """
         shared, own, is_clean = self._rngs(key, APPEARANCE)
         settings, color = self.settings, []
@@ -255,7 +254,7 @@ class ParamSampler:
     def share(self,
         drawn: AppearanceParams,
     ) -> tuple[AppearanceParams, AppearanceParams]:
-        """Divide flips and colors: what the worker does, and what is left to the device.
+        """Split flips and colors into the worker's part and the device's part.
 
         Args:
             drawn: Flips and colors.
@@ -267,26 +266,26 @@ class ParamSampler:
     def worker_params(self,
         key: SampleKey,
     ) -> AppearanceParams:
-        """Draw the flips and colors that the worker does.
+        """Draw the flips and colors that the worker applies.
 
         Args:
-            key: Key of the sample, or of a view of it.
+            key: Key of the sample, or of one of its views.
         """
         return self.share(self.appearance_params(key))[0] if self.flips_in_worker else AppearanceParams()
 
     def device_params(self,
         key: SampleKey,
     ) -> AppearanceParams:
-        """Draw the flips and colors that are left to the device.
+        """Draw the flips and colors that the device applies.
 
         Args:
-            key: Key of the sample, or of a view of it.
+            key: Key of the sample, or of one of its views.
         """
         return self.share(self.appearance_params(key))[1]
 
     @property
     def changes_color(self) -> bool:
-        "Whether colors are changed."
+        "Whether any color operation is enabled."
         return bool(self.jitter or self.settings.grayscale_prob)
 
     @property
@@ -296,6 +295,6 @@ class ParamSampler:
 
     @property
     def changes_on_device(self) -> bool:
-        "Whether the device has anything to do beyond normalizing."
+        "Whether the device does anything besides normalizing."
         flips = (self.settings.hflip or self.settings.vflip) and not self.flips_in_worker
         return bool(flips or (self.changes_color or self._changes_last) and not self.colors_in_worker)

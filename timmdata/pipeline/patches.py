@@ -36,14 +36,14 @@ _ATTEMPTS = 10   # to draw a crop that fits; of timm
 
 
 class SequenceParams(ParamSampler):
-    """Draw the crop of an image, and the size at which it becomes patches; flips are the worker's.
+    """Draw the crop of an image and the size at which it is cut into patches; workers apply the flips.
 
     Args:
-        settings: Settings of training or evaluation.
+        settings: Training or evaluation settings.
         patch_size: Height, width of a patch, pixels.
-        max_seq_len: Patches of an image at most.
-        sizes: (N, 2): height, width; images keep their size. None: all are resized.
-        in_worker: Colors are changed by the worker, too.
+        max_seq_len: Maximum patches per image.
+        sizes: (N, 2): height, width of images that keep their size; None: resize all.
+        in_worker: Change colors in the worker, too.
     """
 
     def __init__(self,
@@ -64,7 +64,7 @@ class SequenceParams(ParamSampler):
         key: SampleKey,
         rng: random.Random,
     ) -> SampleParams:
-        """Draw the crop and the size that it is resized to. timm 1.0.31, timm/data/transforms_factory.py.
+        """Draw the crop and the size it is resized to. timm 1.0.31, timm/data/transforms_factory.py.
 
         Args:
             height: Height of the image, pixels.
@@ -94,13 +94,13 @@ class SequenceParams(ParamSampler):
         indexes: np.ndarray,
         views: np.ndarray,
     ) -> np.ndarray:
-        """Count the patches of samples that keep their size, before a pixel is read: those of the crops that are drawn.
+        """Count the patches of each sample's crop without reading pixels, for images that keep their size.
 
         Args:
             seed: Seed of the run.
-            epoch: Number of the pass over the data, from 0.
+            epoch: Epoch, counted from 0.
             indexes: Index of each sample: int64 (n,).
-            views: Version of each sample: int64 (n,).
+            views: View of each sample: int64 (n,).
 
         Returns:
             int64 (n,)
@@ -137,11 +137,11 @@ class _Size(NamedTuple):
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00007
 class HostPatches(NamedTuple):
-    """Hold the patches of a batch as workers make them.
+    """Hold the patches of a batch as made by the workers.
 
     Args:
         tokens: uint8 (B, N, pixels of a patch, C): B sequences of N patches.
-        documents: First token, rows, columns, a patch's height, width, of each image: int32 (n, 5).
+        documents: int32 (n, 5), per image: first token, rows, columns, patch height, patch width.
     """
     tokens: torch.Tensor
     documents: np.ndarray
@@ -151,10 +151,10 @@ DOCUMENT = 5 * 4   # bytes of a line of `documents`
 
 
 class PatchRows(Rows):
-    "Rows of a batch of patches: what the documents are, and an image whose lines are patches for each sample."
+    "Hold the rows of a batch of patches: its documents, and per sample an image whose lines are patches."
 
     def images(self) -> HostPatches:
-        "Give tokens and documents; the documents stay on the host, where they say what is drawn."
+        "Return tokens and documents; the documents stay on the host, where parameters are drawn."
         documents, lines = self
         documents = documents.view(torch.int32).numpy().copy()
         documents[:, 0] += np.arange(len(lines), dtype=np.int32) * lines.shape[2]
@@ -162,7 +162,7 @@ class PatchRows(Rows):
 
 
 class PackedRows(PatchRows):
-    "Rows of a packed batch: all samples write to one image, each from its first token on."
+    "Hold the rows of a packed batch: all samples write to one image, each starting at its first token."
 
     def __getitem__(self, at: Any) -> Any:
         return PackedRows((self[0][at], self[1])) if isinstance(at, slice) else tuple.__getitem__(self, at)
@@ -176,14 +176,14 @@ class PackedRows(PatchRows):
 
 
 class PatchTransform(SampleTransform):
-    """Fill the patches of one sample: draw, crop and finish as for any image, then cut it in patches.
+    """Fill the patches of one sample: draw, crop and finish as for any image, then cut it into patches.
 
     Args:
         params: Draws the crop and the size.
-        decode: How files become pixels; None: the defaults.
-        channels: Of the images.
-        seq_len: Patches of a sequence, padding included; None: max_seq_len of `params`.
-        num_rows: Packed: rows of a batch, each of seq_len patches; 0: one for each sample.
+        decode: How files are decoded; None: the defaults.
+        channels: Channels per image.
+        seq_len: Patches per sequence, including padding; None: max_seq_len of `params`.
+        num_rows: Packed: rows per batch, each of seq_len patches; 0: one row per sample.
     """
 
     makes_lists = True
@@ -224,13 +224,13 @@ class PatchTransform(SampleTransform):
         key: SampleKey,
         numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
     ):
-        """Fill the rows of one sample: draw, crop, finish, and cut in patches.
+        """Fill the rows of one sample: draw, crop, finish, and cut into patches.
 
         Args:
             pixels: The image; decoded and cropped once.
-            rows: uint8 (20,), what the document is, and (C, N, pixels), overwritten.
+            rows: uint8 (20,), the document, and (C, N, pixels); overwritten.
             key: Key of the sample.
-            numbers: A block with its global numbers.
+            numbers: Seeds its global random numbers.
         """
         document, lines = rows
         with numbers(key):
@@ -251,7 +251,7 @@ def image_of_patches(
     grid: Sequence[int],
     patch_size: Sequence[int],
 ) -> torch.Tensor:
-    """Put an image together again; the inverse of `patchify_image`.
+    """Reassemble an image from its patches; the inverse of `patchify_image`.
 
     Args:
         patches: (n, pixels, C), the patches of one image, row by row.
@@ -270,11 +270,11 @@ def describe_tokens(
     documents: torch.Tensor,
     shape: tuple[int, int],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Say of each token where it lies in its image (y, x), whether it is valid, and of which image it is; 0: padding.
+    """Return for each token its position in its image (y, x), whether it is valid, and its image number (0: padding).
 
     Args:
-        documents: int64 (n, 5), as of `HostPatches`, first tokens ascending; on the device.
-        shape: Sequences, and patches of each.
+        documents: int64 (n, 5) as in `HostPatches`, sorted by first token, on the device.
+        shape: Number of sequences, patches per sequence.
 
     Returns:
         int64 (B, N, 2), bool (B, N), int64 (B, N) from 1
@@ -296,17 +296,17 @@ def change_tokens(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> torch.Tensor:
-    """Change colors and normalize with operations on a whole batch, as `change_batch` does for images of one size.
+    """Change colors and normalize with operations on the whole batch, like `change_batch` for images of one size.
 
     Args:
-        tokens: uint8 (B, N, pixels, C), any device.
-        number: int64 (B, N), image of each token, from 1; 0: padding.
-        params: One for each image.
+        tokens: uint8 (B, N, pixels, C), on any device.
+        number: int64 (B, N): image number of each token, from 1; 0: padding.
+        params: One per image.
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel.
 
     Returns:
-        float32, of the same shape; padding is black
+        float32, same shape; padding is black
     """
     x, device = tokens.float(), tokens.device
     statistics = (torch.tensor([mean, std], dtype=torch.float64) * 255).float().to(device)
@@ -333,10 +333,10 @@ def change_tokens(
 
 
 class TokensByImage(ImageByImage):
-    """Do what `change_tokens` does, on a CPU, image after image.
+    """Do the work of `change_tokens` on the CPU, one image at a time.
 
     Args:
-        settings: Mean, std and type of the result.
+        settings: Mean, std and dtype of the result.
     """
 
     def __call__(self,
@@ -348,11 +348,11 @@ class TokensByImage(ImageByImage):
 
         Args:
             tokens: uint8 (B, N, pixels, C) on the CPU.
-            documents: As of `HostPatches`, first tokens ascending.
-            params: One for each image.
+            documents: As in `HostPatches`, sorted by first token.
+            params: One per image.
 
         Returns:
-            of the same shape; padding is black
+            same shape; padding is black
         """
         *_, pixels, channels = tokens.shape
         lines = tokens.reshape(-1, pixels * channels)
@@ -373,16 +373,16 @@ class TokensByImage(ImageByImage):
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00010
 class PatchBatchTransform(DeviceTransform):
-    """Turn uint8 patches and the keys of their images into what a network takes: normalized, mixed, erased, described.
+    """Turn uint8 patches into network input: normalize, mix, erase and describe them.
 
     Args:
-        settings: Mean, std and type of the result.
-        params: Draws colors; None: they stay.
-        erasing: None: nothing is erased.
-        mixup: Mixes images and targets of a batch; None: they are not mixed.
-        row_len: Packed: patches of a row; 0: one image a row.
-        flatten: Patches are vectors; False: they keep height and width.
-        channels_last: The channel of a number in a patch changes fastest; False: slowest.
+        settings: Mean, std and dtype of the result.
+        params: Draws colors; None: colors are not changed.
+        erasing: Erases patches; None: no erasing.
+        mixup: Mixes images and targets of a batch; None: no mixing.
+        row_len: Packed: patches per row; 0: one image per row.
+        flatten: Flatten each patch to a vector; False: keep its height and width.
+        channels_last: Channels vary fastest within a patch; False: slowest.
     """
 
     def __init__(self,
@@ -405,14 +405,14 @@ class PatchBatchTransform(DeviceTransform):
         keys: Sequence[SampleKey],
         size: Any,
     ) -> tuple[NaFlexMixParams | None, list | None]:
-        """Draw what is done to a batch, beside colors.
+        """Draw the parameters of mixing and erasing.
 
         Args:
             keys: Keys of the images.
-            size: Rows and columns of patches, a patch's height and width, of each image: int (n, 4).
+            size: int (n, 4), per image: rows and columns of patches, patch height, patch width.
 
         Returns:
-            how it is mixed, which patches are erased
+            mixing parameters, patches to erase
         """
         sizes = np.asarray(size)
         erased = self.erasing and self.erasing.draw([key.rng(ERASING) for key in keys], sizes[:, :2].tolist())
@@ -448,7 +448,7 @@ class PatchBatchTransform(DeviceTransform):
     def _mix(
         self, images: Sequence[torch.Tensor], documents: np.ndarray, target: Any, keys: Sequence[SampleKey],
     ) -> Any:
-        "Mix the images where they lie, and return their targets."
+        "Mix the images in place, and return their targets."
         params = self._mix_params(keys, documents[:, 1:])
         if set(params.kind) != {'none'}:
             whole = [image_of_patches(image, d[1:3], d[3:5]) for image, d in zip(images, documents.tolist())]

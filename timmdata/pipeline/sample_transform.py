@@ -28,33 +28,33 @@ from .params import AppearanceParams, ParamSampler, SampleParams
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #09a2c7df
 class Rows(tuple):
-    "Rows of several shapes, a tensor for each shape; it can do what is asked of rows of one shape."
+    "Hold rows of several shapes, one tensor per shape, with the same methods as rows of one shape."
 
     def __getitem__(self, at: Any) -> Any:   # A slice is taken of each tensor: `rows[k::num]` belong to sample k.
         return type(self)(part[at] for part in self) if isinstance(at, slice) else super().__getitem__(at)
 
     def unbind(self) -> tuple[torch.Tensor, ...]:
-        "List the rows, one shape after the other."
+        "List the rows, one shape after another."
         return tuple(row for part in self for row in part)
 
     def numel(self) -> int:
-        "Count the numbers in all rows."
+        "Count the elements of all rows."
         return sum(part.numel() for part in self)
 
     def keep(self,
         num: int,
         present: Sequence[int],
     ) -> 'Rows':
-        """Close the gaps of skipped samples.
+        """Close the gaps left by skipped samples.
 
         Args:
-            num: Samples that the rows are of.
-            present: Numbers of those that were not skipped.
+            num: Number of samples the rows belong to.
+            present: Positions of the samples that were not skipped.
         """
         return type(self)(keep_rows(part, num, present) for part in self)
 
     def images(self) -> Any:
-        "Give what the images of the batch are."
+        "Return the images of the batch."
         return list(self)
 
 
@@ -63,12 +63,12 @@ def keep_rows(
     num: int,
     present: Sequence[int],
 ) -> torch.Tensor | Rows:
-    """Close the gaps of skipped samples, in place.
+    """Close the gaps left by skipped samples, in place.
 
     Args:
         rows: Rows of a batch, first views first.
-        num: Samples that they are of.
-        present: Numbers of those that were not skipped.
+        num: Number of samples they belong to.
+        present: Positions of the samples that were not skipped.
     """
     if isinstance(rows, Rows): return rows.keep(num, present)
     filled = [first + k for first in range(0, len(rows), num) for k in present]
@@ -81,11 +81,11 @@ def view_rows(
     memory: torch.Tensor,
     shape: tuple[int, ...],
 ) -> torch.Tensor:
-    """See memory as rows of a batch.
+    """View memory as rows of a batch.
 
     Args:
-        memory: uint8, one dimension: as many bytes as the rows have.
-        shape: Of a row, such as (C, H, W).
+        memory: uint8, one dimension, as many bytes as the rows have.
+        shape: Shape of a row, such as (C, H, W).
 
     Returns:
         uint8 (N, *shape); images are channels-last
@@ -98,14 +98,14 @@ def rows_of_samples(
     rows: torch.Tensor | Rows,
     num: int,
 ) -> list[Sequence[torch.Tensor]]:
-    """Divide the rows of a batch among its samples, in one call of torch for all of them.
+    """Group the rows of a batch by sample, with a single torch call.
 
     Args:
         rows: Rows of a batch, first views first.
-        num: Samples of the batch.
+        num: Number of samples in the batch.
 
     Returns:
-        for each sample, in turn: uint8 (C, H, W), one for each view
+        per sample: uint8 (C, H, W), one per view
     """
     if isinstance(rows, Rows): return [rows[k::num] for k in range(num)]
     views = rows.unbind()
@@ -122,9 +122,9 @@ def allocate_rows(
 
     Args:
         num: Number of images.
-        channels: Channels of an image.
+        channels: Channels per image.
         size: Height, width, pixels.
-        memory: uint8 memory of one dimension, at least as many bytes; None: new.
+        memory: uint8, one dimension, at least as many bytes; None: allocate it.
 
     Returns:
         uint8 (N, C, H, W), channels-last
@@ -142,11 +142,11 @@ def is_vertical_first(
     old: Sequence[int],
     new: Sequence[int],
 ) -> bool:
-    """Say whether Pillow shrinks vertically first: Pillow 13 does with some images. src/libImaging/Resample.c.
+    """Tell whether Pillow shrinks vertically first, as Pillow 13 does for some images. src/libImaging/Resample.c.
 
     Args:
         old: Height, width of an image.
-        new: Length that it is resized to.
+        new: Height, width it is resized to.
     """
     less_h, less_w = old[0] - new[0], old[1] - new[1]
     return _PILLOW_MAJOR >= 13 and old[1] != new[1] and less_h > max(0, 2 * less_w)
@@ -157,12 +157,12 @@ def resize_into(
     out: torch.Tensor,
     interpolation: str = 'bilinear',
 ):
-    """Resize with antialiasing, in uint8, as Pillow but for rounding: torch rounds after each pass.
+    """Resize in uint8 with antialiasing, like Pillow except for rounding: torch rounds after each pass.
 
     Args:
         pixels: uint8 (C, h, w), any strides; channels-last is fastest.
         out: uint8 (C, H, W), overwritten.
-        interpolation: A name; other than bilinear and bicubic go through Pillow.
+        interpolation: Name of the interpolation; all but bilinear and bicubic use Pillow.
     """
     size = list(out.shape[1:])
     if interpolation == 'bicubic' and is_vertical_first(pixels.shape[1:], size):
@@ -180,8 +180,8 @@ def resize_into(
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #7b7ea13b
 def _check_channels(channels: int, row: torch.Tensor, kind: str):
     if channels == row.shape[0]: return
-    raise ValueError(f'the images have {channels} channels ({kind}), the batch has {row.shape[0]}: give '
-                     f'input_size=({channels}, H, W) and a mean of that many values, or another input_img_mode')
+    raise ValueError(f'got a {channels}-channel image ({kind}) for a {row.shape[0]}-channel batch: pass '
+                     f'input_size=({channels}, H, W) and a mean of the same length, or another input_img_mode')
 
 
 def _fit(image: Any, params: SampleParams, row: torch.Tensor, sampler: ParamSampler) -> Any:
@@ -203,9 +203,9 @@ def crop_with_pillow(
 
     Args:
         pixels: Pixels of the image.
-        params: Parameters for it.
-        row: uint8 (C, H, W), whose shape the result has.
-        sampler: Sampler whose padding is used.
+        params: Parameters of the sample.
+        row: uint8 (C, H, W); the result has this shape.
+        sampler: Sampler that defines the padding.
     """
     top, left, height, width = params.crop
     image = pixels.image.crop((left, top, left + width, top + height))
@@ -215,9 +215,9 @@ def crop_with_pillow(
         return _fit(image, params, row, sampler)
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #f8a3b1a7
-def _read_crop(pixels: Pixels, params: SampleParams, dct_scaling: bool) -> torch.Tensor:
+def _read_crop(pixels: Pixels, params: SampleParams, scaled_decode: bool) -> torch.Tensor:
     "The pixels of the crop (C, h, w), decoded smaller if that is allowed and covers the result."
-    factor = choose_factor(params.crop[2:], params.size) if dct_scaling else 1
+    factor = choose_factor(params.crop[2:], params.size) if scaled_decode else 1
     with clock('decode'): array = pixels.read_crop(params.crop, factor)
     if not array.flags.writeable: array = array.copy()   # Pillow's memory, of which torch would warn
     return torch.from_numpy(array.transpose(2, 0, 1) if array.ndim == 3 else array[None])
@@ -228,21 +228,21 @@ def crop_with_torch(
     params: SampleParams,
     row: torch.Tensor,
     sampler: ParamSampler,
-    dct_scaling: bool = False,
+    scaled_decode: bool = False,
 ) -> torch.Tensor:
-    """Crop, resize and pad in channels-last memory, without a copy in between.
+    """Crop, resize and pad in channels-last memory, without intermediate copies.
 
     Args:
         pixels: Pixels of the image.
-        params: Parameters for it.
+        params: Parameters of the sample.
         row: uint8 (C, H, W), overwritten.
-        sampler: Sampler whose padding is used.
-        dct_scaling: Decode to a smaller size where the crop allows it.
+        sampler: Sampler that defines the padding.
+        scaled_decode: Decode at reduced size if the crop allows it.
 
     Returns:
         the row
     """
-    crop = _read_crop(pixels, params, dct_scaling)
+    crop = _read_crop(pixels, params, scaled_decode)
     _check_channels(crop.shape[0], row, 'decoded')
     (height, width), (top, left), size = params.size, params.offset, row.shape[1:]
     is_whole = params.size == size and (top, left) == (0, 0)
@@ -264,14 +264,14 @@ def apply_color(
     image: Any,
     color: Sequence[tuple[str, float]],
 ) -> Any:
-    """Change colors one operation after the other, as timm and torchvision do.
+    """Apply color operations in order, as timm and torchvision do.
 
     Args:
         image: PIL image or uint8 tensor (C, H, W).
-        color: (operation, factor), in order.
+        color: (operation, factor) pairs, in order.
 
     Returns:
-        of the same kind
+        same type as `image`
     """
     for name, factor in color:
         channels = F.get_dimensions(image)[0]
@@ -283,11 +283,11 @@ def apply_flips(
     row: torch.Tensor,
     params: AppearanceParams,
 ):
-    """Mirror a row.
+    """Flip a row in place.
 
     Args:
         row: uint8 (C, H, W), changed in place.
-        params: Parameters of which the flips are done.
+        params: Parameters; only the flips are applied.
     """
     axes = [axis for axis, flip in ((2, params.hflip), (1, params.vflip)) if flip]
     if axes: row.copy_(row.flip(axes))
@@ -301,7 +301,7 @@ def apply_last(
 
     Args:
         row: uint8 (C, H, W), changed in place.
-        params: Parameters of which the blur and the solarizing are done.
+        params: Parameters; only blur and solarization are applied.
     """
     if not (params.blur or params.solarize): return
     pixels = row.permute(1, 2, 0).squeeze(2).numpy()   # the row's own memory
@@ -317,33 +317,33 @@ def apply_policy(
     ops: Any,
     color: Sequence[tuple[str, float]] = (),
 ):
-    """Take the steps of a policy, which works on PIL images.
+    """Apply the operations of a policy, which works on PIL images, to a row.
 
     Args:
         row: uint8 (C, H, W), changed in place.
-        policy: Policy that the steps were drawn by, such as `RandAugment`.
-        ops: Steps of the policy.
-        color: Changed after it.
+        policy: Policy that drew the operations, such as `RandAugment`.
+        ops: Operations drawn by the policy.
+        color: Color operations applied afterwards.
     """
     pixels = row.permute(1, 2, 0).squeeze(2).numpy()   # the row's own memory
     image = Image.fromarray(pixels)
     changed = policy.apply(image, ops)
     if (changed.size, changed.mode) != (image.size, image.mode):
-        raise ValueError(f'{type(policy).__name__} made {changed.mode} {changed.size} of {image.mode} {image.size}: '
-                         'a policy keeps size and mode')
+        raise ValueError(f'{type(policy).__name__} changed an image from {image.mode} {image.size} to '
+                         f'{changed.mode} {changed.size}: a policy must keep mode and size')
     pixels[:] = np.asarray(apply_color(changed, color))
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #fdf5abc1
 @dataclass(frozen=True)
 class DecodeSettings:
-    """Hold how image files become pixels; a backend that is not installed is refused.
+    """Define how image files are decoded; raises ValueError if the backend is not installed.
 
     Args:
-        backend: JPEG decoder, see `resolve_backend`; 'pillow': timm's pixels; None: the fastest.
-        dct_scaling: Decode to a smaller size where the crop allows it; for training.
+        backend: JPEG decoder (see `resolve_backend`); 'pillow': timm's pixels; None: the fastest.
+        scaled_decode: Decode at reduced size if the crop allows it; for training.
     """
     backend: str | None = None
-    dct_scaling: bool = False
+    scaled_decode: bool = False
 
     def __post_init__(self): object.__setattr__(self, 'backend', resolve_backend(self.backend))
 
@@ -353,8 +353,8 @@ class SampleTransform:
 
     Args:
         params: Draws the parameters.
-        decode: How files become pixels; None: the defaults.
-        channels: Of a row.
+        decode: How files are decoded; None: the defaults.
+        channels: Channels per row.
     """
 
     makes_lists = False   # whether the images of a batch are several tensors, in `Rows`
@@ -369,39 +369,39 @@ class SampleTransform:
 
     @property
     def row_shapes(self) -> tuple[tuple[int, ...], ...]:
-        "Say the shapes of the uint8 rows that one sample fills, of each tensor of a batch: (V, C, H, W) for V views."
+        "Give the shapes of the uint8 rows that one sample fills, per tensor of a batch: (V, C, H, W) for V views."
         return ((self.params.num_splits, self.channels, *self.params.size),)
 
     def batch_shapes(self,
         num: int,
     ) -> list[tuple[int, ...]]:
-        """Say the shapes of the uint8 tensors that hold all rows of a batch.
+        """Return the shapes of the uint8 tensors that hold all rows of a batch.
 
         Args:
-            num: Samples of a batch.
+            num: Number of samples in a batch.
         """
         return [(num * views, *shape) for views, *shape in self.row_shapes]
 
     def join(self,
         parts: Sequence[torch.Tensor],
     ) -> torch.Tensor | Rows:
-        """Give the rows of a batch, which sample k has at `rows[k::num]`.
+        """Join tensors into the rows of a batch; those of sample k are `rows[k::num]`.
 
         Args:
-            parts: Tensors of `batch_shapes`.
+            parts: Tensors with the shapes of `batch_shapes`.
         """
         return Rows(parts) if self.makes_lists else parts[0]
 
     def result_sizes(self,
         crops: Any,
     ) -> Any:
-        """Say how large the images of a batch are, for what is drawn for all of it.
+        """Return the image sizes of a batch, for parameters that are drawn per batch.
 
         Args:
-            crops: What was drawn for the images of a batch.
+            crops: Parameters drawn for the images of a batch.
 
         Returns:
-            height, width; of several views, those of each
+            height, width; with several views, one pair per view
         """
         return self.params.size
 
@@ -414,7 +414,7 @@ class SampleTransform:
             keys: Keys of the images in a batch.
 
         Returns:
-            for each of `parts`
+            one list per part
         """
         return [list(keys)]
 
@@ -427,7 +427,7 @@ class SampleTransform:
 
         Args:
             pixels: Pixels of the image.
-            params: Parameters for it.
+            params: Parameters of the sample.
             row: uint8 (C, H, W), overwritten.
 
         Returns:
@@ -435,7 +435,7 @@ class SampleTransform:
         """
         by_pillow = self.decode.backend == 'pillow' or pixels.has_alpha
         if by_pillow: return crop_with_pillow(pixels, params, row, self.params)
-        return crop_with_torch(pixels, params, row, self.params, self.decode.dct_scaling)
+        return crop_with_torch(pixels, params, row, self.params, self.decode.scaled_decode)
 
     def finish(self,
         image: Image.Image | torch.Tensor,
@@ -443,13 +443,13 @@ class SampleTransform:
         params: SampleParams,
         here: AppearanceParams,
     ):
-        """Flip, take the policy's steps, change colors, blur, solarize.
+        """Flip, apply the policy, change colors, blur and solarize.
 
         Args:
-            image: Image from `crop`; left as it is, unless it is the row.
+            image: Image from `crop`; unchanged unless it is the row.
             row: uint8 (C, H, W), overwritten.
-            params: Parameters for this view of the image.
-            here: Flips and colors that are not left to the device.
+            params: Parameters of this view of the image.
+            here: Flips and colors that the worker applies.
         """
         has_steps = params.ops is not None and not (isinstance(params.ops, tuple) and not params.ops)
         policy = self.params.policy if has_steps else None
@@ -471,9 +471,9 @@ class SampleTransform:
 
         Args:
             pixels: The image; decoded and cropped once.
-            rows: uint8 (C, H, W), overwritten: one for each view.
+            rows: uint8 (C, H, W), overwritten; one per view.
             key: Key of the sample.
-            numbers: A block with a view's global numbers.
+            numbers: Seeds a view's global random numbers.
         """
         crop, views = None, view_keys([key], self.params.num_splits)
         for view, row in reversed(list(zip(views, rows))):   # the first row last: it holds the crop

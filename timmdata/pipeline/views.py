@@ -30,7 +30,7 @@ from .sample_transform import SampleTransform
 @checks_names
 @dataclass(frozen=True)
 class View:
-    """Say how a photograph is cropped and changed, and how often; with `create_loader`'s words and defaults.
+    """Define crops of an image and how many to take, with the arguments and defaults of `create_loader`.
 
     >>> from timmdata import View
     >>> View(96, count=8, scale=(0.05, 0.4)).augment().scale
@@ -38,29 +38,29 @@ class View:
 
     Args:
         input_size: Edge or (height, width); pixels.
-        count: Crops of each photograph, each with draws of its own.
+        count: Crops per image, each drawn independently.
         train_crop_mode: Crop mode: 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc'.
-        scale: Area of the random crop, share of the photograph's; None: as the mode.
-        ratio: Width / height of the random crop; None: as the mode.
-        crop_padding: 'rc': pixels that the crop may reach beyond the image.
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode.
+        scale: Area of the crop, as a fraction of the image; None: the mode's default.
+        ratio: Width / height of the crop; None: the mode's default.
+        rc_padding: Pixels that the crop may extend beyond the image ('rc' only).
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: mode's default.
         interpolation: Name of the interpolation; 'random': bilinear or bicubic.
-        hflip: 0..1, probability that left and right are swapped.
-        vflip: 0..1, probability that top and bottom are swapped.
-        color_jitter: 1 ± this: brightness, contrast, saturation (and hue).
-        color_jitter_prob: 0..1, probability of the jitter; None: always.
-        grayscale_prob: 0..1, probability of a conversion to gray.
-        gaussian_blur_prob: 0..1, probability of a blur.
-        gaussian_blur_radius: Range of its standard deviation, pixels.
-        solarize_prob: 0..1, probability that bright pixels are inverted.
-        auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter.
+        hflip: Probability of a horizontal flip, 0..1.
+        vflip: Probability of a vertical flip, 0..1.
+        color_jitter: Range 1 ± this: brightness, contrast, saturation (and hue).
+        color_jitter_prob: Probability of the color jitter, 0..1; None: always.
+        grayscale_prob: Probability of a conversion to grayscale, 0..1.
+        gaussian_blur_prob: Probability of a Gaussian blur, 0..1.
+        gaussian_blur_radius: Range of the blur's standard deviation, in pixels.
+        solarize_prob: Probability of inverting bright pixels, 0..1.
+        auto_augment: Policy, such as 'rand-m9-mstd0.5'; replaces color_jitter.
     """
     input_size: int | Sequence[int]
     count: int = 1
     train_crop_mode: str | None = None
     scale: tuple[float, float] | None = None
     ratio: tuple[float, float] | None = None
-    crop_padding: int = 0
+    rc_padding: int = 0
     padding_mode: str | None = None
     interpolation: str = 'bilinear'
     hflip: float = 0.5
@@ -74,21 +74,21 @@ class View:
     auto_augment: str | Policy | None = None
 
     def __post_init__(self):
-        check_number('count', self.count, 1, MAX_VIEWS, 'a whole number of crops, 1 or more', whole=True)
+        check_number('count', self.count, 1, MAX_VIEWS, f'an integer from 1 to {MAX_VIEWS}', whole=True)
         self.augment()   # refuses wrong settings
 
     def augment(self,
         mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,
     ) -> AugmentSettings:
-        """Give the settings of one crop.
+        """Return the augmentation settings of one crop.
 
         Args:
             mean: Mean per channel, for pixels in 0..1.
         """
-        return AugmentSettings(is_training=True, mean=mean, **self.words())
+        return AugmentSettings(is_training=True, mean=mean, **self.loader_kwargs())
 
-    def words(self) -> dict[str, Any]:
-        "Give the arguments of `create_loader` for a loader of this view alone, such as to `explore` it."
+    def loader_kwargs(self) -> dict[str, Any]:
+        "Return the `create_loader` arguments for a loader of this view alone, for example to `explore` it."
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in found.items() if name != 'count'}
 
@@ -96,33 +96,33 @@ class View:
 def views_by_name(
     views: Mapping[str, View] | Sequence[View],
 ) -> dict[str | int, View]:
-    """Check the views of a loader, and give each its name or position.
+    """Check the views of a loader and return each under its name or position.
 
     Args:
-        views: Views as `create_loader` takes them.
+        views: Views as passed to `create_loader`.
 
     Returns:
         name or position → view
     """
-    if isinstance(views, View): raise TypeError(f'views={views}: give a list of them, [{views}]')
+    if isinstance(views, View): raise TypeError(f'views={views}: must be a list; pass views=[{views}]')
     if not isinstance(views, (Mapping, list, tuple)) or not views: raise TypeError(
-        f'views={views!r}: give a list such as [View(224, count=2), View(96, count=8)], or a dict of them')
+        f'views={views!r}: must be a non-empty list or dict of View, such as [View(224, count=2)]')
     named = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
     for name, view in named.items():
         if not isinstance(view, View): raise TypeError(
-            f'views has a {type(view).__name__} at {name!r}: give a View, such as View(224, count=2)')
+            f'views[{name!r}] has type {type(view).__name__}: must be a View, such as View(224, count=2)')
     total = sum(view.count for view in named.values())
-    if total > MAX_VIEWS: raise ValueError(f'{total} crops of each photograph: at most {MAX_VIEWS} are allowed')
+    if total > MAX_VIEWS: raise ValueError(f'views has {total} crops per image: must be {MAX_VIEWS} or fewer')
     return named
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00010
 class SharedRegion:
-    """What several crops need of a photograph, decoded once; each crop is read from it as from the photograph.
+    """Decode once the region of an image that several crops need; each crop is then read from that region.
 
     Args:
-        pixels: The photograph.
-        crops: Top, left, height, width of each crop, pixels of the photograph.
-        factor: 1, 2, 4 or 8: decode to this part of the size; a hint.
+        pixels: The image.
+        crops: Top, left, height, width of each crop, in image pixels.
+        factor: 1, 2, 4 or 8: decode at 1/factor of the size; a hint.
     """
 
     has_alpha = False
@@ -148,11 +148,11 @@ class SharedRegion:
         crop: Sequence[int],
         factor: int = 1,
     ) -> np.ndarray:
-        """Give the pixels of a crop.
+        """Return the pixels of a crop.
 
         Args:
-            crop: Top, left, height, width, one of the crops.
-            factor: Not used: the scale is that of the region.
+            crop: Top, left, height, width of one of the crops.
+            factor: Unused: the region has its own.
 
         Returns:
             uint8 (h, w) or (h, w, C), a view
@@ -166,8 +166,8 @@ class ViewsTransform(SampleTransform):
     """Fill the rows of one sample for several views: draw all crops, decode what they need once, finish each.
 
     Args:
-        parts: One for each view.
-        counts: Crops of each view.
+        parts: One per view.
+        counts: Number of crops per view.
     """
 
     makes_lists = True
@@ -183,19 +183,19 @@ class ViewsTransform(SampleTransform):
 
     @property
     def row_shapes(self) -> tuple[tuple[int, ...], ...]:
-        "Say the shapes of the uint8 rows that one sample fills: (V, C, H, W) for each view."
+        "Give the shapes of the uint8 rows that one sample fills: (count, C, H, W) per view."
         return tuple((count, part.channels, *part.params.size) for part, count in zip(self.parts, self.counts))
 
     def keys_of_parts(self,
         keys: Sequence[SampleKey],
     ) -> list[list[SampleKey]]:
-        """Make the keys of the images of each view, first crops first.
+        """Make the image keys of each view, first crops first.
 
         Args:
             keys: Keys of the samples.
 
         Returns:
-            for each of `parts`
+            one list per part
         """
         return keys_of_views(keys, self.counts)
 
@@ -203,7 +203,7 @@ class ViewsTransform(SampleTransform):
 
     def _factor(self, drawn: Sequence[SampleParams]) -> int:
         "The scale that the most demanding crop allows: no crop is enlarged that would not be by itself."
-        if not self.decode.dct_scaling: return 1
+        if not self.decode.scaled_decode: return 1
         return min(choose_factor(params.crop[2:], params.size) for params in drawn)
 
     def __call__(self,
@@ -212,13 +212,13 @@ class ViewsTransform(SampleTransform):
         key: SampleKey,
         numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
     ):
-        """Fill the rows of one sample: draw all, decode, crop and finish each.
+        """Fill the rows of one sample: draw all crops, decode once, then crop and finish each.
 
         Args:
-            pixels: The photograph; decoded once.
-            rows: uint8 (C, H, W), overwritten: one for each crop, first views first.
+            pixels: The image; decoded once.
+            rows: uint8 (C, H, W), overwritten; one per crop, first views first.
             key: Key of the sample.
-            numbers: A block with a crop's global numbers.
+            numbers: Seeds a crop's global random numbers.
         """
         keys = [key for part in self.keys_of_parts([key]) for key in part]
         drawn = []
@@ -233,11 +233,11 @@ class ViewsTransform(SampleTransform):
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00016
 class ViewsBatchTransform(DeviceTransform):
-    """Do what is done on the device to the batches of several views: each has a batch transform of its own.
+    """Apply the device-side changes to batches of several views, with one batch transform per view.
 
     Args:
-        parts: Name or position of each view → what is done to its images.
-        counts: Crops of each view.
+        parts: Name or position of each view → its batch transform.
+        counts: Number of crops per view.
     """
 
     def __init__(self,
@@ -262,14 +262,14 @@ class ViewsBatchTransform(DeviceTransform):
         keys: Sequence[SampleKey],
         size: Sequence[tuple[int, int]],
     ) -> tuple[None, list | None]:
-        """Draw what is done to a batch, beside flips and colors.
+        """Draw the parameters of erasing; views are not mixed.
 
         Args:
             keys: Keys of the samples.
             size: Height, width of each view.
 
         Returns:
-            nothing is mixed; what is erased in each view
+            no mixing; rectangles to erase in each view
         """
         of_views = zip(self.parts.values(), keys_of_views(keys, self.counts), size, strict=True)
         boxes = [part.erase_boxes(of_view, of_part) for part, of_view, of_part in of_views]

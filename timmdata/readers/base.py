@@ -22,16 +22,16 @@ from .sample_table import LabelLists, SampleTable
 
 # %% ../../nbs/readers/25_base.ipynb #bb6b221f
 class Reader:
-    "Describe what a dataset asks of its source; a reader defines `__len__`, `__getitem__` and `filename`."
-    is_thread_safe: bool = False   # Several threads may read at the same time.
-    is_remote: bool = False   # It reads from a store: `prefetch` waits for nothing, and is called as early as possible.
-    class_to_idx: Mapping[str, int] = {}   # Class name → index; empty where there are no classes.
-    targets: Any = None   # The targets of all samples, where they are known without reading one.
-    image_sizes: Any = None   # (N, 2), height and width of all images, as stored, where an index has them.
+    "Define what a dataset needs from its source; a reader defines `__len__`, `__getitem__` and `filename`."
+    is_thread_safe: bool = False   # Whether several threads may read at the same time.
+    is_remote: bool = False   # Whether it reads from a store: `prefetch` does not wait and is called early.
+    class_to_idx: Mapping[str, int] = {}   # Class name → index; empty if there are no classes.
+    targets: Any = None   # Targets of all samples, if known without reading any.
+    image_sizes: Any = None   # (N, 2), height and width of all images, as stored, if an index has them.
 
     def __len__(self) -> int: raise NotImplementedError
 
-    def __getitem__(self, index: int) -> tuple:   # Gives (buffer, open file or image; target; …).
+    def __getitem__(self, index: int) -> tuple:   # Returns (buffer, open file or image; target; …).
         raise NotImplementedError
 
     def filename(self,
@@ -39,12 +39,12 @@ class Reader:
         basename: bool = False,
         absolute: bool = False,
     ) -> str:
-        """Name one sample.
+        """Return the name of one sample.
 
         Args:
             index: Index of the sample.
-            basename: Give only the last part of the path.
-            absolute: Give the full path, not the one relative to the root.
+            basename: Return only the last part of the path.
+            absolute: Return the full path instead of the one relative to the root.
         """
         raise NotImplementedError
 
@@ -52,21 +52,21 @@ class Reader:
         basename: bool = False,
         absolute: bool = False,
     ) -> list[str]:
-        """Name all samples, in their order.
+        """Return the names of all samples, in order.
 
         Args:
-            basename: Give only the last parts of the paths.
-            absolute: Give full paths.
+            basename: Return only the last part of each path.
+            absolute: Return full paths.
         """
         return [self.filename(index, basename, absolute) for index in range(len(self))]
 
     def prefetch(self,
         indexes: Sequence[int],
     ):
-        """Prepare for the samples that are read next; a worker calls it once for each batch. Most readers ignore it.
+        """Prepare for the samples to be read next; a worker calls it once per batch. Most readers ignore it.
 
         Args:
-            indexes: Samples of the next batch, in its order; all of them are read soon.
+            indexes: Indexes of the samples of the next batch, in order; all will be read soon.
         """
 
 # %% ../../nbs/readers/25_base.ipynb #687a0d94
@@ -74,7 +74,7 @@ def _size(number: int, path: str | os.PathLike) -> int:
     "The size of an open file; a pipe, a socket or a device in its place is an error."
     found = os.fstat(number)
     if stat.S_ISREG(found.st_mode): return found.st_size
-    raise OSError(f'{printable(path)} is no regular file')
+    raise OSError(f'{printable(path)} is not a regular file')
 
 
 _READ = os.O_RDONLY | getattr(os, 'O_NONBLOCK', 0) | getattr(os, 'O_BINARY', 0)   # waits for no pipe
@@ -83,7 +83,7 @@ _READ = os.O_RDONLY | getattr(os, 'O_NONBLOCK', 0) | getattr(os, 'O_BINARY', 0) 
 def open_file(
     path: str | os.PathLike,
 ) -> BinaryIO:
-    """Open a file to be read. A pipe, a socket or a device in its place is an error: reading it could wait for ever.
+    """Open a file for reading; a pipe, socket or device raises OSError, since reading it could block forever.
 
     Args:
         path: Path of a regular file.
@@ -97,7 +97,7 @@ def open_file(
 def read_file(
     path: str | os.PathLike,
 ) -> bytes:
-    """Read a file as `open_file` would, in four calls of the system: each gives Python's lock to other threads.
+    """Read a file, like `open_file`, in four system calls, each of which releases Python's lock.
 
     Args:
         path: Path of a regular file.
@@ -127,12 +127,12 @@ class ReaderFiles(Reader):
 
     Args:
         root: The folder that the paths are relative to.
-        samples: Paths, targets and further columns.
+        samples: Paths, targets and additional columns.
         class_to_idx: Class name → index.
-        source: Reads their bytes out of archives; None: each sample is a file or an object.
+        source: Reads bytes from archives; None: each sample is a file or an object.
     """
     is_thread_safe = True
-    split: Any = None   # Name of the part of the root that it is; None: all of it.
+    split: Any = None   # Name of its split; None: the whole root.
     _archives = ''   # What its archives are called, if it shows how many there are.
 
     def __init__(self,
@@ -149,18 +149,18 @@ class ReaderFiles(Reader):
 
     @property
     def store(self) -> Ranges | None:
-        "What it reads from a store with: its `limits` may be replaced before the first read; None: it reads a disk."
+        "Return the reader of a store, whose `limits` may be replaced before the first read; None for a local disk."
         found = getattr(self.source, 'ranges', self.source)   # of copies on this disk
         return found if isinstance(found, Ranges) else None
 
     @property
     def is_remote(self) -> bool:
-        "Tell whether it reads from a store."
+        "Return whether it reads from a store."
         return self.store is not None
 
     @property
     def targets(self) -> np.ndarray | LabelLists:
-        "The targets of all samples."
+        "Return the targets of all samples."
         return self.samples.targets
 
     def select(self,
@@ -168,12 +168,12 @@ class ReaderFiles(Reader):
         targets: np.ndarray | LabelLists | None,
         class_to_idx: Mapping[str, int],
     ) -> 'ReaderFiles':
-        """Make a reader of some of the samples; all columns of a sample go with it.
+        """Return a reader of the selected samples, with all their columns.
 
         Args:
             rows: int64 sample indexes, in any order.
-            targets: One for each selected sample; None keeps their own.
-            class_to_idx: The classes of the targets.
+            targets: One target per selected sample; None keeps their own.
+            class_to_idx: Class name → index of the targets.
         """
         selected = copy.copy(self)
         selected.samples, selected.class_to_idx = self.samples.select(rows, targets), class_to_idx
@@ -184,7 +184,7 @@ class ReaderFiles(Reader):
     def target(self,
         index: int,
     ) -> Any:
-        """Look up the target of one sample: a class index as an int, anything else as it is kept.
+        """Look up the target of one sample: a class index as an int, any other target as it is stored.
 
         Args:
             index: Index of the sample.
@@ -203,10 +203,10 @@ class ReaderFiles(Reader):
     def prefetch(self,
         indexes: Sequence[int],
     ):
-        """Ask a store for them, or let the system read ahead in an archive; single files are not read ahead.
+        """Request samples from a store, or let the system read ahead in an archive; single files are not read ahead.
 
         Args:
-            indexes: Samples of the next batch.
+            indexes: Indexes of the samples of the next batch.
         """
         if self.source is not None: self.source.prefetch(map(self._span, indexes))
 
@@ -215,12 +215,12 @@ class ReaderFiles(Reader):
         basename: bool = False,
         absolute: bool = False,
     ) -> str:
-        """Name one sample's file.
+        """Return the file name of one sample.
 
         Args:
             index: Index of the sample.
-            basename: Give only the last part of the path.
-            absolute: Give the full path, not the one relative to the root.
+            basename: Return only the last part of the path.
+            absolute: Return the full path instead of the one relative to the root.
         """
         path = self.samples.path(index)
         if basename: return os.path.basename(path)
@@ -235,10 +235,10 @@ class ReaderFiles(Reader):
 def is_below(
     name: str,
 ) -> bool:
-    """Tell whether a name is relative and stays below its root, as long as no link leads out of it.
+    """Return whether a name is relative and stays below its root, links aside.
 
     Args:
-        name: Name of a file, as another file gives it.
+        name: Name of a file, found in another file.
     """
     path = PurePath(name)
     return not path.anchor and '..' not in path.parts and '\0' not in name
@@ -248,17 +248,17 @@ def check_inside(
     root: str | os.PathLike,
     names: Iterable[str],
 ):
-    """Refuse names that lead out of a root: absolute ones, `..`, and links.
+    """Raise ValueError for names that lead out of a root: absolute names, `..` and links.
 
     Args:
         root: Folder or URL that the names are relative to.
-        names: Names of files, as another file gives them.
+        names: Names of files, found in another file.
     """
     real = Path() if is_url(root) else Path(root).resolve()
     for name in names:
         if is_below(name) and (is_url(root) or (real/name).resolve().is_relative_to(real)): continue
-        raise ValueError(f'{printable(name)!r} leads out of {root}: names must be relative, and files or links to '
-                         'files inside that folder. Copy the file to its place if you trust it')
+        raise ValueError(f'{printable(name)!r} leads out of {root}: names must be relative and lead to files inside '
+                         'that folder. If you trust the file, copy it into the folder')
 
 # %% ../../nbs/readers/25_base.ipynb #6290082b
 SPLIT_NAMES = {'train': ('train', 'training'), 'test': ('test', 'testing'),
@@ -268,7 +268,7 @@ SPLIT_NAMES = {'train': ('train', 'training'), 'test': ('test', 'testing'),
 def split_group(
     name: str,
 ) -> tuple[str, ...]:
-    """List all names of the split that `name` means.
+    """Return all names of the split that `name` refers to.
 
     Args:
         name: Name of a split.
@@ -277,14 +277,14 @@ def split_group(
         lower case
     """
     if not isinstance(name, str): raise TypeError(
-        f"split={name!r}: give a text such as 'train' or 'val'; None reads all")
+        f"split={name!r}: must be a string such as 'train' or 'val', or None for all samples")
     return next((group for group in SPLIT_NAMES.values() if name.lower() in group), (name.lower(),))
 
 
 def is_split_name(
     name: str,
 ) -> bool:
-    """Tell whether a name is one of the usual names of splits.
+    """Return whether a name is one of the common names of splits.
 
     Args:
         name: Name of a folder or a file.
@@ -296,20 +296,20 @@ def matching_splits(
     names: Collection[str],
     split: str,
 ) -> list[str]:
-    """Find the split with exactly this name, or else all splits with another of its names.
+    """Find the split with exactly this name, or else all splits with an equivalent name.
 
     Args:
-        names: Names of the splits that exist.
+        names: Names of the existing splits.
         split: Name of the split to find.
 
     Returns:
-        none: there is no such split; several: it could be any of them
+        empty: no such split; several: any of them could be meant
     """
     return [split] if split in names else [name for name in names if name.lower() in split_group(split)]
 
 # %% ../../nbs/readers/25_base.ipynb #70999029
 class NoSplitError(ValueError):
-    "The data set has no split of this name."
+    "The dataset has no split of this name."
 
 
 def is_whole(
@@ -317,10 +317,10 @@ def is_whole(
     split: str | None,
     own_names: Iterable[str] = (),
 ) -> bool:
-    """Tell whether a split is all of a root: None is, and so is 'train', or its own name, if the root is not divided.
+    """Return whether a split is the whole root: None is, and so is 'train' or its own name if the root has no splits.
 
     Args:
-        splits: Names of the splits that exist.
+        splits: Names of the existing splits.
         split: Name of the split to find.
         own_names: Names of the root itself.
     """
@@ -335,14 +335,14 @@ def choose_split(
     hint: str = '',
     others: Sequence[str] = (),
 ) -> str:
-    """Find the one split that a name means; no match is an error, and so are several.
+    """Find the split that a name refers to; raise ValueError if there is no match, or more than one.
 
     Args:
-        names: Names of the splits that exist.
+        names: Names of the existing splits.
         split: Name of the split to find.
-        where: The data set, for the message.
-        hint: What else the user can do, for the message.
-        others: What there is in place of splits, for the message.
+        where: The dataset, for the error message.
+        hint: What else the user can do, for the error message.
+        others: What is available instead of splits, for the error message.
 
     Returns:
         one of the names
@@ -350,9 +350,9 @@ def choose_split(
     found = matching_splits(names, split)
     if len(found) == 1: return found[0]
     if found: raise ValueError(
-        f'split {split!r} could be any of {", ".join(map(printable, found))} in {where}: use its own name')
+        f'split {split!r} could be any of {", ".join(map(printable, found))} in {where}: pass the exact name')
     there = ', '.join(map(printable, names or others)) or 'none'
-    raise NoSplitError(f'there is no split {split!r} in {where}; there is: {there}. {hint}'.strip())
+    raise NoSplitError(f'there is no split {split!r} in {where}; available: {there}. {hint}'.strip())
 
 
 def choose_splits(
@@ -360,7 +360,7 @@ def choose_splits(
     expression: str,
     where: str | os.PathLike,
 ) -> str:
-    """Find every split of an expression.
+    """Resolve the names of splits in an expression.
 
     Args:
         names: See `choose_split`.
@@ -368,7 +368,7 @@ def choose_splits(
         where: See `choose_split`.
 
     Returns:
-        the expression, with the data set's own names
+        the expression, with the dataset's own names
     """
     parts = []
     for part in expression.split('+'):

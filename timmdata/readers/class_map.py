@@ -57,7 +57,7 @@ def build_class_map(
     {'cat': 0, 'dog': 1}
 
     Args:
-        names: Class names, any order, repeats allowed.
+        names: Class names, in any order; repeats are allowed.
 
     Returns:
         class_to_idx, in index order
@@ -74,14 +74,15 @@ _PICKLE_OPCODES = frozenset(   # of dicts, texts and whole numbers
 class _NoCodeUnpickler(pickle.Unpickler):
     "Refuse every import: a dict of built-ins needs none, and a crafted file cannot run code without one."
 
-    def find_class(self, module, name): raise ValueError(f'{module}.{name} is not allowed in it')
+    def find_class(self, module, name): raise ValueError(f'{module}.{name} is not allowed')
 
 
 def _read_pickle_map(data: bytes) -> Any:
     "Unpickle a dict, when nothing in the pickle runs code, nests deeply or asks for more memory than it has bytes."
     for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name not in _PICKLE_OPCODES: raise ValueError(f'{opcode.name} {argument or ""} is not allowed in it')
-        if 'PUT' in opcode.name and argument > len(data): raise ValueError(f'memo {argument} of {len(data)} bytes')
+        if opcode.name not in _PICKLE_OPCODES: raise ValueError(f'{opcode.name} {argument or ""} is not allowed')
+        if 'PUT' in opcode.name and argument > len(data): raise ValueError(
+            f'memo index {argument} is larger than the file, {len(data)} bytes')
     return _NoCodeUnpickler(io.BytesIO(data)).load()
 
 
@@ -94,7 +95,7 @@ def _read_csv_map(text: str) -> dict[str, int]:
     if rows and not any(map(is_number, rows[0])): rows = rows[1:]   # a header
     if rows and all(is_index(a) and not is_index(b) for a, b in rows): rows = [(b, a) for a, b in rows]
     bad = next((row for row in rows if not is_index(row[1])), None)
-    if bad is not None: raise ValueError(f'the index in the row {bad} must be a whole number')
+    if bad is not None: raise ValueError(f'the index in row {bad} must be an integer')
     return _unique((name.strip(), int(idx)) for name, idx in rows)
 
 
@@ -102,7 +103,7 @@ def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     "A dict of the pairs; a name that comes twice is an error, not a silent overwrite."
     class_to_idx = {}
     for name, idx in pairs:
-        if name in class_to_idx: raise ValueError(f'the class {name!r} comes twice')
+        if name in class_to_idx: raise ValueError(f'class {name!r} appears twice')
         class_to_idx[name] = idx
     return class_to_idx
 
@@ -111,7 +112,7 @@ def _read_text_map(text: str) -> dict[str, int]:
     "One name a line; a line ends where Python's files say so, as in timm, not at every separator of Unicode."
     lines = list(io.StringIO(text.rstrip(), newline=None))
     blank = next((k for k, line in enumerate(lines, 1) if not line.strip()), None)
-    if blank: raise ValueError(f'it has an empty line {blank} between class names; every line number is a class index')
+    if blank: raise ValueError(f'line {blank} is empty; each line must be a class name, since its number is the index')
     return _unique((line.strip(), idx) for idx, line in enumerate(lines))
 
 
@@ -126,29 +127,29 @@ def _read_map(path: Path) -> Any:
     readers = {'.txt': _read_text_map, '.csv': _read_csv_map, '.json': _read_json_map, '.pkl': _read_pickle_map}
     suffix = path.suffix.lower()
     if suffix not in readers: raise ValueError(
-        f'class map {path} has an unknown type {suffix!r}: allowed are {", ".join(readers)}')
+        f'class map {path} has unknown type {suffix!r}: must be one of {", ".join(readers)}')
     data = path.read_bytes()
     try: return readers[suffix](data if suffix == '.pkl' else data.decode('utf-8-sig'))
     except Exception as error:   # csv, json and pickle raise a dozen kinds for a damaged file
-        raise ValueError(f'{path} is no class map: {error}') from error
+        raise ValueError(f'{path} is not a valid class map: {error}') from error
 
 # %% ../../nbs/readers/10_class_map.ipynb #106a65b2
 def load_class_map(
     class_map: Mapping[str, int] | str | os.PathLike,
     root: str | os.PathLike = '',
 ) -> dict[str, int]:
-    """Read and check a class map: name → index, indexes whole and not negative. Several names may share an index.
+    """Load and check a class map: name → index, an integer >= 0. Several names may share an index.
 
     Args:
-        class_map: The mapping, or a file: .txt, .csv, .json, .pkl.
-        root: Root where a relative path is looked for too.
+        class_map: Class name → index, or its file: .txt, .csv, .json, .pkl.
+        root: Root in which a relative path is looked up, too.
 
     Returns:
         class_to_idx
     """
     if isinstance(class_map, Mapping): source, class_to_idx = 'class_map', dict(class_map)
     elif not isinstance(class_map, (str, os.PathLike, bytes)): raise TypeError(
-        f'class_map is a {type(class_map).__name__}: give a dict, name → index, or the path of a file')
+        f'class_map has type {type(class_map).__name__}: pass a dict, name → index, or a file path')
     else:
         class_map = expand_home(class_map)
         tried = [Path(class_map), Path(expand_home(root))/class_map]
@@ -156,47 +157,47 @@ def load_class_map(
         if path is None: raise FileNotFoundError(f'no class map at {" or ".join(dict.fromkeys(map(str, tried)))}')
         source, class_to_idx = path, _read_map(path)
     if not isinstance(class_to_idx, dict) or not class_to_idx:
-        raise ValueError(f'{source} must hold at least one class name with its index')
+        raise ValueError(f'{source} must contain at least one class name and its index')
     for name, idx in class_to_idx.items():
-        if not isinstance(name, (str, Integral)): raise ValueError(f'{source} has a class {reprlib.repr(name)}: '
-                                                                   'give texts or whole numbers as names')
+        if not isinstance(name, (str, Integral)): raise ValueError(f'{source} has class {reprlib.repr(name)}: '
+                                                                   'class names must be strings or integers')
         if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < MAX_CLASSES: raise ValueError(
-            f'{source} gives {name!r} the index {reprlib.repr(idx)}: an index is a whole number, '
+            f'{source} maps {name!r} to {reprlib.repr(idx)}: an index must be an integer in '
             f'0..{MAX_CLASSES - 1}')
     return class_to_idx
 
 # %% ../../nbs/readers/10_class_map.ipynb #3dd6f5ec
 class ClassMapError(ValueError):
-    "Two class maps that must be the same differ; the message lists the differences."
+    "Two class maps that must match differ; the message lists the differences."
 
 
 def check_class_map(
     class_to_idx: Mapping[str, int],
     expected: Mapping[str, int],
 ):
-    """Raise a `ClassMapError` if a class has another index, is missing, or is not expected.
+    """Raise `ClassMapError` if a class has a different index, is missing or is unexpected.
 
     Args:
-        class_to_idx: Class map of a data set.
-        expected: Class map of another one, such as training's.
+        class_to_idx: Class map of a dataset.
+        expected: Class map that it must match, such as that of the training set.
     """
     moved = [f'{printable(name)}: {idx}, was {expected[name]}' for name, idx in class_to_idx.items()
              if name in expected and expected[name] != idx]
-    found = {'another index': moved, 'missing': [name for name in expected if name not in class_to_idx],
-             'not expected': [name for name in class_to_idx if name not in expected]}
+    found = {'with a different index': moved, 'missing': [name for name in expected if name not in class_to_idx],
+             'unexpected': [name for name in class_to_idx if name not in expected]}
     parts = [f'{len(names)} {what} ({", ".join(map(printable, names[:5]))}{", …" if len(names) > 5 else ""})'
              for what, names in found.items() if names]
-    if parts: raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Give this data set class_map=, '
-                                  'the class_to_idx of the other')
+    if parts: raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Create this dataset with '
+                                  "class_map=, the class_to_idx of the other dataset")
 
 
 def class_map_fingerprint(
     class_to_idx: Mapping[str, int],
 ) -> str:
-    """A hash of names and indexes, in any order.
+    """Hash names and indexes, regardless of their order.
 
     Args:
-        class_to_idx: Class map of a data set.
+        class_to_idx: Class map of a dataset.
 
     Returns:
         16 hexadecimal digits

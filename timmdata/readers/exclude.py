@@ -21,28 +21,28 @@ from .base import Reader, ReaderFiles
 def read_names(
     names: Iterable[str | os.PathLike] | str | os.PathLike,
 ) -> set[str]:
-    """Read names of samples from a list, or a file: JSON (a list, or name → reason), or text with a name on each line.
+    """Read sample names from a list or a file: JSON (a list, or name → reason), or text with one name per line.
 
     Args:
-        names: Names of samples, or the path of a file of them.
+        names: Names of samples, or a file that lists them.
     """
     names = expand_home(names)
     if not isinstance(names, (str, os.PathLike)): return {os.fspath(name) for name in names}
     path = Path(names)
     if not path.is_file(): raise FileNotFoundError(
-        f'exclude={os.fspath(names)!r}: there is no such file; give a list of names, or a file of them')
+        f'exclude={os.fspath(names)!r}: there is no such file; pass a list of names, or a file that lists them')
     text = path.read_text(encoding='utf-8-sig')
     if path.suffix.lower() != '.json': return {line.removesuffix('\r') for line in text.split('\n') if line.strip()}
     found = json.loads(text)
     if isinstance(found, (list, dict)) and all(isinstance(name, str) for name in found): return set(found)
-    raise ValueError(f'{path} holds no names: a list of texts is wanted, or an object with a reason for each name')
+    raise ValueError(f'{path} does not list names: must be a list of strings, or an object, name → reason')
 
 # %% ../../nbs/readers/92_exclude.ipynb #afcfb08e
 class ReaderRows(Reader):
     """Read some samples of another reader, with their targets and classes.
 
     Args:
-        reader: Has `__getitem__` and `filename`.
+        reader: Reader with `__getitem__` and `filename`.
         rows: int64 indexes of its samples.
     """
 
@@ -60,12 +60,12 @@ class ReaderRows(Reader):
 
     @property
     def targets(self) -> np.ndarray | None:
-        "The targets of these samples, if the reader knows them without reading one."
+        "Return the targets of these samples, if known without reading any."
         return self._known('targets')
 
     @property
     def image_sizes(self) -> np.ndarray | None:
-        "Height and width of these images, if the reader's index has them."
+        "Return height and width of these images, if the index of the reader has them."
         return self._known('image_sizes')
 
     def __len__(self) -> int: return len(self.rows)
@@ -77,22 +77,22 @@ class ReaderRows(Reader):
         basename: bool = False,
         absolute: bool = False,
     ) -> str:
-        """Name one sample.
+        """Return the name of one sample.
 
         Args:
             index: Index of the sample.
-            basename: Give only the last part of the path.
-            absolute: Give the full path.
+            basename: Return only the last part of the path.
+            absolute: Return the full path.
         """
         return self.reader.filename(int(self.rows[index]), basename, absolute)
 
     def prefetch(self,
         indexes: Sequence[int],
     ):
-        """Pass on to the other reader which of its samples are read next.
+        """Tell the other reader which of its samples are read next.
 
         Args:
-            indexes: Samples of the next batch.
+            indexes: Indexes of the samples of the next batch.
         """
         if hasattr(self.reader, 'prefetch'): self.reader.prefetch([int(self.rows[index]) for index in indexes])
 
@@ -103,10 +103,10 @@ def keep_rows(
     reader: Any,
     rows: np.ndarray,
 ) -> Reader:
-    """Make a reader of some samples; class indexes stay.
+    """Return a reader of some samples; class indexes stay the same.
 
     Args:
-        reader: Has `__getitem__` and `filename`.
+        reader: Reader with `__getitem__` and `filename`.
         rows: int64 indexes of its samples, in any order.
     """
     if not isinstance(reader, ReaderFiles): return ReaderRows(reader, rows)
@@ -117,9 +117,9 @@ def exclude_samples(
     reader: Any,
     names: Iterable[str | os.PathLike] | str | os.PathLike,
 ) -> Reader:
-    """Leave out samples by name; a name that no sample has is a `ValueError`.
+    """Exclude samples by name; a name that matches no sample raises ValueError.
 
-    `ImageDataset` calls it for `exclude`:
+    `ImageDataset` calls it for `exclude=`:
 
     >>> from timmdata import ImageDataset
     >>> dataset = ImageDataset('photos', split='val', exclude=['val/cat/0000.jpg'])
@@ -127,20 +127,20 @@ def exclude_samples(
     79
 
     Args:
-        reader: Has `__getitem__` and `filename`.
+        reader: Reader with `__getitem__` and `filename`.
         names: See `read_names`.
 
     Returns:
-        class indexes are those of the reader
+        with the class indexes of the reader
     """
     names = {name.replace(os.sep, '/') for name in read_names(names)}   # as in archives, on every system
     if not hasattr(reader, 'filename'): raise TypeError(
-        f'exclude: a {type(reader).__name__} has no names for its samples; give it a method filename(index)')
+        f'exclude: the reader {type(reader).__name__} has no sample names; add a method filename(index) to it')
     found = [reader.filename(index).replace(os.sep, '/') for index in range(len(reader))]
     unknown = sorted(names.difference(found))
     if unknown: raise ValueError(
-        f'exclude: {len(unknown):,} of {len(names):,} names belong to no sample: {", ".join(map(repr, unknown[:5]))}; '
-        f'names are relative to the root, such as {found[0]!r}; each split needs a list of its own')
+        f'exclude: {len(unknown):,} of {len(names):,} names match no sample: {", ".join(map(repr, unknown[:5]))}; '
+        f'names are relative to the root, such as {found[0]!r}; each split needs its own list')
     rows = np.flatnonzero(np.fromiter((name not in names for name in found), bool, len(found)))
     if not len(rows): raise ValueError(f'exclude: all {len(found):,} samples are excluded')
     return keep_rows(reader, rows)

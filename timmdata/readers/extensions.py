@@ -16,10 +16,10 @@ IMG_EXTENSIONS = ('.png', '.jpg', '.jpeg')   # timm 1.0.31, timm/data/readers/im
 def get_img_extensions(
     as_set: bool = False,
 ) -> tuple[str, ...] | set[str]:
-    """List the extensions that a reader takes for images.
+    """Return the file extensions that readers treat as images.
 
     Args:
-        as_set: A set in place of a tuple.
+        as_set: Return a set instead of a tuple.
     """
     return set(IMG_EXTENSIONS) if as_set else IMG_EXTENSIONS
 
@@ -27,7 +27,7 @@ def get_img_extensions(
 def set_img_extensions(
     extensions: Iterable[str],
 ):
-    """Replace the extensions, for readers made from now on.
+    """Replace the image extensions for readers created afterwards.
 
     Args:
         extensions: Extensions such as ('.jpg', '.webp').
@@ -42,24 +42,24 @@ def check_extensions(
     """Check extensions; a string may hold several, as in timm's `input_key`.
 
     Args:
-        extensions: Extensions such as ('.jpg', '.webp'), or one string of several with `;`.
+        extensions: Extensions such as ('.jpg', '.webp'), or one string with `;` between them.
 
     Returns:
         lower-case, each once
     """
     given = extensions.split(';') if isinstance(extensions, str) else list(extensions)
     bad = [e for e in given if not isinstance(e, str) or len(e) < 2 or not e.startswith('.')]
-    if bad or not given: raise ValueError(f'extensions must be like .jpg, at least one; got {given!r}')
+    if bad or not given: raise ValueError(f'extensions must be one or more strings such as .jpg, got {given!r}')
     return tuple(dict.fromkeys(e.lower() for e in given))
 
 # %% ../../nbs/readers/00_extensions.ipynb #434e318c
 def add_img_extensions(
     extensions: Iterable[str] | str,
 ):
-    """Add to the extensions.
+    """Add image extensions for readers created afterwards.
 
     Args:
-        extensions: One or several.
+        extensions: One or more extensions.
     """
     set_img_extensions((*IMG_EXTENSIONS, *check_extensions(extensions)))
 
@@ -67,10 +67,10 @@ def add_img_extensions(
 def del_img_extensions(
     extensions: Iterable[str] | str,
 ):
-    """Remove from the extensions.
+    """Remove image extensions for readers created afterwards.
 
     Args:
-        extensions: One or several.
+        extensions: One or more extensions.
     """
     removed = check_extensions(extensions)
     set_img_extensions(e for e in IMG_EXTENSIONS if e not in removed)
@@ -79,7 +79,7 @@ def del_img_extensions(
 def is_img_extension(
     extension: str,
 ) -> bool:
-    """Tell whether files with this extension are read.
+    """Return whether files with this extension are read as images.
 
     >>> from timmdata import is_img_extension
     >>> is_img_extension('.JPG'), is_img_extension('.txt')

@@ -38,7 +38,7 @@ def _is_folder_of_tars(folder: str) -> bool:
 def holds_tars(
     root: str | os.PathLike,
 ) -> bool:
-    """Tell whether a root is a tar, a folder of tars, or has split folders of tars.
+    """Return whether a root is a tar, a folder of tars, or has split folders of tars.
 
     Args:
         root: A file or a folder.
@@ -67,7 +67,7 @@ def _create(kind: type, settings: dict, *args: Any, **place: Any) -> Reader | St
 def _create_named(prefix: str, name: str, root: Any, split: str | None, settings: dict) -> Reader | StreamReader:
     "A reader of another library's data set."
     if prefix == 'wds': settings.pop('download', None)   # shards are read where they are
-    if not split: raise ValueError(f'{prefix}/{name} is read by split: give one')
+    if not split: raise ValueError(f'{prefix}/{name} is read by split: pass split=')
     split_group(split)   # an error for what is no text
     settings = {key: value for key, value in settings.items() if value is not None}
     kind = _PREFIXES[prefix] or find('.readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
@@ -83,7 +83,7 @@ def create_reader(
     table: Any = None,
     **kwargs,
 ) -> Reader | StreamReader:
-    """Make a reader by name, with timm's names, or by what is at the root.
+    """Create a reader by name, as in timm, or by what is at the root.
 
     >>> from timmdata import create_reader
     >>> reader = create_reader('', 'photos', split='val')
@@ -91,25 +91,26 @@ def create_reader(
     (80, 'val/astronaut/0000.jpg', 0)
 
     Args:
-        name: '' for what is at the root, 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'.
+        name: '' detects what is at the root; or 'folder', 'tar', 'hfds/…', 'hfids/…', 'tfds/…' or 'wds/…'.
         root: A folder, a tar, or a file that lists samples.
         split: See `resolve_split` and `ReaderTable`.
-        table: A file or a frame that lists samples; their paths are relative to the root.
-        **kwargs: Further arguments for the reader.
+        table: A file or data frame that lists samples, with paths relative to the root.
+        **kwargs: Additional arguments for the reader.
     """
     root = _local_or_url(root)
     if root is not None and not isinstance(root, (str, os.PathLike)): raise TypeError(
-        f'root is a {type(root).__name__}: give the folder as root, and a frame as table=')
+        f'root has type {type(root).__name__}: pass the folder as root, and a data frame as table=')
     kind, _, rest = name.partition('/')
     kind = kind.lower()
     if kind in _PREFIXES: return _create_named(kind, rest, root, split, kwargs)
     if table is None and str(root).lower().endswith(TABLE_TYPES) and not os.path.isdir(root): root, table = None, root
     if table is not None: return _create(ReaderTable, kwargs, table, root, split)
-    if root is None: raise ValueError('root is missing: the folder of the data set, or a file that lists its samples')
+    if root is None: raise ValueError(
+        'root is missing: pass the folder of the dataset, or a file that lists its samples')
     if kind in ('', 'tar') and read_pack(root) is not None: return _create(ReaderPack, kwargs, root, split)
     if kind == 'tar' or kind == '' and holds_tars(root):
         is_sharded = kwargs.get('target_key') or holds_shards(root)
         return _create(ReaderShards if is_sharded else ReaderImageTar, kwargs, root, split)
     if kind in ('', 'folder'): return _create(ReaderImageFolder, kwargs, root, split)
-    raise ValueError(f'reader {name!r} is not known: there are folder, tar, {"/…, ".join(_PREFIXES)}/…; '
-                     'leave it out for what is at the root')
+    raise ValueError(f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; '
+                     'omit it to detect what is at the root')

@@ -39,8 +39,8 @@ class FileIndex:
         table: Paths relative to the root; targets are folder numbers; archives add a column 'span'.
         folders: Folders, relative to the root; '' is the root itself.
         sources: Folders or archives that were listed, relative to the root; '' is the root itself.
-        stamps: int64 (number of sources, 2): their sizes and times, as `stamp` gives them.
-        left_out: Folder, and extension or another reason → image files left out.
+        stamps: int64 (number of sources, 2): their sizes and times, as `stamp` returns them.
+        left_out: Folder, and extension or other reason → number of image files left out.
     """
     table: SampleTable
     folders: tuple[str, ...]
@@ -53,7 +53,7 @@ def stamp(
     root: str,
     source: str = '',
 ) -> tuple[int, int]:
-    """Look up size and modification time, which differ when a folder or an archive has changed.
+    """Return size and modification time, which change when a folder or an archive changes.
 
     Args:
         root: Root of an index, or a file.
@@ -70,14 +70,14 @@ def stamps_of(
     root: str,
     sources: Sequence[str],
 ) -> list[tuple[int, int]]:
-    """Look up the stamps of many.
+    """Return the stamps of several sources.
 
     Args:
         root: Root of an index.
         sources: Folders, files or objects below it.
 
     Returns:
-        of a store: size and tag of each object; 0 and 0 for what is gone
+        for a store: size and tag of each object; 0 and 0 for a missing one
     """
     if is_url(root): return [item[1:] if item else (0, 0) for item in find_objects(root, sources)]
     def look(source: str) -> tuple[int, int]:
@@ -91,11 +91,11 @@ def check_array(
     file: IO[bytes],
     num_bytes: int,
 ):
-    """Refuse an array that claims more bytes than its file has, before memory is allocated for it.
+    """Raise ValueError for an array that claims more bytes than its file has, before memory is allocated.
 
     Args:
         file: An .npy file, from its beginning.
-        num_bytes: Bytes that it has.
+        num_bytes: Size of the file, bytes.
     """
     np.lib.format.read_magic(file)
     shape, _, dtype = np.lib.format.read_array_header_1_0(file)
@@ -106,13 +106,13 @@ def check_array(
 def load_array(
     path: Path,
 ) -> np.ndarray:
-    """Load an array whose header fits its file.
+    """Load an array, after checking that its header fits its file.
 
     Args:
-        path: An .npy file, perhaps of a stranger; one that is damaged is an error of numpy's, of several kinds.
+        path: An .npy file, possibly untrusted; a damaged one raises one of several errors of NumPy.
 
     Returns:
-        mapped, to be read only, unless it is small
+        memory-mapped and read-only, unless it is small
     """
     size = path.stat().st_size
     with path.open('rb') as file: check_array(file, size)
@@ -123,15 +123,15 @@ def check_arrays(
     file: zipfile.ZipFile,
     num_bytes: int,
 ):
-    """Refuse arrays that are compressed or claim more bytes than their file has.
+    """Raise ValueError for arrays that are compressed or claim more bytes than their file has.
 
     Args:
         file: An .npz file.
-        num_bytes: Bytes that it has.
+        num_bytes: Size of the file, bytes.
     """
     for item in file.infolist():
         if item.compress_type or item.file_size > num_bytes:
-            raise ValueError(f'{item.filename} is larger than the file')
+            raise ValueError(f'{item.filename} is compressed or larger than its file')
         with file.open(item) as member: check_array(member, item.file_size)
 
 
@@ -143,15 +143,15 @@ def index_path(
     root: str | os.PathLike,
     kind: str,
 ) -> Path | None:
-    """Say where an index of tars is kept.
+    """Return where an index of tars is kept.
 
     Args:
-        index_file: As a user gives it: a path, or 'cache'. None: only a store's is kept.
+        index_file: A path, or 'cache'; None keeps only the index of a store.
         root: A tar, or a folder of tars.
-        kind: Begins the name in the cache folder.
+        kind: Prefix of the file name in the cache folder.
 
     Returns:
-        None: it is not kept
+        None: not kept
     """
     if index_file is None and not is_url(root): return None
     if index_file not in (None, 'cache'): return Path(expand_home(index_file))
@@ -166,14 +166,14 @@ def keep_arrays(
     arrays_of: Callable[[_Index], Mapping[str, np.ndarray]],
     index_of: Callable[[Mapping[str, np.ndarray]], _Index],
 ) -> _Index:
-    """Read an index from its file, or make it and write the file.
+    """Read an index from its file, or create it and write the file.
 
     Args:
-        path: Path of the .npz, written if it is absent, damaged, stale or made with another key.
-        key: All that the index depends on.
-        make: Makes the index.
-        arrays_of: Lists what is written.
-        index_of: Puts it together again; an error if it cannot be used.
+        path: Path of the .npz, written if absent, damaged, stale or created with a different key.
+        key: Everything that the index depends on.
+        make: Creates the index.
+        arrays_of: Returns the arrays to write.
+        index_of: Rebuilds the index; raises an error if it is unusable.
     """
     path = Path(path)
     try:
@@ -192,12 +192,12 @@ def lie_within(
     least: int,
     end: int,
 ) -> bool:
-    """Tell whether all numbers are in a range.
+    """Return whether all numbers are in a range.
 
     Args:
-        numbers: Numbers, perhaps none.
-        least: The least that is allowed.
-        end: More than the greatest that is allowed.
+        numbers: Numbers, possibly none.
+        least: Smallest allowed number.
+        end: End of the allowed range, excluded.
     """
     return not numbers.size or bool(least <= numbers.min() and numbers.max() < end)
 
@@ -206,32 +206,33 @@ def check_ends(
     ends: np.ndarray,
     parts: np.ndarray,
 ):
-    """Refuse ends that do not divide the parts into lists.
+    """Raise ValueError for ends that do not divide the parts into lists.
 
     Args:
         ends: End of each list in `parts`.
-        parts: The items of all lists, one after the other.
+        parts: The items of all lists, concatenated.
     """
     if ends.ndim != 1 or parts.ndim != 1 or {ends.dtype.kind, parts.dtype.kind} - {*'iu'}:
-        raise ValueError('its lists must be rows of whole numbers')
+        raise ValueError('its lists must be one-dimensional and of integers')
     last = ends[-1] if len(ends) else 0
     if last != len(parts) or len(ends) and ends[0] < 0 or (ends[1:] < ends[:-1]).any():
-        raise ValueError('its lists have other lengths than it says')
+        raise ValueError('the lengths of its lists do not match its data')
 
 
 def _check_numbers(index: FileIndex):
-    "Refuse an index whose arrays do not fit together, or that points behind the end of an archive."
+    "Refuse an index whose arrays do not fit together, or that points past the end of an archive."
     table, spans = index.table, index.table.columns.get('span')
     targets = np.asarray(table.targets)
     check_ends(table.ends, table.paths)
     if targets.ndim != 1 or targets.dtype.kind not in 'iu' or not lie_within(targets, 0, len(index.folders)):
-        raise ValueError('there are images without a folder')
+        raise ValueError('some images have no folder')
     if spans is None: return
-    if spans.shape != (len(table), 3) or spans.dtype.kind != 'i': raise ValueError('each image needs three numbers')
+    if spans.shape != (len(table), 3) or spans.dtype.kind != 'i': raise ValueError('each image needs three integers')
     archives, offsets, sizes = spans.T
-    if not lie_within(archives, 0, len(index.sources)): raise ValueError('there is no such archive')
+    if not lie_within(archives, 0, len(index.sources)): raise ValueError('an archive does not exist')
     left = index.stamps[archives, 0] - offsets   # bytes of the archive
-    if (offsets < 0).any() or (sizes < 0).any() or (sizes > left).any(): raise ValueError('an image is behind the end')
+    if (offsets < 0).any() or (sizes < 0).any() or (sizes > left).any(): raise ValueError(
+        'an image extends past the end of its archive')
 
 
 def _check_names(index: FileIndex):
@@ -270,7 +271,7 @@ def keep_index(
     settings: Sequence,
     make: Callable[[], FileIndex],
 ) -> FileIndex:
-    """Read an index of files from its file, or make it and write the file.
+    """Read an index of files from its file, or create it and write the file.
 
     Args:
         path: See `keep_arrays`.
@@ -311,8 +312,8 @@ def _warn_nested(where: str, folders: Mapping[str, str]):
         return f'{len(names)} ({", ".join(map(printable, list(names)[:5]))}{", …" if len(names) > 5 else ""})'
 
     warnings.warn(
-        f'{where}: classes are the folders that hold the images, as in timm: {listed(own)}. By the first folders, as '
-        f"in torchvision, they would be {listed(others)}: for those, create_dataset('torch/image_folder', root)",
+        f'{where}: the classes are the folders that contain the images, as in timm: {listed(own)}. For the top-level '
+        f"folders, as in torchvision, {listed(others)}, use create_dataset('torch/image_folder', root)",
         stacklevel=4)
 
 
@@ -324,9 +325,9 @@ def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, i
     "Warn of files that are not read, and of folders with images but without a class index."
     if left_out: warnings.warn(
         f'{where}: image files that are not read: {_counted(left_out)}. Add types with extensions=, '
-        'and put files in place of links', stacklevel=4)
+        'and replace links with files', stacklevel=4)
     if lost: warnings.warn(
-        f'{where}: {sum(lost.values())} images are left out, their folders have no class index: '
+        f'{where}: images left out: {sum(lost.values())}; their folders have no class index: '
         f'{", ".join(map(printable, sorted(lost)[:5]))}', stacklevel=4)
 
 # %% ../../nbs/readers/27_file_index.ipynb #176505e1
@@ -342,16 +343,16 @@ def label_samples(
     extensions: Iterable[str] | str | None,
     not_classes: Collection[str] = ('',),
 ) -> tuple[SampleTable, dict[str, int]]:
-    """Number the classes, take the images of the split, and report what is left out.
+    """Number the classes, select the images of the split, and report what is left out.
 
     Args:
         index: Index of folders or archives.
         inside: bool for each folder: whether it belongs to the split.
-        class_map: Name → index, or its file; None: from the folders' names.
-        root: Folder where a relative class map is looked for too.
+        class_map: Class name → index, or a file of it; None: from folder names.
+        root: Folder in which a relative class map is looked up, too.
         where: The split, for messages.
-        extensions: Extensions as the user gave them; None: other types are worth a warning.
-        not_classes: Folders that are no class, since they only hold others.
+        extensions: Extensions, as passed by the user; None: warn about other types.
+        not_classes: Folders that are not classes, since they only contain others.
 
     Returns:
         paths and class indexes; class_to_idx
@@ -370,11 +371,11 @@ def label_samples(
     for (folder, what), count in index.left_out.items():
         if is_inside.get(folder, True): left_out[what] += count
     if not rows.any():
-        why = [f'found no image in {where}: timmdata reads '
+        why = [f'found no images in {where}: timmdata reads '
                f'{", ".join(check_extensions(extensions or get_img_extensions()))}']
         types = [what for what in left_out if what != LINKS]
         if left_out: why.append(f'left out: {_counted(left_out)}')
-        if types: why.append(f'to read these, make the dataset in Python with extensions={types}')
+        if types: why.append(f'to read these, create the dataset in Python with extensions={types}')
         known = ', '.join(map(printable, list(class_to_idx)[:5]))
         if lost: why.append(f'none of the folders is in the class map ({known}, …)')
         raise ValueError('; '.join(why))

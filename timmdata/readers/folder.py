@@ -35,7 +35,7 @@ def list_folder(
     """List the names in a folder, without hidden ones.
 
     Args:
-        folder: Folder to look in, or its URL.
+        folder: Folder to list, or its URL.
 
     Returns:
         folders, files
@@ -54,7 +54,7 @@ def list_folders(
     """List the folders in a folder, without hidden ones.
 
     Args:
-        folder: Folder to look in, or its URL.
+        folder: Folder to list, or its URL.
 
     Returns:
         names
@@ -65,17 +65,18 @@ def list_folders(
 def find_splits(
     root: str | os.PathLike,
 ) -> list[str]:
-    """List the folders with a split's name, if one of them holds folders or if there are no others.
+    """List the folders named like splits, if one of them contains folders or there are no others.
 
     Args:
-        root: A data set.
+        root: Root of a dataset.
 
     Returns:
-        names of its split folders; empty if the root is not divided
+        names of its split folders; empty if it has no splits
     """
     root = expand_home(root)
     if not is_url(root) and not os.path.exists(root): raise FileNotFoundError(f'there is no folder {root}')
-    if os.path.isfile(root): raise NotADirectoryError(f'{root} is a file; give the folder that holds the class folders')
+    if os.path.isfile(root): raise NotADirectoryError(
+        f'{root} is a file: pass the folder that contains the class folders')
     folders = list_folders(root)
     named = [name for name in folders if is_split_name(name)]
     holds_folders = any(list_folders(os.path.join(root, name)) for name in named)
@@ -111,7 +112,7 @@ def _hint(root: str | os.PathLike, folders: Iterable[str]) -> str:
     if not nested: return whole
     first, *others = nested
     names = ' and '.join([os.path.join(root, first), *(f'…/{os.path.basename(name)}' for name in others)])
-    return (f'{printable(names)} lie deeper: did you mean '
+    return (f'{printable(names)} are nested deeper: did you mean '
             f'ImageDataset({os.path.join(root, os.path.dirname(first))!r})? {whole}')
 
 
@@ -119,11 +120,11 @@ def resolve_split(
     root: str | os.PathLike,
     split: str | None = 'train',
 ) -> str:
-    """Find the folder of a split. A root that is not divided is the train split; a missing split is an error.
+    """Find the folder of a split; a root without splits is the train split, and a missing split raises ValueError.
 
     Args:
-        root: A data set.
-        split: 'train', 'val', 'validation', 'test', …, or a folder's name; None: the whole root.
+        root: Root of a dataset.
+        split: 'train', 'val', 'validation', 'test', …, or a folder name; None: the whole root.
 
     Returns:
         folder relative to the root; '' is the root itself
@@ -215,9 +216,9 @@ def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str,
         if real in known and number in counts: again.append(number)
         known.add(real)
     if again: warnings.warn(
-        f'{printable(root)}: {sum(counts[number] for number in again):,} of {sum(counts.values()):,} files come '
-        f'several times, because of links such as {printable(folders[again[0]])}: remove the links, or leave '
-        'these files out with exclude=', stacklevel=5)
+        f'{printable(root)}: {sum(counts[number] for number in again):,} of {sum(counts.values()):,} files are '
+        f'listed more than once, because of links such as {printable(folders[again[0]])}: remove the links, or '
+        'pass these files as exclude=', stacklevel=5)
 
 
 def scan_folder(
@@ -229,10 +230,10 @@ def scan_folder(
     """Find all images under a root, following links, in natural order of their relative paths.
 
     Args:
-        root: Folder to begin in.
-        starts: Folders under the root to look in; '' is all of it.
+        root: Folder to start from.
+        starts: Folders under the root to search; '' is all of it.
         extensions: Extensions of images; None: `get_img_extensions()`.
-        num_threads: Folders listed at the same time.
+        num_threads: Number of folders listed at the same time.
     """
     root, wanted = os.fspath(root), check_extensions(extensions or get_img_extensions())
     folders, stamps, tables, left_out, links = [], [], [], {}, _Links(root)
@@ -264,7 +265,7 @@ def scan_objects(
 
     Args:
         root: URL of a folder in a store.
-        starts: Folders under the root to look in; '' is all of it.
+        starts: Folders under the root to search; '' is all of it.
         extensions: Extensions of images; None: `get_img_extensions()`.
 
     Returns:
@@ -292,7 +293,7 @@ def index_folder(
     extensions: Iterable[str] | str | None = None,
     index_file: str | os.PathLike | None = None,
 ) -> FileIndex:
-    """Scan, or read an earlier index from its file where nothing has changed since.
+    """Read an index from its file, or scan if the file is absent or stale.
 
     Args:
         root: See `scan_folder`.
@@ -305,15 +306,15 @@ def index_folder(
     if index_file is None: return scan()
     kept_in = Path(index_file).parent.resolve()
     if not is_url(root) and any(kept_in.is_relative_to(Path(root, start).resolve()) for start in starts):
-        raise ValueError(f'index_file={os.fspath(index_file)!r} lies in a folder that it describes, '
-                         'and writing it would make it stale: put it elsewhere')
+        raise ValueError(f'index_file={os.fspath(index_file)!r} is in a folder that it describes, '
+                         'and writing it would make it stale: pass a path elsewhere')
     return keep_index(index_file, os.fspath(root), settings, scan)
 
 # %% ../../nbs/readers/30_folder.ipynb #0b94790d
 class ReaderImageFolder(ReaderFiles):
-    """Read images in class folders.
+    """Read images from class folders.
 
-    `ImageDataset` makes it:
+    `ImageDataset` creates it:
 
     >>> from timmdata import ImageDataset
     >>> reader = ImageDataset('photos', split='val').reader
@@ -322,11 +323,11 @@ class ReaderImageFolder(ReaderFiles):
     (<class 'bytes'>, 0, 'val/astronaut/0000.jpg')
 
     Args:
-        root: A folder of class folders, or of split folders that hold them.
+        root: Folder of class folders, or of split folders that contain them.
         split: See `resolve_split`; None: the whole root.
-        class_map: Name → index, or a file of it; other folders are left out.
+        class_map: Class name → index, or its file; others are left out.
         extensions: Extensions of images; None: `get_img_extensions()`.
-        index_file: Keeps the index for next time, see `index_folder`.
+        index_file: File that keeps the index for next time, see `index_folder`.
     """
 
     def __init__(self,
@@ -341,7 +342,7 @@ class ReaderImageFolder(ReaderFiles):
         starts = find_splits(root) if self.split else []
         index = index_folder(root, starts if self.split in starts else [self.split], extensions, index_file)
         if split and not self.split and _nested_splits(index.folders): raise NoSplitError(
-            f'{printable(root)} is not divided, but a folder below it is: {_hint(root, index.folders)}')
+            f'{printable(root)} has no splits, but a folder below it has: {_hint(root, index.folders)}')
         inside = np.array([self.split in ('', name.split(os.sep)[0]) for name in index.folders], bool)
         where = os.path.join(root, self.split) if self.split else os.fspath(root)
         not_classes = ('', *starts, self.split)

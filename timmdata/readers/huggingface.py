@@ -24,7 +24,7 @@ def _datasets() -> Any:
     "The package, imported when it is used."
     try: import datasets
     except ImportError:
-        raise ImportError('Hugging Face data sets are read with datasets: pip install datasets') from None
+        raise ImportError('Hugging Face datasets require the package datasets: pip install datasets') from None
     return datasets
 
 
@@ -37,7 +37,8 @@ def _without_download(name: str, download: bool) -> Iterator[None]:
     try: yield
     except (ConnectionError, FileNotFoundError) as error:
         if download or before: raise
-        raise FileNotFoundError(f'{name} is not on this machine ({error}): download=True fetches it') from error
+        raise FileNotFoundError(
+            f'{name} is not on this machine ({error}): pass download=True to download it') from error
     finally: config.HF_HUB_OFFLINE = before
 
 
@@ -45,7 +46,7 @@ def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
     "The argument with which a data set's own code may run, where the package still has it."
     if not trust_remote_code: return {}
     if 'trust_remote_code' in signature(load).parameters: return {'trust_remote_code': True}
-    raise ValueError('trust_remote_code=True: this version of datasets runs no code of data sets; leave it out')
+    raise ValueError('trust_remote_code=True: this version of datasets never runs the code of a dataset; omit it')
 
 # %% ../../nbs/readers/70_huggingface.ipynb #7013d37a
 def load_hf(
@@ -55,14 +56,14 @@ def load_hf(
     download: bool = False,
     trust_remote_code: bool = False,
 ) -> Any:
-    """Load a data set as a table with an index.
+    """Load a dataset as a table with an index.
 
     Args:
-        name: Name on the hub, a folder of data files, or a folder that `save_to_disk` made.
-        root: Root where the package keeps its files; None: its own cache folder.
-        split: A name, another name for it, or an expression such as 'train[:10%]'.
+        name: Name on the hub, a folder of data files, or a folder written by `save_to_disk`.
+        root: Folder where the package keeps files; None: its own cache folder.
+        split: A name, an equivalent name, or an expression such as 'train[:10%]'.
         download: Download what is missing.
-        trust_remote_code: Let the data set run code; `datasets` below version 4.
+        trust_remote_code: Let the dataset run code; `datasets` before version 4.
 
     Returns:
         datasets.Dataset
@@ -84,7 +85,7 @@ _FILES = 'string', 'large_string', 'binary', 'large_binary'   # paths, or bytes 
 def _bytes_of(image: Mapping[str, Any]) -> bytes:
     "The file of an image."
     if image.get('bytes'): return image['bytes']
-    if not image.get('path'): raise OSError('an image without bytes and without a path')
+    if not image.get('path'): raise OSError('the image has neither bytes nor a path')
     with open_file(image['path']) as file: return file.read()
 
 
@@ -92,10 +93,10 @@ def _undecoded(table: Any, key: str, name: str) -> Any:
     "The table with images as bytes."
     columns = list(table.features or table.column_names or ())
     if columns and key not in columns: raise ValueError(
-        f'{name} has no column {key!r}, it has: {", ".join(columns)}. Say which one is the image with input_key=')
+        f'{name} has no column {key!r}; available: {", ".join(columns)}. Pass the image column as input_key=')
     feature = table.features[key] if table.features else {}
     can_be = isinstance(feature, (_datasets().Image, Mapping)) or getattr(feature, 'dtype', '') in _FILES
-    if not can_be: raise ValueError(f'column {key!r} has no images: say which one with input_key=')
+    if not can_be: raise ValueError(f'column {key!r} has no images: pass the image column as input_key=')
     return table.cast_column(key, _datasets().Image(decode=False))
 
 # %% ../../nbs/readers/70_huggingface.ipynb #386e4e1f
@@ -105,12 +106,12 @@ class ReaderHfds(Reader):
     Args:
         name: Name as in `load_hf`, or a `datasets.Dataset`.
         root: See `load_hf`.
-        split: A name, another name for it, or an expression such as 'train[:10%]'.
-        class_map: Name or old index → index, or its file.
+        split: A name, an equivalent name, or an expression such as 'train[:10%]'.
+        class_map: Name or original index → index, or its file.
         input_key: Column of images.
         target_key: See `TargetFields`.
         target_format: See `TargetFields`.
-        additional_features: Columns that come after the target.
+        additional_features: Columns to return after the target.
         download: See `load_hf`.
         trust_remote_code: See `load_hf`.
     """
@@ -147,7 +148,7 @@ class ReaderHfds(Reader):
 
     @property
     def targets(self) -> np.ndarray | None:
-        "Find all class indexes, without reading an image; None if targets are something else."
+        "Return all class indexes, without reading images; None if the targets are not class indexes."
         if self._found is None:
             targets = [self._fields(row) for row in self.dataset.remove_columns(self.input_key)]
             self._found = np.array(targets) if all(isinstance(target, int) for target in targets) else ()
@@ -158,12 +159,12 @@ class ReaderHfds(Reader):
         basename: bool = False,
         absolute: bool = False,
     ) -> str:
-        """Name one sample, as the table keeps it.
+        """Return the name of one sample, as stored in the table.
 
         Args:
             index: Index of the sample.
-            basename: Give only the last part of the path.
-            absolute: No difference: the images lie in the table.
+            basename: Return only the last part of the path.
+            absolute: Ignored: the images are in the table.
         """
         path = self.dataset[int(index)][self.input_key].get('path') or f'{index}'
         return os.path.basename(path) if basename else path
@@ -176,17 +177,17 @@ def open_hf_stream(
     download: bool = False,
     trust_remote_code: bool = False,
 ) -> tuple[Any, int | None]:
-    """Open a data set as a stream.
+    """Open a dataset as a stream.
 
     Args:
         name: See `load_hf`.
         root: See `load_hf`.
-        split: A name, another name for it, or an expression such as 'train[:10%]'.
-        download: Download all first, then read from this machine.
+        split: A name, an equivalent name, or an expression such as 'train[:10%]'.
+        download: Download everything first, then read it from this machine.
         trust_remote_code: See `load_hf`.
 
     Returns:
-        datasets.IterableDataset, and its number of samples where it is known
+        datasets.IterableDataset, and its number of samples if known
     """
     hf, name, root = _datasets(), expand_home(name), root and os.fspath(expand_home(root))
     builder = hf.load_dataset_builder(name, cache_dir=root, **_trust(hf.load_dataset, trust_remote_code))
@@ -201,23 +202,23 @@ def open_hf_stream(
 
 # %% ../../nbs/readers/70_huggingface.ipynb #19e08ca8
 class ReaderHfids(StreamReader):
-    """Stream a data set of the `datasets` package; yields `(bytes, target)`.
+    """Stream a dataset of the `datasets` package; yields `(bytes, target)`.
 
     Args:
         name: Name as in `load_hf`, or a `datasets.IterableDataset`.
         root: See `load_hf`.
-        split: A name, another name for it, or an expression such as 'train[:10%]'.
-        is_training: Shuffle, and give whole batches.
-        batch_size: Samples in a batch.
-        download: Download all first, then read from this machine.
-        repeats: Passes in an epoch.
+        split: A name, an equivalent name, or an expression such as 'train[:10%]'.
+        is_training: Shuffle and return whole batches.
+        batch_size: Number of samples in a batch.
+        download: Download everything first, then read it from this machine.
+        repeats: Number of passes per epoch.
         seed: Seed of the order.
-        class_map: Name or old index → index, or its file.
+        class_map: Name or original index → index, or its file.
         input_key: Column of images.
         target_key: See `TargetFields`.
         target_format: See `TargetFields`.
         shuffle_size: Samples in the shuffle buffer.
-        num_samples: Number of samples in the split; None: as the data set says.
+        num_samples: Number of samples in the split; None: from the dataset.
         trust_remote_code: See `load_hf`.
     """
 
@@ -252,11 +253,11 @@ class ReaderHfids(StreamReader):
         num_shards: int,
         seed: int,
     ) -> Iterator[tuple[bytes, Any]]:
-        """Pass once over a share of the samples.
+        """Iterate once over a share of the samples.
 
         Args:
-            shard_index: Not used: the package divides among workers by itself.
-            num_shards: Not used either.
+            shard_index: Not used: the package itself divides the samples among workers.
+            num_shards: Not used.
             seed: Seed of the order, in training.
         """
         rank, world = self.world
@@ -268,19 +269,19 @@ class ReaderHfids(StreamReader):
             stream = stream.shuffle(seed=seed % 2**32, buffer_size=self.shuffle_size, **one)
         if world > 1: stream = _datasets().distributed.split_dataset_by_node(stream, rank, world)
         if self.is_training and stream.num_shards < self.num_workers: raise ValueError(
-            f'{self.name} has {stream.num_shards} files for {self.num_workers} workers, and each needs one: '
-            'use fewer workers, download=True, or hfds/ in place of hfids/')
+            f'{self.name} has fewer files ({stream.num_shards}) than workers ({self.num_workers}), and each needs one: '
+            'use fewer workers, download=True, or hfds/ instead of hfids/')
         for row in stream: yield _bytes_of(row[self.input_key]), self._fields(row)
 
     def filenames(self,
         basename: bool = False,
         absolute: bool = False,
     ) -> list[str]:
-        """List the paths of all images, as the data set keeps them; reads all of it.
+        """Return the paths of all images, as stored in the dataset; reads all of it.
 
         Args:
-            basename: Give only the last parts of the paths.
-            absolute: No difference: a stream knows no folder.
+            basename: Return only the last part of each path.
+            absolute: Ignored: a stream has no folder.
         """
         paths = [row[self.input_key].get('path') or str(k) for k, row in enumerate(self._stream)]
         return [os.path.basename(path) for path in paths] if basename else paths

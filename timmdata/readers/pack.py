@@ -31,7 +31,7 @@ from .webdataset import check_info, image_of, target_of
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00006
 ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'), ('height', '<u4'), ('width', '<u4')])
-"A sample: number of its shard; bytes of its image file, and where they begin; pixels, 0: not known."
+"A sample: number of its shard; size and offset of its image file, bytes; height and width, pixels, 0: unknown."
 
 
 _INDEX_FILES = 'rows', 'names', 'name_ends', 'targets', 'labels', 'label_ends', 'num_classes'
@@ -40,10 +40,10 @@ _INDEX_FILES = 'rows', 'names', 'name_ends', 'targets', 'labels', 'label_ends', 
 def index_arrays(
     index: SampleTable,
 ) -> dict[str, np.ndarray]:
-    """List what is written of an index: name of a file → array.
+    """Return what is written of an index: file name → array.
 
     Args:
-        index: Its column 'row' is of `ROW`.
+        index: Index whose column 'row' has dtype `ROW`.
     """
     own, targets = dict(rows=index.columns['row'], names=index.paths, name_ends=index.ends), index.targets
     if not isinstance(targets, LabelLists): return {**own, 'targets': targets}
@@ -53,22 +53,23 @@ def index_arrays(
 def index_of_arrays(
     arrays: Mapping[str, np.ndarray],
 ) -> SampleTable:
-    """Put an index together, and check that its parts fit; nothing is copied.
+    """Build an index from its arrays, without copies, and check that they fit together.
 
     Args:
-        arrays: As `index_arrays` gives them.
+        arrays: Arrays, as `index_arrays` returns them.
     """
     rows, names, name_ends = (arrays[name] for name in ('rows', 'names', 'name_ends'))
     if 'targets' in arrays: targets = arrays['targets']
     else:
         targets = LabelLists(arrays['labels'], arrays['label_ends'], int(arrays['num_classes']))
         check_ends(targets.ends, targets.indexes)
-        if not lie_within(targets.indexes, 0, targets.num_classes): raise ValueError('it has labels of no class')
+        if not lie_within(targets.indexes, 0, targets.num_classes): raise ValueError(
+            'it has labels outside its classes')
     check_ends(name_ends, names)
     if rows.dtype != ROW or names.dtype != np.uint8 or not rows.shape == (len(name_ends),) == (len(targets),):
-        raise ValueError('its parts do not fit')
+        raise ValueError('its arrays do not fit together')
     if isinstance(targets, np.ndarray) and targets.dtype.kind not in 'iuf': raise ValueError(
-        f'its targets are {targets.dtype}, not numbers')
+        f'its targets have dtype {targets.dtype}, not a numeric one')
     return SampleTable(names, name_ends, targets, {'row': rows})
 
 
@@ -76,11 +77,11 @@ def save_index(
     index: SampleTable,
     folder: str | os.PathLike,
 ):
-    """Write an index, as .npy files.
+    """Write an index as .npy files.
 
     Args:
         index: Index to write.
-        folder: Folder of its files, which is there.
+        folder: Existing folder for its files.
     """
     for name, array in index_arrays(index).items(): np.save(Path(folder)/f'{name}.npy', array)
 
@@ -91,10 +92,10 @@ def open_index(
     """Open an index.
 
     Args:
-        folder: Folder from `save_index`.
+        folder: Folder written by `save_index`.
 
     Returns:
-        mapped, not read
+        memory-mapped
     """
     files = {name: Path(folder)/f'{name}.npy' for name in _INDEX_FILES}
     try: return index_of_arrays({name: load_array(path) for name, path in files.items() if path.is_file()})
@@ -124,23 +125,24 @@ def _check_pack(info: dict[str, Any], root: str | os.PathLike):
     for name, split in info['timmdata']['splits'].items():
         check_inside(root, [*(f'index/{name}/{part}.npy' for part in _INDEX_FILES), *split['checksums'].keys()])
         sizes, classes = split['shard_bytes'], [*split['class_to_idx'].values()]
-        if len(sizes) != len(info['splits'][name]['filenames']): raise ValueError(f'split {name!r} has other shards')
+        if len(sizes) != len(info['splits'][name]['filenames']): raise ValueError(
+            f'the shards of split {name!r} do not match')
         numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
         numbers += [(idx, MAX_CLASSES) for idx in classes]
         wrong = next((number for number, end in numbers if type(number) is not int or not 0 <= number < end), None)
-        if wrong is not None: raise ValueError(f'split {name!r} has the number {wrong!r}')
+        if wrong is not None: raise ValueError(f'split {name!r} has the invalid number {wrong!r}')
 
 
 def read_pack(
     root: str | os.PathLike,
 ) -> dict[str, Any] | None:
-    """Read what a pack says of itself.
+    """Read the description of a pack.
 
     Args:
         root: Folder of a pack.
 
     Returns:
-        None: it is no pack
+        None: not a pack
     """
     path = _info_path(root)
     if not os.path.isfile(path): return None
@@ -150,7 +152,7 @@ def read_pack(
     if ours is None: return None
     version = ours.get('pack_version') if isinstance(ours, dict) else None
     if version != PACK_VERSION: raise ValueError(
-        f'{path} is of version {version!r}, this timmdata reads version {PACK_VERSION}: update timmdata, or pack again')
+        f'{path} has version {version!r}, but this timmdata reads version {PACK_VERSION}: update it, or pack again')
     try: _check_pack(check_info(info, root), root)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f'{path} is damaged ({error!r}): copy it again, or pack again') from error
@@ -161,9 +163,9 @@ def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
     "Refuse a pack of which a shard is missing or has another size."
     for name, size, stamp in zip(shards, sizes, stamps_of(root, shards)):
         path = os.path.join(root, name)
-        if stamp == (0, 0): raise FileNotFoundError(f'the pack has no shard {path}: copy all of it again')
+        if stamp == (0, 0): raise FileNotFoundError(f'the pack has no shard {path}: copy the whole pack again')
         if stamp[0] != size: raise ValueError(
-            f'the shard {path} has {stamp[0]:,} bytes, the index says {size:,}: copy all of the pack again')
+            f'the shard {path} has {stamp[0]:,} bytes, but the index says {size:,}: copy the whole pack again')
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000b
 class _IndexedReader(ReaderFiles):
@@ -181,10 +183,10 @@ class _IndexedReader(ReaderFiles):
 
     def filename(self,
         index: int,   # Index of the sample.
-        basename: bool = False,   # Give only the last part of the path.
-        absolute: bool = False,   # Give the shard, and the name in it or in the source.
+        basename: bool = False,   # Return only the last part of the path.
+        absolute: bool = False,   # Return the path of the shard, then the name in it or in the source.
     ) -> str:
-        "Name one sample."
+        "Return the name of one sample."
         path = self.samples.path(index)
         if basename: return os.path.basename(path)
         shard = self.shards[self.samples.columns['row'][index]['shard']]
@@ -192,14 +194,14 @@ class _IndexedReader(ReaderFiles):
 
 
 class ReaderPack(_IndexedReader):
-    """Read images of a pack; `reader[index]` is `(bytes, target)`.
+    """Read images from a pack; `reader[index]` is `(bytes, target)`.
 
     Args:
         root: Folder of the pack.
-        split: One of its splits; None: there must be one only.
-        class_map: Name → index, or its file; other classes are left out.
-        cache_dir: Folder for copies of a store's shards; None: no copies.
-        cache_limit: Most bytes of all copies there, or a text such as '200GB'.
+        split: One of its splits; None: the only one.
+        class_map: Class name → index, or its file; others are left out.
+        cache_dir: Folder for local copies of a store's shards; None: no copies.
+        cache_limit: Maximum size of all copies, bytes or a string such as '200GB'.
     """
 
     def __init__(self,
@@ -211,11 +213,11 @@ class ReaderPack(_IndexedReader):
     ):
         root = os.fspath(expand_home(root))
         info = read_pack(root)
-        if info is None: raise ValueError(f'{root} is no pack: it has no {INFO_FILE} that pack() has written')
+        if info is None: raise ValueError(f'{root} is not a pack: it has no {INFO_FILE} written by write_pack()')
         splits = info['timmdata']['splits']
         if not splits: raise ValueError(f'{root} is a pack without splits: copy it again, or pack again')
         if split is None and len(splits) > 1: raise ValueError(
-            f'{root} has the splits {", ".join(map(printable, splits))}: give split= one of them')
+            f'{root} has the splits {", ".join(map(printable, splits))}: pass one of them as split=')
         self.split = next(iter(splits)) if split is None else choose_split(list(splits), split, root)
         self._copy: Path | None = None   # of the index of a store: its folder on this disk
         self.info = splits[self.split]
@@ -238,38 +240,38 @@ class ReaderPack(_IndexedReader):
         if inside:
             ends = sizes[rows['shard']]
             inside = not ((rows['offset'] > ends) | (rows['size'] > ends - rows['offset'])).any()
-        if not inside: raise ValueError(f'the index {folder} belongs to other shards: copy all of the pack again')
+        if not inside: raise ValueError(f'the index {folder} belongs to other shards: copy the whole pack again')
         targets, classes = table.targets, self.info['class_to_idx']
         if classes and isinstance(targets, np.ndarray) and targets.dtype.kind in 'iu':
             last = max(classes.values())
             if not lie_within(targets, -1, last + 1): raise ValueError(
-                f'the index {folder} has class indexes {targets.min()}..{targets.max()}, its classes are '
-                f'0..{last}: copy all of the pack again, or pack again')
+                f'the index {folder} has class indexes {targets.min()}..{targets.max()}, but its classes '
+                f'are 0..{last}: copy the whole pack again, or pack again')
         return table
 
     @property
     def pixels(self) -> str:
-        "How its images differ from those that were packed; '' if no pixel does."
+        "Describe how its images differ from those that were packed; '' if no pixel does."
         made = self.info.get('made')
         if not isinstance(made, dict) or made.get('format') != 'raw' and made.get('short_side') is None: return ''
         return ', '.join(f'{name}={made.get(name)}' for name in ('format', 'short_side', 'quality', 'subsampling'))
 
     @property
     def image_sizes(self) -> np.ndarray:
-        "Height and width of all images, from the index."
+        "Return height and width of all images, from the index."
         rows = self.samples.columns['row']
         return np.stack([rows['height'], rows['width']], 1)
 
     def _renumber(self, class_map: dict[str, int]):
         "Give the classes other indexes, and leave out those that have none."
         if not self.class_to_idx or isinstance(self.targets, LabelLists): raise ValueError(
-            f'class_map: the samples of {self.root} have no single class; relabel() changes labels')
+            f'class_map needs samples with one class, unlike those of {self.root}; use relabel() to change labels')
         new = np.full(max(self.class_to_idx.values()) + 1, -1, np.int32)
         for name, idx in self.class_to_idx.items(): new[idx] = class_map.get(name, -1)
         rows = np.flatnonzero(new[self.targets] >= 0)
         if not len(rows): raise ValueError(f'none of the classes of {self.root} is in the class map')
         if len(rows) < len(self): warnings.warn(
-            f'{self.root}: {len(self) - len(rows):,} images are left out, their classes have no class index',
+            f'{self.root}: images left out: {len(self) - len(rows):,}; their classes have no class index',
             stacklevel=4)
         self.samples, self.class_to_idx = self.samples.select(rows, new[self.targets[rows]]), class_map
 
@@ -308,17 +310,17 @@ def scan_shards(
     what: str = 'cls',
     input_keys: Sequence[str] = ('jpg', 'jpeg', 'png', 'webp'),
 ) -> SampleTable:
-    """Walk through WebDataset shards.
+    """Index the samples of WebDataset shards.
 
     Args:
         root: Folder of the shards.
-        shards: Their names.
-        fields: Which field of the JSON is the target.
+        shards: Names of the shards.
+        fields: JSON field of the target.
         what: 'cls' or 'json': where the target is.
-        input_keys: Endings of images; the first is read.
+        input_keys: Extensions of images; the first is read.
 
     Returns:
-        its column 'row' says where
+        its column 'row' says where each image is
     """
     rows, names, targets = [], [], []
     for number, name in enumerate(shards):
@@ -361,33 +363,34 @@ def choose_shards(
     root: str | os.PathLike,
     split: str | None,
 ) -> tuple[list[str], str]:
-    """Find the shards of a split; shards that are not divided are the train split.
+    """Find the shards of a split; shards without splits are the train split.
 
     Args:
         root: Folder of shards, or one shard.
         split: 'train', 'val', …; None: all.
 
     Returns:
-        names relative to the root, and the field of the JSON with the class, if there is one
+        names relative to the root, and the JSON field of the class, if any
     """
     found = list_archives(os.fspath(root))
     path = _info_path(root)
     try: splits = check_info(_load_json(path), root).get('splits', {}) if os.path.isfile(path) else {}
-    except (ValueError, RecursionError) as error: raise ValueError(f'{path} describes no splits: {error}') from error
+    except (ValueError, RecursionError) as error: raise ValueError(
+        f'{path} does not describe splits: {error}') from error
     if splits and split:
         chosen = splits[choose_split(list(splits), split, root)]
         return list(chosen['filenames']), chosen.get('alt_label') or ''
     names = {name: _split_of(name) for name in found}
     there = sorted(set(names.values()) - {''})
     if is_whole(there, split): return found, ''
-    chosen = choose_split(there, split, root, 'split=None reads all', found[:3])
+    chosen = choose_split(there, split, root, 'split=None reads all of them', found[:3])
     return [name for name, own in names.items() if own == chosen], ''
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000e
 def holds_shards(
     root: str | os.PathLike,
 ) -> bool:
-    """Tell whether archives are made for WebDataset: `_info.json` describes them, or photographs lie beside .cls files.
+    """Return whether archives are WebDataset shards: `_info.json` describes them, or images have .cls files.
 
     Args:
         root: A tar, or a folder of tars.
@@ -405,14 +408,14 @@ class ReaderShards(_IndexedReader):
 
     Args:
         root: Folder of the shards, or one shard.
-        split: A split of `_info.json`, or in the names of the shards; None: all.
-        class_map: Old index or label → index, or its file.
-        input_key: Endings of images; the first that a sample has is read.
-        target_key: Field of the JSON, as in `TargetFields`; None: the class in the .cls file.
+        split: A split in `_info.json` or in the names of the shards; None: all.
+        class_map: Original index or label → index, or its file.
+        input_key: Image extensions; the first one that a sample has is read.
+        target_key: JSON field, as in `TargetFields`; None: the class in the .cls file.
         target_format: See `TargetFields`.
         index_file: .npz, written if absent or stale; 'cache': in the cache folder.
-        cache_dir: Folder for copies of a store's shards; None: no copies.
-        cache_limit: Most bytes of all copies there, or a text such as '200GB'.
+        cache_dir: Folder for local copies of a store's shards; None: no copies.
+        cache_limit: Maximum size of all copies, bytes or a string such as '200GB'.
     """
 
     def __init__(self,

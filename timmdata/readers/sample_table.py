@@ -29,12 +29,12 @@ MAX_CLASSES = 10_000_000   # a sample's row of so many float32 has 40 MB
 
 
 class LabelLists:
-    """An immutable sequence of label lists; item k is float32 (num_classes,), 1 for each label that sample k has.
+    """Immutable sequence of label lists; item k is float32 (num_classes,), 1 for each label of sample k.
 
     Args:
-        indexes: Int32, class indexes of all samples, one after the other.
+        indexes: int32 class indexes of all samples, concatenated.
         ends: int64 (N,) ends of the samples' lists in `indexes`.
-        num_classes: Length of a row.
+        num_classes: Number of classes, which is the length of an item.
     """
 
     def __init__(self,
@@ -43,8 +43,8 @@ class LabelLists:
         num_classes: int,
     ):
         if num_classes > MAX_CLASSES: raise ValueError(
-            f'{num_classes:,} classes: a row of them takes {4e-9 * num_classes:.1f} GB. The greatest index is '
-            f'{num_classes - 1:,}, {MAX_CLASSES - 1:,} is allowed: give names, or a class_map with smaller indexes')
+            f'class index {num_classes - 1:,}: must be at most {MAX_CLASSES - 1:,}; a row of {num_classes:,} values '
+            f'would take {4e-9 * num_classes:.1f} GB, so pass class names, or a class_map with smaller indexes')
         self.indexes, self.ends, self.num_classes = indexes, ends, num_classes
         self.nbytes = indexes.nbytes + ends.nbytes
 
@@ -53,16 +53,16 @@ class LabelLists:
         lists: Iterable[Iterable[int]],
         num_classes: int,
     ) -> 'LabelLists':
-        """Pack lists.
+        """Create label lists from one list per sample.
 
         Args:
-            lists: Class indexes, one list a sample; it may be empty.
-            num_classes: More than the greatest index.
+            lists: Class indexes, one list per sample, possibly empty.
+            num_classes: Number of classes, more than the largest index.
         """
         lists = [list(labels) for labels in lists]
         indexes = np.array([idx for labels in lists for idx in labels], np.int32)
         if indexes.size and not 0 <= indexes.min() <= indexes.max() < num_classes:
-            raise ValueError(f'class indexes {indexes.min()}..{indexes.max()}: allowed are 0..{num_classes - 1}')
+            raise ValueError(f'class indexes {indexes.min()}..{indexes.max()}: must be in 0..{num_classes - 1}')
         return cls(indexes, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists))), num_classes)
 
     def labels(self,
@@ -81,7 +81,7 @@ class LabelLists:
     def select(self,
         rows: np.ndarray,
     ) -> 'LabelLists':
-        """Make lists of some of the samples.
+        """Return the lists of some of the samples.
 
         Args:
             rows: int64 sample indexes, in any order.
@@ -97,7 +97,7 @@ class LabelLists:
 
 # %% ../../nbs/readers/20_sample_table.ipynb #58b12dac
 class SampleTable:
-    """An immutable sequence of (path, target): one byte array of all paths, their ends, and the targets.
+    """Immutable sequence of (path, target): one byte array of all paths, their ends, and the targets.
 
     >>> from timmdata.readers import SampleTable
     >>> table = SampleTable.from_samples(['cat/0000.jpg', 'dog/0000.jpg'], [0, 1])
@@ -108,7 +108,7 @@ class SampleTable:
         paths: uint8 bytes of all paths without separators, encoded by `os.fsencode`.
         ends: int64 (N,) ends of the paths in `paths`.
         targets: Class indexes (N,), -1 for no class; or numbers, or lists of labels.
-        columns: Further columns: name → array (N, …).
+        columns: Additional columns: name → array (N, …).
     """
 
     def __init__(self,
@@ -117,7 +117,8 @@ class SampleTable:
         targets: 'np.ndarray | LabelLists',
         columns: Mapping[str, np.ndarray] | None = None,
     ):
-        if len(ends) != len(targets): raise ValueError(f'got {len(ends)} paths and {len(targets)} targets')
+        if len(ends) != len(targets): raise ValueError(
+            f'the number of paths and of targets must match, got {len(ends)} and {len(targets)}')
         self.paths, self.ends, self.targets, self.columns = paths, ends, targets, dict(columns or {})
         self.nbytes = paths.nbytes + ends.nbytes + targets.nbytes   # memory of the three arrays
 
@@ -127,12 +128,12 @@ class SampleTable:
         targets: 'Iterable[int] | np.ndarray | LabelLists',
         columns: Mapping[str, np.ndarray] | None = None,
     ) -> 'SampleTable':
-        """Pack paths and targets.
+        """Create a table from paths and targets.
 
         Args:
-            paths: One for each sample.
-            targets: One for each sample.
-            columns: Further columns: name → array (N, …).
+            paths: One path per sample.
+            targets: One target per sample.
+            columns: Additional columns: name → array (N, …).
         """
         if not isinstance(targets, (np.ndarray, LabelLists)): targets = np.asarray(list(targets), np.int32)
         return cls(*_pack(paths), targets, columns)
@@ -143,7 +144,7 @@ class SampleTable:
         """Look up the path of one sample.
 
         Args:
-            index: Index of the row; a negative one counts from the end.
+            index: Index of the row; a negative index counts from the end.
         """
         index = _row(index, len(self))
         start = self.ends[index - 1] if index else 0
@@ -153,10 +154,10 @@ class SampleTable:
     def concatenate(cls,
         tables: Sequence['SampleTable'],
     ) -> 'SampleTable':
-        """Join tables: the rows of the first, then those of the second, …
+        """Concatenate tables, in order.
 
         Args:
-            tables: Tables, at least one.
+            tables: One or more tables.
         """
         ends = np.concatenate([np.diff(table.ends, prepend=0) for table in tables])
         np.cumsum(ends, out=ends)   # in place: the tables may be large
@@ -167,11 +168,11 @@ class SampleTable:
         rows: np.ndarray,
         targets: 'np.ndarray | LabelLists | None' = None,
     ) -> 'SampleTable':
-        """Make a table of some of the rows; every column goes with them.
+        """Return a table of the selected rows, with all columns.
 
         Args:
             rows: bool (N,), or row numbers in any order.
-            targets: Targets of the chosen rows; None keeps their own.
+            targets: Targets of the selected rows; None keeps their own.
         """
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows, np.int64)
         if targets is None:
@@ -187,7 +188,7 @@ class SampleTable:
     def target(self,
         index: int,
     ) -> Any:
-        """Look up the target of one sample: a class index as an int, anything else as it is kept.
+        """Look up the target of one sample: a class index as an int, any other target as it is stored.
 
         Args:
             index: Index of the row.

@@ -32,13 +32,13 @@ _TOUCH = 600.   # seconds after which a reader says again that it reads a copy
 
 
 class ShardCache:
-    """Copies of objects in a folder of this disk, for all programs of the host.
+    """Keep copies of objects in a local folder, for all programs of the host.
 
-    The program that writes a copy holds the copy's lock: an unfinished one without a lock is a dead program's.
+    The program that writes a copy holds its lock; an unfinished copy without a lock was left by a dead program.
 
     Args:
-        folder: Folder of the copies, made for this user alone if it is not there.
-        limit: Most bytes, or a text such as '200GB'; None: what is free.
+        folder: Folder of the copies; created for this user alone if missing.
+        limit: Maximum size, bytes or a string such as '200GB'; None: free space.
     """
 
     def __init__(self,
@@ -49,8 +49,8 @@ class ShardCache:
         self.limit = float('inf') if limit is None else parse_size(limit, 'cache_limit')
         try: self.folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error: raise ValueError(
-            f'cache_dir={os.fspath(folder)!r}: the folder cannot be made ({error.strerror}): '
-            'give one that is there, or that you may make') from None
+            f'cache_dir={os.fspath(folder)!r}: the folder cannot be created ({error.strerror}): '
+            'pass an existing folder, or one that you can create') from None
         mode = self.folder.stat().st_mode
         self._is_shared = bool(mode & stat.S_IWGRP and not mode & stat.S_ISVTX)   # by a group, on purpose
 
@@ -63,11 +63,11 @@ class ShardCache:
         ranges: Ranges,
         number: int,
     ) -> Path:
-        """Say where the copy of an object lies, or would lie.
+        """Return the path of the copy of an object, which need not exist.
 
         Args:
             ranges: Objects of a store.
-            number: Number of one of them.
+            number: Number of the object.
         """
         name = hashlib.blake2b(repr((ranges.url, ranges.objects[number])).encode(), digest_size=12).hexdigest()
         return self.folder/f'{name}.shard'
@@ -76,11 +76,11 @@ class ShardCache:
         ranges: Ranges,
         number: int,
     ) -> bool:
-        """Tell whether there is a copy to read, and note that it is used; one of another size is removed.
+        """Return whether there is a readable copy, and mark it as used; a copy of the wrong size is removed.
 
         Args:
             ranges: Objects of a store.
-            number: Number of one of them.
+            number: Number of the object.
         """
         path = self.path(ranges, number)
         with suppress(OSError):
@@ -93,10 +93,10 @@ class ShardCache:
     def make_room(self,
         size: int,
     ) -> bool:
-        """Remove what dead programs left, and if needed, what nobody has used for long.
+        """Remove what dead programs left and, if needed, copies that have not been used for an hour.
 
         Args:
-            size: Bytes of a new copy.
+            size: Size of a new copy, bytes.
 
         Returns:
             whether it fits
@@ -119,14 +119,14 @@ class ShardCache:
         ranges: Ranges,
         number: int,
     ) -> bool:
-        """Copy an object, unless another program does.
+        """Copy an object, unless another program is copying it.
 
         Args:
             ranges: Objects of a store.
-            number: Number of the one to copy.
+            number: Number of the object to copy.
 
         Returns:
-            whether the copy is there now; else there is no room, or another program copies it
+            whether the copy exists now; if not, another program is copying it
         """
         path, size = self.path(ranges, number), ranges.objects[number].size
         self.folder.stat()   # an error if it is gone: its lock would make it again, open to all
@@ -151,17 +151,17 @@ def _copy_all(requests: queue.SimpleQueue, cache: ShardCache, ranges: Ranges):
         try: cache.copy(ranges, number)
         except _NoRoom: continue   # read by ranges; a smaller one may fit
         except Exception as error:
-            return warnings.warn(f'no more shards are copied to {cache.folder} ({type(error).__name__}: {error}): '
-                                 'they are read from the store', RuntimeWarning, stacklevel=1)
+            return warnings.warn(f'stopped copying shards to {cache.folder} ({type(error).__name__}: {error}): '
+                                 'they are read from the store instead', RuntimeWarning, stacklevel=1)
 
 
 class CachedRanges:
-    """Read bytes of objects from their copies on this disk, and from the store until they are there.
+    """Read bytes of objects from local copies, and from the store until the copies exist.
 
     Args:
         ranges: Objects of a store.
-        cache: Where their copies are.
-        local: Reads the files at `cache.path` of each object, as `Archives` does.
+        cache: Holds the copies of the objects.
+        local: Reads the files at `cache.path` of each object, like `Archives`.
     """
 
     def __init__(self,
@@ -178,7 +178,7 @@ class CachedRanges:
 
     @property
     def paths(self) -> list[str]:
-        "List the URLs of the objects."
+        "Return the URLs of the objects."
         return self.ranges.paths
 
     def _has_copy(self, number: int) -> bool:
@@ -205,7 +205,7 @@ class CachedRanges:
         offset: int,
         size: int,
     ) -> Any:
-        """Give exactly `size` bytes, or raise why there are none.
+        """Return exactly `size` bytes, or raise an error.
 
         Args:
             number: Number of the object.
@@ -226,10 +226,10 @@ class CachedRanges:
     def prefetch(self,
         spans: Iterable[Sequence[int]],
     ):
-        """Send requests ahead for what is not here, and wait for nothing.
+        """Request spans that have no local copy ahead of time, without waiting.
 
         Args:
-            spans: Object, offset and size of what is read next.
+            spans: Object, offset and size of each span to be read next.
         """
         near, far = [], []
         for span in spans: (near if self._has_copy(span[0]) else far).append(span)

@@ -22,10 +22,10 @@ class StreamReader:
     """Divide a stream among ranks and workers; a reader defines `read_shard(shard_index, num_shards, seed)`.
 
     Args:
-        num_samples: Number of samples in the split; None: unknown; training needs it.
-        is_training: Shuffle, give whole batches, and read a short share again.
-        batch_size: Samples in a batch.
-        repeats: Passes in an epoch of training; 0 and 1 are one pass.
+        num_samples: Number of samples in the split, required for training; None: unknown.
+        is_training: Shuffle, return whole batches, and repeat a short share.
+        batch_size: Number of samples in a batch.
+        repeats: Passes per training epoch; 0 and 1 both mean one.
         seed: Seed of the order.
     """
 
@@ -37,7 +37,7 @@ class StreamReader:
         seed: int = 42,
     ):
         if is_training and not num_samples: raise ValueError(
-            'training needs the number of samples, for the length of an epoch: give num_samples')
+            'training needs the number of samples to know the length of an epoch: pass num_samples')
         self.num_samples, self.is_training, self.batch_size = num_samples, is_training, batch_size
         self.repeats, self.seed, self.num_workers = repeats, seed, 1
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()   # shared with running workers
@@ -50,11 +50,11 @@ class StreamReader:
         num_shards: int,
         seed: int,
     ) -> Iterator[tuple[Any, Any]]:
-        """Pass once over a share of the samples.
+        """Iterate once over a share of the samples.
 
         Args:
-            shard_index: Number of the share, from 0.
-            num_shards: Shares, of all workers of all ranks.
+            shard_index: Index of the share, from 0.
+            num_shards: Number of shares, for all workers of all ranks.
             seed: Seed of the order, in training.
 
         Returns:
@@ -65,10 +65,10 @@ class StreamReader:
     def set_epoch(self,
         count: int,
     ):
-        """Set the epoch, also in workers that are running.
+        """Set the epoch, also in running workers.
 
         Args:
-            count: Count of the epoch, from 0.
+            count: Epoch number, from 0.
         """
         self._epoch.fill_(count)
 
@@ -78,17 +78,17 @@ class StreamReader:
         """Set the number of workers, so that the length is known before they start.
 
         Args:
-            num_workers: Number of workers of this rank; 0 is one, None changes nothing.
+            num_workers: Number of workers of this rank; 0 counts as one, None changes nothing.
         """
         if num_workers is not None: self.num_workers = max(1, num_workers)
 
     def samples_per_worker(self) -> int:
-        "Count the samples that each worker gives in an epoch of training."
+        "Return the number of samples per worker in a training epoch."
         share = max(1, self.repeats) * self.num_samples / (self.world[1] * self.num_workers)
         return math.ceil(math.ceil(share) / self.batch_size) * self.batch_size
 
     def __len__(self) -> int:
-        if self.num_samples is None: raise TypeError('the number of samples is not known: give num_samples')
+        if self.num_samples is None: raise TypeError('the number of samples is unknown: pass num_samples')
         if self.is_training: return self.samples_per_worker() * self.num_workers
         return math.ceil(self.num_samples / self.world[1])
 

@@ -33,20 +33,20 @@ from .store import (
     NUMBER, OBJECT, Stored, absolute_path, find_objects, is_url, keep_objects, open_ranges)
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
-TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # endings of files that `read_table` reads
+TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # extensions of files that `read_table` reads
 _WHOLE = r'-?(0|[1-9]\d*)'
 
 
 @dataclass(frozen=True)
 class Table:
-    """Columns by number; each becomes a list when it is asked for.
+    """A table whose columns are accessed by number and become lists on demand.
 
     Args:
-        names: Names of the columns, in order; one may come twice.
-        num_rows: Number of rows without the header.
-        values: Number of a column → its values, as they are; None where there is none.
-        is_untyped: All values are texts, as in a CSV.
-        uneven: Row of another length than the header → its length.
+        names: Names of the columns, in order; possibly with repeats.
+        num_rows: Number of rows, without the header.
+        values: Number of a column → its values, unchanged; None if missing.
+        is_untyped: Whether all values are strings, as in a CSV.
+        uneven: Row whose length differs from the header → its length.
     """
     names: list[str]
     num_rows: int
@@ -57,7 +57,7 @@ class Table:
     def typed(self,
         number: int,
     ) -> list:
-        """Give a column; in an untyped table, texts that are all numbers become numbers, and empty ones None.
+        """Return a column; in an untyped table, a column of numbers is converted, and empty strings become None.
 
         Args:
             number: Number of the column.
@@ -89,7 +89,7 @@ def _read_separated(path: str, separator: str) -> Table:
     return Table(names, len(rows), lambda number: list(columns[number]), True, uneven)
 
 # %% ../../nbs/readers/50_table.ipynb #tblread1
-def _refuse(constant: str): raise ValueError(f'{constant} is no JSON')
+def _refuse(constant: str): raise ValueError(f'{constant} is not valid JSON')
 
 
 def _read_json_lines(path: str) -> Table:
@@ -97,7 +97,7 @@ def _read_json_lines(path: str) -> Table:
     with open(path, encoding='utf-8-sig', newline='\n') as file:
         rows = [json.loads(line, parse_constant=_refuse) for line in file if line.strip()]
     strange = next((k for k, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
-    if strange is not None: raise ValueError(f'row {strange} is no object')
+    if strange is not None: raise ValueError(f'row {strange} is not a JSON object')
     json.dumps(rows, ensure_ascii=False).encode()   # an error here for half of a character, such as \ud800
     names = dict.fromkeys(name for row in rows for name in row)
     return _of_columns({name: [row.get(name) for row in rows] for name in names})
@@ -106,7 +106,7 @@ def _read_json_lines(path: str) -> Table:
 def _of_columns(columns: Mapping[str, Sequence]) -> Table:
     "A table of lists."
     lengths = {len(column) for column in columns.values()}
-    if len(lengths) > 1: raise ValueError(f'columns have several lengths: {", ".join(map(str, sorted(lengths)))}')
+    if len(lengths) > 1: raise ValueError(f'columns differ in length: {", ".join(map(str, sorted(lengths)))}')
     lists = list(columns.values())
     return Table(list(columns), max(lengths, default=0), lambda number: list(lists[number]))
 
@@ -125,7 +125,7 @@ def _arrow() -> Any:
     "pyarrow, for what only it reads."
     try: import pyarrow.parquet
     except ImportError: raise ImportError(
-        'Parquet and Arrow tables are read with pyarrow: pip install pyarrow') from None
+        'Parquet and Arrow tables require pyarrow: pip install pyarrow') from None
     return pyarrow
 
 
@@ -145,7 +145,7 @@ def read_table(
     """Read a table; only Parquet and Arrow need pyarrow.
 
     Args:
-        table: A file of one of the `TABLE_TYPES`, a dict of lists, or a frame of pandas, polars or pyarrow.
+        table: A file of one of the `TABLE_TYPES`, a dict of lists, or a pandas, polars or pyarrow table.
     """
     if not isinstance(table, (str, os.PathLike)):
         library = type(table).__module__.partition('.')[0]
@@ -172,17 +172,17 @@ def read_table(
 def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list[float | None]:
     "Values to be predicted. Whole ones with gaps, or beyond what a float can count, are classes that became floats."
     beyond = next((v for v in values if v is not None and not math.isfinite(v)), None)
-    if beyond is not None: raise ValueError(f'the target {beyond} is no number that can be predicted')
+    if beyond is not None: raise ValueError(f'the target {beyond} is not a finite number')
     whole = all(v is None or float(v).is_integer() for v in values)
     others = [v for v in given if not re.fullmatch(_WHOLE, str(v), re.ASCII)]
     if whole and 0 < len(others) < len(given): raise ValueError(
-        f'{len(given) - len(others)} of {len(given)} targets are whole numbers, and the others are written as '
+        f'{len(given) - len(others)} of {len(given)} targets are integers, but the others are written as '
         f'{others[0]}: write all classes as {int(float(others[0]))}, '
-        f'and all numbers to be predicted as {float(others[0])}')
+        f'or all numbers to be predicted as {float(others[0])}')
     if whole and None in values: raise ValueError(
-        "the targets are whole numbers as floats, with gaps: give classes as integers, such as pandas' Int64")
+        "the targets are integers stored as floats, with gaps: pass classes as integers, such as pandas' Int64")
     if whole and any(abs(v) >= 2 ** 53 for v in values): raise ValueError(
-        'the targets are whole numbers that are too great for a float: give classes as texts')
+        'the targets are integers that are too large for a float: pass classes as strings')
     return [v if v is None else float(v) for v in values]
 
 
@@ -202,12 +202,12 @@ def number_targets(
     class_map: Mapping[str, int] | str | os.PathLike | None = None,
     root: str | os.PathLike = '',
 ) -> tuple[list, dict[str, int]]:
-    """Turn a column of labels into class indexes, or leave numbers as they are.
+    """Convert a column of labels to class indexes, or keep floats as they are.
 
     Args:
-        values: Names, whole numbers, numbers, or lists of names or whole numbers; None: there is none.
-        class_map: Name → index, or its file; None: of the values.
-        root: Root where a relative class map is looked for too.
+        values: Names, integers, floats, or lists of names or integers; None: no label.
+        class_map: Name → index, or its file; None: from values.
+        root: Root in which a relative class map is looked up, too.
 
     Returns:
         indexes, numbers or lists, None for an unknown name; and class_to_idx
@@ -219,27 +219,28 @@ def number_targets(
         values = _map_labels(values, lambda label: next(numbers))
         flat = _flat(values)
     strange = next((v for v in flat if not isinstance(v, (str, Real))), None)
-    if strange is not None: raise ValueError(f'a target is a {type(strange).__name__}: give texts or numbers')
+    if strange is not None: raise ValueError(
+        f'a target has type {type(strange).__name__}: must be a string or a number')
     kinds = {str if isinstance(v, str) else int if isinstance(v, Integral) else float for v in flat}
     if str in kinds and len(kinds) > 1 or is_lists and float in kinds:
-        raise ValueError(f'targets are of several kinds, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
+        raise ValueError(f'targets are of mixed types, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
     if class_map is not None: class_to_idx = load_class_map(class_map, root)
     elif float in kinds: return _check_numbers(values, given), {}
     elif kinds == {int}: class_to_idx = {str(idx): int(idx) for idx in sorted({int(v) for v in flat}) if idx >= 0}
     else: class_to_idx = build_class_map(flat)
     greatest = max(class_to_idx.values(), default=0)
-    if greatest >= 2 ** 31: raise ValueError(f'the class index {greatest} has more than 31 bits: give names as classes')
+    if greatest >= 2 ** 31: raise ValueError(f'class index {greatest}: must be below 2**31; use names as classes')
     def number(label): return class_to_idx.get(label if isinstance(label, str) else str(int(label)))
     numbered = _map_labels(values, number)
     return [None if isinstance(v, list) and None in v else v for v in numbered], class_to_idx
 
 # %% ../../nbs/readers/50_table.ipynb #f95e1464
 class TableError(ValueError):
-    """Rows of a table cannot be used; `problems` has them all, row → [(what, which), …].
+    """Some rows of a table cannot be used; `problems` lists them, row → [(what, which), …].
 
     Args:
         message: Message with counts and first examples.
-        problems: Row, from 0 → what is wrong, and which.
+        problems: Row, from 0 → what is wrong, and for which value.
     """
 
     def __init__(self,
@@ -275,20 +276,20 @@ def find_problems(
     unknown: str = 'label that is not in the class map',
     uneven: Mapping[int, str] | None = None,
 ) -> dict[int, list[tuple[str, str]]]:
-    """Find rows without path, target or file, with an unknown label, and paths that come twice.
+    """Find rows without a path, target or file, with an unknown label, or with a repeated path.
 
     Args:
-        paths: One for each row.
-        targets: Targets as given, one for each row; None: the row has none.
-        numbered: Targets, as `number_targets` gives them.
-        weights: One for each row; None: there are none.
-        root: Folder, or objects by path; None: files are not looked for.
-        within: Folder that paths must not leave, after links; None: they may.
-        unknown: What the message calls a label without an index.
-        uneven: Row of another length than the header → its length.
+        paths: One path per row.
+        targets: Original targets, one per row; None: no target.
+        numbered: Targets, as `number_targets` returns them.
+        weights: One weight per row; None: no weights.
+        root: Folder, or objects by path; None: do not check files.
+        within: Folder that paths must not leave, links resolved; None: any.
+        unknown: How the message describes a label without an index.
+        uneven: Row whose length differs from the header → its length.
 
     Returns:
-        row, from 0 → what is wrong, and which
+        row, from 0 → what is wrong, and for which value
     """
     problems, first = defaultdict(dict), {}   # row → what → which
     for row, (path, target, number) in enumerate(zip(paths, targets, numbered)):
@@ -296,18 +297,18 @@ def find_problems(
         if not path or '\0' in path: problems[row]['no path'] = path or ''
         if target is None or target == '': problems[row]['no target'] = path or ''
         elif number is None: problems[row][unknown] = f'{target!r}'
-        if other != row and numbered[other] == number: problems[row]['path that was there before'] = path
+        if other != row and numbered[other] == number: problems[row]['repeated path'] = path
         elif other != row:
             for each in (row, other): problems[each]['path with several targets'] = path
     for row, weight in enumerate(weights or ()):
         if not isinstance(weight, Number) or not 0 <= weight < math.inf:
-            problems[row]['weight that is no number of 0 or more'] = str(weight)
+            problems[row]['weight that is not a number >= 0'] = str(weight)
     named = [row for row, path in enumerate(paths) if path and '\0' not in path]
     if within is not None:
         real = Path(os.path.realpath(within))
         for row in named:
             if not Path(os.path.realpath(real/paths[row])).is_relative_to(real):
-                problems[row]['path that leaves the root'] = paths[row]
+                problems[row]['path outside the root'] = paths[row]
     if root is not None:
         for row, there in zip(named, _are_there(root, [paths[row] for row in named])):
             if not there: problems[row]['missing file'] = paths[row]
@@ -319,18 +320,18 @@ def describe_problems(
     problems: Mapping[int, list[tuple[str, str]]],
     num_rows: int,
 ) -> str:
-    """Say how many rows have which problem, with the first three of each kind.
+    """Summarize how many rows have each problem, with the first three examples of each.
 
     Args:
         problems: Problems from `find_problems`.
-        num_rows: Number of rows of the table.
+        num_rows: Number of rows in the table.
     """
     examples, lines = defaultdict(list), []
     for row, found in problems.items():
         for what, which in found: examples[what].append(f'row {row + 1}' + f' ({printable(which)})' * bool(which))
     for what, rows in examples.items():
         lines.append(f'  {len(rows)} × {what}: {", ".join(rows[:3])}{", …" if len(rows) > 3 else ""}')
-    head = f'{len(problems)} of {num_rows} rows cannot be used (counted from 1, without the header line):'
+    head = f'{len(problems)} of {num_rows} rows cannot be used (row numbers start at 1, after the header):'
     return '\n'.join([head, *lines])
 
 # %% ../../nbs/readers/50_table.ipynb #29ce6e30
@@ -351,9 +352,9 @@ class _Columns:
         found = [name for name in self.table.names if name.lower() in usual]
         if usual[0] in found: return usual[0]
         if len(found) == 1: return found[0]
-        many = f'could be read from any of {", ".join(found)}' if found else (
-            f'has none of the columns {", ".join(usual)}; it has: {", ".join(self.table.names)}')
-        raise ValueError(f'{self.what} {many}. Say which one with {argument}=')
+        many = f'has several columns to choose from: {", ".join(found)}' if found else (
+            f'has none of the columns {", ".join(usual)}; available: {", ".join(self.table.names)}')
+        raise ValueError(f'{self.what} {many}. Pass the one to use as {argument}=')
 
     def number(self, key: str, argument: str) -> int:
         "The number of the column that `argument` asks for."
@@ -361,7 +362,7 @@ class _Columns:
         if names.count(key) == 1: return names.index(key)
         if key in names: raise ValueError(f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
         there = ', '.join(map(printable, names))
-        raise ValueError(f'{self.what} has no column {key!r}, it has: {there}. Say which one with {argument}=')
+        raise ValueError(f'{self.what} has no column {key!r}; available: {there}. Pass the one to use as {argument}=')
 
     def names(self, key: str, argument: str) -> list:
         "A column of names, which may be numbers where values have types."
@@ -376,7 +377,8 @@ class _Columns:
         values = self.names(key, argument)
         strange = next((v for v in values if not isinstance(v, str | None)), None)
         if strange is None: return values
-        raise TypeError(f'column {key!r} of {self.what} has a {type(strange).__name__}: {argument} asks for texts')
+        raise TypeError(
+            f'column {key!r} of {self.what} has a value of type {type(strange).__name__}: {argument} needs strings')
 
     def labels(self, key: str, separator: str | None) -> list:
         "The column of targets; texts of several labels become lists."
@@ -391,7 +393,7 @@ def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | 
     names = sorted({name for name in splits or () if name})
     wanted = matching_splits(names, split)   # a table may have several names for one split
     if not wanted:   # an error that says what there is
-        choose_split(names, split, what, 'split=None reads all rows', ['no column of splits, see split_key='])
+        choose_split(names, split, what, 'split=None reads all rows', ['no split column, see split_key='])
     return (row for row, name in enumerate(splits) if name in wanted)
 
 # %% ../../nbs/readers/50_table.ipynb #5aa786bf
@@ -404,7 +406,7 @@ class _TableRows(NamedTuple):
     splits: list | None   # Name of the split of each row; None: the table has no column of splits.
     others: dict[str, list]   # 'weight' and the further columns.
     unknown: str   # What a label without an index is called in messages.
-    uneven: Mapping[int, str] | None   # Row of another length than the header → its length.
+    uneven: Mapping[int, str] | None   # Row whose length differs from the header → its length.
 
     @classmethod
     def read(cls,
@@ -452,13 +454,13 @@ def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: 
     message = f'{what}: {describe_problems(problems, len(rows.paths))}'
     if any('missing file' in dict(found) for found in problems.values()):
         looked_in = printable(absolute_path(root))
-        message += f'\nFiles were looked for in {looked_in}: give root= if they lie elsewhere'
-    if on_problem == 'raise': raise TableError(f"{message}\nFix them, or give on_problem='drop'", problems)
-    warnings.warn(f'{message}\nThey are left out', stacklevel=3)
+        message += f'\nFiles were looked for in {looked_in}: pass root= if they are elsewhere'
+    if on_problem == 'raise': raise TableError(f"{message}\nFix these rows, or pass on_problem='drop'", problems)
+    warnings.warn(f'{message}\nThese rows are left out', stacklevel=3)
 
 # %% ../../nbs/readers/50_table.ipynb #e6390c18
 class ReaderTable(ReaderFiles):
-    """Read files that a table lists; `reader[index]` is `(bytes, target, …)`, then the weight and the fields asked for.
+    """Read files listed in a table; `reader[index]` is `(bytes, target, …)`, with the weight and requested fields last.
 
     >>> from pathlib import Path
     >>> from timmdata import ImageDataset
@@ -469,19 +471,19 @@ class ReaderTable(ReaderFiles):
     ({'cat': 0, 'rocket': 1}, 2)
 
     Args:
-        table: A file or a frame, as in `read_table`.
-        root: Folder of relative paths; None: that of the table.
-        split: 'train', 'val', …, or as in the table; None: all rows.
-        class_map: Name → index, or its file; None: from all rows.
-        input_key: Column of the files' paths; 'auto': 'path', or the one with a usual name.
-        target_key: Column of labels; 'auto': 'target', or a usual name; None: all are -1.
+        table: A file or a data frame, as in `read_table`.
+        root: Folder of relative paths; None: the folder of the table.
+        split: 'train', 'val', …, or a name in the table; None: all rows.
+        class_map: Class name → index, or its file; None: from all rows.
+        input_key: Column of file paths; 'auto': 'path', or the one with a common name.
+        target_key: Column of labels; 'auto': 'target', or a common name; None: all are -1.
         split_key: Column of splits; None: 'split', if the table has it.
-        weight_key: Column of numbers, 0 or more, that come after the target.
-        fields: Further columns, that come last.
-        target_separator: Separator between several labels in a text.
-        on_problem: Rows that cannot be used: 'raise', or 'drop' with a warning.
+        weight_key: Column of weights >= 0, returned after the target.
+        fields: Additional columns, returned last.
+        target_separator: Separator between several labels in a string.
+        on_problem: What to do with unusable rows: 'raise', or 'drop' with a warning.
         check_files: Check that every file exists.
-        within_root: Refuse paths that leave the root, for a table of strangers; checked once, here.
+        within_root: Refuse paths outside the root, for untrusted tables; checked once, here.
     """
 
     def __init__(self,
@@ -502,7 +504,8 @@ class ReaderTable(ReaderFiles):
     ):
         table, root = expand_home(table), expand_home(root)
         is_file = isinstance(table, (str, os.PathLike))
-        if root is None and not is_file: raise ValueError('root is missing: the folder that the paths are relative to')
+        if root is None and not is_file: raise ValueError(
+            'root is missing: pass the folder that the paths are relative to')
         check_choice('on_problem', on_problem, ('raise', 'drop'))
         root, what = os.path.dirname(table) if root is None else root, os.fspath(table) if is_file else 'the table'
         columns = _Columns(read_table(table), what)
@@ -516,7 +519,7 @@ class ReaderTable(ReaderFiles):
         if self.problems: _report(self.problems, rows, on_problem, what, root)
         chosen = [row for row in _rows_of_split(rows.splits, len(rows.paths), split, what) if row not in self.problems]
         if not chosen: raise ValueError(
-            f'{what} has no row that can be used' + (f' in split {split!r}' if split else ''))
+            f'{what} has no usable rows' + (f' in split {split!r}' if split else ''))
         samples = rows.samples(chosen)
         if is_url(root):
             paths = [rows.paths[row] for row in chosen]
@@ -526,7 +529,7 @@ class ReaderTable(ReaderFiles):
 
     @property
     def weights(self) -> np.ndarray | None:
-        "The weights of all samples; None without a column of them."
+        "Return the weights of all samples; None without a weight column."
         return self.samples.columns.get('weight')
 
     def __getitem__(self, index: int) -> tuple:

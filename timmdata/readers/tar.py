@@ -41,7 +41,7 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     end = 0
     while (member := tar.next()) is not None:
         tar.members.clear()   # pyrefly: ignore  (tarfile keeps them all)
-        if member.size < 0 or tar.offset <= end: raise tarfile.ReadError(f'{member.name} has the size {member.size:,}')
+        if member.size < 0 or tar.offset <= end: raise tarfile.ReadError(f'{member.name} has size {member.size:,}')
         end = tar.offset
         yield member
 
@@ -54,7 +54,7 @@ def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str,
         for member in _members(tar):
             path = posixpath.join(name, posixpath.normpath(member.name).lstrip('/'))
             if member.offset_data + member.size > num_bytes: raise tarfile.ReadError(
-                f'{printable(path)} would end behind it')
+                f'{printable(path)} would extend past its end')
             if member.islnk() or member.issym() or member.issparse(): yield path, -1, 0
             elif member.isreg() and path.lower().endswith('.tar'):
                 yield from _walk(tar.extractfile(member), path, start + member.offset_data)
@@ -72,7 +72,7 @@ def _warn_of_more(file: BinaryIO):
         more = file.seek(0, os.SEEK_END) - begin
         return warnings.warn(
             f'{printable(file.name)}: its last {more:,} bytes are not read: another archive was appended '
-            '(cat a.tar b.tar), and a tar ends at its first end mark. Instead put the archives into a folder',
+            '(cat a.tar b.tar), but a tar ends at its first end mark. Put the archives into a folder instead',
             stacklevel=2)
 
 # %% ../../nbs/readers/40_tar.ipynb #0600ae6d
@@ -83,11 +83,11 @@ def list_tar(
     path: str | os.PathLike,
     most: int | None = None,
 ) -> list[tuple[str, int, int]]:
-    """Find all files in a tar, and in tars inside it. A file that comes twice counts once, as its last version.
+    """List all files in a tar, and in tars inside it; of a file that appears twice, only the last version counts.
 
     Args:
         path: A tar file.
-        most: Look at this many files only.
+        most: Maximum number of files to list; None lists all.
 
     Returns:
         name, offset of the first byte, size in bytes; offset -1: a link
@@ -95,20 +95,21 @@ def list_tar(
     with io.BufferedReader(open_object(os.fspath(path)) if is_url(path) else open_file(path)) as file:
         begin = file.read(8)
         command = next((command for magic, command in _COMPRESSED.items() if begin.startswith(magic)), None)
-        if command: raise ValueError(f'{path} is compressed, and images in it cannot be read out of order: '
-                                     f'decompress it first ({command}); photographs are not made smaller by it')
+        if command: raise ValueError(f'{path} is compressed, so its images cannot be read in any order: '
+                                     f'decompress it first ({command}); compression does not make photos smaller')
         file.seek(0)
         try: found = {name: (offset, size) for name, offset, size in islice(_walk(file), most)}
         except Exception as error:   # on damage, tarfile raises TarError, ValueError, OSError, OverflowError, …
             if is_system_error(error): raise
-            raise ValueError(f'{path} is damaged, cut off, or no tar ({error}): copy it or make it again') from error
+            raise ValueError(
+                f'{path} is damaged, truncated or not a tar ({error}): copy it again or recreate it') from error
     return [(name, *place) for name, place in found.items()]
 
 # %% ../../nbs/readers/40_tar.ipynb #3d573808
 def list_archives(
     root: str,
 ) -> list[str]:
-    """List the tars in a folder and in the folders in it.
+    """List the tars in a folder and its subfolders.
 
     Args:
         root: A tar, or a folder of tars.
@@ -120,7 +121,7 @@ def list_archives(
     if is_url(root): names = [item.key for item in list_objects(root) if item.key.count('/') < 2]
     elif os.path.isdir(root): names = [posixpath.join(folder, name) for folder in ('', *list_folders(root))
                                        for name in list_folder(os.path.join(root, folder))[1]]
-    else: raise FileNotFoundError(f'there is no tar or folder of tars {root}')
+    else: raise FileNotFoundError(f'there is no tar or folder of tars at {root}')
     found = [name for name in names if name.lower().endswith('.tar')]
     if not found: raise ValueError(f'there is no .tar in {root}')
     return sorted(found, key=lambda name: (posixpath.dirname(name), natural_key(posixpath.basename(name)), name))
@@ -140,9 +141,9 @@ def scan_tars(
     """Find all images in archives. Hidden files are skipped, as in folders.
 
     Args:
-        root: A tar, or a folder of them.
+        root: A tar, or a folder of tars.
         extensions: Extensions of images; None: `get_img_extensions()`.
-        num_threads: Archives walked at the same time.
+        num_threads: Number of archives read at the same time.
     """
     root, wanted = os.fspath(root), frozenset(check_extensions(extensions or get_img_extensions()))
     archives = list_archives(root)
@@ -171,7 +172,7 @@ def index_tars(
     extensions: Iterable[str] | str | None = None,
     index_file: str | os.PathLike | None = None,
 ) -> FileIndex:
-    """Scan, or read an earlier index from its file where nothing has changed since.
+    """Read an index from its file, or scan if the file is absent or stale.
 
     Args:
         root: See `scan_tars`.
@@ -189,15 +190,15 @@ def choose_folders(
     split: str | None,
     root: str | os.PathLike,
 ) -> np.ndarray:
-    """Find the folders of a split. Archives that are not divided are the train split; a missing split is an error.
+    """Find the folders of a split; archives without splits are the train split, and a missing one raises ValueError.
 
     Args:
         folders: Folders of images, from the index.
         split: 'train', 'val', …; None: all.
-        root: The archive or the folder, for its name and for the message.
+        root: The archive or folder, for its name and for the error message.
 
     Returns:
-        bool, one a folder: whether it belongs to the split
+        bool per folder: whether it belongs to the split
     """
     parts, names = [folder.split('/') for folder in folders], [Path(root).stem]
     while len({part[0] for part in parts}) == 1 and all(len(part) > 1 for part in parts):   # what all have before
@@ -208,7 +209,7 @@ def choose_folders(
     is_divided = len(named) == len(tops) or len({split_group(top) for top in named}) > 1   # one alone may be a class
     splits = named if is_divided else []
     if is_whole(splits, split, names): return np.ones(len(folders), bool)
-    chosen = choose_split(splits, split, root, 'split=None reads all', tops[:10])
+    chosen = choose_split(splits, split, root, 'split=None reads all of them', tops[:10])
     return np.array([part[0] == chosen for part in parts], bool)
 
 # %% ../../nbs/readers/40_tar.ipynb #ec5a1482
@@ -220,7 +221,7 @@ class _Gone(SourceError, FileNotFoundError):
 
 
 class Archives:
-    """Read bytes out of files, by offset, in any thread and process.
+    """Read bytes from files, by offset, in any thread and process.
 
     Args:
         paths: Paths of the files.
@@ -238,7 +239,7 @@ class Archives:
         path = self.paths[archive]
         try:
             with open_file(path) as file: mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError: raise _Gone(f'{path} is gone: it was there when it was indexed') from None
+        except FileNotFoundError: raise _Gone(f'{path} no longer exists: it was removed after it was indexed') from None
         except ValueError: raise SourceError(f'{path} is empty: it has changed since it was indexed') from None
         except OSError as error:
             if is_system_error(error): raise
@@ -250,7 +251,7 @@ class Archives:
         offset: int,
         size: int,
     ) -> memoryview:
-        """Give exactly `size` bytes; fewer are an error.
+        """Return exactly `size` bytes, or raise an error.
 
         Args:
             archive: Number of the file.
@@ -258,20 +259,20 @@ class Archives:
             size: Size, bytes.
 
         Returns:
-            of mapped memory; what is not looked at is not read
+            of mapped memory, which is read on access
         """
         mapped = self._map(archive)
         data = memoryview(mapped)[offset:offset + size]
         if len(data) == size and (not data or mapped.size() >= offset + size): return data
-        raise SourceError(f'{self.paths[archive]} ends within the image: it has changed since it was indexed')
+        raise SourceError(f'{self.paths[archive]} ends inside the image: it has changed since it was indexed')
 
     def prefetch(self,
         spans: Iterable[Sequence[int]],
     ):
-        """Let the system read ahead, where it can.
+        """Let the system read ahead, if it can.
 
         Args:
-            spans: Archive, offset and size of what is read next.
+            spans: Archive, offset and size of each span to be read next.
         """
         if not hasattr(mmap, 'MADV_WILLNEED'): return   # Windows
         for archive, offset, size in spans:
@@ -286,28 +287,28 @@ def open_archives(
     cache_dir: str | os.PathLike | None = None,
     cache_limit: int | float | str | None = None,
 ) -> Archives | Ranges | CachedRanges:
-    """Open files on this disk, or in a store.
+    """Open files on the local disk or in a store.
 
     Args:
-        root: Root of a data set: a folder, a file, or a URL of one.
+        root: Root of a dataset: a folder or a file, or its URL.
         names: Files below it; '' is the root itself.
-        cache_dir: Folder for copies of the files of a store; None: no copies.
-        cache_limit: Most bytes of all copies there, or a text such as '200GB'.
+        cache_dir: Folder for local copies of the files of a store; None: no copies.
+        cache_limit: Maximum size of all copies, bytes or a string such as '200GB'.
     """
     if cache_limit is not None and cache_dir is None: raise ValueError(
-        f'cache_limit={cache_limit!r} without cache_dir: give the folder of the copies, too')
+        f'cache_limit={cache_limit!r} needs cache_dir=: pass the folder for the copies, too')
     if is_url(root):
         ranges = open_ranges(root, names)
         if cache_dir is None: return ranges
         cache = ShardCache(cache_dir, cache_limit)
         return CachedRanges(ranges, cache, Archives([str(cache.path(ranges, k)) for k in range(len(names))]))
     if cache_dir is not None: raise ValueError(
-        f'cache_dir is for URLs such as s3://bucket/train, and {root} lies on this disk')
+        f'cache_dir is for URLs such as s3://bucket/train, but {root} is a local path: omit cache_dir')
     return Archives([os.path.join(root, name) if name else root for name in names])
 
 # %% ../../nbs/readers/40_tar.ipynb #44838c37
 class ReaderImageTar(ReaderFiles):
-    """Read images in class folders in a tar, in a folder of tars, or in tars in a tar.
+    """Read images from class folders in a tar, in a folder of tars, or in tars inside a tar.
 
     >>> import shutil
     >>> from timmdata import ImageDataset
@@ -316,13 +317,13 @@ class ReaderImageTar(ReaderFiles):
     2
 
     Args:
-        root: A tar, or a folder of them.
+        root: A tar, or a folder of tars.
         split: 'train', 'val', …, a folder in the tar or a tar in the folder; None: all.
-        class_map: Name → index, or a file of it; other folders are left out.
+        class_map: Class name → index, or its file; others are left out.
         extensions: Extensions of images; None: `get_img_extensions()`.
-        index_file: Keeps the index for next time, see `index_tars`.
-        cache_dir: Folder for copies of a store's shards; None: no copies.
-        cache_limit: Most bytes of all copies there, or a text such as '200GB'.
+        index_file: File that keeps the index for next time, see `index_tars`.
+        cache_dir: Folder for local copies of a store's shards; None: no copies.
+        cache_limit: Maximum size of all copies, bytes or a string such as '200GB'.
     """
     _archives = 'tars'
 
@@ -339,8 +340,8 @@ class ReaderImageTar(ReaderFiles):
         index = index_tars(root, extensions, index_file)
         shards = sum(count for (_, what), count in index.left_out.items() if what == '.cls')
         if shards and shards >= len(index.table): raise ValueError(
-            f'{root} holds {shards} .cls files with class indexes: it is made for WebDataset. '
-            'ImageDataset(root) reads it by index, wds/ as a stream')
+            f'{root} has .cls files with class indexes ({shards}), so it was made for WebDataset: '
+            'read it by index with ImageDataset(root), or as a stream with wds/')
         index = replace(index, left_out={key: n for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
         samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), root, extensions)

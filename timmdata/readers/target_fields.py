@@ -21,11 +21,11 @@ def get_field(
     record: Any,
     path: str,
 ) -> Any:
-    """Find a field; one value for each item where the path goes through a list.
+    """Look up a field; a path through a list returns one value per item.
 
     Args:
-        record: A dict, which may hold dicts and lists; or the features of a data set.
-        path: 'label', or 'objects/category'.
+        record: A dict, possibly of dicts and lists, or the features of a dataset.
+        path: Name or path of the field, such as 'label' or 'objects/category'.
     """
     try:
         if path in record: return record[path]
@@ -36,7 +36,7 @@ def get_field(
             value = value[part]
         return value
     except (KeyError, TypeError): raise ValueError(
-        f'there is no field {path!r}; there are: {", ".join(map(printable, record))}') from None
+        f'there is no field {path!r}; available: {", ".join(map(printable, record))}') from None
 
 
 def _item_feature(feature: Any) -> Any:
@@ -49,11 +49,11 @@ def class_names(
     features: Any,
     target_key: str,
 ) -> Sequence[str]:
-    """Look up the names of the classes.
+    """Look up the class names.
 
     Args:
-        features: Features of a data set: name → feature.
-        target_key: A field, a path to one, or several with commas; all must be there.
+        features: Features of a dataset: name → feature.
+        target_key: A field, a path to one, or several with commas; all must exist.
 
     Returns:
         empty if the first field has none
@@ -63,13 +63,13 @@ def class_names(
 
 # %% ../../nbs/readers/45_target_fields.ipynb #aca497f6
 class TargetFields:
-    """Find the target of a record, as `target_key` says; `class_to_idx` has the classes.
+    """Extract the target of a record by `target_key`; `class_to_idx` has the classes.
 
     Args:
         target_key: A field, a path to one, or several with commas.
-        names: Names of the classes, in the data set's own numbering.
-        class_map: Name or own index → index, or its file.
-        target_format: None or 'indices'; 'multihot': a vector with one value for each class.
+        names: Class names, in the order of the dataset's own indexes.
+        class_map: Name or original index → index, or its file.
+        target_format: None or 'indices'; 'multihot': a vector with one value per class.
     """
 
     def __init__(self,
@@ -81,15 +81,15 @@ class TargetFields:
         if target_format is not None: check_choice('target_format', target_format, ('indices', 'multihot'))
         self.keys = [key.strip() for key in target_key.split(',')]
         if not all(self.keys) or len(set(self.keys)) < len(self.keys):
-            raise ValueError(f'target_key={target_key!r}: give names of fields, each once, with commas between them')
+            raise ValueError(f'target_key={target_key!r}: must be field names, each once, separated by commas')
         if len(self.keys) > 1 and target_format == 'multihot':
-            raise ValueError('several target keys are indexes of those that say yes: leave out target_format')
+            raise ValueError("target_format='multihot' needs a single target_key: omit it, several keys give indexes")
         self.names = list(names) if len(self.keys) == 1 else self.keys
         self.is_dense, self.is_mapped = target_format == 'multihot', bool(class_map)
         own = {name: idx for idx, name in enumerate(self.names)}
         self.class_to_idx = load_class_map(class_map) if class_map else own
         if self.is_dense and self.is_mapped and not all(isinstance(key, Integral) for key in self.class_to_idx):
-            raise ValueError("a class map for 'multihot' targets goes from the data set's own index to the new one")
+            raise ValueError("class_map for 'multihot' targets must map the dataset's original index to a new index")
 
     def __call__(self,
         record: Mapping[str, Any],   # Names of fields → values.
@@ -105,19 +105,19 @@ class TargetFields:
         is_own = isinstance(label, Integral) and label not in self.class_to_idx and 0 <= label < len(self.names)
         key = self.names[label] if is_own else label
         if key in self.class_to_idx: return self.class_to_idx[key]
-        raise ValueError(f'the class map has no index for the label {key!r}: add it')
+        raise ValueError(f'class_map has no index for label {key!r}: add it')
 
     def _moved(self, values: list) -> list[float]:
         "The values of a vector, at their new indexes."
         if max(self.class_to_idx) >= len(values): raise ValueError(
-            f'the class map has the index {max(self.class_to_idx)}, a target has {len(values)} values')
+            f'class_map has original index {max(self.class_to_idx)}, but the length of a target is {len(values)}')
         moved = [0.] * (max(self.class_to_idx.values()) + 1)
         for own, idx in self.class_to_idx.items(): moved[idx] = float(values[own])
         return moved
 
 # %% ../../nbs/readers/45_target_fields.ipynb #6b95eb6b
 class MultiLabelTarget:
-    """Make a float32 tensor (num_classes,) of several labels: 1 for each label that a sample has.
+    """Convert labels to a float32 tensor (num_classes,): 1 for each label that a sample has.
 
     >>> from timmdata import MultiLabelTarget
     >>> MultiLabelTarget(5)([0, 3])
@@ -125,32 +125,33 @@ class MultiLabelTarget:
 
     Args:
         num_classes: Length of the vector.
-        dense: The target is such a vector already, of values 0..1; then it is checked.
+        dense: Targets are already such vectors, of values 0..1, and are only checked.
     """
 
     def __init__(self,
         num_classes: int,
         dense: bool = False,
     ):
-        if num_classes < 1: raise ValueError(f'num_classes={num_classes}: give 1 or more')
+        if num_classes < 1: raise ValueError(f'num_classes={num_classes}: must be 1 or more')
         self.num_classes, self.dense = num_classes, dense
 
     def __call__(self,
         target: Sequence[int],   # Class indexes, or a vector if dense.
     ) -> torch.Tensor:
         values = torch.as_tensor(target)
-        if values.ndim != 1: raise ValueError(f'the target {target!r} is no list: give indexes, or a vector')
+        if values.ndim != 1: raise ValueError(f'the target {target!r} is not a list: pass class indexes, or a vector')
         if self.dense: return self._checked(values)
         if values.numel() and (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool):
-            raise ValueError(f'the target is {values.dtype}: class indexes are whole numbers; a vector is dense=True')
+            raise ValueError(
+                f'the target has dtype {values.dtype}: class indexes must be integers; for a vector, use dense=True')
         values = values.long()
         if values.numel() and not 0 <= values.min() <= values.max() < self.num_classes: raise ValueError(
-            f'class indexes {values.min()}..{values.max()}: allowed are 0..{self.num_classes - 1}')
+            f'class indexes {values.min()}..{values.max()}: must be in 0..{self.num_classes - 1}')
         return torch.zeros(self.num_classes).index_fill_(0, values, 1.)
 
     def _checked(self, values: torch.Tensor) -> torch.Tensor:
         if values.numel() != self.num_classes or values.is_complex(): raise ValueError(
-            f'the target has {values.numel()} values of {values.dtype}: it needs {self.num_classes} real ones')
+            f'the target has length {values.numel()} and dtype {values.dtype}: must be {self.num_classes} real values')
         values = values.to(torch.float32)
         if not ((values >= 0) & (values <= 1)).all():   # a NaN is refused, too
             raise ValueError('the target has a value that is not in 0..1')

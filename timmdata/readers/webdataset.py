@@ -24,7 +24,7 @@ from .target_fields import TargetFields
 def _webdataset() -> Any:
     "The package, imported when it is used."
     try: import webdataset
-    except ImportError: raise ImportError('shards are read with webdataset: pip install webdataset') from None
+    except ImportError: raise ImportError('WebDataset shards require webdataset: pip install webdataset') from None
     return webdataset
 
 # %% ../../nbs/readers/60_webdataset.ipynb #8310ef7d
@@ -35,7 +35,7 @@ class ShardSplit(NamedTuple):
         name: '' for a pattern.
         filenames: Names of the shards, relative to the root.
         num_samples: Number of samples; None: unknown.
-        label_key: Field of the JSON that holds the class, where it is not in a .cls file.
+        label_key: JSON field that holds the class, if it is not in a .cls file.
     """
     name: str
     filenames: tuple[str, ...]
@@ -47,37 +47,38 @@ def check_info(
     info: Any,
     root: str | os.PathLike,
 ) -> dict[str, Any]:
-    """Refuse a description in which names of shards are no texts or lead out of the root, or numbers are none.
+    """Raise ValueError unless shard names are strings that stay below the root, and counts are integers >= 0.
 
     Args:
-        info: What the JSON held.
-        root: Folder or address of the shards.
+        info: Content of the JSON file.
+        root: Folder or URL of the shards.
     """
     splits = info.get('splits', {}) if isinstance(info, dict) else None
-    if not isinstance(splits, dict): raise ValueError('it must be an object, and so must its splits')
+    if not isinstance(splits, dict): raise ValueError('it must be a JSON object, and so must its splits')
     for name, split in splits.items():
-        if not isinstance(split, dict): raise ValueError(f'split {name!r} must be an object')
+        if not isinstance(split, dict): raise ValueError(f'split {name!r} must be a JSON object')
         filenames, lengths = split.get('filenames'), split.get('shard_lengths', [])
         if not isinstance(filenames, list) or not all(isinstance(one, str) for one in filenames):
-            raise ValueError(f'split {name!r} needs filenames, a list of texts')
+            raise ValueError(f'split {name!r} needs filenames, a list of strings')
         check_inside(root, filenames)
         numbers = [*(lengths if isinstance(lengths, list) else [None]), split.get('num_samples') or 0]
         if not all(type(number) is int and number >= 0 for number in numbers):
-            raise ValueError(f'split {name!r}: shard_lengths and num_samples must be whole numbers, 0 or more')
-        if not isinstance(split.get('alt_label') or '', str): raise ValueError(f'split {name!r}: alt_label is no text')
+            raise ValueError(f'split {name!r}: shard_lengths and num_samples must be integers >= 0')
+        if not isinstance(split.get('alt_label') or '', str): raise ValueError(
+            f'split {name!r}: alt_label must be a string')
     return info
 
 
 def load_info(
     root: str | os.PathLike,
 ) -> dict[str, Any]:
-    """Read `_info.json` or `info.json`, in which the splits are described.
+    """Read `_info.json` or `info.json`, which describes the splits.
 
     Args:
-        root: Folder or address.
+        root: Folder or URL.
 
     Returns:
-        empty if there is none
+        empty if there is no such file
     """
     for name in ('_info.json', 'info.json'):
         path = os.path.join(root, name)
@@ -87,7 +88,7 @@ def load_info(
             with _webdataset().gopen(path) as file: return check_info(json.loads(file.read()), root)
         except (OSError, EOFError): continue   # an address without this file
         except (ValueError, RecursionError) as error:
-            raise ValueError(f'{path} describes no splits: {error}') from error
+            raise ValueError(f'{path} does not describe splits: {error}') from error
     return {}
 
 
@@ -95,22 +96,23 @@ def find_shards(
     root: str | os.PathLike,
     split: str,
 ) -> ShardSplit:
-    """Find the shards of a split; a split that does not exist is an error.
+    """Find the shards of a split; raise ValueError if it does not exist.
 
     Args:
-        root: Folder or address.
-        split: A name in the info file, another name for it, or a pattern such as 'train-{0000..0099}.tar|100000'.
+        root: Folder or URL.
+        split: A name in the info file, an equivalent name, or a pattern such as 'train-{0000..0099}.tar|100000'.
     """
     splits = load_info(root).get('splits', {})
     if '.tar' in split or '..' in split:
         pattern, _, num = split.partition('|')
-        if num and not num.isdecimal(): raise ValueError(f'split {split!r}: after | comes the number of samples')
+        if num and not num.isdecimal(): raise ValueError(
+            f'split {split!r}: the part after | must be the number of samples')
         filenames = tuple(_webdataset().shardlists.expand_urls(pattern))
         known = {}   # shard → samples
         for one in splits.values(): known.update(zip(one['filenames'], one.get('shard_lengths', [])))
         if not num and all(name in known for name in filenames): num = sum(known[name] for name in filenames)
         return ShardSplit('', filenames, int(num) if num else None)
-    hint = "A pattern with the number of samples will do: 'train-{0000..0099}.tar|100000'"
+    hint = "Or pass a pattern with the number of samples: 'train-{0000..0099}.tar|100000'"
     name = choose_split(splits, split, root, hint, ['no _info.json'])
     found = splits[name]
     num, label_key = found.get('num_samples') or None, found.get('alt_label') or ''
@@ -136,17 +138,17 @@ def image_of(
     """Find the image of a sample.
 
     Args:
-        group: `__key__`, and ending → file.
-        keys: Endings of images.
+        group: `__key__`, and extension → file.
+        keys: Extensions of images.
 
     Returns:
-        the file of the first ending that is there
+        the file with the first extension that exists
     """
     key = next((key for key in keys if key in group), None)
     if key is not None: return group[key]
     there = ', '.join(printable(key) for key in group if not key.startswith('__'))
-    raise ValueError(f'sample {printable(group["__key__"])} has no image {" or ".join(keys)}; it has: {there}. '
-                     'Say which is the image with input_key=')
+    raise ValueError(f'sample {printable(group["__key__"])} has no image {" or ".join(keys)}; available: {there}. '
+                     'Pass the extension of the image as input_key=')
 
 
 def target_of(
@@ -157,42 +159,42 @@ def target_of(
     """Find the target of a sample.
 
     Args:
-        group: `__key__`, and ending → content.
-        fields: Which field of the JSON it is.
-        what: 'cls' or 'json': where it is.
+        group: `__key__`, and extension → content.
+        fields: JSON field of the target.
+        what: 'cls' or 'json': where the target is.
 
     Returns:
         None: the class is -1, for no class
     """
     if what not in group: raise ValueError(
-        f'sample {printable(group["__key__"])} has no .{what}: say where its class is with target_key=, '
-        'a field of its .json')
+        f'sample {printable(group["__key__"])} has no .{what}: pass the field of its .json that holds '
+        'the class as target_key=')
     try:
         if what == 'cls': return fields({'cls': int(group['cls'])})
         target = fields(json.loads(group['json']))
         return target if isinstance(target, list) or int(target) >= 0 else None
     except (ValueError, TypeError, RecursionError) as error: raise ValueError(
-        f'the .{what} of sample {printable(group["__key__"])} has no class: {error}') from error
+        f'the .{what} of sample {printable(group["__key__"])} has no valid class: {error}') from error
 
 # %% ../../nbs/readers/60_webdataset.ipynb #fe2383db
 class ReaderWds(StreamReader):
     """Stream samples of WebDataset shards; yields `(bytes, target)`.
 
     Args:
-        root: Folder or address of the shards and of `_info.json`.
-        name: Not used: the root names the data set.
+        root: Folder or URL of the shards and `_info.json`.
+        name: Not used: the root identifies the dataset.
         split: See `find_shards`.
-        is_training: Shuffle, and give whole batches.
-        num_samples: Number of samples in the split; None: as the info file or the pattern says.
-        batch_size: Samples in a batch.
-        repeats: Passes in an epoch.
+        is_training: Shuffle and return whole batches.
+        num_samples: Number of samples in the split; None: from the info file or the pattern.
+        batch_size: Number of samples in a batch.
+        repeats: Number of passes per epoch.
         seed: Seed of the order.
-        class_map: Old index or label → index, or its file.
-        input_key: Endings of images; the first that a sample has is read.
-        target_key: Field of the JSON, as in `TargetFields`; None: the class in the .cls file.
+        class_map: Original index or label → index, or its file.
+        input_key: Image extensions; the first one that a sample has is read.
+        target_key: JSON field, as in `TargetFields`; None: the class in the .cls file.
         target_format: See `TargetFields`.
         sample_shuffle_size: Samples in the shuffle buffer.
-        sample_initial_size: Samples in the shuffle buffer before the first is given.
+        sample_initial_size: Samples in the shuffle buffer before the first is returned.
     """
 
     def __init__(self,
@@ -212,7 +214,7 @@ class ReaderWds(StreamReader):
         sample_initial_size: int = 2048,
     ):
         _webdataset()   # an error now if it is not installed
-        if not root: raise ValueError('root is missing: the folder or the address of the shards')
+        if not root: raise ValueError('root is missing: pass the folder or URL of the shards')
         self.root, self.name = os.fspath(expand_home(root)), name
         self.split_info = find_shards(self.root, split)
         if not self.split_info.filenames: raise ValueError(f'split {split!r} of {root} has no shards')
@@ -227,7 +229,7 @@ class ReaderWds(StreamReader):
         num_shards: int,
         seed: int,
     ) -> Iterator[tuple[bytes, Any]]:
-        """Pass once over a share of the samples.
+        """Iterate once over a share of the samples.
 
         Args:
             shard_index: See `StreamReader`.
@@ -247,11 +249,11 @@ class ReaderWds(StreamReader):
         basename: bool = False,
         absolute: bool = False,
     ) -> list[str]:
-        """List the keys of all samples, with the ending of the image; reads all shards.
+        """Return the keys of all samples, with the extension of the image; reads all shards.
 
         Args:
-            basename: Give only the last parts of the paths.
-            absolute: No difference: a stream knows no folder.
+            basename: Return only the last part of each path.
+            absolute: Ignored: a stream has no folder.
         """
         names = [f'{group["__key__"]}.{next(key for key in self._input_keys if key in group)}'
                  for group in _groups(self.root, self.split_info.filenames, 0, 1)]

@@ -56,7 +56,7 @@ def evaluation_steps(
 def _random_crop(settings: AugmentSettings) -> list[Callable]:
     size, mode = settings.input_size, settings.train_crop_mode
     if mode == 'rc':
-        return [v2.RandomCrop(size, padding=settings.crop_padding or None, padding_mode=settings.padding_mode)]
+        return [v2.RandomCrop(size, padding=settings.rc_padding or None, padding_mode=settings.padding_mode)]
     if mode == 'rrc':
         return [RandomResizedCropAndInterpolation(size, settings.scale, settings.ratio, settings.interpolation)]
     resize = ResizeKeepRatio(
@@ -210,7 +210,7 @@ def create_transform(
         crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
         crop_border_pixels: Evaluation: pixels cut off each side of the image first; None: 0.
         mean: 0..1 per channel: color of borders, and of pixels moved in.
-        crop_padding: 'rc': pixels that the crop may reach beyond the image.
+        rc_padding: 'rc': pixels that the crop may reach beyond the image.
         padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode.
         force_color_jitter: Jitter colors beside any policy.
 

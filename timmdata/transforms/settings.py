@@ -66,7 +66,7 @@ class AugmentSettings:
         crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
         crop_border_pixels: Evaluation: pixels cut off each side of the image first; None: 0.
         mean: 0..1 per channel: color of borders, and of pixels moved in.
-        crop_padding: 'rc': pixels that the crop may reach beyond the image.
+        rc_padding: 'rc': pixels that the crop may reach beyond the image.
         padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode.
         num_aug_splits: Views of a sample: the first one cropped and flipped only; 0: one view, augmented.
         force_color_jitter: Jitter colors beside any policy.
@@ -92,7 +92,7 @@ class AugmentSettings:
     crop_mode: str | None = None
     crop_border_pixels: int | None = None
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN
-    crop_padding: int = 0
+    rc_padding: int = 0
     padding_mode: str | None = None
     num_aug_splits: int = 0
     force_color_jitter: bool = False
@@ -133,9 +133,9 @@ class AugmentSettings:
         if self.gaussian_blur_radius is not None and min(check_range(
             'gaussian_blur_radius', self.gaussian_blur_radius)) < 0.05: raise ValueError(
                 f'gaussian_blur_radius={self.gaussian_blur_radius!r}: give 0.05 pixels or more, such as (0.1, 2.0)')
-        check_number('crop_padding', self.crop_padding, 0, 2**31, '0 or more pixels', whole=True)
-        if self.crop_padding and self.train_crop_mode != 'rc':
-            raise ValueError(f"crop_padding={self.crop_padding} with {self.train_crop_mode or 'rrc'!r}: "
+        check_number('rc_padding', self.rc_padding, 0, 2**31, '0 or more pixels', whole=True)
+        if self.rc_padding and self.train_crop_mode != 'rc':
+            raise ValueError(f"rc_padding={self.rc_padding} with {self.train_crop_mode or 'rrc'!r}: "
                              "give 0 or more pixels, with train_crop_mode='rc'")
 
     def _resolve_crop(self):

@@ -19,13 +19,13 @@ from ..samplers.epoch import SampleKey
 
 # %% ../../nbs/workers/00_base.ipynb #404bbc34
 class Task:
-    """A batch on its way: threads load its samples in any order, the last one makes the batch, the consumer takes it.
+    """Track one batch: threads load its samples in any order, the last one makes the batch, and the consumer takes it.
 
     Args:
         keys: Keys of its samples.
-        rows: Rows that they are written to; None: the builder uses none.
-        refused: Index → why this sample must not be tried.
-        report: Gets the index before a sample is loaded, -1 after it.
+        rows: Rows to write the samples to; None: the builder uses none.
+        refused: Index → reason not to load this sample.
+        report: Called with an index before its load, with -1 after it.
     """
 
     def __init__(self,
@@ -56,7 +56,7 @@ class Task:
         builder: BatchBuilder,
         position: int,
     ):
-        """Load one sample; the last one to end makes the batch.
+        """Load one sample; the call that finishes last makes the batch.
 
         Args:
             builder: Loads the sample.
@@ -100,11 +100,11 @@ class Task:
         result: Any = None,
         error: BaseException | None = None,
     ):
-        """Let the consumer have the batch or the error; the first call counts.
+        """Pass the batch or the error to the consumer; only the first call counts.
 
         Args:
-            result: The batch; of processes: what was sent.
-            error: Raised in place of it.
+            result: The batch; with processes, the bytes that were sent.
+            error: Error to raise instead.
         """
         with self._lock:
             if self._is_finished: return
@@ -117,20 +117,21 @@ class Task:
         describe: Callable[[SampleKey], str] = str,
         timeout: float = 0.,
     ) -> Any:
-        """Wait for the batch and take it, or raise the error; once.
+        """Wait for the batch and return it, or raise its error; call this once.
 
         Args:
             describe: Names a sample.
-            timeout: Seconds; 0: for ever.
+            timeout: Seconds to wait; 0: no limit.
 
         Returns:
-            as given to `finish`; None: every sample was skipped
+            as passed to `finish`; None: every sample was skipped
         """
         if not self.done.wait(timeout or None):
             self.cancelled = True
             indexes = list(self.loading())
             names = '; '.join(describe(key) for key in self.keys if key.index in indexes)
-            raise RuntimeError(f'no batch within timeout={timeout} s; it waits for {names or "a worker"}')
+            raise RuntimeError(f'no batch within timeout={timeout} s: still waiting for {names or "a worker"}; '
+                               'if loading is that slow, use a longer timeout')
         try:
             if self._error is not None: raise self._error
             return self._result
@@ -138,11 +139,11 @@ class Task:
 
 # %% ../../nbs/workers/00_base.ipynb #634489d7
 class RowMemory:
-    """Allocates the rows of batches, in memory that is used again when the consumer has dropped the batch.
+    """Allocate the rows of batches in memory that is reused once the consumer drops the batch.
 
     Args:
-        builder: Knows their shape.
-        pin_memory: Page-locked, for a CUDA device.
+        builder: Builder, which knows the shape of the rows.
+        pin_memory: Page-lock the memory, for a CUDA device.
     """
 
     def __init__(self,
@@ -175,12 +176,12 @@ class RowMemory:
 
 # %% ../../nbs/workers/00_base.ipynb #d0b714c5
 class WorkerPool(Protocol):
-    "Do what a loader needs of those who make batches; a pool that makes a batch when it is taken needs only `take`."
+    "Define what a loader needs from its workers; a pool that makes each batch when it is taken needs only `take`."
 
     def submit(self,
         keys: Sequence[SampleKey],
     ) -> Task:
-        """Begin a batch.
+        """Submit a batch to be made.
 
         Args:
             keys: Keys of the samples.
@@ -191,11 +192,11 @@ class WorkerPool(Protocol):
         task: Task,
         timeout: float = 0.,
     ) -> HostBatch | None:
-        """Wait for a batch and take it, once; an error of a sample is raised here.
+        """Wait for a batch and return it, once per task; raises the error of a failed sample.
 
         Args:
             task: Task from `submit`.
-            timeout: Seconds to wait; 0: for ever.
+            timeout: Seconds to wait; 0: no limit.
 
         Returns:
             None: every sample was skipped
@@ -204,23 +205,23 @@ class WorkerPool(Protocol):
     def cancel(self,
         task: Task,
     ):
-        """Leave the rest of a batch undone.
+        """Cancel the rest of a batch.
 
         Args:
-            task: Task that nobody will take.
+            task: Task whose batch is no longer needed.
         """
         task.cancelled = True
 
     def close(self) -> None:
-        "End the workers; tasks that are left end with an error."
+        "Stop the workers; unfinished tasks end with an error."
         return
 
 
 class InlinePool(WorkerPool):
-    """Makes a batch when it is taken, in the consumer's thread: no workers.
+    """Make each batch in the consumer's thread when it is taken, without workers.
 
     Args:
-        builder: Does the work.
+        builder: Builder that makes the batches.
     """
 
     def __init__(self,
@@ -239,7 +240,7 @@ class InlinePool(WorkerPool):
     def run(self,
         task: Task,
     ):
-        """Load the samples of a task, one after the other.
+        """Load the samples of a task one after another.
 
         Args:
             task: Task with its rows.

@@ -31,17 +31,17 @@ def create_pool(
     keys: Sequence[SampleKey] = (),
     batch_sizes: Sequence[int] = (),
 ) -> WorkerPool:
-    """Start the workers.
+    """Create a worker pool and start its workers.
 
     Args:
         builder: Makes the batches.
-        settings: Who does the work; without 'auto', from `resolve_workers`.
-        keys: The first is tried where threads load samples of a user's code: is it safe?
-        batch_sizes: Samples of a batch, for each size bucket; none: no memory shared by processes.
+        settings: Worker settings without 'auto', from `resolve_workers`.
+        keys: Sample keys; the first is loaded as a trial if threads would run user code.
+        batch_sizes: Samples per batch, for each size bucket; empty: processes share no memory.
     """
     if not settings.num_workers: return InlinePool(builder)
-    is_process = WORKER_KINDS[settings.workers].is_process
+    is_process = WORKER_KINDS[settings.worker_type].is_process
     if keys and (not is_process or settings.threads_per_worker > 1): check_threads(builder, keys[0])
     sizes = enumerate(batch_sizes if is_process else ())
     slot_bytes = max((builder.batch_bytes(size, bucket) for bucket, size in sizes), default=0)
-    return _MAKERS[settings.workers](builder, settings, slot_bytes)
+    return _MAKERS[settings.worker_type](builder, settings, slot_bytes)

@@ -25,15 +25,15 @@ def start_thread(
     *args: Any,
     name: str,
 ) -> threading.Event:
-    """Start a daemon thread, which alone holds its `Thread`: dropped in the main thread, that can lose a Ctrl-C.
+    """Start a daemon thread that alone holds its `Thread`: dropping one in the main thread can lose a Ctrl-C.
 
     Args:
-        run: What the thread does; its arguments must not hold the pool.
+        run: Function that the thread runs; its arguments must not hold the pool.
         *args: Arguments of `run`.
         name: Name of the thread.
 
     Returns:
-        set as the thread ends
+        set when the thread ends
     """
     ended = threading.Event()
 
@@ -52,18 +52,18 @@ def _wait(ended: Iterable[threading.Event], seconds: float):
 def check_original(
     pid: int,
 ):
-    """Refuse workers that belong to another process.
+    """Raise RuntimeError if the workers belong to another process.
 
     Args:
         pid: Process id of the process that started the workers.
     """
     if os.getpid() != pid: raise RuntimeError(
-        f'the workers belong to process {pid}, and this is process {os.getpid()}: '
-        'make the loader in the process that uses it')
+        f'the workers belong to process {pid}, but this is process {os.getpid()}: '
+        'create the loader in the process that uses it')
 
 
 class _Life(NamedTuple):
-    "What is left of a pool: how it is asked to end, and whether it has ended."
+    "Outlives its pool: how to ask it to end, and whether it has ended."
     pid: int   # Process id of its owner.
     stop: Callable[[], None]
     ended: Sequence[threading.Event]   # One for each thread.
@@ -76,20 +76,20 @@ _lives = set[_Life]()   # of all pools, dropped ones among them
 
 
 def _end_all():
-    "Let no thread run into the end of Python: one that comes back from native code then would crash it."
+    "Wait for all threads before Python exits: a thread that returns from native code during the exit would crash it."
     left = [life for life in list(_lives) if not life.has_ended()]
     for life in left: life.stop()
     _wait([event for life in left for event in life.ended], max((life.seconds for life in left), default=0.))
 
 
 class Lifetime:
-    """Ends what a pool started: when it is closed or dropped, or Python ends; only in the process that made the pool.
+    """End what a pool started when it is closed or dropped, or Python exits; only in the process that made the pool.
 
     Args:
-        pool: Pool with whose end the threads end.
-        stop: Asks the threads to end and waits for nothing; it must not hold the pool.
-        ended: Of the threads of the pool, from `start_thread`.
-        seconds: Seconds that the end of Python waits for it at most.
+        pool: Pool whose end is the end of the threads.
+        stop: Asks the threads to end, without waiting; must not hold the pool.
+        ended: Events of the pool's threads, from `start_thread`.
+        seconds: Maximum seconds to wait for the threads when Python exits.
     """
 
     def __init__(self,
@@ -106,21 +106,21 @@ class Lifetime:
         atexit.register(_end_all)   # once more: what is registered last runs first
 
     def check_owner(self):
-        "Refuse a pool that belongs to another process."
+        "Raise RuntimeError if the pool belongs to another process."
         check_original(self._life.pid)
 
     def check(self):
-        "Refuse a pool that is closed, or that belongs to another process."
+        "Raise RuntimeError if the pool is closed or belongs to another process."
         self.check_owner()
-        if not self.stop.alive: raise RuntimeError('the workers are closed')
+        if not self.stop.alive: raise RuntimeError('the workers are closed: begin a new loop')
 
     def close(self,
         seconds: float = 5.,
     ):
-        """End the pool, and wait until it has ended.
+        """Close the pool and wait until it has ended.
 
         Args:
-            seconds: Seconds to wait at most.
+            seconds: Maximum seconds to wait.
         """
         if os.getpid() != self._life.pid: return
         self._ask()   # itself: an interrupt in `stop` leaves it undone and used up
@@ -130,9 +130,9 @@ class Lifetime:
 
 # %% ../../nbs/workers/02_life.ipynb #02e00002
 class SupervisorEnd:
-    """Knows whether a supervisor has ended and why, and keeps what it has to warn of.
+    """Record whether a supervisor has ended and why, and hold its pending warnings.
 
-    `lock` guards that nothing enters behind the end. The collector may call `stop` in a thread that holds it.
+    `lock` ensures that nothing is added after the end. The garbage collector may call `stop` in a thread that holds it.
     """
 
     def __init__(self):
@@ -141,17 +141,17 @@ class SupervisorEnd:
         self.lock, self.warnings = threading.RLock(), deque[str]()
 
     def wake(self):
-        "Let the listener look at `closed`; a supervisor says how, and waits for nothing."
+        "Wake the listener so that it checks `closed`, without waiting; a supervisor defines how."
         raise NotImplementedError
 
     def stop(self,
         why: str = 'the workers are closed',
         cause: BaseException | None = None,
     ):
-        """Ask for the end, and wait for nothing.
+        """Request the end, without waiting.
 
         Args:
-            why: The error of the tasks that are left.
+            why: Error message of unfinished tasks.
             cause: Cause of the error.
         """
         with self.lock:
@@ -160,23 +160,23 @@ class SupervisorEnd:
             self.wake()
 
     def error(self) -> RuntimeError:
-        "Make the error of a task that is left."
+        "Return the error of an unfinished task."
         error = RuntimeError(self.closed)
         error.__cause__ = self._cause
         return error
 
     def warn(self):
-        "Give the warnings, in the consumer's thread, for the line that has called the caller."
+        "Issue the pending warnings in the consumer's thread, attributed to the line that called the caller."
         while self.warnings: warnings.warn(self.warnings.popleft(), RuntimeWarning, stacklevel=3)
 
 # %% ../../nbs/workers/02_life.ipynb #75b6b663
 def uninterrupted(
     start: Callable[[], Any],
 ) -> Any:
-    """Start something as a whole, in a thread. An interrupt of the wait for it closes it, and is raised then.
+    """Start something completely, in a thread. If the wait for it is interrupted, close it, then raise the interrupt.
 
     Args:
-        start: Starts something and gives it; it has `close()`.
+        start: Starts something that has `close()`, and returns it.
 
     Returns:
         what was started

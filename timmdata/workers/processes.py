@@ -37,15 +37,15 @@ from .threads import ThreadPool
 # %% ../../nbs/workers/30_processes.ipynb #27e36e29
 @dataclass
 class WorkerSpec:
-    """What all worker processes of a pool are given.
+    """Hold what every worker process of a pool receives.
 
     Args:
-        builder: Does the work; pickled for spawned processes.
+        builder: Makes the batches; pickled for spawned processes.
         slots: Shared memory for the batches.
         num_workers: Number of processes.
         num_threads: Number of threads in each process.
         worker_init_fn: Called with the worker's number in each process.
-        status: Index that each thread of each process loads, or -1.
+        status: Index that each thread of each process is loading, or -1.
     """
     builder: BatchBuilder
     slots: SlotPool
@@ -59,13 +59,13 @@ class WorkerSpec:
     def indexes(self,
         number: int,
     ) -> torch.Tensor:
-        """Give the status of one worker.
+        """Return the status of one worker.
 
         Args:
             number: Number of a worker.
 
         Returns:
-            int64, one for each of its threads, the main thread among them
+            int64, one per thread, including the main thread
         """
         return self.status.tensor.view(torch.int64).view(self.num_workers, -1)[number]
 
@@ -96,7 +96,7 @@ def make_packed(
     task: Task,
     memory: torch.Tensor | None = None,
 ) -> bytes:
-    """Make a batch where the consumer is not: its bytes, or those of an `Exception` in its place, for `unpack`.
+    """Make a batch away from the consumer: return its bytes for `unpack`, or those of an `Exception`.
 
     Args:
         builder: Makes the batch.
@@ -122,12 +122,12 @@ def set_up_worker(
     num_workers: int,
     worker_init_fn: Callable[[int], None] | None = None,
 ):
-    """Let torch know that this process is a worker, and call the user's function, which may take long or fail.
+    """Tell torch that this process is a worker, and call the user's function, which may be slow or fail.
 
     Args:
-        builder: Does the work here.
+        builder: Makes the batches here.
         number: Number of the worker.
-        num_workers: Number of all workers.
+        num_workers: Total number of workers.
         worker_init_fn: Called with the worker's number.
     """
     torch.set_num_threads(1)
@@ -170,15 +170,15 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
 # %% ../../nbs/workers/30_processes.ipynb #92617654
 @dataclass
 class Assignment:
-    """A task in the hands of a worker process, and what its workers have died of.
+    """Track a task of a worker process, and the deaths of workers that had it.
 
     Args:
-        number: Number of the task, in its pool.
-        task: Task that is made.
+        number: Number of the task within its pool.
+        task: Task to make.
         slot: Slot of shared memory; None: the batch is pickled.
         suspects: Indexes that were being loaded when the last worker died.
-        deaths: Deaths of workers in a row for which no sample could be blamed.
-        is_careful: A worker has died of it: its samples are loaded one by one.
+        deaths: Consecutive deaths of workers for which no sample could be blamed.
+        is_careful: Load its samples one by one, because a worker died while loading it.
     """
     number: int
     task: Task
@@ -190,13 +190,13 @@ class Assignment:
     def blame(self,
         suspects: frozenset[int],
     ) -> frozenset[int]:
-        """Note a death, and say which samples are to blame.
+        """Record a death, and return the samples that are to blame.
 
         Args:
-            suspects: Indexes that were being loaded when a worker died of it.
+            suspects: Indexes that were being loaded when a worker died.
 
         Returns:
-            those that were being loaded at the last death, too
+            those that were also being loaded at the previous death
         """
         guilty = suspects & self.suspects
         self.suspects, self.is_careful = suspects, True
@@ -204,7 +204,7 @@ class Assignment:
         return guilty
 
 # %% ../../nbs/workers/30_processes.ipynb #60dc1a52
-_CAUSES = {-9: ', killed, perhaps for lack of memory', -11: ', a crash in native code'}   # of exit codes
+_CAUSES = {-9: ', killed, possibly out of memory', -11: ', a crash in native code'}   # of exit codes
 
 
 def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
@@ -215,13 +215,13 @@ def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
 
 
 class WorkerProcess:
-    """A worker process: started, given tasks, asked what it loads, and ended.
+    """Manage one worker process: start it, send it tasks, see what it is loading, and end it.
 
     Args:
-        spec: What it needs.
-        context: How processes are started.
+        spec: What every worker receives.
+        context: Multiprocessing context that starts the process.
         number: Number of the worker.
-        failed_starts: Failed starts of processes before it with the same number, in a row.
+        failed_starts: Consecutive failed starts of earlier processes with this number.
     """
 
     def __init__(self,
@@ -246,11 +246,11 @@ class WorkerProcess:
         assignment: Assignment,
         refused: dict[int, str],
     ):
-        """Give the worker a task, and wait for nothing; if it is dead, its successor will get it.
+        """Send the worker a task, without waiting; if the worker is dead, its successor gets the task.
 
         Args:
-            assignment: Assignment to be made.
-            refused: Index → why this sample must not be tried.
+            assignment: Assignment to send.
+            refused: Index → reason not to load this sample.
         """
         task = assignment.task
         refused = {key.index: refused[key.index] for key in task.keys if key.index in refused}
@@ -261,26 +261,26 @@ class WorkerProcess:
         self._outbox.put(data)
 
     def loading(self) -> list[int]:
-        "Give the indexes of the samples that it loads, or loaded when it died."
+        "Return the indexes of the samples that it is loading, or was loading when it died."
         return [index for index in self._indexes.tolist() if index >= 0]
 
     @property
     def death(self) -> str:
-        "Say how it died."
+        "Describe how the process died."
         code = self.process.exitcode
         return f'worker process {self.number} died (exit code {code}{_CAUSES.get(code or 0, "")})'
 
     def ask_to_end(self):
-        "Send the end, behind all tasks, and wait for nothing."
+        "Ask the process to end after its tasks, without waiting."
         self._outbox.put(pickle.dumps(None))
 
     def end(self,
         deadline: float,
     ):
-        """Wait for its end, which is certain: no wait is without a limit.
+        """Wait until the process has ended; every wait has a limit.
 
         Args:
-            deadline: Time of `time.monotonic` from which on it is ended by force.
+            deadline: Time of `time.monotonic` after which it is ended by force.
         """
         self.process.join(max(0., deadline - time.monotonic()))
         for force in (self.process.terminate, self.process.kill):
@@ -297,11 +297,11 @@ class WorkerProcess:
 
 # %% ../../nbs/workers/30_processes.ipynb #ebea02ec
 class Supervisor(SupervisorEnd):
-    """Starts worker processes, gives them tasks, listens to them, replaces those that die, and ends them.
+    """Start worker processes, give them tasks, receive their answers, replace those that die, and end them.
 
     Args:
-        spec: What the workers need.
-        context: How processes are started.
+        spec: What every worker receives.
+        context: Multiprocessing context that starts the processes.
     """
 
     def __init__(self,
@@ -325,7 +325,7 @@ class Supervisor(SupervisorEnd):
     def submit(self,
         keys: Sequence[SampleKey],
     ) -> Task:
-        """Give a task to the worker that has the fewest.
+        """Give a task to the worker with the fewest tasks.
 
         Args:
             keys: Keys of the samples.
@@ -343,10 +343,10 @@ class Supervisor(SupervisorEnd):
     def release(self,
         task: Task,
     ):
-        """Let the slot of a task be used again; once, whoever calls it.
+        """Make the slot of a task available again; only the first call counts.
 
         Args:
-            task: Task that nobody will take.
+            task: Task whose batch is no longer needed.
         """
         self.spec.slots.release(self.slots_of.pop(task, None))
 
@@ -397,7 +397,7 @@ class Supervisor(SupervisorEnd):
         if failed_starts > 3 or failed_starts and worker.process.exitcode >= 0:
             self.stop(self._no_start(worker))
             return
-        self.warnings.append(f'{worker.death} {self._blame(worker)}; another takes its place')
+        self.warnings.append(f'{worker.death} {self._blame(worker)}; another process replaces it')
         another = WorkerProcess(self.spec, self.context, worker.number, failed_starts)
         with self.lock:
             self._workers[worker.number] = another
@@ -405,7 +405,7 @@ class Supervisor(SupervisorEnd):
         worker.end(0)
 
     def _no_start(self, worker: WorkerProcess) -> str:
-        advice = (": with spawned workers, the dataset and functions must be importable, and the script needs "
+        advice = (": spawned workers need an importable dataset and importable functions, and a script with "
                   "if __name__ == '__main__'")
         return f'{worker.death} before it was ready' + ('' if self.context.get_start_method() == 'fork' else advice)
 
@@ -423,7 +423,7 @@ class Supervisor(SupervisorEnd):
 
     def _give_up(self, worker: WorkerProcess, assignment: Assignment):
         with self.lock: del worker.tasks[assignment.number]
-        assignment.task.finish(error=RuntimeError(f'{worker.death}, again and again with the same batch'))
+        assignment.task.finish(error=RuntimeError(f'{worker.death}, repeatedly with the same batch'))
         self.release(assignment.task)
 
     def _end(self):
@@ -442,18 +442,18 @@ def _context(builder: BatchBuilder, settings: WorkerSettings) -> BaseContext:
     if not builder.is_remote or settings.context.get_start_method() != 'fork': return settings.context
     if settings.multiprocessing_context is None:
         return multiprocessing.get_context('spawn')   # not 'forkserver', whose environment may be an older one
-    raise ValueError("multiprocessing_context='fork' with samples from a store, whose connections do not survive a "
-                     "fork: give 'forkserver' or 'spawn', or workers='threads'")
+    raise ValueError("multiprocessing_context='fork' cannot be used with samples from a store, whose connections do "
+                     "not survive a fork: use 'forkserver' or 'spawn', or worker_type='threads'")
 
 
 class ProcessPool(WorkerPool):
-    """Makes batches in processes; for many cores, and for transforms that hold Python's lock or draw globally.
+    """Make batches in processes; for many cores, and for transforms that hold the GIL or use global generators.
 
     Args:
-        builder: Does the work; pickled for spawned processes.
-        settings: Number of processes, of threads in each, and of batches ahead; how they start.
-        slot_bytes: Bytes of shared memory for one batch; 0: batches are pickled.
-        max_lent: Slots that the consumer may hold; more batches are copied out.
+        builder: Makes the batches; pickled for spawned processes.
+        settings: Number of processes, threads per process and batches ahead; start method.
+        slot_bytes: Bytes of shared memory per batch; 0: batches are pickled.
+        max_lent: Slots that the consumer may hold; further batches are copied out.
     """
 
     def __init__(self,
@@ -463,8 +463,8 @@ class ProcessPool(WorkerPool):
         max_lent: int = 2,
     ):
         if multiprocessing.current_process().daemon: raise RuntimeError(
-            "a daemonic process cannot start worker processes: give workers='threads' or num_workers=0")
-        settings = replace(settings, workers='processes')
+            "a daemonic process cannot start worker processes: use worker_type='threads' or num_workers=0")
+        settings = replace(settings, worker_type='processes')
         self.builder = builder
         self._lifetime = uninterrupted(partial(self._start, settings, slot_bytes, max_lent))
         try:   # of this thread is the CUDA device

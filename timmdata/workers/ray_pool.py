@@ -37,7 +37,7 @@ from .threads import ThreadPool
 
 # %% ../../nbs/workers/35_ray_pool.ipynb #35ra0011
 class _Collected:
-    "Takes the place of a bad-sample log in an actor; the consumer writes the lines down."
+    "Replaces the bad-sample log in an actor; the consumer writes the log."
     def __init__(self): self._samples = []
 
     def append(self, sample: BadSample): self._samples.append(sample)
@@ -53,7 +53,7 @@ def _bases(builder: BatchBuilder) -> list[ImageDataset]:
 
 
 class BatchMaker:
-    "Make batches in a process of Ray, an actor; nothing of it matters once it is lost."
+    "Make batches in a Ray actor, which holds nothing that matters if it is lost."
 
     def begin(self,
         builder: BatchBuilder,
@@ -61,12 +61,12 @@ class BatchMaker:
         number: int,
         slot_bytes: int,
     ):
-        """Begin: call the user's function, which may take long or fail.
+        """Set up the actor and call the user's function, which may be slow or fail.
 
         Args:
-            builder: Does the work; a copy.
-            settings: Number of actors and of threads in each.
-            number: Number of this one.
+            builder: Makes the batches; a copy.
+            settings: Number of actors, and of threads per actor.
+            number: Number of this actor.
             slot_bytes: Bytes for the pixels of the largest batch; 0: they are pickled.
         """
         set_up_worker(builder, number, settings.num_workers, settings.worker_init_fn)
@@ -80,7 +80,7 @@ class BatchMaker:
     def make(self,
         keys: Sequence[SampleKey],
     ) -> tuple[bytes, np.ndarray | None, list[list[BadSample]]]:
-        """Make a batch, or the error in its place.
+        """Make a batch, or return the error instead.
 
         Args:
             keys: Keys of the samples.
@@ -98,19 +98,19 @@ class BatchMaker:
 def _import_ray() -> ModuleType:
     "Ray, imported when it is used."
     try: import ray
-    except ImportError: raise ImportError("workers='ray' needs Ray: pip install ray") from None
+    except ImportError: raise ImportError("worker_type='ray' requires Ray: pip install ray") from None
     return ray
 
 
 class _Connection:
-    """Connects this process to Ray for its pools, unless the user has done so, and ends that with the last pool.
+    """Connects this process to Ray for its pools, unless the user has done so, and disconnects with the last pool.
 
     `_num_pools` counts the pools that use what was begun here; 0: nothing was begun. It changes under the lock.
     """
     def __init__(self): self._lock, self._num_pools = threading.RLock(), 0
 
     def acquire(self, store_bytes: int) -> bool:
-        "Connect if need be, with a store of so many bytes; False: the connection is the user's."
+        "Connect if necessary, with a store of `store_bytes`; False: the user has connected."
         ray = _import_ray()
         with self._lock:
             if not ray.is_initialized(): self._num_pools = 0   # or somebody has ended what was begun here
@@ -241,7 +241,7 @@ class _Supervisor(SupervisorEnd):
 
     def _attend(self):
         "Wait for something to happen, and see to it."
-        if not self._ray.is_initialized(): return self.stop('the program has left Ray: ray.shutdown() was called')
+        if not self._ray.is_initialized(): return self.stop('Ray is no longer running: ray.shutdown() was called')
         is_late = time.monotonic() - self._since > self._timeout
         if self._waiting and is_late and not self._num_ready: return self.stop(self._no_room())
         try: message = self._inbox.get(timeout=1)
@@ -263,7 +263,7 @@ class _Supervisor(SupervisorEnd):
         if error is None or self._is_loss(error): return error and self._replace(actor, error)
         why = getattr(error, 'cause', None) or error   # Ray's error holds the one of the actor
         self.stop(f'Ray actor {actor.number} could not start: {type(why).__name__}: {why}; the dataset, your functions '
-                  'and this library must be importable on each node (ray_options={"runtime_env": …})', error)
+                  'and timmdata must be importable on each node (ray_options={"runtime_env": …})', error)
 
     def _receive(self, actor: _Actor, batch: _Batch, error: BaseException | None, value: Any):
         "Take the answer to a batch."
@@ -285,14 +285,14 @@ class _Supervisor(SupervisorEnd):
         self._losses += 1
         loss = f'Ray actor {actor.number} was lost ({type(error).__name__})'
         if self._losses > _MOST_LOSSES * self._settings.num_workers: return self.stop(
-            f'{loss}, the {self._losses}th in a row without a batch', error)
-        self.warnings.append(f'{loss}; its batches are made again, and another takes its place')
+            f'{loss}, loss number {self._losses} in a row without a batch', error)
+        self.warnings.append(f'{loss}; its batches are recreated, and another actor replaces it')
         self._kill(actor)
         if actor.is_ready and self._num_ready == 1: self._since = time.monotonic()
         for batch in reversed(actor.batches):
             batch.losses += 1
             if batch.losses < _MOST_LOSSES: self._waiting.appendleft(batch)
-            else: batch.task.finish(error=RuntimeError(f'{loss}, again and again with the same batch'))
+            else: batch.task.finish(error=RuntimeError(f'{loss}, repeatedly with the same batch'))
         self._start_actor(actor.number)
 
     def _give(self):
@@ -312,9 +312,9 @@ class _Supervisor(SupervisorEnd):
         has = ', '.join(f'{name} {amount:g} ({free.get(name, 0):g} free)' for name, amount in sorted(total.items())
                         if not name.startswith('node:') and 'memory' not in name)
         num_nodes = sum(node['Alive'] for node in self._ray.nodes())
-        return (f'no Ray actor was placed and ready within placement_timeout={self._timeout:g} s: each asks for '
-                f'{self._asked}, and the cluster has {num_nodes} nodes with {has}. Ask for less in ray_options, '
-                'connect to a larger cluster, or give a longer placement_timeout where machines are still to come')
+        return (f'no Ray actor was ready within placement_timeout={self._timeout:g} s: each requests '
+                f'{self._asked}, and the cluster (nodes: {num_nodes}) has {has}. Request less in ray_options, '
+                'connect to a larger cluster, or use a longer placement_timeout if machines are still starting')
 
     def _kill(self, actor: _Actor):
         with suppress(Exception):   # it may be gone, and Ray as well
@@ -335,11 +335,11 @@ class _Supervisor(SupervisorEnd):
 
 # %% ../../nbs/workers/35_ray_pool.ipynb #35ra0020
 class RayPool(WorkerPool):
-    """Makes batches in actors of Ray, on the machines of a cluster; they are made again elsewhere if one is lost.
+    """Make batches in Ray actors on the machines of a cluster; batches of a lost actor are recreated elsewhere.
 
     Args:
-        builder: Does the work; pickled.
-        settings: Number of actors, threads in each, batches ahead, options of the actors.
+        builder: Makes the batches; pickled.
+        settings: Number of actors, threads per actor and batches ahead; options of the actors.
         slot_bytes: Bytes for the pixels of the largest batch; 0: batches are pickled.
     """
 

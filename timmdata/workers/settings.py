@@ -18,12 +18,12 @@ from ..core.checks import check_whole
 # %% ../../nbs/workers/04_settings.ipynb #4a8b91bc
 @dataclass(frozen=True)
 class WorkerKind:
-    """What sets a kind of workers apart for those who do not make them.
+    """Describe a worker type for code that does not create the workers.
 
     Args:
-        is_process: Each has its own dataset and transforms, and calls `worker_init_fn`; else they share them.
-        prefetches_each: `prefetch_factor` counts for each worker; else for all together.
-        one: What one of them is called.
+        is_process: Each worker has its own dataset and transforms, and calls `worker_init_fn`; False: shared.
+        prefetches_each: Apply `prefetch_factor` to each worker; False: to all together.
+        one: Name of one worker.
     """
     is_process: bool
     prefetches_each: bool
@@ -41,23 +41,23 @@ RAY_OPTIONS = (   # those of Ray's actors that leave the pool its rules; and one
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """Who makes the batches, and how many of them ahead of the consumer.
+    """Define which workers make the batches, and how many batches they make ahead of the consumer.
 
     Args:
-        num_workers: Threads, processes or actors; 0: the caller; 'auto': by the cores.
-        workers: 'threads', 'processes', 'ray'; 'auto': processes if several fork, or your code runs.
-        threads_per_worker: Threads in each process; of more than eight processes, 'auto' chooses it.
-        prefetch_factor: Batches ahead, of each process or of all threads together; None: 2.
+        num_workers: Threads, processes or actors; 0: load in the caller; 'auto': depends on the cores.
+        worker_type: 'threads', 'processes', 'ray'; 'auto': processes if several fork, or for your code.
+        threads_per_worker: Threads per process; 'auto' may raise it above eight workers.
+        prefetch_factor: Batches made ahead per process, or by all threads together; None: 2.
         persistent_workers: Keep the workers between epochs.
-        timeout: Seconds to wait for a batch; 0: for ever.
-        multiprocessing_context: 'fork', 'spawn', 'forkserver'; None: the platform's.
+        timeout: Seconds to wait for a batch; 0: no limit.
+        multiprocessing_context: 'fork', 'spawn', 'forkserver'; None: the default.
         worker_init_fn: Called with the worker's number in each worker process.
-        pin_memory: Page-locked rows, for a loader that copies them to a CUDA device.
-        ray_options: Options of Ray's actors; None: none.
-        reason: Why 'auto' took these; a loader's `repr` shows it.
+        pin_memory: Page-lock the rows, for a loader that copies them to a CUDA device.
+        ray_options: Options of the Ray actors; None: none.
+        reason: Why 'auto' chose these; shown in the `repr` of a loader.
     """
     num_workers: int | str = 1
-    workers: str = 'auto'
+    worker_type: str = 'auto'
     threads_per_worker: int = 1
     prefetch_factor: int | None = None
     persistent_workers: bool = True
@@ -71,39 +71,41 @@ class WorkerSettings:
     def __post_init__(self):
         if self.num_workers != 'auto': check_whole('num_workers', self.num_workers, 0)
         if self.num_workers != 'auto' and self.num_workers > MAX_WORKERS: raise ValueError(
-            f'num_workers={self.num_workers}: more than {MAX_WORKERS} are surely a mistake; give one for each core')
-        if isinstance(self.workers, Integral): raise ValueError(
-            f'workers={self.workers!r}: that is the kind of the workers; did you mean num_workers={self.workers!r}?')
-        if self.workers != 'auto' and self.workers not in WORKER_KINDS:
-            raise ValueError(f'workers={self.workers!r}: allowed are {", ".join(WORKER_KINDS)}, auto')
+            f'num_workers={self.num_workers}: must be {MAX_WORKERS} or fewer; use about one per core')
+        if isinstance(self.worker_type, Integral): raise ValueError(
+            f'worker_type={self.worker_type!r}: must be a worker type; did you mean num_workers={self.worker_type!r}?')
+        if self.worker_type != 'auto' and self.worker_type not in WORKER_KINDS:
+            raise ValueError(f'worker_type={self.worker_type!r}: must be one of {", ".join(WORKER_KINDS)}, auto')
         check_whole('threads_per_worker', self.threads_per_worker, 1)
         if self.prefetch_factor is not None: check_whole('prefetch_factor', self.prefetch_factor, 1)
         if not isinstance(self.timeout, Real) or isinstance(self.timeout, bool) or not self.timeout >= 0:
-            raise ValueError(f'timeout={self.timeout!r}: give seconds; 0 waits for ever')
+            raise ValueError(f'timeout={self.timeout!r}: must be seconds >= 0; 0 waits indefinitely')
         names = multiprocessing.get_all_start_methods()
         if not (self.multiprocessing_context is None or self.multiprocessing_context in names
                 or isinstance(self.multiprocessing_context, BaseContext)):
             allowed = ', '.join(names)
-            raise ValueError(f'multiprocessing_context={self.multiprocessing_context!r}: allowed are {allowed}')
+            raise ValueError(f'multiprocessing_context={self.multiprocessing_context!r}: must be one of {allowed}')
         if self.worker_init_fn is not None and not callable(self.worker_init_fn):
-            raise TypeError(f'worker_init_fn={self.worker_init_fn!r}: give a function of the number of a worker')
-        if self.worker_init_fn is not None and self.workers != 'auto' and not WORKER_KINDS[self.workers].is_process:
-            raise ValueError(f'workers={self.workers!r} with a function for each worker process (worker_init_fn, or '
-                             "worker_seeding of create_loader), which they would never call: use workers='processes'")
-        if self.workers == 'ray' and self.num_workers == 'auto': raise ValueError(
-            "num_workers='auto' with workers='ray': this machine's cores say nothing about a cluster, whose nodes come "
-            "and go; give the number of actors, such as int(ray.cluster_resources()['CPU'])")
+            raise TypeError(f'worker_init_fn={self.worker_init_fn!r}: must be a function that accepts a worker number')
+        if (self.worker_init_fn is not None and self.worker_type != 'auto'
+                and not WORKER_KINDS[self.worker_type].is_process):
+            raise ValueError(f'worker_type={self.worker_type!r} never calls worker_init_fn (or worker_seeding of '
+                             "create_loader), which is for worker processes: use worker_type='processes'")
+        if self.worker_type == 'ray' and self.num_workers == 'auto': raise ValueError(
+            "num_workers='auto' cannot be used with worker_type='ray', because it depends on the cores of this "
+            "machine: pass the number of actors, such as int(ray.cluster_resources()['CPU'])")
         if self.ray_options is not None: self._check_ray_options()
 
     def _check_ray_options(self):
-        if self.workers != 'ray': raise ValueError(f"ray_options and workers={self.workers!r}: give workers='ray'")
+        if self.worker_type != 'ray': raise ValueError(
+            f"ray_options cannot be used with worker_type={self.worker_type!r}: use worker_type='ray'")
         unknown = [name for name in self.ray_options if name not in RAY_OPTIONS]
         if unknown: raise ValueError(
-            f'ray_options with {", ".join(map(str, unknown))}: allowed are {", ".join(RAY_OPTIONS)}; '
-            'restarts, retries and the life of the actors are the pool\'s')
+            f'unknown ray_options: {", ".join(map(str, unknown))}; choose from {", ".join(RAY_OPTIONS)} '
+            '(the pool controls restarts, retries and the lifetime of actors)')
         timeout = self.ray_options.get('placement_timeout', 1)
         if not isinstance(timeout, Real) or isinstance(timeout, bool) or not timeout > 0: raise ValueError(
-            f'ray_options with placement_timeout={timeout!r}: give seconds, more than 0')
+            f'ray_options has placement_timeout={timeout!r}: must be seconds > 0')
 
     @property
     def context(self) -> BaseContext:
@@ -112,18 +114,18 @@ class WorkerSettings:
         return multiprocessing.get_context(self.multiprocessing_context)
 
     def describe(self) -> str:
-        "Say who works, and why."
+        "Describe the workers and why they were chosen."
         if not self.num_workers: return 'no workers'
-        kind = WORKER_KINDS.get(self.workers)
-        who = self.workers if kind is None else kind.one   # 'auto' may not be decided yet
+        kind = WORKER_KINDS.get(self.worker_type)
+        who = self.worker_type if kind is None else kind.one   # 'auto' may not be decided yet
         if kind is not None and self.num_workers != 1: who = {'process': 'processes'}.get(who, f'{who}s')
-        each = f' of {self.threads_per_worker} threads' if self.threads_per_worker > 1 else ''
+        each = f' with {self.threads_per_worker} threads each' if self.threads_per_worker > 1 else ''
         why = f': {self.reason}' if self.reason else ''
         return f'{self.num_workers} {who}{each}{why}'
 
     @property
     def num_ahead(self) -> int:
-        "Return how many batches a loader asks for ahead of the consumer; kind and number of workers must be known."
+        "Return how many batches a loader requests ahead of the consumer; type and number of workers must be known."
         factor = self.prefetch_factor or 2
         if not self.num_workers: return factor
-        return factor * self.num_workers if WORKER_KINDS[self.workers].prefetches_each else factor
+        return factor * self.num_workers if WORKER_KINDS[self.worker_type].prefetches_each else factor

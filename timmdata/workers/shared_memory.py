@@ -22,10 +22,10 @@ from ..core.memory_pool import watch
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #887a1016
 class SharedMemory:
-    """Bytes that several processes see.
+    """Hold memory that several processes share.
 
     Args:
-        num_bytes: 1 or more.
+        num_bytes: Number of bytes, 1 or more.
     """
 
     def __init__(self,
@@ -48,12 +48,12 @@ class SharedMemory:
     def _share(self, tensor: torch.Tensor): self.fd, self.tensor, self._sent = None, tensor, tensor
 
     def pin(self):
-        "Make it page-locked, for a CUDA device, until the last tensor in it is gone."
+        "Page-lock the memory for a CUDA device, until the last tensor in it is gone."
         cudart, address = torch.cuda.cudart(), self.tensor.data_ptr()
         result = cudart.cudaHostRegister(address, self.num_bytes, 0)
         if int(result) != 0: raise RuntimeError(
-            f'{self.num_bytes:,} bytes of shared memory cannot be page-locked (cudaHostRegister: {result}): '
-            'give pin_memory=False')
+            f'cannot page-lock {self.num_bytes:,} bytes of shared memory (cudaHostRegister: {result}): '
+            'use pin_memory=False')
         self.tensor, held = watch(memory := self.tensor)
         weakref.finalize(held(), _unpin, os.getpid(), cudart, memory).atexit = False   # pyrefly: ignore  (a property)
 
@@ -121,12 +121,12 @@ def pack(
     slot: torch.Tensor | None = None,
     used: int = 0,
 ) -> bytes:
-    """Make bytes of a batch whose large tensors lie in a slot.
+    """Pickle a batch, with its large tensors in a slot.
 
     Args:
         value: Value to be sent.
         slot: uint8 shared memory for large tensors; None: pickle them.
-        used: Bytes at the front of the slot that are taken already.
+        used: Bytes at the front of the slot that are already in use.
     """
     file = BytesIO()
     _Packer(file, slot, used).dump(value)
@@ -147,21 +147,21 @@ def unpack(
     data: bytes,
     slot: torch.Tensor | None = None,
 ) -> Any:
-    """Make the batch again; its large tensors are views of the slot.
+    """Restore the batch; its large tensors are views of the slot.
 
     Args:
         data: Data from `pack`.
-        slot: The same memory.
+        slot: Memory that was passed to `pack`.
     """
     return _Unpacker(BytesIO(data), slot).load()
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #30a09853
 class SlotPool:
-    """Shared memory for batches, in slots of one size.
+    """Manage shared memory for batches, in slots of one size.
 
     Args:
-        num_slots: Batches that are made or held at a time.
-        slot_bytes: Bytes of each slot; 0: there are no slots, and batches are pickled.
+        num_slots: Number of batches that can be in progress or held at a time.
+        slot_bytes: Bytes per slot; 0: no slots, batches are pickled.
         max_lent: Slots that the consumer may hold.
     """
 
@@ -176,13 +176,13 @@ class SlotPool:
         self._lent: dict[int, weakref.ref] = {}   # slot → dead when the consumer has dropped the last tensor in it
 
     def pin(self):
-        "Make all of them page-locked, for a CUDA device; before the first is lent."
+        "Page-lock all slots for a CUDA device; call this before the first is lent."
         self.memory.pin()
 
     def view(self,
         slot: int | None,
     ) -> torch.Tensor | None:
-        """Give the memory of a slot.
+        """Return the memory of a slot.
 
         Args:
             slot: Slot from `acquire`.
@@ -193,10 +193,10 @@ class SlotPool:
         return None if slot is None else self.memory.tensor[slot * self.slot_bytes:(slot + 1) * self.slot_bytes]
 
     def acquire(self) -> int | None:
-        """Take a slot for a batch that is to be made.
+        """Acquire a slot for a new batch.
 
         Returns:
-            None: none is free
+            None if no slot is free
         """
         self._reclaim()
         return self._free.popleft() if self._free else None
@@ -204,7 +204,7 @@ class SlotPool:
     def lend(self,
         slot: int | None,
     ) -> torch.Tensor | None:
-        """Give the consumer the memory of a slot until it drops the last tensor in it; a copy if it holds many.
+        """Lend the memory of a slot until the consumer drops its last tensor; return a copy if `max_lent` are lent.
 
         Args:
             slot: Slot with a finished batch.
@@ -224,10 +224,10 @@ class SlotPool:
     def release(self,
         slot: int | None,
     ):
-        """Let the slot be used again.
+        """Make a slot available again.
 
         Args:
-            slot: Slot that nobody reads.
+            slot: Slot that is no longer read.
         """
         if slot is not None: self._free.append(slot)
 
@@ -239,23 +239,23 @@ class SlotPool:
 
     @property
     def num_free(self) -> int:
-        "Count the slots that a batch could have."
+        "Count the free slots."
         self._reclaim()
         return len(self._free)
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #e568e0b9
 class WorkerTraceback(Exception):
-    "The traceback of an error in a worker process, as its cause."
+    "Show the traceback of an error in a worker process, as the cause of the error."
     def __str__(self): return '\n' + self.args[0]
 
 
 def portable_error(
     error: BaseException,
 ) -> tuple[BaseException, str]:
-    """Make an error that survives pickling, and its traceback as text.
+    """Return an error that can be pickled, and its traceback as text.
 
     Args:
-        error: Any; its traceback is taken off.
+        error: Any error; its traceback is removed.
 
     Returns:
         the error and its traceback
@@ -270,7 +270,7 @@ def portable_error(
 def raise_portable(
     sent: tuple[BaseException, str],
 ):
-    """Raise an error of another process, with its traceback as the cause.
+    """Raise an error from another process, with its traceback as the cause.
 
     Args:
         sent: Error from `portable_error`.

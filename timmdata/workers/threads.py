@@ -44,12 +44,12 @@ def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: set[Task]):
 
 # %% ../../nbs/workers/10_threads.ipynb #7ae76e3e
 class ThreadPool(WorkerPool):
-    """Makes batches in threads of this process; for transforms that release Python's lock and draw nothing globally.
+    """Make batches in threads of this process; for transforms that release the GIL and use no global generator.
 
     Args:
-        builder: Does the work; its datasets and functions are called by several threads.
+        builder: Makes the batches; several threads call its datasets and functions.
         num_workers: Number of threads.
-        pin_memory: Page-locked rows, for a CUDA device.
+        pin_memory: Page-lock the rows, for a CUDA device.
     """
 
     def __init__(self,
@@ -81,7 +81,7 @@ class ThreadPool(WorkerPool):
     def run(self,
         task: Task,
     ):
-        """Let the threads load the samples of a task.
+        """Hand the samples of a task to the threads.
 
         Args:
             task: Task with its rows.
@@ -107,17 +107,17 @@ def check_threads(
     builder: BatchBuilder,
     key: SampleKey,
 ):
-    """Refuse a dataset or transform that draws from global generators.
+    """Raise ValueError if the dataset or transform draws from global random generators.
 
     Args:
         builder: Builder to be used by threads.
-        key: Key of a sample to try, where the user's code has a part in it.
+        key: Key of a sample to load as a trial, if user code is involved.
     """
     if builder.is_thread_safe: return
     transform = builder.sample_loader.transform
     if hasattr(transform, 'set_random_seed'): raise ValueError(   # of Albumentations
-        f"the transform, a {type(transform).__name__}, has a generator of its own, which threads would share: "
-        "use workers='processes' with threads_per_worker=1")
+        f"the transform ({type(transform).__name__}) has its own random generator, which threads would share: "
+        "use worker_type='processes' with threads_per_worker=1")
     builder = builder.for_threads()
     with seeded(0):
         before = _global_states()
@@ -126,4 +126,4 @@ def check_threads(
         moved = [name for name, state in _global_states().items() if state != before[name]]
     if moved: raise ValueError(
         f'the dataset or its transform draws from the global generator of {" and ".join(moved)}, which threads share: '
-        "use workers='processes' with threads_per_worker=1, where the numbers belong to the sample")
+        "use worker_type='processes' with threads_per_worker=1, which seeds it for each sample")
