@@ -1,10 +1,9 @@
-"""What it takes to read a batch from its file in RAM: the store's encoding beside torch.save and torch.load, both with a checksum.
+"""Reading and writing a batch file in RAM: the buffer's format compared with torch.save and torch.load, both with a checksum.
 
     python benchmarks/batch_files.py [--rounds 60]
 
-A batch of 64 images, uint8, channels-last, 9.6 MB, with targets and keys. Both ways check a CRC-32 of the whole file before they use
-it. Rounds are interleaved; fastest and median milliseconds of reading and writing go to results/batch_files.json for the page
-`buffer/store`.
+The batch has 64 uint8 images (channels-last, 9.6 MB), targets and keys. Both ways check a CRC-32 of the whole file before they use it.
+They take turns; the fastest and the median time in milliseconds go to results/batch_files.json for the page `buffer/store`.
 """
 import argparse
 import io
@@ -39,7 +38,7 @@ def read_by_torch(path: Path):
 
 def milliseconds(run: Callable) -> float:
     start = time.perf_counter()
-    run()   # what it gives is dropped at once, so memory is used again
+    run()   # the result is dropped at once, so its memory is reused
     return 1000 * (time.perf_counter() - start)
 
 

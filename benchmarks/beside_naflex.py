@@ -1,12 +1,12 @@
-"""Images of every shape as sequences of patches (NaFlex): this library's `create_naflex_loader` beside timm 1.0.31's.
+"""Images of every shape as sequences of patches (NaFlex): timmdata's `create_naflex_loader` compared with timm 1.0.31's.
 
     python benchmarks/beside_naflex.py DIR [--works schedule,seq256,…] [--rounds 5] [--check]
 
-DIR holds class folders. How it is measured is said in beside_peers.py; the peers are peers/naflex_*.py. In `schedule` timm gets the batches
-that this library plans, in an order of its own: random plans of two libraries are different work. Then the batches of an epoch are counted:
-padding, steps, and bytes that go to the device for an image, as the workers give them: of timm's `DataLoader` all tensors of its dict
-and the targets, here `host_batches()` with the documents and the targets. `--check` prints what the first batch looks like instead.
-The numbers go to results/naflex.json; `python benchmarks/results.py` prints the tables. Run it on an otherwise idle machine.
+DIR contains class folders. beside_peers.py explains how the loaders are measured; their scripts are peers/naflex_*.py. Each library plans
+random batches; in `schedule`, timm gets timmdata's plan in a different order, so that both do the same work. After that, the script counts
+padding, steps, and the bytes per image that workers send to the device: all tensors of timm's `DataLoader`, and timmdata's
+`host_batches()`, both with targets. With `--check`, it prints what the first batch looks like instead of measuring.
+The numbers go to results/naflex.json; `python benchmarks/results.py` prints the tables. Use an otherwise idle machine.
 """
 import argparse
 import json
@@ -39,21 +39,21 @@ MODES = {'schedule': {}, 'native': dict(mode='native'), 'native, pad_multiple 64
 
 
 def planned(data: Path, a) -> list[tuple[int, int]]:
-    "Length and number of images of each batch of an epoch, as this library plans them in `schedule`."
+    "Sequence length and number of images of each batch in an epoch, as timmdata plans them in `schedule`."
     settings = common('schedule', a.num_workers, a.batch_size)
     loader = timmdata.create_naflex_loader(timmdata.ImageDataset(str(data)), **settings)
     return [(settings['train_seq_lens'][bucket], num) for bucket, num in loader.loader.batch_sampler.schedule]
 
 
 def num_bytes(parts) -> int:
-    "Of the tensors and arrays in dicts and sequences."
+    "Bytes of the tensors and arrays in dicts and sequences."
     if hasattr(parts, 'nbytes'): return parts.nbytes
     if isinstance(parts, dict): return sum(map(num_bytes, parts.values()))
     return sum(map(num_bytes, parts)) if isinstance(parts, (list, tuple)) else 0
 
 
 def count(batches, host) -> dict[str, float]:
-    "What an epoch consists of, and the bytes of a host batch for an image."
+    "Padding, tokens and steps of an epoch, and the bytes per image that workers send."
     steps = images = tokens = valid = 0
     for batch, targets in batches:
         steps, images, tokens = steps + 1, images + len(targets), tokens + batch['patch_valid'].numel()
@@ -64,7 +64,7 @@ def count(batches, host) -> dict[str, float]:
 
 
 def count_all(data: Path, a) -> dict[str, dict[str, dict[str, float]]]:
-    "For timm and each mode: training and evaluations."
+    "Counts for timm and for each mode: training and evaluations."
     settings = dict(patch_size=16, batch_size=a.batch_size, num_workers=a.num_workers, device=torch.device('cpu'))
     found = {name: {} for name in ('timm', *MODES)}
     for work, words in COUNTED.items():
@@ -81,12 +81,12 @@ def main():
     parser.add_argument('data', type=Path)
     parser.add_argument('--works', default=','.join(SETTINGS))
     parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--repeats', type=int, default=2, help='times that the photographs are repeated in an epoch')
+    parser.add_argument('--repeats', type=int, default=2, help='number of times an epoch repeats the photos')
     parser.add_argument('--num-workers', type=int, default=2, help='worker processes or threads of each loader')
-    parser.add_argument('--batch-size', type=int, default=8, help='of the longest sequences; shorter ones make more')
-    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='the interpreter of a peer')
-    parser.add_argument('--keep', action='store_true', help='keep the other works of results/naflex.json, of the same day and settings')
-    parser.add_argument('--check', action='store_true', help='look at a batch of each peer instead of measuring')
+    parser.add_argument('--batch-size', type=int, default=8, help='for the longest sequences; shorter ones have larger batches')
+    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='Python interpreter of a peer')
+    parser.add_argument('--keep', action='store_true', help='keep other works in results/naflex.json (same day and settings)')
+    parser.add_argument('--check', action='store_true', help='print what a batch of each peer looks like instead of measuring')
     a = parser.parse_args()
     a.python = dict(pair.split('=', 1) for pair in a.python)
     print(versions('torch', 'timm', 'pillow'))

@@ -1,10 +1,10 @@
-"""Photographs of a shorter side of 256 pixels, each loader in its own format: this library's packs beside FFCV, DALI, WebDataset, ….
+"""Images with a shorter side of 256 pixels: timmdata's packs compared with the file formats of FFCV, DALI, WebDataset and others.
 
     python benchmarks/beside_packed.py DIR [--works train,eval] [--rounds 7] [--python ffcv_=PATH]
 
-DIR holds class folders; their photographs are made smaller, as JPEGs of quality 90 with the subsampling that they had, and each loader
-writes them into its format. What is measured, and how, is said in beside_peers.py; peers/requirements.txt says what to install.
-A last part has 12-megapixel photographs: this library from a folder, and from a pack into which segments were put without loss.
+DIR contains class folders. Their photos are resized and saved as JPEGs (quality 90, subsampling unchanged), and each loader converts these
+to its own format. beside_peers.py explains how the loaders are measured; peers/requirements.txt lists what to install. The workload `phone`
+has 12-megapixel photos: timmdata reads them from a folder and from a pack to which segments were added losslessly.
 The numbers go to results/packed.json; `python benchmarks/results.py` prints the table of the README.
 """
 import argparse
@@ -22,13 +22,13 @@ from side_by_side import versions
 
 OURS = [('timmdata_pack', json.dumps(dict(format=format, worker_type=workers)))
         for format in ('jpeg', 'raw', 'keep') for workers in ('threads', 'processes')]
-PEERS = [('timm_tar', '{}'), ('timm_pillow', '{}'), ('timmdata_', '{"workers": "threads"}'), *OURS, ('ffcv_', '{"mode": "jpg"}'),
+PEERS = [('timm_tar', '{}'), ('timm_pillow', '{}'), ('timmdata_', '{"worker_type": "threads"}'), *OURS, ('ffcv_', '{"mode": "jpg"}'),
          ('ffcv_', '{"mode": "raw"}'), ('dali_webdataset', '{}'), ('webdataset_', '{}'), ('litdata_', '{}'), ('streaming_', '{}'),
          ('turboloader_', '{}')]
 
 
 def smaller(data: Path, repeats: int, unit: int, folder: Path, short_side: int = 256) -> Path:
-    "Photographs with a shorter side of 256 pixels, repeated up to a multiple of `unit`; names in order."
+    "Write photos with a shorter side of 256 pixels, repeated up to a multiple of `unit`, with numbers as names."
     paths = jpegs(data)
     for k in range(math.ceil(len(paths) * repeats / unit) * unit):
         path = paths[k % len(paths)]
@@ -52,9 +52,9 @@ def main():
     parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--phone', type=int, default=24)
-    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='the interpreter of a peer')
-    parser.add_argument('--peers', default='', help='only those whose name is in this list')
-    parser.add_argument('--out', default='packed', choices=['packed', 'packed_center'], help='file of results')
+    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='Python interpreter of a peer')
+    parser.add_argument('--peers', default='', help='comma-separated peers to measure; default: all')
+    parser.add_argument('--out', default='packed', choices=['packed', 'packed_center'], help='name of the file in results/')
     a = parser.parse_args()
     a.python = dict(pair.split('=', 1) for pair in a.python)
     peers = [peer for peer in PEERS if not a.peers or peer[0] in a.peers.split(',')]

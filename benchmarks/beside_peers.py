@@ -1,15 +1,15 @@
-"""This library beside other loaders: the same photographs, work, batches and number of workers, images per second and CPU time.
+"""timmdata compared with other loaders: the same photos, work, batches and number of workers; throughput and CPU time.
 
-    python benchmarks/beside_peers.py DIR [--works train,jitter,eval,phone] [--rounds 7] [--ours '{"workers": "threads"}']
+    python benchmarks/beside_peers.py DIR [--works train,jitter,eval,phone] [--rounds 7] [--ours '{"worker_type": "threads"}']
 
-DIR holds class folders. Each loader lives in a process of its own and is stopped (SIGSTOP) while others run, so that none works
-ahead between its epochs; an epoch has as many batches for each worker. Rounds are interleaved, one epoch of each loader a round, after
-a first that warms up; medians are compared, and go to results/peers.json; `python benchmarks/results.py` prints the table of the README.
-First batch and memory are measured before that, with no other loader alive: seconds from the imported library to the first batch,
-and the greatest PSS of the process tree in the second epoch. The seconds to the first batch of later epochs are those of the rounds, and
-those of the import, torch included, of the loaders that are started for them. CPU time is that of the process tree, with processes
-that have ended.
-Run it on an otherwise idle machine; peers/requirements.txt says what to install.
+DIR contains class folders. Each loader runs in its own process, which is stopped (SIGSTOP) while the others run, so that no loader works
+ahead between its epochs. In an epoch, each worker makes the same number of batches. The loaders take turns, one epoch per round; the first
+round warms up and is not counted. Medians go to results/peers.json; `python benchmarks/results.py` prints the table of the README.
+
+The first batch and memory are measured before that, one loader at a time: the time from the end of the imports to the first batch, and the
+peak PSS of the process tree in the second epoch. In the rounds, the script measures the time to the first batch of later epochs, and the
+import time of each loader, torch included. CPU time is that of the process tree, with processes that have ended.
+Use an otherwise idle machine; peers/requirements.txt lists what to install.
 """
 import argparse
 import json
@@ -67,7 +67,7 @@ class Loader:
         for process in self.tree(): process.suspend()
 
     def round(self) -> dict:
-        "One epoch of a stopped loader: images per second and CPU ms an image."
+        "Run one epoch of a stopped loader; return images per second and CPU time per image in ms."
         tree = self.tree()
         cpu = cpu_seconds(tree)
         for process in reversed(tree): process.resume()
@@ -77,7 +77,7 @@ class Loader:
         return {**found, 'cpu_ms': (cpu_seconds(self.tree()) - cpu) / found['images'] * 1000}
 
     def memory(self) -> float:
-        "The greatest PSS of the process tree during one epoch, MB."
+        "Run one epoch and return the peak PSS of the process tree in MB."
         self.pipe.send_bytes(b'["epoch"]')
         most = 0
         while not self.pipe.poll(0.02):
@@ -107,7 +107,7 @@ def jpegs(data: Path) -> list[Path]:
 
 
 def linked(data: Path, repeats: int, unit: int, folder: Path) -> Path:
-    "A folder of links to `repeats` times the photographs, and more up to a multiple of `unit`; names in order."
+    "Fill a folder with links to the photos, `repeats` times and on up to a multiple of `unit`, with numbers as names."
     paths = jpegs(data)
     count = math.ceil(len(paths) * repeats / unit) * unit
     for k in range(count):
@@ -120,7 +120,7 @@ def linked(data: Path, repeats: int, unit: int, folder: Path) -> Path:
 
 
 def phone_photographs(data: Path, count: int, folder: Path) -> Path:
-    "Photographs of 4032 × 3024 pixels in two class folders: small ones made large, with a little noise."
+    "Write 4032 × 3024 photos in two class folders: enlarged small photos with a little noise."
     import numpy as np
     from PIL import Image
     paths, random = jpegs(data), np.random.default_rng(0)
@@ -135,7 +135,7 @@ def phone_photographs(data: Path, count: int, folder: Path) -> Path:
 
 
 def started(peers: list, a, settings: dict, log: Path) -> dict[tuple, Loader | str]:
-    "A loader for each peer, or why there is none."
+    "Start a loader for each peer; the value is the reason if that fails."
     loaders = {}
     for peer in peers:
         module, options = peer
@@ -146,7 +146,7 @@ def started(peers: list, a, settings: dict, log: Path) -> dict[tuple, Loader | s
 
 
 def alone(peers: list, a, settings: dict, log: Path) -> tuple[dict, dict]:
-    "What each peer says and measures with no other alive: ({peer: about, first, pss}, {peer: why not})."
+    "Measure each peer while no other runs: ({peer: about, first, pss}, {peer: reason for failure})."
     found, failed = {}, {}
     for peer in peers:
         loader = started([peer], a, settings, log)[peer]
@@ -160,7 +160,7 @@ def alone(peers: list, a, settings: dict, log: Path) -> tuple[dict, dict]:
 
 
 def rounds(peers: list, a, settings: dict, log: Path) -> dict[tuple, list[dict]]:
-    "All peers' epochs, interleaved; with each, the seconds of its import."
+    "Run the epochs of all peers in turns; each result also has the import time in seconds."
     loaders = started(peers, a, settings, log)
     try:
         for peer, loader in loaders.items():
@@ -177,13 +177,13 @@ def rounds(peers: list, a, settings: dict, log: Path) -> dict[tuple, list[dict]]
 
 
 def label(peer: tuple, about: dict) -> str:
-    "A row's name."
+    "The name of a row."
     options = ['without simplejpeg' if name == 'backend' else value for name, value in json.loads(peer[1]).items()]
     return ', '.join([f'{about["name"]} {about["version"].partition("+")[0]}', *options])
 
 
 def compare(work: str, peers: list, a, settings: dict, log: Path, base: str = 'timm_pillow') -> dict[str, dict[str, float]]:
-    "Measure one work, and print its table; speeds are ÷ that of the base, or of the first one."
+    "Measure one workload and print its table; speeds are relative to `base`, or to the first peer."
     found, failed = alone(peers, a, settings, log)
     results = rounds(list(found), a, settings, log) if found else {}
     reference = next((peer for peer in found if peer[0] == base), next(iter(found), None))
@@ -207,7 +207,7 @@ def compare(work: str, peers: list, a, settings: dict, log: Path, base: str = 't
 
 
 def check(work: str, peers: list, a, settings: dict, log: Path):
-    "Print what the first batch of each peer looks like; evaluation beside the first peer's, in gray levels."
+    "Print what the first batch of each peer looks like; for evaluation, also its difference from the first peer's, in gray levels."
     import numpy as np
     std, first, path = np.array([0.229, 0.224, 0.225]).reshape(3, 1, 1) * 255, None, Path(settings['scratch'])/'check.npy'
     for peer in peers:
@@ -231,17 +231,17 @@ def check(work: str, peers: list, a, settings: dict, log: Path):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data', type=Path)
-    parser.add_argument('--peers', default=ALL, help='modules of benchmarks/peers, comma-separated')
-    parser.add_argument('--works', default='train,jitter,eval', help='of train, jitter, eval, phone')
+    parser.add_argument('--peers', default=ALL, help='comma-separated modules of benchmarks/peers')
+    parser.add_argument('--works', default='train,jitter,eval', help='comma-separated: train, jitter, eval, phone')
     parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--repeats', type=int, default=3, help='times that the photographs are repeated in an epoch')
+    parser.add_argument('--repeats', type=int, default=3, help='number of times an epoch repeats the photos')
     parser.add_argument('--num-workers', type=int, default=2, help='worker processes or threads of each loader')
     parser.add_argument('--batch-size', type=int, default=64)
-    parser.add_argument('--phone', type=int, default=24, metavar='N', help='12-megapixel photographs, in batches of 8')
-    parser.add_argument('--ours', action='append', help="JSON of further arguments of timmdata's create_loader; again for another row")
-    parser.add_argument('--options', action='append', default=[], metavar='PEER=JSON', help="a peer's own options")
-    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='the interpreter of a peer')
-    parser.add_argument('--check', action='store_true', help='look at a batch of each peer instead of measuring')
+    parser.add_argument('--phone', type=int, default=24, metavar='N', help='number of 12-megapixel photos, in batches of 8')
+    parser.add_argument('--ours', action='append', help="further arguments of timmdata's create_loader, as JSON; repeat for more rows")
+    parser.add_argument('--options', action='append', default=[], metavar='PEER=JSON', help='options of a peer')
+    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='Python interpreter of a peer')
+    parser.add_argument('--check', action='store_true', help='print what a batch of each peer looks like instead of measuring')
     a = parser.parse_args()
     a.python, a.options = (dict(pair.split('=', 1) for pair in pairs) for pairs in (a.python, a.options))
     a.ours = a.ours or ['{}']
@@ -255,7 +255,7 @@ def main():
     print(versions('torch'))
     with tempfile.TemporaryDirectory(prefix='peers-') as scratch:
         scratch, began, measured = Path(scratch), time.time(), {}
-        photographs = linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')   # as many batches for each worker
+        photographs = linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')   # equal batches per worker
         for work in a.works.split(','):
             data, batch_size = photographs, a.batch_size
             if work == 'phone':

@@ -1,10 +1,10 @@
-"""A pack behind a web server that takes its time, beside the same pack on this disk.
+"""A pack on a slow web server compared with the same pack on disk.
 
     python benchmarks/beside_store.py DIR [--rounds 7] [--images 418] [--latencies 0,5,20,100] [--out FOLDER]
 
-DIR holds class folders; its train split is packed as it is. The server is that of the tests, in a process of its own, which takes its share
-of the cores: the row of 0 ms says how much. Interleaved rounds, one epoch of each loader a round; images per second ÷ those of the disk,
-medians. They go to results/store.json. Run it on an otherwise idle machine.
+DIR contains class folders; the script packs its train split without changes. The server is that of the tests, in its own process. It
+shares the cores with the loader; the row of 0 ms shows how much that costs. The loaders take turns, one epoch per round; the numbers are
+images per second relative to the disk, medians. They go to results/store.json. Use an otherwise idle machine.
 """
 import argparse
 import multiprocessing
@@ -28,7 +28,7 @@ from range_server import serve  # noqa: E402
 
 @contextmanager
 def far(root: Path, milliseconds: float):
-    "The URL of a server of a folder, in a process of its own."
+    "Serve a folder from another process; gives the URL."
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context('spawn').Process(target=serve, args=(root, milliseconds / 1000, there), daemon=True)
     process.start()
@@ -41,8 +41,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
     parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--images', type=int, default=418, help='samples of an epoch')
-    parser.add_argument('--latencies', default='0,5,20,100', help='milliseconds before each answer')
+    parser.add_argument('--images', type=int, default=418, help='samples per epoch')
+    parser.add_argument('--latencies', default='0,5,20,100', help='milliseconds that the server waits before each answer')
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--workers', default='threads')

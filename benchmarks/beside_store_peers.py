@@ -1,20 +1,20 @@
-"""This library beside other loaders that stream: the same photographs behind one server, each in its own format.
+"""timmdata compared with other streaming loaders: the same photos on one server, each loader with its own format.
 
     python benchmarks/beside_store_peers.py DIR [--parts epochs,kills,requests] [--latencies disk,0,30] [--rounds 5]
 
-DIR holds class folders; their photographs get a shorter side of 256 pixels, and each is a class of its own, so that targets tell samples.
-All shards lie behind the tests' server of ranges, in a process of its own on the same cores; it answers S3's questions as well, and checks
-no signatures. The parts:
+DIR contains class folders. Their photos are resized to a shorter side of 256 pixels, and each becomes a class, so that targets identify
+samples. All shards are on the range server of the tests, in its own process on the same cores. It also answers S3 requests and checks no
+signatures. The parts:
 
-- epochs: each loader in a new process with an empty cache, then the same loader once more. Images per second, from the making of the loader
-  on in the first epoch; medians of interleaved rounds; CPU time of the loader's processes and of the server.
-- kills: a program is killed (SIGKILL) in the middle of its first epoch, and a new one goes on from the last state; then another one with an
-  empty cache, as on another machine. Seconds from imports to the first batch, and whether that is the batch of a program that nobody
-  killed: its samples, its pixels.
-- requests: CPU time of a process for one range of 20 KB, 64 on their way: this library's `Ranges`, and obstore alone.
+- epochs: a new process with an empty cache creates each loader and runs two epochs. Images per second (the first epoch includes creating
+  the loader), medians of rounds in which the loaders take turns; CPU time of the loader's processes and of the server.
+- kills: a program is killed (SIGKILL) in the middle of its first epoch, and a new program resumes from the last state; then another one
+  with an empty cache, as on another machine. The time from the imports to the first batch, and whether this batch has the same samples and
+  pixels as in an undisturbed run.
+- requests: CPU time of a process per 20 KB range, with 64 requests in flight: timmdata's `Ranges`, and obstore alone.
 
-The numbers go to results/store_peers.json; parts and latencies that were measured before stay there. Run it on an otherwise idle machine;
-peers/requirements.txt says what to install.
+The numbers go to results/store_peers.json, which keeps the parts and latencies of earlier runs. Use an otherwise idle machine;
+peers/requirements.txt lists what to install.
 """
 import argparse
 import asyncio
@@ -55,7 +55,7 @@ PEERS = {
 
 @contextmanager
 def served(root: Path, latency: str):
-    "Options of a peer that reads from the server of a folder, and the server's process; from this disk: none."
+    "Serve a folder; gives the options of a peer that reads from the server, and the server's process. Both are empty for disk."
     if latency == 'disk': yield {}, None
     else:
         with far(root.parent, float(latency)) as url:
@@ -65,7 +65,7 @@ def served(root: Path, latency: str):
 
 
 class Bench:
-    "The photographs, in all formats, and loaders of them."
+    "The photos in all formats, and loaders for them."
 
     def __init__(self, a, scratch: Path):
         self.a, self.root, self.cache, self.state = a, scratch/'store', scratch/'cache', scratch/'state'
@@ -76,13 +76,13 @@ class Bench:
         self.settings = dict(data_dir=str(data), work='train', workers=a.num_workers, batch_size=a.batch_size, scratch=str(self.root))
         self.root.mkdir()
         self.num, self.versions = sum(1 for _ in data.iterdir()), {}
-        for name in PEERS:   # all formats are written
+        for name in PEERS:   # write all formats
             loader = self.child(name, {})
             self.versions[loader.about['name']] = loader.about['version']
             loader.close()
 
     def child(self, name: str, place: dict) -> Loader:
-        "A loader in a process of its own, which has imported all it needs and made nothing."
+        "A loader process that has imported everything and created nothing yet."
         module, options, has_cache = PEERS[name]
         options = {**options, **place, 'shard_bytes': SHARD_BYTES}
         if has_cache and place:
@@ -91,7 +91,7 @@ class Bench:
         return Loader(module, sys.executable, self.log, {**self.settings, 'options': options})
 
     def empty(self, keep_state: bool = False):
-        "Forget all copies, as on another machine, and the state."
+        "Delete all copies, as on another machine, and the state."
         shutil.rmtree(self.cache, ignore_errors=True)
         self.cache.mkdir()
         os.environ['TIMMDATA_CACHE'] = str(self.cache/'index')   # copies of a pack's index
@@ -99,7 +99,7 @@ class Bench:
 
 
 def epochs(bench: Bench, latency: str) -> dict[str, dict[str, float]]:
-    "Two epochs of each loader, in rounds: medians."
+    "Medians of two epochs of each loader; the loaders take turns."
     names = [name for name in PEERS if latency != 'disk' or 'cache_dir' not in name]
     found = {name: [] for name in names}
     with served(bench.root, latency) as (place, server):
@@ -112,7 +112,7 @@ def epochs(bench: Bench, latency: str) -> dict[str, dict[str, float]]:
 
 
 def two_epochs(bench: Bench, name: str, place: dict, server: psutil.Process | None) -> dict[str, float]:
-    "Images per second of the first and the second epoch; CPU-ms an image of the loader, and of the server."
+    "Images per second in the first and second epoch; CPU time per image of the loader and of the server, in ms."
     bench.empty()
     loader = bench.child(name, place)
     found = {}
@@ -127,12 +127,12 @@ def two_epochs(bench: Bench, name: str, place: dict, server: psutil.Process | No
 
 
 def kills(bench: Bench, latency: str) -> dict[str, dict[str, float]]:
-    "Seconds of the first batch after a kill, on the same disk and on an empty one: medians, and how often the batch was the same."
+    "Median seconds to the first batch after a kill, with the same and an empty cache, and how often the batch was the same."
     rows, half = {name: [] for name in PEERS}, bench.num // bench.a.batch_size // 2
     with served(bench.root, latency) as (place, _):
         for name in PEERS:
             bench.empty()
-            whole = begun(bench, name, place, half + 1)   # nobody kills it before this batch
+            whole = begun(bench, name, place, half + 1)   # not killed before this batch
             for _ in range(KILLS):
                 bench.empty()
                 begun(bench, name, place, half)
@@ -144,14 +144,14 @@ def kills(bench: Bench, latency: str) -> dict[str, dict[str, float]]:
 
 
 def begun(bench: Bench, name: str, place: dict, count: int) -> list:
-    "The digests of the first batches of a program that is killed then, with all its processes."
+    "Digests of the first batches of a program, which is then killed with all its processes."
     loader = bench.child(name, place)
     try: return loader.ask('begin', count, str(bench.state))['digests']
     finally: loader.close()
 
 
 def resumed(bench: Bench, name: str, place: dict, wanted: list, where: str) -> dict[str, float]:
-    "Seconds of the first batch of a new program, and whether it is the one that is wanted."
+    "Seconds to the first batch of a new program, and whether it is the expected batch."
     loader = bench.child(name, place)
     try: found = loader.ask('resume', str(bench.state))
     finally: loader.close()
@@ -161,9 +161,9 @@ def resumed(bench: Bench, name: str, place: dict, wanted: list, where: str) -> d
 
 
 def requests(bench: Bench, num: int = 2048, size: int = 20_000, depth: int = 64) -> dict[str, dict[str, float]]:
-    "CPU-ms and wall-ms of one request in this process, medians of rounds."
+    "CPU time and wall time per request in this process, in ms; medians of rounds."
     (bench.root/'blob').write_bytes(random.Random(0).randbytes(num * 2 * size))
-    spans = [(0, 2 * size * k, size) for k in random.Random(1).sample(range(num), num)]   # none lies beside another
+    spans = [(0, 2 * size * k, size) for k in random.Random(1).sample(range(num), num)]   # no two are adjacent
     ways = {'obstore, ranges alone': partial(obstore_ranges, depth), 'obstore, with ETags': partial(obstore_objects, depth),
             'Ranges, 1 thread': partial(our_ranges, depth, 1), 'Ranges, 2 threads': partial(our_ranges, depth, 2)}
     found = {way: [] for way in ways}
@@ -178,7 +178,7 @@ def requests(bench: Bench, num: int = 2048, size: int = 20_000, depth: int = 64)
 
 
 def gathered(depth: int, ask: Callable[[tuple], Awaitable], spans: list[tuple]):
-    "Ask for all, so many at a time."
+    "Request all spans, `depth` at a time."
     async def one(span: tuple, gate: asyncio.Semaphore):
         async with gate: assert len(await ask(span)) == span[2]
 
@@ -193,13 +193,13 @@ def from_url(url: str) -> Any: return import_module('obstore.store').from_url(ur
 
 
 def obstore_ranges(depth: int, url: str, spans: list[tuple]):
-    "obstore's shortest way."
+    "The fastest way with obstore."
     store = from_url(url)
     gathered(depth, lambda span: import_module('obstore').get_range_async(store, 'blob', start=span[1], length=span[2]), spans)
 
 
 def obstore_objects(depth: int, url: str, spans: list[tuple]):
-    "obstore, with what tells whether the object has changed: what `Ranges` asks for."
+    "obstore with ETags, which tell whether the object has changed; `Ranges` also requests them."
     store = from_url(url)
 
     async def ask(span: tuple) -> Any:
@@ -211,7 +211,7 @@ def obstore_objects(depth: int, url: str, spans: list[tuple]):
 
 
 def our_ranges(depth: int, num_threads: int, url: str, spans: list[tuple]):
-    "`Ranges`, as threads that load samples use it: the next ones are announced when a batch begins."
+    "`Ranges`, used as by threads that load samples: when a batch begins, the next batch is prefetched."
     ranges = open_ranges(url, ['blob'])
     batches = [spans[k:k + depth] for k in range(0, len(spans), depth)]
     with ThreadPoolExecutor(num_threads) as pool:
@@ -226,9 +226,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data', type=Path)
     parser.add_argument('--parts', default='epochs,kills,requests')
-    parser.add_argument('--latencies', default='disk,0,30', help='milliseconds before each answer; of kills: all but disk')
+    parser.add_argument('--latencies', default='disk,0,30', help='milliseconds before each answer, or disk (not for kills)')
     parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--repeats', type=int, default=6, help='times that the photographs are repeated')
+    parser.add_argument('--repeats', type=int, default=6, help='number of times the photos are repeated')
     parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=64)
     parser.add_argument('--out', type=Path, default=RESULTS)

@@ -1,10 +1,10 @@
-"""This library's `create_loader` beside timm 1.0.31's: the same photographs, settings and number of workers.
+"""timmdata's `create_loader` compared with timm 1.0.31's: the same photos, settings and number of workers.
 
     python benchmarks/beside_timm.py DIR [--rounds 7] [--num-workers 2] [--batch-size 64]
 
-Rounds are interleaved (ours, timm's, ours, …), each is one epoch after a first one that starts the workers; the medians are compared.
-The CPU time is that of the whole process tree. Run it on an otherwise idle machine. Each run is added to `results/beside_timm.json`,
-whose runs the front page shows; `--fresh` forgets those before.
+The two loaders take turns, one epoch per round, after a first round that starts the workers; the medians are compared. CPU time is that of
+the whole process tree. Use an otherwise idle machine. Each run is added to `results/beside_timm.json`, whose latest run is on the front
+page; `--fresh` deletes earlier runs.
 """
 import argparse
 from datetime import date
@@ -24,8 +24,8 @@ def main():
     parser.add_argument('--rounds', type=int, default=7)
     parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=64)
-    parser.add_argument('--repeats', type=int, default=3, help='times that the data set is repeated in an epoch')
-    parser.add_argument('--fresh', action='store_true', help='begin a new record')
+    parser.add_argument('--repeats', type=int, default=3, help='number of times an epoch repeats the dataset')
+    parser.add_argument('--fresh', action='store_true', help='delete earlier runs')
     a = parser.parse_args()
     cases = {
         'train: crop, flip': dict(is_training=True, color_jitter=None),
@@ -40,7 +40,7 @@ def main():
         epochs = []
         for module in (timmdata, timm.data):
             dataset = torch.utils.data.ConcatDataset([module.ImageDataset(a.data) for _ in range(a.repeats)])
-            if module is timm.data:   # timm sets the transform of the dataset that it is given: here, of each part
+            if module is timm.data:   # timm sets the transform of the whole dataset; here, each part needs it
                 pixels = {k: v for k, v in settings.items() if k != 're_prob'}
                 transform = timm.data.create_transform((3, 224, 224), use_prefetcher=True, **pixels)
                 for part in dataset.datasets: part.transform = transform

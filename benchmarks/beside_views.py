@@ -1,12 +1,12 @@
-"""Many crops (views) of one photograph beside others: DINO's ten views and SimCLR's two, with the authors' numbers.
+"""Several crops (views) per photo, compared with other loaders: DINO's ten views and SimCLR's two, with the authors' parameters.
 
     python benchmarks/beside_views.py DIR [--works dino,simclr] [--rounds 5] [--check]
 
-DIR holds class folders. An image of the table is a photograph with all its views; speeds are ÷ the authors' pipeline, torchvision on PIL
-images in torch's DataLoader. How it is measured is said in beside_peers.py; the peers are peers/views_*.py, what they do is said there, and
-peers/requirements.txt says what to install. `--check` prints what the first view looks like instead. Every batch is counted: a view
-that is missing, or of another size, is an error. The numbers go to results/views.json; `python benchmarks/results.py` prints the table.
-Run it on an otherwise idle machine.
+DIR contains class folders. In the table, an image is a photo with all its views. Speeds are relative to the authors' pipeline, torchvision
+on PIL images in torch's DataLoader. beside_peers.py explains how the loaders are measured, and peers/views_*.py what each of them does;
+peers/requirements.txt lists what to install. With `--check`, the script prints what the first view looks like instead of measuring. Every
+batch is checked: a view that is missing or has another size is an error. The numbers go to results/views.json;
+`python benchmarks/results.py` prints the table. Use an otherwise idle machine.
 """
 import argparse
 import json
@@ -28,19 +28,19 @@ def main():
     parser.add_argument('data', type=Path)
     parser.add_argument('--works', default='dino,simclr')
     parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--repeats', type=int, default=2, help='times that the photographs are repeated in an epoch')
+    parser.add_argument('--repeats', type=int, default=2, help='number of times an epoch repeats the photos')
     parser.add_argument('--num-workers', type=int, default=2, help='worker processes or threads of each loader')
     parser.add_argument('--batch-size', type=int, default=64)
-    parser.add_argument('--peers', default='', help='only those whose name is in this list')
-    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='the interpreter of a peer')
-    parser.add_argument('--check', action='store_true', help='look at a batch of each peer instead of measuring')
+    parser.add_argument('--peers', default='', help='comma-separated peers to measure; default: all')
+    parser.add_argument('--python', action='append', default=[], metavar='PEER=PATH', help='Python interpreter of a peer')
+    parser.add_argument('--check', action='store_true', help='print what a batch of each peer looks like instead of measuring')
     a = parser.parse_args()
     a.python = dict(pair.split('=', 1) for pair in a.python)
     peers = [peer for peer in PEERS if not a.peers or peer[0] in a.peers.split(',')]
     print(versions('torch', 'torchvision', 'pillow'))
     with tempfile.TemporaryDirectory(prefix='views-') as scratch:
         scratch, began, measured = Path(scratch), time.time(), {}
-        photographs = linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')   # as many batches for each worker
+        photographs = linked(a.data, a.repeats, a.batch_size * a.num_workers, scratch/'photographs')   # equal batches per worker
         for work in a.works.split(','):
             settings = dict(data_dir=str(photographs), work=work, workers=a.num_workers, batch_size=a.batch_size, scratch=str(scratch))
             log = Path(tempfile.gettempdir())/'beside_views.log'

@@ -1,18 +1,17 @@
-"""The buffer beside the plain loader: idle time of a trainer with bursts and pauses, slow preprocessing, cost of the hand-over.
+"""The buffer compared with the plain loader: idle time with bursts and pauses, slow preprocessing, cost of handing over a batch.
 
     python benchmarks/buffer.py [--rounds 3] [--cycles 5] [--burst 24] [--capacities 4,8,12,16] [--num-workers 2] [--data DIR]
 
-Works on the sample photographs, or on the class folders of DIR, with preprocessing that is made expensive: Pillow, bicubic, colors one by
-one, a blur. The trainer is one whose work is on another device: it waits for a batch,
-then sleeps as long as a step takes. How long a batch takes to be made is measured first, and the steps follow from it:
+Uses the sample photos, or the class folders of DIR, with expensive preprocessing: Pillow, bicubic, one color operation at a time, blur.
+The trainer's work runs on another device: it waits for a batch, then sleeps for the duration of a step. The script first measures how long
+it takes to make a batch. The steps depend on this time:
 
-bursts    `--burst` steps of 0.6 of a batch's time, then a pause, such as an evaluation; preprocessing is 10 % faster than both together.
-steady    steps of half a batch's time, and no pauses: preprocessing is too slow.
-hand-over the time that the loop itself spends for a batch that waits already, with uint8 batches of 64 images.
+bursts    `--burst` steps of 0.6 of the time of a batch, then a pause, such as an evaluation. Preprocessing is 10% faster than both.
+steady    Steps of half the time of a batch, without pauses: preprocessing is too slow.
+hand-over The time that the loop itself takes to get a batch that is already waiting, with uint8 batches of 64 images.
 
-Idle is the time in which the trainer waits for a batch, from the times at which it asked and got it, without the first cycle. Rounds
-are interleaved; medians are printed as tables for the README, and go to results/buffer.json for the guide `buffer`. Run it on an
-otherwise idle machine.
+The trainer is idle between requesting a batch and getting it; the first cycle is not counted. The loaders take turns. The script prints the
+medians as tables for the README and writes them to results/buffer.json for the guide `buffer`. Use an otherwise idle machine.
 """
 import argparse
 import statistics
@@ -27,12 +26,12 @@ from timmdata.loader import create_loader
 from timmdata.measure.machine import describe_machine, format_machine
 from timmdata.measure.stages import spread
 
-BATCH, STEP, SPARE = 8, 0.6, 1.1   # images; a step and, with its share of the pauses, a step ÷ the time of making a batch
+BATCH, STEP, SPARE = 8, 0.6, 1.1   # images; duration of a step, without and with its share of the pauses ÷ time to make a batch
 EXPENSIVE = dict(backend='pillow', interpolation='bicubic', color_jitter_mode='exact', gaussian_blur_prob=0.5)
 
 
 def host_loader(dataset, num_workers: int, **settings):
-    "The part of a loader that has the workers: its batches are uint8, and the device half is left to the device."
+    "The part of a loader that runs the workers; its batches are uint8, and the device would do the rest."
     settings = EXPENSIVE | settings
     return create_loader(dataset, 224, BATCH, is_training=True, seed=0, num_workers=num_workers, device='cpu', **settings).loader
 
@@ -42,7 +41,7 @@ def forever(loader):
 
 
 def train(loader, step_s: float, burst: int, pause_s: float, cycles: int) -> tuple[list[tuple[float, float]], list]:
-    "Bursts and pauses: when a batch was asked for, and when it was there; and how many waited then, if there is a buffer."
+    "Train with bursts and pauses; return when each batch was requested and received, and how many batches a buffer held then."
     batches, events, levels, begin = iter(forever(loader)), [], [], time.perf_counter()
     for cycle in range(cycles):
         for _ in range(burst):
@@ -59,13 +58,13 @@ def train(loader, step_s: float, burst: int, pause_s: float, cycles: int) -> tup
 
 
 def idle_share(events: list, burst: int, step_s: float) -> float:
-    "Share of the time of the bursts in which the trainer waits, without the first burst."
+    "The share of the bursts that the trainer waits, without the first burst."
     waits = sum(got - asked for asked, got in events[burst:])
     return waits / (waits + (len(events) - burst) * step_s)
 
 
 def batch_seconds(dataset, num_workers: int) -> float:
-    "How long a batch takes when nobody waits: median of five stretches of 20, with the workers and queues of a run."
+    "Seconds to make a batch if the trainer never waits: median of five sequences of 20 batches, with the workers of a run."
     loader, found = host_loader(dataset, num_workers), []
     batches = iter(forever(loader))
     for _ in range(20): next(batches)
@@ -79,7 +78,7 @@ def batch_seconds(dataset, num_workers: int) -> float:
 
 
 def bursts(dataset, num_workers: int, capacities: list, rounds: int, cycles: int, burst: int, made_s: float) -> dict:
-    "Idle share without a buffer (0) and with one of each capacity; events of a run without one, and with the largest."
+    "Idle share without a buffer (0) and with each capacity; events of a run without a buffer and with the largest."
     step_s = STEP * made_s
     pause_s = burst * (SPARE * made_s - step_s)
     idle, runs = {capacity: [] for capacity in (0, *capacities)}, {}
@@ -94,13 +93,13 @@ def bursts(dataset, num_workers: int, capacities: list, rounds: int, cycles: int
 
 
 def steady(dataset, num_workers: int, rounds: int, num: int, made_s: float) -> dict[str, tuple[float, float]]:
-    "Steps of half a batch's time: idle share, and steps a second ÷ those without a buffer in the same round."
+    "Steps of half the time of a batch: idle share, and steps per second relative to no buffer in the same round."
     kinds = {'without a buffer': {}, 'a buffer of 24': dict(buffer=dict(batches=24))}
     idle, speed = {kind: [] for kind in kinds}, {kind: [] for kind in kinds}
     for _ in range(rounds):
         for kind, settings in kinds.items():
             events, _ = train(host_loader(dataset, num_workers, **settings), made_s / 2, num, 0, 1)
-            first = num // 3   # until then, batches count that were made before the trainer began
+            first = num // 3   # before that, batches may have been made before training began
             idle[kind].append(idle_share(events, first, made_s / 2))
             speed[kind].append((num - 1 - first) / (events[-1][1] - events[first][1]))
     base = speed['without a buffer']
@@ -108,24 +107,24 @@ def steady(dataset, num_workers: int, rounds: int, num: int, made_s: float) -> d
 
 
 class Ready:
-    "A transform that gives an image that is there already."
+    "A transform that returns a ready image."
     image = torch.randint(0, 256, (3, 224, 224), dtype=torch.uint8)
     def __call__(self, _): return self.image
 
 
 def hand_over(rounds: int, num: int = 24, size: int = 64) -> tuple[dict, float]:
-    "Milliseconds that the loop spends for a batch that waits already; and the size of a batch in MB."
+    "Milliseconds that the loop takes to get a waiting batch, and the size of a batch in MB."
     samples = [(torch.zeros(1), k) for k in range(size * num)]
     base = dict(transform=Ready(), is_training=True, seed=0, num_workers=1, device='cpu', prefetch_factor=num)
     kinds = {'threads': dict(worker_type='threads'), 'processes': dict(worker_type='processes'),
-             'a buffer': dict(buffer=dict(batches=2 * num, low_watermark=num + 2))}   # 21 are used, and 27 wait: nobody works meanwhile
+             'a buffer': dict(buffer=dict(batches=2 * num, low_watermark=num + 2))}   # 21 are used, and 27 wait: no worker is busy
     loaders = {kind: create_loader(samples, 224, size, **{**base, **settings}).loader for kind, settings in kinds.items()}
     found = {kind: [] for kind in kinds}
     for _ in range(rounds + 1):
         for kind, loader in loaders.items():
             batches = iter(loader)
             next(batches)
-            time.sleep(1.5)   # all are made meanwhile, and then nobody works
+            time.sleep(1.5)   # until all batches are made and the workers are idle
             times = []
             for _ in range(num - 4):
                 start = time.perf_counter()
@@ -142,7 +141,7 @@ def ms(pairs: list) -> list: return [(round(1000 * a), round(1000 * b)) for a, b
 
 
 def write(made_s: float, burst: dict, kinds: dict, handed: dict, a: argparse.Namespace):
-    "Write what the guide reads. Times in ms; of the recorded runs, three bursts."
+    "Write what the guide reads: times in ms, and three bursts of each recorded run."
     runs = {}
     for is_buffered, (events, levels) in burst['runs'].items():
         runs['with_buffer' if is_buffered else 'without_buffer'] = ms(events[:3 * a.burst])
@@ -171,14 +170,14 @@ def tables(machine: dict, made_s: float, burst: dict, kinds: dict, handed: dict,
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('--data', default='', help='class folders; the sample photographs without it')
+    parser.add_argument('--data', default='', help='class folders; default: the sample photos')
     parser.add_argument('--rounds', type=int, default=3)
-    parser.add_argument('--cycles', type=int, default=5, help='bursts of a run; the first is not counted')
+    parser.add_argument('--cycles', type=int, default=5, help='bursts per run; the first is not counted')
     parser.add_argument('--burst', type=int, default=24, help='steps between two pauses')
-    parser.add_argument('--capacities', default='4,8,12,16', help='of the buffers, in batches')
+    parser.add_argument('--capacities', default='4,8,12,16', help='capacities of the buffers, in batches')
     parser.add_argument('--num-workers', type=int, default=2)
-    parser.add_argument('--steady', type=int, default=90, help='steps of a run without pauses')
-    parser.add_argument('--images', type=int, default=1280, help='samples of an epoch')
+    parser.add_argument('--steady', type=int, default=90, help='steps per run without pauses')
+    parser.add_argument('--images', type=int, default=1280, help='samples per epoch')
     a = parser.parse_args()
     dataset = spread(ImageDataset(a.data or get_samples(), split=None if a.data else 'train'), a.images)
     capacities = [int(number) for number in a.capacities.split(',')]

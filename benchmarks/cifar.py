@@ -1,12 +1,12 @@
-"""Small images: the device cache beside the ordinary path, and beside torch's DataLoader with torchvision's v2 transforms.
+"""Small images: the device cache compared with the usual path, and with torch's DataLoader and torchvision's v2 transforms.
 
     python benchmarks/cifar.py DIR [--rounds 7] [--num-workers 2] [--batch-size 128] [--device cpu] [--seconds 1]
 
-DIR holds class folders of images of 32 × 32 pixels, such as CIFAR-10's, or train/ with them. All loaders do the same: a crop of 32
-after padding by 4, flip, normalize, to the device. Those of images in memory hold them as torchvision's CIFAR10 does, as one uint8
-array. Rounds are interleaved, after one that starts the workers and fills the cache; a turn is as many epochs as fill `--seconds`. The
-speed of a loader is divided by that of the first one in the same round; medians go to results/cifar.json,
-which the guide `cifar10` plots. CPU time is that of the whole process tree. Run it on an otherwise idle machine.
+DIR contains class folders of 32 × 32 images, such as CIFAR-10's, or a folder train/ with them. All loaders do the same work: pad by 4,
+crop 32 × 32, flip, normalize, move to the device. "In memory" means one uint8 array, as in torchvision's CIFAR10. The loaders take turns,
+after a round that starts the workers and fills the cache. A turn has as many epochs as fill `--seconds`. Speeds are relative to the first
+loader in the same round; medians go to results/cifar.json, which the guide `cifar10` plots. CPU time is that of the whole process tree.
+Use an otherwise idle machine.
 """
 import argparse
 import statistics
@@ -31,7 +31,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)   # of CIFAR-10's
 
 
 class InMemory(Dataset):
-    "Images as one array, given as PIL images; as torchvision.datasets.CIFAR10."
+    "Images in one array, returned as PIL images, as in torchvision.datasets.CIFAR10."
 
     def __init__(self, dataset: Dataset, transform=None):
         samples = list(dataset)
@@ -45,7 +45,7 @@ class InMemory(Dataset):
 
 
 class Moved:
-    "A DataLoader whose batches go to a device."
+    "A DataLoader that moves its batches to a device."
 
     def __init__(self, loader: DataLoader, device: torch.device): self.loader, self.device = loader, device
 
@@ -54,7 +54,7 @@ class Moved:
 
 
 def make_loaders(root: str, device: torch.device, batch_size: int, num_workers: int) -> dict:
-    "Name → loader; the first is the one that others are compared with."
+    "Name → loader; the others are compared with the first."
     split = 'train' if find_splits(root) else None
     transform = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(), v2.ToImage(),
                             v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
@@ -76,7 +76,7 @@ def make_loaders(root: str, device: torch.device, batch_size: int, num_workers: 
 
 
 def run(loader, device: torch.device, seconds: float) -> tuple[float, float]:
-    "Images per second and CPU-ms per image, of as many epochs as fill the time."
+    "Images per second and CPU time per image in ms, for as many epochs as the time allows."
     count, cpu, start = 0, cpu_seconds() or float('nan'), time.perf_counter()
     while time.perf_counter() - start < seconds or not count:
         for images, _ in loader: count += len(images)
@@ -92,8 +92,8 @@ def main():
     parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=128)
     parser.add_argument('--device', default='cpu')
-    parser.add_argument('--seconds', type=float, default=1., help='of each loader in each round')
-    parser.add_argument('--out', type=Path, help='folder of cifar.json, in place of benchmarks/results')
+    parser.add_argument('--seconds', type=float, default=1., help='duration of a turn')
+    parser.add_argument('--out', type=Path, help='folder for cifar.json; default: benchmarks/results')
     a = parser.parse_args()
     device = torch.device(a.device)
     loaders = make_loaders(a.data, device, a.batch_size, a.num_workers)

@@ -1,9 +1,9 @@
-"""What a turn of the hue costs: recipes with it, fused and exact, beside the same recipes without it; CPU time a photograph.
+"""The cost of hue jitter: recipes with fused and with exact hue, compared with the same recipes without hue; CPU time per photo.
 The medians go to results/hue.json.
 
     python benchmarks/hue.py DIR [--rounds 5] [--num-workers 2] [--batch-size 32] [--workers processes] [--only NAME …]
 
-Without the hue, all else is the same: the crops, the other colors, the blur. CPU time is that of the loader and its workers.
+Without hue, everything else stays the same: the crops, the other colors, the blur. CPU time is that of the loader and its workers.
 """
 import argparse
 import statistics
@@ -32,7 +32,7 @@ def settings_of(work: str, has_hue: bool) -> dict:
 
 
 def epoch_of(data: str, work: str, mode: str, common: dict) -> Callable[[], tuple[float]]:
-    "A pass over the photographs, which gives the CPU-ms of one."
+    "A function that loads all photos and returns the CPU time per photo in ms."
     loader = timmdata.create_loader(timmdata.ImageDataset(data), **settings_of(work, mode != 'without hue'), **common,
                                     device=torch.device('cpu'), color_jitter_mode=MODES[mode])
     def epoch():

@@ -1,12 +1,11 @@
-"""The rungs of the guide `build_a_loader`, measured: images per second, and when what happens in loading and training.
+"""The steps of the guide `build_a_loader`, measured: images per second, and a timeline of loading and training.
 
     python benchmarks/ladder.py [--rounds 7] [--images 640] [--num-workers 2] [--batches 12]
 
-Works on the sample photographs. Rounds are interleaved, one pass of each loader a round, after one that warms up; starting the
-worker processes is part of a pass. All numbers are images per second ÷ those of the rung that reads one photograph after the
-other, in the same round; medians are printed. Then one pass with a training step on one core is recorded, without and with
-workers: who loaded which batch from when to when, and when the steps were. Both go to results/ladder.json, which the guide plots. Run it
-on an otherwise idle machine.
+Uses the sample photos. The loaders take turns, one pass per round, after a round that warms up; a pass includes starting the worker
+processes. The script prints medians of images per second, relative to the loader that reads one photo after another in the same round.
+It then records a pass with a training step on one core, without and with workers: when each batch was loaded and by which worker, and when
+each step ran. Both go to results/ladder.json, which the guide plots. Use an otherwise idle machine.
 """
 import argparse
 import multiprocessing
@@ -38,7 +37,7 @@ def crop_to(size: int): return v2.Compose([v2.Resize(size), v2.CenterCrop(size),
 
 
 class ByHand:
-    "Indexes cut into batches, samples stacked, all in the loop."
+    "Splits indexes into batches and stacks samples, all in the loop."
     def __init__(self, dataset): self.dataset = dataset
 
     def __iter__(self):
@@ -48,7 +47,7 @@ class ByHand:
 
 
 def rungs(num_images: int, num_workers: int) -> dict:
-    "Name of a rung → its loader, for the same images; the first is what the others are compared with."
+    "Name → loader, for the same images; the others are compared with the first."
     photographs = spread(ImageDataset(get_samples()), num_images)
     images = spread(ImageDataset(get_samples(), transform=crop_to(SIZE)), num_images)
     held, targets = zip(*images)
@@ -69,17 +68,17 @@ def rungs(num_images: int, num_workers: int) -> dict:
     }
 
 
-# ---- when what happens
+# ---- the timeline
 
 class Stamped:
-    "A dataset that gives the time with each sample."
+    "A dataset that returns the time with each sample."
     def __init__(self, dataset): self.dataset = dataset
     def __len__(self): return len(self.dataset)
     def __getitem__(self, index): return time.perf_counter(), self.dataset[index]   # one clock for all processes
 
 
 def stamped_collate(samples):
-    "A batch, the worker that made it, and when it began and ended."
+    "A batch, the worker that made it, and its start and end time."
     batch, name = default_collate([sample for _, sample in samples]), multiprocessing.current_process().name
     return batch, int(name.removeprefix('worker ')) if name.startswith('worker') else 0, samples[0][0], time.perf_counter()
 
@@ -98,7 +97,7 @@ def trainer(size: int):
 
 
 def record(loader, step) -> dict[str, list]:
-    "Run one pass: [(worker, start, end) of each batch], [(start, end) of each step], in ms from the beginning."
+    "Run one pass: [(worker, start, end) of each batch], [(start, end) of each step], in ms from its start."
     loads, steps, begin = [], [], time.perf_counter()
     def ms(moment: float) -> int: return round(1000 * (moment - begin))
     for (images, targets), worker, start, end in loader:
@@ -112,15 +111,15 @@ def record(loader, step) -> dict[str, list]:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--images', type=int, default=640, help='samples of a pass')
-    parser.add_argument('--num-workers', type=int, default=2, help='processes of the rungs with several')
-    parser.add_argument('--batches', type=int, default=12, help='of the recorded pass')
-    parser.add_argument('--step-size', type=int, default=96, help='edge of the images that the step sees, in pixels')
+    parser.add_argument('--images', type=int, default=640, help='samples per pass')
+    parser.add_argument('--num-workers', type=int, default=2, help='number of worker processes')
+    parser.add_argument('--batches', type=int, default=12, help='batches of the recorded pass')
+    parser.add_argument('--step-size', type=int, default=96, help='edge of the images in a training step, in pixels')
     a = parser.parse_args()
     loaders = rungs(a.images, a.num_workers)
     trials = compare_speeds({name: partial(run_pass, loader) for name, loader in loaders.items()}, a.rounds)
     images = Stamped(spread(ImageDataset(get_samples(), transform=crop_to(SIZE)), BATCH * a.batches))
-    torch.set_num_threads(1)   # the other cores are the workers'
+    torch.set_num_threads(1)   # the other cores are for the workers
     step, recorded = trainer(a.step_size), {}
     passes = {'NaiveDataLoader': NaiveDataLoader(images, BATCH, collate_fn=stamped_collate),
               f'WorkerDataLoader, {a.num_workers} workers':
@@ -128,7 +127,7 @@ def main():
     for _ in range(2):   # the first warms up
         for name, loader in passes.items(): recorded[name] = record(loader, step)
     speeds = {trial.name: round(trial.speedup, 2) for trial in trials}
-    assert speeds[trials[0].name] == 1   # what the others are compared with
+    assert speeds[trials[0].name] == 1   # the others are compared with the first
     settings = dict(num_images=a.images, num_workers=a.num_workers, batch_size=BATCH, size=SIZE, rounds=a.rounds)
     write_results('ladder', settings, speeds=speeds, timeline=recorded)
     for name, speed in speeds.items(): print(f'{name:40}{speed:8.2f}')

@@ -1,11 +1,11 @@
-"""How long it takes to find the files of ImageNet, and how much memory the list takes, beside torchvision and timm.
+"""How long it takes to list ImageNet's files, and how much memory the list takes, compared with torchvision and timm.
 
     python benchmarks/listing.py [--files 1281167] [--folders 1000] [--rounds 3] [--keep DIR]
 
-Makes a tree of empty files with ImageNet's names, in a temporary folder or in DIR, which stays. Each listing runs in a program of its
-own, after one that warms the disk's cache; rounds are interleaved, medians are printed. Seconds are those of the clock and of the CPU,
-which other programs on the machine disturb less. Memory is what the program has grown by when the list is made, and at most meanwhile.
-All goes to results/listing.json.
+Creates empty files with ImageNet's names, in a temporary folder or in DIR, which is kept. Each listing runs in its own process, after a run
+that warms the file system cache. Listings take turns, and the script prints medians. It measures wall time and CPU time; other programs on
+the machine affect CPU time less. Memory is how much the process has grown when the list is complete, and its peak until then.
+The numbers go to results/listing.json.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ from results import write_results
 
 
 def make_tree(root: Path, num_files: int, num_folders: int):
-    "Folders of empty files, named as in ImageNet; what is there already stays."
+    "Create folders of empty files with ImageNet's names; existing files stay."
     for k in range(num_folders):
         name = f'n{1440764 + 137 * k:08}'
         (root/name).mkdir(parents=True, exist_ok=True)
@@ -32,19 +32,19 @@ def make_tree(root: Path, num_files: int, num_folders: int):
 
 
 def list_with_timmdata(root: str, index_file: str | None = None) -> Any:
-    "Our reader of folders."
+    "timmdata's folder reader."
     from timmdata.readers.folder import ReaderImageFolder
     return ReaderImageFolder(root, index_file=index_file)
 
 
 def list_with_timm(root: str) -> Any:
-    "timm's."
+    "timm's folder reader."
     from timm.data.readers.reader_image_folder import ReaderImageFolder
     return ReaderImageFolder(root)
 
 
 def list_with_torchvision(root: str) -> Any:
-    "torchvision's."
+    "torchvision's ImageFolder."
     from torchvision.datasets import ImageFolder
     return ImageFolder(root)
 
@@ -53,8 +53,8 @@ LISTINGS = {'timmdata': list_with_timmdata, 'torchvision': list_with_torchvision
 
 
 def measure(name: str, root: str, index_file: str | None):
-    "List in this program, and print what it took."
-    import timm.data  # noqa: F401  imports are no part of the listing
+    "List the files in this process, and print time and memory."
+    import timm.data  # noqa: F401  imports are not part of the listing
     import torchvision.datasets  # noqa: F401
 
     import timmdata.readers.folder  # noqa: F401
@@ -69,7 +69,7 @@ def measure(name: str, root: str, index_file: str | None):
 
 
 def run(name: str, root: str, index_file: str | None = None) -> dict:
-    "List in a program of its own."
+    "List the files in a separate process."
     arguments = [sys.executable, __file__, '--measure', name, '--keep', root, *(['--index-file', index_file] if index_file else [])]
     return json.loads(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
 
@@ -80,7 +80,7 @@ def medians(runs: list[dict]) -> dict:
 
 
 def compare(root: str, num_rounds: int) -> dict[str, dict]:
-    "Interleaved rounds of all listings, and of ours from an index file."
+    "Run all listings in turns, and timmdata's also from an index file."
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         index_file = str(Path(folder, 'index.npz'))
@@ -97,7 +97,7 @@ def main():
     parser.add_argument('--files', type=int, default=1_281_167)
     parser.add_argument('--folders', type=int, default=1000)
     parser.add_argument('--rounds', type=int, default=3)
-    parser.add_argument('--keep', help='folder of the tree, which is made there if it is absent')
+    parser.add_argument('--keep', help='folder for the files, which are created if it does not exist')
     parser.add_argument('--measure', choices=LISTINGS, help=argparse.SUPPRESS)
     parser.add_argument('--index-file', help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -1,15 +1,14 @@
-"""More cores than this machine has: what Python's lock leaves of many workers, by a simulation.
+"""More workers than this machine has cores: how Python's lock (the GIL) limits them, measured and simulated.
 
     python benchmarks/many_cores.py [DIR] [--rounds 5]
 
-Two measurements, medians of rounds, on an otherwise idle machine; results/many_cores.json has them, and the page `workers/autotune` draws
-it.
+Two measurements. Medians go to results/many_cores.json, and the page `workers/autotune` plots them. Use an otherwise idle machine.
 
-- For how long an image holds Python's lock, one thread: on photographs of 20 pixels, which cost next to nothing beside Python, and on
-  those of DIR, class folders. `lock_clock.c` is compiled for it (Linux with a C compiler; else it is left out).
-- A simulation: in place of decoding, a reader sleeps for 2 ms, which needs neither a core nor the lock, so workers can be many more than
-  cores. All else is real, and shares the cores that there are: `ideal` is what these would do if neither sleeping nor handing over cost
-  anything.
+- How long an image holds the GIL, in one thread: for 20-pixel photos, which cost little besides Python, and for the photos in the class
+  folders of DIR. The script compiles `lock_clock.c` for this (Linux with a C compiler; otherwise it skips the measurement).
+- A simulation: instead of decoding, a reader sleeps for 2 ms, which needs neither a core nor the GIL, so there can be many more workers
+  than cores. Everything else is real and uses the available cores. `ideal` is what these cores could do if sleeping and handing over
+  batches cost nothing.
 """
 import argparse
 import ctypes
@@ -43,14 +42,14 @@ LOCK_CLOCK = Path(__file__).with_name('lock_clock.c')
 
 
 class Sleeping(ReaderImageFolder):
-    "Sleeps for as long as decoding a photograph takes, without Python's lock."
+    "Sleeps without the GIL for as long as decoding a photo takes."
     def __getitem__(self, index):
         time.sleep(SLEEP_MS / 1000)
         return super().__getitem__(index)
 
 
 def write_tiny(folder: Path, num: int = 128):
-    "Write photographs of 20 pixels, in two classes."
+    "Write 20-pixel photos in two classes."
     for number in range(num):
         path = folder/'ab'[number % 2]/f'{number:03}.jpg'
         path.parent.mkdir(exist_ok=True)
@@ -64,10 +63,10 @@ def make_loader(dataset, size: int, work: str, **workers):
 def count(batches) -> int: return sum(len(made.keys) for made in batches)
 
 
-# for how long an image holds the lock: a program of its own, in front of which the clock is loaded
+# how long an image holds the GIL: a separate process that loads the clock before libpython
 
 def held_ms(away, run, rounds: int) -> float:
-    "Milliseconds for which an image holds the lock; `run` gives the number of images."
+    "Milliseconds that an image holds the GIL; `run` returns the number of images."
     found = []
     for _ in range(rounds + 1):
         start, before = time.perf_counter_ns(), away()
@@ -77,7 +76,7 @@ def held_ms(away, run, rounds: int) -> float:
 
 
 def measure_lock(folder: str, size: int, rounds: int) -> dict[str, dict[str, float]]:
-    "Work → milliseconds of the worker, and of what is done on the device, for one image."
+    "Workload → milliseconds per image, in the worker and on the device."
     away, found = ctypes.PyDLL(None).lock_clock_away, {}
     away.restype = ctypes.c_longlong
     torch.set_num_threads(1)
@@ -98,7 +97,7 @@ def run_device(loader, made) -> int:
 
 
 def run_with_clock(folder: str, size: int, rounds: int) -> dict[str, dict[str, float]] | None:
-    "`measure_lock` in a process of its own; None without a C compiler."
+    "`measure_lock` in a separate process; None without a C compiler."
     with tempfile.TemporaryDirectory() as build:
         library = f'{build}/lock_clock.so'
         try: subprocess.run(['cc', '-O2', '-shared', '-fPIC', LOCK_CLOCK, '-o', library, '-ldl'], check=True)
@@ -110,7 +109,7 @@ def run_with_clock(folder: str, size: int, rounds: int) -> dict[str, dict[str, f
 
 
 def hand_over_us(times: int = 5000) -> float:
-    "Microseconds until a thread that waits for a lock has it, after another one has let go of it."
+    "Microseconds from the release of a lock in one thread until a waiting thread has it."
     mine, yours = threading.Lock(), threading.Lock()
     mine.acquire(), yours.acquire()
 
@@ -133,7 +132,7 @@ def hand_over_us(times: int = 5000) -> float:
 # the simulation
 
 def simulate(folder: str, work: str, rounds: int) -> dict:
-    "Images a second of threads, and of processes × threads; CPU-ms of an image in one thread."
+    "Images per second of threads, and of processes × threads; CPU time per image in one thread, in ms."
     torch.set_num_threads(1)   # as in a worker
     inline, cpu_ms = make_loader(spread(ImageDataset(folder, split=None), 4 * BATCH), 224, work, num_workers=0), []
     for _ in range(rounds + 1):
@@ -163,7 +162,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data', nargs='?', help='class folders')
     parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--lock', type=int, metavar='SIZE', help='only measure the lock; the program starts itself with it')
+    parser.add_argument('--lock', type=int, metavar='SIZE', help='only measure the lock (the script uses this to start itself)')
     a = parser.parse_args()
     if a.lock: return print(json.dumps(measure_lock(a.data, a.lock, a.rounds)))
     with tempfile.TemporaryDirectory() as folder:

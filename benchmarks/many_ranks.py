@@ -1,11 +1,11 @@
-"""What the order of a large epoch costs a rank, and whether many ranks miss or repeat a sample: by simulation, on one machine.
+"""The cost of the order of a large epoch per rank, and whether many ranks miss or repeat a sample: a simulation on one machine.
 
     python benchmarks/many_ranks.py [--samples 14000000] [--ranks 1,8,64,1024]
 
-For each number of ranks, one rank draws its order in a program of its own: seconds to the first key, microseconds a key, and megabytes by
-which the program grows meanwhile. Worker processes hold nothing of it: they are sent the keys of a batch. Then all ranks together: how
-often each sample comes in an epoch, also in one that was stopped in its middle and went on with another number of ranks. Bytes are those
-of photographs whose sizes are spread as ImageNet's: the largest share of a rank ÷ the mean. All goes to results/many_ranks.json.
+For each number of ranks, one rank computes its order in its own process: seconds to the first key, microseconds per key, and the memory in
+MB by which the process grows. Worker processes do not hold the order; they receive the keys of a batch. Then the script counts how often
+each sample comes in an epoch of all ranks, also if the epoch stops in the middle and resumes with another number of ranks. With photo sizes
+distributed like ImageNet's, it computes the bytes that the busiest rank reads, relative to the mean. Results go to results/many_ranks.json.
 """
 import argparse
 import json
@@ -28,13 +28,13 @@ def sampler_of(size: int, ranks: int, rank: int) -> EpochSampler:
 
 
 def peak_mb(begin: bool = False) -> float:
-    "The most memory that this program had since the last beginning (Linux)."
+    "Peak memory of this process since the last call with `begin` (Linux)."
     if begin: Path('/proc/self/clear_refs').write_text('5')
     return int(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]) / 1000
 
 
 def measure(size: int, ranks: int):
-    "Draw the order of one rank, and print what it took."
+    "Compute the order of one rank, and print time and memory."
     for _ in sampler_of(1000, ranks, 0).keys(EPOCH): pass
     before, began = peak_mb(begin=True), time.perf_counter()
     keys = sampler_of(size, ranks, ranks // 2).keys(EPOCH)
@@ -47,7 +47,7 @@ def measure(size: int, ranks: int):
 
 
 def positions(size: int, ranks: int, rank: int, start: int = 0) -> np.ndarray:
-    "Where in the order of an epoch the samples of a rank are, without those that fill up."
+    "Positions of a rank's samples in the order of an epoch, without those that pad it."
     share = -(-(size - start) // ranks)
     found = [np.arange(row.start, row.stop) for row in sampler_of(size, ranks, rank).rows(start, start + share * ranks)]
     found = np.concatenate(found)
@@ -55,7 +55,7 @@ def positions(size: int, ranks: int, rank: int, start: int = 0) -> np.ndarray:
 
 
 def counted(size: int, all_ranks: list[int]) -> dict[str, int]:
-    "How many positions are missed, and how many come twice, in an epoch that goes on with the next number of ranks at each stop."
+    "How many positions are missed and repeated in an epoch that resumes with the next number of ranks after each stop."
     times, start = np.zeros(size, np.int32), 0
     stops = [size * k // len(all_ranks) for k in range(1, len(all_ranks))]
     for ranks, stop in zip(all_ranks, [*stops, size]):
@@ -66,7 +66,7 @@ def counted(size: int, all_ranks: list[int]) -> dict[str, int]:
 
 
 def checked_keys(size: int, ranks: int) -> bool:
-    "Whether the keys of all ranks are all samples, for a small epoch: positions and keys agree."
+    "Whether keys and positions agree for all ranks of a small epoch."
     order = sampler_of(size, 1, 0).order(EPOCH)[0].numpy()
     for rank in range(ranks):
         keys = [key.index for key in sampler_of(size, ranks, rank).keys(EPOCH) if key.valid]
@@ -75,7 +75,7 @@ def checked_keys(size: int, ranks: int) -> bool:
 
 
 def largest_share(size: int, ranks: int) -> float:
-    "Bytes of the rank that reads most ÷ the mean, for sizes spread as those of ImageNet's files (a log-normal distribution)."
+    "Bytes of the rank that reads most ÷ the mean, for file sizes distributed like ImageNet's (log-normal)."
     sizes = np.random.default_rng(0).lognormal(np.log(95_000), 0.55, size)
     by_position = sizes[sampler_of(size, 1, 0).order(EPOCH)[0].numpy()]
     shares = [by_position[positions(size, ranks, rank)].sum() for rank in range(ranks)]
@@ -86,7 +86,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('--samples', type=int, default=14_000_000)
     parser.add_argument('--ranks', default='1,8,64,1024')
-    parser.add_argument('--measure', type=int, help='for the programs that this one starts')
+    parser.add_argument('--measure', type=int, help='measure one rank (the script uses this to start itself)')
     a = parser.parse_args()
     if a.measure: return measure(a.samples, a.measure)
     found = {}

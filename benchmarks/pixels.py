@@ -1,7 +1,7 @@
-"""How far evaluation pixels of the default decoder and resizing are from timm's: python benchmarks/pixels.py DIR
+"""How much evaluation pixels of the default decoder and resizing differ from timm's: python benchmarks/pixels.py DIR
 
-Every photograph of a folder goes through both libraries, for each crop and interpolation. `results/pixels.json` has the shares of the
-values (of 256 gray levels) that are one, two or more levels off. With `backend='pillow'` all are equal; it is checked here, too.
+Both libraries load every photo in DIR, with each crop and interpolation. `results/pixels.json` contains how many values differ by one, two
+or more of 256 gray levels. The script also checks that all values are equal with `backend='pillow'`.
 """
 import argparse
 
@@ -18,7 +18,7 @@ COMMON = dict(mean=(0, 0, 0), std=(1 / 255,) * 3, device=torch.device('cpu'), nu
 
 
 def differences(data: str, settings: dict, backend: str | None = None) -> np.ndarray:
-    "How many values are 0, 1, 2 … gray levels from timm's."
+    "How many values differ from timm's by 0, 1, 2 … gray levels."
     ours = timmdata.create_loader(timmdata.ImageDataset(data), 224, 32, backend=backend, **COMMON, **settings)
     timms = timm.data.create_loader(timm.data.ImageDataset(data), (3, 224, 224), 32, **COMMON, **settings)
     counts = np.zeros(256, np.int64)

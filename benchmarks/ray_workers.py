@@ -1,10 +1,10 @@
-"""Actors of Ray beside processes on the cores of this machine, and what it costs to hand a batch over.
+"""Ray actors compared with processes on the cores of this machine, and the cost of handing over a batch.
 
     python benchmarks/ray_workers.py DIR [--rounds 7] [--images 418]
 
-DIR holds class folders. Two workers of each kind, interleaved rounds, one epoch of each loader a round. A hand-over is a batch of 64 images
-of 224 pixels that costs its worker nothing: from the request to the batch in the trainer's memory, one at a time, in turns. Medians go to
-results/ray_workers.json. Run it on an otherwise idle machine; a network between two machines is not in these numbers.
+DIR contains class folders. The loaders have two workers each and take turns, one epoch per round. The handed-over batch has 64 images of
+224 pixels and costs its worker nothing; the time is from the request until the batch is in the trainer's memory, one batch at a time, in
+turns. Medians go to results/ray_workers.json. Use an otherwise idle machine; the numbers include no network between machines.
 """
 import argparse
 import statistics
@@ -33,12 +33,12 @@ POOLS = {'processes': ProcessPool, 'ray': RayPool}
 
 
 class Nothing(BatchBuilder):
-    "Leaves the rows as they are."
+    "Leaves the rows unchanged."
     def load(self, key, rows=None, refuse=''): return [(row, 0) for row in rows]
 
 
 def compare(samples, rounds: int, **settings) -> float:
-    "Images a second of actors ÷ those of processes."
+    "Images per second of actors relative to processes."
     loaders = {kind: create_loader(samples, SIZE, 32, is_training=True, seed=0, num_workers=2, worker_type=kind, device='cpu', **settings)
                for kind in POOLS}
     try: trials = compare_speeds({kind: partial(run_pass, loader) for kind, loader in loaders.items()}, rounds)
@@ -48,7 +48,7 @@ def compare(samples, rounds: int, **settings) -> float:
 
 
 def hand_over(samples, rounds: int) -> dict[str, float]:
-    "Kind → milliseconds of a batch."
+    "Worker type → milliseconds per batch."
     transform = SampleTransform(ParamSampler(AugmentSettings(SIZE)))
     builder = Nothing(SampleLoader(samples, [transform]))
     keys = [SampleKey(k % len(samples), 0) for k in range(BATCH)]
@@ -62,14 +62,14 @@ def hand_over(samples, rounds: int) -> dict[str, float]:
                 spent[kind].append(1000 * (time.perf_counter() - start))
     finally:
         for pool in pools.values(): pool.close()
-    return {kind: statistics.median(ms[1:]) for kind, ms in spent.items()}   # in the first, workers start
+    return {kind: statistics.median(ms[1:]) for kind, ms in spent.items()}   # the first starts the workers
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
     parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--images', type=int, default=418, help='samples of an epoch')
+    parser.add_argument('--images', type=int, default=418, help='samples per epoch')
     a = parser.parse_args()
     samples = spread(ImageDataset(a.data, split=None), a.images)
     found = {work: compare(samples, a.rounds, **settings) for work, settings in WORKS.items()}

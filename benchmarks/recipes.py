@@ -1,10 +1,10 @@
-"""Published recipes through this library beside timm 1.0.31: images a second and CPU time an image, interleaved.
+"""Published recipes in timmdata compared with timm 1.0.31: images per second and CPU time per image, in turns.
 The medians go to results/recipes.json, which the guide `recipes` plots.
 
     python benchmarks/recipes.py DIR [--rounds 5] [--num-workers 2] [--batch-size 64] [--only NAME …]
 
-timm's policies raise with Pillow 13 where they posterize to 0 bits: that one function is repaired here. Repeated augmentation is left
-out of both, since timm has it for several ranks only; it changes which samples come, not what one costs. Idle machine, please.
+With Pillow 13, timm's policies raise an error when they posterize to 0 bits; the script fixes that function. Neither library repeats
+images, because timm does so only on several ranks; repeats change which samples come, not what each costs. Use an otherwise idle machine.
 """
 import argparse
 from functools import partial
@@ -27,7 +27,7 @@ def repaired(img, bits_to_keep, **kwargs): return timm_policies.posterize(img, m
 
 
 def repair_timm():
-    "Keep a bit where timm's posterize keeps none."
+    "Make timm's posterize keep at least one bit."
     for name, function in timm_policies.NAME_TO_OP.items():
         if function is timm_policies.posterize: timm_policies.NAME_TO_OP[name] = repaired
 
@@ -52,9 +52,9 @@ def make_loaders(name: str, data: str, repeats: int, common: dict) -> list:
     parts = [timm.data.ImageDataset(data) for _ in range(repeats)]
     pixels = {k: v for k, v in train.items() if k not in ('num_aug_splits', 're_prob', 're_mode', 're_split')}
     transform = timm.data.create_transform((3, size, size), use_prefetcher=True, separate=splits > 0, **pixels)
-    for part in parts: part.transform = transform[0] if splits else transform   # which a ConcatDataset does not pass on
+    for part in parts: part.transform = transform[0] if splits else transform   # a ConcatDataset does not pass it on
     dataset = torch.utils.data.ConcatDataset(parts)
-    dataset.transform = None   # which timm asks for
+    dataset.transform = None   # timm requires the attribute
     if splits: dataset = timm.data.AugMixDataset(dataset, num_splits=splits)
     if mixing: common = dict(common, collate_fn=TimmCollate(**mixing))
     timms = timm.data.create_loader(dataset, (3, size, size), **train, **common)
@@ -70,7 +70,7 @@ def main():
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--num-workers', type=int, default=2)
     parser.add_argument('--batch-size', type=int, default=64)
-    parser.add_argument('--repeats', type=int, default=2, help='times that the data set is repeated in an epoch')
+    parser.add_argument('--repeats', type=int, default=2, help='number of times an epoch repeats the dataset')
     parser.add_argument('--only', nargs='+', default=[*MORE, *filter(is_one_view, timmdata.list_recipes())])
     a = parser.parse_args()
     repair_timm()

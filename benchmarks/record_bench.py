@@ -1,9 +1,9 @@
-"""Measure the loader with the settings of the page `measure/stages`, which draws results/bench.json; and run the doctor, whose
-answer the page `measure/diagnosis` shows from results/doctor.json.
+"""Measure the loader with the settings of the page `measure/stages`, which plots results/bench.json. Then run the doctor, whose
+report the page `measure/diagnosis` shows from results/doctor.json.
 
     python benchmarks/record_bench.py DIR [--rounds 7] [--epochs 7] [--images 627]
 
-DIR holds class folders. Run it on an otherwise idle machine.
+DIR contains class folders. Use an otherwise idle machine.
 """
 import argparse
 import statistics
@@ -26,7 +26,7 @@ WORKS = {
 
 
 def measure(dataset, num_workers: int, epochs: int, rounds: int, **settings) -> dict:
-    "Stages, and the loader as a whole: medians of the epochs after the first."
+    "Measure the stages and the whole loader: medians of the epochs after the first."
     with create_loader(dataset, 224, 64, num_workers=num_workers, seed=0, device='cpu', **settings) as loader:
         passes = [(number, run_pass(loader)) for number, _ in in_turns(['whole loader'], epochs, progress=True)]
         passes = [made for number, made in passes if number]
@@ -41,7 +41,7 @@ def main():
     parser.add_argument('data')
     parser.add_argument('--rounds', type=int, default=7)
     parser.add_argument('--epochs', type=int, default=7)
-    parser.add_argument('--images', type=int, default=627, help='samples of an epoch')
+    parser.add_argument('--images', type=int, default=627, help='samples per epoch')
     parser.add_argument('--num-workers', type=int, default=2)
     a = parser.parse_args()
     dataset = spread(ImageDataset(a.data, split=None), a.images)

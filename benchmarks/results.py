@@ -1,6 +1,6 @@
-"""What the benchmarks measured, as files: results/NAME.json has the machine with date and versions, the settings and the numbers.
+"""The results of the benchmarks as files: results/NAME.json contains the machine with date and versions, the settings and the numbers.
 
-Pages and guides plot these files, so that every number on a page can be measured again by its script.
+Pages and guides plot these files, so that a script can reproduce every number on a page.
 """
 import json
 from pathlib import Path
@@ -12,12 +12,12 @@ RESULTS = Path(__file__).resolve().parent/'results'
 
 
 def write_results(
-    name: str,   # of the file, without .json
-    settings: dict[str, Any],   # with which it was measured
+    name: str,   # file name without .json
+    settings: dict[str, Any],   # settings of the measurement
     folder: Path | None = None,   # None: benchmarks/results
-    **numbers: Any,   # as JSON has them
+    **numbers: Any,   # values that JSON can store
 ):
-    "Write what was measured, and on what machine."
+    "Write the numbers and the machine."
     folder = folder or RESULTS
     folder.mkdir(exist_ok=True)
     record = {'machine': describe_machine(), 'settings': settings, **numbers}
@@ -28,7 +28,7 @@ def write_results(
 def rounded(
     value: Any,   # a number, or lists and dicts of them
 ) -> Any:
-    "Round to four significant digits; more of them are noise."
+    "Round to four significant digits; further digits are noise."
     if isinstance(value, float): return float(f'{value:.4g}')
     if isinstance(value, dict): return {name: rounded(v) for name, v in value.items()}
     return [rounded(v) for v in value] if isinstance(value, (list, tuple)) else value
@@ -41,16 +41,16 @@ WORKS = {'train': 'crop, flip', 'jitter': '… and color jitter', 'eval': 'evalu
 
 
 def read_results(
-    name: str,   # of the file, without .json
+    name: str,   # file name without .json
 ) -> dict[str, Any]:
-    "Read what was measured."
+    "Read the results of a benchmark."
     return json.loads((RESULTS/f'{name}.json').read_text(encoding='utf-8'))
 
 
 def peers_table(
     results: dict[str, dict[str, dict[str, float]]],   # work → loader → numbers
 ) -> str:
-    "Write the table of the README: speed ÷ timm's, and CPU-ms an image, for each work; the rest is that of the first one."
+    "The README's table: speed relative to timm and CPU time per image for each workload; the other columns are for the first."
     first = results[next(iter(results))]
     lines = [f'| loader | {" | ".join(WORKS[work] for work in results)} | MB | first batch | of later epochs | import |',
              '|---' * (len(results) + 5) + '|']
@@ -64,9 +64,9 @@ def peers_table(
 
 
 def store_peers_table(
-    record: dict[str, Any],   # what beside_store_peers.py wrote
+    record: dict[str, Any],   # written by beside_store_peers.py
 ) -> str:
-    "Write the table of loaders that stream: speed ÷ ours in the first and the second epoch, and the first batch after a kill."
+    "The table of streaming loaders: speed relative to timmdata in the first and second epoch, and the first batch after a kill."
     speeds, [kills] = record['epochs'], record['kills'].values()
     heads = ['disk' if latency == 'disk' else f'{latency} ms, two epochs' for latency in speeds]
     lines = [f'| loader | {" | ".join(heads)} | CPU-ms, two epochs | after a kill | elsewhere | same samples | same pixels |',
@@ -88,7 +88,7 @@ def store_peers_table(
 def naflex_table(
     epochs: dict[str, dict[str, dict[str, float]]],   # loader or mode → work → numbers
 ) -> str:
-    "Write the table of the epochs of sequences: padding, tokens of a batch, steps, and kilobytes to the device for an image."
+    "The table of NaFlex epochs: padding, tokens per batch, steps, and kilobytes per image that workers send."
     works = list(epochs['timm'])
     lines = [f'| mode | {" | ".join(f"{work}: padding | tokens | steps | KB" for work in works)} |', '|---' * (4 * len(works) + 1) + '|']
     for mode, found in epochs.items():

@@ -1,10 +1,10 @@
-"""What restart markers in a JPEG save when only a crop is needed: python benchmarks/segments.py DIR [--rounds 7]
+"""How much restart markers in a JPEG save if only a crop is needed: python benchmarks/segments.py DIR [--rounds 7]
 
-The photographs of DIR are measured as they are, and encoded by Pillow: with a shorter side of 256 pixels, at their own size, and with
-12 megapixels. Of each there is the plain file, the file that a pack has (markers by jpegtran, listed in the header) and, if Pillow
-encoded it, files with 1, 2 and 8 segments in a row of blocks. They are decoded in turns: whole, and a random resized crop (of a plain
-file the rows below it are not read; of the others, only the segments that it touches). CPU-ms with the header; crops are compared with
-the whole photographs first. `results/segments.json`.
+The photos of DIR are measured as they are, and encoded by Pillow: with a shorter side of 256 pixels, at their own size, and with 12
+megapixels. For each, the script makes the plain file, the file that a pack contains (jpegtran adds markers, the header lists them) and, if
+Pillow encoded it, files with 1, 2 and 8 segments per row of blocks. It decodes them in turns: the whole file, and a random resized crop,
+for which it skips the rows below the crop in a plain file and reads only the segments that the crop touches in the others. The numbers are
+CPU time in milliseconds, including the header. First, the script compares the crops with the whole photos. `results/segments.json`.
 """
 import argparse
 import io
@@ -25,11 +25,11 @@ from timmdata.transforms.geometry import RandomResizedCropAndInterpolation
 
 KINDS = {'files of ImageNet': None, 'shorter side 256, 4:4:4': (256, 0), 'shorter side 256, 4:2:2': (256, 1),
          'shorter side 256, 4:2:0': (256, 2), 'own size, 4:4:4': (0, 0), '12 megapixels, 4:2:0': (3024, 2)}
-SEGMENTS = (1, 2, 8)   # in a row of blocks, if the blocks can be divided so
+SEGMENTS = (1, 2, 8)   # per row of blocks, if their number can be divided by it
 
 
 def encoded(image: Image.Image, subsampling: int, segments: int = 0) -> bytes:
-    "A JPEG with so many segments in a row of blocks, or as near below as its blocks can be divided; 0: no markers."
+    "A JPEG with `segments` segments per row of blocks, or the next smaller number that divides the row; 0: no markers."
     across = -(-image.width // (16 if subsampling else 8))
     num = max((n for n in range(1, segments + 1) if across % n == 0), default=0)
     file = io.BytesIO()
@@ -38,7 +38,7 @@ def encoded(image: Image.Image, subsampling: int, segments: int = 0) -> bytes:
 
 
 def variants(path: Path, kind: tuple[int, int] | None) -> dict[str, bytes]:
-    "The photograph as JPEGs without and with markers."
+    "A photo as JPEGs without and with markers."
     if kind is None: plain, others = path.read_bytes(), {}
     else:
         (side, subsampling), image = kind, Image.open(path).convert('RGB')
@@ -48,21 +48,21 @@ def variants(path: Path, kind: tuple[int, int] | None) -> dict[str, bytes]:
 
 
 def adding(photographs: list[dict[str, bytes]]) -> float:
-    "Milliseconds of CPU time in which jpegtran adds markers to a photograph, with the start of the program."
+    "CPU time per photo, in ms, for jpegtran to add markers, including its start."
     start = os.times()
     for files in photographs: add_restarts(files['plain'])
     return 1000 * (sum(os.times()[:4]) - sum(start[:4])) / len(photographs)
 
 
 def draw_crops(photographs: list[dict[str, bytes]], seed: int) -> list[tuple[int, ...]]:
-    "A random resized crop for each photograph."
+    "A random resized crop for each photo."
     rng, sizes = random.Random(seed), [Pixels(files['plain']) for files in photographs]
     draw = RandomResizedCropAndInterpolation.get_params
     return [draw(Image.new('1', (size.width, size.height)), (0.08, 1), (3 / 4, 4 / 3), rng) for size in sizes]
 
 
 def decode_all(photographs: list[dict[str, bytes]], name: str, crops: list | None) -> float:
-    "Milliseconds of CPU time for a photograph."
+    "CPU time per photo in ms."
     start = time.process_time()
     for number, files in enumerate(photographs):
         pixels = Pixels(files[name])
@@ -71,14 +71,14 @@ def decode_all(photographs: list[dict[str, bytes]], name: str, crops: list | Non
 
 
 def check(photographs: list[dict[str, bytes]], crops: list):
-    "Each crop has the pixels of the whole photograph."
+    "Check that each crop has the pixels of the whole photo."
     for files, crop in zip(photographs, crops):
         whole = Pixels(files['plain']).read()[crop[0]:crop[0] + crop[2], crop[1]:crop[1] + crop[3]]
         assert all(np.array_equal(Pixels(data).read_crop(crop), whole) for data in files.values())
 
 
 def measure(photographs: list[dict[str, bytes]], rounds: int) -> dict[str, float]:
-    "Milliseconds of a photograph, the median of rounds."
+    "CPU time per photo in ms; medians of rounds."
     check(photographs, draw_crops(photographs, 0))
     works = {'whole file': ('plain', False), 'whole file, jpegtran': ('jpegtran', False)}
     works |= {f'crop, {name}': (name, True) for name in photographs[0]}
@@ -105,7 +105,7 @@ def main():
     paths, found = jpegs(a.data), {}
     for name, kind in KINDS.items():
         photographs = [variants(path, kind) for path in (paths[::20] if kind and kind[0] > 1000 else paths)]
-        photographs = [files for files in photographs if files['jpegtran'] != files['plain']]   # others can have no markers
+        photographs = [files for files in photographs if files['jpegtran'] != files['plain']]   # the others cannot have markers
         sizes = {variant: sum(len(files[variant]) for files in photographs) for variant in photographs[0]}
         more = {f'bytes more, {variant}': size / sizes['plain'] - 1 for variant, size in sizes.items() if variant != 'plain'}
         found[name] = {'photographs': len(photographs), **measure(photographs, a.rounds), 'to add, jpegtran': adding(photographs), **more}

@@ -1,4 +1,4 @@
-"What the benchmarks share: the line of versions, CPU time, and loaders that take turns. It imports no torch."
+"Shared by the benchmarks: the line of versions, CPU time, and loaders that take turns. Does not import torch."
 import os
 import platform
 import statistics
@@ -11,24 +11,24 @@ import psutil
 
 
 def versions(*packages: str) -> str:
-    "The date, the machine, and the versions of packages."
+    "The date, the machine and the versions of packages."
     return ', '.join([str(date.today()), platform.machine(), f'{os.cpu_count()} cores', f'Python {platform.python_version()}',
                       *(f'{name} {metadata.version(name)}' for name in packages)])
 
 
 def process_tree(pid: int | None = None) -> list[psutil.Process]:
-    "A process, or this one, and its live children."
+    "A process (default: this one) and its live children."
     root = psutil.Process(pid)
     return [root, *root.children(recursive=True)]
 
 
 def cpu_seconds(tree: Iterable[psutil.Process]) -> float:
-    "CPU time of processes, and of their children that have ended."
+    "CPU time of processes and of their children that have ended."
     return sum(sum(process.cpu_times()[:4]) for process in tree)   # user and system, of both
 
 
 def epoch(loader: Iterable, count: int) -> tuple[float, float]:
-    "(images per second, CPU ms per image) of one pass over as many samples."
+    "(images per second, CPU time per image in ms) of one pass, which must have `count` samples."
     cpu, start = cpu_seconds(process_tree()), time.perf_counter()
     seen = sum(len(images) for images, _ in loader)
     seconds = time.perf_counter() - start
@@ -37,7 +37,7 @@ def epoch(loader: Iterable, count: int) -> tuple[float, float]:
 
 
 def take_turns(turns: Mapping[str, Callable[[], tuple]], rounds: int) -> dict[str, list[tuple]]:
-    "What each turn gives, in rounds of one turn each, after a round that starts the workers and does not count."
+    "Results of each turn, one per round. The first round starts the workers and is dropped."
     found = {name: [] for name in turns}
     for _ in range(rounds + 1):
         for name, turn in turns.items(): found[name].append(turn())
@@ -45,13 +45,13 @@ def take_turns(turns: Mapping[str, Callable[[], tuple]], rounds: int) -> dict[st
 
 
 def print_head(work: str):
-    "The head of a table of rows as `print_row` prints them."
+    "Print the head of a table for the rows of `print_row`."
     print(f'\n| {work} | images/s ÷ timm | CPU-ms an image | timm CPU-ms |\n|---|---|---|---|')
 
 
 def print_row(label: str, ours: Callable[[], tuple], timms: Callable[[], tuple], rounds: int) -> dict[str, float]:
-    """Print this library's epochs beside timm's, medians, as a row of a table: speed ÷ timm's, CPU-ms an image of both.
-    The lowest and the highest ratio of a round come back, too."""
+    """Print a table row with medians of timmdata's and timm's epochs: speed relative to timm, CPU time per image of both.
+    The result also has the lowest and the highest ratio of a round."""
     found = take_turns({'ours': ours, 'timm': timms}, rounds)
     ratios = [speed / timms for (speed, _), (timms, _) in zip(*found.values(), strict=True)]
     (speed, cpu), (timm_speed, timm_cpu) = ([statistics.median(values) for values in zip(*column)] for column in found.values())

@@ -1,9 +1,9 @@
-"""timm's train.py and validate.py, and its own tests, with the name replaced: what came of each run, here and under timm.
+"""timm's train.py and validate.py, and its own tests, with timm's name replaced: the outcome of each run, here and in timm.
 
     python benchmarks/timm_scripts.py
 
-Needs timm's scripts beside the checkout (see tests/support/timm_clients.py, whose tables say what is run); they measure no time. All
-goes to results/timm_scripts.json, from which nbs/guides/from_timm.ipynb makes its tables.
+Needs timm's scripts next to the checkout (see tests/support/timm_clients.py, which lists the runs). It measures no times. The results go to
+results/timm_scripts.json, from which nbs/guides/from_timm.ipynb makes its tables.
 """
 import sys
 import tempfile
@@ -30,7 +30,7 @@ from timm_clients import (  # noqa: E402
 
 
 def outcome(run: dict) -> dict[str, Any]:
-    "What is kept of a run."
+    "The recorded part of a run."
     if run['error']: return dict(error=run['error'].splitlines()[0])
     trained, evaluated = (sum(shape[0] for shape in run[part]) for part in ('train', 'eval'))
     if not trained: return dict(evaluated=evaluated, top1=run['result']['top1'])
@@ -38,7 +38,7 @@ def outcome(run: dict) -> dict[str, Any]:
 
 
 def record(here: dict, timms: dict, ranks: dict, tests: dict):
-    "Write what is kept of all runs."
+    "Write the recorded parts of all runs."
     found = {script[:-3]: [dict(name=name, flags=flags, here=outcome(here[f'{script} {name}']), timm=outcome(timms[f'{script} {name}']))
                            for name, flags in table.items()] for script, table in SCRIPTS.items()}
     found['torchrun'] = [dict(name=name, flags=flags, here=outcome(ranks[name])) for name, flags in TORCHRUN.items()]
@@ -48,7 +48,7 @@ def record(here: dict, timms: dict, ranks: dict, tests: dict):
 
 
 def main():
-    "Run all and record."
+    "Run everything and write the results."
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         photos, scripts = make_photos(folder/'photos'), copy_replaced(folder/'scripts')

@@ -1,9 +1,9 @@
-"""Threads or processes for this library's own pipeline, on the cores that there are.
+"""Threads compared with processes for timmdata's own pipeline, on the available cores.
 
     python benchmarks/worker_kinds.py DIR [--rounds 7] [--images 418]
 
-DIR holds class folders. Two workers, interleaved rounds, one epoch of each loader a round. Medians go to results/worker_kinds.json, which
-the page `workers/autotune` reads. Run it on an otherwise idle machine. More workers than cores: many_cores.py.
+DIR contains class folders. The loaders have two workers each and take turns, one epoch per round. Medians go to results/worker_kinds.json,
+which the page `workers/autotune` reads. Use an otherwise idle machine. For more workers than cores, see many_cores.py.
 """
 import argparse
 from functools import partial
@@ -19,7 +19,7 @@ WORKS = {'crop, flip': dict(color_jitter=None), 'crop, flip, color jitter': {}}
 
 
 def compare(samples, rounds: int, num_workers: int, **settings) -> dict[str, object]:   # kind → trial
-    "Measure both kinds in turns."
+    "Measure both worker types in turns."
     loaders = {kind: create_loader(samples, 224, 32, is_training=True, seed=0, num_workers=num_workers, worker_type=kind, device='cpu',
                                    **settings) for kind in ('threads', 'processes')}
     runs = {kind: partial(run_pass, loader) for kind, loader in loaders.items()}
@@ -32,7 +32,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
     parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--images', type=int, default=418, help='samples of an epoch')
+    parser.add_argument('--images', type=int, default=418, help='samples per epoch')
     a = parser.parse_args()
     samples = spread(ImageDataset(a.data, split=None), a.images)
     found = {work: compare(samples, a.rounds, 2, **settings)['processes'].speedup for work, settings in WORKS.items()}

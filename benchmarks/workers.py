@@ -1,10 +1,10 @@
-"""Threads against processes, for this library's own pipeline and for a transform in Python that holds the interpreter's lock.
+"""Threads compared with processes, for timmdata's own pipeline and for a Python transform that holds the interpreter's lock.
 
     python benchmarks/workers.py DIR [--rounds 7] [--num-workers 1,2,4] [--images 418]
 
-DIR holds class folders. Rounds are interleaved, one epoch of each loader a round, after one that starts the workers. All numbers are
-images per second ÷ those of one thread with the same pipeline in the same round; medians go to results/workers.json,
-which the page `workers/threads` plots. Run it on an otherwise idle machine.
+DIR contains class folders. The loaders take turns, one epoch per round, after a round that starts the workers. All numbers are images per
+second relative to one thread with the same pipeline in the same round. Medians go to results/workers.json, which the page
+`workers/threads` plots. Use an otherwise idle machine.
 """
 import argparse
 from functools import partial
@@ -19,7 +19,7 @@ from timmdata.measure.stages import spread
 
 
 class PurePython:
-    "A transform that computes in Python all the time, and holds the lock."
+    "A transform that runs only Python code and holds the GIL."
 
     def __init__(self, steps: int = 20_000): self.steps = steps
 
@@ -33,8 +33,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data')
     parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--num-workers', default='1,2,4', help='numbers of threads and processes')
-    parser.add_argument('--images', type=int, default=418, help='samples of an epoch')
+    parser.add_argument('--num-workers', default='1,2,4', help='comma-separated numbers of threads and processes')
+    parser.add_argument('--images', type=int, default=418, help='samples per epoch')
     a = parser.parse_args()
     numbers, found = [int(number) for number in a.num_workers.split(',')], {}
     samples = spread(ImageDataset(a.data, split=None), a.images)
@@ -42,7 +42,7 @@ def main():
                  'a transform in Python': dict(transform=PurePython(), seed=0)}
     for pipeline, settings in pipelines.items():
         loaders = {(kind, number): create_loader(samples, 224, 32, num_workers=number, worker_type=kind, device='cpu', **settings)
-                   for number in numbers for kind in ('threads', 'processes')}   # the first is what the others are compared with
+                   for number in numbers for kind in ('threads', 'processes')}   # the others are compared with the first
         runs = {name: partial(run_pass, loader) for name, loader in loaders.items()}
         trials = {trial.name: trial for trial in compare_speeds(runs, a.rounds)}
         found[pipeline] = {kind: [round(trials[kind, number].speedup, 2) for number in numbers]

@@ -260,12 +260,12 @@ def test_bad_files_and_bad_settings(samples, val, tmp_path):
     assert len(skipping.dataset) == len(list(root.glob('*/*.jpg'))) - 1
     def refused(message, dataset=val, kind=ValueError, **settings):
         with pytest.raises(kind, match=message): create_loader(dataset, 32, 4, **settings)
-    refused('0.02 are allowed', cache={**cache, 'limit': '20MB'})
+    refused('only 0.02 GB are allowed', cache={**cache, 'limit': '20MB'})
     refused('one of device, memory, disk', cache='ram')
     refused('cloud', cache={'where': 'cloud'})
     refused('unexpected', cache={'wher': 'disk'}, kind=TypeError)
     refused('cache and scaled_decode cannot be used together', cache='memory', scaled_decode=True, is_training=True)
-    refused('this is a Subset', torch.utils.data.Subset(val, [0, 1]), TypeError, cache=cache)
+    refused('dataset has type Subset', torch.utils.data.Subset(val, [0, 1]), TypeError, cache=cache)
     refused('cannot detect whether the data of list', ImageDataset('', [(b'', 0)]), cache=cache)
     refused('a stream and cache', IterableImageDataset(reader=[]), cache='memory')
     refused('has a transform', ImageDataset(samples, split='val', transform=lambda image: image), cache=cache)

@@ -522,8 +522,8 @@ def test_data_sets_that_a_pack_would_change_are_refused(samples, val, tmp_path):
     refused(ImageDataset(samples, split='val', transform=lambda image: image), 'has a transform')
     refused(ImageDataset(samples, split='val', target_transform=abs), 'has a target_transform')
     refused(ImageDataset(samples, split='val', on_error='replace'), 'would pack a sample twice')
-    refused(torch.utils.data.Subset(val, [0]), 'this is a Subset', TypeError)
-    refused(IterableImageDataset(reader=[]), 'this is a IterableImageDataset', TypeError)
+    refused(torch.utils.data.Subset(val, [0]), 'dataset has type Subset', TypeError)
+    refused(IterableImageDataset(reader=[]), 'dataset has type IterableImageDataset', TypeError)
     with pytest.raises(ValueError, match="cannot be kept in format='raw'"):
         write_pack(ImageDataset(samples, split='val', input_img_mode='RGBA'), tmp_path, format='raw', num_workers=0)
 

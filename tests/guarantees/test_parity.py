@@ -534,7 +534,7 @@ def test_what_is_not_offered_yet_is_refused_and_not_ignored(name, settings):
     given = dict(input_size=(3, 8, 8))
     if name == 'create_loader': given |= dict(dataset=[(Image.new('RGB', (8, 8)), 0)], batch_size=1, device='cpu')
     PAIRS[name][1](**given)
-    with pytest.raises(NotImplementedError, match='not offered'): PAIRS[name][1](**given, **settings)
+    with pytest.raises(NotImplementedError, match='not supported'): PAIRS[name][1](**given, **settings)
 
 
 def test_lists_of_exceptions_are_current():

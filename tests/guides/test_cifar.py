@@ -29,7 +29,7 @@ def printed() -> str:
 
 
 def test_the_stored_outputs_are_of_the_samples():
-    assert 'astronaut, brick, cat' in printed() and 'not in the data set: frog' in printed()
+    assert 'astronaut, brick, cat' in printed() and 'not in the dataset: frog' in printed()
     assert 'airplane, automobile' not in printed() and 'epoch/s' not in printed()
 
 

@@ -547,10 +547,10 @@ WRONG = [
                                             dict(device='nonsense')), (TypeError, 'dataset', dict(dataset=iter([]))),
     (TypeError, 'dataset', dict(dataset=None)), (TypeError, 'batch_choise_seed', dict(batch_choise_seed=1)),
     (ValueError, 'a stream and shuffle cannot be used together', dict(dataset=IterableImageDataset(reader=Stream(4)), shuffle=True)),
-    (ValueError, r'that ends with the channels; give \(channels, height, width\), such as \(3, 224, 224\)',
+    (ValueError, r'channels must come first; pass \(channels, height, width\), such as \(3, 224, 224\)',
      dict(input_size=(224, 224, 3))),
     (ValueError, "such as 'rand-m9-mstd0.5-inc1'", dict(is_training=True, auto_augment='randaugment')),
-    (ValueError, "for a GPU, use 'cuda'", dict(device='gpu')), (ValueError, 'no crop has this area; give shares',
+    (ValueError, "for a GPU, use 'cuda'", dict(device='gpu')), (ValueError, 'no crop has this area; pass shares',
                                             dict(is_training=True, scale=(2, 3))),
     (RuntimeError, 'start with torchrun and call torch.distributed.init_process_group first', dict(distributed=True)),
     (ValueError, 'never substitutes', dict(dataset=type('D', (Coded,), {'on_error': 'replace'})(12)))]

@@ -363,7 +363,7 @@ SEARCHES = {
     'mixup': 'loader.html#create_loader-mixup … transforms/mixup.html#Mixup',
     'resume': 'guides/train.html#stop-and-resume … guides/several_gpus.html#resume',
     'Quickstart': 'index.html', 'DataLoader hangs': 'guides/when_something_goes_wrong.html', 'multi label csv': 'guides/labels.html',
-    'slow dataloader': 'guides/faster.html', 'grayscale images': 'guides/your_folder.html', 'near duplicates': 'inspection/inspection.html',
+    'slow dataloader': 'guides/faster.html', 'grayscale images': 'guides/your_folder.html#grayscale-images', 'near duplicates': 'inspection/inspection.html',
     'labels': 'guides/labels.html', 'GPU waits': 'guides/faster.html', 'waits': 'guides/faster.html',
     'FileNotFoundError': 'guides/when_something_goes_wrong.html#file-not-found', 'class weights': 'samplers/weighted.html',
     'recipes': 'guides/recipes.html',

@@ -100,37 +100,37 @@ def test_settings_are_those_of_timms_factory(config, size, mean, interpolation):
 
 
 @pytest.mark.parametrize('config, message', [
-    ('rand-m9-x3', "'x3' is unknown; rand takes m, n, p, mstd, mmax, inc, t"),
-    ('rand-w0', "'w0' is unknown"), ('rand-', "'' is unknown"), ('rand-m', 'needs a number'),
-    ('rand-m9-inc', "'inc' needs a whole number"), ('rand-n2.5', 'needs a whole number'), ('rand-n0', '1 or more'),
+    ('rand-m9-x3', "unknown part 'x3'; rand accepts m, n, p, mstd, mmax, inc, t"),
+    ('rand-w0', "unknown part 'w0'"), ('rand-', "unknown part ''"), ('rand-m', 'needs a number'),
+    ('rand-m9-inc', "'inc' needs an integer"), ('rand-n2.5', 'needs an integer'), ('rand-n0', '1 or more'),
     ('rand-mnan', '0 or more'), ('rand-p2', 'probability'), ('rand-m5-m9', "two parts 'm'"),
-    ('rand-tall', 'allowed are 3a, 3aw, weights'), ('rand-n15-t3aw', 'lower num_layers'),
-    ('original-m9', 'original takes mstd'), ('v0-mstdx', 'needs a number'), ('3a-inc1', '3a takes mstd'),
-    ('v1', 'allowed are rand, original, originalr, v0, v0r, 3a, augmix'), ('', 'allowed are rand'),
-    ('Rand-m9', 'allowed are rand'), ('augmixture-m5', 'allowed are rand'), ('trivial', 'allowed are rand'),
+    ('rand-tall', 'one of 3a, 3aw, weights'), ('rand-n15-t3aw', 'num_layers=15: must be at most'),
+    ('original-m9', 'original accepts mstd'), ('v0-mstdx', 'needs a number'), ('3a-inc1', '3a accepts mstd'),
+    ('v1', 'one of rand, original, originalr, v0, v0r, 3a, augmix'), ('', 'one of rand'),
+    ('Rand-m9', 'one of rand'), ('augmixture-m5', 'one of rand'), ('trivial', 'one of rand'),
 ])
 def test_wrong_strings(config, message):
     with pytest.raises(ValueError, match=re.escape(message)): create_policy(config)
 
 
 @pytest.mark.parametrize('config, message', [
-    ('augmix-n3', 'augmix takes m, w, d, a, b, mstd'), ('augmix-w0', '1 or more'), ('augmix-a0', 'alpha > 0'),
-    ('augmix-d1.5', 'whole number'), ('rand-m9', "starts with 'augmix'"),
+    ('augmix-n3', 'augmix accepts m, w, d, a, b, mstd'), ('augmix-w0', '1 or more'), ('augmix-a0', 'alpha > 0'),
+    ('augmix-d1.5', 'integer'), ('rand-m9', "must start with 'augmix'"),
 ])
 def test_wrong_augmix_strings(config, message):
     with pytest.raises(ValueError, match=re.escape(message)): augment_and_mix_transform(config)
 
 
 def test_wrong_settings():
-    with pytest.raises(ValueError, match='allowed are translate_const'): AugmentOp('Rotate', hparams={'m': 1})
-    with pytest.raises(ValueError, match='cannot move pixels'): create_policy('rand', interpolation='lanczos')
-    with pytest.raises(ValueError, match='allowed are AutoContrast'): rand_augment_ops(transforms=['Cutout'])
+    with pytest.raises(ValueError, match='among translate_const'): AugmentOp('Rotate', hparams={'m': 1})
+    with pytest.raises(ValueError, match='to move pixels'): create_policy('rand', interpolation='lanczos')
+    with pytest.raises(ValueError, match='one of AutoContrast'): rand_augment_ops(transforms=['Cutout'])
     with pytest.raises(ValueError, match='at least one'): RandAugment([])
     with pytest.raises(ValueError, match='at least one'): AutoAugment([])
     with pytest.raises(ValueError, match='at least one'): AugMixAugment([])
-    with pytest.raises(ValueError, match='give one for each'): RandAugment(rand_augment_ops(), 2, [1.])
-    with pytest.raises(ValueError, match='give one for each'): RandAugment(rand_augment_ops()[:2], 1, [1., -1.])
-    with pytest.raises(ValueError, match='allowed are original'): auto_augment_policy('v2')
+    with pytest.raises(ValueError, match='one weight >= 0 per operation'): RandAugment(rand_augment_ops(), 2, [1.])
+    with pytest.raises(ValueError, match='one weight >= 0 per operation'): RandAugment(rand_augment_ops()[:2], 1, [1., -1.])
+    with pytest.raises(ValueError, match='one of original'): auto_augment_policy('v2')
 
 
 def test_settings_of_the_caller_are_kept():

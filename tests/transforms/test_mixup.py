@@ -300,7 +300,7 @@ def test_multi_label_is_timms(smoothing):
     (torch.tensor([0, NUM_CLASSES]), 'class index 7'), (torch.tensor([-1, 0]), 'class index -1'),
     (torch.tensor([200, 0], dtype=torch.uint8), 'class index 200'), (torch.tensor([0., 1.]), 'torch.float32 (2,)'),
     (torch.zeros(2, NUM_CLASSES + 1), '(2, 8)'), (torch.zeros(2, 1, dtype=torch.int64), '(2, 1)'),
-    (torch.zeros(2, 3, NUM_CLASSES), '(2, 3, 7)'), (torch.zeros(3, dtype=torch.int64), '2 images, 3 targets'),
+    (torch.zeros(2, 3, NUM_CLASSES), '(2, 3, 7)'), (torch.zeros(3, dtype=torch.int64), 'length 2, targets 3'),
 ])
 def test_wrong_targets_are_errors(target, message):
     x = images_of(2)
@@ -378,7 +378,7 @@ def test_collating_keeps_samples_and_other_fields():
 
 def test_wrong_batches_are_errors():
     mixing, x = Mixup(num_classes=NUM_CLASSES), images_of(4)
-    with pytest.raises(ValueError, match='of 8 rows for 4 images'):
+    with pytest.raises(ValueError, match='length 8 for a batch of size 4'):
         mixing.apply(x, targets_of(4), mixing.draw(8, (16, 24)))
     with pytest.raises(ValueError, match='nothing to mix'): mixing.draw(0, (16, 24))
     for wrong in (x[0], x.int()):

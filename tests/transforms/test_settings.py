@@ -82,15 +82,15 @@ def test_settings_are_records():
 
 
 @pytest.mark.parametrize('words, message', [
-    (dict(input_size=0), 'whole numbers above 0'), (dict(train_crop_mode='rnd'), 'allowed are rrc, rkrc, rkrr, rc'),
+    (dict(input_size=0), 'positive integers'), (dict(train_crop_mode='rnd'), 'one of rrc, rkrc, rkrr, rc'),
     (dict(scale=(1., 0.5)), '0 < low <= high'), (dict(ratio=0.5), 'ratio=0.5'), (dict(hflip=-1), 'hflip=-1'),
     (dict(vflip=2), 'vflip=2'), (dict(color_jitter_prob=3), 'color_jitter_prob=3'), (dict(grayscale_prob=2), 'grayscale_prob'),
-    (dict(gaussian_blur_prob=2), 'gaussian_blur_prob'), (dict(color_jitter=(0.1,)), 'give one factor'),
+    (dict(gaussian_blur_prob=2), 'gaussian_blur_prob'), (dict(color_jitter=(0.1,)), 'must be one factor'),
     (dict(color_jitter=-0.4), '0 or more'), (dict(color_jitter=(0.1, 0.1, 0.1, 0.6)), 'at most 0.5'),
-    (dict(interpolation='cubic'), 'allowed are nearest'), (dict(crop_pct=0), 'above 0'), (dict(crop_pct=-1), 'above 0'),
-    (dict(crop_mode='middle'), 'allowed are center'), (dict(crop_border_pixels=-1), '0 or more pixels'),
-    (dict(rc_padding=4), "with train_crop_mode='rc'"), (dict(rc_padding=-1, train_crop_mode='rc'), '0 or more'),
-    (dict(padding_mode='mirror'), 'allowed are constant'),
+    (dict(interpolation='cubic'), 'one of nearest'), (dict(crop_pct=0), 'above 0'), (dict(crop_pct=-1), 'above 0'),
+    (dict(crop_mode='middle'), 'one of center'), (dict(crop_border_pixels=-1), '0 or more pixels'),
+    (dict(rc_padding=4), "needs train_crop_mode='rc'"), (dict(rc_padding=-1, train_crop_mode='rc'), '0 or more'),
+    (dict(padding_mode='mirror'), 'one of constant'),
 ])
 def test_wrong_settings_are_errors(words, message):
     for is_training in (True, False):
@@ -98,7 +98,7 @@ def test_wrong_settings_are_errors(words, message):
 
 
 def test_wrong_policies_are_errors():
-    with pytest.raises(ValueError, match='allowed are rand'): AugmentSettings(64, True, auto_augment='ra-m9')
+    with pytest.raises(ValueError, match='one of rand'): AugmentSettings(64, True, auto_augment='ra-m9')
     with pytest.raises(TypeError, match='transform='): AugmentSettings(64, True, auto_augment=v2.RandAugment())
     with pytest.raises(ValueError, match='evaluation'): AugmentSettings(64, interpolation='random')
     with pytest.raises(TypeError, match='jitter'): create_transform(64, jitter=0.1)
@@ -115,6 +115,6 @@ def test_erasing_settings():
     erasing = ErasingSettings(0.5, 'pixel', 3, 2).create()
     assert repr(erasing) == repr(RandomErasing(0.5, mode='pixel', max_count=3)) and erasing.num_splits == 2
     assert erasing(torch.ones(4, 3, 8, 8)).shape == (4, 3, 8, 8)
-    for words, message in ((dict(re_prob=2), 're_prob=2'), (dict(re_mode='noise'), 'allowed are const, rand, pixel'),
+    for words, message in ((dict(re_prob=2), 're_prob=2'), (dict(re_mode='noise'), 'one of const, rand, pixel'),
                            (dict(re_count=-1), 're_count'), (dict(re_count=1.5), 're_count')):
         with pytest.raises(ValueError, match=message): ErasingSettings(**words)

@@ -75,7 +75,7 @@ class CacheSettings:
         directory = self.directory if self.directory is None else Path(expand_home(self.directory))
         if self.where == 'disk': return directory or cache_dir()/'decoded'
         if not hasattr(os, 'getuid') or directory is None and not os.path.isdir('/dev/shm'): raise ValueError(
-            "cache='memory': this system has no folder in memory. Use cache='disk' or pass a directory (not on Windows)")
+            "cache='memory': this system has no memory folder. Use cache='disk', or pass a directory (not on Windows)")
         return (directory or Path('/dev/shm'))/f'timmdata-decoded-{os.getuid()}'
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000a

@@ -343,8 +343,8 @@ class _Packing:
         self.num_shards = math.ceil(len(self.order) / self.num)
         self.num_bytes = len(self.order) * mean
         if self.num_bytes > limit: raise ValueError(
-            f'the images ({len(self.order):,}) need about {self.num_bytes / 1e9:.2f} GB, but only {limit / 1e9:.2f} GB are '
-            "allowed: use a smaller short_side, format='jpeg', or a larger limit")
+            f'the images ({len(self.order):,}) need about {self.num_bytes / 1e9:.2f} GB, but only {limit / 1e9:.2f} GB '
+            "are allowed: use a smaller short_side, format='jpeg', or a larger limit")
         self.about, noted = self._about(), self.parts/'settings.json'
         num_done = len([*self.parts.glob('[0-9]*.json')])
         if num_done and json.loads(noted.read_bytes()) != self.about: raise ValueError(

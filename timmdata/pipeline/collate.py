@@ -114,15 +114,15 @@ class FastCollateMixup(Mixup):
     Args:
         mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
         cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
-        cutmix_minmax: Draw boxes by their edges in place of cutmix_alpha.
+        cutmix_minmax: Range of box edges, share of the image's; replaces cutmix_alpha.
         prob: Probability that a batch, pair or sample is mixed, 0..1.
-        switch_prob: Probability of pasting, where both are on, 0..1.
-        mode: One draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows.
-        correct_lam: The label's share is what the box really leaves.
+        switch_prob: Probability of pasting if both are on, 0..1.
+        mode: One draw per 'batch', 'pair' or 'elem'; 'half': as 'elem', but returns half of the rows.
+        correct_lam: Weight the labels by the share that the box actually leaves.
         label_smoothing: Label smoothing, 0..1.
-        num_classes: Columns of the target.
-        multi_label: Dense targets of yes and no, smoothed towards 0.5.
-        partner: 'reversed': the batch from its end, as in timm; 'random': a permutation.
+        num_classes: Number of classes, columns of the target.
+        multi_label: Dense targets of 0 and 1, smoothed toward 0.5.
+        partner: 'reversed': the reversed batch, as in timm; 'random': a permutation.
     """
 
     def __call__(self,

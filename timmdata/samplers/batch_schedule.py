@@ -28,16 +28,16 @@ def choice_probabilities(
     spread: float = 0.65,
     random_mix: float = 0.1,
 ) -> tuple[float, ...]:
-    """Weigh the buckets for a point of the schedule.
+    """Compute the probability of each bucket at a point of the schedule.
 
     Args:
         weights: Weights of the buckets; 0: never.
-        progress: 0: the bell is over the first bucket, 1: over the last.
+        progress: Center of the bell; 0: the first bucket, 1: the last.
         spread: Standard deviation of the bell, in buckets; 0: only the nearest.
         random_mix: Share of draws that are uniform, 0..1.
 
     Returns:
-        sum 1
+        probabilities that sum to 1
     """
     center = progress * (len(weights) - 1)
     active = [bucket for bucket, weight in enumerate(weights) if weight > 0]
@@ -64,15 +64,15 @@ def _is_count(value: Any) -> bool: return isinstance(value, Integral) and not is
 
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """Hold which sizes batches have, and when; wrong settings are refused when it is made.
+    """Settings of the sizes that batches have, and when; checked when created.
 
     Args:
-        batch_sizes: Samples in a batch, for each bucket.
-        choice_weights: Weights of the buckets; 0: never; None: all alike.
+        batch_sizes: Samples per batch, for each bucket.
+        choice_weights: Weights of the buckets; 0: never; None: equal weights.
         seed: Seed of the plans, the same on all ranks; None: that of the order.
         drop_last: Leave out samples that do not fill a batch.
         shuffle_schedule: Put the batches of an epoch in random order.
-        num_batches: Batches of every epoch; None: as many as the samples fill.
+        num_batches: Batches per epoch; None: as many as the samples fill.
         choice_schedule: 'constant', or 'progressive': from the first bucket to the last.
         schedule_epochs: Progressive: epochs until the last bucket.
         schedule_spread: Progressive: width of the bell, in buckets.
@@ -94,20 +94,21 @@ class ScheduleSettings:
     def __post_init__(self):
         sizes = tuple(self.batch_sizes) if _is_list(self.batch_sizes) else ()
         if not sizes or not all(map(_is_count, sizes)):
-            raise ValueError(f'batch_sizes={self.batch_sizes!r}: give one or more whole numbers above 0')
+            raise ValueError(f'batch_sizes={self.batch_sizes!r}: must be one or more positive integers')
         weights = [1.] * len(sizes) if self.choice_weights is None else self.choice_weights
         weights = list(weights) if _is_list(weights) else []
         are_shares = all(_is_number(w) and 0 <= w < math.inf for w in weights) and 0 < sum(weights) < math.inf
         if len(weights) != len(sizes) or not are_shares:
-            raise ValueError(f'choice_weights={self.choice_weights!r}: give {len(sizes)} numbers of 0 or more, '
-                             'one at least above 0')
+            raise ValueError(f'choice_weights={self.choice_weights!r}: must be numbers >= 0, {len(sizes)} in all, '
+                             'at least one of them above 0')
         if self.num_batches is not None and not _is_count(self.num_batches):
-            raise ValueError(f'num_batches={self.num_batches!r}: give a whole number above 0')
+            raise ValueError(f'num_batches={self.num_batches!r}: must be a positive integer')
         if self.choice_schedule not in ('constant', 'progressive'):
-            raise ValueError(f'choice_schedule={self.choice_schedule!r}: allowed are constant, progressive')
+            raise ValueError(f'choice_schedule={self.choice_schedule!r}: must be one of constant, progressive')
         if self.is_progressive: self._check_progress(len(sizes))
         if self.input_sizes is not None and not (_is_list(self.input_sizes) and len(self.input_sizes) == len(sizes)):
-            raise ValueError(f'input_sizes={self.input_sizes!r} for {len(sizes)} batch_sizes: give one for each')
+            raise ValueError(
+                f'input_sizes={self.input_sizes!r}: must be {len(sizes)} sizes, one for each of batch_sizes')
         object.__setattr__(self, 'batch_sizes', sizes)   # only while it is made
         object.__setattr__(self, 'choice_weights', tuple(weight / sum(weights) for weight in weights))
 
@@ -116,24 +117,24 @@ class ScheduleSettings:
         is_bell = _is_number(self.schedule_spread) and self.schedule_spread >= 0
         if not is_bell or not _is_number(self.schedule_random_mix) or not 0 <= self.schedule_random_mix <= 1:
             raise ValueError(f'schedule_spread={self.schedule_spread!r}, schedule_random_mix='
-                             f'{self.schedule_random_mix!r}: give 0 or more, and 0..1')
+                             f'{self.schedule_random_mix!r}: must be 0 or more, and in 0..1')
         if num_choices < 2 or not _is_count(self.schedule_epochs):
             raise ValueError(f'a progressive schedule of {num_choices} choices over schedule_epochs='
-                             f'{self.schedule_epochs!r}: give at least two choices, and a whole number of epochs '
-                             'above 0')
+                             f'{self.schedule_epochs!r}: must be two or more choices, and a positive integer of '
+                             'epochs')
 
     @property
     def is_progressive(self) -> bool:
-        "Whether sizes change from epoch to epoch."
+        "Return whether sizes change from epoch to epoch."
         return self.choice_schedule == 'progressive'
 
     def probabilities(self,
         epoch: int,
     ) -> tuple[float, ...]:
-        """Compute how likely each bucket is.
+        """Compute the probability of each bucket.
 
         Args:
-            epoch: Number of the epoch, from 0.
+            epoch: Epoch number, from 0.
 
         Returns:
             sum 1
@@ -145,12 +146,12 @@ class ScheduleSettings:
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #ba7bf2a7
 class PlannedBatch(NamedTuple):
-    """Say what is known of a batch before it has samples.
+    """What is known about a batch before it has samples.
 
     Args:
         size: Height, width of the images, pixels; None: sizes were not given.
-        batch_size: Samples in a batch.
-        bucket: Number of the size.
+        batch_size: Samples in the batch.
+        bucket: Number of the size bucket.
     """
     size: tuple[int, int] | None
     batch_size: int
@@ -158,7 +159,7 @@ class PlannedBatch(NamedTuple):
 
 
 class ScheduledBatchSampler(Sampler):
-    """Yield batches whose image size and number of samples change: lists of (index, bucket), for a `DataLoader`.
+    """Yield batches of varying image size and number of samples: lists of (index, bucket), for a `DataLoader`.
 
     >>> from timmdata import ScheduledBatchSampler
     >>> from timmdata.samplers import EpochSampler
@@ -169,12 +170,12 @@ class ScheduledBatchSampler(Sampler):
 
     Args:
         sampler: Sampler of indexes, or an `EpochSampler`; this rank's share.
-        batch_sizes: Samples in a batch, for each bucket.
-        choice_weights: Weights of the buckets; 0: never; None: all alike.
+        batch_sizes: Samples per batch, for each bucket.
+        choice_weights: Weights of the buckets; 0: never; None: equal weights.
         seed: Seed of the plans, the same on all ranks; None: that of an `EpochSampler`.
         drop_last: Leave out samples that do not fill a batch.
         shuffle_schedule: Put the batches of an epoch in random order.
-        num_batches: Batches of every epoch; None: as many as the samples fill.
+        num_batches: Batches per epoch; None: as many as the samples fill.
         choice_schedule: 'constant', or 'progressive': from the first bucket to the last.
         schedule_epochs: Progressive: epochs until the last bucket.
         schedule_spread: Progressive: width of the bell, in buckets.
@@ -196,8 +197,9 @@ class ScheduledBatchSampler(Sampler):
         schedule_random_mix: float = 0.1,
         input_sizes: Sequence[tuple[int, int]] | None = None,
     ):
-        if not isinstance(sampler, Sized): raise TypeError(f'a {type(sampler).__name__} has no length: give a sampler')
-        if len(sampler) < 1: raise ValueError('the sampler is empty: there is nothing to put in batches')
+        if not isinstance(sampler, Sized): raise TypeError(
+            f'{type(sampler).__name__} has no length: pass a Sampler with one')
+        if len(sampler) < 1: raise ValueError('the sampler is empty: it must have at least one sample')
         self.settings = ScheduleSettings(
             batch_sizes, choice_weights, seed, drop_last, shuffle_schedule, num_batches, choice_schedule,
             schedule_epochs, schedule_spread, schedule_random_mix, input_sizes)
@@ -211,7 +213,7 @@ class ScheduledBatchSampler(Sampler):
         if self.settings.is_progressive and num_batches is None: self.num_batches = self._count_batches()
         self._composition = self._compose() if self.num_batches is None else []   # the batches of every epoch
         if not (self.num_batches or self._composition): raise ValueError(
-            f'{len(sampler)} samples do not fill a batch of {min(batch_sizes)}: give smaller batch_sizes')
+            f'the samples ({len(sampler)}) do not fill a batch of {min(batch_sizes)}: use smaller batch_sizes')
 
     def _expected_size(self, epoch: int) -> float:
         return sum(w * size for w, size in zip(self.settings.probabilities(epoch), self.batch_sizes))
@@ -235,10 +237,10 @@ class ScheduledBatchSampler(Sampler):
     def choice_weights_for_epoch(self,
         epoch: int,
     ) -> torch.Tensor:
-        """Compute how likely each bucket is; timm's name for it.
+        """Compute the probability of each bucket; timm's name for it.
 
         Args:
-            epoch: Number of the epoch, from 0.
+            epoch: Epoch number, from 0.
 
         Returns:
             float64 (buckets,), sum 1
@@ -251,7 +253,7 @@ class ScheduledBatchSampler(Sampler):
         """Plan all batches of an epoch: a function of the seed and the epoch, the same on every rank.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
+            epoch: Epoch number, from 0.
         """
         seed = self._order.seed if self.settings.seed is None else self.settings.seed   # a state may bring another
         batches = list(self._composition)
@@ -266,10 +268,10 @@ class ScheduledBatchSampler(Sampler):
     def with_sampler(self,
         sampler: EpochSampler,
     ) -> 'ScheduledBatchSampler':
-        """Make a copy for another order.
+        """Return a copy for another order.
 
         Args:
-            sampler: Another order of as many samples.
+            sampler: Another order of the same number of samples.
         """
         copied = copy.copy(self)
         copied.sampler = copied._order = sampler
@@ -278,7 +280,7 @@ class ScheduledBatchSampler(Sampler):
     def set_epoch(self,
         epoch: int,
     ):
-        """Choose the next epoch; needed only to go back or to skip. Passed on to the sampler.
+        """Set the next epoch, also of the sampler; needed only to go back or skip ahead.
 
         Args:
             epoch: Epoch of the next pass, from 0.
@@ -293,8 +295,8 @@ class ScheduledBatchSampler(Sampler):
         """Yield planned batches with their samples.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
-            start: Batches that were used before.
+            epoch: Epoch number, from 0.
+            start: Number of batches that were already used.
         """
         plan = self.plan(epoch)
         used, share = (sum(batch.batch_size for batch in part) for part in (plan[:start], plan[start:]))
@@ -305,17 +307,17 @@ class ScheduledBatchSampler(Sampler):
     def count_valid(self,
         epoch: int,
     ) -> int:
-        """Count this rank's samples without those that only fill up; a given number of batches has none that do.
+        """Count this rank's samples, except those that only fill up; with a given number of batches, none do.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
+            epoch: Epoch number, from 0.
         """
         share = sum(batch.batch_size for batch in self.plan(epoch))
         return share if self.num_batches else self._order.count_valid(share)
 
     @property
     def schedule(self) -> tuple[tuple[int, int], ...]:
-        "Bucket and number of samples of each batch of the next epoch."
+        "Return the bucket and number of samples of each batch of the next epoch."
         return tuple((batch.bucket, batch.batch_size) for batch in self.plan(self.epoch))
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
@@ -342,28 +344,28 @@ def create_batch_schedule(
     *, channels: int = 3,
     drop_last: bool = True,
 ) -> ScheduledBatchSampler:
-    """Make the batch sampler that a loader's settings describe.
+    """Create the batch sampler that a loader's settings describe.
 
     Args:
         sampler: See `ScheduledBatchSampler`.
-        batch_size: Samples in a batch of any size, without batch_size_choices.
-        input_size_choices: Edge, (height, width) or (channels, height, width), pixels.
-        batch_size_choices: Samples in a batch, for each size.
-        batch_choice_weights: Weights of the sizes; 0: never; None: all alike.
+        batch_size: Samples per batch of any size, without batch_size_choices.
+        input_size_choices: Edge lengths, (height, width) or (channels, height, width).
+        batch_size_choices: Samples per batch, for each size.
+        batch_choice_weights: Weights of the sizes; 0: never; None: equal weights.
         batch_choice_seed: Seed of the plans.
         batch_choice_schedule: 'constant' or 'progressive'.
         batch_schedule_epochs: Progressive: epochs until the last size.
         batch_schedule_spread: Progressive: width of the bell, in sizes.
         batch_schedule_random_mix: Progressive: share of uniform draws, 0..1.
-        num_batches: Batches of every epoch.
+        num_batches: Batches per epoch.
         channels: Channels of the images of all sizes.
         drop_last: Leave out samples that do not fill a batch.
     """
-    if not input_size_choices: raise ValueError('input_size_choices is empty: give one size or more')
+    if not input_size_choices: raise ValueError('input_size_choices is empty: pass at least one size')
     sizes = [image_size(size) for size in input_size_choices]
     for size in input_size_choices:
         if isinstance(size, Sequence) and len(size) == 3 and size[0] != channels:
-            raise ValueError(f'{size} in input_size_choices has {size[0]} channels: all need {channels}')
+            raise ValueError(f'{size} in input_size_choices has channels={size[0]}: all sizes must have {channels}')
     if batch_size_choices is None: batch_size_choices = [batch_size] * len(sizes)
     return ScheduledBatchSampler(
         sampler, batch_size_choices, batch_choice_weights, batch_choice_seed, drop_last, num_batches=num_batches,

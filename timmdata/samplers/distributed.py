@@ -19,26 +19,26 @@ from .epoch import EpochSampler
 def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     "Number of ranks and which this is; what is not given comes from torch's process group."
     if (num_replicas is None or rank is None) and not (distributed.is_available() and distributed.is_initialized()):
-        raise RuntimeError('there is no process group: give num_replicas and rank, '
+        raise RuntimeError('there is no process group: pass num_replicas and rank, '
                            'or call torch.distributed.init_process_group first')
     num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
     rank = distributed.get_rank() if rank is None else rank
     if not 0 <= rank < num_replicas:
-        raise ValueError(f'rank={rank} of num_replicas={num_replicas}: give a rank of 0..num_replicas - 1')
+        raise ValueError(f'rank={rank} of num_replicas={num_replicas}: must be in 0..num_replicas - 1')
     return num_replicas, rank
 
 
 class OrderedDistributedSampler(Sampler):
-    """Yield a rank's share of a dataset, in order: for evaluation.
+    """Yield a rank's share of a dataset, in order, for evaluation.
 
     >>> from timmdata.samplers import OrderedDistributedSampler
     >>> [list(OrderedDistributedSampler(range(10), num_replicas=4, rank=rank)) for rank in range(4)]
     [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]]
 
     Args:
-        dataset: Data set of any kind.
-        num_replicas: Ranks that share it; None: those of the process group.
-        rank: Number of this rank; None: as the process group says.
+        dataset: Any dataset with a length.
+        num_replicas: Number of ranks that share it; None: from the process group.
+        rank: Rank of this process; None: from the process group.
     """
 
     def __init__(self,
@@ -54,15 +54,15 @@ class OrderedDistributedSampler(Sampler):
     def set_epoch(self,
         epoch: int,
     ):
-        """Change nothing: all epochs have one order.
+        """Do nothing: all epochs have the same order.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
+            epoch: Epoch number, from 0.
         """
 
     @property
     def num_valid_samples(self) -> int:
-        "Count this rank's samples without those that fill up; valid samples come first."
+        "Count this rank's samples, except those that fill up; valid samples come first."
         return len(range(self.rank, len(self.dataset), self.num_replicas))
 
     def __iter__(self) -> Iterator[int]:
@@ -82,24 +82,24 @@ def gather_valid(
     values: torch.Tensor,
     valid: torch.Tensor,
 ) -> torch.Tensor:
-    """Put together what all ranks computed in an evaluation, without samples that only fill up. All ranks must call it.
+    """Gather evaluation results of all ranks, except for samples that only fill up. All ranks must call it.
 
     Args:
-        values: (N, …), what this rank computed, in the order of its batches.
+        values: (N, …), the results of this rank, in the order of its batches.
         valid: bool (N,) masks of the batches.
 
     Returns:
-        (M, …), the same on all ranks: one row for each sample, in the order of the data set
+        (M, …), the same on all ranks: one row per sample, in the order of the dataset
     """
     if valid.dtype != torch.bool or valid.shape != values.shape[:1]: raise ValueError(
         f'valid is {valid.dtype} {tuple(valid.shape)} for values of shape {tuple(values.shape)}: '
-        'give one bool for each row of the values')
+        'must be one bool per row of values')
     if not (distributed.is_available() and distributed.is_initialized()): return values[valid]
     row = math.prod(values.shape[1:])
     flat = values.detach().reshape(len(values), row).contiguous().view(torch.uint8)   # any type can be sent as bytes
     sizes = torch.stack(_gather(torch.tensor([len(flat), flat.shape[1]], device=values.device)))
     if len(sizes[:, 1].unique()) > 1: raise ValueError(
-        f'rows of values have {sizes[:, 1].tolist()} bytes on the ranks: give values of one shape and type')
+        f'rows of values have {sizes[:, 1].tolist()} bytes on the ranks: must have the same shape and dtype')
     rows = flat.new_zeros(int(sizes[:, 0].max()), flat.shape[1] + 1)   # the last byte: valid
     rows[:len(flat), :-1], rows[:len(flat), -1] = flat, valid.to(flat.device)
     together = torch.stack(_gather(rows), dim=1).flatten(0, 1)   # row k of rank r is position k · R + r
@@ -120,12 +120,12 @@ def num_selected(
         num_samples: Number of samples of the dataset.
         num_replicas: Number of ranks.
         num_repeats: Number of repeats of each sample, at least 1.
-        selected_round: The dataset's size is rounded down to a multiple; 0: not rounded.
-        selected_ratio: A rank gets this fraction, 1 / ratio, of the dataset's size; 0: 1 / num_replicas.
+        selected_round: Round the size of the dataset down to a multiple of this; 0: do not round.
+        selected_ratio: A rank gets 1 / ratio of the size of the dataset; 0: 1 / num_replicas.
     """
-    if not num_repeats >= 1: raise ValueError(f'num_repeats={num_repeats!r}: give 1 or more')
+    if not num_repeats >= 1: raise ValueError(f'num_repeats={num_repeats!r}: must be 1 or more')
     if selected_round < 0 or selected_ratio < 0:
-        raise ValueError(f'selected_round={selected_round!r}, selected_ratio={selected_ratio!r}: give 0 or more')
+        raise ValueError(f'selected_round={selected_round!r}, selected_ratio={selected_ratio!r}: must be 0 or more')
     ratio = selected_ratio or num_replicas
     if selected_round and num_samples >= selected_round:
         selected = max(math.floor(num_samples // selected_round * selected_round / ratio), 1)
@@ -134,12 +134,12 @@ def num_selected(
 
 # %% ../../nbs/samplers/10_distributed.ipynb #8ccbe4d3
 class RepeatAugSampler(EpochSampler):
-    """Yield a rank's share of an epoch in which each sample comes several times, on different ranks.
+    """Yield a rank's share of an epoch in which each sample is repeated, on different ranks.
 
     Args:
-        dataset: Data set of any kind.
-        num_replicas: Ranks that share it; None: those of the process group.
-        rank: Number of this rank; None: as the process group says.
+        dataset: Any dataset with a length.
+        num_replicas: Number of ranks that share it; None: from the process group.
+        rank: Rank of this process; None: from the process group.
         shuffle: Shuffle every epoch; False: in order.
         num_repeats: Number of repeats of each sample, at least 1.
         selected_round: See `num_selected`.
@@ -164,7 +164,7 @@ class RepeatAugSampler(EpochSampler):
 
     @property
     def length(self) -> int:
-        "Samples of an epoch, of all ranks."
+        "Return the number of samples per epoch, over all ranks."
         return self.num_selected_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]: return (key.index for key in super().__iter__())

@@ -21,13 +21,13 @@ from ..core.rng import KeyedRandom, sample_seed, seeded
 
 # %% ../../nbs/samplers/00_epoch.ipynb #713ae70e
 class SampleKey(NamedTuple):
-    """Say which sample, when, and for which batch: what a sampler sends to a worker in place of a bare index.
+    """Identify a sample, its epoch and its batch; samplers send keys to workers instead of bare indexes.
 
     Args:
         index: Index of the sample in its dataset.
-        epoch: Number of the pass over the data, from 0.
-        view: Number of the version of the sample.
-        bucket: Number of the input size of its batch.
+        epoch: Epoch number, from 0.
+        view: View number: which version of the sample.
+        bucket: Number of the size bucket of its batch.
         valid: False: a repeat that only fills up a share or a batch.
         seed: Seed of the run.
     """
@@ -41,10 +41,10 @@ class SampleKey(NamedTuple):
     def rng(self,
         sequence: int = 0,
     ) -> KeyedRandom:
-        """Make the generator of the sample's random numbers.
+        """Create the random number generator of the sample.
 
         Args:
-            sequence: Number of the sample's sequence: one for each purpose.
+            sequence: Sequence number: each purpose uses its own.
         """
         return KeyedRandom(self.seed, self.epoch, self.index, self.view, sequence)
 
@@ -56,7 +56,7 @@ class EpochAware(Protocol):
     def set_epoch(self,
         epoch: int,
     ):
-        """Take note of the epoch.
+        """Set the epoch.
 
         Args:
             epoch: Epoch of the next pass, from 0.
@@ -66,10 +66,10 @@ class EpochAware(Protocol):
 def count_views(
     indexes: torch.Tensor,
 ) -> torch.Tensor:
-    """Count how often each sample came before.
+    """Count how often each sample occurred before.
 
     Args:
-        indexes: int64 (N,) indexes of samples, in the order in which they come.
+        indexes: int64 (N,) indexes of samples, in order.
 
     Returns:
         int64 (N,)
@@ -104,7 +104,7 @@ def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torc
 def check_epoch(
     epoch: int,
 ):
-    """Refuse what is no number of an epoch.
+    """Raise ValueError unless the value is an epoch number.
 
     Args:
         epoch: Epoch of a pass, from 0.
@@ -113,7 +113,7 @@ def check_epoch(
 
 
 class EpochSampler(Sampler):
-    """Yield the keys of an epoch, or of a rank's share of it: shuffled again in every epoch, or in order.
+    """Yield the keys of an epoch, or of a rank's share of it, reshuffled every epoch or in order.
 
     >>> from timmdata.samplers import EpochSampler
     >>> sampler = EpochSampler(range(5), shuffle=True, seed=1)
@@ -122,15 +122,15 @@ class EpochSampler(Sampler):
     [4, 3, 2, 0, 1]
 
     Args:
-        data_source: Data set to sample.
+        data_source: Dataset to sample.
         shuffle: Shuffle every epoch; False: in order.
-        seed: Seed of the shuffles, and of all that is drawn for the samples.
-        sampler: A sampler of the user, which then decides the order.
-        num_replicas: Ranks that share an epoch.
-        rank: Number of this rank, from 0.
-        num_repeats: Times that a sample comes in a row, with other pixels; 0: once.
-        samples_per_epoch: Samples of an epoch, of all ranks; None: all, once each.
-        row_size: Samples of this rank in a row of the order, such as a batch; 1: every n-th.
+        seed: Seed of the shuffles, and of everything drawn for the samples.
+        sampler: Your own sampler, which then decides the order.
+        num_replicas: Number of ranks that share an epoch.
+        rank: Rank of this process, from 0.
+        num_repeats: Repeats of a sample in a row, with different augmentation; 0: none.
+        samples_per_epoch: Samples per epoch, over all ranks; None: each sample once.
+        row_size: Consecutive samples for this rank, such as a batch; 1: every n-th sample.
     """
 
     def __init__(self,
@@ -145,13 +145,13 @@ class EpochSampler(Sampler):
         row_size: int = 1,
     ):
         if not isinstance(data_source, Sized): raise TypeError(
-            f'data_source is a {type(data_source).__name__}: give a dataset or a sequence, such as range(32)')
+            f'data_source has type {type(data_source).__name__}: pass a dataset or a sequence, such as range(32)')
         if num_repeats and (num_repeats < 1 or sampler is not None):
-            raise ValueError(f'num_repeats={num_repeats}: give 1 or more, without a sampler')
+            raise ValueError(f'num_repeats={num_repeats}: must be 1 or more, without a sampler')
         if samples_per_epoch is not None and (num_repeats or sampler is not None): raise ValueError(
-            f'samples_per_epoch={samples_per_epoch!r}: a sampler, or num_repeats, decides the number of samples')
+            f'samples_per_epoch={samples_per_epoch!r}: omit it; a sampler or num_repeats decides the number')
         if samples_per_epoch is not None: check_number(
-            'samples_per_epoch', samples_per_epoch, 1, math.inf, 'a whole number of 1 or more, or None', whole=True)
+            'samples_per_epoch', samples_per_epoch, 1, math.inf, 'an integer >= 1, or None', whole=True)
         self.data_source, self.shuffle, self.seed = data_source, shuffle, seed
         self.sampler, self.num_repeats, self.samples_per_epoch = sampler, num_repeats, samples_per_epoch
         self.num_replicas, self.rank, self.row_size = num_replicas, rank, row_size
@@ -162,7 +162,7 @@ class EpochSampler(Sampler):
     def set_epoch(self,
         epoch: int,
     ):
-        """Choose the next epoch. It begins at its start, or at the position in it that was chosen and not begun yet.
+        """Set the next epoch. It begins at its start, or at a position in it that was set and not used yet.
 
         Args:
             epoch: Epoch of the next pass, from 0.
@@ -173,11 +173,11 @@ class EpochSampler(Sampler):
         epoch: int,
         start: int,
     ):
-        """Choose where the next pass begins. The epoch is passed on to the user's sampler.
+        """Set where the next pass begins. The epoch is passed on to your own sampler.
 
         Args:
             epoch: Epoch of the next pass, from 0.
-            start: Samples of all ranks that were used in it.
+            start: Samples of all ranks that were already used in it.
         """
         check_epoch(epoch)
         self.epoch, self.start, self.running = epoch, start, None
@@ -185,10 +185,10 @@ class EpochSampler(Sampler):
         if isinstance(self.sampler, EpochAware): self.sampler.set_epoch(epoch)
 
     def begin(self) -> tuple[int, int]:
-        """Begin a pass; the one after it is the next epoch, from its start.
+        """Begin a pass; the following one will be the next epoch, from its start.
 
         Returns:
-            its epoch, and the samples of all ranks that were used in it
+            its epoch, and the samples of all ranks that were already used in it
         """
         epoch, start = self.epoch, self.start
         self.epoch, self.start = epoch + 1, 0
@@ -196,12 +196,12 @@ class EpochSampler(Sampler):
 
     @property
     def current(self) -> int:
-        "Epoch of the pass that runs, or of the next one if none does: the one that a length in a loop is about."
+        "Return the epoch of the running pass, or of the next one if none is running, for lengths asked in a loop."
         return self.epoch if self.running is None else self.running
 
     @property
     def length(self) -> int:
-        "Samples of an epoch, of all ranks. With repeats as many, rounded down to a multiple of 256."
+        "Return the number of samples per epoch, over all ranks; with repeats, rounded down to a multiple of 256."
         if self.sampler is not None: return len(self.sampler)
         size = len(self.data_source)
         if self.samples_per_epoch is not None: return self.samples_per_epoch if size else 0
@@ -211,10 +211,10 @@ class EpochSampler(Sampler):
     def order(self,
         epoch: int,
     ) -> tuple[Sequence[int], Sequence[int] | None]:
-        """Give the order of an epoch, of all ranks: a function of the seed and the epoch.
+        """Return the order of an epoch, over all ranks: a function of the seed and the epoch.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
+            epoch: Epoch number, from 0.
 
         Returns:
             index and view of each sample; None: all are first views
@@ -251,10 +251,10 @@ class EpochSampler(Sampler):
         start: int,
         stop: int,
     ) -> Iterator[range]:
-        """Give this rank's positions in the order: of each `row_size` × ranks positions, one block.
+        """Yield this rank's positions in the order: one block of every `row_size` × ranks positions.
 
         Args:
-            start: Position in the order of the first sample.
+            start: Position of the first sample in the order.
             stop: Position after the last sample, a multiple of the number of ranks after `start`.
         """
         for first in range(start, stop, self.row_size * self.num_replicas):
@@ -266,12 +266,12 @@ class EpochSampler(Sampler):
         start: int,
         stop: int,
     ) -> Iterable[int]:
-        """Give this rank's positions in the sequence in which their samples come.
+        """Return this rank's positions, in the sequence of its samples.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
-            start: The same as for `rows`.
-            stop: The same as for `rows`.
+            epoch: Epoch number, from 0.
+            start: See `rows`.
+            stop: See `rows`.
         """
         return chain.from_iterable(self.rows(start, stop))
 
@@ -281,13 +281,13 @@ class EpochSampler(Sampler):
         share: int | None = None,
         multiple: int = 1,
     ) -> Iterator[SampleKey]:
-        """Yield this rank's share of an epoch; begin again where samples do not suffice or divide evenly.
+        """Yield this rank's share of an epoch; start over if samples do not suffice or divide evenly.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
-            start: Samples of all ranks that were used before.
-            share: Samples of this rank; a further round has further views; None: the rest.
-            multiple: Fill up the rest to a multiple of this many samples of this rank.
+            epoch: Epoch number, from 0.
+            start: Samples of all ranks that were already used.
+            share: Samples of this rank; another round has new views; None: the rest.
+            multiple: Fill up the rest to a multiple of this number of samples.
         """
         seed, (indexes, views) = self.seed, self.order(epoch)   # another seed is for the next pass
         num_views = 1 if views is None or not len(views) else int(torch.as_tensor(views).max()) + 1
@@ -301,10 +301,10 @@ class EpochSampler(Sampler):
     def count_valid(self,
         share: int | None = None,
     ) -> int:
-        """Count this rank's samples of an epoch without those that only fill up.
+        """Count this rank's samples of an epoch, except those that only fill up.
 
         Args:
-            share: Samples of this rank from its first on, those that fill up included; None: all.
+            share: Number of first samples, including those that fill up; None: all.
         """
         stop = (len(self) if share is None else share) * self.num_replicas
         full = min(self.length, stop) // (self.row_size * self.num_replicas)   # rows, of this rank as of the others
@@ -322,7 +322,7 @@ def view_keys(
     keys: Sequence[SampleKey],
     num_views: int,
 ) -> list[SampleKey]:
-    """Make the keys of several views of each sample, first views first; repeats of a sample get other views.
+    """Make the keys of several views of each sample, first views first; repeats of a sample get different views.
 
     Args:
         keys: Keys of the samples.
@@ -339,11 +339,11 @@ def keys_of_views(
     keys: Sequence[SampleKey],
     counts: Sequence[int],
 ) -> list[list[SampleKey]]:
-    """Make the keys of all crops of several views: those of a view depend on no later view.
+    """Make the keys of all crops of several views; keys of a view do not depend on later views.
 
     Args:
         keys: Keys of the samples.
-        counts: Crops of each view.
+        counts: Number of crops of each view.
 
     Returns:
         for each view, first crops first
@@ -357,11 +357,11 @@ def keys_of_images(
     keys: Sequence[SampleKey],
     num_images: int,
 ) -> list[SampleKey]:
-    """Make one key for each image, also where a collate function made several views of each sample.
+    """Make one key per image, also if a collate function made several views of each sample.
 
     Args:
         keys: Keys of the samples.
-        num_images: Number of images that a collate function made of them.
+        num_images: Number of images that a collate function made from them.
     """
     num_views, rest = divmod(num_images, len(keys))
     if rest: return [keys[0]._replace(view=k) for k in range(num_images)]   # its own way to put images together

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 # %% ../../nbs/samplers/30_numbering.ipynb #328b835b
 class Numbering(NamedTuple):
-    """Say which batch of which epoch a number is.
+    """Convert between numbers of batches and positions in epochs.
 
     Args:
-        length: Samples of an epoch.
-        batch_size: Samples in a batch of this rank.
+        length: Samples per epoch.
+        batch_size: Samples per batch of this rank.
         num_replicas: Number of ranks.
         drop_last: Whether incomplete batches are left out.
     """
@@ -27,10 +27,10 @@ class Numbering(NamedTuple):
     def first(self,
         epoch: int,
     ) -> int:
-        """Give the number of the first batch of an epoch.
+        """Return the number of the first batch of an epoch.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
+            epoch: Epoch number, from 0.
         """
         full, rest = divmod(math.ceil(self.length / self.num_replicas), self.batch_size)
         return epoch * (full + bool(rest and not self.drop_last))
@@ -38,7 +38,7 @@ class Numbering(NamedTuple):
     def epoch_of(self,
         number: int,
     ) -> int:
-        """Give the epoch of a batch.
+        """Return the epoch of a batch.
 
         Args:
             number: Number of a batch.
@@ -52,15 +52,15 @@ class Numbering(NamedTuple):
         """Count the batches before a position: the number of the next one.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
-            position: Samples of all ranks that were used.
+            epoch: Epoch number, from 0.
+            position: Samples of all ranks that were already used.
         """
         return self.first(epoch) + math.ceil(position / (self.batch_size * self.num_replicas))
 
     def position(self,
         number: int,
     ) -> tuple[int, int]:
-        """Say where a run is before a batch.
+        """Return the position of a run before a batch.
 
         Args:
             number: Number of a batch.

@@ -23,16 +23,16 @@ from .weighted import BalancedSampler, WeightedSampler
 # %% ../../nbs/samplers/25_order.ipynb #9734f323
 @dataclass(frozen=True)
 class OrderSettings:
-    """Say which samples come in an epoch, and in which order; wrong combinations are refused when it is made.
+    """Settings of which samples an epoch has, and in which order; checked when created.
 
     Args:
-        shuffle: Whether every epoch has another order.
-        sampler: Your own order of all samples; None: that of the other settings.
-        weights: How often samples come, as in `sample_weights`.
-        balanced_batches: Whether each batch has the classes in equal numbers.
-        samples_per_epoch: Samples of all ranks in an epoch; None: as many as there are.
-        num_aug_repeats: Times that a sample comes in a row, with other pixels; 0: once.
-        distributed: Whether each rank of torch.distributed has its share.
+        shuffle: Whether to reshuffle every epoch.
+        sampler: Your own order of all samples; None: by the other settings.
+        weights: How often samples are drawn, as in `sample_weights`.
+        balanced_batches: Whether each batch has equal numbers of each class.
+        samples_per_epoch: Samples per epoch, over all ranks; None: the size of the dataset.
+        num_aug_repeats: Repeats of a sample in a row, with different augmentation; 0: none.
+        distributed: Whether each rank of torch.distributed gets a share.
     """
     shuffle: bool = False
     sampler: Sampler | Sequence[int] | None = None
@@ -44,12 +44,12 @@ class OrderSettings:
 
     def __post_init__(self):
         least = 1 if self.num_aug_repeats else 0
-        check_number('num_aug_repeats', self.num_aug_repeats, least, 2**31, '0, or a number of 1 or more')
+        check_number('num_aug_repeats', self.num_aug_repeats, least, 2**31, '0, or a number >= 1')
         if self.weights is not None and not isinstance(self.weights, str):   # so that a state compares numbers
             object.__setattr__(self, 'weights', np.asarray(self.weights))
         if self.sampler is not None:
             self._check_sampler()
-            refuse_beside('sampler', 'it decides which samples come, and their order', shuffle=self.shuffle,
+            refuse_beside('sampler', 'it decides which samples are used, and their order', shuffle=self.shuffle,
                           weights=self.weights, balanced_batches=self.balanced_batches,
                           samples_per_epoch=self.samples_per_epoch)
         if self.weights is not None: refuse_beside(
@@ -63,15 +63,15 @@ class OrderSettings:
     def _check_sampler(self):
         "Refuse what is no sampler, and one that gives a rank its share already."
         if not hasattr(self.sampler, '__iter__') or not hasattr(self.sampler, '__len__'): raise TypeError(
-            f'sampler is a {type(self.sampler).__name__}: give a Sampler of torch, or a list of indexes')
+            f'sampler has type {type(self.sampler).__name__}: pass a Sampler of torch, or a list of indexes')
         if self.distributed and self.num_replicas > 1: raise ValueError(
-            f'distributed=True and a {type(self.sampler).__name__}, which gives one of {self.num_replicas} ranks '
-            'its share already: it would be divided twice. Leave out distributed, or give a sampler of all samples, '
-            'which is dealt to the ranks')
+            f'distributed=True with a {type(self.sampler).__name__}, which already divides samples among '
+            f'{self.num_replicas} ranks: they would be divided twice. Omit distributed, or pass a sampler of all samples, '
+            'which is then divided among the ranks')
 
     @property
     def num_replicas(self) -> int:
-        "Ranks to which the sampler itself gives shares, as torch's `DistributedSampler` does; otherwise 1."
+        "Return the number of ranks that the sampler itself divides samples among, as `DistributedSampler`; else 1."
         return getattr(self.sampler, 'num_replicas', 1)
 
     def create(self,
@@ -79,15 +79,15 @@ class OrderSettings:
         seed: int,
         batch_size: int,
     ) -> EpochSampler:
-        """Make the sampler.
+        """Create the sampler.
 
         Args:
-            dataset: Map-style data set.
+            dataset: Map-style dataset.
             seed: Seed of the run.
-            batch_size: Samples in a batch of this rank, for balanced batches.
+            batch_size: Samples per batch of this rank, for balanced batches.
 
         Returns:
-            Of this rank's share.
+            for this rank's share
         """
         num_ranks, rank = _own_rank() if self.distributed else (1, 0)
         if self.weights is not None: return WeightedSampler(
@@ -102,5 +102,5 @@ def _own_rank() -> tuple[int, int]:
     "The number of ranks, and which one this is."
     try: return ranks.get_world_size(), ranks.get_rank()
     except (RuntimeError, ValueError) as error: raise RuntimeError(   # before torch 2.2, a RuntimeError
-        'distributed=True without a process group: start with torchrun and call '
+        'distributed=True needs a process group: start with torchrun and call '
         'torch.distributed.init_process_group first') from error

@@ -25,14 +25,14 @@ def calculate_naflex_batch_size(
     divisor: int = 1,
     rounding: str = 'floor',
 ) -> int:
-    """Count the samples of a batch that has a budget of tokens; 1 at least. timm 1.0.31, timm/data/naflex_dataset.py.
+    """Compute how many samples fit a token budget, at least 1. timm 1.0.31, timm/data/naflex_dataset.py.
 
     Args:
-        tokens_per_batch: Tokens of a batch, padding included.
-        seq_len: Tokens of a sequence.
-        max_size: Greatest number of samples; None: no limit.
+        tokens_per_batch: Tokens per batch, including padding.
+        seq_len: Tokens per sequence.
+        max_size: Maximum number of samples; None: no limit.
         divisor: Make the number a multiple of this.
-        rounding: How to a multiple: 'floor', 'ceil' or 'round'.
+        rounding: How to round to the multiple: 'floor', 'ceil' or 'round'.
     """
     check_choice('rounding', rounding, ('floor', 'ceil', 'round'))
     num = tokens_per_batch / seq_len
@@ -41,12 +41,12 @@ def calculate_naflex_batch_size(
 
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00012
 class TokenBatches(NamedTuple):
-    """Hold the batches of an epoch: positions in its order, one batch after the other.
+    """The batches of an epoch: positions in its order, one batch after the other.
 
     Args:
         positions: Position of each sample in the order: int64 (n,).
         places: Bucket of its batch; packed: its first token in the batch. int64 (n,).
-        ends: Samples up to the end of each batch: int64 (M,).
+        ends: Number of samples up to the end of each batch: int64 (M,).
     """
     positions: np.ndarray
     places: np.ndarray
@@ -58,12 +58,12 @@ def group_by_length(
     seq_lens: Sequence[int],
     batch_sizes: Sequence[int],
 ) -> TokenBatches:
-    """Put samples of alike lengths together; a batch comes where its last sample came in the order.
+    """Group samples of similar lengths; a batch takes the position of its last sample in the order.
 
     Args:
         lengths: Tokens of each sample, in the order of an epoch: int (n,).
-        seq_lens: Lengths that a batch may have, shortest first; the last holds all samples.
-        batch_sizes: Samples in a batch of each of these lengths.
+        seq_lens: Allowed lengths of batches, shortest first; the last fits all samples.
+        batch_sizes: Samples per batch, for each of these lengths.
     """
     buckets, found, rest = np.searchsorted(seq_lens, lengths), [], np.zeros(0, np.int64)
     for bucket, size in enumerate(batch_sizes):
@@ -86,12 +86,12 @@ def first_fit(
     row_len: int,
     window: int = 1024,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pack samples in rows: each goes to the first row of its window that has room.
+    """Pack samples into rows: each goes to the first row of its window that has room.
 
     Args:
         lengths: Tokens of each sample, in the order of an epoch, at most row_len: int (n,).
-        row_len: Tokens of a row.
-        window: Samples that are packed together.
+        row_len: Tokens per row.
+        window: Number of samples that are packed together.
 
     Returns:
         int64 (n,) twice: row of each sample, first token in it
@@ -115,17 +115,17 @@ def first_fit(
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00020
 @dataclass(frozen=True)
 class TokenPlan:
-    """Say how an order of samples is cut into batches by their tokens; the plans of two epochs are kept.
+    """Cut an order of samples into batches by their tokens; the plans of two epochs are kept.
 
     Args:
         lengths: (seed, epoch, indexes, views) → tokens.
-        mode: 'native': batches of alike lengths; 'packed': rows of several images.
+        mode: 'native': batches of similar lengths; 'packed': rows of several images.
         seq_lens: Lengths of batches, shortest first; packed: the length of a row.
-        batch_sizes: Samples in a batch of each length; packed: rows of a batch.
-        window: Packed: samples that are packed together.
+        batch_sizes: Samples per batch, for each length; packed: rows per batch.
+        window: Packed: number of samples that are packed together.
         drop_last: Leave out an incomplete last batch.
-        tokens_per_epoch: Tokens of an epoch, of all ranks, padding included; None: all samples.
-        digest: What a state compares: a checksum of all that `lengths` depends on.
+        tokens_per_epoch: Tokens per epoch, over all ranks, including padding; None: all samples.
+        digest: Checksum of everything that `lengths` depends on, which states compare.
     """
     lengths: Callable[..., np.ndarray] = field(repr=False, compare=False)
     mode: str
@@ -144,26 +144,26 @@ class TokenPlan:
         check_choice('mode', self.mode, ('native', 'packed'))
         check_whole('window', self.window, 1)
         if self.tokens_per_epoch is not None: check_number(
-            'tokens_per_epoch', self.tokens_per_epoch, 1, math.inf, '1 token or more, or None', whole=True)
+            'tokens_per_epoch', self.tokens_per_epoch, 1, math.inf, 'an integer >= 1, or None', whole=True)
 
     @property
     def batch_size(self) -> int:
-        "Greatest number of samples in a batch, for what allocates memory and for those who ask."
+        "Return the maximum number of samples in a batch."
         if self.mode == 'native': return max(self.batch_sizes)
         return self.batch_sizes[0] * min(self.seq_lens[0], self.window)   # one token each
 
     @property
     def sizes(self) -> list[int]:
-        "Samples in a batch at most, for each size bucket."
+        "Return the maximum number of samples in a batch, for each size bucket."
         return list(self.batch_sizes) if self.mode == 'native' else [self.batch_size]
 
     def with_sampler(self,
         sampler: EpochSampler,
     ) -> 'TokenPlan':
-        """Copy it, without the plans that were made of the order before.
+        """Return a copy, without the plans for the previous order.
 
         Args:
-            sampler: Sampler of another order.
+            sampler: Sampler with another order.
         """
         return replace(self)
 
@@ -171,11 +171,11 @@ class TokenPlan:
         sampler: EpochSampler,
         epoch: int,
     ) -> TokenBatches:
-        """Plan all batches of an epoch, of all ranks: a function of the seed, the epoch and the lengths.
+        """Plan all batches of an epoch, over all ranks: a function of the seed, the epoch and the lengths.
 
         Args:
-            sampler: Sampler that gives the order.
-            epoch: Number of the pass over the data, from 0.
+            sampler: Sampler that decides the order.
+            epoch: Epoch number, from 0.
         """
         return self._planned(sampler, epoch)[1]
 
@@ -195,7 +195,7 @@ class TokenPlan:
         lengths = self.lengths(seed, epoch, indexes, views)
         longest = int(lengths.max(initial=0))
         if longest > self.seq_lens[-1]: raise ValueError(
-            f'a sample has {longest} tokens, the longest sequence {self.seq_lens[-1]}: give a longer one')
+            f'a sample has {longest} tokens, but the longest sequence has {self.seq_lens[-1]}: use a longer one')
         if self.mode == 'native': found = group_by_length(lengths, self.seq_lens, self.batch_sizes)
         else: found = self._pack(lengths)
         return self._cut_short(found, epoch)
@@ -211,7 +211,7 @@ class TokenPlan:
     def tokens(self,
         batches: TokenBatches,
     ) -> np.ndarray:
-        """Count the tokens of each batch, padding included.
+        """Count the tokens of each batch, including padding.
 
         Args:
             batches: Batches of an epoch.
@@ -232,7 +232,7 @@ class TokenPlan:
             is_short = not num or sums[-1] < self.tokens_per_epoch
             if is_short and not epoch: raise ValueError(   # a later epoch with smaller crops is used whole
                 f'tokens_per_epoch={self.tokens_per_epoch:,}, but the samples of an epoch fill '
-                f'{sums[-1] if num else 0:,} tokens: give fewer, or more samples_per_epoch')
+                f'{sums[-1] if num else 0:,} tokens: use fewer, or more samples_per_epoch')
             num = min(num, max(1, int(np.searchsorted(sums, self.tokens_per_epoch, 'right'))))
         last = batches.ends[num - 1] if num else 0
         return TokenBatches(batches.positions[:last], batches.places[:last], batches.ends[:num])
@@ -247,30 +247,30 @@ class TokenPlan:
     def bucket_of(self,
         index: int,
     ) -> int:
-        """Give the size bucket in which a sample is made by itself; packed: its first token is the first.
+        """Return the size bucket in which a sample is made on its own; packed: its first token is the first.
 
         Args:
-            index: Index of a sample; not used: the longest bucket holds any.
+            index: Index of a sample; not used, since the longest bucket fits any.
         """
         return len(self.seq_lens) - 1
 
     def count(self,
         sampler: EpochSampler,
     ) -> int:
-        """Count the batches of an epoch, of one rank.
+        """Count the batches of an epoch on one rank.
 
         Args:
-            sampler: The order; the epoch that runs counts, or the next one.
+            sampler: Sampler that decides the order; its running epoch counts, or the next one.
         """
         return math.ceil(len(self.batches(sampler, sampler.current).ends) / sampler.num_replicas)
 
     def count_valid(self,
         sampler: EpochSampler,
     ) -> int:
-        """Count this rank's samples of an epoch without those that only fill up.
+        """Count this rank's samples of an epoch, except those that only fill up.
 
         Args:
-            sampler: The order; the epoch that runs counts, or the next one.
+            sampler: Sampler that decides the order; its running epoch counts, or the next one.
         """
         num = np.diff(self.batches(sampler, sampler.current).ends, prepend=0)
         return int(num[sampler.rank::sampler.num_replicas].sum())
@@ -279,11 +279,11 @@ class TokenPlan:
         sampler: EpochSampler,
         epoch: int,
     ) -> int:
-        """Tell where an epoch ends: the samples of all ranks in it.
+        """Return where an epoch ends: the number of its samples, over all ranks.
 
         Args:
-            sampler: The order.
-            epoch: Number of the pass over the data, from 0.
+            sampler: Sampler that decides the order.
+            epoch: Epoch number, from 0.
         """
         return len(self.batches(sampler, epoch).positions)
 
@@ -293,13 +293,13 @@ class TokenPlan:
         position: int,
         num: int,
     ) -> int:
-        """Tell how many samples of all ranks are used up after a batch of each.
+        """Return how many samples of all ranks are used after one batch of each.
 
         Args:
-            sampler: Sampler that gives the order.
-            epoch: Number of the pass over the data, from 0.
-            position: Samples of all ranks that were used before.
-            num: Samples in this rank's batch; not used: other ranks have other numbers.
+            sampler: Sampler that decides the order.
+            epoch: Epoch number, from 0.
+            position: Samples of all ranks that were already used.
+            num: Samples in this rank's batch; not used, since other ranks have other numbers.
         """
         ends = self.batches(sampler, epoch).ends
         return int(ends[min(self._first(ends, position) + sampler.num_replicas, len(ends)) - 1])
@@ -313,12 +313,12 @@ class TokenPlan:
         epoch: int,
         start: int = 0,
     ) -> Iterator[list[SampleKey]]:
-        """Give the keys of each batch of this rank.
+        """Yield the keys of each batch of this rank.
 
         Args:
-            sampler: Sampler that gives the order.
-            epoch: Number of the pass over the data, from 0.
-            start: Samples of all ranks that were used before.
+            sampler: Sampler that decides the order.
+            epoch: Epoch number, from 0.
+            start: Samples of all ranks that were already used.
         """
         seed, ((indexes, views), plan) = sampler.seed, self._planned(sampler, epoch)
         num = len(plan.ends)

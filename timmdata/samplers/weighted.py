@@ -23,10 +23,10 @@ def _classes(dataset: Dataset) -> np.ndarray:
     "The class of each sample, int64 (N,); a sample without one, or with several, is an error."
     targets = targets_of(dataset)
     if targets.ndim != 1: raise ValueError(
-        'samples with several labels have no class to balance: give weights, one number for each sample')
+        'samples with several labels have no class to balance: pass weights, one number per sample')
     if (targets < 0).any(): raise ValueError(
-        f'{int((targets < 0).sum())} of {len(targets)} samples have no label, so no class to balance: leave them out, '
-        'as with torch.utils.data.Subset, or give weights, one number for each sample')
+        f'{int((targets < 0).sum())} of {len(targets)} samples have no label, so no class to balance: exclude them, '
+        'such as with torch.utils.data.Subset, or pass weights, one number per sample')
     return targets
 
 
@@ -37,7 +37,7 @@ def sample_weights(
     dataset: Dataset,
     weights: str | Sequence[float] | np.ndarray | torch.Tensor,
 ) -> torch.Tensor:
-    """Make the weight of each sample: how often it comes, compared with others.
+    """Compute the weight of each sample: how often it is drawn, relative to others.
 
     >>> from timmdata import ImageDataset
     >>> from timmdata.samplers import sample_weights
@@ -45,8 +45,8 @@ def sample_weights(
     tensor([0.1250, 0.1250, 0.1250], dtype=torch.float64)
 
     Args:
-        dataset: Data set whose samples are weighted.
-        weights: 'balanced', 'sqrt-balanced' or one for each sample.
+        dataset: Dataset whose samples are weighted.
+        weights: 'balanced', 'sqrt-balanced' or one per sample.
 
     Returns:
         float64 (N,)
@@ -57,27 +57,27 @@ def sample_weights(
         return torch.from_numpy(counts.astype(float)[position] ** _POWERS[weights])
     try: found = torch.as_tensor(weights, dtype=torch.float64, device='cpu')
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f'weights={str(weights)[:60]}: give one number for each sample, '
+        raise TypeError(f'weights={str(weights)[:60]}: must be one number per sample, '
                         f'or one of {", ".join(_POWERS)}') from None
     if found.shape != (len(dataset),): raise ValueError(
-        f'weights of shape {tuple(found.shape)} for {len(dataset)} samples: give one number for each sample')
+        f'weights of shape {tuple(found.shape)} for a dataset of size {len(dataset)}: must be one number per sample')
     wrong = (~(found >= 0) | found.isinf()).nonzero()   # NaN is not 0 or more
-    if len(wrong): raise ValueError(f'{len(wrong)} weights are no numbers of 0 or more, such as weights'
-                                    f'[{int(wrong[0])}]={float(found[wrong[0]])}: 0 leaves a sample out')
-    if len(found) and not found.any(): raise ValueError('all weights are 0: give one above 0 at least')
+    if len(wrong): raise ValueError(f'{len(wrong)} of the weights are invalid, such as weights'
+                                    f'[{int(wrong[0])}]={float(found[wrong[0]])}: must be 0 or more')
+    if len(found) and not found.any(): raise ValueError('all weights are 0: at least one must be above 0')
     return found
 
 # %% ../../nbs/samplers/15_weighted.ipynb #0db6f62d
 class WeightedSampler(EpochSampler):
-    """Yield the keys of samples that are drawn by their weights, with replacement; each time with other pixels.
+    """Yield the keys of samples drawn by weight, with replacement, each time with different augmentation.
 
     Args:
-        data_source: Data set whose samples are drawn.
+        data_source: Dataset whose samples are drawn.
         weights: See `sample_weights`.
-        samples_per_epoch: Samples of an epoch, of all ranks; None: as many as the dataset has.
+        samples_per_epoch: Samples per epoch, over all ranks; None: the size of the dataset.
         seed: Seed of the draws.
-        num_replicas: Ranks that share an epoch.
-        rank: Number of this rank, from 0.
+        num_replicas: Number of ranks that share an epoch.
+        rank: Rank of this process, from 0.
     """
 
     def __init__(self,
@@ -95,10 +95,10 @@ class WeightedSampler(EpochSampler):
     def order(self,
         epoch: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw the samples of an epoch, of all ranks: a function of the seed and the epoch.
+        """Draw the samples of an epoch, over all ranks: a function of the seed and the epoch.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
+            epoch: Epoch number, from 0.
 
         Returns:
             index and view of each sample
@@ -113,15 +113,15 @@ class WeightedSampler(EpochSampler):
 
 # %% ../../nbs/samplers/15_weighted.ipynb #bb82de98
 class BalancedSampler(EpochSampler):
-    """Yield the keys of samples whose classes take turns: each batch, of a rank and of all, has them in equal numbers.
+    """Yield the keys of samples whose classes take turns, so that each batch has equal numbers of each class.
 
     Args:
-        data_source: Data set that knows its labels, as in `targets_of`.
-        batch_size: Samples in a batch of this rank.
-        samples_per_epoch: Samples of an epoch, of all ranks; None: as many as the dataset has.
+        data_source: Dataset that provides its labels, as in `targets_of`.
+        batch_size: Samples per batch of this rank.
+        samples_per_epoch: Samples per epoch, over all ranks; None: the size of the dataset.
         seed: Seed of the shuffles.
-        num_replicas: Ranks that share an epoch.
-        rank: Number of this rank, from 0.
+        num_replicas: Number of ranks that share an epoch.
+        rank: Rank of this process, from 0.
     """
 
     def __init__(self,
@@ -141,10 +141,10 @@ class BalancedSampler(EpochSampler):
     def order(self,
         epoch: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Let the classes take turns, in a sequence of the epoch: a function of the seed and the epoch.
+        """Make the classes take turns, in a sequence of the epoch: a function of the seed and the epoch.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
+            epoch: Epoch number, from 0.
 
         Returns:
             index and view of each sample
@@ -165,11 +165,11 @@ class BalancedSampler(EpochSampler):
         start: int,
         stop: int,
     ) -> Iterator[int]:
-        """Give this rank's positions: of each batch of all ranks, one block, shuffled.
+        """Yield this rank's positions: one shuffled block of each batch of all ranks.
 
         Args:
-            epoch: Number of the pass over the data, from 0.
-            start: Position in the order of the first sample.
+            epoch: Epoch number, from 0.
+            start: Position of the first sample in the order.
             stop: Position after the last sample, a multiple of the number of ranks after `start`.
         """
         for row in self.rows(start, stop):

@@ -25,8 +25,8 @@ def _number(part: str, text: str, whole: bool, smallest: float) -> float | int:
     "Read the number in a part."
     try: value = int(text) if whole or text.isdigit() else float(text)
     except ValueError as error:
-        raise ValueError(f'{part!r} needs a {"whole number" if whole else "number"}, got {text!r}') from error
-    if not value >= smallest: raise ValueError(f'{part!r}: give {smallest} or more')
+        raise ValueError(f'{part!r} needs {"an integer" if whole else "a number"}, got {text!r}') from error
+    if not value >= smallest: raise ValueError(f'{part!r}: must be {smallest} or more')
     return value
 
 
@@ -34,22 +34,22 @@ def parse_config(
     config: str,
     parts: dict[str, tuple[type, float]],
 ) -> tuple[str, dict[str, Any]]:
-    """Take a policy string apart.
+    """Split a policy string into its name and parts.
 
     Args:
-        config: Text such as 'rand-m9-mstd0.5'.
-        parts: Each part's name, its type and its smallest value.
+        config: String such as 'rand-m9-mstd0.5'.
+        parts: Name of each part → its type and smallest value.
 
     Returns:
-        the policy's name and its parts
+        the name of the policy, and its parts
     """
     name, *sections = config.split('-')
     values = {}
     for section in sections:
         key = next((key for key in sorted(parts, key=len, reverse=True) if section.startswith(key)), None)
         if key is None:
-            raise ValueError(f'{config!r}: the part {section!r} is unknown; {name} takes {", ".join(parts)}')
-        if key in values: raise ValueError(f'{config!r} has two parts {key!r}: give one')
+            raise ValueError(f'{config!r}: unknown part {section!r}; {name} accepts {", ".join(parts)}')
+        if key in values: raise ValueError(f'{config!r} has two parts {key!r}: use only one')
         kind, smallest = parts[key]
         text = section[len(key):]
         values[key] = text if kind is str else _number(section, text, kind in (int, bool), smallest)
@@ -83,7 +83,7 @@ def rand_augment_ops(
 
     Args:
         magnitude: Magnitude of all operations, 0..10.
-        prob: Probability that a chosen operation happens, 0..1.
+        prob: Probability that a chosen operation is applied, 0..1.
         hparams: See `AugmentOp`.
         transforms: Names in `OPERATIONS`; None: RandAugment's fifteen.
     """
@@ -91,12 +91,12 @@ def rand_augment_ops(
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #8a963f67
 class RandAugment(Policy):
-    """Draw a few operations from a list: with replacement, or by weight without.
+    """Draw a few operations from a list: with replacement, or by weight without replacement.
 
     Args:
         ops: Operations to choose from.
-        num_layers: Number of operations chosen for each image.
-        choice_weights: One weight for each operation; None: all alike.
+        num_layers: Number of operations chosen per image.
+        choice_weights: One weight per operation; None: equal weights.
     """
 
     def __init__(self,
@@ -106,14 +106,14 @@ class RandAugment(Policy):
     ):
         self.ops, self.num_layers = list(ops), num_layers
         self.choice_weights = None if choice_weights is None else [float(weight) for weight in choice_weights]
-        if not self.ops: raise ValueError('RandAugment has no operations to choose from: give at least one')
+        if not self.ops: raise ValueError('RandAugment has no operations to choose from: pass at least one')
         if choice_weights is None: return
         if len(self.choice_weights) != len(self.ops) or min(self.choice_weights) < 0:
-            raise ValueError(f'{len(self.choice_weights)} weights for {len(self.ops)} operations: '
-                             'give one for each, 0 or more')
+            raise ValueError(f'choice_weights has length {len(self.choice_weights)}, ops has length {len(self.ops)}: '
+                             'pass one weight >= 0 per operation')
         num_choices = sum(weight > 0 for weight in self.choice_weights)
         if num_layers > num_choices:
-            raise ValueError(f'{num_layers} operations without replacement from {num_choices}: lower num_layers')
+            raise ValueError(f'num_layers={num_layers}: must be at most {num_choices}, the number of weights above 0')
 
     def draw(self,
         rng: Any = random,
@@ -121,7 +121,7 @@ class RandAugment(Policy):
         """Choose operations, then draw each.
 
         Args:
-            rng: Generator of random numbers: a `random.Random`, or the module.
+            rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
             at most `num_layers`
@@ -146,7 +146,7 @@ def rand_augment_transform(
     hparams: dict | None = None,
     transforms: Sequence[str] | dict[str, float] | str | None = None,
 ) -> RandAugment:
-    """Make RandAugment from a string such as 'rand-m9-n3-mstd0.5'.
+    """Create RandAugment from a string such as 'rand-m9-n3-mstd0.5'.
 
     >>> from timmdata import ImageDataset, rand_augment_transform
     >>> policy = rand_augment_transform('rand-m9-n2-mstd0.5', {})
@@ -157,19 +157,19 @@ def rand_augment_transform(
 
     Args:
         config_str: 'rand', then -m -n -p -mstd -mmax -inc -t in any order.
-        hparams: See `AugmentOp`; its own noise and maximum are kept.
-        transforms: Names, or weights by name, or a set's name.
+        hparams: See `AugmentOp`; its magnitude_std and magnitude_max win.
+        transforms: Names, weights by name, or a set.
     """
     parts = dict(m=(float, 0), n=(int, 1), p=(float, 0), mstd=(float, 0), mmax=(float, 0), inc=(bool, 0), t=(str, 0))
     name, given = parse_config(config_str, parts)
-    if name != 'rand': raise ValueError(f"{config_str!r} is no RandAugment: it starts with 'rand'")
+    if name != 'rand': raise ValueError(f"{config_str!r} is not a RandAugment policy: must start with 'rand'")
     hparams = dict(hparams or {})
     if 'mstd' in given: hparams.setdefault('magnitude_std', math.inf if given['mstd'] > 100 else given['mstd'])
     if 'mmax' in given: hparams.setdefault('magnitude_max', given['mmax'])
     transforms = given.get('t') if transforms is None else transforms
     if isinstance(transforms, str):
         if transforms not in _SETS:
-            raise ValueError(f'{config_str!r}: the set {transforms!r} is unknown; allowed are {", ".join(_SETS)}')
+            raise ValueError(f'{config_str!r}: unknown set {transforms!r}; must be one of {", ".join(_SETS)}')
         transforms = _SETS[transforms]
     transforms = transforms or (_INCREASING if given.get('inc') else _PLAIN)
     weights = [w / sum(transforms.values()) for w in transforms.values()] if isinstance(transforms, dict) else None
@@ -209,9 +209,10 @@ def auto_augment_policy(
         hparams: See `AugmentOp`.
 
     Returns:
-        one of the inner lists is drawn for each image
+        one of the inner lists is drawn per image
     """
-    if name not in _SUB_POLICIES: raise ValueError(f'policy {name!r}: allowed are {", ".join(_SUB_POLICIES)}')
+    if name not in _SUB_POLICIES: raise ValueError(
+        f'unknown policy {name!r}: must be one of {", ".join(_SUB_POLICIES)}')
     rule = re.compile(r'(\w+) ([\d.]+) (\d+)')
     return [[AugmentOp(op, float(prob), int(magnitude), hparams) for op, prob, magnitude in rule.findall(sub_policy)]
             for sub_policy in _SUB_POLICIES[name].split(',')]
@@ -227,7 +228,7 @@ class AutoAugment(Policy):
     def __init__(self,
         policy: Sequence[Sequence[AugmentOp]],
     ):
-        if not policy: raise ValueError('AutoAugment has no sub-policies: give at least one')
+        if not policy: raise ValueError('AutoAugment has no sub-policies: pass at least one')
         self.policy = [list(ops) for ops in policy]
 
     def draw(self,
@@ -236,10 +237,10 @@ class AutoAugment(Policy):
         """Choose a sub-policy, then draw its operations.
 
         Args:
-            rng: Generator of random numbers: a `random.Random`, or the module.
+            rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            those of one sub-policy that happen
+            those of one sub-policy that are applied
         """
         return draw_all(rng.choice(self.policy), rng)
 
@@ -249,7 +250,7 @@ class AutoAugment(Policy):
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #80386cc2
 class ThreeAugment(AutoAugment):
-    """Solarize, turn gray or blur, one of the three: 3-Augment of DeiT III.
+    """Solarize, desaturate or blur, one of the three: 3-Augment of DeiT III.
 
     Args:
         hparams: See `AugmentOp`.
@@ -265,11 +266,11 @@ def auto_augment_transform(
     config_str: str,
     hparams: dict | None = None,
 ) -> AutoAugment:
-    """Make AutoAugment from a string such as 'original-mstd0.5'.
+    """Create AutoAugment from a string such as 'original-mstd0.5'.
 
     Args:
         config_str: 'original', 'originalr', 'v0', 'v0r' or '3a', then -mstd.
-        hparams: See `AugmentOp`; its own noise is kept.
+        hparams: See `AugmentOp`; its magnitude_std wins.
     """
     name, given = parse_config(config_str, dict(mstd=(float, 0)))
     hparams = dict(hparams or {})
@@ -300,7 +301,7 @@ def augmix_ops(
     hparams: dict | None = None,
     transforms: Sequence[str] | None = None,
 ) -> list[AugmentOp]:
-    """List the operations that chains are made of; each always happens.
+    """List the operations to build chains from; each is always applied.
 
     Args:
         magnitude: Magnitude of all operations, 0..10.
@@ -328,13 +329,13 @@ def _mix_in_turn(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMi
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #eb8d5aa0
 class AugMixAugment(Policy):
-    """Draw chains of operations, and mix their results by random weights.
+    """Draw chains of operations, and mix their results with random weights.
 
     Args:
-        ops: Operations to make chains of.
-        alpha: Parameter of the distributions of weights and share; 1: even.
+        ops: Operations to build chains from.
+        alpha: Parameter of the distributions of weights and share; 1: uniform.
         width: Number of chains.
-        depth: Operations in a chain; below 1: one to three by chance.
+        depth: Operations per chain; below 1: one to three, at random.
         blended: Mix one chain after another, in 8 bits.
     """
 
@@ -345,8 +346,9 @@ class AugMixAugment(Policy):
         depth: int = -1,
         blended: bool = False,
     ):
-        if not ops: raise ValueError('AugMix has no operations to make chains of: give at least one')
-        if not alpha > 0 or width < 1: raise ValueError(f'alpha={alpha}, width={width}: give alpha > 0 and width >= 1')
+        if not ops: raise ValueError('AugMix has no operations to build chains from: pass at least one')
+        if not alpha > 0 or width < 1: raise ValueError(
+            f'alpha={alpha}, width={width}: must be alpha > 0 and width >= 1')
         self.ops, self.alpha, self.width, self.depth, self.blended = list(ops), alpha, width, depth, blended
 
     def draw(self,
@@ -355,7 +357,7 @@ class AugMixAugment(Policy):
         """Draw weights, share and chains.
 
         Args:
-            rng: Generator of random numbers: a `random.Random`, or the module.
+            rng: Random number generator: a `random.Random`, or the module.
         """
         parts = [rng.gammavariate(self.alpha, 1.) for _ in range(self.width)]   # divided by their sum: Dirichlet
         total, share = sum(parts), rng.betavariate(self.alpha, self.alpha)
@@ -392,15 +394,15 @@ def augment_and_mix_transform(
     config_str: str,
     hparams: dict | None = None,
 ) -> AugMixAugment:
-    """Make AugMix from a string such as 'augmix-m5-w4-d2'.
+    """Create AugMix from a string such as 'augmix-m5-w4-d2'.
 
     Args:
         config_str: 'augmix', then -m -w -d -a -b -mstd in any order.
-        hparams: See `AugmentOp`; its own noise is kept.
+        hparams: See `AugmentOp`; its magnitude_std wins.
     """
     parts = dict(m=(float, 0), w=(int, 1), d=(int, 0), a=(float, 0), b=(bool, 0), mstd=(float, 0))
     name, given = parse_config(config_str, parts)
-    if name != 'augmix': raise ValueError(f"{config_str!r} is no AugMix: it starts with 'augmix'")
+    if name != 'augmix': raise ValueError(f"{config_str!r} is not an AugMix policy: must start with 'augmix'")
     hparams = {'magnitude_std': given.get('mstd', math.inf), **(hparams or {})}
     ops = augmix_ops(given.get('m', 3), hparams)
     return AugMixAugment(ops, given.get('a', 1.), given.get('w', 3), given.get('d', -1), given.get('b', False))
@@ -412,13 +414,13 @@ def create_policy(
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,
     interpolation: str | None = None,
 ) -> Policy:
-    """Make the policy of a string, with settings from what a loader knows.
+    """Create the policy of a string, with settings that a loader knows.
 
     Args:
         config: 'rand-…', 'original', 'originalr', 'v0', 'v0r', '3a' or 'augmix', with parts.
-        img_size: Edge or (height, width), pixels.
-        mean: 0..1 for each channel: color of pixels from outside the image.
-        interpolation: A name; None or 'random': bilinear or bicubic, by chance.
+        img_size: Edge length or (height, width), pixels.
+        mean: 0..1 per channel: color of pixels from outside the image.
+        interpolation: A name; None or 'random': bilinear or bicubic, at random.
     """
     name, edge = config.split('-')[0], img_size if isinstance(img_size, int) else min(img_size)
     hparams = dict(translate_const=int(edge * 0.45), img_mean=tuple(min(255, round(255 * v)) for v in mean),
@@ -426,5 +428,5 @@ def create_policy(
     if name == 'rand': return rand_augment_transform(config, hparams)
     if name in _SUB_POLICIES: return auto_augment_transform(config, hparams)
     if name == 'augmix': return augment_and_mix_transform(config, hparams | dict(translate_pct=0.3))
-    raise ValueError(f'policy {config!r}: allowed are rand, {", ".join(_SUB_POLICIES)}, augmix, '
+    raise ValueError(f'unknown policy {config!r}: must be one of rand, {", ".join(_SUB_POLICIES)}, augmix, '
                      "with their parts, such as 'rand-m9-mstd0.5-inc1'")

@@ -30,14 +30,14 @@ def evaluation_steps(
     settings: AugmentSettings,
     resize: Callable | None = None,
 ) -> list[Callable]:
-    """Resize, then take the center. timm/data/transforms_factory.py.
+    """Resize, then crop the center. timm/data/transforms_factory.py.
 
     Args:
-        settings: Settings of evaluation.
-        resize: In place of resizing and center; None: those of `settings`.
+        settings: Settings for evaluation.
+        resize: Replaces resizing and center crop; None: as in `settings`.
 
     Returns:
-        PIL image → PIL image of the input's size
+        PIL image → PIL image of the input size
     """
     size, interpolation = settings.input_size, settings.interpolation
     scaled = tuple(math.floor(edge / settings.crop_pct) for edge in size)
@@ -73,11 +73,11 @@ def training_steps(
     """Crop and flip, then change colors. timm/data/transforms_factory.py.
 
     Args:
-        settings: Settings of training.
-        crop: In place of the random crop; None: that of `settings`.
+        settings: Settings for training.
+        crop: Replaces the random crop; None: as in `settings`.
 
     Returns:
-        PIL image → PIL image: crop and flips; what changes its content
+        PIL image → PIL image: crop and flips; changes of its content
     """
     geometry = _random_crop(settings) if crop is None else [crop]
     if settings.hflip: geometry.append(v2.RandomHorizontalFlip(settings.hflip))
@@ -108,21 +108,22 @@ def compose_transform(
     """Build the pipeline that settings describe.
 
     Args:
-        settings: Settings of training or evaluation.
+        settings: Settings for training or evaluation.
         std: Standard deviation per channel, for pixels in 0..1.
-        erasing: Erasing of training; without the prefetcher only.
-        use_prefetcher: Give uint8; the prefetcher normalizes and erases.
-        normalize: Without the prefetcher, give normalized float32; False: uint8, not erased.
-        separate: Training: give three pipelines, crop and flips; colors; tensor.
-        resize: In place of cropping and resizing; None: as `settings` say.
-        patchify: Cuts the tensor in patches, last of all; None: it stays whole.
+        erasing: Erasing for training; only without the prefetcher.
+        use_prefetcher: Return uint8; the prefetcher normalizes and erases.
+        normalize: Without the prefetcher, return normalized float32; False: uint8, not erased.
+        separate: Training: return three pipelines: crop and flips; colors; tensor.
+        resize: Replaces cropping and resizing; None: as in `settings`.
+        patchify: Cuts the tensor into patches, as the last step; None: it stays whole.
 
     Returns:
         PIL image → tensor (C, H, W)
     """
     if settings.num_aug_splits: raise ValueError(
-        'num_aug_splits: a pipeline makes one view; give it to create_loader, or wrap the dataset in AugMixDataset')
-    if separate and not settings.is_random: raise ValueError('separate=True is for training with augmentation')
+        'num_aug_splits: a pipeline makes one view; pass it to create_loader, or wrap the dataset in AugMixDataset')
+    if separate and not settings.is_random: raise ValueError(
+        'separate=True is for training with augmentation: use is_training=True, no_aug=False')
     if settings.is_random: geometry, colors = training_steps(settings, resize)
     else: geometry, colors = evaluation_steps(settings, resize), []
     finish = [MaybePILToTensor()]
@@ -158,7 +159,7 @@ def create_transform(
     patchify_flatten: bool = True,
     **kwargs: Any,
 ) -> v2.Compose | tuple[v2.Compose, ...]:
-    """Build the pipeline of one image: training's or evaluation's.
+    """Build the pipeline of one image, for training or evaluation.
 
     >>> from timmdata import ImageDataset, create_transform
     >>> evaluation = create_transform(224, crop_pct=0.95, interpolation='bicubic')
@@ -173,51 +174,51 @@ def create_transform(
     )
 
     Args:
-        input_size: Edge, (height, width) or (channels, height, width); pixels.
-        is_training: Random pipeline in place of evaluation's.
-        no_aug: Training without randomness.
+        input_size: Edge length, (height, width) or (channels, height, width), in pixels.
+        is_training: Random pipeline of training instead of evaluation.
+        no_aug: Train without randomness.
         std: Standard deviation per channel, for pixels in 0..1.
         re_prob: Probability that an image is erased, 0..1; only without the prefetcher.
-        re_mode: What rectangles are filled with.
-        re_count: Greatest number of erased rectangles.
+        re_mode: Fill of the rectangles: 'const', 'rand' or 'pixel'.
+        re_count: Maximum number of erased rectangles.
         re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
-        tf_preprocessing: TensorFlow's pipeline: not offered.
-        use_prefetcher: Give uint8 (C, H, W); the prefetcher normalizes.
-        normalize: Without the prefetcher, give normalized float32; False: uint8.
-        separate: Training: give three pipelines.
+        tf_preprocessing: TensorFlow's pipeline; not supported.
+        use_prefetcher: Return uint8 (C, H, W); the prefetcher normalizes.
+        normalize: Without the prefetcher, return normalized float32; False: uint8.
+        separate: Training: return three pipelines.
         naflex: Resize to a sequence of patches; input_size is for policies only.
-        patch_size: Edge of a patch, or height and width, pixels; of naflex and patchify.
-        max_seq_len: Largest number of patches, of naflex: 24 × 24 of timm's.
-        patchify: Give patches, as `Patchify`, in place of an image.
-        patchify_channels_last: The channel of a number in a patch changes fastest; False: slowest.
-        patchify_flatten: Patches are vectors; False: they keep height and width (timm: in evaluation).
+        patch_size: Edge of a patch, or height and width, pixels; for naflex and patchify.
+        max_seq_len: Maximum number of patches, for naflex; timm's 24 × 24.
+        patchify: Return patches, as `Patchify` does, instead of an image.
+        patchify_channels_last: Channels vary fastest within a patch; False: slowest.
+        patchify_flatten: Flatten patches to vectors; False: keep height and width (timm: in evaluation).
 
-    **kwargs, The other fields of `AugmentSettings`.:
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'.
-        scale: Area of the random crop, share of the image's; None: as the mode.
-        ratio: Width / height of the random crop; None: as the mode.
-        hflip: 0..1, probability that left and right are swapped.
-        vflip: 0..1, probability that top and bottom are swapped.
+    **kwargs, Other fields of `AugmentSettings`.:
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc' (see the page of this module); None: 'rrc'.
+        scale: Area of the random crop, share of the image's; None: by mode.
+        ratio: Width / height of the random crop; None: by mode.
+        hflip: 0..1, probability of a horizontal flip.
+        vflip: 0..1, probability of a vertical flip.
         color_jitter: 1 ± this: brightness, contrast, saturation (and hue).
         color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8).
-        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2).
+        grayscale_prob: 0..1, probability of conversion to gray (SimCLR: 0.2).
         gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5).
-        gaussian_blur_radius: Sigma of a blur after the colors; None: timm's, before.
-        solarize_prob: 0..1, probability that bright pixels are inverted, last of all (BYOL: 0.2).
-        auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
+        gaussian_blur_radius: Sigma range, blur after colors; None: timm's, before.
+        solarize_prob: 0..1, probability that bright pixels are inverted, as the last step (BYOL: 0.2).
+        auto_augment: Policy such as 'rand-m9-mstd0.5'; replaces color_jitter (except '3a').
         interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
-        crop_pct: Evaluation: input size / size that is resized to, above 0; None: 0.875.
+        crop_pct: Evaluation: input size / size after resizing, above 0; None: 0.875.
         crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
-        crop_border_pixels: Evaluation: pixels cut off each side of the image first; None: 0.
-        mean: 0..1 per channel: color of borders, and of pixels moved in.
+        crop_border_pixels: Evaluation: pixels to cut off each side of the image first; None: 0.
+        mean: 0..1 per channel: color of borders, and of pixels from outside.
         rc_padding: 'rc': pixels that the crop may reach beyond the image.
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode.
-        force_color_jitter: Jitter colors beside any policy.
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: by mode.
+        force_color_jitter: Jitter colors together with any policy.
 
     Returns:
         PIL image → tensor (C, H, W), or a dict of patches
     """
-    if tf_preprocessing: raise NotImplementedError('tf_preprocessing is not offered yet: leave it out')
+    if tf_preprocessing: raise NotImplementedError('tf_preprocessing is not supported: omit it')
     check_switches(use_prefetcher=use_prefetcher, normalize=normalize, separate=separate, naflex=naflex,
                    patchify=patchify)
     if naflex and is_training and no_aug:   # timm's evaluation; an image has no center that covers an input

@@ -30,20 +30,20 @@ RANDOM_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
 def str_to_interp_mode(
     mode_str: str,
 ) -> InterpolationMode:
-    """Give the torchvision interpolation of a name.
+    """Return the torchvision interpolation for a name.
 
     Args:
         mode_str: Name: 'nearest', 'bilinear', 'bicubic', 'box', 'hamming' or 'lanczos'.
     """
     if mode_str not in _INTERPOLATIONS:
-        raise ValueError(f'interpolation {mode_str!r}: allowed are {", ".join(_INTERPOLATIONS)}')
+        raise ValueError(f'interpolation={mode_str!r}: must be one of {", ".join(_INTERPOLATIONS)}')
     return _INTERPOLATIONS[mode_str]
 
 
 def str_to_pil_interp(
     mode_str: str,
 ) -> Image.Resampling:
-    """Give the Pillow interpolation of a name.
+    """Return the Pillow interpolation for a name.
 
     Args:
         mode_str: Name: 'nearest', 'bilinear', 'bicubic', 'box', 'hamming' or 'lanczos'.
@@ -54,10 +54,10 @@ def str_to_pil_interp(
 def interp_mode_to_str(
     mode: InterpolationMode,
 ) -> str:
-    """Give the name of a torchvision interpolation.
+    """Return the name of a torchvision interpolation.
 
     Args:
-        mode: Interpolation of torchvision.
+        mode: Interpolation mode of torchvision.
     """
     return mode.value
 
@@ -65,10 +65,10 @@ def interp_mode_to_str(
 def parse_interpolation(
     interpolation: Any,
 ) -> InterpolationMode | tuple[InterpolationMode, ...]:
-    """Give the interpolation of a transform; for 'random' the two to choose from, as in timm.
+    """Return the interpolation of a transform; for 'random', the two to choose from, as in timm.
 
     Args:
-        interpolation: Name, 'random', interpolation of torchvision, or several of these to choose from.
+        interpolation: Name, 'random', torchvision interpolation, or several of these to choose from.
     """
     if isinstance(interpolation, (tuple, list)): return tuple(map(parse_interpolation, interpolation))
     if isinstance(interpolation, InterpolationMode): return interpolation
@@ -79,14 +79,14 @@ def choose_interpolation(
     interpolation: Any,
     rng: Any = random,
 ) -> Any:
-    """Choose one of several; nothing is drawn where there is no choice, as in timm.
+    """Choose one of several interpolations; a single one draws nothing, as in timm.
 
     Args:
         interpolation: One interpolation, or several.
-        rng: Generator of random numbers: a `random.Random`, or the module.
+        rng: Random number generator: a `random.Random`, or the module.
 
     Returns:
-        One of them, as it was given.
+        one of them, as it was given
     """
     return rng.choice(interpolation) if isinstance(interpolation, (tuple, list)) else interpolation
 
@@ -95,16 +95,16 @@ def height_width(
     size: int | Sequence[int],
     what: str = 'size',
 ) -> tuple[int, int]:
-    """Give height and width from one number or two.
+    """Return height and width from one number or two.
 
     Args:
         size: One number, or height and width; pixels.
-        what: Name of the setting, for the message.
+        what: Name of the setting, for the error message.
     """
     pair = (size, size) if isinstance(size, int) else tuple(size)
     if len(pair) == 1: pair *= 2
     if len(pair) != 2 or not all(isinstance(edge, int) and edge > 0 for edge in pair):
-        raise ValueError(f'{what}={size!r}: give one positive whole number, or two (height, width)')
+        raise ValueError(f'{what}={size!r}: must be one positive integer, or two (height, width)')
     return pair
 
 
@@ -125,9 +125,9 @@ class RandomResizedCropAndInterpolation(Shown):
 
     Args:
         size: Size of the result in pixels; two numbers are height and width.
-        scale: Area of the crop as a share of the image's; of Inception.
-        ratio: Width / height of the crop; of Inception.
-        interpolation: Interpolation; 'random' takes bilinear or bicubic.
+        scale: Area of the crop as a share of the image's; from Inception.
+        ratio: Width / height of the crop; from Inception.
+        interpolation: Interpolation; 'random' chooses bilinear or bicubic.
     """
 
     def __init__(self,
@@ -147,16 +147,16 @@ class RandomResizedCropAndInterpolation(Shown):
         ratio: tuple[float, float],
         rng: Any = random,
     ) -> tuple[int, int, int, int]:
-        """Draw a crop; after ten that do not fit, the largest centered one of an allowed ratio. timm/data/transforms.py.
+        """Draw a crop; after ten misfits, take the largest centered one of an allowed ratio. timm/data/transforms.py.
 
         Args:
             img: Image to crop; its `size` is (width, height).
             scale: Area of the crop as a share of the image's.
             ratio: Width / height of the crop.
-            rng: Generator of random numbers: a `random.Random`, or the module.
+            rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            Top, left, height, width.
+            top, left, height, width
         """
         img_w, img_h = img.size
         log_ratio = math.log(ratio[0]), math.log(ratio[1])
@@ -187,17 +187,17 @@ class RandomResizedCropAndInterpolation(Shown):
 
 # %% ../../nbs/transforms/00_geometry.ipynb #8e8a8092
 class ResizeKeepRatio(Shown):
-    """Resize so that the image barely covers `size` (longest=0) or barely fits in it (longest=1); vary it on request.
+    """Resize an image to just cover `size` (longest=0) or just fit in it (longest=1), with optional random variation.
 
     Args:
-        size: Size to reach in pixels; two numbers are height and width.
+        size: Target size in pixels; two numbers are height and width.
         longest: 0: the shorter edge fits the size; 1: the longer one.
-        interpolation: Interpolation; 'random' takes bilinear or bicubic.
+        interpolation: Interpolation; 'random' chooses bilinear or bicubic.
         random_scale_prob: Probability that the scale is varied, 0 to 1.
-        random_scale_range: Factor of the size, or of the area; timm's range.
-        random_scale_area: The factor is a share of the area seen: smaller zooms in.
+        random_scale_range: Range of the factor of the size, or of the area.
+        random_scale_area: Whether the factor is a share of the visible area: smaller zooms in.
         random_aspect_prob: Probability that the aspect is varied, 0 to 1.
-        random_aspect_range: Factor of width / height; timm's range.
+        random_aspect_range: Range of the factor of width / height.
     """
 
     def __init__(self,
@@ -225,7 +225,7 @@ class ResizeKeepRatio(Shown):
 
         Args:
             img: Image to resize; its `size` is (width, height).
-            rng: Generator of random numbers: a `random.Random`, or the module.
+            rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
             Height, width.
@@ -269,11 +269,11 @@ def crop_or_pad(
 
     Args:
         img: PIL image or tensor (..., C, H, W).
-        top: Upper edge of the crop; negative reaches beyond the image.
-        left: Left edge of the crop; negative reaches beyond the image.
+        top: Top edge of the crop; negative values reach beyond the image.
+        left: Left edge of the crop; negative values reach beyond the image.
         height: Height of the crop in pixels.
         width: Width of the crop in pixels.
-        fill: Color of the padding, 0 to 255: one number, or one for each channel.
+        fill: Color of the padding, 0 to 255: one number, or one per channel.
         padding_mode: Padding: 'constant' (a color), 'edge', 'reflect' or 'symmetric'.
 
     Returns:
@@ -293,12 +293,12 @@ def center_crop_or_pad(
     fill: Any = 0,
     padding_mode: str = 'constant',
 ) -> Any:
-    """Cut the center, or pad around it.
+    """Crop the center, or pad around it.
 
     Args:
         img: PIL image or tensor (..., C, H, W).
         output_size: Size of the result in pixels; two numbers are height and width.
-        fill: Color of the padding, 0 to 255: one number, or one for each channel.
+        fill: Color of the padding, 0 to 255: one number, or one per channel.
         padding_mode: Padding: 'constant' (a color), 'edge', 'reflect' or 'symmetric'.
 
     Returns:
@@ -314,11 +314,11 @@ def center_crop_or_pad(
 
 # %% ../../nbs/transforms/00_geometry.ipynb #b0a9760e
 class CenterCropOrPad(Shown):
-    """Cut the center of an image, or pad around it, to exactly `size`.
+    """Crop the center of an image, or pad around it, to exactly `size`.
 
     Args:
         size: Size of the result in pixels; two numbers are height and width.
-        fill: Color of the padding, 0 to 255: one number, or one for each channel.
+        fill: Color of the padding, 0 to 255: one number, or one per channel.
         padding_mode: Padding: 'constant' (a color), 'edge', 'reflect' or 'symmetric'.
     """
 
@@ -332,7 +332,7 @@ class CenterCropOrPad(Shown):
     def __call__(self,
         img: Any,
     ) -> Any:
-        """Cut or pad.
+        """Crop or pad.
 
         Args:
             img: PIL image or tensor (..., C, H, W).
@@ -343,11 +343,11 @@ class CenterCropOrPad(Shown):
         return center_crop_or_pad(img, self.size, self.fill, self.padding_mode)
 
 class RandomCropOrPad(CenterCropOrPad):
-    """Cut exactly `size` at a random place; along an edge that is too short, pad by random amounts on both sides.
+    """Crop exactly `size` at a random position; pad an edge that is too short by random amounts on both sides.
 
     Args:
         size: Size of the result in pixels; two numbers are height and width.
-        fill: Color of the padding, 0 to 255: one number, or one for each channel.
+        fill: Color of the padding, 0 to 255: one number, or one per channel.
         padding_mode: Padding: 'constant' (a color), 'edge', 'reflect' or 'symmetric'.
     """
 
@@ -362,10 +362,10 @@ class RandomCropOrPad(CenterCropOrPad):
         Args:
             img: Image to crop: PIL image, tensor or (height, width).
             size: Height and width of the crop in pixels.
-            rng: Generator of random numbers: a `random.Random`, or the module.
+            rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            Top and left; negative where there is padding.
+            top and left; negative if there is padding
         """
         img_h, img_w = img if isinstance(img, tuple) else F.get_dimensions(img)[1:]
         deltas = img_h - size[0], img_w - size[1]
@@ -396,13 +396,13 @@ class TrimBorder(Shown):
     def __init__(self,
         border_size: int,
     ):
-        if border_size < 0: raise ValueError(f'border_size={border_size}: give 0 or more pixels')
+        if border_size < 0: raise ValueError(f'border_size={border_size}: must be 0 or more pixels')
         self.border_size = border_size
 
     def __call__(self,
         img: Any,
     ) -> Any:
-        """Cut.
+        """Crop an image.
 
         Args:
             img: PIL image or tensor (..., C, H, W).
@@ -413,17 +413,18 @@ class TrimBorder(Shown):
         width, height = F.get_image_size(img)
         border = self.border_size
         if 2 * border >= min(width, height):
-            raise ValueError(f'a border of {border} pixels leaves nothing of a {width}×{height} image')
+            raise ValueError(
+                f'a border of {border} pixels leaves nothing of a {width}×{height} image: use a smaller one')
         return F.crop(img, border, border, height - 2 * border, width - 2 * border)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #a8256d2e
 class MaybeToTensor(Shown):
-    "Turn PIL images and arrays into float32 tensors (C, H, W) in 0..1; a tensor stays as it is."
+    "Convert PIL images and arrays to float32 tensors (C, H, W) in 0..1; leave tensors unchanged."
 
     def __call__(self,
         pic: Any,
     ) -> torch.Tensor:
-        """Turn one image.
+        """Convert one image.
 
         Args:
             pic: PIL image, array (H, W, C) or tensor.
@@ -435,12 +436,12 @@ class MaybeToTensor(Shown):
 
 
 class MaybePILToTensor(Shown):
-    "Turn PIL images into uint8 tensors (C, H, W); a tensor stays as it is."
+    "Convert PIL images to uint8 tensors (C, H, W); leave tensors unchanged."
 
     def __call__(self,
         pic: Any,
     ) -> torch.Tensor:
-        """Turn one image.
+        """Convert one image.
 
         Args:
             pic: PIL image or tensor.

@@ -25,13 +25,13 @@ def rand_bbox(
     margin: float = 0.,
     rng: random.Random | None = None,
 ) -> tuple[int, int, int, int]:
-    """Draw a box of the image's shape that covers 1 − lam of it, cut at the border.
+    """Draw a box of the image's aspect ratio that covers 1 − lam of it, cut at the border.
 
     Args:
         img_shape: (…, height, width), pixels.
         lam: Share of the image that is kept, 0..1.
-        margin: How far the center stays from the border, share of the box's edge; 0.5: never cut.
-        rng: Generator of random numbers; None: Python's global one.
+        margin: Distance of the center from the border, share of the box's edge; 0.5: never cut.
+        rng: Random number generator; None: Python's global one.
 
     Returns:
         top, bottom, left, right
@@ -50,12 +50,12 @@ def rand_bbox_minmax(
     minmax: Sequence[float],
     rng: random.Random | None = None,
 ) -> tuple[int, int, int, int]:
-    """Draw a box inside the image, its height and its width separately.
+    """Draw a box inside the image, with its height and width drawn separately.
 
     Args:
         img_shape: (…, height, width), pixels.
-        minmax: Least and greatest edge of the box, share of the image's.
-        rng: Generator of random numbers; None: Python's global one.
+        minmax: Smallest and largest edge of the box, share of the image's.
+        rng: Random number generator; None: Python's global one.
 
     Returns:
         top, bottom, left, right
@@ -76,14 +76,14 @@ def cutmix_bbox_and_lam(
     correct_lam: bool = True,
     rng: random.Random | None = None,
 ) -> tuple[tuple, float]:
-    """Draw a box, and the share of the image that it leaves.
+    """Draw a box, and return it with the share of the image that it leaves.
 
     Args:
         img_shape: (…, height, width), pixels.
-        lam: Share of the image that is kept, as it was drawn, 0..1.
-        ratio_minmax: Draw the box from these in place of lam.
-        correct_lam: Give the share that the box really leaves, where the border has cut it.
-        rng: Generator of random numbers; None: Python's global one.
+        lam: Drawn share of the image that is kept, 0..1.
+        ratio_minmax: Range of the edges, share of the image's, instead of lam.
+        correct_lam: Return the share that the box actually leaves, after it was cut.
+        rng: Random number generator; None: Python's global one.
 
     Returns:
         (top, bottom, left, right), lam
@@ -101,21 +101,21 @@ def check_target(
     num_classes: int,
     multi_label: bool = False,
 ):
-    """Refuse targets that cannot be mixed. On a GPU the numbers are not read: that would wait for it.
+    """Raise ValueError for targets that cannot be mixed. Values on a GPU are not read, which would wait for it.
 
     Args:
         target: Class indexes (N,) or dense (N, num_classes).
-        num_classes: Columns of the result.
-        multi_label: Then it must be dense.
+        num_classes: Number of classes, columns of the result.
+        multi_label: Whether a sample may have several labels; then it must be dense.
     """
     shape = tuple(target.shape)
     if target.ndim == 2 and shape[1] == num_classes: return
     if target.ndim != 1 or target.is_floating_point() or multi_label:
-        allowed = '' if multi_label else 'class indexes (N,), whole numbers, or '
-        raise ValueError(f'the target is {target.dtype} {shape}: give {allowed}dense targets (N, {num_classes})')
+        allowed = '' if multi_label else 'integer class indexes (N,) or '
+        raise ValueError(f'the target is {target.dtype} {shape}: must be {allowed}dense targets (N, {num_classes})')
     if target.device.type != 'cpu': return
     wrong = [index for index in target.tolist() if not 0 <= index < num_classes]
-    if wrong: raise ValueError(f'class index {wrong[0]} in the target: num_classes={num_classes} allows '
+    if wrong: raise ValueError(f'class index {wrong[0]} in the target: with num_classes={num_classes}, must be in '
                                f'0..{num_classes - 1}; set num_classes, or correct the labels')
 
 
@@ -131,10 +131,10 @@ def mixup_target(
 
     Args:
         target: Class indexes (N,), or dense (N, num_classes): shares or multi-label.
-        num_classes: Columns of the result.
-        lam: Own share of each row of the result, or of all.
-        smoothing: Share that is spread: over all classes; multi-label: towards 0.5.
-        multi_label: The dense targets are yes or no for each class.
+        num_classes: Number of classes, columns of the result.
+        lam: Weight of each row's own target, or of all.
+        smoothing: Label smoothing: over all classes; multi-label: toward 0.5.
+        multi_label: Whether the dense targets are 0 or 1 for each class.
         partner: Index of the other sample for each row; None: reversed.
 
     Returns:
@@ -173,8 +173,8 @@ def paste_slices(
     Args:
         own: (N, C, H, W).
         other: (N, C, H, W).
-        boxes: Top, bottom, left, right of each image; None: there is none.
-        overwrite: Write into `own`.
+        boxes: Top, bottom, left, right of each image; None: no box.
+        overwrite: Write the result into `own`.
 
     Returns:
         as `own`
@@ -210,11 +210,11 @@ def paste_masked(
 
 # %% ../../nbs/transforms/60_mixup.ipynb #07e1def1
 class MixParams(NamedTuple):
-    """How a batch is mixed: one entry for each row of the result.
+    """How a batch is mixed: one entry per row of the result.
 
     Args:
         kind: 'mixup', 'cutmix' or 'none'.
-        lam: The sample's own share of pixels and target, 0..1, a float32 number.
+        lam: The sample's own share of pixels and target, 0..1, a float32 value.
         box: Cutmix: top, bottom, left, right, pixels.
         partner: Index of the other sample.
     """
@@ -284,17 +284,17 @@ def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tens
 def check_mixing(
     mixing: Any,
 ):
-    """Refuse wrong settings before the first batch.
+    """Raise ValueError for invalid settings, before the first batch.
 
     Args:
-        mixing: Mixing with the shares, the alphas, num_classes and multi_label of `Mixup`.
+        mixing: Object with the probabilities, alphas, num_classes and multi_label of `Mixup`.
     """
     for name in ('prob', 'switch_prob', 'label_smoothing'):
-        check_number(name, getattr(mixing, name), 0, 1, 'a number of 0..1')
+        check_number(name, getattr(mixing, name), 0, 1, 'a number in 0..1')
     for name in ('mixup_alpha', 'cutmix_alpha'):
-        check_number(name, getattr(mixing, name), 0, 1e30, 'a number of 0 or more')
+        check_number(name, getattr(mixing, name), 0, 1e30, 'a number >= 0')
     check_switches(multi_label=mixing.multi_label)
-    check_number('num_classes', mixing.num_classes, 1, 2**31, '1 or more', whole=True)
+    check_number('num_classes', mixing.num_classes, 1, 2**31, 'an integer >= 1', whole=True)
 
 
 class MixingSwitch:
@@ -304,7 +304,7 @@ class MixingSwitch:
 
     @property
     def mixup_enabled(self) -> bool:
-        "Whether batches are mixed; a change reaches worker processes."
+        "Return whether batches are mixed; a change reaches worker processes."
         return bool(self._enabled)
 
     @mixup_enabled.setter
@@ -329,15 +329,15 @@ class Mixup(MixingSwitch):
     Args:
         mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
         cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
-        cutmix_minmax: Draw boxes by their edges in place of cutmix_alpha.
+        cutmix_minmax: Range of box edges, share of the image's; replaces cutmix_alpha.
         prob: Probability that a batch, pair or sample is mixed, 0..1.
-        switch_prob: Probability of pasting, where both are on, 0..1.
-        mode: One draw for each 'batch', 'pair' or 'elem'; 'half': elem, half of the rows.
-        correct_lam: The label's share is what the box really leaves.
+        switch_prob: Probability of pasting if both are on, 0..1.
+        mode: One draw per 'batch', 'pair' or 'elem'; 'half': as 'elem', but returns half of the rows.
+        correct_lam: Weight the labels by the share that the box actually leaves.
         label_smoothing: Label smoothing, 0..1.
-        num_classes: Columns of the target.
-        multi_label: Dense targets of yes and no, smoothed towards 0.5.
-        partner: 'reversed': the batch from its end, as in timm; 'random': a permutation.
+        num_classes: Number of classes, columns of the target.
+        multi_label: Dense targets of 0 and 1, smoothed toward 0.5.
+        partner: 'reversed': the reversed batch, as in timm; 'random': a permutation.
     """
 
     mixup_alpha: float = 1.
@@ -358,18 +358,18 @@ class Mixup(MixingSwitch):
         super().__init__()
 
     def _check(self):
-        "Refuse wrong settings before the first batch."
+        "Raise ValueError for invalid settings, before the first batch."
         if self.mode not in ('batch', 'pair', 'elem', 'half'):
-            raise ValueError(f'mode={self.mode!r}: allowed are batch, pair, elem, half')
+            raise ValueError(f'mode={self.mode!r}: must be one of batch, pair, elem, half')
         if self.partner not in ('reversed', 'random'):
-            raise ValueError(f'partner={self.partner!r}: allowed are reversed, random')
+            raise ValueError(f'partner={self.partner!r}: must be one of reversed, random')
         check_mixing(self)
         check_switches(correct_lam=self.correct_lam)
         minmax = self.cutmix_minmax
         if minmax is not None and not (len(minmax) == 2 and 0 <= minmax[0] <= minmax[1] <= 1): raise ValueError(
-            f'cutmix_minmax={minmax!r}: give the least and the greatest edge, 0 <= least <= greatest <= 1')
+            f'cutmix_minmax={minmax!r}: must be the smallest and largest edge, 0 <= smallest <= largest <= 1')
         if minmax is None and self.mixup_alpha == self.cutmix_alpha == 0:
-            raise ValueError('nothing to mix: give mixup_alpha or cutmix_alpha above 0, or cutmix_minmax')
+            raise ValueError('nothing to mix: pass mixup_alpha or cutmix_alpha above 0, or cutmix_minmax')
 
     def _draw_one(self, size: tuple[int, int], rng: random.Random) -> tuple[str, float, tuple | None]:
         "Kind, lam and box of one sample, pair or batch, in the order in which timm draws for a batch."
@@ -387,14 +387,15 @@ class Mixup(MixingSwitch):
         size: tuple[int, int],
         rng: random.Random | None = None,
     ) -> MixParams:
-        """Draw what happens to a batch.
+        """Draw how a batch is mixed.
 
         Args:
             batch_size: Number of samples, 1 or more; it may be odd.
             size: Height, width of the images, pixels.
-            rng: Generator of random numbers; None: Python's global one.
+            rng: Random number generator; None: Python's global one.
         """
-        if batch_size < 1: raise ValueError(f'batch_size={batch_size!r}: there is nothing to mix')
+        if batch_size < 1: raise ValueError(
+            f'batch_size={batch_size!r}: must be 1 or more, else there is nothing to mix')
         rng = rng or random
         partner = _partners(batch_size, self.mode, self.partner, rng)
         if self.mode == 'batch': drawn = [self._draw_one(size, rng)] * batch_size
@@ -408,12 +409,14 @@ class Mixup(MixingSwitch):
     def _check_batch(self, x: torch.Tensor, target: torch.Tensor, params: MixParams):
         "Refuse what does not fit together."
         if x.ndim != 4 or not (x.dtype == torch.uint8 or x.is_floating_point()):
-            raise TypeError(f'got {x.dtype} {tuple(x.shape)}: give images (N, C, H, W), uint8 or floating')
+            raise TypeError(f'got {x.dtype} {tuple(x.shape)}: images must be (N, C, H, W), uint8 or floating')
         if not isinstance(target, torch.Tensor): raise TypeError(
-            f'the targets are a {type(target).__name__}: give class indexes, or dense rows of {self.num_classes}')
-        if len(target) != len(x): raise ValueError(f'{len(x)} images, {len(target)} targets: one for each image')
+            f'targets have type {type(target).__name__}: pass a tensor, indexes or dense rows of {self.num_classes}')
+        if len(target) != len(x): raise ValueError(
+            f'images have length {len(x)}, targets {len(target)}: pass one target per image')
         if len(params.lam) != _num_rows(len(x), self.mode) or max(params.partner) >= len(x):
-            raise ValueError(f'parameters of {len(params.lam)} rows for {len(x)} images: draw for a batch of this size')
+            raise ValueError(
+                f'params has length {len(params.lam)} for a batch of size {len(x)}: draw for a batch of this size')
 
     def apply(self,
         x: torch.Tensor,
@@ -421,13 +424,13 @@ class Mixup(MixingSwitch):
         params: MixParams,
         overwrite: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mix as drawn. Where nothing is mixed, the images are x itself.
+        """Mix as drawn. If nothing is mixed, the images are x itself.
 
         Args:
-            x: uint8 or floating (N, C, H, W), any device and memory format; left as it is.
+            x: uint8 or floating (N, C, H, W), any device and memory format; not modified.
             target: Class indexes (N,), or dense (N, num_classes).
             params: Parameters from `draw`.
-            overwrite: Overwrite x, which saves a copy; for an x that is not needed any more.
+            overwrite: Overwrite x, which saves a copy, if x is no longer needed.
 
         Returns:
             images as x, targets float32 (N, num_classes); half: half of the rows
@@ -449,14 +452,14 @@ class Mixup(MixingSwitch):
         """Mix the images and targets of a batch, whatever other fields it has.
 
         Args:
-            fields: Fields of a batch by name, as `fields_of` gives them.
+            fields: Fields of a batch by name, as `fields_of` returns them.
             params: Parameters from `draw`.
             overwrite: See `apply`.
 
         Returns:
             in mode 'half', half of the rows of each field
         """
-        if 'target' not in fields: raise KeyError(f'mixing needs targets, the batch has {list(fields)}')
+        if 'target' not in fields: raise KeyError(f'mixing needs targets, but the batch has only {list(fields)}')
         images, targets = self.apply(fields['image'], fields['target'], params, overwrite)
         num = len(images)
         if num < len(fields['image']): fields = {name: values[:num] for name, values in fields.items()}
@@ -472,9 +475,9 @@ class Mixup(MixingSwitch):
         Args:
             x: See `apply`.
             target: See `apply`.
-            rng: Generator of random numbers; None: Python's global one.
+            rng: Random number generator; None: Python's global one.
 
         Returns:
-            as of `apply`
+            as from `apply`
         """
         return self.apply(x, target, self.draw(len(x), x.shape[-2:], rng))

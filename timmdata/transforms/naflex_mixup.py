@@ -20,14 +20,14 @@ from .mixup import MixingSwitch, check_mixing, mixup_target
 
 # %% ../../nbs/transforms/62_naflex_mixup.ipynb #d7e5baef
 class NaFlexMixParams(NamedTuple):
-    """How images of different sizes are mixed: one entry for each image, but for `amount` and `kind`.
+    """How images of different sizes are mixed: one entry per image, except for `amount` and `kind`.
 
     Args:
-        partner: Index of the other image; its own: it is not mixed.
+        partner: Index of the other image; its own: not mixed.
         lam: The image's own share of its pixels and of its target, 0..1.
         amount: The drawn share: mixup's weight of the own pixels, 0..1.
         kind: Kind: 'mixup', 'cutmix' or 'none'.
-        boxes: Top and left here, there; height, width of the area.
+        boxes: Top, left here and in the other; height, width.
     """
     partner: tuple[int, ...]
     lam: tuple[float, ...]
@@ -75,15 +75,15 @@ class NaFlexMixup(MixingSwitch):
     ([torch.Size([3, 64, 96]), torch.Size([3, 80, 80])], torch.Size([10]))
 
     Args:
-        num_classes: Columns of the target.
+        num_classes: Number of classes, columns of the target.
         mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
         cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
-        switch_prob: Probability of pasting, where both are on, 0..1.
+        switch_prob: Probability of pasting if both are on, 0..1.
         prob: Probability that a batch is mixed, 0..1.
-        local_shuffle: Images of neighboring shapes that are shuffled; up to 1: none.
+        local_shuffle: Number of images of similar shape to shuffle; 0 or 1: no shuffling.
         label_smoothing: Label smoothing, 0..1.
-        mixup_off_epoch: Epoch from which nothing is mixed; 0: there is none.
-        multi_label: Dense targets of yes and no, smoothed towards 0.5.
+        mixup_off_epoch: Epoch from which nothing is mixed; 0: never.
+        multi_label: Dense targets of 0 and 1, smoothed toward 0.5.
     """
 
     num_classes: int
@@ -99,7 +99,7 @@ class NaFlexMixup(MixingSwitch):
     def __post_init__(self):
         check_mixing(self)
         if self.mixup_alpha == self.cutmix_alpha == 0:
-            raise ValueError('nothing to mix: give mixup_alpha or cutmix_alpha above 0')
+            raise ValueError('nothing to mix: pass mixup_alpha or cutmix_alpha above 0')
         check_whole('local_shuffle', self.local_shuffle, 0)
         check_whole('mixup_off_epoch', self.mixup_off_epoch, 0)
         super().__init__()
@@ -108,10 +108,10 @@ class NaFlexMixup(MixingSwitch):
     def set_epoch(self,
         epoch: int,
     ):
-        """Say which epoch it is; a change reaches worker processes.
+        """Set the epoch; a change reaches worker processes.
 
         Args:
-            epoch: Number of the epoch, from 0.
+            epoch: Epoch number, from 0.
         """
         self._epoch.fill_(epoch)
 
@@ -120,12 +120,12 @@ class NaFlexMixup(MixingSwitch):
         rng: random.Random | None = None,
         epoch: int | None = None,
     ) -> NaFlexMixParams:
-        """Draw what happens to a batch, in timm's order.
+        """Draw how a batch is mixed, in timm's order.
 
         Args:
             sizes: Height, width of each image, pixels.
-            rng: Generator of random numbers; None: Python's global one.
-            epoch: Number of the epoch; None: that of `set_epoch`.
+            rng: Random number generator; None: Python's global one.
+            epoch: Epoch number; None: that of `set_epoch`.
         """
         rng, num = rng or random, len(sizes)
         epoch = int(self._epoch) if epoch is None else epoch
@@ -148,14 +148,15 @@ class NaFlexMixup(MixingSwitch):
         """Mix images as drawn; uint8 is rounded.
 
         Args:
-            images: Images (C, H, W), uint8 or floating, any device; left as they are.
+            images: Images (C, H, W), uint8 or floating, any device; not modified.
             params: Parameters from `draw`.
 
         Returns:
-            As the images; those that are not mixed are the same objects.
+            mixed images; those that are not mixed are the same objects
         """
         if len(images) != len(params.partner):
-            raise ValueError(f'parameters of {len(params.partner)} images for {len(images)}: draw for this batch')
+            raise ValueError(
+                f'params has length {len(params.partner)} for a batch of size {len(images)}: draw for this batch')
         mixed = list(images)
         for n, (other, (top, left, other_top, other_left, h, w)) in enumerate(zip(params.partner, params.boxes)):
             if other == n: continue
@@ -186,7 +187,8 @@ class NaFlexMixup(MixingSwitch):
             float32 (N, num_classes)
         """
         num, lam, partner = len(params.partner), params.lam, params.partner
-        if len(target) != num: raise ValueError(f'{num} images, {len(target)} targets: one for each image')
+        if len(target) != num: raise ValueError(
+            f'images have length {num}, targets {len(target)}: pass one target per image')
         return mixup_target(target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
 
     def __call__(self,
@@ -197,12 +199,12 @@ class NaFlexMixup(MixingSwitch):
         """Draw and apply.
 
         Args:
-            imgs: Images (C, H, W), uint8 or floating, any device; left as they are.
+            imgs: Images (C, H, W), uint8 or floating, any device; not modified.
             targets: Class indexes (N,), or dense (N, num_classes): a tensor, or a list of them.
-            rng: Generator of random numbers; None: Python's global one.
+            rng: Random number generator; None: Python's global one.
 
         Returns:
-            Images, and for each a float32 target (num_classes,).
+            images, and a float32 target (num_classes,) per image
         """
         if not isinstance(targets, torch.Tensor): targets = default_collate(targets)
         params = self.draw([tuple(image.shape[-2:]) for image in imgs], rng)

@@ -36,17 +36,17 @@ def get_image_size_for_seq(
     Args:
         image_hw: Height and width of the image, pixels.
         patch_size: Edge of a patch in pixels; two numbers are height and width.
-        max_seq_len: Largest number of patches.
-        divisible_by_patch: Round edges up to whole patches; False: patches that are cut do not count.
-        max_ratio: Largest factor of the image's edges; None: smaller images are enlarged.
-        eps: Width of the interval that ends the search, 1e-12 or more; of timm.
+        max_seq_len: Maximum number of patches.
+        divisible_by_patch: Round edges up to whole patches; False: partial patches do not count.
+        max_ratio: Maximum factor of the image's edges; None: smaller images are enlarged.
+        eps: Width of the interval that ends the search, 1e-12 or more; timm's value.
 
     Returns:
-        The factor of the edges, and (height, width) of the result.
+        the factor of the edges, and (height, width) of the result
     """
     (height, width), (patch_h, patch_w) = image_hw, height_width(patch_size, 'patch_size')
-    if height < 1 or width < 1: raise ValueError(f'an image of {height}×{width} pixels: give 1 or more')
-    if not eps >= 1e-12: raise ValueError(f'eps={eps!r}: give 1e-12 or more, or the search does not end')
+    if height < 1 or width < 1: raise ValueError(f'an image of {height}×{width} pixels: edges must be 1 or more')
+    if not eps >= 1e-12: raise ValueError(f'eps={eps!r}: must be 1e-12 or more, or the search does not end')
     ceil, low, high = math.ceil, eps / 10, 100.
     while high - low >= eps:
         ratio = (low + high) / 2
@@ -55,8 +55,8 @@ def get_image_size_for_seq(
         if count <= max_seq_len: low = ratio
         else: high = ratio
     ratio = low if max_ratio is None else min(low, max_ratio)
-    if ratio <= eps: raise ValueError(f'an image of {height}×{width} pixels cannot become {max_seq_len} patches of '
-                                      f'{patch_h}×{patch_w} (max_ratio={max_ratio}): give a larger max_seq_len')
+    if ratio <= eps: raise ValueError(f'an image of {height}×{width} pixels does not fit into {max_seq_len} patches of '
+                                      f'{patch_h}×{patch_w} (max_ratio={max_ratio}): use a larger max_seq_len')
     height, width = height * ratio, width * ratio
     if divisible_by_patch: return ratio, (patch_h * ceil(height / patch_h), patch_w * ceil(width / patch_w))
     return ratio, (max(int(height), patch_h), max(int(width), patch_w))
@@ -79,20 +79,20 @@ def count_tokens(
     patch_size: int | Sequence[int] = 16,
     max_seq_len: int = 1024,
 ) -> np.ndarray:
-    """Count the patches of images at their own sizes; those with more than `max_seq_len` are reduced to it.
+    """Count the patches of images at their own sizes; images with more than `max_seq_len` are reduced to fit.
 
     Args:
-        heights: Whole numbers (N,), pixels.
-        widths: Whole numbers (N,), pixels.
+        heights: Integers (N,), pixels.
+        widths: Integers (N,), pixels.
         patch_size: Edge of a patch in pixels; two numbers are height and width.
-        max_seq_len: Largest number of patches of an image.
+        max_seq_len: Maximum number of patches of an image.
 
     Returns:
         int64 (N,)
     """
     edges = np.stack([heights, widths]).astype(np.int64)
     patches = np.array(height_width(patch_size, 'patch_size'))[:, None]
-    if edges.size and edges.min() < 1: raise ValueError('an image without pixels: give edges of 1 or more')
+    if edges.size and edges.min() < 1: raise ValueError('an image without pixels: edges must be 1 or more')
     counts = (-(-edges // patches)).prod(0)
     # a ratio up to 1e-5 below 1 is the search's 1: it takes a pixel from edges of 100,000 and more
     searched = np.flatnonzero((counts > max_seq_len) | (edges.max(0) >= 100_000))
@@ -111,7 +111,7 @@ def _image_hw(img: Any) -> tuple[int, int]:
 
 
 class ResizeToSequence(Shown):
-    """Resize an image to the largest size with at most `max_seq_len` patches; its aspect ratio is kept.
+    """Resize an image to the largest size with at most `max_seq_len` patches, keeping its aspect ratio.
 
     >>> from PIL import Image
     >>> from timmdata.transforms import ResizeToSequence
@@ -120,10 +120,10 @@ class ResizeToSequence(Shown):
 
     Args:
         patch_size: Edge of a patch in pixels; two numbers are height and width.
-        max_seq_len: Largest number of patches.
+        max_seq_len: Maximum number of patches.
         divisible_by_patch: Round edges up to whole patches.
-        max_ratio: Largest factor of the image's edges; None: enlarge to the budget.
-        interpolation: Name, torchvision's or several; 'random': bilinear or bicubic.
+        max_ratio: Maximum factor of the image's edges; None: enlarge to the budget.
+        interpolation: Name, torchvision mode or several; 'random': bilinear or bicubic.
     """
 
     def __init__(self,
@@ -140,7 +140,7 @@ class ResizeToSequence(Shown):
     def __call__(self,
         img: Any,
     ) -> Any:
-        """Resize.
+        """Resize an image.
 
         Args:
             img: PIL image or tensor (..., C, H, W).
@@ -164,14 +164,14 @@ class RandomResizedCropToSequence(Shown):
 
     Args:
         patch_size: Edge of a patch in pixels; two numbers are height and width.
-        max_seq_len: Largest number of patches.
-        scale: Area of the crop as a share of the image's; of Inception.
-        ratio: Width / height of the crop, as a factor of the image's; timm's.
-        interpolation: Name, torchvision's or several; 'random': bilinear or bicubic.
+        max_seq_len: Maximum number of patches.
+        scale: Area of the crop as a share of the image's; from Inception.
+        ratio: Width / height of the crop, relative to the image's; timm's range.
+        interpolation: Name, torchvision mode or several; 'random': bilinear or bicubic.
         divisible_by_patch: Round edges up to whole patches.
-        max_ratio: Largest factor of the crop's edges; None: enlarge to the budget.
+        max_ratio: Maximum factor of the crop's edges; None: enlarge to the budget.
         final_scale_range: Factor of the final size, above 0 and up to 1.
-        attempts: Tries to draw a crop that fits; then it is the center.
+        attempts: Attempts to draw a crop that fits, before taking the center.
     """
 
     def __init__(self,
@@ -190,7 +190,8 @@ class RandomResizedCropToSequence(Shown):
         self.scale, self.ratio = check_range('scale', scale), check_range('ratio', ratio)
         self.final_scale_range = final_scale_range
         if final_scale_range is not None and check_range('final_scale_range', final_scale_range)[1] > 1:
-            raise ValueError(f'final_scale_range={final_scale_range!r}: give factors up to 1, or more max_seq_len')
+            raise ValueError(
+                f'final_scale_range={final_scale_range!r}: must be factors up to 1; or raise max_seq_len')
         self.attempts, self.interpolation = attempts, parse_interpolation(interpolation)
 
     @staticmethod
@@ -211,24 +212,24 @@ class RandomResizedCropToSequence(Shown):
         """Draw the crop (top, left, height, width), the size (height, width) of the result and the interpolation.
 
         Args:
-            img: Image to crop, or what has a PIL-like `size`.
+            img: Image to crop, or an object with a PIL-like `size`.
             scale: Area of the crop as a share of the image's.
-            ratio: Width / height of the crop, as a factor of the image's.
-            crop_attempts: Tries to draw a crop that fits; then it is the center.
+            ratio: Width / height of the crop, relative to the image's.
+            crop_attempts: Attempts to draw a crop that fits, before taking the center.
             patch_h: Height of a patch, pixels.
             patch_w: Width of a patch, pixels.
-            max_seq_len: Largest number of patches.
+            max_seq_len: Maximum number of patches.
             divisible_by_patch: Round edges up to whole patches.
-            max_ratio: Largest factor of the crop's edges.
+            max_ratio: Maximum factor of the crop's edges.
             final_scale_range: Factor of the final size, up to 1.
-            interpolation: One, of any type, or several to choose from.
-            rng: Generator of random numbers; None: Python's global one.
+            interpolation: One interpolation, or several to choose from.
+            rng: Random number generator; None: Python's global one.
 
         Returns:
-            Crop, size, one interpolation as it was given.
+            crop, size, one interpolation as it was given
         """
         rng, (img_h, img_w) = rng or random, _image_hw(img)
-        if img_h < 1 or img_w < 1: raise ValueError(f'an image of {img_h}×{img_w} pixels: give 1 or more')
+        if img_h < 1 or img_w < 1: raise ValueError(f'an image of {img_h}×{img_w} pixels: edges must be 1 or more')
         area, own_aspect, log_ratio = img_h * img_w, img_w / img_h, (math.log(ratio[0]), math.log(ratio[1]))
         for _ in range(crop_attempts):
             crop_area, aspect = area * rng.uniform(*scale), own_aspect * math.exp(rng.uniform(*log_ratio))
@@ -274,13 +275,13 @@ def try_crop_sizes(
     ratio: tuple[float, float],
     numbers: np.ndarray,
 ) -> np.ndarray:
-    """Make one attempt of `RandomResizedCropToSequence.get_params` for many images, and give the sizes of the crops.
+    """Make one attempt of `RandomResizedCropToSequence.get_params` for many images, and return the crop sizes.
 
     Args:
         edges: Heights and widths of images, pixels: int (2, N).
         scale: Area of the crop as a share of the image's.
-        ratio: Width / height of the crop, as a factor of the image's.
-        numbers: Random numbers of [0, 1), in the order in which they are drawn: float (2, N).
+        ratio: Width / height of the crop, relative to the image's.
+        numbers: Random numbers in [0, 1), in the order of drawing: float (2, N).
 
     Returns:
         int64 (2, N): heights and widths; 0 where the crop does not fit in its image
@@ -306,20 +307,20 @@ def patchify_image(
     Args:
         img: Image (C, H, W), any dtype.
         patch_size: Edge of a patch in pixels; two numbers are height and width.
-        pad: Pad with zeros to whole patches; False: other sizes are refused.
-        include_info: Give coordinates and validity, too.
-        flatten_patches: One axis for the pixels and channels of a patch.
-        channels_last: Channels after the pixels; False: before them.
+        pad: Pad with zeros to whole patches; False: refuse other sizes.
+        include_info: Return coordinates and validity, too.
+        flatten_patches: Flatten the pixels and channels of a patch into one axis.
+        channels_last: Put channels after the pixels; False: before them.
 
     Returns:
-        Patches (N, Ph·Pw·C) or (N, Ph, Pw, C) as the image; with info: also int64 (N, 2) y, x and bool (N,).
+        patches (N, Ph·Pw·C) or (N, Ph, Pw, C) as the image; with info: also int64 (N, 2) y, x and bool (N,)
     """
-    if img.ndim != 3: raise ValueError(f'an image of shape {tuple(img.shape)}: give (C, H, W)')
+    if img.ndim != 3: raise ValueError(f'an image of shape {tuple(img.shape)}: must be (C, H, W)')
     (_, height, width), (patch_h, patch_w) = img.shape, height_width(patch_size, 'patch_size')
     more_h, more_w = -height % patch_h, -width % patch_w
     if more_h or more_w:
-        if not pad: raise ValueError(f'an image of {height}×{width} pixels is not divided by patches of '
-                                     f'{patch_h}×{patch_w}: resize it, or give pad=True')
+        if not pad: raise ValueError(f'an image of {height}×{width} pixels is not divisible into patches of '
+                                     f'{patch_h}×{patch_w}: resize it, or pass pad=True')
         img = torch.nn.functional.pad(img, (0, more_w, 0, more_h))
     patches = img.unflatten(2, (-1, patch_w)).unflatten(1, (-1, patch_h))   # (C, rows, Ph, columns, Pw)
     _, rows, _, columns, _ = patches.shape
@@ -340,8 +341,8 @@ class Patchify(Shown):
 
     Args:
         patch_size: Edge of a patch in pixels; two numbers are height and width.
-        flatten_patches: One axis for the pixels and channels of a patch.
-        channels_last: Channels after the pixels; False: before them.
+        flatten_patches: Flatten the pixels and channels of a patch into one axis.
+        channels_last: Put channels after the pixels; False: before them.
     """
 
     def __init__(self,
@@ -355,13 +356,13 @@ class Patchify(Shown):
     def __call__(self,
         img: Any,
     ) -> dict[str, torch.Tensor]:
-        """Cut.
+        """Cut an image into patches.
 
         Args:
             img: PIL image, which becomes float 0..1, or tensor (C, H, W), which keeps its dtype.
 
         Returns:
-            'patches', 'patch_coord' and 'patch_valid', as of `patchify_image`.
+            'patches', 'patch_coord' and 'patch_valid', as from `patchify_image`
         """
         if isinstance(img, Image.Image): img = F.to_tensor(img)
         order = dict(flatten_patches=self.flatten_patches, channels_last=self.channels_last)

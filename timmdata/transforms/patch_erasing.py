@@ -29,18 +29,18 @@ class PatchRandomErasing:
 
     Args:
         erase_prob: Probability that an image is erased, 0..1.
-        patch_drop_prob: Kept for timm's calls, where it is unfinished; only 0.
-        min_count: Least number of rectangles; 'patch': a factor of the areas.
+        patch_drop_prob: For compatibility with timm, where it is unfinished; must be 0.
+        min_count: Smallest number of rectangles; 'patch': a factor of the areas.
         max_count: Largest number; None: min_count.
         min_area: Smallest area of a rectangle, share of the image's patches.
         max_area: Largest area of a rectangle, share of the image's patches.
-        min_aspect: Least height / width of a rectangle, in patches.
-        max_aspect: Greatest height / width; None: 1 / min_aspect.
-        mode: 'const': `value`; 'rand': a normal color; 'pixel': normal noise.
-        value: Constant, or one for each channel; 0 is the mean color.
+        min_aspect: Smallest height / width of a rectangle, in patches.
+        max_aspect: Largest height / width; None: 1 / min_aspect.
+        mode: 'const': `value`; 'rand': one random color; 'pixel': random noise.
+        value: Constant, or one per channel; 0 is the mean color.
         spatial_mode: 'region': rectangles of patches; 'patch': single patches.
         num_splits: Above 1: the first 1/num_splits of a batch stays clean.
-        device: Kept for timm's calls; the patches' own device is used.
+        device: For compatibility with timm; the device of the patches is used.
     """
 
     def __init__(self,
@@ -59,11 +59,11 @@ class PatchRandomErasing:
         device: str | torch.device | None = None,
     ):
         if patch_drop_prob: raise ValueError(
-            f'patch_drop_prob={patch_drop_prob!r}: patches cannot be dropped, in timm neither; give 0')
+            f'patch_drop_prob={patch_drop_prob!r}: patches cannot be dropped (nor in timm); pass 0')
         self.mode, self.min_count, self.max_count = mode.lower(), min_count, max_count or min_count
         check_erasing(erase_prob, min_area, max_area, self.mode, self.min_count, self.max_count)
         check_choice('spatial_mode', spatial_mode, ('region', 'patch'))
-        for edge in (min_aspect, max_aspect or 1.): check_number('aspect', edge, 1e-6, 1e6, 'height / width, above 0')
+        for edge in (min_aspect, max_aspect or 1.): check_number('aspect', edge, 1e-6, 1e6, 'a height / width above 0')
         self.erase_prob, self.area, self.value = erase_prob, (min_area, max_area), value
         self.log_aspect = math.log(min_aspect), math.log(max_aspect or 1 / min_aspect)
         self.spatial_mode, self.num_splits = spatial_mode, num_splits
@@ -83,7 +83,7 @@ class PatchRandomErasing:
         grid_h: int,
         grid_w: int,
     ) -> list[np.ndarray]:
-        """Draw what is erased of one image.
+        """Draw the patches to erase in one image.
 
         Args:
             rng: Random generator of the image.
@@ -91,7 +91,7 @@ class PatchRandomErasing:
             grid_w: Columns of patches.
 
         Returns:
-            For each erased piece: positions y * grid_w + x of its patches.
+            for each erased piece: positions y * grid_w + x of its patches
         """
         if rng.random() > self.erase_prob or grid_h * grid_w == 0: return []
         count, num = rng.randint(self.min_count, self.max_count), grid_h * grid_w
@@ -105,14 +105,14 @@ class PatchRandomErasing:
         rngs: Sequence[random.Random],
         grids: Sequence[tuple[int, int]],
     ) -> list[list[np.ndarray]]:
-        """Draw what is erased of a batch.
+        """Draw the patches to erase in a batch.
 
         Args:
-            rngs: One generator for each image of a batch.
+            rngs: One generator per image of a batch.
             grids: Rows and columns of patches of each image.
 
         Returns:
-            As of `get_params`, for each image; none for the clean ones.
+            as from `get_params`, per image; none for clean images
         """
         clean = len(rngs) // self.num_splits if self.num_splits > 1 else 0
         return [[] if n < clean else self.get_params(rng, *grid) for n, (rng, grid) in enumerate(zip(rngs, grids))]
@@ -126,11 +126,11 @@ class PatchRandomErasing:
 
         Args:
             images: For each image: float (patches, pixels, channels), normalized, any device.
-            drawn: Positions to erase, as of `draw`.
-            rngs: One generator for each image, after its draw.
+            drawn: Positions to erase, as from `draw`.
+            rngs: One generator per image, after its draw.
         """
         for image, pieces, rng in zip(images, drawn, rngs):
-            if not image.is_floating_point(): raise TypeError(f'patches of {image.dtype}: normalize them first')
+            if not image.is_floating_point(): raise TypeError(f'patches have dtype {image.dtype}: normalize them first')
             for piece in pieces:   # in order: later pieces lie over earlier ones
                 shape = (len(piece), *image.shape[1:]) if self.mode == 'pixel' else image.shape[-1:]
                 if self.mode != 'const': value = keyed_noise(rng, shape, image)
@@ -147,15 +147,15 @@ class PatchRandomErasing:
 
         Args:
             patches: float (B, N, P·P, C) or (B, N, Ph, Pw, C), normalized.
-            patch_coord: Whole numbers (B, N, 2): y, x of each patch.
+            patch_coord: Integers (B, N, 2): y, x of each patch.
             patch_valid: bool (B, N): False is padding; None: all are patches.
-            rngs: One generator for each image; None: Python's global one for all.
+            rngs: One generator per image; None: Python's global one for all.
 
         Returns:
-            The same tensor.
+            the same tensor
         """
         if patches.ndim not in (4, 5): raise ValueError(
-            f'patches of shape {tuple(patches.shape)}: give (B, N, P·P, C) or (B, N, Ph, Pw, C)')
+            f'patches have shape {tuple(patches.shape)}: must be (B, N, P·P, C) or (B, N, Ph, Pw, C)')
         if rngs is None: rngs = [random] * len(patches)
         coordinates = patch_coord.cpu().numpy()
         valid = np.ones(coordinates.shape[:2], bool) if patch_valid is None else patch_valid.cpu().numpy()

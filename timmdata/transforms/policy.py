@@ -20,19 +20,19 @@ from .geometry import interp_mode_to_str
 
 # %% ../../nbs/transforms/10_policy.ipynb #2feeae09
 class Operation(NamedTuple):
-    """How a magnitude becomes a value, and the function that takes it.
+    """A function, and how a magnitude becomes its value.
 
     Args:
-        function: Takes an image, the value (if any), then interpolation and fill; or see `changes_levels`.
-        start: The value at magnitude 0; None: the operation takes none.
-        span: What magnitude 10 adds; a name: the setting that has it.
+        function: Gets an image, the value (if any), then interpolation and fill; or see `changes_levels`.
+        start: Value at magnitude 0; None: the operation has no value.
+        span: Amount that magnitude 10 adds, or the name of the setting for it.
         is_signed: Whether the change is added or subtracted at random.
-        lowest: Least value.
-        highest: Greatest value.
-        is_whole: Whether the added part is cut to a whole number.
+        lowest: Smallest value.
+        highest: Largest value.
+        is_whole: Whether the added part is truncated to an integer.
         moves_pixels: Whether the function takes an interpolation and a fill.
-        drawn_from: Draw from here to the magnitude's value; None: no draw.
-        changes_levels: Whether the function takes an image and its levels so far, and gives new levels.
+        drawn_from: Draw between this and the value at the magnitude; None: no draw.
+        changes_levels: Whether the function takes an image and its levels, and returns new levels.
     """
     function: Callable
     start: float | None = None
@@ -55,10 +55,10 @@ class Operation(NamedTuple):
         Args:
             magnitude: Magnitude, 0..10.
             sign: 1, or -1 for operations with two directions.
-            **settings: Settings by name, where the span is a name.
+            **settings: Settings by name, if the span is a name.
 
         Returns:
-            None: the operation takes none
+            None: the operation has no value
         """
         if self.start is None: return None
         change = (magnitude / 10) * (settings[self.span] if isinstance(self.span, str) else self.span)
@@ -70,12 +70,12 @@ OPERATIONS: dict[str, Operation] = {}   # name → operation; colors and moves a
 
 # %% ../../nbs/transforms/10_policy.ipynb #50389135
 class DrawnOp(NamedTuple):
-    """One operation with everything that was drawn for it.
+    """An operation with everything that was drawn for it.
 
     Args:
         name: Name in `OPERATIONS`.
-        value: Degrees, bits, pixels, a share or a factor; None: the operation takes none.
-        interpolation: 'nearest', 'bilinear' or 'bicubic'; None: no pixel moves.
+        value: Degrees, bits, pixels, a share or a factor; None: the operation has no value.
+        interpolation: 'nearest', 'bilinear' or 'bicubic'; None: pixels do not move.
         fill: Color of pixels from outside the image, 0..255.
     """
     name: str
@@ -103,7 +103,7 @@ def apply_ops(
     image: Image.Image,
     ops: Iterable[DrawnOp],
 ) -> Image.Image:
-    """Carry out drawn operations; what they do to levels is done to the pixels once.
+    """Apply drawn operations; changes of levels are combined before they are applied to the pixels.
 
     Args:
         image: RGB or L.
@@ -115,7 +115,7 @@ def apply_ops(
     levels = None   # uint8 (channels, 256): what becomes of each level, where that is not done yet
     for op in ops:
         if image.mode not in _UNCHANGED:
-            raise ValueError(f"operations take images of mode RGB or L, got {image.mode}: use image.convert('RGB')")
+            raise ValueError(f"operations need images of mode RGB or L, got {image.mode}: use image.convert('RGB')")
         if levels is None: levels = _UNCHANGED[image.mode]
         operation, args = OPERATIONS[op.name], [] if op.value is None else [op.value]
         if operation.changes_levels:
@@ -331,7 +331,7 @@ def _interpolation_names(given: Any) -> tuple[str, ...]:
     if isinstance(given, int): name = Image.Resampling(given).name.lower()
     else: name = given if isinstance(given, str) else interp_mode_to_str(given)
     if name not in ('nearest', 'bilinear', 'bicubic'):
-        raise ValueError(f'interpolation {name!r} cannot move pixels: allowed are nearest, bilinear, bicubic, random')
+        raise ValueError(f'interpolation={name!r}: must be one of nearest, bilinear, bicubic, random to move pixels')
     return name,
 
 
@@ -340,7 +340,7 @@ def _check_hparams(hparams: dict | None) -> dict[str, Any]:
     settings = dict(translate_const=250, translate_pct=0.45, img_mean=(128, 128, 128), interpolation=None,
                     magnitude_std=0., magnitude_max=None)
     unknown = set(hparams or {}) - settings.keys()
-    if unknown: raise ValueError(f'hparams: {", ".join(sorted(unknown))} unknown; allowed are {", ".join(settings)}')
+    if unknown: raise ValueError(f'unknown hparams {", ".join(sorted(unknown))}: must be among {", ".join(settings)}')
     settings.update(hparams or {})
     mean = settings['img_mean']
     settings['img_mean'] = (mean,) if isinstance(mean, int) else tuple(mean)
@@ -349,7 +349,7 @@ def _check_hparams(hparams: dict | None) -> dict[str, Any]:
 
 # %% ../../nbs/transforms/10_policy.ipynb #7f8e8863
 class AugmentOp:
-    """An operation that happens with a probability, at about a magnitude.
+    """Apply an operation with a probability, at about a magnitude.
 
     Args:
         name: Name in `OPERATIONS`.
@@ -364,7 +364,8 @@ class AugmentOp:
         magnitude: float = 10,
         hparams: dict | None = None,
     ):
-        if name not in OPERATIONS: raise ValueError(f'operation {name!r}: allowed are {", ".join(sorted(OPERATIONS))}')
+        if name not in OPERATIONS: raise ValueError(
+            f'unknown operation {name!r}: must be one of {", ".join(sorted(OPERATIONS))}')
         if not 0 <= prob <= 1: raise ValueError(f'{name}: prob={prob!r} must be a probability, 0..1')
         self.name, self.prob, self.magnitude, self.hparams = name, prob, magnitude, _check_hparams(hparams)
         self.magnitude_std, self.magnitude_max = self.hparams['magnitude_std'], self.hparams['magnitude_max']
@@ -373,7 +374,7 @@ class AugmentOp:
         magnitude: float,
         sign: int = 1,
     ) -> DrawnOp:
-        """Give the operation at a magnitude, without random numbers.
+        """Return the operation at a magnitude, without random numbers.
 
         Args:
             magnitude: Magnitude, 0..10, or up to magnitude_max.
@@ -386,13 +387,13 @@ class AugmentOp:
     def draw(self,
         rng: Any = random,
     ) -> DrawnOp | None:
-        """Draw whether it happens, the magnitude, the sign and the interpolation.
+        """Draw whether the operation is applied, its magnitude, sign and interpolation.
 
         Args:
-            rng: Generator of random numbers: a `random.Random`, or the module.
+            rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            None: it does not happen
+            None: it is not applied
         """
         if self.prob < 1 and rng.random() > self.prob: return None
         magnitude, std = self.magnitude, self.magnitude_std
@@ -427,7 +428,7 @@ class AugmentOp:
 # %% ../../nbs/transforms/10_policy.ipynb #042c4c98
 @runtime_checkable
 class Policy(Protocol):
-    "Draw what is to happen to one image, and do it. Calling a policy does both, with Python's global generator."
+    "Draw the operations for one image, and apply them. Calling a policy does both, with Python's global generator."
 
     @abstractmethod
     def draw(self,
@@ -436,17 +437,17 @@ class Policy(Protocol):
         """Draw the operations of one image.
 
         Args:
-            rng: Generator of random numbers: a `random.Random`, or the module.
+            rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            a record that `apply` takes: here a tuple of `DrawnOp`, in order
+            a record for `apply`: here a tuple of `DrawnOp`, in order
         """
 
     def apply(self,
         image: Image.Image,
         drawn: Any,
     ) -> Image.Image:
-        """Carry out what was drawn.
+        """Apply what was drawn.
 
         Args:
             image: RGB or L.
@@ -482,9 +483,9 @@ def draw_all(
 
     Args:
         ops: Operations in order.
-        rng: Generator of random numbers: a `random.Random`, or the module.
+        rng: Random number generator: a `random.Random`, or the module.
 
     Returns:
-        those that happen
+        those that are applied
     """
     return tuple(drawn for drawn in (op.draw(rng) for op in ops) if drawn is not None)

@@ -43,22 +43,22 @@ def check_erasing(
     min_count: int,
     max_count: int,
 ):
-    """Refuse wrong settings before the first batch.
+    """Raise ValueError for invalid settings, before the first batch.
 
     Args:
         probability: Probability that an image is erased, 0..1.
         min_area: Smallest area, share of the image.
         max_area: Largest area, share of the image.
-        mode: Filling: 'const', 'rand' or 'pixel'.
-        min_count: Least number of rectangles.
+        mode: Fill: 'const', 'rand' or 'pixel'.
+        min_count: Smallest number of rectangles.
         max_count: Largest number of rectangles.
     """
     check_number('re_prob', probability, 0, 1, 'a probability, 0..1')
     if not 0 < min_area <= max_area:
-        raise ValueError(f'area {min_area!r}..{max_area!r}: give 0 < min_area <= max_area')
-    if mode not in ('const', 'rand', 'pixel'): raise ValueError(f're_mode={mode!r}: allowed are const, rand, pixel')
+        raise ValueError(f'min_area={min_area!r}, max_area={max_area!r}: must be 0 < min_area <= max_area')
+    if mode not in ('const', 'rand', 'pixel'): raise ValueError(f're_mode={mode!r}: must be one of const, rand, pixel')
     if not (isinstance(min_count, int) and isinstance(max_count, int) and 1 <= min_count <= max_count):
-        raise ValueError(f're_count: {min_count!r}..{max_count!r} must be whole and at least 1')
+        raise ValueError(f're_count: {min_count!r}..{max_count!r} must be integers >= 1, in ascending order')
 
 
 def _draw_box(
@@ -80,7 +80,7 @@ def keyed_noise(
     """Draw normal noise on a tensor's device.
 
     Args:
-        rng: Generator of the image; it gives the seed.
+        rng: Random generator of the image, which provides the seed.
         shape: Shape of the noise.
         like: Tensor with the noise's dtype and device.
     """
@@ -109,13 +109,13 @@ class RandomErasing:
         probability: Probability that an image is erased, 0..1.
         min_area: Smallest area of all rectangles of an image together, share of the image.
         max_area: Largest area of all rectangles of an image together, share of the image.
-        min_aspect: Least height / width of a rectangle.
-        max_aspect: Greatest height / width; None: 1 / min_aspect.
-        mode: 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise.
-        min_count: Least number of rectangles in a chosen image.
+        min_aspect: Smallest height / width of a rectangle.
+        max_aspect: Largest height / width; None: 1 / min_aspect.
+        mode: 'const': zeros, the mean color; 'rand': one random color; 'pixel': random noise.
+        min_count: Smallest number of rectangles in an erased image.
         max_count: Largest number of rectangles; None: min_count.
         num_splits: Above 1: the first 1/num_splits of a batch stays clean.
-        device: Kept for timm's calls; the batch's own device is used.
+        device: For compatibility with timm; the device of the batch is used.
         generator: CPU generator for calls without `rngs`; None: torch's global one.
     """
 
@@ -167,12 +167,12 @@ class RandomErasing:
         """Draw the rectangles of a batch.
 
         Args:
-            rngs: One generator for each image of a batch.
+            rngs: One generator per image of a batch.
             img_h: Height of the image, pixels.
             img_w: Width of the image, pixels.
 
         Returns:
-            as of `get_params`, for each image; none for the clean ones
+            as from `get_params`, per image; none for clean images
         """
         clean = len(rngs) // self.num_splits if self.num_splits > 1 else 0
         return [[] if n < clean else self.get_params(rng, img_h, img_w) for n, rng in enumerate(rngs)]
@@ -185,7 +185,7 @@ class RandomErasing:
 
         Args:
             input: float (N, C, H, W) or (C, H, W), normalized.
-            rngs: One generator for each image; None: made from `generator`.
+            rngs: One generator per image; None: created from `generator`.
 
         Returns:
             the same tensor
@@ -207,12 +207,12 @@ class RandomErasing:
 # %% ../../nbs/transforms/50_random_erasing.ipynb #3b3fb0fb
 @dataclass(frozen=True)
 class ErasingSettings:
-    """Hold a loader's settings of random erasing; wrong ones are refused when it is made.
+    """Settings of random erasing in a loader, checked when created.
 
     Args:
         re_prob: Probability that an image is erased, 0..1.
-        re_mode: 'const': zeros, the mean color; 'rand': a normal color; 'pixel': normal noise.
-        re_count: Number of erased rectangles, at most.
+        re_mode: 'const': zeros, the mean color; 'rand': one random color; 'pixel': random noise.
+        re_count: Maximum number of erased rectangles.
         re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
     """
 
@@ -222,14 +222,14 @@ class ErasingSettings:
     re_num_splits: int = 0
 
     def __post_init__(self):
-        check_number('re_count', self.re_count, 1, 2**31, '1 or more rectangles; re_prob=0 for none', whole=True)
+        check_number('re_count', self.re_count, 1, 2**31, 'an integer >= 1; pass re_prob=0 for no erasing', whole=True)
         self.create()   # it checks what it is given
 
     def create(self) -> RandomErasing | None:
-        """Make the erasing.
+        """Create the random erasing.
 
         Returns:
-            None: there is nothing to do
+            None: nothing to erase
         """
         erasing = RandomErasing(self.re_prob, mode=self.re_mode, max_count=self.re_count, num_splits=self.re_num_splits)
         return erasing if self.re_prob > 0 else None

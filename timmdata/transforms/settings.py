@@ -23,11 +23,11 @@ def _color_jitter_factors(factors: float | Sequence[float] | None) -> tuple[floa
     "Give a factor to brightness, contrast, saturation (and hue): one number stands for the first three."
     if factors is None: return None
     factors = tuple(factors) if isinstance(factors, (tuple, list)) else (factors,) * 3
-    allowed = 'one factor, three (brightness, contrast, saturation) or four (and hue), 0 or more; 40 % are 0.4'
+    allowed = 'one factor, three (brightness, contrast, saturation) or four (and hue), 0 or more; 40% is 0.4'
     for factor in factors: check_number('color_jitter', factor, 0, 10, allowed)
-    if len(factors) not in (3, 4): raise ValueError(f'color_jitter={factors!r}: give {allowed}')
+    if len(factors) not in (3, 4): raise ValueError(f'color_jitter={factors!r}: must be {allowed}')
     if len(factors) == 4 and factors[3] > 0.5:
-        raise ValueError(f'color_jitter: the hue shift is {factors[3]}, at most 0.5 is allowed')
+        raise ValueError(f'color_jitter: the hue shift is {factors[3]}, but must be at most 0.5')
     return tuple(map(float, factors))
 
 # %% ../../nbs/transforms/65_settings.ipynb #34677359
@@ -38,7 +38,7 @@ _TRAIN_CROPS = {'rrc': ((0.08, 1.), (3 / 4, 4 / 3)), 'rkrc': ((0.8, 1.), (0.9, 1
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    """Hold all that is drawn for an image's pixels; wrong settings are refused when it is made.
+    """Settings of everything that is drawn for the pixels of an image, checked when created.
 
     >>> from timmdata.transforms import AugmentSettings
     >>> settings = AugmentSettings(224, is_training=True, train_crop_mode='rkrc')
@@ -46,30 +46,30 @@ class AugmentSettings:
     ((0.8, 1.0), 'reflect')
 
     Args:
-        input_size: Edge, (height, width) or (channels, height, width); pixels.
+        input_size: Edge length, (height, width) or (channels, height, width), in pixels.
         is_training: Random crop, flips, colors and policy; False: the center crop of evaluation.
-        no_aug: Training without randomness: the center of an image that covers the input.
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc', see the table above; None: 'rrc'.
-        scale: Area of the random crop, share of the image's; None: as the mode.
-        ratio: Width / height of the random crop; None: as the mode.
-        hflip: 0..1, probability that left and right are swapped.
-        vflip: 0..1, probability that top and bottom are swapped.
+        no_aug: Train without randomness: on the center of an image that covers the input.
+        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc' (see the page of this module); None: 'rrc'.
+        scale: Area of the random crop, share of the image's; None: by mode.
+        ratio: Width / height of the random crop; None: by mode.
+        hflip: 0..1, probability of a horizontal flip.
+        vflip: 0..1, probability of a vertical flip.
         color_jitter: 1 ± this: brightness, contrast, saturation (and hue).
         color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8).
-        grayscale_prob: 0..1, probability of a conversion to gray (SimCLR: 0.2).
+        grayscale_prob: 0..1, probability of conversion to gray (SimCLR: 0.2).
         gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5).
-        gaussian_blur_radius: Sigma of a blur after the colors; None: timm's, before.
-        solarize_prob: 0..1, probability that bright pixels are inverted, last of all (BYOL: 0.2).
-        auto_augment: Policy such as 'rand-m9-mstd0.5'; it replaces color_jitter (not '3a').
+        gaussian_blur_radius: Sigma range, blur after colors; None: timm's, before.
+        solarize_prob: 0..1, probability that bright pixels are inverted, as the last step (BYOL: 0.2).
+        auto_augment: Policy such as 'rand-m9-mstd0.5'; replaces color_jitter (except '3a').
         interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
-        crop_pct: Evaluation: input size / size that is resized to, above 0; None: 0.875.
+        crop_pct: Evaluation: input size / size after resizing, above 0; None: 0.875.
         crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
-        crop_border_pixels: Evaluation: pixels cut off each side of the image first; None: 0.
-        mean: 0..1 per channel: color of borders, and of pixels moved in.
+        crop_border_pixels: Evaluation: pixels to cut off each side of the image first; None: 0.
+        mean: 0..1 per channel: color of borders, and of pixels from outside.
         rc_padding: 'rc': pixels that the crop may reach beyond the image.
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: as the mode.
-        num_aug_splits: Views of a sample: the first one cropped and flipped only; 0: one view, augmented.
-        force_color_jitter: Jitter colors beside any policy.
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: by mode.
+        num_aug_splits: Views of a sample, the first only cropped and flipped; 0: one augmented view.
+        force_color_jitter: Jitter colors together with any policy.
     """
 
     input_size: int | Sequence[int]
@@ -125,18 +125,19 @@ class AugmentSettings:
         check_choice('padding_mode', self.padding_mode or 'reflect', ('constant', 'edge', 'reflect', 'symmetric'))
         if self.interpolation != 'random': str_to_interp_mode(self.interpolation)   # refuses an unknown name
         elif not self.is_training:
-            raise ValueError("interpolation='random' is for training: evaluation gives the same pixels each time")
+            raise ValueError(
+                "interpolation='random' is for training: use a fixed one in evaluation, such as 'bilinear'")
         if self.crop_pct is not None: check_number('crop_pct', self.crop_pct, 1e-6, 2, (
-            'a share above 0, such as 0.875; 95 % are 0.95'))
+            'a share above 0, such as 0.875; 95% is 0.95'))
         if self.crop_border_pixels is not None: check_number(
             'crop_border_pixels', self.crop_border_pixels, 0, 2**31, '0 or more pixels', whole=True)
         if self.gaussian_blur_radius is not None and min(check_range(
             'gaussian_blur_radius', self.gaussian_blur_radius)) < 0.05: raise ValueError(
-                f'gaussian_blur_radius={self.gaussian_blur_radius!r}: give 0.05 pixels or more, such as (0.1, 2.0)')
+                f'gaussian_blur_radius={self.gaussian_blur_radius!r}: must be 0.05 pixels or more, such as (0.1, 2.0)')
         check_number('rc_padding', self.rc_padding, 0, 2**31, '0 or more pixels', whole=True)
         if self.rc_padding and self.train_crop_mode != 'rc':
             raise ValueError(f"rc_padding={self.rc_padding} with {self.train_crop_mode or 'rrc'!r}: "
-                             "give 0 or more pixels, with train_crop_mode='rc'")
+                             "padding needs train_crop_mode='rc'")
 
     def _resolve_crop(self):
         "Give the crop of training the defaults of its mode, and refuse a scale that no crop has."
@@ -144,9 +145,9 @@ class AugmentSettings:
         scale, ratio = _TRAIN_CROPS[mode]
         scale = check_range('scale', scale if self.scale is None else self.scale)
         if max(scale) > 10: raise ValueError(
-            f"scale={scale!r}: give shares of the image's area, such as (0.08, 1.0); 8 % are 0.08")
+            f"scale={scale!r}: must be shares of the image's area, such as (0.08, 1.0); 8% is 0.08")
         if mode == 'rrc' and min(scale) > 1: raise ValueError(
-            f"scale={scale!r}: no crop has this area; give shares of the image's, 0..1, such as (0.08, 1.0)")
+            f"scale={scale!r}: no crop has this area; pass shares of the image's, 0..1, such as (0.08, 1.0)")
         self._put(train_crop_mode=mode, scale=scale, ratio=check_range('ratio', self.ratio or ratio),
                   padding_mode=self.padding_mode or ('constant' if mode == 'rc' else 'reflect'))
 
@@ -166,12 +167,12 @@ class AugmentSettings:
 
     @property
     def is_random(self) -> bool:
-        "Whether anything is drawn: in training with augmentation."
+        "Return whether anything is drawn: in training with augmentation."
         return self.is_training and not self.no_aug
 
     @property
     def fill(self) -> tuple[int, ...]:
-        """The color of padding: the mean with crop_mode='border', else black.
+        """Return the color of padding: the mean with crop_mode='border', black otherwise.
 
         Returns:
             0..255, per channel, or one for all
@@ -180,10 +181,10 @@ class AugmentSettings:
 
     @cached_property
     def policy(self) -> Policy | None:
-        "The policy that `auto_augment` names or is."
+        "Return the policy that `auto_augment` names or is."
         if not self.auto_augment: return None
         if isinstance(self.auto_augment, Policy): return self.auto_augment
         if not isinstance(self.auto_augment, str): raise TypeError(
-            f'auto_augment is a {type(self.auto_augment).__name__}: give a string such as "rand-m9-mstd0.5", or a '
-            '`Policy`; transforms of other libraries go to transform=')
+            f'auto_augment has type {type(self.auto_augment).__name__}: pass a string such as "rand-m9-mstd0.5" or a '
+            '`Policy`; pass transforms of other libraries as transform=')
         return create_policy(self.auto_augment, self.input_size, self.mean, self.interpolation)
