@@ -49,7 +49,7 @@ def needs_page(needs: list[Need], titles: dict[str, str]) -> str:
 def llms(title: str, summary: str, groups: list, needs: list[Need]) -> str:
     "llms.txt, as https://llmstxt.org describes it: what the library is, and each page with its sentence."
     lines = [f'# {title}', '', f'> {summary}', '',
-             'Each page is a notebook that runs: an example, the names, then the implementation; `PACKAGE/reference.html` has every parameter.']
+             'Each page is a notebook that runs: an example, the names and the code. `PACKAGE/reference.html` has all parameters.']
     for group in groups:
         lines += ['', f'## {group.caption}' + (f': {group.sentence}' if group.sentence else ''), '']
         lines += [f'- [{page.title}]({page.name}.html): {page.subtitle}' for page in group.pages]

@@ -450,8 +450,8 @@ def create_loader(
     normalize = BatchTransformSettings(mean=mean, std=std, img_dtype=img_dtype, channels_last=channels_last)
     custom = _CustomParts(size, transform, collate_fn, mixup, color_jitter_mode, valid_mask)
     if valid_mask and order.num_replicas > 1: raise ValueError(
-        f'valid_mask=True and a {type(sampler).__name__}, which does not mark the samples that fill up its share: '
-        'pass distributed=True instead of the sampler')
+        f'valid_mask=True with a sampler of type {type(sampler).__name__}, which does not mark the samples '
+        'that fill up its share: pass distributed=True instead of the sampler')
 
     # Parts.
     on_device = None if augment is None or is_stream else ParamSampler(augment, custom.is_finished_early)
@@ -656,8 +656,8 @@ def _check_dataset(dataset: Any, is_training: bool):
     first = next(iter(dataset), None) if isinstance(dataset, _CONTAINERS) else None   # a dataset is not read here
     is_sample = first is None or isinstance(first, Mapping) or isinstance(first, (tuple, list)) and len(first) > 1
     if not is_sample: raise TypeError(
-        f'dataset is a {type(dataset).__name__} of {type(first).__name__}: its samples must be (image, target, …) '
-        "or dicts with 'image'; pass an ImageDataset of your folder, or a list of such samples")
+        f'dataset has type {type(dataset).__name__} and items of type {type(first).__name__}: samples must be '
+        "(image, target, …) or dicts with 'image'; pass an ImageDataset of your folder, or a list of such samples")
     parts = _parts_of(dataset)
     if any(isinstance(part, AugMixDataset) for part in parts):
         raise ValueError('AugMixDataset is inside another dataset: wrap it around the outermost one, or pass '

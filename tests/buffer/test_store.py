@@ -95,7 +95,8 @@ def test_files_that_go_are_an_error(tmp_path, what):
 
 def test_no_room(tmp_path):
     "Refused before anything is written, with what would fit."
-    with pytest.raises(BatchBufferError, match=r'needs .* GB free, enough for .* batches of 0.1 MB: use a smaller capacity'): buffered(tmp_path, batches=10**9)
+    with pytest.raises(BatchBufferError, match=r'needs .* GB free, enough for .* batches of 0.1 MB: use a smaller capacity'):
+        buffered(tmp_path, batches=10**9)
     assert [path.name for path in (tmp_path/'buffer').iterdir()] == ['setup.lock']
 
 

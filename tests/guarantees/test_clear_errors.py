@@ -103,7 +103,7 @@ def test_files_of_another_split_are_not_warned_of(folder, tmp_path):
 
 @pytest.mark.parametrize('as_what', [str, lambda path: path])
 def test_path_in_place_of_a_dataset(folder, as_what):
-    with pytest.raises(TypeError, match=r'dataset is the path .*: give ImageDataset\('): create_loader(as_what(folder), 32, 4)
+    with pytest.raises(TypeError, match=r'dataset is the path .* ImageDataset\('): create_loader(as_what(folder), 32, 4)
 
 
 @pytest.mark.parametrize('dataset, what', [
@@ -111,7 +111,7 @@ def test_path_in_place_of_a_dataset(folder, as_what):
     (np.zeros((4, 8, 8, 3)), 'ndarray of ndarray'), (['a.jpg'], 'list of str'),
     ([(1,)], 'list of tuple')], ids=lambda value: str(value)[:12])
 def test_a_list_of_other_things_is_no_dataset(dataset, what):
-    message = rf'dataset is a {what}: .*ImageDataset'
+    message = 'dataset has type {} and items of type {}: .*ImageDataset'.format(*what.split(' of '))
     with pytest.raises(TypeError, match=message): loader_of(dataset)
 
 
@@ -132,8 +132,8 @@ def test_a_list_of_samples_is_a_dataset_and_is_not_read_before_the_first_batch()
     (dict(mean='imagenet'), ValueError, r"mean='imagenet': must be one number, or one per channel, such as mean=\("),
     (dict(std='imagenet'), ValueError, "std='imagenet': must be one number"),
     (dict(mean=('a', 'b', 'c')), ValueError, r"mean=\('a', 'b', 'c'\): must be one number, or one"),
-    (dict(sampler=3), TypeError, 'sampler is a int: give a Sampler of torch, or a list of indexes'),
-    (dict(mixup=0.2), TypeError, r'give a timmdata.Mixup, such as Mixup\(mixup_alpha=0.2, num_classes=…\)')], ids=str)
+    (dict(sampler=3), TypeError, 'sampler has type int: pass a Sampler of torch, or a list of indexes'),
+    (dict(mixup=0.2), TypeError, r'timmdata.Mixup, such as Mixup\(mixup_alpha=0.2, num_classes=…\)')], ids=str)
 def test_wrong_words_are_told_in_the_users_words(folder, wrong, error, message):
     with pytest.raises(error, match=message): loader_of(ImageDataset(folder), is_training=True, **wrong)
 
@@ -192,7 +192,7 @@ def test_transforms_of_albumentations_are_called_in_its_way(folder, monkeypatch)
 
 
 @pytest.mark.parametrize('words, message', [
-    (dict(labels='bad.csv'), r"no argument 'labels': a table .* as the root, ImageDataset\('labels.csv'\)"),
+    (dict(labels='bad.csv'), r"no argument 'labels': .* table .* as the root, ImageDataset\('labels.csv'\)"),
     (dict(csv='a.csv'), r"ImageDataset\('labels.csv'\)"),
     (dict(train=True), "use split='train'"), (dict(input_size=224), 'pass it to create_loader'),
     (dict(transforms=None), r'did you mean transform\?'),
@@ -313,12 +313,12 @@ def test_message_counts_the_samples_of_its_rank(folder, monkeypatch):
     for path in folder.rglob('*.jpg'): path.write_text('no image')
     for name, value in dict(is_initialized=True, get_rank=1, get_world_size=2).items():
         monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
-    with pytest.raises(ImageReadError, match='all 4 samples of epoch 0'):
+    with pytest.raises(ImageReadError, match='every sample of epoch 0'):
         list(loader_of(ImageDataset(folder, on_error='skip'), distributed=True))
 
 
 @pytest.mark.parametrize('reader, is_training, message', [
-    ([], False, 'it gave no sample'), ([(Image.new('RGB', (40, 40)), 0)] * 3, True, 'fewer than 4, and incomplete batches are dropped')])
+    ([], False, 'no sample'), ([(Image.new('RGB', (40, 40)), 0)] * 3, True, 'batch_size=4, and drop_last=True')])
 @pytest.mark.parametrize('num_workers', [0, 1])
 def test_stream_without_a_batch_is_worth_a_warning(reader, is_training, message, num_workers):
     loader = loader_of(IterableImageDataset(reader=reader), is_training=is_training, num_workers=num_workers)
@@ -352,13 +352,13 @@ def test_epoch_of_a_stream_that_is_no_number(epoch):
                                       dict(num_workers=1, worker_type='processes')], ids=str)
 def test_an_empty_subset_is_an_empty_evaluation(folder, settings):
     with loader_of(Subset(ImageDataset(folder), []), **settings) as loader: assert list(loader) == []
-    with pytest.raises(ValueError, match='no samples, so there is nothing to train on'):
+    with pytest.raises(ValueError, match='no samples to train on'):
         loader_of(Subset(ImageDataset(folder), []), is_training=True, **settings)
 
 
 @pytest.mark.parametrize('wrong, error, message', [
     (dict(epoch='0', batch=0), TypeError, "epoch='0': must be an integer"), (dict(epoch=0, batch=0.5), TypeError, 'batch=0.5'),
-    (dict(epoch=0, index='1'), TypeError, "index='1'"), (dict(epoch=0, index=8), IndexError, 'index=8 is out of range: the dataset has length 8')])
+    (dict(epoch=0, index='1'), TypeError, "index='1'"), (dict(epoch=0, index=8), IndexError, 'index=8 .*length 8')])
 def test_replay_of_what_is_no_number(folder, wrong, error, message):
     with pytest.raises(error, match=message): loader_of(ImageDataset(folder), seed=1).replay(**wrong)
 
@@ -407,7 +407,7 @@ def test_numbers_and_numpy_are_switches(folder):
     (dict(color_jitter=40), 'color_jitter=40: .*factor.* 0.4'), (dict(color_jitter='0.4'), "color_jitter='0.4'"),
     (dict(color_jitter=True), 'color_jitter=True'), (dict(crop_border_pixels=0.1), 'crop_border_pixels=0.1: .*pixels'),
     (dict(rc_padding=2.5, train_crop_mode='rc'), 'rc_padding=2.5'), (dict(seed=True), 'seed=True: must be'),
-    (dict(timeout=True), 'timeout=True: give seconds'), (dict(std=(58., 57., 57.)), 'divide values for 0..255 by 255'),
+    (dict(timeout=True), 'timeout=True: .*seconds'), (dict(std=(58., 57., 57.)), 'divide values for 0..255 by 255'),
     (dict(batch_size='32'), "batch_size='32'"), (dict(num_workers=True), 'num_workers=True')], ids=lambda value: str(value)[:30])
 def test_other_units_and_types_are_refused(folder, wrong, message):
     settings = dict(input_size=32, batch_size=4, is_training=True, num_workers=0, device='cpu') | wrong
@@ -431,7 +431,7 @@ def test_what_is_refused_leaves_no_cache(folder, tmp_path, wrong):
 def test_a_pipeline_that_normalizes_belongs_to_the_loader(folder):
     dataset = ImageDataset(folder)
     dataset.transform = v2.Compose([v2.Resize((32, 32)), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
-    with pytest.raises(ValueError, match='mean=None needs transform=.*give it as transform='):
+    with pytest.raises(ValueError, match='mean=None needs transform='):
         loader_of(dataset, mean=None, std=None)
     transform, dataset.transform = dataset.transform, None
     assert next(iter(loader_of(dataset, transform=transform, mean=None, std=None)))[0].min() >= 0
@@ -474,12 +474,12 @@ def test_mixing_takes_numbers_and_switches(wrong):
 
 
 @pytest.mark.parametrize('wrong, error, message', [
-    (dict(load_bytes='no'), ValueError, "load_bytes='no': must be True or False"), (dict(exif_transpose='no'), ValueError, 'exif_transpose='),
+    (dict(load_bytes='no'), ValueError, "load_bytes='no': .*True or False"), (dict(exif_transpose='no'), ValueError, 'exif_transpose='),
     (dict(transform='x'), TypeError, 'transform has type str: pass a function'),
     (dict(target_transform=3), TypeError, 'target_transform has type int'),
     (dict(background=(0.5, 0.5, 0.5)), ValueError, 'three integers 0..255'), (dict(background=255), ValueError, 'background=255'),
     (dict(max_retries='3'), ValueError, "max_retries='3'"), (dict(max_retries=-1), ValueError, 'max_retries=-1'),
-    (dict(replace_seed='x'), ValueError, "replace_seed='x'"), (dict(class_map=['a', 'b']), TypeError, 'class_map has type list: pass a dict'),
+    (dict(replace_seed='x'), ValueError, "replace_seed='x'"), (dict(class_map=['a', 'b']), TypeError, 'class_map has type list'),
     (dict(class_map='nothing.txt'), FileNotFoundError, 'no class map at nothing.txt')], ids=str)
 def test_datasets_take_what_they_say(folder, wrong, error, message):
     with pytest.raises(error, match=message): ImageDataset(folder, **wrong)
@@ -497,7 +497,8 @@ def test_pictures_are_counted_from_one(n):
 
 
 def test_a_dataset_is_no_loader_to_draw(folder):
-    with pytest.raises(TypeError, match=r'ImageDataset has no batches: pass a loader, .*show_batch\(create_loader\(dataset, …\)\)'): show_batch(ImageDataset(folder))
+    with pytest.raises(TypeError, match=r'ImageDataset has no batches: .*show_batch\(create_loader\(dataset, …\)\)'):
+        show_batch(ImageDataset(folder))
 
 
 @pytest.mark.parametrize('kind, wrong, meant', [
@@ -508,13 +509,13 @@ def test_settings_say_which_name_is_meant(kind, wrong, meant):
 
 
 def test_a_buffer_says_how_a_directory_is_given(folder):
-    with pytest.raises(ValueError, match=r"capacity='dir' .*dict\(directory='dir', capacity='30GB'\)"):
+    with pytest.raises(ValueError, match=r"capacity='dir'.*dict\(directory='dir', capacity='30GB'\)"):
         create_loader(ImageDataset(folder), 32, 2, is_training=True, buffer='dir')
 
 
 @pytest.mark.filterwarnings('error')
 def test_naflex_says_that_input_size_does_not_resize(folder):
     settings = dict(batch_size=4, is_training=True, naflex=NaFlex(train_seq_lens=(16,)), device='cpu', num_workers=0)
-    with pytest.warns(UserWarning, match='input_size=64: with naflex it does not resize'):
+    with pytest.warns(UserWarning, match='input_size=64: naflex ignores it.*max_seq_len'):
         create_loader(ImageDataset(folder), 64, **settings)
     create_loader(ImageDataset(folder), 224, **settings)

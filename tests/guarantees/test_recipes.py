@@ -300,7 +300,7 @@ def halve(image): return F.pil_to_tensor(image.resize((16, 16))).float() / 255
 
 @pytest.mark.parametrize('settings, message', [
     (dict(mixup=Mixup(**MIX), collate_fn=list, use_prefetcher=False), 'use_prefetcher=False and mixup'),
-    (dict(mixup=Mixup(**MIX), collate_fn=FastCollateMixup(**MIX)), 'do one thing: give one'),
+    (dict(mixup=Mixup(**MIX), collate_fn=FastCollateMixup(**MIX)), 'mixup and a FastCollateMixup .*only one'),
     (dict(num_aug_splits=2, no_aug=True), 'num_aug_splits and no_aug'),
     (dict(auto_augment='3a', transform=halve), 'transform and auto_augment'),
     (dict(buffer='1MB', use_prefetcher=False, mixup=Mixup(**MIX)), 'a buffer without the prefetcher and mixup')])
@@ -319,7 +319,7 @@ def test_words_of_sizes_without_sizes_are_a_warning(dataset, settings):
 @pytest.mark.parametrize('settings', [dict(mixup=timm.data.Mixup()), dict(auto_augment=timm.data.rand_augment_transform('rand-m9', {})),
                                       dict(input_size_choices=32)], ids=lambda s: list(s)[0])
 def test_wrong_types_are_told_before_the_first_batch(dataset, settings):
-    with pytest.raises(TypeError, match='give'): training(dataset, **settings, **INLINE)
+    with pytest.raises(TypeError, match='pass'): training(dataset, **settings, **INLINE)
 
 
 @pytest.mark.parametrize('policy, is_jittered', [('3a', True), (ThreeAugment(), True), ('rand-m9', False), (Stripes(), False)])
@@ -408,7 +408,7 @@ def test_a_policy_of_the_users(dataset):
 def test_a_policy_keeps_the_size(dataset):
     class Shrinks(Stripes):
         def apply(self, image, drawn): return image.resize((5, 5))
-    with pytest.raises(ValueError, match='Shrinks made RGB .5, 5.'): next(iter(training(dataset, auto_augment=Shrinks(), **INLINE)))
+    with pytest.raises(ValueError, match='Shrinks changed .*RGB .5, 5.'): next(iter(training(dataset, auto_augment=Shrinks(), **INLINE)))
 
 
 def test_replay_tells_the_mixing_of_workers(dataset):

@@ -108,7 +108,7 @@ def test_a_sample_that_comes_again_has_other_pixels(monkeypatch):
     lambda: RepeatAugSampler(range(NUM), 2, 0), lambda: timm_samplers.OrderedDistributedSampler(range(NUM), 2, 0),
     lambda: timm_samplers.RepeatAugSampler(range(NUM), 2, 0)], ids=lambda make: type(make()).__module__)
 def test_a_sampler_that_divides_is_not_divided_again(monkeypatch, make):
-    with pytest.raises(ValueError, match='one of 2 ranks its share already: it would be divided twice. Leave out distributed'):
+    with pytest.raises(ValueError, match='among 2 ranks: they would be divided twice. Omit distributed'):
         loader_of(monkeypatch, 0, 2, 'random', sampler=make())
     sampler = make()   # as timm's and torch's scripts do it
     loader = create_loader(Coded(NUM), 8, 4, sampler=sampler, num_workers=0, device='cpu')

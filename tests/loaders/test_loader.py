@@ -508,9 +508,9 @@ WRONG = [
                                             'num_workers', dict(num_workers=True)),
     *[(ValueError, 'input_size', dict(input_size=size))
       for size in (0, -8, 2.5, '224', (), (8,), (3, 8, 0), (1, 3, 8, 8), (8, None), True, None)],
-    (ValueError, 'mean has 2 values', dict(input_size=(3, 8, 8), mean=(0.5, 0.5))), (ValueError, 'std has 2 values',
+    (ValueError, 'mean has length 2, .*3 channels', dict(input_size=(3, 8, 8), mean=(0.5, 0.5))), (ValueError, 'std has length 2',
                                             dict(input_size=(3, 8, 8), std=(0.5, 0.5))),
-    (ValueError, 'mean has 3 values', dict(input_size=(4, 8, 8))), (ValueError, 'std', dict(std=0.)), (ValueError,
+    (ValueError, 'mean has length 3, .*4 channels', dict(input_size=(4, 8, 8))), (ValueError, 'std', dict(std=0.)), (ValueError,
                                             'std', dict(std=(1., -1., 1.))),
     (ValueError, 'crop_mode', dict(crop_mode='middle')), (ValueError, 'crop_pct', dict(crop_pct=0.)), (ValueError,
                                             'crop_pct', dict(crop_pct=-1)),
@@ -532,15 +532,15 @@ WRONG = [
     (ValueError, 'num_aug_repeats', dict(is_training=True, num_aug_repeats=0.5)), (ValueError, 'input_size_choices',
                                             dict(is_training=True, input_size_choices=[])),
     (ValueError, 'num_aug_splits and mixup', dict(is_training=True, num_aug_splits=2, mixup=Mixup(num_classes=9))),
-    (ValueError, 'no transform and no collate_fn', dict(is_training=True, use_prefetcher=False, transform=str, mixup=Mixup())),
+    (ValueError, 'use_prefetcher=False and mixup .*transform=', dict(is_training=True, use_prefetcher=False, transform=str, mixup=Mixup())),
     (ValueError, 'input_size_choices and transform', dict(is_training=True, input_size_choices=[8], transform=str)),
     (NotImplementedError, 'tf_preprocessing', dict(tf_preprocessing=True)),
     (ValueError, 'worker_seeding', dict(worker_seeding='none')), (ValueError, 'sampler and shuffle cannot',
                                             dict(sampler=[0], shuffle=True)),
     (ValueError, 'divided twice', dict(sampler=DistributedSampler(range(12), 2, 0), distributed=True)),
-    (ValueError, 'weights of shape', dict(is_training=True, weights=[1, 2])), (TypeError, 'does not say its labels', dict(is_training=True,
+    (ValueError, 'weights of shape', dict(is_training=True, weights=[1, 2])), (TypeError, 'does not provide labels', dict(is_training=True,
                                             weights='balanced')),
-    (TypeError, 'does not say its labels', dict(is_training=True, balanced_batches=True)),
+    (TypeError, 'does not provide labels', dict(is_training=True, balanced_batches=True)),
     (ValueError, 'samples_per_epoch=0', dict(is_training=True, samples_per_epoch=0)), (ValueError, 'do not fill one batch',
                                             dict(is_training=True, batch_size=13)),
     (TypeError, 'img_dtype', dict(img_dtype=torch.uint8)), (RuntimeError, 'device',
@@ -581,7 +581,7 @@ def test_wrong_images_are_errors(image, message):
 
 
 def test_wrong_number_of_channels_is_an_error():
-    with pytest.raises(ValueError, match='1 channels.*give input_size=.1, H, W.'):
+    with pytest.raises(ValueError, match='1-channel image.*input_size=.1, H, W.'):
         list(create_loader([(Image.new('L', (8, 8)), 0)], 8, 1, num_workers=0, **CPU))
 
 

@@ -22,7 +22,7 @@ def test_help_has_meanings_and_defaults(capsys):
     with pytest.raises(SystemExit) as ended: main(['doctor', '--help'])
     said = ' '.join(capsys.readouterr().out.split())
     assert ended.value.code == 0 and '[--stages]' in said
-    assert "--num-workers NUM_WORKERS How many workers; 0: none; 'auto': as many as help (default: auto)" in said
+    assert "--num-workers NUM_WORKERS Number of workers; 0: load in the main thread; 'auto': depends on the cores (default: auto)" in said
 
 
 def test_version(capsys):

@@ -36,7 +36,7 @@ def test_doctor_writes_json(samples, tmp_path, capsys):
     ('--json no/such/numbers.json', 'no/such'), ('--images 0', 'num_images=0: must be an integer >= 1'),
     ('--rounds 0', 'rounds=0'),
     ('--batch-size 0', 'batch_size=0'),
-    ('--worker-type fibres', 'allowed are threads, processes, ray, auto'), ('--num-workers -1', 'num_workers=-1'),
+    ('--worker-type fibres', 'threads, processes, ray, auto'), ('--num-workers -1', 'num_workers=-1'),
     ('--backend none', 'backend='), ('--split nothing', 'there is no split'), ('--device moon', 'moon')])
 def test_wrong_settings_are_one_line(samples, capsys, options, message):
     assert main(['doctor', str(samples), *TINY, *options.split()]) == 2

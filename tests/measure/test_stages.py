@@ -14,7 +14,7 @@ TINY = '--input-size 64 --batch-size 16 --images 32 --rounds 1 --device cpu'.spl
 
 
 @pytest.mark.parametrize('options', [
-    '--num-workers 2 --worker-type threads --color-jitter 0', '--num-workers 1 --workers processes --re-prob 0.5',
+    '--num-workers 2 --worker-type threads --color-jitter 0', '--num-workers 1 --worker-type processes --re-prob 0.5',
     '--num-workers 0 --mode eval --interpolation bicubic --backend pillow'])
 def test_doctor_says_where_the_time_goes(samples, tmp_path, capsys, options):
     numbers = tmp_path/'doctor.json'

@@ -363,7 +363,8 @@ SEARCHES = {
     'mixup': 'loader.html#create_loader-mixup … transforms/mixup.html#Mixup',
     'resume': 'guides/train.html#stop-and-resume … guides/several_gpus.html#resume',
     'Quickstart': 'index.html', 'DataLoader hangs': 'guides/when_something_goes_wrong.html', 'multi label csv': 'guides/labels.html',
-    'slow dataloader': 'guides/faster.html', 'grayscale images': 'guides/your_folder.html#grayscale-images', 'near duplicates': 'inspection/inspection.html',
+    'slow dataloader': 'guides/faster.html', 'grayscale images': 'guides/your_folder.html#grayscale-images',
+    'near duplicates': 'inspection/inspection.html',
     'labels': 'guides/labels.html', 'GPU waits': 'guides/faster.html', 'waits': 'guides/faster.html',
     'FileNotFoundError': 'guides/when_something_goes_wrong.html#file-not-found', 'class weights': 'samplers/weighted.html',
     'recipes': 'guides/recipes.html',
@@ -601,7 +602,8 @@ def test_the_api_index_is_in_groups(crawl):
     tab = crawl.tab()
     tab.goto(f'{crawl.base}api.html')
     groups = tab.eval_on_selector_all(
-        '#import-timmdata > details', 'all => all.map(o => [...o.querySelectorAll("tr")].map(o => [...o.cells].map(o => o.textContent.trim())))')
+        '#import-timmdata > details',
+        'all => all.map(o => [...o.querySelectorAll("tr")].map(o => [...o.cells].map(o => o.textContent.trim())))')
     names = [row[0] for rows in groups for row in rows if row[0] != 'Name']
     assert names[0] == 'create_loader' and sorted(names) == sorted(name for name in public_names() if not name.startswith('__'))
     assert all(name.isupper() for name in names[-10:]) and not any(name.isupper() for name in names[:-10])

@@ -210,15 +210,15 @@ def test_a_loaders_settings():
 
 @pytest.mark.parametrize('options, message', [
     (dict(batch_sizes=[]), 'batch_sizes'), (dict(batch_sizes=[4, 0]), 'batch_sizes'),
-    (dict(batch_sizes=[4, 2.5]), 'batch_sizes'), (dict(choice_weights=[1]), 'give 2 numbers'),
+    (dict(batch_sizes=[4, 2.5]), 'batch_sizes'), (dict(choice_weights=[1]), '2 in all'),
     (dict(choice_weights=[1, -1]), 'choice_weights'), (dict(choice_weights=[1, float('nan')]), 'choice_weights'),
     (dict(num_batches=0), 'num_batches'), (dict(choice_schedule='linear'), 'constant, progressive'),
     (dict(choice_schedule='progressive'), 'schedule_epochs'),
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread=-1), 'schedule_spread'),
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_random_mix=1.5), 'schedule_random_mix'),
     (dict(sampler=range(0)), 'empty'),
-    (dict(sampler=range(1)), 'do not fill a batch'), (dict(input_sizes=[(8, 8)]), 'for 2 batch_sizes: give one for each'),
-    (dict(choice_schedule='progressive', schedule_epochs=3, batch_sizes=[4]), 'at least two choices'),
+    (dict(sampler=range(1)), 'do not fill a batch'), (dict(input_sizes=[(8, 8)]), 'input_sizes=.*: must be 2 sizes'),
+    (dict(choice_schedule='progressive', schedule_epochs=3, batch_sizes=[4]), 'two or more batch_sizes'),
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread=float('nan')), 'schedule_spread'),
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread='wide'), 'schedule_spread'),
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_random_mix=None), 'schedule_random_mix'),

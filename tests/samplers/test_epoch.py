@@ -23,7 +23,7 @@ class Labeled(list):
 
 
 def test_a_number_is_no_data_source():
-    message = r'data_source is a int: give a dataset or a sequence, such as range\(32\)'
+    message = r'data_source has type int: pass a dataset or a sequence, such as range\(32\)'
     with pytest.raises(TypeError, match=message): EpochSampler(32)
 
 

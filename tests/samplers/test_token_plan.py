@@ -117,7 +117,7 @@ def test_an_epoch_may_have_a_budget_of_tokens():
     plan = plan_of(lengths, 'native', tokens_per_epoch=1000)
     assert plan.count(*ranks_of(lengths, 1)) == 1000 // (4 * 50)
     assert plan_of(lengths, 'packed', tokens_per_epoch=1000).count(*ranks_of(lengths, 1)) == 1000 // 300
-    with pytest.raises(ValueError, match='fill 5,000 tokens: give fewer, or more samples_per_epoch'):
+    with pytest.raises(ValueError, match='fill 5,000 tokens: use fewer, or more samples_per_epoch'):
         plan_of(lengths, 'native', tokens_per_epoch=5001).count(*ranks_of(lengths, 1))
 
 
@@ -159,7 +159,7 @@ def test_sizes_of_batches_are_timms():
 
 
 @pytest.mark.parametrize('words, message', [
-    (dict(mode='other'), 'allowed are native, packed'), (dict(window=0), 'window'), (dict(seq_lens=(30,)), 'has 40 tokens'),
+    (dict(mode='other'), 'one of native, packed'), (dict(window=0), 'window'), (dict(seq_lens=(30,)), 'has 40 tokens'),
     (dict(tokens_per_epoch=0), 'tokens_per_epoch')])
 def test_wrong_settings_are_refused(words, message):
     lengths = [20, 40]

@@ -79,12 +79,12 @@ def test_weights_may_be_any_sequence(weights):
 
 
 @pytest.mark.parametrize('weights, error, message', [
-    ([1, 2], ValueError, r'weights of shape \(2,\) for 3 samples: give one number for each'),
-    ([[1, 2, 3]], ValueError, r'shape \(1, 3\)'), ([1, -2, 3], ValueError, r'1 weights are .*weights\[1\]=-2.0'),
-    ([1, float('nan'), float('inf')], ValueError, r'2 weights are .*weights\[1\]=nan'),
-    (np.zeros(3), ValueError, 'all weights are 0: give one above 0'), ('equal', ValueError, 'allowed are balanced, sqrt-balanced'),
-    ('balanced', TypeError, 'a range does not say its labels'), (object(), TypeError, 'give one number for each sample'),
-    ([1, 'a', 2], TypeError, 'give one number for each sample')])
+    ([1, 2], ValueError, r'weights of shape \(2,\) for a dataset of size 3: must be one number per sample'),
+    ([[1, 2, 3]], ValueError, r'shape \(1, 3\)'), ([1, -2, 3], ValueError, r'invalid weights .*weights\[1\]=-2.0'),
+    ([1, float('nan'), float('inf')], ValueError, r'invalid weights .*weights\[1\]=nan'),
+    (np.zeros(3), ValueError, 'all weights are 0: .*above 0'), ('equal', ValueError, 'one of balanced, sqrt-balanced'),
+    ('balanced', TypeError, 'range does not provide labels'), (object(), TypeError, 'one number per sample'),
+    ([1, 'a', 2], TypeError, 'one number per sample')])
 def test_wrong_weights_are_refused(weights, error, message):
     with pytest.raises(error, match=message): WeightedSampler(range(3), weights)
 

@@ -97,16 +97,16 @@ TORCHRUN = {'two ranks': '', 'two ranks, repeats': '--aug-repeats 3', 'two ranks
 # timm's own tests that fail here, all their cases, by reason; every other one passes
 SLOW_TESTS = 'tests/test_multilabel.py::test_distributed_metrics_exclude_padding'   # not run: of timm's metrics, four times two processes
 FAILING_TESTS = {
-    'a split that is not there is an error: its pictures lie in a class folder alone': [
+    'the test requests a split of a folder that has no splits, which is an error in timmdata': [
         'test_data.py::test_create_naflex_loader_grayscale'],
-    "private names of timm's modules": [
+    "the test uses private names of timm's modules, which timmdata does not have": [
         'test_data.py::test_auto_augment_factory_accepts_default_none_hparams',
         'test_data.py::test_rand_bbox_minmax_can_reach_bottom_right_border',
         'test_multilabel.py::test_multilabel_mixup_preserves_shared_labels',
         'test_multilabel.py::test_target_field_paths_prefer_literal_keys',
         'test_scheduled_sampler.py::test_sample_budget_schedule_is_created_once_and_cached',
         'test_scheduled_sampler.py::test_progressive_schedule_is_created_when_iteration_starts'],
-    'a stand-in for a module of timm, or for a function of Hugging Face that gives one split whatever is asked': [
+    'the test mocks a timm module, or a Hugging Face function that then returns only one split, but timmdata loads all splits': [
         'test_data.py::test_create_reader_preserves_tfds_name_case', 'test_data.py::test_hfds_sliced_imagefolder_split',
         'test_multilabel.py::test_hfds_split_expression_uses_loaded_sample_count',
         'test_multilabel.py::test_hf_multilabel_readers_and_loader',
@@ -114,16 +114,16 @@ FAILING_TESTS = {
         'test_multilabel.py::test_hf_multilabel_class_map', 'test_multilabel.py::test_hf_multi_field_binary_targets',
         'test_multilabel.py::test_hf_sequence_of_dicts_path_yields_label_list', 'test_multilabel.py::test_hf_multihot_target_format',
         'test_multilabel.py::test_naflex_multilabel_loader'],
-    'numbers with fractions stay, as targets of a regression': [
+    'timmdata keeps float targets as floats, for regression': [
         'test_multilabel.py::test_fast_collate_casts_scalar_targets_to_int64'],
-    "`loader.dataset` is the data set that was given, not timm's wrapper": [
+    "`loader.dataset` is the dataset that you passed, not timm's wrapper": [
         'test_scheduled_sampler.py::test_create_loader_scheduled_resolutions_and_batch_sizes'],
-    '`use_multi_epochs_loader` is another word for `persistent_workers`, and goes with sizes': [
+    '`use_multi_epochs_loader` is another name for `persistent_workers` and can be combined with several image sizes': [
         'test_scheduled_sampler.py::test_create_loader_rejects_scheduled_resolutions_with_multi_epochs_loader'],
-    '`persistent_workers` says what was asked for, workers or not': [
+    '`loader.persistent_workers` is the value that you passed, even without workers': [
         'test_data.py::test_create_loader_disables_persistent_workers_without_workers',
         'test_data.py::test_create_naflex_loader_disables_persistent_workers_without_workers'],
-    'they need a later train.py, and fail under timm as well': [
+    "the test needs a later version of timm's scripts and also fails with timm": [
         'test_multilabel.py::test_train_cli_rejects_metric_the_evaluator_does_not_produce',
         'test_multilabel.py::test_multilabel_train_cli_multihot', 'test_multilabel.py::test_multilabel_train_and_validate_cli',
         'test_multilabel.py::test_class_weights_script', 'test_multilabel.py::test_train_cli_loss_flags',

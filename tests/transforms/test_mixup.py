@@ -300,7 +300,7 @@ def test_multi_label_is_timms(smoothing):
     (torch.tensor([0, NUM_CLASSES]), 'class index 7'), (torch.tensor([-1, 0]), 'class index -1'),
     (torch.tensor([200, 0], dtype=torch.uint8), 'class index 200'), (torch.tensor([0., 1.]), 'torch.float32 (2,)'),
     (torch.zeros(2, NUM_CLASSES + 1), '(2, 8)'), (torch.zeros(2, 1, dtype=torch.int64), '(2, 1)'),
-    (torch.zeros(2, 3, NUM_CLASSES), '(2, 3, 7)'), (torch.zeros(3, dtype=torch.int64), 'length 2, targets 3'),
+    (torch.zeros(2, 3, NUM_CLASSES), '(2, 3, 7)'), (torch.zeros(3, dtype=torch.int64), 'images have length 2, targets 3'),
 ])
 def test_wrong_targets_are_errors(target, message):
     x = images_of(2)

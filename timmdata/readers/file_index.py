@@ -312,8 +312,8 @@ def _warn_nested(where: str, folders: Mapping[str, str]):
         return f'{len(names)} ({", ".join(map(printable, list(names)[:5]))}{", …" if len(names) > 5 else ""})'
 
     warnings.warn(
-        f'{where}: the classes are the folders that contain the images, as in timm: {listed(own)}. For the top-level '
-        f"folders, as in torchvision, {listed(others)}, use create_dataset('torch/image_folder', root)",
+        f'{where}: the classes are the folders that contain the images, as in timm: {listed(own)}. The top-level '
+        f"folders, as in torchvision, would be {listed(others)}: use create_dataset('torch/image_folder', root)",
         stacklevel=4)
 
 

@@ -66,8 +66,8 @@ class OrderSettings:
             f'sampler has type {type(self.sampler).__name__}: pass a Sampler of torch, or a list of indexes')
         if self.distributed and self.num_replicas > 1: raise ValueError(
             f'distributed=True with a {type(self.sampler).__name__}, which already divides samples among '
-            f'{self.num_replicas} ranks: they would be divided twice. Omit distributed, or pass a sampler of all samples, '
-            'which is then divided among the ranks')
+            f'{self.num_replicas} ranks: they would be divided twice. Omit distributed, or pass a sampler of all '
+            'samples, which is then divided among the ranks')
 
     @property
     def num_replicas(self) -> int:

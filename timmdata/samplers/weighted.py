@@ -62,7 +62,7 @@ def sample_weights(
     if found.shape != (len(dataset),): raise ValueError(
         f'weights of shape {tuple(found.shape)} for a dataset of size {len(dataset)}: must be one number per sample')
     wrong = (~(found >= 0) | found.isinf()).nonzero()   # NaN is not 0 or more
-    if len(wrong): raise ValueError(f'{len(wrong)} of the weights are invalid, such as weights'
+    if len(wrong): raise ValueError(f'invalid weights ({len(wrong)} in all), such as weights'
                                     f'[{int(wrong[0])}]={float(found[wrong[0]])}: must be 0 or more')
     if len(found) and not found.any(): raise ValueError('all weights are 0: at least one must be above 0')
     return found

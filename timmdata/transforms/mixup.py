@@ -411,7 +411,8 @@ class Mixup(MixingSwitch):
         if x.ndim != 4 or not (x.dtype == torch.uint8 or x.is_floating_point()):
             raise TypeError(f'got {x.dtype} {tuple(x.shape)}: images must be (N, C, H, W), uint8 or floating')
         if not isinstance(target, torch.Tensor): raise TypeError(
-            f'targets have type {type(target).__name__}: pass a tensor, indexes or dense rows of {self.num_classes}')
+            f'targets have type {type(target).__name__}: pass a tensor of class indexes, or of dense rows with '
+            f'{self.num_classes} values')
         if len(target) != len(x): raise ValueError(
             f'images have length {len(x)}, targets {len(target)}: pass one target per image')
         if len(params.lam) != _num_rows(len(x), self.mode) or max(params.partner) >= len(x):
