@@ -123,7 +123,7 @@ def test_a_producer_of_another_store_is_not_joined(tmp_path):
 def test_beyond_the_last_epoch_is_an_error():
     buffer = buffered(num_epochs=2)
     assert values(buffer, 26) == undisturbed(26)
-    with pytest.raises(BatchBufferError, match='epoch 2 is wanted, but .* was made for num_epochs=2'): list(buffer)
+    with pytest.raises(BatchBufferError, match='epoch 2 .*num_epochs=2'): list(buffer)
     buffer.set_epoch(1)
     assert values(buffer, 13) == undisturbed(26)[13:]
     buffer.close()

@@ -205,7 +205,7 @@ def test_splits_that_number_their_classes_differently_are_told(tmp_path):
     shutil.rmtree(tmp_path/'data/val/a')
     datasets = {split: ImageDataset(tmp_path/'data'/split, split=None) for split in ('train', 'val')}
     found = inspect(datasets, tmp_path/'out', exact=True, progress=False)
-    remark = 'val numbers its classes differently from train: give both the same class_map.'
+    remark = 'val numbers its classes differently from train: pass the same class_map to both.'
     report, page = ((tmp_path/f'out/report.{kind}').read_text(encoding='utf-8') for kind in ('json', 'html'))
     assert json.loads(report)['remarks'][0] == remark and remark in page
     assert not found.rows('conflict')   # labels are compared by name

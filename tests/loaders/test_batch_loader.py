@@ -250,7 +250,7 @@ def test_state_of_other_files_is_refused(samples, tmp_path):
     file.rename(file.with_stem('another'))
     first, second = (create_loader(ImageDataset(tmp_path/name, split=None), 8, 2, seed=1, device='cpu', **INLINE) for name in 'ab')
     with pytest.raises(ValueError, match='dataset was [0-9a-f]{16}, is [0-9a-f]{16}'): second.load_state_dict(first.state_dict())
-    with pytest.raises(ValueError, match=r'not a state of a loader \(missing: position, settings'):
+    with pytest.raises(ValueError, match=r'not a loader state \(missing: position, settings'):
         first.load_state_dict({'epoch': 1, 'seed': 1})
 
 

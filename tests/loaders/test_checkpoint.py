@@ -117,7 +117,7 @@ def test_texts_of_a_state_do_no_harm_to_a_terminal_and_are_short():
 def test_numbers_of_thousands_of_digits_are_named(wrong):
     loader = loader_of(Coded(20), 7, True)
     state = loader.state_dict()
-    with pytest.raises(ValueError, match=f'the state has {next(iter(wrong))}=.*allowed'): loader.load_state_dict({**state, **wrong})
+    with pytest.raises(ValueError, match=f'the state has {next(iter(wrong))}=.*must be'): loader.load_state_dict({**state, **wrong})
 
 
 def of_20(**more):
@@ -130,7 +130,7 @@ def of_20(**more):
     dict(sampler=range(9)), dict(input_size_choices=[8, 16], batch_size_choices=[4, 2])], ids=str)
 def test_a_position_behind_the_end_is_no_silent_empty_epoch(settings):
     loader = of_20(**settings)
-    with pytest.raises(ValueError, match='behind the end of epoch 0'): loader.load_state_dict({**loader.state_dict(), 'position': 2**62})
+    with pytest.raises(ValueError, match='past the end of epoch 0'): loader.load_state_dict({**loader.state_dict(), 'position': 2**62})
     for _ in loader: state = loader.state_dict()   # with the last batch that there is
     resumed = of_20(**settings)
     resumed.load_state_dict(state)

@@ -156,7 +156,7 @@ def test_tensors_on_a_device_are_refused_in_worker_processes(field, context):
     transform = torch.nn.Identity() if field == 'image' else None
     loader = create_loader(OnDevice(8, field), 8, 4, num_workers=1, worker_type='processes', transform=transform,
                            multiprocessing_context=context, device='cpu')
-    with pytest.raises(RuntimeError, match='gave a tensor on meta in a worker process: give CPU tensors'): list(loader)
+    with pytest.raises(RuntimeError, match='tensor on meta in a worker process: return CPU tensors'): list(loader)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU')

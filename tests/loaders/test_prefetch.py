@@ -121,7 +121,7 @@ def test_device_may_be_a_string_an_object_or_nothing():
 
 
 @pytest.mark.parametrize('batch, error, message', [
-    ((images(channels=1), 0), ValueError, '1 channels'), ((images().float(), 0), TypeError,
+    ((images(channels=1), 0), ValueError, '1-channel images'), ((images().float(), 0), TypeError,
                                             'uint8'), ((images().int(), 0), TypeError, 'uint8'),
     ((images()[0], 0), TypeError, 'N, C, H, W'), (images(), TypeError, 'a sample or batch must be'), (('x', 0), TypeError,
                                             'N, C, H, W'), (5, TypeError, 'a sample or batch must be')])

@@ -80,7 +80,7 @@ def test_no_comment_of_a_public_parameter_is_left_in_the_package(written):
 
 
 def test_help_of_create_loader_leads_with_what_it_is_a_call_and_groups():
-    text = pydoc.plain(pydoc.render_doc(timmdata.create_loader)).partition('Make a loader')[2]
+    text = pydoc.plain(pydoc.render_doc(timmdata.create_loader)).partition('Create a loader')[2]
     places = [text.index(word) for word in (
         'normalized batches', ">>> loader = create_loader(ImageDataset('photos', split='train'), 224, 64", 'Data:\n', 'dataset: ',
         'Order:\n', 'seed: ', 'Pixels', 'Augmentation', 'Batches:\n', 'Workers:\n', 'num_workers: ', 'Device:\n', 'device: ', 'Returns:')]

@@ -62,4 +62,4 @@ def test_readers_of_users_are_wrapped_or_refused():
     assert contents(dataset) == [(f'{k}.png', k, k) for k in (1, 2, 4, 5)]
     _, targets = next(iter(create_loader(dataset, 8, 4, num_workers=0, device='cpu')))
     assert torch.equal(targets, torch.tensor([1, 2, 4, 5]))
-    with pytest.raises(TypeError, match='exclude .*list .*filename'): ImageDataset('', reader=samples, exclude=['0.png'])
+    with pytest.raises(TypeError, match='exclude.*list .*filename'): ImageDataset('', reader=samples, exclude=['0.png'])

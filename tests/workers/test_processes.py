@@ -264,7 +264,7 @@ next(iterator)
     try:
         code, out, errors = run.end(30)
         assert code == 0 and errors == '', errors
-        assert 'it waits for index 9' in out
+        assert 'index 9' in out
     finally: run.kill()
 
 

@@ -30,7 +30,7 @@ RAY = dict(num_workers=2, worker_type='ray', ray_options=OPTIONS)
 # ---- without Ray
 
 @pytest.mark.parametrize('settings, message', [
-    (dict(num_workers='auto'), r"num_workers='auto' with worker_type='ray': .* pass the number of actors"),
+    (dict(num_workers='auto'), r"num_workers='auto' .*worker_type='ray'.*number of actors"),
     (dict(ray_options=dict(lifetime='detached', max_restarts=1)), 'ray_options: lifetime, max_restarts; choose from num_cpus'),
     (dict(ray_options=dict(placement_timeout=0)), 'placement_timeout=0: must be seconds > 0'),
     (dict(worker_type='processes', ray_options={}), "ray_options cannot .* worker_type='processes': use worker_type='ray'")])

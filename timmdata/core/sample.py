@@ -134,8 +134,8 @@ def as_pil_image(
     is_array = isinstance(image, (torch.Tensor, np.ndarray))
     if is_array and image.dtype in (torch.uint8, np.uint8): return to_pil_image(image)
     what = f'{image.dtype} {type(image).__name__}' if is_array else type(image).__name__
-    raise TypeError(f'the dataset returned {what} as an image: return PIL images or uint8 (0..255) and leave the '
-                    'conversion to float to create_loader, or pass create_loader the transform= that normalizes, with '
+    raise TypeError(f'the dataset returned {what} as an image: return PIL images or uint8 (0..255), which '
+                    'create_loader converts to float; or pass create_loader a transform= that normalizes, with '
                     'mean=None, std=None')
 
 # %% ../../nbs/core/20_sample.ipynb #634102da

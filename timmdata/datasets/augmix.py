@@ -52,7 +52,7 @@ class AugMixDataset(Dataset):
         "Set the three pipelines."
         if transform is not None and (not isinstance(transform, (tuple, list)) or len(transform) != 3):
             raise ValueError(
-                'transform must be three pipelines, as from create_transform(…, is_training=True, separate=True)')
+                'transform must be three pipelines, as made by create_transform(…, is_training=True, separate=True)')
         self._transform = None if transform is None else tuple(transform)
 
     def __getitem__(self, index: int) -> Any:

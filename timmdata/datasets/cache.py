@@ -94,8 +94,8 @@ def cache_key(
     """
     key = content_key(dataset, settings, PIL.__version__)
     if key is None: raise ValueError(
-        f'a cache cannot detect whether the data of {type(dataset.reader).__name__} has changed: use write_pack(), '
-        'and read the pack')
+        f'a cache cannot detect whether the data of {type(dataset.reader).__name__} has changed: write '
+        'it with write_pack(), and read the pack')
     return key
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000d

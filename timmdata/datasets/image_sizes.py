@@ -100,6 +100,6 @@ def image_sizes(
             found[unread] = list(read)
         if path is not None and found[unread].any(): _keep(path, found)
     missing = found[:, 0] == 0
-    if missing.all(): raise ImageReadError('no image can be read, so there are no sizes')
+    if missing.all(): raise ImageReadError('no image could be read, so no image size is known')
     found[missing] = np.median(found[~missing], axis=0)
     return found.astype(np.int64)

@@ -126,6 +126,6 @@ def voc_table(
         table['path'].append((folder/'JPEGImages'/f'{name}.jpg').relative_to(root).as_posix())
         table['label'].append(found if objects == 'any' else found[0])
     if not table['path']: raise ValueError(
-        f'no image of {folder.name} {image_set} gets a label: use another value than objects={objects!r}')
+        f'no image of {folder.name} {image_set} gets a label with objects={objects!r}: use another rule')
     return table
 

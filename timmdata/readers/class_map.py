@@ -187,8 +187,8 @@ def check_class_map(
              'unexpected': [name for name in class_to_idx if name not in expected]}
     parts = [f'{len(names)} {what} ({", ".join(map(printable, names[:5]))}{", …" if len(names) > 5 else ""})'
              for what, names in found.items() if names]
-    if parts: raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Create this dataset with '
-                                  "class_map=, the class_to_idx of the other dataset")
+    if parts: raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Pass class_map= to this '
+                                  'dataset, with the class_to_idx of the other')
 
 
 def class_map_fingerprint(

@@ -135,12 +135,12 @@ def exclude_samples(
     """
     names = {name.replace(os.sep, '/') for name in read_names(names)}   # as in archives, on every system
     if not hasattr(reader, 'filename'): raise TypeError(
-        f'exclude: the reader {type(reader).__name__} has no sample names; add a method filename(index) to it')
+        f'exclude needs sample names, which {type(reader).__name__} does not have: add a method filename(index) to it')
     found = [reader.filename(index).replace(os.sep, '/') for index in range(len(reader))]
     unknown = sorted(names.difference(found))
     if unknown: raise ValueError(
         f'exclude: {len(unknown):,} of {len(names):,} names match no sample: {", ".join(map(repr, unknown[:5]))}; '
         f'names are relative to the root, such as {found[0]!r}; each split needs its own list')
     rows = np.flatnonzero(np.fromiter((name not in names for name in found), bool, len(found)))
-    if not len(rows): raise ValueError(f'exclude: all {len(found):,} samples are excluded')
+    if not len(rows): raise ValueError(f'exclude: all {len(found):,} samples are excluded; keep at least one')
     return keep_rows(reader, rows)

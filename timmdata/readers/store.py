@@ -64,7 +64,7 @@ def check_url(
     if parts.password is not None or is_web and parts.username is not None or parts.query or parts.fragment:
         raise ValueError(
             f'the URL {parts.scheme}://{parts.hostname or ""}{printable(parts.path)} contains a password, a query or a '
-            "fragment: pass the URL alone, and set credentials the store's own way, such as AWS_ACCESS_KEY_ID")
+            "fragment: pass the URL alone, and set the store's credentials elsewhere, such as in AWS_ACCESS_KEY_ID")
     return url.rstrip('/')
 
 # %% ../../nbs/readers/26_store.ipynb #57000012
@@ -331,7 +331,7 @@ async def persist(
             f"{name} cannot be read: the key {bad_key[1]!r} has a part that is empty, '.' or '..': rename that object, "
             'or pass the URL of a folder without it')
         if status in _REFUSED or cause == _CAUSES['credential']: raise StoreError(
-            f"the store denies access to {name} ({cause}): set credentials the store's own way")
+            f"the store denies access to {name} ({cause}): set the credentials that it needs")
         if status in _UNKNOWN or cause == _CAUSES['Range request not']: raise StoreError(
             f'{name} does not support this request ({cause})')
         if status == 404: raise FileNotFoundError(f'there is no {name}')

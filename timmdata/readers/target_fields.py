@@ -83,7 +83,8 @@ class TargetFields:
         if not all(self.keys) or len(set(self.keys)) < len(self.keys):
             raise ValueError(f'target_key={target_key!r}: must be field names, each once, separated by commas')
         if len(self.keys) > 1 and target_format == 'multihot':
-            raise ValueError("target_format='multihot' needs a single target_key: omit it, several keys give indexes")
+            raise ValueError(
+                "target_format='multihot' needs one target_key: omit target_format; several keys give class indexes")
         self.names = list(names) if len(self.keys) == 1 else self.keys
         self.is_dense, self.is_mapped = target_format == 'multihot', bool(class_map)
         own = {name: idx for idx, name in enumerate(self.names)}

@@ -117,11 +117,10 @@ class ScheduleSettings:
         is_bell = _is_number(self.schedule_spread) and self.schedule_spread >= 0
         if not is_bell or not _is_number(self.schedule_random_mix) or not 0 <= self.schedule_random_mix <= 1:
             raise ValueError(f'schedule_spread={self.schedule_spread!r}, schedule_random_mix='
-                             f'{self.schedule_random_mix!r}: must be 0 or more, and in 0..1')
+                             f'{self.schedule_random_mix!r}: the first must be >= 0, the second in 0..1')
         if num_choices < 2 or not _is_count(self.schedule_epochs):
-            raise ValueError(f'a progressive schedule of {num_choices} choices over schedule_epochs='
-                             f'{self.schedule_epochs!r}: must be two or more choices, and a positive integer of '
-                             'epochs')
+            raise ValueError(f"choice_schedule='progressive' needs two or more batch_sizes, got {num_choices}, and a "
+                             f'positive integer as schedule_epochs, got {self.schedule_epochs!r}')
 
     @property
     def is_progressive(self) -> bool:
@@ -198,7 +197,7 @@ class ScheduledBatchSampler(Sampler):
         input_sizes: Sequence[tuple[int, int]] | None = None,
     ):
         if not isinstance(sampler, Sized): raise TypeError(
-            f'{type(sampler).__name__} has no length: pass a Sampler with one')
+            f'{type(sampler).__name__} has no length: pass a sampler that has one')
         if len(sampler) < 1: raise ValueError('the sampler is empty: it must have at least one sample')
         self.settings = ScheduleSettings(
             batch_sizes, choice_weights, seed, drop_last, shuffle_schedule, num_batches, choice_schedule,

@@ -24,7 +24,7 @@ def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
     rank = distributed.get_rank() if rank is None else rank
     if not 0 <= rank < num_replicas:
-        raise ValueError(f'rank={rank} of num_replicas={num_replicas}: must be in 0..num_replicas - 1')
+        raise ValueError(f'rank={rank} of num_replicas={num_replicas}: the rank must be in 0..num_replicas - 1')
     return num_replicas, rank
 
 
@@ -99,7 +99,7 @@ def gather_valid(
     flat = values.detach().reshape(len(values), row).contiguous().view(torch.uint8)   # any type can be sent as bytes
     sizes = torch.stack(_gather(torch.tensor([len(flat), flat.shape[1]], device=values.device)))
     if len(sizes[:, 1].unique()) > 1: raise ValueError(
-        f'rows of values have {sizes[:, 1].tolist()} bytes on the ranks: must have the same shape and dtype')
+        f'rows of values have {sizes[:, 1].tolist()} bytes on the ranks: all ranks need the same shape and dtype')
     rows = flat.new_zeros(int(sizes[:, 0].max()), flat.shape[1] + 1)   # the last byte: valid
     rows[:len(flat), :-1], rows[:len(flat), -1] = flat, valid.to(flat.device)
     together = torch.stack(_gather(rows), dim=1).flatten(0, 1)   # row k of rank r is position k · R + r

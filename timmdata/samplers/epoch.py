@@ -147,7 +147,7 @@ class EpochSampler(Sampler):
         if not isinstance(data_source, Sized): raise TypeError(
             f'data_source has type {type(data_source).__name__}: pass a dataset or a sequence, such as range(32)')
         if num_repeats and (num_repeats < 1 or sampler is not None):
-            raise ValueError(f'num_repeats={num_repeats}: must be 1 or more, without a sampler')
+            raise ValueError(f'num_repeats={num_repeats}: must be 1 or more, and cannot be used with a sampler')
         if samples_per_epoch is not None and (num_repeats or sampler is not None): raise ValueError(
             f'samples_per_epoch={samples_per_epoch!r}: omit it; a sampler or num_repeats decides the number')
         if samples_per_epoch is not None: check_number(

@@ -49,16 +49,16 @@ class OrderSettings:
             object.__setattr__(self, 'weights', np.asarray(self.weights))
         if self.sampler is not None:
             self._check_sampler()
-            refuse_beside('sampler', 'it decides which samples are used, and their order', shuffle=self.shuffle,
+            refuse_beside('sampler', 'the sampler decides on samples and their order', shuffle=self.shuffle,
                           weights=self.weights, balanced_batches=self.balanced_batches,
                           samples_per_epoch=self.samples_per_epoch)
         if self.weights is not None: refuse_beside(
-            'weights', 'they decide the order', balanced_batches=self.balanced_batches, shuffle=self.shuffle,
+            'weights', 'the weights decide the order', balanced_batches=self.balanced_batches, shuffle=self.shuffle,
             num_aug_repeats=self.num_aug_repeats)
         if self.balanced_batches: refuse_beside(
             'balanced_batches', 'the classes take turns', shuffle=self.shuffle, num_aug_repeats=self.num_aug_repeats)
         if self.samples_per_epoch is not None: refuse_beside(
-            'samples_per_epoch', 'repeats decide the number of samples', num_aug_repeats=self.num_aug_repeats)
+            'samples_per_epoch', 'the repeats decide the number of samples', num_aug_repeats=self.num_aug_repeats)
 
     def _check_sampler(self):
         "Refuse what is no sampler, and one that gives a rank its share already."

@@ -395,7 +395,7 @@ class Mixup(MixingSwitch):
             rng: Random number generator; None: Python's global one.
         """
         if batch_size < 1: raise ValueError(
-            f'batch_size={batch_size!r}: must be 1 or more, else there is nothing to mix')
+            f'batch_size={batch_size!r}: must be 1 or more, or there is nothing to mix')
         rng = rng or random
         partner = _partners(batch_size, self.mode, self.partner, rng)
         if self.mode == 'batch': drawn = [self._draw_one(size, rng)] * batch_size

@@ -191,7 +191,7 @@ class RandomResizedCropToSequence(Shown):
         self.final_scale_range = final_scale_range
         if final_scale_range is not None and check_range('final_scale_range', final_scale_range)[1] > 1:
             raise ValueError(
-                f'final_scale_range={final_scale_range!r}: must be factors up to 1; or raise max_seq_len')
+                f'final_scale_range={final_scale_range!r}: must be factors up to 1; or use a larger max_seq_len')
         self.attempts, self.interpolation = attempts, parse_interpolation(interpolation)
 
     @staticmethod

@@ -130,8 +130,8 @@ class Task:
             self.cancelled = True
             indexes = list(self.loading())
             names = '; '.join(describe(key) for key in self.keys if key.index in indexes)
-            raise RuntimeError(f'no batch within timeout={timeout} s: still waiting for {names or "a worker"}; '
-                               'if loading is that slow, use a longer timeout')
+            raise RuntimeError(f'no batch within timeout={timeout} s (use a longer one if samples are this slow): '
+                               f'still waiting for {names or "a worker"}')
         try:
             if self._error is not None: raise self._error
             return self._result

@@ -285,7 +285,7 @@ class _Supervisor(SupervisorEnd):
         self._losses += 1
         loss = f'Ray actor {actor.number} was lost ({type(error).__name__})'
         if self._losses > _MOST_LOSSES * self._settings.num_workers: return self.stop(
-            f'{loss}, loss number {self._losses} in a row without a batch', error)
+            f'{loss}; losses in a row without a batch: {self._losses}', error)
         self.warnings.append(f'{loss}; its batches are recreated, and another actor replaces it')
         self._kill(actor)
         if actor.is_ready and self._num_ready == 1: self._since = time.monotonic()

@@ -52,7 +52,7 @@ class SharedMemory:
         cudart, address = torch.cuda.cudart(), self.tensor.data_ptr()
         result = cudart.cudaHostRegister(address, self.num_bytes, 0)
         if int(result) != 0: raise RuntimeError(
-            f'cannot page-lock {self.num_bytes:,} bytes of shared memory (cudaHostRegister: {result}): '
+            f'{self.num_bytes:,} bytes of shared memory could not be page-locked (cudaHostRegister: {result}): '
             'use pin_memory=False')
         self.tensor, held = watch(memory := self.tensor)
         weakref.finalize(held(), _unpin, os.getpid(), cudart, memory).atexit = False   # pyrefly: ignore  (a property)
