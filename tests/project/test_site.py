@@ -478,7 +478,7 @@ def test_llms_txt(crawl):
     listed = {url for _, url, _ in rows}
     assert {page_of(path) for path in notebooks()} - {'index.html'} <= listed
     sections = re.findall(r'^## (.+)', text, re.M)
-    assert sections[:2] == ['Guides', 'The loader and its tools'] and 'readers: where samples lie' in sections
+    assert sections[:2] == ['Guides', 'The loader and its tools'] and 'readers: read samples from files, archives and streams' in sections
     assert sections[-1] == 'Optional'
     said = {url for _, url, sentence in rows if len(sentence) > 10}
     assert all(page_of(path) in said for path in notebooks() if path.name != 'index.ipynb')
@@ -501,7 +501,7 @@ def test_the_first_page_begins_with_a_batch_and_its_picture(crawl):
     tab = crawl.tab()
     tab.goto(crawl.base)
     code, picture = (tab.query_selector(f'div.cell.tag_beside {part}') for part in ('div.cell_input', 'div.cell_output img'))
-    lines = [line for line in code.text_content().splitlines() if line.strip()]
+    lines = [line for line in code.query_selector('pre').text_content().splitlines() if line.strip()]
     assert len(lines) <= 9 and 'from timmdata import' in lines[0] and 'create_loader(' in code.text_content()
     left, right = code.bounding_box(), picture.bounding_box()
     assert left['x'] + left['width'] <= right['x'], 'beside each other'
