@@ -114,7 +114,7 @@ def test_auto_puts_many_processes_together_where_the_lock_allows_it(samples, mon
     assert (found.num_workers, found.threads_per_worker) == expected
     assert ('need the GIL' in found.describe()) == (asked[1:] == () and asked[0] > 8 and share is not None)
     yours = create_loader(ImageDataset(samples), 8, 4, use_prefetcher=False, transform=Noise()).builder
-    assert resolve_workers(yours, WorkerSettings(32), SAMPLES).describe() == '32 processes: they run your code'
+    assert resolve_workers(yours, WorkerSettings(32), SAMPLES).describe() == '32 processes: to run your code'
 
 
 @pytest.mark.parametrize('share, number', [((2.6, 0.2), 8), ((2.6, 1.), 3), ((3., 2.), 2), ((3., 0.01), 8), (None, 8)])
