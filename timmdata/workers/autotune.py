@@ -43,7 +43,7 @@ def choose_workers(
         with the type of workers, and the reason
     """
     if settings.worker_type != 'auto': return settings
-    if settings.worker_init_fn is not None or not builder.is_thread_safe: kind, why = 'processes', 'they run your code'
+    if settings.worker_init_fn is not None or not builder.is_thread_safe: kind, why = 'processes', 'to run your code'
     elif settings.num_workers == 1: kind, why = 'threads', 'no other thread needs the GIL'
     elif builder.is_remote or not _can_fork(settings.multiprocessing_context):
         kind, why = 'threads', 'processes would not be forked'
