@@ -323,7 +323,7 @@ def test_a_producer_that_does_nothing_is_an_error_with_a_timeout(tmp_path):
     lock = buffer.store.files.lock(PRODUCER)
     with pytest.raises(BatchBufferError, match='no batch within timeout=0.3 s: .*batch 0 from the producer'): values(buffer, 1)
     buffer.close()
-    with pytest.raises(BatchBufferError, match=rf'producer.lock is locked for .* by process {os.getpid()} on '):
+    with pytest.raises(BatchBufferError, match=rf'producer.lock was locked for .* by process {os.getpid()} on '):
         remove_buffer(tmp_path/'buffer')
     lock.release()
     patient = buffered(tmp_path)
