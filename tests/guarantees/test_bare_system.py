@@ -61,7 +61,7 @@ refused(lambda: create_loader(ImageDataset(data), 64, 8, multiprocessing_context
 
 COMMANDS = """
 from timmdata.cli import main
-few = ['--input-size', '32', '--batch-size', '8', '--images', '16', '--rounds', '1', '--num-workers', '1', '--workers', 'threads']
+few = ['--input-size', '32', '--batch-size', '8', '--images', '16', '--rounds', '1', '--num-workers', '1', '--worker-type', 'threads']
 assert main(['demo', DATA, '--input-size', '32', '--out', 'batch.png']) == 0
 assert main(['doctor', DATA, '--stages', *few, '--json', 'doctor.json']) == 0
 """

@@ -380,7 +380,7 @@ def test_wrong_calls_are_refused(photos):
         create_loader(data, 64, 4, is_training=True, mixup=NaFlexMixup(num_classes=3))
     with pytest.raises(TypeError, match='a stream'):
         create_loader(torch.utils.data.ChainDataset([]), batch_size=4, naflex=NaFlex())
-    with pytest.raises(ValueError, match='fill no batch'):
+    with pytest.raises(ValueError, match='do not fill one batch'):
         kept(loader_of(Subset(data, [0]), 'native', batch_size=64, drop_last=True))
     state = loader_of(photos, 'native').state_dict()
     with pytest.raises(ValueError, match='digest'): loader_of(photos, 'native', dict(image_sizes=np.full((36, 2), 100))

@@ -218,7 +218,7 @@ def test_a_loaders_settings():
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_random_mix=1.5), 'schedule_random_mix'),
     (dict(sampler=range(0)), 'empty'),
     (dict(sampler=range(1)), 'do not fill a batch'), (dict(input_sizes=[(8, 8)]), 'input_sizes=.*: must be 2 sizes'),
-    (dict(choice_schedule='progressive', schedule_epochs=3, batch_sizes=[4]), 'two or more batch_sizes'),
+    (dict(choice_schedule='progressive', schedule_epochs=3, batch_sizes=[4]), 'at least two batch_sizes'),
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread=float('nan')), 'schedule_spread'),
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread='wide'), 'schedule_spread'),
     (dict(choice_schedule='progressive', schedule_epochs=2, schedule_random_mix=None), 'schedule_random_mix'),

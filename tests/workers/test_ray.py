@@ -240,7 +240,7 @@ def test_an_actor_that_cannot_start_is_an_error_with_the_cause():
 @on_a_cluster
 def test_no_room_is_an_error_that_says_what_is_there():
     options = dict(num_cpus=50, placement_timeout=1)
-    with pytest.raises(RuntimeError, match=r"within placement_timeout=1 s: each asks .*'num_cpus': 50.* has 2 nodes with CPU 4"):
+    with pytest.raises(RuntimeError, match=r"within placement_timeout=1 s: each requests .*'num_cpus': 50.*nodes: 2.* has CPU 4"):
         list(create_loader(Coded(8), 8, 4, device='cpu', **{**RAY, 'ray_options': options}))
 
 

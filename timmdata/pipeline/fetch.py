@@ -161,7 +161,7 @@ class SampleLoader:
             with clock('dataset'), self.global_numbers(key): sample = self.dataset[key.index]
             return sample and with_image(sample, make(Pixels(as_pil_image(sample_image(sample)), mode=None)))
 
-        def read(number: int) -> tuple:   # of the sample, or of its substitute
+        def read(number: int) -> tuple:   # Of the sample, or of its substitute.
             if refuse and number == index: raise ImageReadError(refuse)
             with clock('read'): data, *others = base.reader[number]
             return make(base.pixels(data, self.sample_transforms[0].decode.backend)), *others

@@ -409,7 +409,7 @@ class PatchBatchTransform(DeviceTransform):
 
         Args:
             keys: Keys of the images.
-            size: int (n, 4), per image: rows and columns of patches, patch height, patch width.
+            size: Rows and columns of patches, patch height and width per image: int (n, 4).
 
         Returns:
             mixing parameters, patches to erase

@@ -119,7 +119,7 @@ class ScheduleSettings:
             raise ValueError(f'schedule_spread={self.schedule_spread!r}, schedule_random_mix='
                              f'{self.schedule_random_mix!r}: the first must be >= 0, the second in 0..1')
         if num_choices < 2 or not _is_count(self.schedule_epochs):
-            raise ValueError(f"choice_schedule='progressive' needs two or more batch_sizes, got {num_choices}, and a "
+            raise ValueError(f"choice_schedule='progressive' needs at least two batch_sizes, got {num_choices}, and a "
                              f'positive integer as schedule_epochs, got {self.schedule_epochs!r}')
 
     @property
