@@ -1,4 +1,4 @@
-"Batches that are made ahead, kept as files, and survive restarts."
+"Batches that are prepared ahead, kept in files, and survive restarts."
 from .buffer import BatchBuffer, BufferSettings, remove_stale
 from .files import BatchBufferError
 from .status import buffer_status, format_status, remove_buffer

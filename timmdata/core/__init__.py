@@ -1,4 +1,4 @@
-"What every step uses: keyed random numbers, the image of a sample, bytes to pixels, faults, memory, photographs to try."
+"What every step uses: keyed random numbers, the image of a sample, decoding, faults, memory, sample photos."
 from .decode import decode_image
 from .demo_data import cache_dir, get_samples
 from .faults import BadSample, BadSampleLog, FaultPolicy, ImageReadError

@@ -1,4 +1,4 @@
-"What a sample is: the image and the target of an index; labels changed, other data sets taken as they are."
+"Images with their targets: `ImageDataset`, changed labels, datasets of other libraries."
 from .augmix import AugMixDataset
 from .factory import create_dataset, open_splits
 from .image_dataset import ImageDataset, IterableImageDataset

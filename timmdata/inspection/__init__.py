@@ -1,4 +1,4 @@
-"Look at every file of a data set before training on it: faults, copies, and what a crop cuts away."
+"Check every file of a dataset before training: unreadable files, duplicates, and what a crop cuts away."
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions
 from .inspection import Inspection, inspect
 from .measure import measure_dataset, measure_image

@@ -1,4 +1,4 @@
-"Other people's training loops: each module makes a loader at home in the framework of its name, and imports it."
+"Training loops of other libraries: each module adapts a loader to the framework of its name, and imports it."
 __all__ = [
     'base',
     'huggingface',

@@ -1,4 +1,4 @@
-"What a training loop iterates over: batches in order, states to resume from, and the way to the device."
+"What a training loop iterates over: batches in order, states to resume from, and the transfer to the device."
 from .base import FromParts, ForeignLoader, HostLoader, Loader
 from .batch_loader import BatchLoader, BatchSettings, EpochBatchSampler
 from .checkpoint import Progress, check_state, describe_settings, differences, make_state

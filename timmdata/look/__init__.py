@@ -1,4 +1,4 @@
-"Look at what training sees: pictures, the steps of a sample, previews of settings, widgets, the call to paste."
+"See what training sees: pictures, the steps of a sample, previews of settings, widgets, a call to paste."
 from .paste import loader_call
 from .pictures import denormalize, show_batch, show_image, show_images, show_replay, show_transform
 from .preview import Preview, preview

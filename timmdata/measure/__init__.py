@@ -1,4 +1,4 @@
-"Where the time of an image goes, what limits the loader on this machine, and what would help."
+"Measure the time per image, what limits the loader on this machine, and what would help."
 from .diagnosis import BOTTLENECKS, CHANGES, GUIDE, Diagnosis, diagnose, format_diagnosis
 from .machine import Trial, compare_speeds, describe_machine, format_machine, run_pass
 from .stages import StageTime, measure_stages, spread

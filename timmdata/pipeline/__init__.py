@@ -1,4 +1,4 @@
-"From a key to its row of the batch: parameters are drawn, pixels decoded, cropped, changed and collected."
+"From a sample key to its row of the batch: draw parameters, decode, crop, transform and collate."
 from .batch_transform import BatchTransform, BatchTransformSettings
 from .collate import FastCollateMixup, fast_collate
 from .fetch import BatchBuilder, HostBatch, Replay, SampleLoader

@@ -1,4 +1,4 @@
-"Find samples wherever they lie, and give the bytes and the target of one."
+"Read the bytes and the target of a sample from a folder, an archive, a table or a stream."
 from .base import Reader, ReaderFiles
 from .class_map import ClassMapError, build_class_map, check_class_map, load_class_map
 from .exclude import exclude_samples

@@ -1,4 +1,4 @@
-"Which samples come when: an order that the seed and the epoch decide, and the plan of batches."
+"The order of the samples, which depends on the seed and the epoch, and the schedule of batch sizes."
 from .batch_schedule import PlannedBatch, ScheduledBatchSampler, create_batch_schedule
 from .distributed import OrderedDistributedSampler, RepeatAugSampler, gather_valid
 from .epoch import EpochSampler, SampleKey, keys_of_images, view_keys

@@ -1,4 +1,4 @@
-"Change the content of one image, or of a batch: timm's crops, policies, erasing and mixing, and their settings."
+"Transform one image or a batch: timm's crops, policies, erasing and mixing, and their settings."
 from .auto_augment import (
     AugMixAugment, AutoAugment, RandAugment, ThreeAugment, augment_and_mix_transform,
     auto_augment_policy, auto_augment_transform, create_policy, rand_augment_ops, rand_augment_transform,

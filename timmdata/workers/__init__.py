@@ -1,4 +1,4 @@
-"Who makes the batches: the consumer's own thread, threads or processes, behind the same four methods."
+"Make batches in the consumer's thread, in threads or in processes, behind the same four methods."
 from .autotune import resolve_workers
 from .base import InlinePool, Task, WorkerPool
 from .factory import create_pool
