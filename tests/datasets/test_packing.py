@@ -131,7 +131,7 @@ def test_selections_work_as_on_folders(val, packed):
     assert len(left) == len(val) - 1 and name not in left.filenames()
     mapped = relabel(ImageDataset(packed, split='val'), LabelMap({'cat': 'animal', 'coffee': 'drink'}))
     assert [target for _, target in mapped] == [target for _, target in relabel(val, LabelMap({'cat': 'animal', 'coffee': 'drink'}))]
-    with pytest.warns(UserWarning, match='left out: 64'):
+    with pytest.warns(UserWarning, match='images left out: 64'):
         numbered = ImageDataset(packed, split='val', class_map={'coffee': 0, 'cat': 5})
     assert numbered.targets == [0 if 'coffee' in name else 5 for name in val.filenames() if 'coffee' in name or 'cat/' in name]
     assert all(pickle.loads(pickle.dumps(reader)).filename(2) == reader.filename(2) for reader in (left.reader, numbered.reader))

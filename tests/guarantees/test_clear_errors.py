@@ -80,7 +80,7 @@ def test_the_log_and_the_report_have_the_cause_alone(folder):
 def test_a_data_set_without_classes_is_worth_a_warning(folder, is_training):
     dataset = ImageDataset(folder/'a')
     assert [target for _, target in dataset] == [-1] * 4
-    with pytest.warns(UserWarning, match='every target is -1: .*class folders'):
+    with pytest.warns(UserWarning, match='no image of .* has a class, so every target is -1: put the images into class folders'):
         loader_of(dataset, is_training=is_training)
     with warnings.catch_warnings():
         warnings.simplefilter('error')
@@ -103,7 +103,7 @@ def test_files_of_another_split_are_not_warned_of(folder, tmp_path):
 
 @pytest.mark.parametrize('as_what', [str, lambda path: path])
 def test_path_in_place_of_a_dataset(folder, as_what):
-    with pytest.raises(TypeError, match=r'dataset is the path .* ImageDataset\('): create_loader(as_what(folder), 32, 4)
+    with pytest.raises(TypeError, match=r'dataset is the path .*: pass ImageDataset\('): create_loader(as_what(folder), 32, 4)
 
 
 @pytest.mark.parametrize('dataset, what', [
@@ -111,7 +111,8 @@ def test_path_in_place_of_a_dataset(folder, as_what):
     (np.zeros((4, 8, 8, 3)), 'ndarray of ndarray'), (['a.jpg'], 'list of str'),
     ([(1,)], 'list of tuple')], ids=lambda value: str(value)[:12])
 def test_a_list_of_other_things_is_no_dataset(dataset, what):
-    message = 'dataset has type {} and items of type {}: .*ImageDataset'.format(*what.split(' of '))
+    message = r'dataset has type {} and items of type {}: samples must be \(image, target, …\) or dicts .*ImageDataset'
+    message = message.format(*what.split(' of '))
     with pytest.raises(TypeError, match=message): loader_of(dataset)
 
 
@@ -318,7 +319,8 @@ def test_message_counts_the_samples_of_its_rank(folder, monkeypatch):
 
 
 @pytest.mark.parametrize('reader, is_training, message', [
-    ([], False, 'no sample'), ([(Image.new('RGB', (40, 40)), 0)] * 3, True, 'batch_size=4, and drop_last=True')])
+    ([], False, 'it yielded no sample'), ([(Image.new('RGB', (40, 40)), 0)] * 3, True,
+                                               'fewer samples than batch_size=4, and drop_last=True drops')])
 @pytest.mark.parametrize('num_workers', [0, 1])
 def test_stream_without_a_batch_is_worth_a_warning(reader, is_training, message, num_workers):
     loader = loader_of(IterableImageDataset(reader=reader), is_training=is_training, num_workers=num_workers)
@@ -352,13 +354,13 @@ def test_epoch_of_a_stream_that_is_no_number(epoch):
                                       dict(num_workers=1, worker_type='processes')], ids=str)
 def test_an_empty_subset_is_an_empty_evaluation(folder, settings):
     with loader_of(Subset(ImageDataset(folder), []), **settings) as loader: assert list(loader) == []
-    with pytest.raises(ValueError, match='no samples to train on'):
+    with pytest.raises(ValueError, match='no samples to train on: check its split'):
         loader_of(Subset(ImageDataset(folder), []), is_training=True, **settings)
 
 
 @pytest.mark.parametrize('wrong, error, message', [
     (dict(epoch='0', batch=0), TypeError, "epoch='0': must be an integer"), (dict(epoch=0, batch=0.5), TypeError, 'batch=0.5'),
-    (dict(epoch=0, index='1'), TypeError, "index='1'"), (dict(epoch=0, index=8), IndexError, 'index=8 .*length 8')])
+    (dict(epoch=0, index='1'), TypeError, "index='1'"), (dict(epoch=0, index=8), IndexError, 'index=8 is out of range: .* length 8')])
 def test_replay_of_what_is_no_number(folder, wrong, error, message):
     with pytest.raises(error, match=message): loader_of(ImageDataset(folder), seed=1).replay(**wrong)
 
@@ -431,7 +433,7 @@ def test_what_is_refused_leaves_no_cache(folder, tmp_path, wrong):
 def test_a_pipeline_that_normalizes_belongs_to_the_loader(folder):
     dataset = ImageDataset(folder)
     dataset.transform = v2.Compose([v2.Resize((32, 32)), v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True)])
-    with pytest.raises(ValueError, match='mean=None needs transform='):
+    with pytest.raises(ValueError, match='mean=None needs transform=.*pass it as transform='):
         loader_of(dataset, mean=None, std=None)
     transform, dataset.transform = dataset.transform, None
     assert next(iter(loader_of(dataset, transform=transform, mean=None, std=None)))[0].min() >= 0
@@ -450,7 +452,7 @@ def test_wrong_types_are_named_before_the_first_batch(folder, wrong, message):
                                    dict(hflip=0.1), dict(color_jitter=0.3), dict(color_jitter=(0.1, 0.2, 0.3))], ids=str)
 def test_settings_of_training_in_evaluation_are_worth_a_warning(folder, given):
     name, = given
-    with pytest.warns(UserWarning, match=f'{name}: no effect in evaluation.*is_training=True'):
+    with pytest.warns(UserWarning, match=f'{name}: no effect in evaluation; for training, pass is_training=True'):
         loader_of(ImageDataset(folder), **given)
     with warnings.catch_warnings():
         warnings.simplefilter('error')
@@ -460,7 +462,7 @@ def test_settings_of_training_in_evaluation_are_worth_a_warning(folder, given):
 
 
 def test_swapped_sizes_are_worth_a_warning(folder):
-    with pytest.warns(UserWarning, match='input_size=4, batch_size=224: .*swapped'): create_loader(
+    with pytest.warns(UserWarning, match='input_size=4, batch_size=224: are they swapped'): create_loader(
         ImageDataset(folder), 4, 224, num_workers=0, device='cpu')
     with pytest.raises(ValueError, match=r'input_size=\(3, 224\): .*height 3; pass \(channels, height, width\)'): create_transform((3, 224))
 
@@ -479,7 +481,8 @@ def test_mixing_takes_numbers_and_switches(wrong):
     (dict(target_transform=3), TypeError, 'target_transform has type int'),
     (dict(background=(0.5, 0.5, 0.5)), ValueError, 'three integers 0..255'), (dict(background=255), ValueError, 'background=255'),
     (dict(max_retries='3'), ValueError, "max_retries='3'"), (dict(max_retries=-1), ValueError, 'max_retries=-1'),
-    (dict(replace_seed='x'), ValueError, "replace_seed='x'"), (dict(class_map=['a', 'b']), TypeError, 'class_map has type list'),
+    (dict(replace_seed='x'), ValueError, "replace_seed='x'"),
+    (dict(class_map=['a', 'b']), TypeError, 'class_map has type list: pass a dict'),
     (dict(class_map='nothing.txt'), FileNotFoundError, 'no class map at nothing.txt')], ids=str)
 def test_datasets_take_what_they_say(folder, wrong, error, message):
     with pytest.raises(error, match=message): ImageDataset(folder, **wrong)

@@ -74,7 +74,7 @@ def test_values_of_several_types_are_refused_on_all_ranks(worlds):
 @pytest.mark.parametrize('values, valid', [
     (torch.zeros(3), torch.ones(2, dtype=torch.bool)), (torch.zeros(3), torch.ones(3)), (torch.zeros(3, 2), torch.ones(3, 2) > 0)])
 def test_masks_that_do_not_fit_are_refused(values, valid):
-    with pytest.raises(ValueError, match='one bool per row'): gather_valid(values, valid)
+    with pytest.raises(ValueError, match='must be one bool per row'): gather_valid(values, valid)
 
 
 # ---- the mask

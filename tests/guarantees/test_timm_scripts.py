@@ -132,7 +132,7 @@ def test_validate(runs, name):
 
 
 def test_validate_refuses_what_is_not_offered(runs):
-    assert runs[0]['validate.py TensorFlow']['error'].startswith('NotImplementedError: tf_preprocessing=True')
+    assert runs[0]['validate.py TensorFlow']['error'].startswith('NotImplementedError: tf_preprocessing=True is not supported')
 
 
 def test_results_file(runs, tmp_path_factory):

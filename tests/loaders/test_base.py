@@ -55,7 +55,7 @@ def test_epoch_is_told_to_the_sampler_and_the_dataset():
 def test_what_needs_an_index_is_refused_by_name(call):
     stream = create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, num_workers=0, device='cpu')
     for loader, name in ((PrefetchLoader([], device='cpu'), 'list'), (stream, 'StreamLoader')):
-        with pytest.raises(TypeError, match=f'{name} cannot .*: use create_loader'):
+        with pytest.raises(TypeError, match=f'{name} cannot .*: use create_loader with a dataset whose samples have an index'):
             call(loader)
 
 

@@ -231,7 +231,7 @@ def test_a_stream_refuses_states():
 def test_ahead_is_checked():
     for kind in ('batch', 'prefetch'):
         for ahead in (-1, 65, 0.5):
-            with pytest.raises(ValueError, match='0 to 64'): made(kind, 'inline').state_dict(ahead=ahead)
+            with pytest.raises(ValueError, match='read but not used, 0 to 64'): made(kind, 'inline').state_dict(ahead=ahead)
 
 
 def test_a_never_begun_iterator_of_a_side_stream_has_no_thread():

@@ -32,11 +32,11 @@ def test_doctor_writes_json(samples, tmp_path, capsys):
 
 
 @pytest.mark.parametrize('options, message', [
-    ('--mode testing', 'train or eval'), ('--json numbers.txt', '.json'), ('--seconds -1', 'seconds=-1'),
-    ('--json no/such/numbers.json', 'no/such'), ('--images 0', 'num_images=0: must be an integer >= 1'),
+    ('--mode testing', 'must be train or eval'), ('--json numbers.txt', 'must end in .json'), ('--seconds -1', 'seconds=-1'),
+    ('--json no/such/numbers.json', 'no/such does not exist'), ('--images 0', 'num_images=0: must be an integer >= 1'),
     ('--rounds 0', 'rounds=0'),
     ('--batch-size 0', 'batch_size=0'),
-    ('--worker-type fibres', 'threads, processes, ray, auto'), ('--num-workers -1', 'num_workers=-1'),
+    ('--worker-type fibres', 'must be one of threads, processes, ray, auto'), ('--num-workers -1', 'num_workers=-1'),
     ('--backend none', 'backend='), ('--split nothing', 'there is no split'), ('--device moon', 'moon')])
 def test_wrong_settings_are_one_line(samples, capsys, options, message):
     assert main(['doctor', str(samples), *TINY, *options.split()]) == 2

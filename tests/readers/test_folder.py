@@ -489,7 +489,7 @@ def test_index_inside_a_folder_that_it_describes_is_refused(tree):
     "Writing it would make it stale: it would never be used."
     root = tree('a/1.jpg')
     for place in root, root/'a':
-        with pytest.raises(ValueError, match='index_file=.*stale'):
+        with pytest.raises(ValueError, match='index_file=.*is in a folder that it describes'):
             ReaderImageFolder(root, index_file=place/'index.npz')
 
 

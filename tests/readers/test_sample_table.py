@@ -77,7 +77,7 @@ def test_a_row_of_a_billion_classes_is_refused():
 
 
 def test_lengths_must_agree():
-    with pytest.raises(ValueError, match='got 2 and 1'): SampleTable.from_samples(['a', 'b'], [0])
+    with pytest.raises(ValueError, match='paths and of targets must match, got 2 and 1'): SampleTable.from_samples(['a', 'b'], [0])
 
 
 def test_rows_in_any_order_take_all_their_columns_along():

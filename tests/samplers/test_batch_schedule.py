@@ -210,7 +210,7 @@ def test_a_loaders_settings():
 
 @pytest.mark.parametrize('options, message', [
     (dict(batch_sizes=[]), 'batch_sizes'), (dict(batch_sizes=[4, 0]), 'batch_sizes'),
-    (dict(batch_sizes=[4, 2.5]), 'batch_sizes'), (dict(choice_weights=[1]), '2 in all'),
+    (dict(batch_sizes=[4, 2.5]), 'batch_sizes'), (dict(choice_weights=[1]), 'must be numbers >= 0, 2 in all'),
     (dict(choice_weights=[1, -1]), 'choice_weights'), (dict(choice_weights=[1, float('nan')]), 'choice_weights'),
     (dict(num_batches=0), 'num_batches'), (dict(choice_schedule='linear'), 'constant, progressive'),
     (dict(choice_schedule='progressive'), 'schedule_epochs'),

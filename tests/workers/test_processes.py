@@ -264,7 +264,7 @@ next(iterator)
     try:
         code, out, errors = run.end(30)
         assert code == 0 and errors == '', errors
-        assert 'index 9' in out
+        assert 'still waiting for index 9' in out
     finally: run.kill()
 
 
