@@ -17,6 +17,7 @@ from needs import llms, needs_page, read_needs
 
 root = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(root/'tools'))
+from notebooks import join_code_cells  # noqa: E402
 from symbols import Package, Symbol, dedent_code, parameter_table, read_package  # noqa: E402
 
 _definitions = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
@@ -264,9 +265,9 @@ class Writer:
         return [m for m in package().methods(symbol.name, symbol.module) if f'{m.module}:{m.name}' not in but]
 
     @staticmethod
-    def fold(kind: str, summary: str, text: str) -> str:
+    def fold(kind: str, summary: str, text: str, is_open: bool = False) -> str:
         "A part of a page that opens when it is asked for, or when a link leads into it."
-        return f'<details class="{kind}">\n<summary>{summary}</summary>\n\n{text}\n\n</details>' if text else ''
+        return f'<details {"open " if is_open else ""}class="{kind}">\n<summary>{summary}</summary>\n\n{text}\n\n</details>' if text else ''
 
     def symbol_level(self, is_method: bool) -> int:
         "The level of the heading of a definition in the lesson."
@@ -387,8 +388,6 @@ class Writer:
             elif name := shown_name(cell):
                 md(self.symbol(name), id)
             elif code := self.code(cell):
-                is_next = self.page.name == 'index' and cells[-1]['cell_type'] == 'code' and not cells[-1]['outputs']
-                if is_next: code['source'] = f"{cells.pop()['source']}\n\n{code['source']}"   # as in README
                 cells.append(code)
 
         for cell in original['cells']:
@@ -551,9 +550,9 @@ def api(pages: dict[str, Page], groups: list[Group], named: dict[str, list[str]]
         return '\n'.join(['{.api}', '| Name | |', '|---|---|', *rows, *last])
 
     parts = ['# API index', '{.subtitle}\nEvery public name of `timmdata`, then those of each package.', '## `import timmdata`']
-    for title, names in named.items():
-        part = writer.fold('package', f'{title} ({len(names)})', table([symbols[name] for name in names]))
-        parts.append(part if len(parts) > 3 else part.replace('<details', '<details open', 1))
+    for number, (title, names) in enumerate(named.items()):
+        text = table([symbols[name] for name in names])
+        parts.append(writer.fold('package', f'{title} ({len(names)})', text, is_open=number == 0))
     parts.append('## By package')
     for group in groups:
         if not (found := offered[group.caption]): continue
@@ -570,6 +569,7 @@ def prepare(processed: Path, pages_dir: Path):
     if pages_dir.exists(): shutil.rmtree(pages_dir)
     groups = sections(pages, root/'docs/toc.txt')
     notebooks = {path: (read(nbs/path), read(processed/path)) for path in pages}
+    for notebook in notebooks['index.ipynb']: notebook['cells'] = join_code_cells(notebook['cells'])   # as in README
     for path, (_, nb) in notebooks.items():
         for name in filter(None, map(shown_name, nb['cells'])):
             symbol = package().find(name, pages[path].module)

@@ -179,8 +179,7 @@ def _inspect(data, split, out, exact, **settings):
     ('--check', bool, False, 'Read all files of the pack DATA and list those that have changed'))
 def _pack(data, out, split, skip, check, **settings):
     from timmdata.datasets.factory import open_splits
-    from timmdata.datasets.packing import check_pack
-    from timmdata.datasets.packing import write_pack
+    from timmdata.datasets.packing import check_pack, write_pack
     is_shown = sys.stderr.isatty()
     if check:
         problems = check_pack(data, is_shown)

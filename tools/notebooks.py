@@ -34,6 +34,18 @@ def split_cell(source: str) -> tuple[list[str], str]:
     return directives, '\n'.join(lines)
 
 
+def join_code_cells(cells: list[dict]) -> list[dict]:
+    "The cells, where code cells without directives are one if no output stands between them: README and the landing page."
+    def is_plain(cell): return cell['cell_type'] == 'code' and not split_cell(''.join(cell['source']))[0]
+
+    joined = []
+    for cell in cells:
+        if joined and is_plain(cell) and is_plain(joined[-1]) and not joined[-1]['outputs']:
+            cell = {**cell, 'source': ''.join([*joined.pop()['source'], '\n\n', *cell['source']])}
+        joined.append(cell)
+    return joined
+
+
 def needed(source: str) -> list[str]:
     "The packages that a code cell needs beside those of the development environment: `#| needs: NAME`."
     return [d.removeprefix('needs: ') for d in split_cell(source)[0] if d.startswith('needs: ')]

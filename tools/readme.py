@@ -4,7 +4,7 @@ import posixpath
 import re
 from pathlib import Path
 
-from notebooks import find_notebooks, page_name, read_notebook, read_settings, root, site_url, split_cell
+from notebooks import find_notebooks, join_code_cells, page_name, read_notebook, read_settings, root, site_url, split_cell
 
 WARNING = '<!-- Generated from nbs/index.ipynb by tools/readme.py: edit the notebook, not this file. -->'
 LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)\s]+)\)')
@@ -57,7 +57,7 @@ def render_output(output: dict, name: str, alt: str) -> tuple[str, bytes | None]
 def render(nb: dict, base: Path = root) -> tuple[str, dict[str, bytes]]:
     "The README of the index notebook `nb`, and its pictures: path in the repository -> bytes."
     blocks, pictures, alt = [WARNING], {}, ''
-    for cell in nb['cells']:
+    for cell in join_code_cells(nb['cells']):
         if cell['cell_type'] == 'markdown':
             blocks.append(rewrite_links(cell['source'].strip('\n'), base))
             alt = describe(cell['source'])
@@ -65,9 +65,7 @@ def render(nb: dict, base: Path = root) -> tuple[str, dict[str, bytes]]:
             directives, code = split_cell(cell['source'])
             if 'hide' in directives: continue
             if code.strip() and 'echo: false' not in directives:
-                is_next = blocks[-1].startswith('```python')   # cells without an output between them are one block
-                before = blocks.pop().removesuffix('```') + '\n' if is_next else '```python\n'
-                blocks.append(f'{before}{code.strip()}\n```')
+                blocks.append(f'```python\n{code.strip()}\n```')
             for output in cell['outputs']:
                 name = f'nbs/images/readme-{len(pictures) + 1}'
                 block, picture = render_output(output, name, alt)

@@ -9,7 +9,7 @@ import sys
 import pytest
 from colab import write_copies
 from imports import ordered, used, with_imports
-from notebooks import default_exp, page_name, site_url, split_cell
+from notebooks import default_exp, join_code_cells, page_name, site_url, split_cell
 from readme import describe, render, write_readme
 from readme_commands import readme_commands
 from synthetic import JPEG, ROOT, code, md, notebook, shown, stream, write_notebook
@@ -70,6 +70,12 @@ def test_readme_shows_code_and_textual_outputs(repo):
     assert 'secret' not in text and 'print(2)' not in text and 'noise' not in text and '#|' not in text
     assert '```text\ntwo\n```' in text and '```python\nx = 3\nx\n```\n\n```text\n3\n```' in text and '\n|a|\n' in text
     assert pictures == {}
+
+
+def test_cells_without_an_output_between_them_are_one_block():
+    cells = [code('import a'), code('a'), code('b', shown(text_plain='1')), code('c'), md('d'), code('e'), code('#| hide\nf'), code('g')]
+    found = [cell['source'] for cell in join_code_cells(cells)]
+    assert found == ['import a\n\na\n\nb', 'c', 'd', 'e', '#| hide\nf', 'g'] and cells[0]['source'] == 'import a'
 
 
 def test_readme_writes_pictures_and_removes_old_ones(repo):
