@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings
 from timmdata.pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
+from timmdata.pipeline.layout import BatchLayout
 from timmdata.pipeline.params import ParamSampler
 from timmdata.pipeline.sample_transform import SampleTransform
 from timmdata.samplers.epoch import SampleKey
@@ -27,8 +28,10 @@ def transforms_of(*sizes, **settings) -> list[SampleTransform]:
 
 
 def make(builder, keys, memory=None, order=None) -> HostBatch | None:
-    rows, samples = builder.allocate(len(keys), memory, keys[0].bucket), [None] * len(keys)
-    for k in order or range(len(keys)): samples[k] = builder.load(keys[k], None if rows is None else rows[k::len(keys)])
+    layout, samples = builder.layout(keys[0].bucket), [None] * len(keys)
+    rows = layout.allocate(len(keys), memory)
+    of_samples = layout.divide(rows, len(keys))
+    for k in order or range(len(keys)): samples[k] = builder.load(keys[k], of_samples[k])
     return builder.collate(keys, samples, rows)
 
 
@@ -69,12 +72,13 @@ def test_repeats_of_a_sample_draw_other_numbers_and_its_views_share_theirs():
 def test_memory_is_the_callers_and_large_enough(samples):
     builder = BatchBuilder(SampleLoader(ImageDataset(samples), transforms_of(32, (40, 24), num_aug_splits=2)))
     for bucket, numbers in ((0, 32 * 32), (1, 40 * 24)):
-        assert builder.row_bytes(3, bucket) == builder.batch_bytes(3, bucket) == 3 * 2 * 3 * numbers
-        memory = torch.full((builder.row_bytes(3, bucket) + 5,), 7, dtype=torch.uint8)
+        num_bytes = builder.layout(bucket).num_bytes(3)
+        assert num_bytes == builder.batch_bytes(3, bucket) == 3 * 2 * 3 * numbers
+        memory = torch.full((num_bytes + 5,), 7, dtype=torch.uint8)
         made = make(builder, [SampleKey(k, 0, bucket=bucket) for k in range(3)], memory)
         assert made.batch[0].data_ptr() == memory.data_ptr() and (memory[-5:] == 7).all()
     own = BatchBuilder(SampleLoader(Coded(4), transform=lambda image: torch.zeros(3, 8, 8), shape=(3, 8, 8)))
-    assert own.allocate(3) is None and own.row_bytes(3) == 0 and own.batch_bytes(3) == 4 * 3 * 3 * 8 * 8
+    assert own.allocate(3) == {} and own.layout().num_bytes(3) == 0 and own.batch_bytes(3) == 4 * 3 * 3 * 8 * 8
 
 
 @pytest.mark.parametrize('normalizes', [False, True])
@@ -103,7 +107,7 @@ def test_a_replay_says_what_was_drawn(samples):
 @pytest.mark.skipif(sys.version_info < (3, 11), reason='errors have no notes')
 def test_errors_name_the_sample():
     loader = SampleLoader(Failing(40, at=9), transforms_of(8))
-    with pytest.raises(Exception) as caught: loader.load(SampleKey(9, 4), torch.empty(1, 3, 8, 8, dtype=torch.uint8))
+    with pytest.raises(Exception) as caught: loader.load(SampleKey(9, 4))
     assert any('index 9 of the dataset (Failing), epoch 4' in note for note in caught.value.__notes__)
 
 
@@ -118,12 +122,15 @@ def test_threads_are_refused_where_users_code_runs(samples):
 
 class TwoShapes(SampleTransform):
     "A small picture and its brightness, in rows of two shapes."
-    row_shapes, makes_lists = ((1, 3, 16, 16), (1, 5)), True
+    layout = BatchLayout({'picture': (1, 3, 16, 16), 'brightness': (1, 5)})
+
+    def images(self, rows, samples): return rows['picture'], rows['brightness']
 
     def __call__(self, pixels, rows, key, numbers=None):
         picture, brightness = rows
         picture.fill_(key.index)
         brightness.fill_(pixels.height % 256)
+        return [rows]
 
 
 @pytest.mark.parametrize('kind', ['inline', 'threads', 'processes'])
@@ -141,4 +148,4 @@ def test_a_sample_transform_says_the_shapes_of_the_rows(samples, kind):
     present = [key.index for key in made.keys]
     assert pictures.shape == (len(present), 3, 16, 16) and brightness.shape == (len(present), 5) and len(targets) == len(present) < len(odd)
     assert pictures[:, 0, 0, 0].tolist() == present and pictures.is_contiguous(memory_format=torch.channels_last)
-    assert builder.row_bytes(2) == 2 * (3 * 16 * 16 + 5) == builder.allocate(2).numel()
+    assert builder.layout().num_bytes(2) == 2 * (3 * 16 * 16 + 5)

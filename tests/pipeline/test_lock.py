@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from timmdata.core.jpeg import Pixels, cut_below, read_layout
-from timmdata.pipeline.sample_transform import allocate_rows, resize_into
+from timmdata.pipeline.layout import allocate_rows
+from timmdata.pipeline.sample_transform import resize_into
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -450,7 +450,8 @@ def test_mixing_and_erasing_are_those_of_the_transforms(photos, mode):
     for host in loader.loader.host_batches():
         before, targets = plain.on_batch(host.batch, host.keys)
         after, mixed = loader.batch_transform.on_batch(host.batch, host.keys)
-        mixing, erased = loader.batch_transform.batch_params(*loader.batch_transform.keys_and_size(host.batch[0], host.keys))
+        drawn = loader.batch_transform.draw(host.batch[0], host.keys)
+        mixing, erased = drawn.mixing, drawn.erased
         expected = mixup.apply_images(images_of(before), mixing)
         for image, seen, pieces in zip(expected, images_of(after), erased):
             patches, *_ = patchify_image(image, (16, 16))

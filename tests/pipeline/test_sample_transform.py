@@ -17,11 +17,11 @@ from timmdata.core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from timmdata.core.jpeg import Pixels, choose_factor, resolve_backend
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
+from timmdata.pipeline.layout import BatchLayout, allocate_rows
 from timmdata.pipeline.params import AppearanceParams, ParamSampler, SampleParams
 from timmdata.pipeline.sample_transform import (
     DecodeSettings,
     SampleTransform,
-    allocate_rows,
     apply_flips,
     crop_with_pillow,
     crop_with_torch,
@@ -153,7 +153,7 @@ def test_row_in_the_middle_of_a_batch_leaves_its_neighbors_alone(samples):
     data = (samples/'val/cat/0002.jpg').read_bytes()
     for settings, backend in itertools.product([*EVALUATION, *TRAINING], (None, 'pillow')):
         memory = torch.full((3 * 3 * 40 * 56 + 9,), 7, dtype=torch.uint8)
-        rows = allocate_rows(3, 3, (40, 56), memory)
+        rows = BatchLayout({'image': (1, 3, 40, 56)}).allocate(3, memory)['image']
         fill(sampler_of((40, 56), **settings), backend, Pixels(data), rows[1], SampleKey(0, 0))
         assert (rows[0] == 7).all() and (rows[2] == 7).all() and (memory[-9:] == 7).all() and (rows[1] != 7).any()
         assert rows[1].permute(1, 2, 0).is_contiguous()

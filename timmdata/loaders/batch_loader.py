@@ -423,10 +423,12 @@ class BatchLoader(HostLoader):
         else: keys = next(islice(self.batches.cut(self.sampler, epoch), batch, None), [])
         if not keys: raise IndexError(
             f'batch={batch} is out of range: the number of batches in epoch {epoch} is {len(self)}')
-        pool = InlinePool(self.builder) if self.cache is None else self._start_pool()
+        builder = self.builder.before_transform()
+        pool = InlinePool(builder) if self.cache is None else CachedPool(builder, self.cache)
         made = pool.take(pool.submit(keys))
         if made is None: raise ValueError('every sample of this batch was skipped: dataset.bad_samples has the reasons')
-        return self.builder.replay(made)
+        replay, transform = builder.replay(made), self.builder.batch_transform
+        return replay if builder.batch_transform is transform else replay.finish(transform)
 
     def __repr__(self) -> str:
         who = self.workers.describe() if self.cache is None else f'cached on {self.cache.device}'

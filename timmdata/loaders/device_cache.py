@@ -175,4 +175,5 @@ class CachedPool(WorkerPool):
         at = [cache.rows[key.index] for key in keys]
         with one_thread(): images = cache.images[torch.tensor(at, device=cache.device)]
         rows = crop_batch(images, params, sampler)
-        return builder.collate(keys, [[with_image(cache.samples[k], row)] for k, row in zip(at, rows)], rows)
+        samples = [[with_image(cache.samples[k], row)] for k, row in zip(at, rows)]
+        return builder.collate(keys, samples, {'image': rows})

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 
-from ..core.sample import fields_of
 from ..core.checks import check_statistics
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
@@ -226,9 +225,7 @@ class PrefetchLoader(Loader):
 
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         replay = self.loader.replay(epoch, batch, index)
-        keys, size = self.batch_transform.keys_and_size(fields_of(replay.batch)['image'], replay.keys)
-        replay = replay.with_batch_params(self.batch_transform, keys, size)
-        return replay._replace(batch=self._on_device(HostBatch(replay.batch, replay.keys)).batch)
+        return replay._replace(batch=move_to_device(replay.batch, self.device)).finish(self.batch_transform)
 
     def ack(self):
         "Tell the buffer that the last delivered batch was used, for example after the optimizer step."

@@ -20,7 +20,7 @@ from ..loaders.prefetch import PrefetchLoader
 from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings, ImageByImage
 from ..pipeline.fetch import Replay
 from ..pipeline.params import AppearanceParams, SampleParams
-from ..pipeline.sample_transform import allocate_rows
+from ..pipeline.layout import allocate_rows
 from .pictures import (
     Box, Picture, denormalize, drawn_changes, mixing_words, replay_images, source_box, title_lines, to_uint8_array,
 )

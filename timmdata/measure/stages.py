@@ -71,10 +71,11 @@ def _first_batches(host: BatchLoader, num_samples: int) -> list[list[SampleKey]]
 
 def _take_through(builder: BatchBuilder, keys: list[SampleKey], memory: torch.Tensor) -> HostBatch | None:
     "Take one batch through all stages of a worker; what has no clock of its own is the last one of a sample."
-    rows, samples = builder.allocate(len(keys), memory, keys[0].bucket), []
+    layout, samples = builder.layout(keys[0].bucket), []
+    rows = layout.allocate(len(keys), memory)
     last = 'Python' if builder.sample_loader.sample_transforms else 'transform'
-    for position, key in enumerate(keys):
-        with clock(last): samples.append(builder.load(key, None if rows is None else rows[position::len(keys)]))
+    for key, own in zip(keys, layout.divide(rows, len(keys))):
+        with clock(last): samples.append(builder.load(key, own))
     with clock('collate'): return builder.collate(keys, samples, rows)
 
 

@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['BRIGHT', 'color_matrices', 'hue_lanes', 'turn_hue', 'lanes_of', 'gaussian_blur', 'change_batch', 'HueKernel',
-           'ImageKernel', 'BatchTransformSettings', 'ImageByImage', 'DeviceTransform', 'BatchTransform']
+           'ImageKernel', 'BatchTransformSettings', 'ImageByImage', 'DrawnBatch', 'DeviceTransform', 'BatchTransform']
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #1fab5f35
 import math
+import random
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from ..core.memory_pool import MemoryPool
 from ..core.cores import one_thread
 from ..core.sample import fields_of, with_fields
 from ..samplers.epoch import SampleKey, keys_of_images
-from ..transforms.mixup import MixParams, Mixup
+from ..transforms.mixup import Mixup
 from ..transforms.random_erasing import RandomErasing
 from .params import ERASING, MIXING, AppearanceParams, ParamSampler
 
@@ -432,6 +433,23 @@ class ImageByImage:
         return pool.acquire()[:num_bytes].view(self.settings.img_dtype)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10006
+class DrawnBatch(NamedTuple):
+    """Hold what was drawn for a batch; `apply` draws nothing but noise, from the generators in it.
+
+    Args:
+        appearance: Flips and colors of each image.
+        mixing: Parameters of mixing; None: not mixed.
+        erased: Rectangles to erase in each image; None: no erasing.
+        rngs: Generators that drew them; noise comes from them next, so only once.
+        views: What was drawn for each view, if images have several.
+    """
+    appearance: list[AppearanceParams]
+    mixing: Any = None
+    erased: list | None = None
+    rngs: Sequence[random.Random] = ()
+    views: Sequence['DrawnBatch'] = ()
+
+
 class DeviceTransform:
     """Apply the changes that run on the device; subclasses handle images of one size, views, and patches.
 
@@ -465,7 +483,52 @@ class DeviceTransform:
         if self.params is None: return [AppearanceParams()] * len(keys)
         return [self.params.device_params(key) for key in keys]
 
+    def draw(self,
+        images: Any,
+        keys: Sequence[SampleKey],
+    ) -> DrawnBatch:
+        """Draw everything that `apply` needs; by default nothing.
+
+        Args:
+            images: Images of a batch, of which only the sizes count.
+            keys: Keys of the samples.
+        """
+        return DrawnBatch([])
+
+    def apply(self,
+        fields: dict[Any, Any],
+        drawn: DrawnBatch,
+    ) -> dict[Any, Any]:
+        """Apply what was drawn.
+
+        Args:
+            fields: Fields of a batch, in a new dict.
+            drawn: What was drawn for this batch; applied once.
+
+        Returns:
+            with changed images; targets are float32 (N, num_classes) if mixed
+        """
+        raise NotImplementedError
+
     @torch.inference_mode(False)   # what is kept for the next batch may be used in training
+    def draw_and_apply(self,
+        batch: Any,
+        keys: Sequence[SampleKey],
+    ) -> tuple[Any, DrawnBatch]:
+        """Draw the changes of a batch and apply them.
+
+        Args:
+            batch: (images, target, …) or a dict with 'image' and 'target', as made by the workers.
+            keys: Keys of the samples.
+
+        Returns:
+            same structure, ready for the network; what was drawn
+        """
+        with one_thread():
+            fields = fields_of(batch)
+            drawn = self.draw(fields['image'], keys)
+            return with_fields(batch, self.apply(fields, drawn)), drawn
+
     def on_batch(self,
         batch: Any,
         keys: Sequence[SampleKey],
@@ -479,66 +542,24 @@ class DeviceTransform:
         Returns:
             same structure, ready for the network
         """
-        with one_thread(): return with_fields(batch, self.change(fields_of(batch), keys))
-
-    def change(self,
-        fields: dict[Any, Any],
-        keys: Sequence[SampleKey],
-    ) -> dict[Any, Any]:
-        """Apply the changes to the fields of a batch.
-
-        Args:
-            fields: Fields of a batch, in a new dict.
-            keys: Keys of the samples.
-
-        Returns:
-            with changed images; targets are float32 (N, num_classes) if mixed
-        """
-        raise NotImplementedError
-
-    def keys_and_size(self,
-        images: Any,
-        keys: Sequence[SampleKey],
-    ) -> tuple[Sequence[SampleKey], Any]:
-        """Return the keys and sizes that `batch_params` needs.
-
-        Args:
-            images: Images of a batch.
-            keys: Keys of its samples.
-        """
-        raise NotImplementedError
-
-    def batch_params(self,
-        keys: Sequence[SampleKey],
-        size: Any,
-    ) -> tuple[Any, Any]:
-        """Draw the parameters of mixing and erasing.
-
-        Args:
-            keys: Keys from `keys_and_size`.
-            size: Sizes from `keys_and_size`.
-
-        Returns:
-            parameters of mixing and erasing; None: not applied
-        """
-        raise NotImplementedError
+        return self.draw_and_apply(batch, keys)[0]
 
     def normalizing(self) -> 'DeviceTransform':
         "Return a transform that only normalizes."
         raise NotImplementedError
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #2ea51cfe
-def _check_images(images: Any, channels: int | None):
+def _check_images(images: Any, mean: Sequence[float] | None):
     "Errors that name what a batch is and what is expected."
     if not isinstance(images, torch.Tensor) or images.ndim != 4:
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
         raise TypeError(f'the first field of the batch is {what}: must be an image tensor (N, C, H, W)')
-    if channels is None: return
+    if mean is None: return
     if images.dtype != torch.uint8:
         raise TypeError(f'got {images.dtype} images: must be uint8 (0..255) to be normalized; '
                         'for floats that are already normalized, pass mean=None, std=None')
-    if images.shape[1] != channels:
-        raise ValueError(f'got {images.shape[1]}-channel images, but mean has length {channels}: pass input_size='
+    if images.shape[1] != len(mean):
+        raise ValueError(f'got {images.shape[1]}-channel images, but mean has length {len(mean)}: pass input_size='
                          f'({images.shape[1]}, H, W) and a mean of that length, or another input_img_mode')
 
 
@@ -561,55 +582,33 @@ class BatchTransform(DeviceTransform):
         super().__init__(settings, params, erasing, mixup)
         self._by_image = ImageByImage(settings)
 
-    def mix_params(self,
+    def draw(self,
+        images: torch.Tensor,
         keys: Sequence[SampleKey],
-        size: tuple[int, int],
-    ) -> MixParams | None:
-        """Draw the mixing parameters of a batch.
+    ) -> DrawnBatch:
+        """Draw flips, colors, mixing and erasing.
 
         Args:
-            keys: Keys of the images.
-            size: Height, width of the images.
-
-        Returns:
-            None: batches are not mixed
+            images: uint8 (N, C, H, W), of which only the shape counts.
+            keys: Keys of the samples, or of the images.
         """
-        return self.mixup and self.mixup.draw(len(keys), size, keys[0].rng(MIXING))
+        _check_images(images, self.settings.mean)
+        keys, size = keys_of_images(keys, len(images)), images.shape[2:]
+        return self._draw(images, keys, self.mixup and self.mixup.draw(len(keys), size, keys[0].rng(MIXING)))
 
-    def erase_boxes(self,
-        keys: Sequence[SampleKey],
-        size: tuple[int, int],
-    ) -> list[list[tuple[int, int, int, int]]] | None:
-        """Draw the rectangles to erase in each image.
+    def _draw(self, images: torch.Tensor, keys: Sequence[SampleKey], mixing: Any = None) -> DrawnBatch:
+        num = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
+        rngs = [key.rng(ERASING) for key in keys[:num]] if self.erasing else []
+        erased = self.erasing and self.erasing.draw(rngs, *images.shape[2:])
+        return DrawnBatch(self.appearance_params(keys), mixing, erased, rngs)
 
-        Args:
-            keys: Keys of the images.
-            size: Height, width of the images.
-
-        Returns:
-            top, left, height, width; None: nothing is erased
-        """
-        return self.erasing and self.erasing.draw([key.rng(ERASING) for key in keys], *size)
-
-    def batch_params(self,
-        keys: Sequence[SampleKey],
-        size: tuple[int, int],
-    ) -> tuple[MixParams | None, list[list[tuple]] | None]:
-        """Draw the parameters of mixing and erasing.
-
-        Args:
-            keys: Keys of the images before mixing.
-            size: Height, width of the images.
-
-        Returns:
-            mixing parameters, rectangles to erase
-        """
-        mixing = self.mix_params(keys, size)
-        rows = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
-        return mixing, self.erase_boxes(keys[:rows], size)
-
-    def keys_and_size(self, images: torch.Tensor, keys: Sequence[SampleKey]) -> tuple[list[SampleKey], tuple[int, int]]:
-        return keys_of_images(keys, len(images)), (images.shape[2], images.shape[3])
+    def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
+        fields['image'] = self._normalize(fields['image'], drawn.appearance)
+        if drawn.mixing is not None:
+            overwrite = self.settings.mean is not None   # else the images may be the caller's
+            fields = self.mixup.apply_to_fields(fields, drawn.mixing, overwrite)
+        if drawn.erased is not None: fields['image'] = self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
+        return fields
 
     def normalizing(self) -> 'BatchTransform': return BatchTransform(self.settings)
 
@@ -627,25 +626,12 @@ class BatchTransform(DeviceTransform):
         Returns:
             img_dtype (N, C, H, W)
         """
-        with one_thread(): return self._erase(self._normalize(images, keys), keys)
+        _check_images(images, self.settings.mean)
+        with one_thread(): return self.apply({'image': images}, self._draw(images, keys))['image']
 
-    def change(self, fields: dict[Any, Any], keys: Sequence[SampleKey]) -> dict[Any, Any]:
-        keys = keys_of_images(keys, len(fields['image']))
-        images = fields['image'] = self._normalize(fields['image'], keys)
-        if self.mixup is not None:
-            overwrite = self.settings.mean is not None   # else the images may be the caller's
-            fields = self.mixup.apply_to_fields(fields, self.mix_params(keys, images.shape[2:]), overwrite)
-        images = fields['image']
-        return {**fields, 'image': self._erase(images, keys[:len(images)])}
-
-    def _normalize(self, images: torch.Tensor, keys: Sequence[SampleKey]) -> torch.Tensor:
+    def _normalize(self, images: torch.Tensor, params: Sequence[AppearanceParams]) -> torch.Tensor:
         mean, std, dtype = self.settings.mean, self.settings.std, self.settings.img_dtype
-        _check_images(images, mean and len(mean))
         if mean is None: return images.to(dtype, copy=self.erasing is not None)
-        params = self.appearance_params(keys)
         if images.device.type == 'cpu': result = self._by_image(images, params)
         else: result = change_batch(images, params, mean, std).to(dtype)
         return result if self.settings.channels_last else result.contiguous()
-
-    def _erase(self, images: torch.Tensor, keys: Sequence[SampleKey]) -> torch.Tensor:
-        return images if self.erasing is None else self.erasing(images, [key.rng(ERASING) for key in keys])

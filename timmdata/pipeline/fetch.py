@@ -31,10 +31,11 @@ from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
 from ..samplers.epoch import SampleKey, keys_of_images, view_keys
 from ..transforms.mixup import MixParams
-from .batch_transform import BatchTransform
+from .batch_transform import BatchTransform, DeviceTransform
 from .collate import fast_collate
 from .params import AppearanceParams, ParamSampler, SampleParams
-from .sample_transform import Rows, SampleTransform, keep_rows, rows_of_samples, view_rows
+from .layout import BatchLayout
+from .sample_transform import SampleTransform
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #9773b738
 def _check_device(sample: Any):
@@ -53,11 +54,6 @@ def _explain(error: Exception, what: str):
     if get_worker_info() is not None and 'CUDA' in str(error): error.add_note(
         'a worker process cannot use the GPU: return CPU tensors from the dataset; '
         'the loader moves whole batches to the device')
-
-
-def _images_of(rows: torch.Tensor | Rows, num: int) -> list[Any]:
-    "The images of so many samples, first views first; rows of several shapes are one image."
-    return rows_of_samples(rows, num) if isinstance(rows, Rows) else list(rows)
 
 
 @dataclass(eq=False)
@@ -95,6 +91,28 @@ class SampleLoader:
         """
         transforms = self.sample_transforms
         return transforms[bucket if len(transforms) > 1 else 0] if transforms else None
+
+    def layout(self,
+        bucket: int = 0,
+    ) -> BatchLayout:
+        """Return where the rows of a batch lie; it has no fields if a user-defined transform makes the images.
+
+        Args:
+            bucket: Number of a size bucket.
+        """
+        transform = self.transform_of(bucket)
+        return BatchLayout() if transform is None else transform.layout
+
+    def rows_of_one(self,
+        bucket: int = 0,
+    ) -> list[torch.Tensor]:
+        """Allocate the rows of a single sample.
+
+        Args:
+            bucket: Number of a size bucket.
+        """
+        rows, = self.layout(bucket).divide(self.layout(bucket).allocate(1), 1)
+        return rows
 
     @property
     def num_splits(self) -> int:
@@ -175,55 +193,55 @@ class SampleLoader:
         key: SampleKey,
         rows: Sequence[torch.Tensor],
         pixels: Pixels,
-    ) -> Sequence[torch.Tensor]:
+    ) -> Sequence[Any]:
         """Fill the rows of one sample.
 
         Args:
             key: Key of the sample.
-            rows: uint8 (C, H, W), overwritten; one per view.
+            rows: The sample's rows, as its layout divides them; overwritten.
             pixels: The image; decoded and cropped once.
 
         Returns:
-            the rows
+            the image of each view
         """
         def numbers(view: SampleKey) -> AbstractContextManager: return self.global_numbers(view, view.view)
         numbers = numbers if self.has_own_policy else nullcontext
-        self.transform_of(key.bucket)(pixels, rows, key, numbers)
-        return rows
+        return self.transform_of(key.bucket)(pixels, rows, key, numbers)
 
     def load(self,
         key: SampleKey,
-        rows: Any = None,
+        rows: Sequence[torch.Tensor] | None = None,
         refuse: str = '',
     ) -> list[Any]:
         """Load one sample; errors get a note with its index and file.
 
         Args:
             key: Key of the sample.
-            rows: uint8 (V, C, H, W), or V of (C, H, W), filled by the sample transforms.
+            rows: Its rows, filled by the sample transform; None: new memory.
             refuse: See `read`.
 
         Returns:
             (row or image, target, …) or a dict for each view; empty for a skipped sample
         """
-        views = rows.unbind() if isinstance(rows, (torch.Tensor, Rows)) else rows
         try:
-            if self.sample_transforms:
-                first = view_keys([key], self.num_splits)[0]   # its numbers are those of what all views share
-                sample = self.read(first, partial(self.fill, key, views), refuse)
-            elif refuse: raise RuntimeError(refuse)
-            else:
-                with self.global_numbers(key):
-                    with clock('dataset'): sample = self.dataset[key.index]
-                    sample = apply_transform(self.transform, sample)
+            sample = self._load(key, rows, refuse)
             if get_worker_info() is not None: _check_device(sample)
         except Exception as error:
             _explain(error, self.describe(key))
             raise
         if sample is None: return []
         if not self.sample_transforms: return [sample]
-        images = [rows] if isinstance(rows, Rows) else views   # rows of several shapes are one image
-        return [with_image(sample, image) for image in images]
+        return [with_image(sample, image) for image in sample_image(sample)]
+
+    def _load(self, key: SampleKey, rows: Sequence[torch.Tensor] | None, refuse: str) -> Any:
+        if self.sample_transforms:
+            if rows is None: rows = self.rows_of_one(key.bucket)
+            first = view_keys([key], self.num_splits)[0]   # its numbers are those of what all views share
+            return self.read(first, partial(self.fill, key, rows), refuse)
+        if refuse: raise RuntimeError(refuse)
+        with self.global_numbers(key):
+            with clock('dataset'): sample = self.dataset[key.index]
+            return apply_transform(self.transform, sample)
 
     def sample_params(self,
         key: SampleKey,
@@ -281,20 +299,16 @@ class Replay(NamedTuple):
     mix_params: MixParams | None = None
     erase_boxes: list[list[tuple]] | None = None
 
-    def with_batch_params(self,
-        transform: BatchTransform,
-        keys: Sequence[SampleKey],
-        size: tuple[int, int],
+    def finish(self,
+        transform: DeviceTransform,
     ) -> 'Replay':
-        """Redraw the parameters of mixing and erasing.
+        """Finish a batch that a batch transform has not changed yet, and keep what was drawn for it.
 
         Args:
-            transform: Transform that finished the batch.
-            keys: Keys of its images before mixing.
-            size: Height, width of the images.
+            transform: Finishes the batch.
         """
-        mixing, boxes = transform.batch_params(keys, size)
-        return self._replace(mix_params=mixing, erase_boxes=boxes)
+        batch, drawn = transform.draw_and_apply(self.batch, self.keys)
+        return self._replace(batch=batch, mix_params=drawn.mixing, erase_boxes=drawn.erased)
 
 
 def fit_image(
@@ -323,12 +337,14 @@ def fit_image(
 def with_valid_mask(
     batch: Any,
     keys: Sequence[SampleKey],
+    num_images: int | None = None,
 ) -> Any:
     """Append a mask of the images of valid samples; the others only fill up a rank's share or a batch.
 
     Args:
         batch: (images, target, …) or a dict with 'image'.
         keys: Keys of its samples, or of its images.
+        num_images: Number of its images; None: their length.
 
     Returns:
         the same, with a bool (N,) at the end, or as 'valid' in a dict
@@ -338,8 +354,7 @@ def with_valid_mask(
                         'a tuple (images, target, …), a list or a dict')
     if 'valid' in fields_of(batch): raise ValueError(
         "valid_mask=True, but the batch already has a field 'valid': rename that field")
-    images = fields_of(batch)['image']
-    num_images = len(keys) if isinstance(images, Rows) else len(images)
+    if num_images is None: num_images = len(fields_of(batch)['image'])
     if num_images % len(keys): raise ValueError(
         f'valid_mask=True, but the batch has images={num_images} for samples={len(keys)}: collate_fn must return one '
         'image per sample')
@@ -403,18 +418,15 @@ class BatchBuilder:
         """
         return self.sample_loader.describe(key)
 
-    def row_bytes(self,
-        num: int,
+    def layout(self,
         bucket: int = 0,
-    ) -> int:
-        """Count the bytes that `allocate` needs; 0 if rows are not used.
+    ) -> BatchLayout:
+        """Return where the rows of a batch lie; it has no fields if a user-defined transform makes the images.
 
         Args:
-            num: Number of samples.
             bucket: Number of a size bucket.
         """
-        transform = self.sample_loader.transform_of(bucket)
-        return sum(map(math.prod, transform.batch_shapes(num))) if transform else 0
+        return self.sample_loader.layout(bucket)
 
     def batch_bytes(self,
         batch_size: int,
@@ -426,7 +438,7 @@ class BatchBuilder:
             batch_size: Number of samples.
             bucket: Number of a size bucket.
         """
-        rows = self.row_bytes(batch_size, bucket)
+        rows = self.layout(bucket).num_bytes(batch_size)
         if not rows: return 4 * batch_size * math.prod(self.sample_loader.shape)   # float32
         return rows if self.batch_transform is None else 5 * rows   # uint8 rows, and float32 images
 
@@ -434,26 +446,18 @@ class BatchBuilder:
         num: int,
         memory: torch.Tensor | None = None,
         bucket: int = 0,
-    ) -> torch.Tensor | Rows | None:
-        """Allocate the rows of a batch, one tensor per shape. Those of sample k are `rows[k::num]`.
+    ) -> dict[Any, torch.Tensor]:
+        """Allocate the rows of a batch.
 
         Args:
             num: Samples.
-            memory: uint8 memory of at least `row_bytes`; None: new memory.
+            memory: uint8 memory, as large as the layout says; None: new memory.
             bucket: Number of a size bucket.
 
         Returns:
-            uint8 (N, C, H, W), channels-last, N views first; None if rows are not used
+            field → uint8 rows; empty if rows are not used
         """
-        transform = self.sample_loader.transform_of(bucket)
-        if transform is None: return None
-        parts, start = [], 0
-        for shape in transform.batch_shapes(num):
-            stop = start + math.prod(shape)
-            own = torch.empty(stop - start, dtype=torch.uint8) if memory is None else memory[start:stop]
-            parts.append(view_rows(own, shape[1:]))
-            start = stop
-        return transform.join(parts)
+        return self.layout(bucket).allocate(num, memory)
 
     @property
     def is_remote(self) -> bool:
@@ -492,60 +496,70 @@ class BatchBuilder:
 
     def load(self,
         key: SampleKey,
-        rows: Any = None,
+        rows: Sequence[torch.Tensor] | None = None,
         refuse: str = '',
     ) -> list[Any]:
         """Load one sample; errors get a note with its index and file.
 
         Args:
             key: Key of the sample.
-            rows: uint8 (V, C, H, W), or V of (C, H, W); overwritten.
+            rows: Its rows, as the layout divides them; None: new memory.
             refuse: Reason not to try this sample again; if given, its file counts as unreadable.
 
         Returns:
             (row or image, target, …) or a dict for each view; empty for a skipped sample
         """
-        samples, loader = self.sample_loader.load(key, rows, refuse), self.sample_loader
-        if loader.transform is not None and self.collate_fn is None and any(loader.shape): samples = [
-            with_image(sample, fit_image(sample_image(sample), loader.shape[1:], self.describe(key)))
-            for sample in samples]
-        if not samples or self.batch_transform is None or self.collate_fn is None: return samples
-        return [with_image(sample, self.batch_transform(sample_image(sample)[None], [view])[0])   # finished images
-                for sample, view in zip(samples, self.views([key]))]
+        loader = self.sample_loader
+        samples = loader.load(key, rows, refuse)
+        if self.collate_fn is None and loader.transform is not None and any(loader.shape):
+            size, name = loader.shape[1:], self.describe(key)
+            return [with_image(sample, fit_image(sample_image(sample), size, name)) for sample in samples]
+        if self.collate_fn is None or self.batch_transform is None: return samples
+        finished = [self.batch_transform(sample_image(sample)[None], [view])[0]
+                    for sample, view in zip(samples, self.views([key]))]
+        return [with_image(sample, image) for sample, image in zip(samples, finished)]
 
     def collate(self,
         keys: Sequence[SampleKey],
         samples: Sequence[list[Any]],
-        rows: torch.Tensor | None = None,
+        rows: Mapping[Any, torch.Tensor] | None = None,
     ) -> HostBatch | None:
         """Make the batch; gaps left by skipped samples are closed.
 
         Args:
             keys: Keys of the samples.
             samples: Samples from `load`, in the same order.
-            rows: Filled rows.
+            rows: Filled rows of the batch; None: there are none.
 
         Returns:
             None if every sample was skipped
         """
         num, present = len(samples), [k for k, views in enumerate(samples) if views]
         if not present: return None
-        filled = [split * num + k for split in range(self.num_splits) for k in present]   # rows, first views first
-        samples = [samples[row % num][row // num] for row in filled]
-        keys = self.views([keys[k] for k in present])
-        if rows is not None and len(present) < num:
-            rows = keep_rows(rows, num, present)
-            if self.batch_transform is None:
-                samples = [with_image(s, image) for s, image in zip(samples, _images_of(rows, len(present)))]
-        if self.collate_fn is not None:   # what it draws is keyed to the batch: to its first sample
-            of_batch = -1 - keys[0].view   # negative: no view of a sample has these numbers
-            with self.sample_loader.global_numbers(keys[0], of_batch): batch = self.collate_fn(samples)
-        else: batch = fast_collate(samples, images=rows)
-        if self.valid_mask: batch = with_valid_mask(batch, keys)
-        if isinstance(rows, Rows): batch = with_image(batch, rows.images())
+        samples = [samples[k][view] for view in range(self.num_splits) for k in present]   # first views first
+        keys, bucket = self.views([keys[k] for k in present]), keys[0].bucket
+        if self.collate_fn is not None:
+            batch, num_images = self._collate_by_user(keys, samples), None
+        else:
+            images, num_images = None, None
+            if rows:
+                if len(present) < num: rows = self.layout(bucket).keep(rows, num, present)
+                images = self.sample_loader.transform_of(bucket).images(rows, samples)
+                num_images = len(keys)
+            batch = fast_collate(samples, images=images)
+        if self.valid_mask: batch = with_valid_mask(batch, keys, num_images)
         if self.batch_transform is not None and self.collate_fn is None:
             batch = self.batch_transform.on_batch(batch, keys)
         return HostBatch(batch, keys)
+
+    def _collate_by_user(self, keys: Sequence[SampleKey], samples: Sequence[Any]) -> Any:
+        "Call the user's function; what it draws is keyed to the batch: to its first sample."
+        of_batch = -1 - keys[0].view   # negative: no view of a sample has these numbers
+        with self.sample_loader.global_numbers(keys[0], of_batch): return self.collate_fn(samples)
+
+    def before_transform(self) -> 'BatchBuilder':
+        "Return a builder of batches that the batch transform has not changed; a user's collate function gets changed images."
+        return self if self.collate_fn is not None else replace(self, batch_transform=None)
 
     def replay(self,
         made: HostBatch,
@@ -562,5 +576,7 @@ class BatchBuilder:
         crops = [[loader.sample_params(key, params) for key in of_part] for params, of_part in parts]
         appearance = [list(map(params.appearance_params, of_part)) for params, of_part in parts]
         if transform.parts == (transform,): [crops], [appearance] = crops, appearance
-        replay, sizes = Replay(made.batch, keys, crops, appearance), transform.result_sizes(crops)
-        return replay if self.batch_transform is None else replay.with_batch_params(self.batch_transform, keys, sizes)
+        replay = Replay(made.batch, keys, crops, appearance)
+        if self.batch_transform is None: return replay
+        images = torch.empty(len(keys), transform.channels, *transform.params.size, dtype=torch.uint8, device='meta')
+        return replay._replace(erase_boxes=self.batch_transform.draw(images, keys).erased)

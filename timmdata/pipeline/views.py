@@ -18,11 +18,11 @@ from ..core.checks import check_number, checks_names
 from ..core.clock import clock
 from ..core.constants import IMAGENET_DEFAULT_MEAN
 from ..core.jpeg import Pixels, choose_factor, scale_crop
-from ..core.sample import image_tensors
 from ..samplers.epoch import MAX_VIEWS, SampleKey, keys_of_views
 from ..transforms.policy import Policy
 from ..transforms.settings import AugmentSettings
-from .batch_transform import BatchTransform, DeviceTransform
+from .batch_transform import BatchTransform, DeviceTransform, DrawnBatch
+from .layout import BatchLayout
 from .params import SampleParams
 from .sample_transform import SampleTransform
 
@@ -170,8 +170,6 @@ class ViewsTransform(SampleTransform):
         counts: Number of crops per view.
     """
 
-    makes_lists = True
-
     def __init__(self,
         parts: Sequence[SampleTransform],
         counts: Sequence[int],
@@ -182,9 +180,25 @@ class ViewsTransform(SampleTransform):
         self._of_row = [part for part, count in zip(parts, counts) for _ in range(count)]
 
     @property
-    def row_shapes(self) -> tuple[tuple[int, ...], ...]:
-        "Give the shapes of the uint8 rows that one sample fills: (count, C, H, W) per view."
-        return tuple((count, part.channels, *part.params.size) for part, count in zip(self.parts, self.counts))
+    def layout(self) -> BatchLayout:
+        "Return where the rows of a batch lie: a field for each view, counted from 0."
+        shapes = [(count, part.channels, *part.params.size) for part, count in zip(self.parts, self.counts)]
+        return BatchLayout(dict(enumerate(shapes)))
+
+    def images(self,
+        rows: Mapping[Any, torch.Tensor],
+        samples: Sequence[Any],
+    ) -> list[torch.Tensor]:
+        """Return the images of a batch.
+
+        Args:
+            rows: Rows of a batch, filled.
+            samples: Samples of the batch.
+
+        Returns:
+            for each view: uint8 (N·count, C, H, W), first crops first
+        """
+        return list(rows.values())
 
     def keys_of_parts(self,
         keys: Sequence[SampleKey],
@@ -199,8 +213,6 @@ class ViewsTransform(SampleTransform):
         """
         return keys_of_views(keys, self.counts)
 
-    def result_sizes(self, crops: Any) -> list[tuple[int, int]]: return [part.params.size for part in self.parts]
-
     def _factor(self, drawn: Sequence[SampleParams]) -> int:
         "The scale that the most demanding crop allows: no crop is enlarged that would not be by itself."
         if not self.decode.scaled_decode: return 1
@@ -211,7 +223,7 @@ class ViewsTransform(SampleTransform):
         rows: Sequence[torch.Tensor],
         key: SampleKey,
         numbers: Callable[[SampleKey], AbstractContextManager] = nullcontext,
-    ):
+    ) -> Sequence[Any]:
         """Fill the rows of one sample: draw all crops, decode once, then crop and finish each.
 
         Args:
@@ -219,6 +231,9 @@ class ViewsTransform(SampleTransform):
             rows: uint8 (C, H, W), overwritten; one per crop, first views first.
             key: Key of the sample.
             numbers: Seeds a crop's global random numbers.
+
+        Returns:
+            the image of the sample: its rows
         """
         keys = [key for part in self.keys_of_parts([key]) for key in part]
         drawn = []
@@ -230,6 +245,7 @@ class ViewsTransform(SampleTransform):
         for part, view, params, row in zip(self._of_row, keys, drawn, rows, strict=True):
             with numbers(view):
                 part.finish(part.crop(source, params, row), row, params, part.params.worker_params(view))
+        return [rows]
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00016
 class ViewsBatchTransform(DeviceTransform):
@@ -250,30 +266,16 @@ class ViewsBatchTransform(DeviceTransform):
         super().__init__(first.settings, params, first.erasing)
         self._is_list = all(isinstance(name, int) for name in parts)
 
-    def change(self, fields: dict[Any, Any], keys: Sequence[SampleKey]) -> dict[Any, Any]:
-        images = [part(tensor, of_view) for part, tensor, of_view in zip(
-            self.parts.values(), fields['image'], keys_of_views(keys, self.counts), strict=True)]
+    def draw(self, images: Sequence[torch.Tensor], keys: Sequence[SampleKey]) -> DrawnBatch:
+        of_views = zip(self.parts.values(), images, keys_of_views(keys, self.counts), strict=True)
+        views = [part.draw(tensor, of_view) for part, tensor, of_view in of_views]
+        appearance = [drawn.appearance for drawn in views]
+        return DrawnBatch(appearance, erased=self.erasing and [drawn.erased for drawn in views], views=views)
+
+    def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
+        of_views = zip(self.parts.values(), fields['image'], drawn.views)
+        images = [part.apply({'image': tensor}, of_view)['image'] for part, tensor, of_view in of_views]
         return {**fields, 'image': images if self._is_list else dict(zip(self.parts, images))}
-
-    def keys_and_size(self, images: Any, keys: Sequence[SampleKey]) -> tuple[Sequence[SampleKey], Any]:
-        return keys, [(tensor.shape[2], tensor.shape[3]) for tensor in image_tensors(images)]
-
-    def batch_params(self,
-        keys: Sequence[SampleKey],
-        size: Sequence[tuple[int, int]],
-    ) -> tuple[None, list | None]:
-        """Draw the parameters of erasing; views are not mixed.
-
-        Args:
-            keys: Keys of the samples.
-            size: Height, width of each view.
-
-        Returns:
-            no mixing; rectangles to erase in each view
-        """
-        of_views = zip(self.parts.values(), keys_of_views(keys, self.counts), size, strict=True)
-        boxes = [part.erase_boxes(of_view, of_part) for part, of_view, of_part in of_views]
-        return None, boxes if self.erasing else None
 
     def normalizing(self) -> 'ViewsBatchTransform':
         return ViewsBatchTransform({name: part.normalizing() for name, part in self.parts.items()}, self.counts)

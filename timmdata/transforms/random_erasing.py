@@ -177,6 +177,28 @@ class RandomErasing:
         clean = len(rngs) // self.num_splits if self.num_splits > 1 else 0
         return [[] if n < clean else self.get_params(rng, img_h, img_w) for n, rng in enumerate(rngs)]
 
+    def erase(self,
+        images: torch.Tensor,
+        drawn: Sequence[Sequence[tuple[int, int, int, int]]],
+        rngs: Sequence[random.Random],
+    ) -> torch.Tensor:
+        """Erase rectangles in place.
+
+        Args:
+            images: float (N, C, H, W), normalized; overwritten.
+            drawn: Rectangles of each image, from `draw`.
+            rngs: The generators that drew them; noise comes from them next.
+
+        Returns:
+            the same tensor
+        """
+        boxes = torch.zeros(len(images), self.max_count, 4, dtype=torch.int64)
+        for n, of_image in enumerate(drawn):
+            for k, box in enumerate(of_image): boxes[n, k] = torch.tensor(box)
+        if self.mode == 'const' and images.device.type != 'cpu': _zero_masked(images, boxes)
+        else: _erase_slices(images, boxes, _fill_values(self.mode, rngs, boxes, images))
+        return images
+
     def __call__(self,
         input: torch.Tensor,
         rngs: Sequence[random.Random] | None = None,
@@ -193,11 +215,7 @@ class RandomErasing:
         images = input if input.ndim == 4 else input[None]
         if rngs is None:
             rngs = list(map(random.Random, torch.randint(2**62, (len(images),), generator=self.generator).tolist()))
-        boxes = torch.zeros(len(images), self.max_count, 4, dtype=torch.int64)
-        for n, drawn in enumerate(self.draw(rngs, *images.shape[2:])):
-            for k, box in enumerate(drawn): boxes[n, k] = torch.tensor(box)
-        if self.mode == 'const' and images.device.type != 'cpu': _zero_masked(images, boxes)
-        else: _erase_slices(images, boxes, _fill_values(self.mode, rngs, boxes, images))
+        self.erase(images, self.draw(rngs, *images.shape[2:]), rngs)
         return input
 
     def __repr__(self) -> str:

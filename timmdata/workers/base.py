@@ -7,14 +7,13 @@ __all__ = ['Task', 'RowMemory', 'WorkerPool', 'InlinePool']
 
 # %% ../../nbs/workers/00_base.ipynb #a71d0ab8
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from ..core.memory_pool import MemoryPool
 from ..pipeline.fetch import BatchBuilder, HostBatch
-from ..pipeline.sample_transform import rows_of_samples
 from ..samplers.epoch import SampleKey
 
 # %% ../../nbs/workers/00_base.ipynb #404bbc34
@@ -23,20 +22,20 @@ class Task:
 
     Args:
         keys: Keys of its samples.
-        rows: Rows to write the samples to; None: the builder uses none.
+        rows: Rows to write the samples to; None: each gets its own.
         refused: Index → reason not to load this sample.
         report: Called with an index before its load, with -1 after it.
     """
 
     def __init__(self,
         keys: Sequence[SampleKey],
-        rows: torch.Tensor | None = None,
+        rows: Mapping[Any, torch.Tensor] | None = None,
         refused: dict[int, str] | None = None,
         report: Callable[[int], None] = lambda index: None,
     ):
         self.keys = list(keys)
         self.rows = rows
-        self._rows: Sequence[Sequence[torch.Tensor] | None] = ()   # those of each sample
+        self._rows: Sequence[Any] = ()   # those of each sample
         self.refused = refused or {}
         self.report = report
         self.cancelled = False
@@ -73,7 +72,7 @@ class Task:
 
     def _load(self, builder: BatchBuilder, position: int) -> list[Any]:
         key, thread = self.keys[position], threading.get_ident()
-        if not self._rows: self._rows = self._divide()   # by several threads, perhaps: to the same memory
+        if not self._rows: self._rows = self._divide(builder)   # by several threads, perhaps: to the same memory
         self._indexes[thread] = key.index
         self.report(key.index)
         try: loaded = builder.load(key, self._rows[position], self.refused.get(key.index, ''))
@@ -84,9 +83,9 @@ class Task:
         self.report(-1)   # not after SystemExit, which ends the worker: this sample may be to blame
         return loaded
 
-    def _divide(self) -> Sequence[Sequence[torch.Tensor] | None]:
+    def _divide(self, builder: BatchBuilder) -> Sequence[Any]:
         num = len(self.keys)
-        return [None] * num if self.rows is None else rows_of_samples(self.rows, num)
+        return builder.layout(self.keys[0].bucket).divide(self.rows, num) if self.rows else [None] * num
 
     def _collate(self, builder: BatchBuilder):
         if self.cancelled: return self.finish(error=RuntimeError('the workers are closed'))
@@ -155,18 +154,18 @@ class RowMemory:
 
     def allocate(self,
         keys: Sequence[SampleKey],
-    ) -> torch.Tensor | None:
+    ) -> dict[Any, torch.Tensor]:
         """Allocate the rows of one batch.
 
         Args:
             keys: Keys of the samples.
 
         Returns:
-            uint8 (N, C, H, W), all views; None if the builder uses no rows
+            field → uint8 rows; empty if the builder uses none
         """
         num, bucket = len(keys), keys[0].bucket
-        num_bytes = self.builder.row_bytes(num, bucket)
-        if not num_bytes: return None
+        num_bytes = self.builder.layout(bucket).num_bytes(num)
+        if not num_bytes: return {}
         if num_bytes > self._pool_bytes: self._grow(num_bytes)
         return self.builder.allocate(num, self._pool.acquire(), bucket)
 

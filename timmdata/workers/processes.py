@@ -104,8 +104,8 @@ def make_packed(
         task: Task without rows.
         memory: uint8 memory for its large tensors; None: they are pickled.
     """
-    rows = task.rows = builder.allocate(len(task.keys), memory, task.keys[0].bucket)
-    used = rows.numel() if rows is not None and memory is not None else 0
+    layout, num = builder.layout(task.keys[0].bucket), len(task.keys)
+    task.rows, used = layout.allocate(num, memory), 0 if memory is None else layout.num_bytes(num)
     pool.run(task)
     try: return pack((task.take(), None), memory, used)
     except Exception as error: return pack((None, portable_error(error)))   # SystemExit ends this worker
