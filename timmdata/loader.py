@@ -383,12 +383,13 @@ def _make_loader(given: Arguments) -> Loader:
     if not given.use_prefetcher and given.img_dtype != torch.float32: raise ValueError(
         f'{given.img_dtype} images need the prefetcher: without it, images are float32')
 
+    order = given.make(OrderSettings)
     kinds = [kind for name, kind in _FORMATS.items() if getattr(given, name) is not None]
     format = (kinds or [ImageFormat])[0](given)
     device = resolve_device(given.device, given.distributed) if given.use_prefetcher else torch.device('cpu')
     workers, pin_memory = _worker_settings(given, device, is_stream)
     if is_stream: host, batch_transform = _stream_loader(given, format, workers), format.batch_transform()
-    else: host, batch_transform = _batch_loader(given, format, workers, device, pin_memory, adopts_seed)
+    else: host, batch_transform = _batch_loader(given, order, format, workers, device, pin_memory, adopts_seed)
     return PrefetchLoader(host, device=device, batch_transform=batch_transform) if given.use_prefetcher else host
 
 
@@ -402,18 +403,16 @@ def _worker_settings(given: Arguments, device: torch.device, is_stream: bool) ->
 
 def _stream_loader(given: Arguments, format: ImageFormat, workers: WorkerSettings) -> StreamLoader:
     "Make the loader of a dataset whose samples have no index."
-    given.make(OrderSettings)   # refuses what is wrong
     if given.distributed: check_ranks(given.dataset, given.num_workers)
     return given.make(StreamLoader, transform=format.stream_transform(), workers=workers,
                       collate_fn=given.collate_fn or fast_collate)
 
 
 def _batch_loader(
-    given: Arguments, format: ImageFormat, workers: WorkerSettings, device: torch.device, pin_memory: bool,
-    adopts_seed: bool,
+    given: Arguments, order: OrderSettings, format: ImageFormat, workers: WorkerSettings, device: torch.device,
+    pin_memory: bool, adopts_seed: bool,
 ) -> tuple[HostLoader, DeviceTransform]:
     "Make the loader of a map-style dataset, and what finishes its batches."
-    order = given.make(OrderSettings)
     if given.valid_mask and order.num_replicas > 1: raise ValueError(
         f'valid_mask=True with a sampler of type {type(given.sampler).__name__}, which does not mark the samples '
         'that fill up its share: pass distributed=True instead of the sampler')

@@ -299,11 +299,11 @@ def halve(image): return F.pil_to_tensor(image.resize((16, 16))).float() / 255
 
 
 @pytest.mark.parametrize('settings, message', [
-    (dict(mixup=Mixup(**MIX), collate_fn=list, use_prefetcher=False), 'use_prefetcher=False and mixup'),
+    (dict(mixup=Mixup(**MIX), collate_fn=list, use_prefetcher=False), 'use_prefetcher=False with collate_fn and mixup'),
     (dict(mixup=Mixup(**MIX), collate_fn=FastCollateMixup(**MIX)), 'mixup and a FastCollateMixup .*only one'),
     (dict(num_aug_splits=2, no_aug=True), 'num_aug_splits and no_aug'),
     (dict(auto_augment='3a', transform=halve), 'transform and auto_augment'),
-    (dict(buffer='1MB', use_prefetcher=False, mixup=Mixup(**MIX)), 'a buffer without the prefetcher and mixup')])
+    (dict(buffer='1MB', use_prefetcher=False, mixup=Mixup(**MIX)), 'buffer with use_prefetcher=False and mixup')])
 def test_settings_that_exclude_each_other(dataset, settings, message):
     with pytest.raises(ValueError, match=message): training(dataset, **settings, **INLINE)
 

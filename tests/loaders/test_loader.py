@@ -532,7 +532,7 @@ WRONG = [
     (ValueError, 'num_aug_repeats', dict(is_training=True, num_aug_repeats=0.5)), (ValueError, 'input_size_choices',
                                             dict(is_training=True, input_size_choices=[])),
     (ValueError, 'num_aug_splits and mixup', dict(is_training=True, num_aug_splits=2, mixup=Mixup(num_classes=9))),
-    (ValueError, 'use_prefetcher=False and mixup .* neither transform= nor collate_fn=',
+    (ValueError, 'use_prefetcher=False with transform and mixup .* without transform= and collate_fn=',
      dict(is_training=True, use_prefetcher=False, transform=str, mixup=Mixup())),
     (ValueError, 'input_size_choices and transform', dict(is_training=True, input_size_choices=[8], transform=str)),
     (NotImplementedError, 'tf_preprocessing', dict(tf_preprocessing=True)),
@@ -616,7 +616,7 @@ def test_each_setting_of_the_pixels_arrives_under_its_name():
     dict(is_training=True, dataset=IterableImageDataset(reader=Stream(4)), samples_per_epoch=5)], ids=lambda v: ' '.join(v))
 def test_combinations_are_refused_before_any_part_is_made(monkeypatch, wrong):
     def made(*args, **kwargs): raise AssertionError('a part was made')
-    for name in ('DeviceCache', 'BatchLoader', 'StreamLoader', 'BatchTransform', 'WorkerSettings'):
-        monkeypatch.setattr(f'timmdata.loader.{name}', made)
+    for name in ('DeviceCache', 'BatchLoader', 'StreamLoader', 'WorkerSettings'): monkeypatch.setattr(f'timmdata.loader.{name}', made)
+    monkeypatch.setattr('timmdata.formats.BatchTransform', made)
     for name in ('EpochSampler', 'WeightedSampler', 'BalancedSampler'): monkeypatch.setattr(f'timmdata.samplers.order.{name}', made)
     with pytest.raises(ValueError): create_loader(**{**dict(dataset=Coded(12), input_size=8, batch_size=4), **wrong})

@@ -378,7 +378,7 @@ def test_wrong_calls_are_refused(photos):
     with pytest.raises(TypeError, match=r'naflex=.* NaFlex\(mode='): create_loader(data, batch_size=4, naflex=dict(mode='native'))
     with pytest.raises(TypeError, match='NaFlexMixup .*naflex='):
         create_loader(data, 64, 4, is_training=True, mixup=NaFlexMixup(num_classes=3))
-    with pytest.raises(TypeError, match='a stream'):
+    with pytest.raises(ValueError, match='a stream and naflex'):
         create_loader(torch.utils.data.ChainDataset([]), batch_size=4, naflex=NaFlex())
     with pytest.raises(ValueError, match='do not fill one batch'):
         kept(loader_of(Subset(data, [0]), 'native', batch_size=64, drop_last=True))

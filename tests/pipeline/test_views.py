@@ -268,7 +268,7 @@ def test_names_and_samples_that_are_dicts(train, reference):
     (dict(views=[64]), r'views\[0\] has type int'),
     (dict(input_size=64), 'views and input_size'), (dict(scale=(0.2, 1.)), 'views and scale'), (dict(hflip=0.1), 'views and hflip'),
     (dict(is_training=False), 'is_training=False and views'), (dict(collate_fn=list), 'views and collate_fn'),
-    (dict(num_aug_splits=2), 'views and num_aug_splits'), (dict(cache='device'), 'cache and views'),
+    (dict(num_aug_splits=2), 'views and num_aug_splits'), (dict(cache='device'), "cache='device' and views"),
     (dict(batch_size=None), 'needs batch_size'), (dict(views=None), 'needs input_size')], ids=str)
 def test_what_cannot_be_had_is_refused(train, words, message):
     with pytest.raises((TypeError, ValueError), match=message): loader_of(train, **{**dict(views=DINO), **words})

@@ -291,6 +291,7 @@ class Replay(NamedTuple):
         appearance_params: Flips and colors; None with a user-defined transform.
         mix_params: Mixing parameters; None: the batch was not mixed.
         erase_boxes: Top, left, height, width of the erased rectangles, per image.
+        steps: Steps of each image in the order in which they were applied; None as above.
     """
     batch: Any
     keys: list[SampleKey]
@@ -298,6 +299,7 @@ class Replay(NamedTuple):
     appearance_params: list[AppearanceParams] | None
     mix_params: MixParams | None = None
     erase_boxes: list[list[tuple]] | None = None
+    steps: list | None = None
 
     def finish(self,
         transform: DeviceTransform,
@@ -575,8 +577,9 @@ class BatchBuilder:
         parts = list(zip([part.params for part in transform.parts], transform.keys_of_parts(keys)))
         crops = [[loader.sample_params(key, params) for key in of_part] for params, of_part in parts]
         appearance = [list(map(params.appearance_params, of_part)) for params, of_part in parts]
-        if transform.parts == (transform,): [crops], [appearance] = crops, appearance
-        replay = Replay(made.batch, keys, crops, appearance)
+        steps = [list(map(part.params.steps, *drawn)) for part, *drawn in zip(transform.parts, crops, appearance)]
+        if transform.parts == (transform,): [crops], [appearance], [steps] = crops, appearance, steps
+        replay = Replay(made.batch, keys, crops, appearance, steps=steps)
         if self.batch_transform is None: return replay
         images = torch.empty(len(keys), transform.channels, *transform.params.size, dtype=torch.uint8, device='meta')
         return replay._replace(erase_boxes=self.batch_transform.draw(images, keys).erased)

@@ -290,6 +290,8 @@ class AugMixParams(NamedTuple):
     weights: tuple[float, ...]
     share: float
 
+    def __str__(self) -> str: return ', '.join(str(op) for chain in self.chains for op in chain)
+
 
 _AUGMIX = ('AutoContrast', 'ColorIncreasing', 'ContrastIncreasing', 'BrightnessIncreasing', 'SharpnessIncreasing',
            'Equalize', 'Rotate', 'PosterizeIncreasing', 'SolarizeIncreasing', 'ShearX', 'ShearY', 'TranslateXRel',

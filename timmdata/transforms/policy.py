@@ -33,6 +33,7 @@ class Operation(NamedTuple):
         moves_pixels: Whether the function takes an interpolation and a fill.
         drawn_from: Draw between this and the value at the magnitude; None: no draw.
         changes_levels: Whether the function takes an image and its levels, and returns new levels.
+        unit: Its value as text.
     """
     function: Callable
     start: float | None = None
@@ -44,6 +45,7 @@ class Operation(NamedTuple):
     moves_pixels: bool = False
     drawn_from: float | None = None
     changes_levels: bool = False
+    unit: str = '× {:.2f}'
 
     def value(self,
         magnitude: float,
@@ -82,6 +84,13 @@ class DrawnOp(NamedTuple):
     value: float | int | None = None
     interpolation: str | None = None
     fill: tuple[int, ...] | None = None
+
+    @property
+    def text(self) -> str:
+        "Return the value with its unit; empty if the operation has none."
+        return '' if self.value is None else OPERATIONS[self.name].unit.format(self.value)
+
+    def __str__(self) -> str: return f'{self.name} {self.text}'.strip()
 
 
 def _fit_fill(fill: tuple[int, ...], num_bands: int) -> tuple[int, ...]:
@@ -210,8 +219,15 @@ def _sharpness(image: Image.Image, factor: float) -> Image.Image: return Image.b
 def _blur(image: Image.Image, radius: float) -> Image.Image: return image.filter(ImageFilter.GaussianBlur(radius))
 
 
-def _of_levels(function: Callable, *how: Any) -> Operation: return Operation(function, *how, changes_levels=True)
-def _bits(start: int, span: int) -> Operation: return _of_levels(_posterize, start, span, False, 1, 8, True)
+def _of_levels(function: Callable, *how: Any, **unit: str) -> Operation:
+    return Operation(function, *how, changes_levels=True, **unit)
+
+
+def _bits(start: int, span: int) -> Operation:
+    return _of_levels(_posterize, start, span, False, 1, 8, True, unit='{:.0f} bits kept')
+
+
+_RADIUS, _INVERTED = 'radius {:.1f} pixels', 'levels {:.0f} and above inverted'
 
 
 OPERATIONS.update({
@@ -221,12 +237,12 @@ OPERATIONS.update({
     'Posterize': _bits(0, 4),   # bits that are kept; timm keeps none at low magnitudes, which Pillow 13 refuses
     'PosterizeIncreasing': _bits(4, -4),
     'PosterizeOriginal': _bits(4, 4),
-    'Solarize': _of_levels(_solarize, 0, 256, False, 0, 256, True),   # levels from here on are inverted
-    'SolarizeIncreasing': _of_levels(_solarize, 256, -256, False, 0, 256, True),
-    'SolarizeAdd': _of_levels(_solarize_add, 0, 110, False, 0, 128, True),   # added to levels below 128
-    'Desaturate': Operation(_desaturate, 0.5, 0.5, False, 0.5, 1.),   # 1: gray
-    'GaussianBlur': Operation(_blur, 0.1, 1.9, False, 0.1, 2.),   # radius, pixels
-    'GaussianBlurRand': Operation(_blur, 0., 2., False, 0., 2., drawn_from=0.1),   # the largest radius
+    'Solarize': _of_levels(_solarize, 0, 256, False, 0, 256, True, unit=_INVERTED),
+    'SolarizeIncreasing': _of_levels(_solarize, 256, -256, False, 0, 256, True, unit=_INVERTED),
+    'SolarizeAdd': _of_levels(_solarize_add, 0, 110, False, 0, 128, True, unit='{:.0f} added to dark levels'),
+    'Desaturate': Operation(_desaturate, 0.5, 0.5, False, 0.5, 1., unit='{:.0%} less color'),
+    'GaussianBlur': Operation(_blur, 0.1, 1.9, False, 0.1, 2., unit=_RADIUS),
+    'GaussianBlurRand': Operation(_blur, 0., 2., False, 0., 2., drawn_from=0.1, unit=_RADIUS),   # the largest
 })
 for _name, _function, _make in (('Color', _color, Operation), ('Contrast', _contrast, _of_levels),
                                 ('Brightness', _brightness, _of_levels), ('Sharpness', _sharpness, Operation)):
@@ -309,18 +325,21 @@ def _translate_x_rel(image, share, *how): return _translate_x(image, share * ima
 def _translate_y_rel(image, share, *how): return _translate_y(image, share * image.height, *how)
 
 
-def _moving(function: Callable, span: float | str) -> Operation:
-    return Operation(function, 0., span, is_signed=True, moves_pixels=True)
+def _moving(function: Callable, span: float | str, unit: str) -> Operation:
+    return Operation(function, 0., span, is_signed=True, moves_pixels=True, unit=unit)
+
+
+_SLOPE = '{:.2f} pixels to the side per pixel'
 
 
 OPERATIONS.update({
-    'Rotate': _moving(_rotate, 30.),   # degrees
-    'ShearX': _moving(_shear_x, 0.3),   # pixels for each pixel of height
-    'ShearY': _moving(_shear_y, 0.3),
-    'TranslateX': _moving(_translate_x, 'translate_const'),   # pixels
-    'TranslateY': _moving(_translate_y, 'translate_const'),
-    'TranslateXRel': _moving(_translate_x_rel, 'translate_pct'),   # share of the width
-    'TranslateYRel': _moving(_translate_y_rel, 'translate_pct'),
+    'Rotate': _moving(_rotate, 30., '{:.0f}°'),
+    'ShearX': _moving(_shear_x, 0.3, _SLOPE),
+    'ShearY': _moving(_shear_y, 0.3, _SLOPE),
+    'TranslateX': _moving(_translate_x, 'translate_const', '{:.0f} pixels'),
+    'TranslateY': _moving(_translate_y, 'translate_const', '{:.0f} pixels'),
+    'TranslateXRel': _moving(_translate_x_rel, 'translate_pct', '{:.0%} of the width'),
+    'TranslateYRel': _moving(_translate_y_rel, 'translate_pct', '{:.0%} of the height'),
 })
 
 # %% ../../nbs/transforms/10_policy.ipynb #83cf0e72
