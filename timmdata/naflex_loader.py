@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from .core.arguments import Arguments
 from .core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from .loader import create_loader
+from .loaders.base import Loader
 from .pipeline.naflex import NaFlex
 from .timm_names import names_of
 from .transforms.naflex_mixup import NaFlexMixup
@@ -76,7 +78,7 @@ def create_naflex_loader(
     image_sizes: Any = None,
     drop_last: bool = False,
     **settings: Any,
-) -> Any:
+) -> Loader:
     """Create a loader of patch sequences with timm's arguments; it calls `create_loader(…, naflex=NaFlex(…))`.
 
     >>> from timmdata import ImageDataset, create_naflex_loader
@@ -143,31 +145,30 @@ def create_naflex_loader(
         **settings: More arguments of `create_loader`, such as worker_type or cache.
 
     Returns:
-        A `PrefetchLoader`, or with use_prefetcher=False a `BatchLoader`.
+        of dicts of patches, and targets
     """
-    if train_crop_mode not in (None, 'rrc'): raise ValueError(
-        f"train_crop_mode={train_crop_mode!r}: must be None or 'rrc', the only training crop for sequences")
-    if num_aug_splits > 1: raise ValueError(
-        f'num_aug_splits={num_aug_splits}: sequences of patches have no splits, pass 0')
-    if distributed: _check_ranks(rank, world_size)
-    training: dict[str, Any] = {}
-    if is_training: training = dict(
-        no_aug=no_aug, re_prob=re_prob, re_mode=re_mode, re_count=re_count, re_split=re_split, scale=scale, ratio=ratio,
-        hflip=hflip, vflip=vflip, color_jitter=color_jitter, color_jitter_prob=color_jitter_prob,
-        grayscale_prob=grayscale_prob or 0., gaussian_blur_prob=gaussian_blur_prob or 0., auto_augment=auto_augment,
-        num_aug_repeats=num_aug_repeats, mixup=mixup_fn)
-    if not is_training: patch_size_choices = patch_size_choice_probs = None
-    naflex = NaFlex(
-        patch_size=patch_size, patch_size_choices=patch_size_choices, patch_size_choice_probs=patch_size_choice_probs,
-        train_seq_lens=train_seq_lens, seq_len_probs=seq_len_probs, max_seq_len=max_seq_len, mode=mode,
-        max_tokens_per_batch=max_tokens_per_batch, tokens_per_epoch=tokens_per_epoch, pad_multiple=pad_multiple,
-        row_len=row_len, patchify_channels_last=patchify_channels_last, image_sizes=image_sizes)
-    loader = create_loader(
-        dataset, (channels, 224, 224), batch_size, is_training, naflex=naflex, interpolation=interpolation, mean=mean,
-        std=std, num_workers=num_workers, distributed=distributed, seed=seed, use_prefetcher=use_prefetcher,
-        pin_memory=pin_memory and torch.cuda.is_available(), img_dtype=img_dtype, device=device, drop_last=drop_last,
-        persistent_workers=persistent_workers, worker_seeding=worker_seeding, **training, **settings)
-    if epoch: loader.set_epoch(epoch)
+    return _make_loader(Arguments(create_naflex_loader, locals()))
+
+
+_TRAINING = (   # in evaluation, timm ignores these
+    'patch_size_choices', 'patch_size_choice_probs', 'no_aug', 're_prob', 're_mode', 're_count', 're_split', 'scale',
+    'ratio', 'hflip', 'vflip', 'color_jitter', 'color_jitter_prob', 'grayscale_prob', 'gaussian_blur_prob',
+    'auto_augment', 'num_aug_repeats', 'mixup_fn')
+
+
+def _make_loader(given: Arguments) -> Loader:
+    if given.train_crop_mode not in (None, 'rrc'): raise ValueError(
+        f"train_crop_mode={given.train_crop_mode!r}: must be None or 'rrc', the only training crop for sequences")
+    if given.num_aug_splits > 1: raise ValueError(
+        f'num_aug_splits={given.num_aug_splits}: sequences of patches have no splits, pass 0')
+    if given.distributed: _check_ranks(given.rank, given.world_size)
+    if not given.is_training: given = given.without(*_TRAINING)
+    given = given.without('crop_pct', 'crop_mode', 'crop_border_pixels', 'train_crop_mode')   # timm ignores these
+    probs = {name: getattr(given, name) or 0. for name in ('grayscale_prob', 'gaussian_blur_prob')}   # None in timm
+    ours = dict(input_size=(given.channels, 224, 224), naflex=given.make(NaFlex), mixup=given.mixup_fn, num_aug_splits=0,
+                pin_memory=given.pin_memory and torch.cuda.is_available(), **probs)
+    loader = given.make(create_loader, **ours, **given.settings)
+    if given.epoch: loader.set_epoch(given.epoch)
     return loader
 
 

@@ -30,9 +30,10 @@ train.close()
 pytestmark = pytest.mark.apart('tools/', 'pyproject.toml', '.github/', 'tests/project/test_types.py')
 
 
-def check(*paths: Path | str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
-    "Run the type checker with the settings of pyproject.toml."
+def check(*paths: Path | str, cwd: Path = ROOT, errors: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+    "Run the type checker with the settings of pyproject.toml, and with further kinds of errors."
     command = [sys.executable, '-m', 'pyrefly', 'check', '--output-format=min-text', '--config', str(ROOT/'pyproject.toml')]
+    command += [part for kind in errors for part in ('--error', kind)]
     return subprocess.run([*command, *map(str, paths)], cwd=cwd, capture_output=True, text=True)
 
 
@@ -46,7 +47,7 @@ def test_the_package_has_no_attribute_that_a_class_does_not_define():
 
 def test_a_users_script_has_the_types_that_it_says(tmp_path):
     (tmp_path/'script.py').write_text(SCRIPT)
-    done = check(tmp_path/'script.py')
+    done = check(tmp_path/'script.py', errors=('bad-argument-type',))
     if done.returncode: pytest.fail(done.stdout + done.stderr, pytrace=False)
 
 
@@ -59,7 +60,7 @@ def test_a_users_script_has_the_types_that_it_says(tmp_path):
 ])
 def test_mistakes_in_a_script_are_found(tmp_path, line, message):
     (tmp_path/'script.py').write_text(f'{SCRIPT}{line}\n')
-    done = check(tmp_path/'script.py')
+    done = check(tmp_path/'script.py', errors=('bad-argument-type',))
     assert done.returncode and message in done.stdout, done.stdout + done.stderr
 
 

@@ -51,6 +51,16 @@ class Arguments:
         other._defaults, other._values = self._defaults, {**self._values, **changed}
         return other
 
+    def without(self,
+        *names: str,
+    ) -> 'Arguments':
+        """Return a copy in which some arguments have their defaults.
+
+        Args:
+            *names: Names of arguments.
+        """
+        return self.replace(**{name: self._defaults[name] for name in names})
+
     def make(self,
         factory: Callable[..., _Made],
         **others: Any,
