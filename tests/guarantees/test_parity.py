@@ -25,8 +25,8 @@ from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.loaders.prefetch import PrefetchLoader
 from timmdata.pipeline.collate import fast_collate
-from timmdata.pipeline.params import ParamSampler
 from timmdata.pipeline.layout import allocate_rows
+from timmdata.pipeline.params import ParamSampler
 from timmdata.pipeline.sample_transform import DecodeSettings, SampleTransform
 from timmdata.readers.folder import ReaderImageFolder
 from timmdata.transforms.factory import create_transform

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 import torch
+
 from timmdata.pipeline.layout import BatchLayout
 
 LAYOUTS = [BatchLayout(), BatchLayout({'image': (1, 3, 8, 6)}), BatchLayout({'image': (3, 1, 4, 4)}),

@@ -24,7 +24,7 @@ class Arguments:
 
     Args:
         function: Function that was called; its signature has the defaults.
-        values: Name → value, for each of its parameters.
+        values: Name → value; other parameters have their defaults.
     """
 
     def __init__(self,
@@ -33,7 +33,7 @@ class Arguments:
     ):
         parameters = inspect.signature(function).parameters
         self._defaults = {name: parameter.default for name, parameter in parameters.items()}
-        self._values = {name: values[name] for name in parameters}
+        self._values = {name: values.get(name, default) for name, default in self._defaults.items()}
 
     def __getattr__(self, name: str) -> Any:
         try: return self.__dict__['_values'][name]
