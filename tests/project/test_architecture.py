@@ -11,8 +11,8 @@ from notebooks import read_settings
 from synthetic import ROOT
 
 # packages, and modules beside them: each imports only from those before it
-ORDER = ['timm_names', 'core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer', 'loader',
-         'naflex_loader', 'integrations', 'recipes', 'look', 'inspection', 'measure', 'cli']
+ORDER = ['timm_names', 'core', 'readers', 'datasets', 'transforms', 'samplers', 'pipeline', 'workers', 'loaders', 'buffer', 'formats',
+         'loader', 'naflex_loader', 'integrations', 'recipes', 'look', 'inspection', 'measure', 'cli']
 FRAMEWORKS = {'lightning', 'transformers', 'accelerate', 'fastai', 'keras', 'ignite'}   # of `integrations` and of guides
 
 HEAVY = {'matplotlib', 'nbdev', 'execnb', 'skimage', 'scipy', 'timm', 'pandas', 'IPython', 'sphinx', 'pytest',
@@ -66,10 +66,15 @@ def test_import_problems_are_found(line, message):
 
 
 def sawn(sources: dict[str, str]) -> list[str]:
-    "Private classes that are a base once: a class in two pieces; and namespaces in place of what a class could say."
-    classes, bases, problems = {}, [], []
+    """Private classes that are a base once: a class in two pieces; and namespaces in place of what a class could say.
+
+    `Arguments(function, locals())` passes on all arguments of a call: nothing else would name each of them once.
+    """
+    classes, bases, problems, passed_on = {}, [], [], set()
     for name, source in sources.items():
         for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == 'Arguments': passed_on.update(node.args)
+            if node in passed_on: continue
             if isinstance(node, ast.ClassDef):
                 classes[node.name] = name
                 bases += [ast.unparse(base) for base in node.bases]
@@ -85,6 +90,7 @@ def test_classes_are_whole():
 
 def test_a_sawn_class_is_found():
     assert len(sawn({'a': 'class _Half: pass\nclass Whole(_Half): pass\nx = locals()'})) == 2
+    assert not sawn({'a': 'def f(a): return g(Arguments(f, locals()))'})
     assert not sawn({'a': 'class _Shared: pass\nclass A(_Shared): pass\nclass B(_Shared): pass'})
 
 
