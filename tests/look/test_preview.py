@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from timmdata import ImageDataset, Mixup, NaFlex, create_loader, explore, get_recipe, preview
-from timmdata.look.pictures import denormalize, format_drawn, to_uint8_array
+from timmdata.look.pictures import denormalize, to_uint8_array
 from timmdata.look.preview import spread_indexes
 from timmdata.transforms.policy import OPERATIONS, AugmentOp, Policy
 
@@ -78,7 +78,7 @@ def test_each_step_does_what_it_says(samples):
         box = (left, top, left + width, top + height)
         cut = photograph.crop(box).resize((SIZE, SIZE), Image.Resampling.BILINEAR)
         assert np.array_equal(shown.steps[0].image, photograph) and np.array_equal(shown.steps[1].image, cut)
-        assert f'{width} × {height} pixels, {width * height / (photograph.width * photograph.height):.0%}' in shown.steps[1].drawn
+        assert shown.steps[1].drawn == f'{width} × {height} pixels; resized to {SIZE} × {SIZE}, bilinear'
         assert shown.steps[2].name == 'flip' and np.array_equal(shown.steps[2].image, ImageOps.mirror(cut))
         before = torch.from_numpy(shown.steps[3].image).permute(2, 0, 1)
         for step in shown.steps[4:5]:   # the first change of color; those after it start from numbers that are not rounded
@@ -97,7 +97,7 @@ def test_steps_of_a_policy_follow_each_other(samples):
         before = Image.fromarray(shown.trace.steps(position)[-len(params.ops) - 1].image)
         for op, step in zip(params.ops, steps, strict=True):
             before = apply_ops(before, [op])
-            assert step.name == op.name and step.drawn == format_drawn(op.name, op.value) and np.array_equal(step.image, before)
+            assert step.name == op.name and step.drawn == op.text and np.array_equal(step.image, before)
 
 
 @pytest.mark.parametrize('mode', ['const', 'pixel'])
@@ -188,8 +188,7 @@ def test_a_sheet_shows_epochs_targets_and_frames(samples):
 def test_every_operation_has_words():
     for name, operation in OPERATIONS.items():
         op = AugmentOp(name, prob=1, magnitude=9).at(9)
-        words = format_drawn(op.name, op.value)
-        assert bool(words) == (operation.start is not None)
+        assert bool(op.text) == (operation.start is not None) and str(op) == f'{name} {op.text}'.strip()
 
 
 # the shell

@@ -17,7 +17,6 @@ import numpy as np
 
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.relabel import targets_of
-from ..look.pictures import source_box
 from ..pipeline.params import CenterCrop
 from ..transforms.settings import AugmentSettings
 from .measure import MEASURES
@@ -69,7 +68,7 @@ def kept_share(
     Returns:
         0..1; left, top, right, bottom of the part, pixels
     """
-    left, top, w, h = source_box(crop(height, width), crop.settings.input_size[-2:])
+    left, top, w, h = crop(height, width).source_box(crop.settings.input_size[-2:])
     box = max(0., left), max(0., top), min(width, left + w), min(height, top + h)
     return (box[2] - box[0]) * (box[3] - box[1]) / (height * width), box
 

@@ -14,15 +14,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ..core.sample import sample_image
+from ..core.sample import fields_of, sample_image
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
-from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings, ImageByImage
+from ..pipeline.batch_transform import BatchTransformSettings, ImageByImage
 from ..pipeline.fetch import Replay
-from ..pipeline.params import AppearanceParams, SampleParams
 from ..pipeline.layout import allocate_rows
 from .pictures import (
-    Box, Picture, denormalize, drawn_changes, mixing_words, replay_images, source_box, title_lines, to_uint8_array,
+    Box, Picture, batch_rows, denormalize, mixing_text, replay_images, title_lines, to_uint8_array,
 )
 
 # %% ../../nbs/look/20_trace.ipynb #0646c86c
@@ -86,27 +85,18 @@ def sample_steps(
     Returns:
         the original image, its crop, and each change
     """
-    samples, key = loader.builder.sample_loader, replay.keys[position]
-    params, appearance = replay.sample_params[position], replay.appearance_params[position]
+    samples, key, drawn = loader.builder.sample_loader, replay.keys[position], replay.steps[position]
     transform, photograph, on_device = samples.transform_of(key.bucket), samples.image(key), ImageByImage(device)
     row = allocate_rows(1, transform.channels, transform.params.size)[0]
-    cut = sample_image(samples.read(key, lambda pixels: transform.crop(pixels, params, row)))
+    crop = drawn[0].params
+    cut = sample_image(samples.read(key, lambda pixels: transform.crop(pixels, crop, row)))
     if isinstance(cut, torch.Tensor): cut = cut.clone()
-
-    def picture(some: SampleParams, looks: AppearanceParams) -> np.ndarray:
-        here, there = transform.params.share(looks)
-        transform.finish(cut, row, some, here)
-        return to_uint8_array(denormalize(on_device(row[None], [there])[0], device.mean, device.std))
-
-    _, _, height, width = params.crop
-    share, (new_height, new_width) = height * width / (photograph.height * photograph.width), params.size
-    some, looks = params._replace(ops=(), blur=0.), AppearanceParams()
-    steps = [_photograph_step(photograph, (source_box(params, transform.params.size),)),
-             Step('crop', f'{width} × {height} pixels, {share:.0%} of the photograph; '
-                  f'resized to {new_width} × {new_height}, {params.interpolation}', picture(some, looks))]
-    for name, drawn, of_sample, of_appearance in drawn_changes(params, appearance, transform.params.colors_in_worker):
-        some, looks = some._replace(**of_sample), looks._replace(**of_appearance)
-        steps.append(Step(name, drawn, picture(some, looks)))
+    steps = [_photograph_step(photograph, (crop.source_box(transform.params.size),))]
+    for step in drawn:
+        here, there = transform.params.share(step.appearance)
+        transform.finish(cut, row, step.params, here)
+        image = denormalize(on_device(row[None], [there])[0], device.mean, device.std)
+        steps.append(Step(step.name, step.text, to_uint8_array(image)))
     return steps
 
 # %% ../../nbs/look/20_trace.ipynb #d62a3535
@@ -159,25 +149,29 @@ class BatchTrace:
         if replay.sample_params is None: return [
             _photograph_step(inner.builder.sample_loader.image(replay.keys[position])),
             Step('transform', 'drawn by your own transform', self.pictures[position])]
-        steps = sample_steps(inner, replay, position, self.loader.batch_transform.settings)
-        return steps + self._mixing(position) + self._erasing(position)
+        transform = self.loader.batch_transform
+        steps = sample_steps(inner, replay, position, transform.settings)
+        mixing = replay.mix_params
+        if mixing and mixing.kind[position] != 'none':
+            box = mixing.box[position]
+            boxes = [_box(box[0], box[2], box[1] - box[0], box[3] - box[2])] if box else []
+            image = self._before_erasing[position]
+            steps.append(Step(mixing.kind[position], mixing_text(replay, position), image, tuple(boxes)))
+        erased = replay.erase_boxes[position] if replay.erase_boxes else []
+        if erased:
+            sizes = ', '.join(f'{width} × {height} pixels' for _, _, height, width in erased)
+            boxes = tuple(_box(*box) for box in erased)
+            steps.append(Step('erasing', sizes, self.pictures[position], boxes))
+        return steps
 
-    def _mixing(self, position: int) -> list[Step]:
-        mixing = self.replay.mix_params
-        if not mixing or mixing.kind[position] == 'none': return []
-        full = self.loader.batch_transform
-        not_erased = BatchTransform(full.settings, full.params, mixup=full.mixup)
-        mixed = BatchTrace(PrefetchLoader(self.loader.loader, device='cpu', batch_transform=not_erased),
-                           self.epoch, self.batch)
-        boxes = tuple((left, top, right - left, bottom - top)
-                      for top, bottom, left, right in filter(None, [mixing.box[position]]))
-        return [Step(mixing.kind[position], mixing_words(self.replay, position), mixed.pictures[position], boxes)]
+    @cached_property
+    def _before_erasing(self) -> list[np.ndarray]:
+        "The images of the batch, mixed but not erased."
+        host, transform = self.loader.loader.replay(self.epoch, self.batch), self.loader.batch_transform
+        fields = fields_of(host.batch)
+        drawn = transform.draw(fields['image'], host.keys)
+        images = transform.apply(fields, drawn._replace(erased=None))['image']
+        return [to_uint8_array(image) for [image] in batch_rows(images, loader=self.loader)]
 
-    def _erasing(self, position: int) -> list[Step]:
-        boxes = self.replay.erase_boxes[position] if self.replay.erase_boxes else []
-        if not boxes: return []
-        image = self.pictures[position]
-        share = sum(height * width for _, _, height, width in boxes) / image[..., :1].size
-        words = ', '.join(f'{width} × {height} pixels' for _, _, height, width in boxes)
-        return [Step('erasing', f'{words}; {share:.0%} of the image', image,
-                     tuple((left, top, width, height) for top, left, height, width in boxes))]
+
+def _box(top: int, left: int, height: int, width: int) -> Box: return left, top, width, height
