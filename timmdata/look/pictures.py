@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['Box', 'denormalize', 'to_uint8_array', 'notebook_figure', 'Picture', 'box_color', 'draw_sheet', 'show_images',
-           'show_image', 'names_by_index', 'target_title', 'batch_rows', 'show_batch', 'show_transform', 'title_lines',
-           'mixing_text', 'replay_images', 'replay_rows', 'show_replay']
+           'show_image', 'names_by_index', 'target_title', 'batch_rows', 'is_patches', 'show_batch', 'show_transform',
+           'mixing_text', 'replay_images', 'title_lines', 'replay_rows', 'show_replay']
 
 # %% ../../nbs/look/00_pictures.ipynb #80473ecb
 import io
@@ -255,9 +255,9 @@ def names_by_index(
     Returns:
         index → name; empty if unknown
     """
-    if names is None: names = getattr(dataset, 'class_to_idx', None) or getattr(dataset, 'classes', None) or {}
-    if isinstance(names, Mapping): return {int(idx): printable(name) for name, idx in names.items()}
-    return {idx: printable(name) for idx, name in enumerate(names)}
+    if names is None: names = getattr(dataset, 'class_to_idx', None) or getattr(dataset, 'classes', ())
+    if isinstance(names, Mapping): return {int(index): printable(name) for name, index in names.items()}
+    return {index: printable(name) for index, name in enumerate(names or ())}
 
 
 def target_title(
@@ -270,13 +270,15 @@ def target_title(
         target: Target of one sample.
         names: Index → name.
     """
-    if not isinstance(target, (torch.Tensor, int, float, np.ndarray, np.generic)): return str(target)[:24]
+    if not isinstance(target, (torch.Tensor, int, float, np.ndarray, np.generic)):
+        return str(target)[:24]
     value = torch.as_tensor(target).detach().cpu()
     if value.ndim == 1 and len(value) > 1:
         largest = int(value.argmax())
         return f'{names.get(largest, largest)} {float(value[largest]):.2f}'
     if value.numel() != 1: return str(value.tolist())[:24]
-    return f'{float(value):.3g}' if value.is_floating_point() else names.get(int(value), str(int(value)))
+    if value.is_floating_point(): return f'{float(value):.3g}'
+    return names.get(int(value), str(int(value)))
 
 # %% ../../nbs/look/00_pictures.ipynb #00100005
 def batch_rows(
@@ -298,23 +300,35 @@ def batch_rows(
     Returns:
         for each sample its images: uint8, or floats in 0..1, (C, H, W)
     """
-    transform = getattr(getattr(loader, 'builder', loader), 'batch_transform', None)   # of workers, or of the device
+    maker = getattr(loader, 'builder', loader)   # a batch is finished by workers, or on the device
+    transform = getattr(maker, 'batch_transform', None)
     if transform:
-        mean, std = mean or transform.settings.mean, std or transform.settings.std
+        mean = mean or transform.settings.mean
+        std = std or transform.settings.std
     tensors = image_tensors(images)
-    is_ready = mean is None and std is None and not any(tensor.min() < 0 for tensor in tensors)
+    is_normalized = mean is not None or std is not None or any(tensor.min() < 0 for tensor in tensors)
     mean, std = mean or IMAGENET_DEFAULT_MEAN, std or IMAGENET_DEFAULT_STD
-    if isinstance(images, Mapping) and 'patches' in images:
+    if is_patches(images):
         channels_last = getattr(transform, 'channels_last', True)
         return [[image] for image in unpatchify(images, mean=mean, std=std, channels_last=channels_last)]
-    if tensors[0].shape[-3:-2] != (len(mean),): mean, std = [sum(mean) / len(mean)], [sum(std) / len(std)]
-    if not is_ready:
-        tensors = [denormalize(one, mean, std) if one.is_floating_point() else one for one in tensors]
-    num = num or len(tensors[0])
-    rows = [[] for _ in range(num)]
+    if tensors[0].shape[-3:-2] != (len(mean),):   # such as images of one channel
+        mean, std = [sum(mean) / len(mean)], [sum(std) / len(std)]
+    rows = [[] for _ in range(num or len(tensors[0]))]
     for tensor in tensors:
-        for k, row in enumerate(rows): row += tensor[k::num]
+        if is_normalized and tensor.is_floating_point(): tensor = denormalize(tensor, mean, std)
+        for k, row in enumerate(rows): row += tensor[k::len(rows)]
     return rows
+
+
+def is_patches(
+    images: Any,
+) -> bool:
+    """Whether images are sequences of patches.
+
+    Args:
+        images: Images of a batch.
+    """
+    return isinstance(images, Mapping) and 'patches' in images
 
 # %% ../../nbs/look/00_pictures.ipynb #00100007
 def show_batch(
@@ -387,28 +401,17 @@ def show_transform(
         std: Standard deviation to undo; None: as for `mean`.
     """
     sample = dataset[index]
+    image = sample
     if isinstance(sample, Mapping): image = sample['image']
-    else: image = sample[0] if isinstance(sample, (tuple, list)) else sample
-    images = [image]
+    elif isinstance(sample, (tuple, list)): image = sample[0]
+    images, titles = [image], ['original']
     for k in range(n):
-        with seeded(sample_seed(seed, 0, index, k)): drawn = transform(image)
-        images += batch_rows(drawn[None], mean=mean, std=std)[0] if isinstance(drawn, torch.Tensor) else [drawn]
-    return show_images(images, ['original'] + [f'draw {k}' for k in range(n)])
-
-# %% ../../nbs/look/00_pictures.ipynb #00100011
-def title_lines(
-    words: Sequence[str],
-) -> str:
-    """Join the parts with commas, in lines as wide as a picture.
-
-    Args:
-        words: Parts of a title; each is kept on one line if it fits.
-
-    Returns:
-        in lines of at most 26 characters
-    """
-    unbroken = (word if len(word) >= 26 else word.replace(' ', '\N{NO-BREAK SPACE}') for word in words)
-    return '\n'.join(textwrap.wrap(', '.join(unbroken), 26))
+        with seeded(sample_seed(seed, 0, index, k)):
+            drawn = transform(image)
+        if isinstance(drawn, torch.Tensor): [[drawn]] = batch_rows(drawn[None], mean=mean, std=std)
+        images.append(drawn)
+        titles.append(f'draw {k}')
+    return show_images(images, titles)
 
 # %% ../../nbs/look/00_pictures.ipynb #9afd1f0f
 def mixing_text(
@@ -448,16 +451,33 @@ def replay_images(
     for tensor in image_tensors(images):
         if isinstance(tensor, torch.Tensor) and tensor.ndim == 4 and len(tensor) >= kept: continue
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
-        raise TypeError(f'the collate function returned {what} for images={num}: only (N, C, H, W) can be drawn')
+        raise TypeError(f'the collate function returned {what} for images={num}: '
+                        'only (N, C, H, W) can be drawn')
     return batch_rows(images, num, loader)[:kept]
+
+# %% ../../nbs/look/00_pictures.ipynb #cbd2c150
+def title_lines(
+    words: Sequence[str],
+) -> str:
+    """Join the parts with commas, in lines as wide as a picture.
+
+    Args:
+        words: Parts of a title; each is kept on one line if it fits.
+
+    Returns:
+        in lines of at most 26 characters
+    """
+    unbroken = (word if len(word) >= 26 else word.replace(' ', '\N{NO-BREAK SPACE}') for word in words)
+    return '\n'.join(textwrap.wrap(', '.join(unbroken), 26))
 
 
 def _steps_of(replay: Replay, position: int) -> list[list[DrawnStep]]:
     "The steps of each view of a sample; with a user-defined transform, there are none."
     if replay.steps is None: return [[]]
-    has_views = isinstance(replay.steps[0][0], list)
-    views = replay.steps if has_views else [replay.steps]
-    return [steps for view in views for steps in view[position::len(replay.keys)]]
+    found, has_views = [], isinstance(replay.steps[0][0], list)
+    for view in replay.steps if has_views else [replay.steps]:
+        found += view[position::len(replay.keys)]
+    return found
 
 
 def replay_rows(
@@ -478,30 +498,35 @@ def replay_rows(
         for each sample: the original image, then what the network got
     """
     results = [replay_images(loader, replay) for replay in replays]
-    samples = _batch_loader(loader).builder.sample_loader
-    return [_replay_row(samples.image(replays[0].keys[k]), replays, [images[k] for images in results], k, names)
-            for k in range(min(num_images, *map(len, results)))]
+    samples, rows = _batch_loader(loader).builder.sample_loader, []
+    for k in range(min(num_images, *map(len, results))):
+        key, row, boxes = replays[0].keys[k], [], []
+        photograph = samples.image(key)
+        for replay, images in zip(replays, results):
+            row += _pictures_of(replay, k, images[k], names)
+            boxes += [steps[0].params.source_box(image.shape[1:])
+                      for image, steps in zip(images[k], _steps_of(replay, k)) if steps]
+        if len(boxes) > 1: row = [picture._replace(color=box_color(at)) for at, picture in enumerate(row)]
+        view = f', view {key.view + 1}' if key.view else ''
+        title = f'sample {key.index}{view}\n{photograph.width} × {photograph.height}'
+        rows.append([Picture(photograph, title, boxes), *row])
+    return rows
 
 
-def _replay_row(
-    photograph: Image.Image, replays: Sequence[Replay], images: Sequence[Sequence[torch.Tensor]], position: int,
-    names: Mapping[int, str] | None,
+def _pictures_of(
+    replay: Replay, position: int, images: Sequence[torch.Tensor], names: Mapping[int, str] | None,
 ) -> list[Picture]:
-    row, boxes = [], []
-    for replay, views in zip(replays, images):
-        target, mixed = fields_of(replay.batch).get('target'), mixing_text(replay, position)
-        around = [] if names is None or target is None else [target_title(target[position], names)]
-        if mixed: mixed = f'{replay.mix_params.kind[position]} {mixed}'
-        for image, steps in zip(views, _steps_of(replay, position)):
-            if steps: boxes.append(steps[0].params.source_box(image.shape[1:]))
-            drawn = title_lines(list(map(str, steps[1:]))) or 'no flip, original colors'
-            if not steps: drawn = 'by your own transform'
-            row.append(Picture(image, '\n'.join(filter(None, [*around, drawn, mixed]))))
-    if len(boxes) > 1: row = [picture._replace(color=box_color(at)) for at, picture in enumerate(row)]
-    key = replays[0].keys[position]
-    view = f', view {key.view + 1}' if key.view else ''
-    title = f'sample {key.index}{view}\n{photograph.width} × {photograph.height}'
-    return [Picture(photograph, title, boxes), *row]
+    "What the network got of one sample, with the target, the steps and the mixing in the title."
+    first, last = '', mixing_text(replay, position)
+    target = fields_of(replay.batch).get('target')
+    if names is not None and target is not None: first = target_title(target[position], names)
+    if last: last = f'{replay.mix_params.kind[position]} {last}'
+    pictures = []
+    for image, steps in zip(images, _steps_of(replay, position)):
+        drawn = title_lines([str(step) for step in steps[1:]])
+        if not drawn: drawn = 'no flip, original colors' if steps else 'by your own transform'
+        pictures.append(Picture(image, '\n'.join(filter(None, [first, drawn, last]))))
+    return pictures
 
 # %% ../../nbs/look/00_pictures.ipynb #00100014
 def _batch_loader(loader: Any) -> BatchLoader:
@@ -534,9 +559,11 @@ def show_replay(
     _batch_loader(loader)
     if num_images < 1: raise ValueError(f'num_images={num_images}: must be 1 or more')
     replay = loader.replay(epoch, batch, index)
-    images = sample_image(replay.batch)
-    if isinstance(images, Mapping) and 'patches' in images: raise TypeError(
-        'show_replay cannot draw patches: use show_batch(loader.replay(…).batch), which draws their images')
-    rows = replay_rows(loader, [replay], num_images)
-    per_row = 2 if len(rows[0]) == 2 and len(rows) > 1 else 1   # samples
-    return draw_sheet([picture for row in rows for picture in row], per_row * len(rows[0]), size)
+    if is_patches(sample_image(replay.batch)):
+        raise TypeError('show_replay cannot draw patches: use show_batch(loader.replay(…).batch), '
+                        'which draws their images')
+    rows, pictures = replay_rows(loader, [replay], num_images), []
+    for row in rows: pictures += row
+    ncols = len(rows[0])
+    if ncols == 2 and len(rows) > 1: ncols = 4   # two samples per row
+    return draw_sheet(pictures, ncols, size)

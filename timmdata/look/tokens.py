@@ -16,6 +16,7 @@ from ..datasets.image_sizes import image_sizes
 from ..pipeline.naflex import NaFlex
 from ..pipeline.patches import SequenceParams
 from ..samplers.epoch import EpochSampler
+from ..samplers.token_plan import TokenPlan
 from ..transforms.naflex_transforms import count_tokens, get_image_size_for_seq
 from ..transforms.settings import AugmentSettings
 
@@ -60,7 +61,46 @@ class NaFlexReport:
 
     __repr__ = __str__
 
+# %% ../../nbs/look/45_tokens.ipynb #8327cda2
+def _report_schedule(
+    naflex: NaFlex, sizes: np.ndarray, order: EpochSampler, batch_size: int, is_training: bool,
+) -> ModeReport:
+    "The batches of mode 'schedule', whose crops are resized to the length of their batch."
+    buckets = naflex.buckets(batch_size, is_training)
+    if is_training:
+        plan = naflex.schedule(order, batch_size).plan(0)
+        planned = [(buckets[batch.bucket], batch.batch_size) for batch in plan]
+    else:
+        firsts = range(0, len(order), batch_size)
+        planned = [(buckets[0], min(batch_size, len(order) - first)) for first in firsts]
+    some = sizes[::max(1, len(sizes) // 500)].tolist()   # of 500 images, the share is known well enough
+    filled = {}   # bucket → patches of an image on average
+    for bucket in buckets:
+        (height, width), num_patches = bucket.patch_size, []
+        for size in some:
+            _, (h, w) = get_image_size_for_seq(size, bucket.patch_size, bucket.max_seq_len)
+            num_patches.append(h // height * (w // width))
+        filled[bucket] = sum(num_patches) / len(some)
+    images = sum(num for _, num in planned)
+    tokens = sum(num * bucket.seq_len for bucket, num in planned)
+    used = sum(num * filled[bucket] for bucket, num in planned)
+    shapes = tuple(dict.fromkeys((bucket.num_rows, bucket.seq_len) for bucket in buckets))
+    num = len(planned)
+    return ModeReport('schedule', 1 - used / tokens, num, tokens / num, images / num, shapes)
 
+
+def _report_plan(
+    plan: TokenPlan, params: SequenceParams, order: EpochSampler, seed: int,
+) -> ModeReport:
+    "The batches of modes 'native' and 'packed', whose crops keep their size."
+    batches = plan.batches(order, epoch=0)
+    indexes = np.asarray(order.order(0)[0], np.int64)[batches.positions]
+    used = params.lengths(seed, 0, indexes, np.zeros_like(indexes)).sum()
+    tokens, num = plan.tokens(batches).sum(), len(batches.ends)
+    shapes = tuple(zip(plan.batch_sizes, plan.seq_lens))
+    return ModeReport(plan.mode, 1 - used / tokens, plan.count(order), tokens / num, len(indexes) / num, shapes)
+
+# %% ../../nbs/look/45_tokens.ipynb #a86465df
 def compare_naflex_modes(
     dataset: Dataset | np.ndarray,
     batch_size: int = 32,
@@ -90,37 +130,15 @@ def compare_naflex_modes(
         **crop: Crop arguments of `create_loader`: scale, ratio, no_aug.
     """
     sizes = dataset if isinstance(dataset, np.ndarray) else image_sizes(dataset)
-    naflex, order = naflex or NaFlex(), EpochSampler(range(len(sizes)), is_training, seed, num_replicas=num_replicas)
-    modes = [_report_schedule(replace(naflex, mode='schedule'), sizes, order, batch_size, is_training)]
-    augment, indexes = AugmentSettings(224, is_training, **crop), np.asarray(order.order(0)[0], np.int64)
+    naflex = naflex or NaFlex()
+    order = EpochSampler(range(len(sizes)), is_training, seed, num_replicas=num_replicas)
+    scheduled = replace(naflex, mode='schedule')
+    modes = [_report_schedule(scheduled, sizes, order, batch_size, is_training)]
     patch_size, longest = naflex.patch_sizes[0], naflex.seq_lens(is_training)[-1]
-    params = SequenceParams(augment, patch_size, longest, sizes)
+    params = SequenceParams(AugmentSettings(224, is_training, **crop), patch_size, longest, sizes)
     for mode in 'native', 'packed':
         own = replace(naflex, mode=mode, patch_size_choices=None, patch_size=patch_size)
         plan = own.plan(params.lengths, batch_size, is_training)
-        batches = plan.batches(order, epoch=0)
-        used = params.lengths(seed, 0, indexes[batches.positions], np.zeros_like(batches.positions)).sum()
-        tokens, num = plan.tokens(batches).sum(), len(batches.ends)
-        modes.append(ModeReport(mode, 1 - used / tokens, plan.count(order), tokens / num, len(batches.positions) / num,
-                                tuple(zip(plan.batch_sizes, plan.seq_lens))))
+        modes.append(_report_plan(plan, params, order, seed))
     heights, widths = sizes.T
     return NaFlexReport(tuple(modes), count_tokens(heights, widths, patch_size, longest))
-
-
-def _report_schedule(
-    naflex: NaFlex, sizes: np.ndarray, order: EpochSampler, batch_size: int, is_training: bool,
-) -> ModeReport:
-    buckets = naflex.buckets(batch_size, is_training)
-    if is_training: planned = [(batch.bucket, batch.batch_size) for batch in naflex.schedule(order, batch_size).plan(0)]
-    else: planned = [(0, min(batch_size, len(order) - first)) for first in range(0, len(order), batch_size)]
-    some = sizes[::max(1, len(sizes) // 500)].tolist()   # of 500 images, the share is known well enough
-    filled = []   # patches of an image on average, by bucket
-    for bucket in buckets:
-        (height, width), length = bucket.patch_size, bucket.max_seq_len
-        resized = [get_image_size_for_seq(size, bucket.patch_size, length)[1] for size in some]
-        filled.append(float(np.mean([h // height * (w // width) for h, w in resized])))
-    images = sum(num for _, num in planned)
-    tokens = sum(num * buckets[bucket].seq_len for bucket, num in planned)
-    used = sum(num * filled[bucket] for bucket, num in planned)
-    shapes = tuple(dict.fromkeys((bucket.num_rows, bucket.seq_len) for bucket in buckets))
-    return ModeReport('schedule', 1 - used / tokens, len(planned), tokens / len(planned), images / len(planned), shapes)

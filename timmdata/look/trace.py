@@ -146,22 +146,22 @@ class BatchTrace:
         if not 0 <= position < self.num_images: raise IndexError(
             f'position={position} is out of range: the batch has images 0..{self.num_images - 1}')
         inner, replay = self.loader.loader, self.replay
-        if replay.sample_params is None: return [
-            _photograph_step(inner.builder.sample_loader.image(replay.keys[position])),
-            Step('transform', 'drawn by your own transform', self.pictures[position])]
-        transform = self.loader.batch_transform
-        steps = sample_steps(inner, replay, position, transform.settings)
-        mixing = replay.mix_params
-        if mixing and mixing.kind[position] != 'none':
-            box = mixing.box[position]
-            boxes = [_box(box[0], box[2], box[1] - box[0], box[3] - box[2])] if box else []
-            image = self._before_erasing[position]
-            steps.append(Step(mixing.kind[position], mixing_text(replay, position), image, tuple(boxes)))
+        if replay.steps is None:
+            photograph = inner.builder.sample_loader.image(replay.keys[position])
+            result = Step('transform', 'drawn by your own transform', self.pictures[position])
+            return [_photograph_step(photograph), result]
+        steps = sample_steps(inner, replay, position, self.loader.batch_transform.settings)
+        mixed = mixing_text(replay, position)
+        if mixed:
+            kind, box = replay.mix_params.kind[position], replay.mix_params.box[position]
+            boxes = []
+            if box: boxes = [_box(box[0], box[2], box[1] - box[0], box[3] - box[2])]
+            steps.append(Step(kind, mixed, self._before_erasing[position], tuple(boxes)))
         erased = replay.erase_boxes[position] if replay.erase_boxes else []
         if erased:
-            sizes = ', '.join(f'{width} × {height} pixels' for _, _, height, width in erased)
+            sizes = [f'{width} × {height} pixels' for _, _, height, width in erased]
             boxes = tuple(_box(*box) for box in erased)
-            steps.append(Step('erasing', sizes, self.pictures[position], boxes))
+            steps.append(Step('erasing', ', '.join(sizes), self.pictures[position], boxes))
         return steps
 
     @cached_property
