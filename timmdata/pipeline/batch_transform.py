@@ -45,17 +45,30 @@ def color_matrices(
     Returns:
         hue turn; M and K (C, 2C), float64
     """
-    turn, a, b, q = 0., 1., 0., 0.   # factors of p in M, of its gray in M and in K
+    turn = 0.
+    a, b, q = 1., 0., 0.   # factors of p in M, of its gray in M and in K
     old_b = old_q = 0.   # factors of the gray of the pixel as it was
     for name, factor in color:
-        if name == 'brightness': a, b, q, old_b, old_q = (factor * value for value in (a, b, q, old_b, old_q))
+        rest = 1 - factor
+        if name == 'brightness':
+            a, b, q = factor * a, factor * b, factor * q
+            old_b, old_q = factor * old_b, factor * old_q
         elif name == 'contrast':
-            q, old_q = factor * q + (1 - factor) * (a + b + q), factor * old_q + (1 - factor) * (old_b + old_q)
-            a, b, old_b = factor * a, factor * b, factor * old_b
-        elif name != 'hue': a, b = factor * a, b + (1 - factor) * a   # saturation; grayscale has factor 0
-        elif factor and channels == 3: turn, b, q, old_b, old_q = factor, 0., 0., b, q
-    same, gray = (_SAME, _GRAY) if channels == 3 else (np.ones((1, 1)),) * 2   # one channel is its gray
-    return turn, np.concatenate([a * same + b * gray, old_b * gray], 1), np.concatenate([q * gray, old_q * gray], 1)
+            q = factor * q + rest * (a + b + q)
+            old_q = factor * old_q + rest * (old_b + old_q)
+            a, b = factor * a, factor * b
+            old_b = factor * old_b
+        elif name != 'hue':   # saturation; grayscale has factor 0
+            b = b + rest * a
+            a = factor * a
+        elif factor and channels == 3:
+            turn, old_b, old_q = factor, b, q
+            b = q = 0.
+    same, gray = _SAME, _GRAY
+    if channels == 1: same = gray = np.ones((1, 1))   # one channel is its gray
+    m = np.concatenate([a * same + b * gray, old_b * gray], 1)
+    k = np.concatenate([q * gray, old_q * gray], 1)
+    return turn, m, k
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #ed80228c
 def hue_lanes(
@@ -88,11 +101,13 @@ def turn_hue(
         whole numbers of the same shape
     """
     own, after, before = (x.gather(dim, lane.expand_as(x)) for lane in lanes[:3])
-    part, high, low = lanes[3], x.amax(dim, keepdim=True), x.amin(dim, keepdim=True)
+    part = lanes[3]
+    high, low = x.amax(dim, keepdim=True), x.amin(dim, keepdim=True)
     least = ((high - low) * torch.minimum(part, 256 - part) / 256).floor()
     middle = torch.where(part > 128, before - low, high - before)
     middle = torch.minimum(torch.maximum(middle, least), high - low - least)
-    return torch.minimum(torch.maximum(own - after + middle + low, low), high)
+    turned = own - after + middle + low
+    return torch.minimum(torch.maximum(turned, low), high)
 
 
 def lanes_of(
@@ -107,16 +122,22 @@ def lanes_of(
         int64 (N, 4, 3)
     """
     lanes = np.array([hue_lanes(turn) for turn in turns])
-    return np.concatenate([(lanes[:, :3, None] + np.arange(3)) % 3, np.repeat(lanes[:, 3:, None], 3, 2)], 1)
+    channels = (lanes[:, :3, None] + np.arange(3)) % 3
+    weights = np.repeat(lanes[:, 3:, None], 3, 2)
+    return np.concatenate([channels, weights], 1)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10002
 def _blur_along(x: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
     "A weighted sum of shifted images; `weights` (N, T) has those of each image."
     size, reach = x.shape[dim], weights.shape[1] // 2
-    edges = [x.narrow(dim, at, 1).expand(*[reach if d == dim else -1 for d in range(4)]) for at in (0, size - 1)]
-    padded, (first, *others) = torch.cat([edges[0], x, edges[1]], dim), weights.T[..., None, None, None].unbind()
+    repeats = [-1] * 4
+    repeats[dim] = reach
+    first_line, last_line = (x.narrow(dim, at, 1).expand(*repeats) for at in (0, size - 1))
+    padded = torch.cat([first_line, x, last_line], dim)
+    first, *others = weights.T[..., None, None, None].unbind()
     y = padded.narrow(dim, 0, size) * first
-    for shift, weight in enumerate(others, 1): y.addcmul_(padded.narrow(dim, shift, size), weight)
+    for shift, weight in enumerate(others, 1):
+        y.addcmul_(padded.narrow(dim, shift, size), weight)
     return y
 
 
@@ -137,8 +158,10 @@ def gaussian_blur(
     reach = np.ceil(3 * spread).clip(1)   # of each image, so that none depends on the others
     offsets = np.arange(-reach.max(), reach.max() + 1)
     weights = np.exp(-0.5 * (offsets / spread) ** 2) * (abs(offsets) <= reach)
-    weights = torch.from_numpy(weights / weights.sum(1, keepdims=True)).to(images.dtype).to(images.device)
-    return _blur_along(_blur_along(images, weights, 2), weights, 3)
+    weights = torch.from_numpy(weights / weights.sum(1, keepdims=True))
+    weights = weights.to(images.dtype).to(images.device)
+    rows = _blur_along(images, weights, 2)
+    return _blur_along(rows, weights, 3)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #18f8e44b
 def change_batch(
@@ -160,27 +183,36 @@ def change_batch(
     """
     def on_device(values, dtype=torch.float32):
         tensor = torch.as_tensor(np.asarray(values)).to(dtype)
-        return (tensor.pin_memory() if images.is_cuda else tensor).to(images.device, non_blocking=True)
-    for axis, flips in ((3, [p.hflip for p in params]), (2, [p.vflip for p in params])):
+        if images.is_cuda: tensor = tensor.pin_memory()
+        return tensor.to(images.device, non_blocking=True)
+
+    hflips, vflips = [p.hflip for p in params], [p.vflip for p in params]
+    for axis, flips in ((3, hflips), (2, vflips)):
         if not any(flips): continue
-        images = torch.where(on_device(flips, torch.bool)[:, None, None, None], images.flip(axis), images)
+        is_flipped = on_device(flips, torch.bool)[:, None, None, None]
+        images = torch.where(is_flipped, images.flip(axis), images)
     x = images.float()
     pair = (torch.tensor([mean, std], dtype=torch.float64) * 255).float().to(images.device)
     if any(p.color for p in params):
-        turns, *matrices = zip(*(color_matrices(p.color, images.shape[1]) for p in params))
+        found = [color_matrices(p.color, images.shape[1]) for p in params]
+        turns, *matrices = zip(*found)
         if any(turns):
             lanes = on_device(lanes_of(turns), torch.int64)[..., None, None].unbind(1)
             x = torch.cat([turn_hue(x, lanes, dim=1), x], 1)
         m, k = (on_device(each)[..., :x.shape[1]] for each in matrices)
         y = (k * x.mean((2, 3))[:, None]).sum(2)[..., None, None]   # K·m: (N, C, 1, 1)
-        for c in range(x.shape[1]): y = y + m[:, :, c, None, None] * x[:, c, None]
+        for c in range(x.shape[1]):
+            y = y + m[:, :, c, None, None] * x[:, c, None]
         x = y.clamp_(0, 255)
     blurred = [k for k, p in enumerate(params) if p.blur]
-    if blurred: x[blurred] = gaussian_blur(x[blurred], [params[k].blur for k in blurred])
+    if blurred:
+        sigma = [params[k].blur for k in blurred]
+        x[blurred] = gaussian_blur(x[blurred], sigma)
     if any(p.solarize for p in params):
-        turned = on_device([p.solarize for p in params], torch.bool)[:, None, None, None]
-        x = torch.where(turned & (x >= BRIGHT), 255 - x, x)
-    return x.sub_(pair[0].view(-1, 1, 1)).div_(pair[1].view(-1, 1, 1))
+        is_solarized = on_device([p.solarize for p in params], torch.bool)[:, None, None, None]
+        x = torch.where(is_solarized & (x >= BRIGHT), 255 - x, x)
+    offset, scale = pair.view(2, -1, 1, 1)
+    return x.sub_(offset).div_(scale)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #9a8328c9
 class HueKernel:
@@ -196,8 +228,10 @@ class HueKernel:
         size: int,
     ):
         size += size % 2   # two bytes are multiplied in one number
-        self.padded, self.memory = np.zeros(size + 4, np.uint8), np.empty((7, size), np.uint8)
-        self.first, self.last = (np.where(np.arange(size) % 3 == k, 255, 0).astype(np.uint8) for k in (0, 2))
+        self.padded = np.zeros(size + 4, np.uint8)
+        self.memory = np.empty((7, size), np.uint8)
+        channel = np.arange(size) % 3
+        self.first, self.last = (np.where(channel == k, 255, 0).astype(np.uint8) for k in (0, 2))
         self.not_first, self.not_last = ~self.first, ~self.last
 
     def __call__(self,
@@ -213,39 +247,61 @@ class HueKernel:
         Returns:
             uint8 (H, W·3), overwritten by the next call
         """
-        size = image.numel() + image.numel() % 2
+        num = image.numel()
+        size = num + num % 2
         padded, x = self.padded[:size + 4], self.padded[2:size + 2]
-        x[:image.numel()] = image.numpy().reshape(-1)
+        x[:num] = image.numpy().reshape(-1)
         following, preceding, high, low, span, part, odd = self.memory[:, :size]
-        for near, far, lanes, others, result in (
-            (padded[3:-1], padded[:-4], self.not_last, self.last, following),
-            (padded[1:-3], padded[4:], self.not_first, self.first, preceding)):
-            np.bitwise_and(near, lanes[:size], out=result)
-            np.bitwise_or(result, np.bitwise_and(far, others[:size], out=part), out=result)
-        np.maximum(np.maximum(following, preceding, out=high), x, out=high)
-        np.minimum(np.minimum(following, preceding, out=low), x, out=low)
+        _merge(padded[3:-1], self.not_last[:size], padded[:-4], self.last[:size], part, out=following)
+        _merge(padded[1:-3], self.not_first[:size], padded[4:], self.first[:size], part, out=preceding)
+        np.maximum(following, preceding, out=high)
+        np.maximum(high, x, out=high)
+        np.minimum(following, preceding, out=low)
+        np.minimum(low, x, out=low)
+        np.subtract(high, low, out=span)
+
         *lanes, weight = hue_lanes(turn)
         own, after, before = ((x, following, preceding)[lane % 3] for lane in lanes)
-        np.subtract(high, low, out=span)
-        middle = np.subtract(before, low, out=high) if weight > 128 else np.subtract(high, before, out=high)
-        self._scale(span.view(np.uint16), min(weight, 256 - weight), part.view(np.uint16), odd.view(np.uint16))
-        np.minimum(np.maximum(middle, part, out=middle), np.subtract(span, part, out=part), out=middle)
+        middle = high   # its memory
+        if weight > 128: np.subtract(before, low, out=middle)
+        else: np.subtract(high, before, out=middle)
+        _scale(span, min(weight, 256 - weight), odd, out=part)
+        np.maximum(middle, part, out=middle)
+        np.subtract(span, part, out=part)
+        np.minimum(middle, part, out=middle)
         larger, less = np.maximum(own, after, out=part), odd
         np.subtract(larger, own, out=less)
         more = np.subtract(larger, after, out=part)   # own - after is more - less, one of which is 0
-        np.minimum(middle, np.subtract(span, more, out=span), out=middle)
+        np.subtract(span, more, out=span)
+        np.minimum(middle, span, out=middle)
         np.add(middle, more, out=middle)
-        np.subtract(middle, np.minimum(less, middle, out=less), out=middle)
+        np.minimum(less, middle, out=less)
+        np.subtract(middle, less, out=middle)
         turned = np.add(middle, low, out=middle)
-        return torch.from_numpy(turned[:image.numel()]).view(image.shape)
+        return torch.from_numpy(turned[:num]).view(image.shape)
 
-    @staticmethod
-    def _scale(pairs: np.ndarray, weight: int, out: np.ndarray, odd: np.ndarray):
-        "Multiply bytes by a number of 256ths, 0..128, rounded down; two of them are one number of 16 bits."
-        eight, weight = np.uint16(8), np.uint16(weight)
-        np.right_shift(np.multiply(np.bitwise_and(pairs, np.uint16(255), out=out), weight, out=out), eight, out=out)
-        np.multiply(np.right_shift(pairs, eight, out=odd), weight, out=odd)
-        np.bitwise_or(out, np.bitwise_and(odd, np.uint16(65280), out=odd), out=out)
+
+def _merge(
+    near: np.ndarray, near_lanes: np.ndarray, far: np.ndarray, far_lanes: np.ndarray, scratch: np.ndarray, *,
+    out: np.ndarray,
+):
+    "Take bytes of one array where they have a neighbor in their pixel, else of the other."
+    np.bitwise_and(near, near_lanes, out=out)
+    np.bitwise_and(far, far_lanes, out=scratch)
+    np.bitwise_or(out, scratch, out=out)
+
+
+def _scale(span: np.ndarray, weight: int, scratch: np.ndarray, *, out: np.ndarray):
+    "Multiply bytes by a number of 256ths, 0..128, rounded down; two of them are one number of 16 bits."
+    eight, weight = np.uint16(8), np.uint16(weight)
+    pairs, even, odd = span.view(np.uint16), out.view(np.uint16), scratch.view(np.uint16)
+    np.bitwise_and(pairs, np.uint16(255), out=even)
+    np.multiply(even, weight, out=even)
+    np.right_shift(even, eight, out=even)
+    np.right_shift(pairs, eight, out=odd)
+    np.multiply(odd, weight, out=odd)
+    np.bitwise_and(odd, np.uint16(65280), out=odd)
+    np.bitwise_or(even, odd, out=even)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #09d723ae
 class ImageKernel:
@@ -269,8 +325,9 @@ class ImageKernel:
         self.mean, self.std = pair.float().repeat(1, width)
         self.scale = (1 / pair[1]).numpy()
         self.offset = -pair[0].numpy() * self.scale
-        self.bright = ((BRIGHT - self.mean.double()) / self.std.double()).float()
-        self.turned = ((255 - 2 * self.mean.double()) / self.std.double()).float()   # minus x: 255 - x, normalized
+        exact_mean, exact_std = self.mean.double(), self.std.double()
+        self.bright = ((BRIGHT - exact_mean) / exact_std).float()
+        self.turned = ((255 - 2 * exact_mean) / exact_std).float()   # minus x: 255 - x, normalized
         low_high = np.stack([self.offset, 255 * self.scale + self.offset])
         self.low, self.high = torch.from_numpy(low_high).float().repeat(1, width)
         self.x, self.y, self.untouched = torch.empty(3, height, width * self.channels)   # they stay in the cache
@@ -291,22 +348,31 @@ class ImageKernel:
             out: float32 (H, W·C), written once.
             color: (operation, factor) pairs, in order.
         """
-        is_whole = len(image) == len(self.x)
-        x, y = (self.x, self.y) if is_whole else (self.x[:len(image)], self.y[:len(image)])
+        x, y = self.x, self.y
+        if len(image) < len(x): x, y = x[:len(image)], y[:len(image)]
         if not color:
             torch.div(x.copy_(image).sub_(self.mean), self.std, out=out)
             return
-        turn, m, k = color_matrices(color, self.channels)
-        sources = [self.hue(image, turn), image] if turn else [image]
-        if turn and not (m[:, self.channels:].any() or k[:, self.channels:].any()): del sources[1]
-        parts = [lines[:len(image)].copy_(source) for lines, source in zip((x, self.untouched), sources)]
-        total = torch.cat([part.sum(0).double().view(-1, self.channels).sum(0) for part in parts]).numpy()   # exact
-        bias = (k[:, :len(total)] @ total) * (self.scale * self.channels / x.numel()) + self.offset
-        result, y_blocks = torch.from_numpy(np.tile(bias.astype(np.float32), self.block)), y.view(-1, len(self.weight))
-        for part, factors in zip(parts, (m[:, :self.channels], m[:, self.channels:])):
+        channels, block = self.channels, len(self.weight)
+        turn, m, k = color_matrices(color, channels)
+        sources = [image]
+        if turn:
+            sources = [self.hue(image, turn)]
+            if m[:, channels:].any() or k[:, channels:].any(): sources.append(image)
+        parts, totals = [], []
+        for lines, source in zip((x, self.untouched), sources):
+            part = lines[:len(image)].copy_(source)
+            parts.append(part)
+            totals.append(part.sum(0).double().view(-1, channels).sum(0))   # exact
+        total = torch.cat(totals).numpy()
+        bias = (k[:, :len(total)] @ total) * (self.scale * channels / x.numel()) + self.offset
+        result = torch.from_numpy(np.tile(bias.astype(np.float32), self.block))
+        y_blocks = y.view(-1, block)
+        for part, factors in zip(parts, (m[:, :channels], m[:, channels:])):
             if part is not parts[0] and not factors.any(): continue
-            self.diagonal.copy_(torch.from_numpy((self.scale[:, None] * factors).T)[..., None])
-            result = torch.addmm(result, part.view(-1, len(self.weight)), self.weight, out=y_blocks)
+            scaled = (self.scale[:, None] * factors).T
+            self.diagonal.copy_(torch.from_numpy(scaled)[..., None])
+            result = torch.addmm(result, part.view(-1, block), self.weight, out=y_blocks)
         torch.clamp(y, self.low, self.high, out=out)
 
     @cached_property
@@ -327,7 +393,8 @@ class ImageKernel:
         if drawn.blur:
             image = out.view(1, len(out), -1, self.channels).permute(0, 3, 1, 2)
             image.copy_(gaussian_blur(image, [drawn.blur]))
-        if drawn.solarize: torch.where(out >= self.bright, self.turned - out, out, out=out)
+        if drawn.solarize:
+            torch.where(out >= self.bright, self.turned - out, out, out=out)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7
 @dataclass(frozen=True)
@@ -347,7 +414,8 @@ class BatchTransformSettings:
 
     def __post_init__(self):
         if not self.img_dtype.is_floating_point:
-            raise TypeError(f'img_dtype={self.img_dtype}: must be a floating-point dtype, such as torch.float16')
+            raise TypeError(
+                f'img_dtype={self.img_dtype}: must be a floating-point dtype, such as torch.float16')
 
 
 class _Kernels(threading.local):
@@ -385,15 +453,20 @@ class ImageByImage:
         """
         dtype, mean, std = self.settings.img_dtype, self.settings.mean, self.settings.std
         if not images.is_contiguous(memory_format=torch.channels_last):
-            with one_thread(): return change_batch(images, params, mean, std).to(dtype)
+            with one_thread():
+                return change_batch(images, params, mean, std).to(dtype)
         n, c, h, w = images.shape
-        kernel, out = self.kernel((c, h, w)), self.allocate(n * c * h * w).view(n, h, w, c)
+        kernel = self.kernel((c, h, w))
+        out = self.allocate(n * c * h * w).view(n, h, w, c)
         narrow = None if dtype == torch.float32 else torch.empty(h, w * c)
-        lines = images.permute(0, 2, 3, 1).reshape(n, h, w * c)
+        lines = images.permute(0, 2, 3, 1).reshape(n, h, w * c).unbind()
+        rows = out.view(n, h, w * c).unbind()
         with one_thread():
-            for k, (line, row, drawn) in enumerate(zip(lines.unbind(), out.view(n, h, w * c).unbind(), params)):
+            for k, (line, row, drawn) in enumerate(zip(lines, rows, params)):
                 axes = [axis for axis, flip in ((3, drawn.hflip), (2, drawn.vflip)) if flip]
-                if axes: line = images[k:k + 1].flip(axes).permute(0, 2, 3, 1).view(h, w * c)
+                if axes:
+                    flipped = images[k:k + 1].flip(axes)
+                    line = flipped.permute(0, 2, 3, 1).view(h, w * c)
                 target = row if narrow is None else narrow
                 kernel(line, target, drawn.color)
                 if drawn.blur or drawn.solarize: kernel.finish(target, drawn)
@@ -410,8 +483,9 @@ class ImageByImage:
             shape: Channels, height, width of the images.
             lines_vary: Images may have fewer lines.
         """
-        kernels = self._kernels.of_shape
-        if shape not in kernels: kernels[shape] = ImageKernel(self.settings.mean, self.settings.std, shape, lines_vary)
+        kernels, settings = self._kernels.of_shape, self.settings
+        if shape not in kernels:
+            kernels[shape] = ImageKernel(settings.mean, settings.std, shape, lines_vary)
         return kernels[shape]
 
     def allocate(self,
@@ -430,7 +504,8 @@ class ImageByImage:
         if num_bytes > pool_bytes:   # smaller results use the memory of larger ones
             pool = MemoryPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
             self._pool = num_bytes, pool
-        return pool.acquire()[:num_bytes].view(self.settings.img_dtype)
+        memory = pool.acquire()[:num_bytes]
+        return memory.view(self.settings.img_dtype)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10006
 class DrawnBatch(NamedTuple):
@@ -467,10 +542,12 @@ class DeviceTransform:
         mixup: Any = None,
     ):
         self.settings, self.erasing, self.mixup = settings, erasing, mixup
-        self.params = params if params is not None and params.changes_on_device else None   # None: nothing to draw
+        self.params = None   # nothing to draw
+        if params is not None and params.changes_on_device: self.params = params
         if self.params is None or not self.params.changes_color or settings.mean is None: return
-        if len(settings.mean) not in (1, 3): raise ValueError(
-            f'colors of {len(settings.mean)}-channel images cannot be changed: set color_jitter=None, grayscale_prob=0')
+        if len(settings.mean) not in (1, 3):
+            raise ValueError(f'colors of {len(settings.mean)}-channel images cannot be changed: '
+                             'set color_jitter=None, grayscale_prob=0')
 
     def appearance_params(self,
         keys: Sequence[SampleKey],
@@ -559,8 +636,10 @@ def _check_images(images: Any, mean: Sequence[float] | None):
         raise TypeError(f'got {images.dtype} images: must be uint8 (0..255) to be normalized; '
                         'for floats that are already normalized, pass mean=None, std=None')
     if images.shape[1] != len(mean):
-        raise ValueError(f'got {images.shape[1]}-channel images, but mean has length {len(mean)}: pass input_size='
-                         f'({images.shape[1]}, H, W) and a mean of that length, or another input_img_mode')
+        channels = images.shape[1]
+        raise ValueError(
+            f'got {channels}-channel images, but mean has length {len(mean)}: pass input_size='
+            f'({channels}, H, W) and a mean of that length, or another input_img_mode')
 
 
 class BatchTransform(DeviceTransform):
@@ -593,21 +672,25 @@ class BatchTransform(DeviceTransform):
             keys: Keys of the samples, or of the images.
         """
         _check_images(images, self.settings.mean)
-        keys, size = keys_of_images(keys, len(images)), images.shape[2:]
-        return self._draw(images, keys, self.mixup and self.mixup.draw(len(keys), size, keys[0].rng(MIXING)))
+        keys, mixing = keys_of_images(keys, len(images)), None
+        if self.mixup is not None:
+            mixing = self.mixup.draw(len(keys), images.shape[2:], keys[0].rng(MIXING))
+        return self._draw(images, keys, mixing)
 
     def _draw(self, images: torch.Tensor, keys: Sequence[SampleKey], mixing: Any = None) -> DrawnBatch:
+        appearance = self.appearance_params(keys)
+        if self.erasing is None: return DrawnBatch(appearance, mixing)
         num = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
-        rngs = [key.rng(ERASING) for key in keys[:num]] if self.erasing else []
-        erased = self.erasing and self.erasing.draw(rngs, *images.shape[2:])
-        return DrawnBatch(self.appearance_params(keys), mixing, erased, rngs)
+        rngs = [key.rng(ERASING) for key in keys[:num]]
+        erased = self.erasing.draw(rngs, *images.shape[2:])
+        return DrawnBatch(appearance, mixing, erased, rngs)
 
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
         fields['image'] = self._normalize(fields['image'], drawn.appearance)
         if drawn.mixing is not None:
             overwrite = self.settings.mean is not None   # else the images may be the caller's
             fields = self.mixup.apply_to_fields(fields, drawn.mixing, overwrite)
-        if drawn.erased is not None: fields['image'] = self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
+        if drawn.erased is not None: self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
         return fields
 
     def normalizing(self) -> 'BatchTransform': return BatchTransform(self.settings)
@@ -627,7 +710,9 @@ class BatchTransform(DeviceTransform):
             img_dtype (N, C, H, W)
         """
         _check_images(images, self.settings.mean)
-        with one_thread(): return self.apply({'image': images}, self._draw(images, keys))['image']
+        with one_thread():
+            drawn = self._draw(images, keys)
+            return self.apply({'image': images}, drawn)['image']
 
     def _normalize(self, images: torch.Tensor, params: Sequence[AppearanceParams]) -> torch.Tensor:
         mean, std, dtype = self.settings.mean, self.settings.std, self.settings.img_dtype
