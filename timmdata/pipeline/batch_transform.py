@@ -45,17 +45,38 @@ def color_matrices(
     Returns:
         hue turn; M and K (C, 2C), float64
     """
-    turn, a, b, q = 0., 1., 0., 0.   # factors of p in M, of its gray in M and in K
+    turn = 0.
+    a = 1.   # factor of p in M
+    b = q = 0.   # factors of the gray of p, in M and in K
     old_b = old_q = 0.   # factors of the gray of the pixel as it was
     for name, factor in color:
-        if name == 'brightness': a, b, q, old_b, old_q = (factor * value for value in (a, b, q, old_b, old_q))
+        if name == 'brightness':
+            a *= factor
+            b *= factor
+            q *= factor
+            old_b *= factor
+            old_q *= factor
         elif name == 'contrast':
-            q, old_q = factor * q + (1 - factor) * (a + b + q), factor * old_q + (1 - factor) * (old_b + old_q)
-            a, b, old_b = factor * a, factor * b, factor * old_b
-        elif name != 'hue': a, b = factor * a, b + (1 - factor) * a   # saturation; grayscale has factor 0
-        elif factor and channels == 3: turn, b, q, old_b, old_q = factor, 0., 0., b, q
-    same, gray = (_SAME, _GRAY) if channels == 3 else (np.ones((1, 1)),) * 2   # one channel is its gray
-    return turn, np.concatenate([a * same + b * gray, old_b * gray], 1), np.concatenate([q * gray, old_q * gray], 1)
+            q = factor * q + (1 - factor) * (a + b + q)
+            old_q = factor * old_q + (1 - factor) * (old_b + old_q)
+            a *= factor
+            b *= factor
+            old_b *= factor
+        elif name != 'hue':   # saturation; grayscale has factor 0
+            b += (1 - factor) * a
+            a *= factor
+        elif factor and channels == 3:
+            turn = factor
+            old_b = b
+            old_q = q
+            b = q = 0.
+    same = gray = np.ones((1, 1))   # one channel is its gray
+    if channels == 3:
+        same = _SAME
+        gray = _GRAY
+    of_pixel = np.concatenate([a * same + b * gray, old_b * gray], 1)
+    of_mean = np.concatenate([q * gray, old_q * gray], 1)
+    return turn, of_pixel, of_mean
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #ed80228c
 def hue_lanes(
@@ -69,7 +90,9 @@ def hue_lanes(
     thirds = round(3 * turn)
     step = 6 * turn - 2 * thirds
     toward = 1 if step >= 0 else -1
-    return -thirds, toward - thirds, -toward - thirds, round(256 * abs(step))
+    after = toward - thirds
+    before = -toward - thirds
+    return -thirds, after, before, round(256 * abs(step))
 
 
 def turn_hue(
@@ -88,11 +111,16 @@ def turn_hue(
         whole numbers of the same shape
     """
     own, after, before = (x.gather(dim, lane.expand_as(x)) for lane in lanes[:3])
-    part, high, low = lanes[3], x.amax(dim, keepdim=True), x.amin(dim, keepdim=True)
-    least = ((high - low) * torch.minimum(part, 256 - part) / 256).floor()
+    part = lanes[3]
+    high = x.amax(dim, keepdim=True)
+    low = x.amin(dim, keepdim=True)
+    span = high - low
+    least = (span * torch.minimum(part, 256 - part) / 256).floor()
     middle = torch.where(part > 128, before - low, high - before)
-    middle = torch.minimum(torch.maximum(middle, least), high - low - least)
-    return torch.minimum(torch.maximum(own - after + middle + low, low), high)
+    middle = torch.maximum(middle, least)
+    middle = torch.minimum(middle, span - least)
+    turned = own - after + middle + low
+    return torch.minimum(torch.maximum(turned, low), high)
 
 
 def lanes_of(
@@ -107,16 +135,24 @@ def lanes_of(
         int64 (N, 4, 3)
     """
     lanes = np.array([hue_lanes(turn) for turn in turns])
-    return np.concatenate([(lanes[:, :3, None] + np.arange(3)) % 3, np.repeat(lanes[:, 3:, None], 3, 2)], 1)
+    channels = (lanes[:, :3, None] + np.arange(3)) % 3
+    parts = np.repeat(lanes[:, 3:, None], 3, 2)
+    return np.concatenate([channels, parts], 1)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10002
 def _blur_along(x: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
     "A weighted sum of shifted images; `weights` (N, T) has those of each image."
-    size, reach = x.shape[dim], weights.shape[1] // 2
-    edges = [x.narrow(dim, at, 1).expand(*[reach if d == dim else -1 for d in range(4)]) for at in (0, size - 1)]
-    padded, (first, *others) = torch.cat([edges[0], x, edges[1]], dim), weights.T[..., None, None, None].unbind()
+    size = x.shape[dim]
+    padding = [-1] * 4
+    padding[dim] = weights.shape[1] // 2
+    start = x.narrow(dim, 0, 1).expand(padding)
+    end = x.narrow(dim, size - 1, 1).expand(padding)
+    padded = torch.cat([start, x, end], dim)
+    first, *others = weights.T[..., None, None, None].unbind()
     y = padded.narrow(dim, 0, size) * first
-    for shift, weight in enumerate(others, 1): y.addcmul_(padded.narrow(dim, shift, size), weight)
+    for shift, weight in enumerate(others, 1):
+        shifted = padded.narrow(dim, shift, size)
+        y.addcmul_(shifted, weight)
     return y
 
 
@@ -135,12 +171,41 @@ def gaussian_blur(
     """
     spread = np.asarray(sigma)[:, None]
     reach = np.ceil(3 * spread).clip(1)   # of each image, so that none depends on the others
-    offsets = np.arange(-reach.max(), reach.max() + 1)
-    weights = np.exp(-0.5 * (offsets / spread) ** 2) * (abs(offsets) <= reach)
-    weights = torch.from_numpy(weights / weights.sum(1, keepdims=True)).to(images.dtype).to(images.device)
-    return _blur_along(_blur_along(images, weights, 2), weights, 3)
+    farthest = reach.max()
+    offsets = np.arange(-farthest, farthest + 1)
+    weights = np.exp(-0.5 * (offsets / spread) ** 2)
+    weights *= abs(offsets) <= reach
+    weights /= weights.sum(1, keepdims=True)
+    weights = torch.from_numpy(weights).to(images.dtype).to(images.device)
+    rows = _blur_along(images, weights, 2)
+    return _blur_along(rows, weights, 3)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #18f8e44b
+def _on_device(values: Any, device: torch.device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    tensor = torch.as_tensor(np.asarray(values)).to(dtype)
+    if device.type == 'cuda': tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def _choose(flags: Sequence[bool], device: torch.device) -> torch.Tensor:
+    return _on_device(flags, device, torch.bool)[:, None, None, None]
+
+
+def _change_colors(x: torch.Tensor, params: Sequence[AppearanceParams]) -> torch.Tensor:
+    found = [color_matrices(p.color, x.shape[1]) for p in params]
+    turns, *matrices = zip(*found)
+    if any(turns):
+        lanes = _on_device(lanes_of(turns), x.device, torch.int64)
+        lanes = lanes[..., None, None].unbind(1)
+        x = torch.cat([turn_hue(x, lanes, dim=1), x], 1)
+    columns = x.shape[1]
+    m, k = (_on_device(each, x.device)[..., :columns] for each in matrices)
+    y = (k * x.mean((2, 3))[:, None]).sum(2)   # K·m
+    y = y[..., None, None]
+    for c in range(columns): y = y + m[:, :, c, None, None] * x[:, c, None]
+    return y.clamp_(0, 255)
+
+
 def change_batch(
     images: torch.Tensor,
     params: Sequence[AppearanceParams],
@@ -158,29 +223,23 @@ def change_batch(
     Returns:
         float32 (N, C, H, W), normalized
     """
-    def on_device(values, dtype=torch.float32):
-        tensor = torch.as_tensor(np.asarray(values)).to(dtype)
-        return (tensor.pin_memory() if images.is_cuda else tensor).to(images.device, non_blocking=True)
-    for axis, flips in ((3, [p.hflip for p in params]), (2, [p.vflip for p in params])):
-        if not any(flips): continue
-        images = torch.where(on_device(flips, torch.bool)[:, None, None, None], images.flip(axis), images)
+    device = images.device
+    flips = {3: [p.hflip for p in params], 2: [p.vflip for p in params]}
+    for axis, flags in flips.items():
+        if any(flags): images = torch.where(_choose(flags, device), images.flip(axis), images)
     x = images.float()
-    pair = (torch.tensor([mean, std], dtype=torch.float64) * 255).float().to(images.device)
-    if any(p.color for p in params):
-        turns, *matrices = zip(*(color_matrices(p.color, images.shape[1]) for p in params))
-        if any(turns):
-            lanes = on_device(lanes_of(turns), torch.int64)[..., None, None].unbind(1)
-            x = torch.cat([turn_hue(x, lanes, dim=1), x], 1)
-        m, k = (on_device(each)[..., :x.shape[1]] for each in matrices)
-        y = (k * x.mean((2, 3))[:, None]).sum(2)[..., None, None]   # K·m: (N, C, 1, 1)
-        for c in range(x.shape[1]): y = y + m[:, :, c, None, None] * x[:, c, None]
-        x = y.clamp_(0, 255)
+    if any(p.color for p in params): x = _change_colors(x, params)
     blurred = [k for k, p in enumerate(params) if p.blur]
-    if blurred: x[blurred] = gaussian_blur(x[blurred], [params[k].blur for k in blurred])
-    if any(p.solarize for p in params):
-        turned = on_device([p.solarize for p in params], torch.bool)[:, None, None, None]
-        x = torch.where(turned & (x >= BRIGHT), 255 - x, x)
-    return x.sub_(pair[0].view(-1, 1, 1)).div_(pair[1].view(-1, 1, 1))
+    if blurred:
+        sigma = [params[k].blur for k in blurred]
+        x[blurred] = gaussian_blur(x[blurred], sigma)
+    solarized = [p.solarize for p in params]
+    if any(solarized):
+        inverted = _choose(solarized, device) & (x >= BRIGHT)
+        x = torch.where(inverted, 255 - x, x)
+    pair = torch.tensor([mean, std], dtype=torch.float64) * 255
+    pair = pair.float().to(device)[..., None, None]
+    return x.sub_(pair[0]).div_(pair[1])
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #9a8328c9
 class HueKernel:
