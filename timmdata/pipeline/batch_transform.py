@@ -241,11 +241,66 @@ def change_batch(
     pair = pair.float().to(device)[..., None, None]
     return x.sub_(pair[0]).div_(pair[1])
 
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #b992b93b
+def _select(mask: np.ndarray, inside: np.ndarray, outside: np.ndarray, out: np.ndarray):
+    "Take bytes from `inside` where the mask is 255, and from `outside` where it is 0."
+    np.bitwise_xor(inside, outside, out=out)
+    np.bitwise_and(out, mask, out=out)
+    np.bitwise_xor(out, outside, out=out)
+
+
+def _scale(values: np.ndarray, weight: int, out: np.ndarray, memory: np.ndarray):
+    "Multiply bytes by a number of 256ths, 0..128, rounded down; two of them are one number of 16 bits."
+    eight = np.uint16(8)
+    weight = np.uint16(weight)
+    pairs = values.view(np.uint16)
+    even = out.view(np.uint16)
+    odd = memory.view(np.uint16)
+    np.bitwise_and(pairs, np.uint16(255), out=even)
+    np.multiply(even, weight, out=even)
+    np.right_shift(even, eight, out=even)
+    np.right_shift(pairs, eight, out=odd)
+    np.multiply(odd, weight, out=odd)
+    np.bitwise_and(odd, np.uint16(65280), out=odd)
+    np.bitwise_or(even, odd, out=even)
+
+
+def _turn_bytes(
+    own: np.ndarray,
+    after: np.ndarray,
+    before: np.ndarray,
+    weight: int,
+    memory: Sequence[np.ndarray],
+) -> np.ndarray:
+    "Compute the turned channels; maxima and minima keep every number within 0..255."
+    middle, low, span = memory[:3]
+    part, less = memory[3:]
+    np.maximum(own, after, out=middle)
+    np.maximum(middle, before, out=middle)
+    np.minimum(own, after, out=low)
+    np.minimum(low, before, out=low)
+    np.subtract(middle, low, out=span)
+    if weight > 128: np.subtract(before, low, out=middle)
+    else: np.subtract(middle, before, out=middle)
+    _scale(span, min(weight, 256 - weight), part, less)
+    np.maximum(middle, part, out=middle)
+    np.subtract(span, part, out=part)
+    np.minimum(middle, part, out=middle)
+    np.maximum(own, after, out=part)
+    np.subtract(part, own, out=less)
+    np.subtract(part, after, out=part)   # own - after is part - less, one of which is 0
+    np.subtract(span, part, out=span)
+    np.minimum(middle, span, out=middle)
+    np.add(middle, part, out=middle)
+    np.minimum(less, middle, out=less)
+    np.subtract(middle, less, out=middle)
+    return np.add(middle, low, out=middle)
+
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #9a8328c9
 class HueKernel:
     """Turn the hue of one uint8 image in channels-last memory, in byte arithmetic, which vector units do fastest.
 
-    The neighbors of a channel are one or two bytes away. Maxima and minima keep every number within 0..255.
+    The neighbors of a channel are one or two bytes away.
 
     Args:
         size: Maximum number of elements in an image.
@@ -255,9 +310,11 @@ class HueKernel:
         size: int,
     ):
         size += size % 2   # two bytes are multiplied in one number
-        self.padded, self.memory = np.zeros(size + 4, np.uint8), np.empty((7, size), np.uint8)
-        self.first, self.last = (np.where(np.arange(size) % 3 == k, 255, 0).astype(np.uint8) for k in (0, 2))
-        self.not_first, self.not_last = ~self.first, ~self.last
+        self.padded = np.zeros(size + 4, np.uint8)
+        self.memory = np.empty((7, size), np.uint8)
+        channel = np.arange(size) % 3
+        self.first = np.where(channel == 0, 255, 0).astype(np.uint8)
+        self.last = np.where(channel == 2, 255, 0).astype(np.uint8)
 
     def __call__(self,
         image: torch.Tensor,
@@ -272,39 +329,39 @@ class HueKernel:
         Returns:
             uint8 (H, W·3), overwritten by the next call
         """
-        size = image.numel() + image.numel() % 2
-        padded, x = self.padded[:size + 4], self.padded[2:size + 2]
-        x[:image.numel()] = image.numpy().reshape(-1)
-        following, preceding, high, low, span, part, odd = self.memory[:, :size]
-        for near, far, lanes, others, result in (
-            (padded[3:-1], padded[:-4], self.not_last, self.last, following),
-            (padded[1:-3], padded[4:], self.not_first, self.first, preceding)):
-            np.bitwise_and(near, lanes[:size], out=result)
-            np.bitwise_or(result, np.bitwise_and(far, others[:size], out=part), out=result)
-        np.maximum(np.maximum(following, preceding, out=high), x, out=high)
-        np.minimum(np.minimum(following, preceding, out=low), x, out=low)
+        count = image.numel()
+        size = count + count % 2
+        padded = self.padded[:size + 4]
+        x = padded[2:-2]
+        x[:count] = image.numpy().reshape(-1)
+        following, preceding, *memory = self.memory[:, :size]
+        _select(self.last[:size], padded[:-4], padded[3:-1], following)
+        _select(self.first[:size], padded[4:], padded[1:-3], preceding)
         *lanes, weight = hue_lanes(turn)
-        own, after, before = ((x, following, preceding)[lane % 3] for lane in lanes)
-        np.subtract(high, low, out=span)
-        middle = np.subtract(before, low, out=high) if weight > 128 else np.subtract(high, before, out=high)
-        self._scale(span.view(np.uint16), min(weight, 256 - weight), part.view(np.uint16), odd.view(np.uint16))
-        np.minimum(np.maximum(middle, part, out=middle), np.subtract(span, part, out=part), out=middle)
-        larger, less = np.maximum(own, after, out=part), odd
-        np.subtract(larger, own, out=less)
-        more = np.subtract(larger, after, out=part)   # own - after is more - less, one of which is 0
-        np.minimum(middle, np.subtract(span, more, out=span), out=middle)
-        np.add(middle, more, out=middle)
-        np.subtract(middle, np.minimum(less, middle, out=less), out=middle)
-        turned = np.add(middle, low, out=middle)
-        return torch.from_numpy(turned[:image.numel()]).view(image.shape)
+        channels = x, following, preceding
+        own, after, before = (channels[lane % 3] for lane in lanes)
+        turned = _turn_bytes(own, after, before, weight, memory)
+        return torch.from_numpy(turned[:count]).view(image.shape)
 
-    @staticmethod
-    def _scale(pairs: np.ndarray, weight: int, out: np.ndarray, odd: np.ndarray):
-        "Multiply bytes by a number of 256ths, 0..128, rounded down; two of them are one number of 16 bits."
-        eight, weight = np.uint16(8), np.uint16(weight)
-        np.right_shift(np.multiply(np.bitwise_and(pairs, np.uint16(255), out=out), weight, out=out), eight, out=out)
-        np.multiply(np.right_shift(pairs, eight, out=odd), weight, out=odd)
-        np.bitwise_or(out, np.bitwise_and(odd, np.uint16(65280), out=odd), out=out)
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #17234110
+class _BlockMatrix:
+    "A small matrix (C, C) for several pixels at a time, repeated along the diagonal of a large one."
+
+    def __init__(self, channels: int, pixels: int):
+        weight = torch.zeros(pixels, channels, pixels, channels)
+        self.pixels = pixels
+        self.size = pixels * channels
+        self.weight = weight.view(self.size, self.size)
+        self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
+
+    def repeat(self, values: np.ndarray) -> torch.Tensor:
+        values = np.tile(values.astype(np.float32), self.pixels)
+        return torch.from_numpy(values)
+
+    def add_product(self, start: torch.Tensor, matrix: np.ndarray, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        self.diagonal.copy_(torch.from_numpy(matrix.T)[..., None])
+        pixels = x.view(-1, self.size)
+        return torch.addmm(start, pixels, self.weight, out=out.view(-1, self.size))
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #09d723ae
 class ImageKernel:
@@ -328,15 +385,15 @@ class ImageKernel:
         self.mean, self.std = pair.float().repeat(1, width)
         self.scale = (1 / pair[1]).numpy()
         self.offset = -pair[0].numpy() * self.scale
-        self.bright = ((BRIGHT - self.mean.double()) / self.std.double()).float()
-        self.turned = ((255 - 2 * self.mean.double()) / self.std.double()).float()   # minus x: 255 - x, normalized
-        low_high = np.stack([self.offset, 255 * self.scale + self.offset])
-        self.low, self.high = torch.from_numpy(low_high).float().repeat(1, width)
+        own_mean = self.mean.double()
+        own_std = self.std.double()
+        self.bright = ((BRIGHT - own_mean) / own_std).float()
+        self.turned = ((255 - 2 * own_mean) / own_std).float()   # minus x: 255 - x, normalized
+        limits = np.stack([self.offset, 255 * self.scale + self.offset])
+        self.low, self.high = torch.from_numpy(limits).float().repeat(1, width)
         self.x, self.y, self.untouched = torch.empty(3, height, width * self.channels)   # they stay in the cache
-        self.block = math.gcd(width if lines_vary else height * width, 8)   # pixels in one line of the product
-        weight = torch.zeros(self.block, self.channels, self.block, self.channels)
-        self.weight = weight.view(self.block * self.channels, -1)
-        self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
+        pixels = width if lines_vary else height * width
+        self.matrix = _BlockMatrix(self.channels, math.gcd(pixels, 8))
 
     def __call__(self,
         image: torch.Tensor,
@@ -350,23 +407,31 @@ class ImageKernel:
             out: float32 (H, W·C), written once.
             color: (operation, factor) pairs, in order.
         """
-        is_whole = len(image) == len(self.x)
-        x, y = (self.x, self.y) if is_whole else (self.x[:len(image)], self.y[:len(image)])
+        lines = len(image)
+        x = self.x[:lines]
         if not color:
-            torch.div(x.copy_(image).sub_(self.mean), self.std, out=out)
+            x.copy_(image).sub_(self.mean)
+            torch.div(x, self.std, out=out)
             return
         turn, m, k = color_matrices(color, self.channels)
-        sources = [self.hue(image, turn), image] if turn else [image]
-        if turn and not (m[:, self.channels:].any() or k[:, self.channels:].any()): del sources[1]
-        parts = [lines[:len(image)].copy_(source) for lines, source in zip((x, self.untouched), sources)]
-        total = torch.cat([part.sum(0).double().view(-1, self.channels).sum(0) for part in parts]).numpy()   # exact
-        bias = (k[:, :len(total)] @ total) * (self.scale * self.channels / x.numel()) + self.offset
-        result, y_blocks = torch.from_numpy(np.tile(bias.astype(np.float32), self.block)), y.view(-1, len(self.weight))
-        for part, factors in zip(parts, (m[:, :self.channels], m[:, self.channels:])):
-            if part is not parts[0] and not factors.any(): continue
-            self.diagonal.copy_(torch.from_numpy((self.scale[:, None] * factors).T)[..., None])
-            result = torch.addmm(result, part.view(-1, len(self.weight)), self.weight, out=y_blocks)
-        torch.clamp(y, self.low, self.high, out=out)
+        x.copy_(self.hue(image, turn) if turn else image)
+        parts = [x]
+        if m[:, self.channels:].any() or k[:, self.channels:].any():   # only with a turn
+            parts.append(self.untouched[:lines].copy_(image))
+        self._multiply(parts, m, k, self.y[:lines])
+        torch.clamp(self.y[:lines], self.low, self.high, out=out)
+
+    def _multiply(self, parts: Sequence[torch.Tensor], m: np.ndarray, k: np.ndarray, out: torch.Tensor):
+        "Normalized M·p + K·m, where the parts are the pixels as turned, and as they were."
+        totals = [part.sum(0).double().view(-1, self.channels).sum(0) for part in parts]   # exact
+        total = torch.cat(totals).numpy()
+        bias = k[:, :len(total)] @ total
+        bias = bias * (self.scale * self.channels / out.numel()) + self.offset
+        result = self.matrix.repeat(bias)
+        for part, factors in zip(parts, np.split(m, 2, 1)):
+            if part is parts[0] or factors.any():
+                factors = self.scale[:, None] * factors
+                result = self.matrix.add_product(result, factors, part, out)
 
     @cached_property
     def hue(self) -> HueKernel:
@@ -388,7 +453,7 @@ class ImageKernel:
             image.copy_(gaussian_blur(image, [drawn.blur]))
         if drawn.solarize: torch.where(out >= self.bright, self.turned - out, out, out=out)
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #af2468ea
 @dataclass(frozen=True)
 class BatchTransformSettings:
     """Define how a batch becomes network input; raises TypeError if `img_dtype` cannot hold normalized pixels.
@@ -409,9 +474,27 @@ class BatchTransformSettings:
             raise TypeError(f'img_dtype={self.img_dtype}: must be a floating-point dtype, such as torch.float16')
 
 
+def _check_images(images: Any, mean: Sequence[float] | None):
+    "Errors that name what a batch is and what is expected."
+    if not isinstance(images, torch.Tensor) or images.ndim != 4:
+        what = tuple(getattr(images, 'shape', ())) or type(images).__name__
+        raise TypeError(f'the first field of the batch is {what}: must be an image tensor (N, C, H, W)')
+    if mean is None: return
+    if images.dtype != torch.uint8:
+        raise TypeError(
+            f'got {images.dtype} images: must be uint8 (0..255) to be normalized; '
+            'for floats that are already normalized, pass mean=None, std=None')
+    channels = images.shape[1]
+    if channels != len(mean):
+        raise ValueError(
+            f'got {channels}-channel images, but mean has length {len(mean)}: '
+            f'pass input_size=({channels}, H, W) and a mean of that length, or another input_img_mode')
+
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7
 class _Kernels(threading.local):
     "The kernels of one thread, by image shape."
-    def __init__(self): self.of_shape = {}
+    def __init__(self):
+        self.of_shape = {}
 
 
 class ImageByImage:
@@ -424,10 +507,12 @@ class ImageByImage:
     def __init__(self,
         settings: BatchTransformSettings,
     ):
-        self.settings, self._kernels = settings, _Kernels()
+        self.settings = settings
+        self._kernels = _Kernels()
         self._pool: tuple[int, Any] = -1, None   # bytes of each buffer, and the pool
 
-    def __reduce__(self): return type(self), (self.settings,)   # the memory stays here
+    def __reduce__(self):
+        return type(self), (self.settings,)   # the memory stays here
 
     def __call__(self,
         images: torch.Tensor,
@@ -442,22 +527,27 @@ class ImageByImage:
         Returns:
             (N, C, H, W), normalized
         """
-        dtype, mean, std = self.settings.img_dtype, self.settings.mean, self.settings.std
+        settings = self.settings
+        dtype = settings.img_dtype
         if not images.is_contiguous(memory_format=torch.channels_last):
-            with one_thread(): return change_batch(images, params, mean, std).to(dtype)
-        n, c, h, w = images.shape
-        kernel, out = self.kernel((c, h, w)), self.allocate(n * c * h * w).view(n, h, w, c)
-        narrow = None if dtype == torch.float32 else torch.empty(h, w * c)
-        lines = images.permute(0, 2, 3, 1).reshape(n, h, w * c)
+            with one_thread():
+                return change_batch(images, params, settings.mean, settings.std).to(dtype)
+        channels, height, width = images.shape[1:]
+        kernel = self.kernel((channels, height, width))
+        lines = images.permute(0, 2, 3, 1).flatten(2)
+        out = self.allocate(images.numel()).view(lines.shape)
+        narrow = None if dtype == torch.float32 else torch.empty(lines.shape[1:])
         with one_thread():
-            for k, (line, row, drawn) in enumerate(zip(lines.unbind(), out.view(n, h, w * c).unbind(), params)):
+            for k, (line, row, drawn) in enumerate(zip(lines, out, params)):
                 axes = [axis for axis, flip in ((3, drawn.hflip), (2, drawn.vflip)) if flip]
-                if axes: line = images[k:k + 1].flip(axes).permute(0, 2, 3, 1).view(h, w * c)
+                if axes:
+                    flipped = images[k:k + 1].flip(axes)
+                    line = flipped.permute(0, 2, 3, 1).view(line.shape)
                 target = row if narrow is None else narrow
                 kernel(line, target, drawn.color)
-                if drawn.blur or drawn.solarize: kernel.finish(target, drawn)
+                kernel.finish(target, drawn)
                 if narrow is not None: row.copy_(narrow)
-        return out.permute(0, 3, 1, 2)
+        return out.unflatten(2, (width, channels)).permute(0, 3, 1, 2)
 
     def kernel(self,
         shape: tuple[int, int, int],
@@ -470,7 +560,9 @@ class ImageByImage:
             lines_vary: Images may have fewer lines.
         """
         kernels = self._kernels.of_shape
-        if shape not in kernels: kernels[shape] = ImageKernel(self.settings.mean, self.settings.std, shape, lines_vary)
+        if shape not in kernels:
+            settings = self.settings
+            kernels[shape] = ImageKernel(settings.mean, settings.std, shape, lines_vary)
         return kernels[shape]
 
     def allocate(self,
@@ -484,14 +576,16 @@ class ImageByImage:
         Returns:
             one dimension, dtype `img_dtype`
         """
-        num_bytes = size * self.settings.img_dtype.itemsize
+        dtype = self.settings.img_dtype
+        num_bytes = size * dtype.itemsize
         pool_bytes, pool = self._pool   # together: threads share it
         if num_bytes > pool_bytes:   # smaller results use the memory of larger ones
             pool = MemoryPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
             self._pool = num_bytes, pool
-        return pool.acquire()[:num_bytes].view(self.settings.img_dtype)
+        memory = pool.acquire()
+        return memory[:num_bytes].view(dtype)
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10006
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #799ae3ab
 class DrawnBatch(NamedTuple):
     """Hold what was drawn for a batch; `apply` draws nothing but noise, from the generators in it.
 
@@ -508,7 +602,7 @@ class DrawnBatch(NamedTuple):
     rngs: Sequence[random.Random] = ()
     views: Sequence['DrawnBatch'] = ()
 
-
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10006
 class DeviceTransform:
     """Apply the changes that run on the device; subclasses handle images of one size, views, and patches.
 
@@ -525,11 +619,17 @@ class DeviceTransform:
         erasing: Any = None,
         mixup: Any = None,
     ):
-        self.settings, self.erasing, self.mixup = settings, erasing, mixup
-        self.params = params if params is not None and params.changes_on_device else None   # None: nothing to draw
-        if self.params is None or not self.params.changes_color or settings.mean is None: return
-        if len(settings.mean) not in (1, 3): raise ValueError(
-            f'colors of {len(settings.mean)}-channel images cannot be changed: set color_jitter=None, grayscale_prob=0')
+        self.settings = settings
+        self.erasing = erasing
+        self.mixup = mixup
+        self.params = None   # nothing to draw
+        if params is None or not params.changes_on_device: return
+        self.params = params
+        if not params.changes_color or settings.mean is None: return
+        channels = len(settings.mean)
+        if channels not in (1, 3):
+            raise ValueError(
+                f'colors of {channels}-channel images cannot be changed: set color_jitter=None, grayscale_prob=0')
 
     def appearance_params(self,
         keys: Sequence[SampleKey],
@@ -586,7 +686,8 @@ class DeviceTransform:
         with one_thread():
             fields = fields_of(batch)
             drawn = self.draw(fields['image'], keys)
-            return with_fields(batch, self.apply(fields, drawn)), drawn
+            changed = self.apply(fields, drawn)
+            return with_fields(batch, changed), drawn
 
     def on_batch(self,
         batch: Any,
@@ -601,27 +702,14 @@ class DeviceTransform:
         Returns:
             same structure, ready for the network
         """
-        return self.draw_and_apply(batch, keys)[0]
+        changed, _ = self.draw_and_apply(batch, keys)
+        return changed
 
     def normalizing(self) -> 'DeviceTransform':
         "Return a transform that only normalizes."
         raise NotImplementedError
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #2ea51cfe
-def _check_images(images: Any, mean: Sequence[float] | None):
-    "Errors that name what a batch is and what is expected."
-    if not isinstance(images, torch.Tensor) or images.ndim != 4:
-        what = tuple(getattr(images, 'shape', ())) or type(images).__name__
-        raise TypeError(f'the first field of the batch is {what}: must be an image tensor (N, C, H, W)')
-    if mean is None: return
-    if images.dtype != torch.uint8:
-        raise TypeError(f'got {images.dtype} images: must be uint8 (0..255) to be normalized; '
-                        'for floats that are already normalized, pass mean=None, std=None')
-    if images.shape[1] != len(mean):
-        raise ValueError(f'got {images.shape[1]}-channel images, but mean has length {len(mean)}: pass input_size='
-                         f'({images.shape[1]}, H, W) and a mean of that length, or another input_img_mode')
-
-
 class BatchTransform(DeviceTransform):
     """Turn uint8 images into normalized images: flip, recolor, mix and erase them as their keys determine.
 
@@ -652,24 +740,32 @@ class BatchTransform(DeviceTransform):
             keys: Keys of the samples, or of the images.
         """
         _check_images(images, self.settings.mean)
-        keys, size = keys_of_images(keys, len(images)), images.shape[2:]
-        return self._draw(images, keys, self.mixup and self.mixup.draw(len(keys), size, keys[0].rng(MIXING)))
+        keys = keys_of_images(keys, len(images))
+        mixing = None
+        if self.mixup:
+            rng = keys[0].rng(MIXING)
+            mixing = self.mixup.draw(len(keys), images.shape[2:], rng)
+        return self._draw(images, keys, mixing)
 
     def _draw(self, images: torch.Tensor, keys: Sequence[SampleKey], mixing: Any = None) -> DrawnBatch:
+        appearance = self.appearance_params(keys)
+        if not self.erasing: return DrawnBatch(appearance, mixing)
         num = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
-        rngs = [key.rng(ERASING) for key in keys[:num]] if self.erasing else []
-        erased = self.erasing and self.erasing.draw(rngs, *images.shape[2:])
-        return DrawnBatch(self.appearance_params(keys), mixing, erased, rngs)
+        rngs = [key.rng(ERASING) for key in keys[:num]]
+        erased = self.erasing.draw(rngs, *images.shape[2:])
+        return DrawnBatch(appearance, mixing, erased, rngs)
 
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
         fields['image'] = self._normalize(fields['image'], drawn.appearance)
         if drawn.mixing is not None:
             overwrite = self.settings.mean is not None   # else the images may be the caller's
             fields = self.mixup.apply_to_fields(fields, drawn.mixing, overwrite)
-        if drawn.erased is not None: fields['image'] = self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
+        if drawn.erased is not None:
+            fields['image'] = self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
         return fields
 
-    def normalizing(self) -> 'BatchTransform': return BatchTransform(self.settings)
+    def normalizing(self) -> 'BatchTransform':
+        return BatchTransform(self.settings)
 
     @torch.inference_mode(False)
     def __call__(self,
@@ -686,11 +782,16 @@ class BatchTransform(DeviceTransform):
             img_dtype (N, C, H, W)
         """
         _check_images(images, self.settings.mean)
-        with one_thread(): return self.apply({'image': images}, self._draw(images, keys))['image']
+        with one_thread():
+            drawn = self._draw(images, keys)
+            return self.apply({'image': images}, drawn)['image']
 
     def _normalize(self, images: torch.Tensor, params: Sequence[AppearanceParams]) -> torch.Tensor:
-        mean, std, dtype = self.settings.mean, self.settings.std, self.settings.img_dtype
-        if mean is None: return images.to(dtype, copy=self.erasing is not None)
-        if images.device.type == 'cpu': result = self._by_image(images, params)
-        else: result = change_batch(images, params, mean, std).to(dtype)
-        return result if self.settings.channels_last else result.contiguous()
+        settings = self.settings
+        dtype = settings.img_dtype
+        if settings.mean is None: return images.to(dtype, copy=self.erasing is not None)
+        if images.device.type == 'cpu':
+            result = self._by_image(images, params)
+        else:
+            result = change_batch(images, params, settings.mean, settings.std).to(dtype)
+        return result if settings.channels_last else result.contiguous()
