@@ -110,8 +110,9 @@ def _columns(samples: Sequence[Any]) -> dict[Any, list]:
         raise TypeError(
             f'the batch has samples of type {", ".join(types)}: '
             'all must be tuples (image, target, …), or all dicts')
-    first, *others = named = [fields_of(sample) for sample in samples]
-    if any(fields.keys() != first.keys() for fields in others):
+    named = [fields_of(sample) for sample in samples]
+    first = named[0]
+    if any(fields.keys() != first.keys() for fields in named):
         raise ValueError('the samples of the batch have different fields: every sample must have the same ones')
     return {name: [fields[name] for fields in named] for name in first}
 
