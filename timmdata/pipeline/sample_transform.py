@@ -154,7 +154,7 @@ def crop_with_torch(
     height, width = row.shape[1:]
     top, left = params.offset
     bottom, right = top + height, left + width
-    is_whole = params.size == (height, width) and params.offset == (0, 0)
+    is_whole = params.size == (height, width) and (top, left) == (0, 0)
     resized = row if is_whole else allocate_rows(1, len(row), params.size)[0]
     with clock('resize'):
         resize_into(crop, resized, params.interpolation)
@@ -253,7 +253,7 @@ def apply_policy(
     changed = apply_color(changed, color)
     pixels[:] = np.asarray(changed)
 
-# %% ../../nbs/pipeline/10_sample_transform.ipynb #fdf5abc1
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #42616f06
 @dataclass(frozen=True)
 class DecodeSettings:
     """Define how image files are decoded; raises ValueError if the backend is not installed.
@@ -268,7 +268,7 @@ class DecodeSettings:
     def __post_init__(self):
         object.__setattr__(self, 'backend', resolve_backend(self.backend))
 
-
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #fdf5abc1
 class SampleTransform:
     """Fill the rows of one sample: draw its parameters, decode, crop, resize, finish.
 
@@ -291,8 +291,7 @@ class SampleTransform:
     @property
     def layout(self) -> BatchLayout:
         "Return where the rows of a batch lie: (N·V, C, H, W) for V views."
-        shape = self.channels, *self.params.size
-        return BatchLayout({'image': (self.params.num_splits, *shape)})
+        return BatchLayout({'image': (self.params.num_splits, self.channels, *self.params.size)})
 
     def images(self,
         rows: Mapping[Any, torch.Tensor],
