@@ -46,29 +46,37 @@ def color_matrices(
         hue turn; M and K (C, 2C), float64
     """
     turn = 0.
-    a, b, q = 1., 0., 0.   # factors of p in M, of its gray in M and in K
+    a = 1.   # factor of p in M
+    b = q = 0.   # factors of the gray of p, in M and in K
     old_b = old_q = 0.   # factors of the gray of the pixel as it was
     for name, factor in color:
-        rest = 1 - factor
         if name == 'brightness':
-            a, b, q = factor * a, factor * b, factor * q
-            old_b, old_q = factor * old_b, factor * old_q
+            a *= factor
+            b *= factor
+            q *= factor
+            old_b *= factor
+            old_q *= factor
         elif name == 'contrast':
-            q = factor * q + rest * (a + b + q)
-            old_q = factor * old_q + rest * (old_b + old_q)
-            a, b = factor * a, factor * b
-            old_b = factor * old_b
+            q = factor * q + (1 - factor) * (a + b + q)
+            old_q = factor * old_q + (1 - factor) * (old_b + old_q)
+            a *= factor
+            b *= factor
+            old_b *= factor
         elif name != 'hue':   # saturation; grayscale has factor 0
-            b = b + rest * a
-            a = factor * a
+            b += (1 - factor) * a
+            a *= factor
         elif factor and channels == 3:
-            turn, old_b, old_q = factor, b, q
+            turn = factor
+            old_b = b
+            old_q = q
             b = q = 0.
-    same, gray = _SAME, _GRAY
-    if channels == 1: same = gray = np.ones((1, 1))   # one channel is its gray
-    m = np.concatenate([a * same + b * gray, old_b * gray], 1)
-    k = np.concatenate([q * gray, old_q * gray], 1)
-    return turn, m, k
+    same = gray = np.ones((1, 1))   # one channel is its gray
+    if channels == 3:
+        same = _SAME
+        gray = _GRAY
+    of_pixel = np.concatenate([a * same + b * gray, old_b * gray], 1)
+    of_mean = np.concatenate([q * gray, old_q * gray], 1)
+    return turn, of_pixel, of_mean
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #ed80228c
 def hue_lanes(
@@ -82,7 +90,9 @@ def hue_lanes(
     thirds = round(3 * turn)
     step = 6 * turn - 2 * thirds
     toward = 1 if step >= 0 else -1
-    return -thirds, toward - thirds, -toward - thirds, round(256 * abs(step))
+    after = toward - thirds
+    before = -toward - thirds
+    return -thirds, after, before, round(256 * abs(step))
 
 
 def turn_hue(
@@ -102,10 +112,13 @@ def turn_hue(
     """
     own, after, before = (x.gather(dim, lane.expand_as(x)) for lane in lanes[:3])
     part = lanes[3]
-    high, low = x.amax(dim, keepdim=True), x.amin(dim, keepdim=True)
-    least = ((high - low) * torch.minimum(part, 256 - part) / 256).floor()
+    high = x.amax(dim, keepdim=True)
+    low = x.amin(dim, keepdim=True)
+    span = high - low
+    least = (span * torch.minimum(part, 256 - part) / 256).floor()
     middle = torch.where(part > 128, before - low, high - before)
-    middle = torch.minimum(torch.maximum(middle, least), high - low - least)
+    middle = torch.maximum(middle, least)
+    middle = torch.minimum(middle, span - least)
     turned = own - after + middle + low
     return torch.minimum(torch.maximum(turned, low), high)
 
@@ -123,21 +136,23 @@ def lanes_of(
     """
     lanes = np.array([hue_lanes(turn) for turn in turns])
     channels = (lanes[:, :3, None] + np.arange(3)) % 3
-    weights = np.repeat(lanes[:, 3:, None], 3, 2)
-    return np.concatenate([channels, weights], 1)
+    parts = np.repeat(lanes[:, 3:, None], 3, 2)
+    return np.concatenate([channels, parts], 1)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10002
 def _blur_along(x: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
     "A weighted sum of shifted images; `weights` (N, T) has those of each image."
-    size, reach = x.shape[dim], weights.shape[1] // 2
-    repeats = [-1] * 4
-    repeats[dim] = reach
-    first_line, last_line = (x.narrow(dim, at, 1).expand(*repeats) for at in (0, size - 1))
-    padded = torch.cat([first_line, x, last_line], dim)
+    size = x.shape[dim]
+    padding = [-1] * 4
+    padding[dim] = weights.shape[1] // 2
+    start = x.narrow(dim, 0, 1).expand(padding)
+    end = x.narrow(dim, size - 1, 1).expand(padding)
+    padded = torch.cat([start, x, end], dim)
     first, *others = weights.T[..., None, None, None].unbind()
     y = padded.narrow(dim, 0, size) * first
     for shift, weight in enumerate(others, 1):
-        y.addcmul_(padded.narrow(dim, shift, size), weight)
+        shifted = padded.narrow(dim, shift, size)
+        y.addcmul_(shifted, weight)
     return y
 
 
@@ -156,14 +171,41 @@ def gaussian_blur(
     """
     spread = np.asarray(sigma)[:, None]
     reach = np.ceil(3 * spread).clip(1)   # of each image, so that none depends on the others
-    offsets = np.arange(-reach.max(), reach.max() + 1)
-    weights = np.exp(-0.5 * (offsets / spread) ** 2) * (abs(offsets) <= reach)
-    weights = torch.from_numpy(weights / weights.sum(1, keepdims=True))
-    weights = weights.to(images.dtype).to(images.device)
+    farthest = reach.max()
+    offsets = np.arange(-farthest, farthest + 1)
+    weights = np.exp(-0.5 * (offsets / spread) ** 2)
+    weights *= abs(offsets) <= reach
+    weights /= weights.sum(1, keepdims=True)
+    weights = torch.from_numpy(weights).to(images.dtype).to(images.device)
     rows = _blur_along(images, weights, 2)
     return _blur_along(rows, weights, 3)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #18f8e44b
+def _on_device(values: Any, device: torch.device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    tensor = torch.as_tensor(np.asarray(values)).to(dtype)
+    if device.type == 'cuda': tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def _choose(flags: Sequence[bool], device: torch.device) -> torch.Tensor:
+    return _on_device(flags, device, torch.bool)[:, None, None, None]
+
+
+def _change_colors(x: torch.Tensor, params: Sequence[AppearanceParams]) -> torch.Tensor:
+    found = [color_matrices(p.color, x.shape[1]) for p in params]
+    turns, *matrices = zip(*found)
+    if any(turns):
+        lanes = _on_device(lanes_of(turns), x.device, torch.int64)
+        lanes = lanes[..., None, None].unbind(1)
+        x = torch.cat([turn_hue(x, lanes, dim=1), x], 1)
+    columns = x.shape[1]
+    m, k = (_on_device(each, x.device)[..., :columns] for each in matrices)
+    y = (k * x.mean((2, 3))[:, None]).sum(2)   # K·m
+    y = y[..., None, None]
+    for c in range(columns): y = y + m[:, :, c, None, None] * x[:, c, None]
+    return y.clamp_(0, 255)
+
+
 def change_batch(
     images: torch.Tensor,
     params: Sequence[AppearanceParams],
@@ -181,44 +223,84 @@ def change_batch(
     Returns:
         float32 (N, C, H, W), normalized
     """
-    def on_device(values, dtype=torch.float32):
-        tensor = torch.as_tensor(np.asarray(values)).to(dtype)
-        if images.is_cuda: tensor = tensor.pin_memory()
-        return tensor.to(images.device, non_blocking=True)
-
-    hflips, vflips = [p.hflip for p in params], [p.vflip for p in params]
-    for axis, flips in ((3, hflips), (2, vflips)):
-        if not any(flips): continue
-        is_flipped = on_device(flips, torch.bool)[:, None, None, None]
-        images = torch.where(is_flipped, images.flip(axis), images)
+    device = images.device
+    flips = {3: [p.hflip for p in params], 2: [p.vflip for p in params]}
+    for axis, flags in flips.items():
+        if any(flags): images = torch.where(_choose(flags, device), images.flip(axis), images)
     x = images.float()
-    pair = (torch.tensor([mean, std], dtype=torch.float64) * 255).float().to(images.device)
-    if any(p.color for p in params):
-        found = [color_matrices(p.color, images.shape[1]) for p in params]
-        turns, *matrices = zip(*found)
-        if any(turns):
-            lanes = on_device(lanes_of(turns), torch.int64)[..., None, None].unbind(1)
-            x = torch.cat([turn_hue(x, lanes, dim=1), x], 1)
-        m, k = (on_device(each)[..., :x.shape[1]] for each in matrices)
-        y = (k * x.mean((2, 3))[:, None]).sum(2)[..., None, None]   # K·m: (N, C, 1, 1)
-        for c in range(x.shape[1]):
-            y = y + m[:, :, c, None, None] * x[:, c, None]
-        x = y.clamp_(0, 255)
+    if any(p.color for p in params): x = _change_colors(x, params)
     blurred = [k for k, p in enumerate(params) if p.blur]
     if blurred:
         sigma = [params[k].blur for k in blurred]
         x[blurred] = gaussian_blur(x[blurred], sigma)
-    if any(p.solarize for p in params):
-        is_solarized = on_device([p.solarize for p in params], torch.bool)[:, None, None, None]
-        x = torch.where(is_solarized & (x >= BRIGHT), 255 - x, x)
-    offset, scale = pair.view(2, -1, 1, 1)
-    return x.sub_(offset).div_(scale)
+    solarized = [p.solarize for p in params]
+    if any(solarized):
+        inverted = _choose(solarized, device) & (x >= BRIGHT)
+        x = torch.where(inverted, 255 - x, x)
+    pair = torch.tensor([mean, std], dtype=torch.float64) * 255
+    pair = pair.float().to(device)[..., None, None]
+    return x.sub_(pair[0]).div_(pair[1])
+
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #b992b93b
+def _select(mask: np.ndarray, inside: np.ndarray, outside: np.ndarray, out: np.ndarray):
+    "Take bytes from `inside` where the mask is 255, and from `outside` where it is 0."
+    np.bitwise_xor(inside, outside, out=out)
+    np.bitwise_and(out, mask, out=out)
+    np.bitwise_xor(out, outside, out=out)
+
+
+def _scale(values: np.ndarray, weight: int, out: np.ndarray, memory: np.ndarray):
+    "Multiply bytes by a number of 256ths, 0..128, rounded down; two of them are one number of 16 bits."
+    eight = np.uint16(8)
+    weight = np.uint16(weight)
+    pairs = values.view(np.uint16)
+    even = out.view(np.uint16)
+    odd = memory.view(np.uint16)
+    np.bitwise_and(pairs, np.uint16(255), out=even)
+    np.multiply(even, weight, out=even)
+    np.right_shift(even, eight, out=even)
+    np.right_shift(pairs, eight, out=odd)
+    np.multiply(odd, weight, out=odd)
+    np.bitwise_and(odd, np.uint16(65280), out=odd)
+    np.bitwise_or(even, odd, out=even)
+
+
+def _turn_bytes(
+    own: np.ndarray,
+    after: np.ndarray,
+    before: np.ndarray,
+    weight: int,
+    memory: Sequence[np.ndarray],
+) -> np.ndarray:
+    "Compute the turned channels; maxima and minima keep every number within 0..255."
+    middle, low, span = memory[:3]
+    part, less = memory[3:]
+    np.maximum(own, after, out=middle)
+    np.maximum(middle, before, out=middle)
+    np.minimum(own, after, out=low)
+    np.minimum(low, before, out=low)
+    np.subtract(middle, low, out=span)
+    if weight > 128: np.subtract(before, low, out=middle)
+    else: np.subtract(middle, before, out=middle)
+    _scale(span, min(weight, 256 - weight), part, less)
+    np.maximum(middle, part, out=middle)
+    np.subtract(span, part, out=part)
+    np.minimum(middle, part, out=middle)
+    np.maximum(own, after, out=part)
+    np.subtract(part, own, out=less)
+    np.subtract(part, after, out=part)   # own - after is part - less, one of which is 0
+    np.subtract(span, part, out=span)
+    np.minimum(middle, span, out=middle)
+    np.add(middle, part, out=middle)
+    np.minimum(less, middle, out=less)
+    np.subtract(middle, less, out=middle)
+    return np.add(middle, low, out=middle)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #9a8328c9
 class HueKernel:
     """Turn the hue of one uint8 image in channels-last memory, in byte arithmetic, which vector units do fastest.
 
-    The neighbors of a channel are one or two bytes away. Maxima and minima keep every number within 0..255.
+    The neighbors of a channel are one or two bytes away.
 
     Args:
         size: Maximum number of elements in an image.
@@ -231,8 +313,8 @@ class HueKernel:
         self.padded = np.zeros(size + 4, np.uint8)
         self.memory = np.empty((7, size), np.uint8)
         channel = np.arange(size) % 3
-        self.first, self.last = (np.where(channel == k, 255, 0).astype(np.uint8) for k in (0, 2))
-        self.not_first, self.not_last = ~self.first, ~self.last
+        self.first = np.where(channel == 0, 255, 0).astype(np.uint8)
+        self.last = np.where(channel == 2, 255, 0).astype(np.uint8)
 
     def __call__(self,
         image: torch.Tensor,
@@ -247,61 +329,39 @@ class HueKernel:
         Returns:
             uint8 (H, W·3), overwritten by the next call
         """
-        num = image.numel()
-        size = num + num % 2
-        padded, x = self.padded[:size + 4], self.padded[2:size + 2]
-        x[:num] = image.numpy().reshape(-1)
-        following, preceding, high, low, span, part, odd = self.memory[:, :size]
-        _merge(padded[3:-1], self.not_last[:size], padded[:-4], self.last[:size], part, out=following)
-        _merge(padded[1:-3], self.not_first[:size], padded[4:], self.first[:size], part, out=preceding)
-        np.maximum(following, preceding, out=high)
-        np.maximum(high, x, out=high)
-        np.minimum(following, preceding, out=low)
-        np.minimum(low, x, out=low)
-        np.subtract(high, low, out=span)
-
+        count = image.numel()
+        size = count + count % 2
+        padded = self.padded[:size + 4]
+        x = padded[2:-2]
+        x[:count] = image.numpy().reshape(-1)
+        following, preceding, *memory = self.memory[:, :size]
+        _select(self.last[:size], padded[:-4], padded[3:-1], following)
+        _select(self.first[:size], padded[4:], padded[1:-3], preceding)
         *lanes, weight = hue_lanes(turn)
-        own, after, before = ((x, following, preceding)[lane % 3] for lane in lanes)
-        middle = high   # its memory
-        if weight > 128: np.subtract(before, low, out=middle)
-        else: np.subtract(high, before, out=middle)
-        _scale(span, min(weight, 256 - weight), odd, out=part)
-        np.maximum(middle, part, out=middle)
-        np.subtract(span, part, out=part)
-        np.minimum(middle, part, out=middle)
-        larger, less = np.maximum(own, after, out=part), odd
-        np.subtract(larger, own, out=less)
-        more = np.subtract(larger, after, out=part)   # own - after is more - less, one of which is 0
-        np.subtract(span, more, out=span)
-        np.minimum(middle, span, out=middle)
-        np.add(middle, more, out=middle)
-        np.minimum(less, middle, out=less)
-        np.subtract(middle, less, out=middle)
-        turned = np.add(middle, low, out=middle)
-        return torch.from_numpy(turned[:num]).view(image.shape)
+        channels = x, following, preceding
+        own, after, before = (channels[lane % 3] for lane in lanes)
+        turned = _turn_bytes(own, after, before, weight, memory)
+        return torch.from_numpy(turned[:count]).view(image.shape)
 
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #17234110
+class _BlockMatrix:
+    "A small matrix (C, C) for several pixels at a time, repeated along the diagonal of a large one."
 
-def _merge(
-    near: np.ndarray, near_lanes: np.ndarray, far: np.ndarray, far_lanes: np.ndarray, scratch: np.ndarray, *,
-    out: np.ndarray,
-):
-    "Take bytes of one array where they have a neighbor in their pixel, else of the other."
-    np.bitwise_and(near, near_lanes, out=out)
-    np.bitwise_and(far, far_lanes, out=scratch)
-    np.bitwise_or(out, scratch, out=out)
+    def __init__(self, channels: int, pixels: int):
+        weight = torch.zeros(pixels, channels, pixels, channels)
+        self.pixels = pixels
+        self.size = pixels * channels
+        self.weight = weight.view(self.size, self.size)
+        self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
 
+    def repeat(self, values: np.ndarray) -> torch.Tensor:
+        values = np.tile(values.astype(np.float32), self.pixels)
+        return torch.from_numpy(values)
 
-def _scale(span: np.ndarray, weight: int, scratch: np.ndarray, *, out: np.ndarray):
-    "Multiply bytes by a number of 256ths, 0..128, rounded down; two of them are one number of 16 bits."
-    eight, weight = np.uint16(8), np.uint16(weight)
-    pairs, even, odd = span.view(np.uint16), out.view(np.uint16), scratch.view(np.uint16)
-    np.bitwise_and(pairs, np.uint16(255), out=even)
-    np.multiply(even, weight, out=even)
-    np.right_shift(even, eight, out=even)
-    np.right_shift(pairs, eight, out=odd)
-    np.multiply(odd, weight, out=odd)
-    np.bitwise_and(odd, np.uint16(65280), out=odd)
-    np.bitwise_or(even, odd, out=even)
+    def add_product(self, start: torch.Tensor, matrix: np.ndarray, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        self.diagonal.copy_(torch.from_numpy(matrix.T)[..., None])
+        pixels = x.view(-1, self.size)
+        return torch.addmm(start, pixels, self.weight, out=out.view(-1, self.size))
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #09d723ae
 class ImageKernel:
@@ -325,16 +385,15 @@ class ImageKernel:
         self.mean, self.std = pair.float().repeat(1, width)
         self.scale = (1 / pair[1]).numpy()
         self.offset = -pair[0].numpy() * self.scale
-        exact_mean, exact_std = self.mean.double(), self.std.double()
-        self.bright = ((BRIGHT - exact_mean) / exact_std).float()
-        self.turned = ((255 - 2 * exact_mean) / exact_std).float()   # minus x: 255 - x, normalized
-        low_high = np.stack([self.offset, 255 * self.scale + self.offset])
-        self.low, self.high = torch.from_numpy(low_high).float().repeat(1, width)
+        own_mean = self.mean.double()
+        own_std = self.std.double()
+        self.bright = ((BRIGHT - own_mean) / own_std).float()
+        self.turned = ((255 - 2 * own_mean) / own_std).float()   # minus x: 255 - x, normalized
+        limits = np.stack([self.offset, 255 * self.scale + self.offset])
+        self.low, self.high = torch.from_numpy(limits).float().repeat(1, width)
         self.x, self.y, self.untouched = torch.empty(3, height, width * self.channels)   # they stay in the cache
-        self.block = math.gcd(width if lines_vary else height * width, 8)   # pixels in one line of the product
-        weight = torch.zeros(self.block, self.channels, self.block, self.channels)
-        self.weight = weight.view(self.block * self.channels, -1)
-        self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
+        pixels = width if lines_vary else height * width
+        self.matrix = _BlockMatrix(self.channels, math.gcd(pixels, 8))
 
     def __call__(self,
         image: torch.Tensor,
@@ -348,32 +407,31 @@ class ImageKernel:
             out: float32 (H, W·C), written once.
             color: (operation, factor) pairs, in order.
         """
-        x, y = self.x, self.y
-        if len(image) < len(x): x, y = x[:len(image)], y[:len(image)]
+        lines = len(image)
+        x = self.x[:lines]
         if not color:
-            torch.div(x.copy_(image).sub_(self.mean), self.std, out=out)
+            x.copy_(image).sub_(self.mean)
+            torch.div(x, self.std, out=out)
             return
-        channels, block = self.channels, len(self.weight)
-        turn, m, k = color_matrices(color, channels)
-        sources = [image]
-        if turn:
-            sources = [self.hue(image, turn)]
-            if m[:, channels:].any() or k[:, channels:].any(): sources.append(image)
-        parts, totals = [], []
-        for lines, source in zip((x, self.untouched), sources):
-            part = lines[:len(image)].copy_(source)
-            parts.append(part)
-            totals.append(part.sum(0).double().view(-1, channels).sum(0))   # exact
+        turn, m, k = color_matrices(color, self.channels)
+        x.copy_(self.hue(image, turn) if turn else image)
+        parts = [x]
+        if m[:, self.channels:].any() or k[:, self.channels:].any():   # only with a turn
+            parts.append(self.untouched[:lines].copy_(image))
+        self._multiply(parts, m, k, self.y[:lines])
+        torch.clamp(self.y[:lines], self.low, self.high, out=out)
+
+    def _multiply(self, parts: Sequence[torch.Tensor], m: np.ndarray, k: np.ndarray, out: torch.Tensor):
+        "Normalized M·p + K·m, where the parts are the pixels as turned, and as they were."
+        totals = [part.sum(0).double().view(-1, self.channels).sum(0) for part in parts]   # exact
         total = torch.cat(totals).numpy()
-        bias = (k[:, :len(total)] @ total) * (self.scale * channels / x.numel()) + self.offset
-        result = torch.from_numpy(np.tile(bias.astype(np.float32), self.block))
-        y_blocks = y.view(-1, block)
-        for part, factors in zip(parts, (m[:, :channels], m[:, channels:])):
-            if part is not parts[0] and not factors.any(): continue
-            scaled = (self.scale[:, None] * factors).T
-            self.diagonal.copy_(torch.from_numpy(scaled)[..., None])
-            result = torch.addmm(result, part.view(-1, block), self.weight, out=y_blocks)
-        torch.clamp(y, self.low, self.high, out=out)
+        bias = k[:, :len(total)] @ total
+        bias = bias * (self.scale * self.channels / out.numel()) + self.offset
+        result = self.matrix.repeat(bias)
+        for part, factors in zip(parts, np.split(m, 2, 1)):
+            if part is parts[0] or factors.any():
+                factors = self.scale[:, None] * factors
+                result = self.matrix.add_product(result, factors, part, out)
 
     @cached_property
     def hue(self) -> HueKernel:
@@ -396,7 +454,7 @@ class ImageKernel:
         if drawn.solarize:
             torch.where(out >= self.bright, self.turned - out, out, out=out)
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #af2468ea
 @dataclass(frozen=True)
 class BatchTransformSettings:
     """Define how a batch becomes network input; raises TypeError if `img_dtype` cannot hold normalized pixels.
@@ -418,9 +476,27 @@ class BatchTransformSettings:
                 f'img_dtype={self.img_dtype}: must be a floating-point dtype, such as torch.float16')
 
 
+def _check_images(images: Any, mean: Sequence[float] | None):
+    "Errors that name what a batch is and what is expected."
+    if not isinstance(images, torch.Tensor) or images.ndim != 4:
+        what = tuple(getattr(images, 'shape', ())) or type(images).__name__
+        raise TypeError(f'the first field of the batch is {what}: must be an image tensor (N, C, H, W)')
+    if mean is None: return
+    if images.dtype != torch.uint8:
+        raise TypeError(
+            f'got {images.dtype} images: must be uint8 (0..255) to be normalized; '
+            'for floats that are already normalized, pass mean=None, std=None')
+    channels = images.shape[1]
+    if channels != len(mean):
+        raise ValueError(
+            f'got {channels}-channel images, but mean has length {len(mean)}: '
+            f'pass input_size=({channels}, H, W) and a mean of that length, or another input_img_mode')
+
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7
 class _Kernels(threading.local):
     "The kernels of one thread, by image shape."
-    def __init__(self): self.of_shape = {}
+    def __init__(self):
+        self.of_shape = {}
 
 
 class ImageByImage:
@@ -433,10 +509,12 @@ class ImageByImage:
     def __init__(self,
         settings: BatchTransformSettings,
     ):
-        self.settings, self._kernels = settings, _Kernels()
+        self.settings = settings
+        self._kernels = _Kernels()
         self._pool: tuple[int, Any] = -1, None   # bytes of each buffer, and the pool
 
-    def __reduce__(self): return type(self), (self.settings,)   # the memory stays here
+    def __reduce__(self):
+        return type(self), (self.settings,)   # the memory stays here
 
     def __call__(self,
         images: torch.Tensor,
@@ -451,27 +529,27 @@ class ImageByImage:
         Returns:
             (N, C, H, W), normalized
         """
-        dtype, mean, std = self.settings.img_dtype, self.settings.mean, self.settings.std
+        settings = self.settings
+        dtype = settings.img_dtype
         if not images.is_contiguous(memory_format=torch.channels_last):
             with one_thread():
-                return change_batch(images, params, mean, std).to(dtype)
-        n, c, h, w = images.shape
-        kernel = self.kernel((c, h, w))
-        out = self.allocate(n * c * h * w).view(n, h, w, c)
-        narrow = None if dtype == torch.float32 else torch.empty(h, w * c)
-        lines = images.permute(0, 2, 3, 1).reshape(n, h, w * c).unbind()
-        rows = out.view(n, h, w * c).unbind()
+                return change_batch(images, params, settings.mean, settings.std).to(dtype)
+        channels, height, width = images.shape[1:]
+        kernel = self.kernel((channels, height, width))
+        lines = images.permute(0, 2, 3, 1).flatten(2)
+        out = self.allocate(images.numel()).view(lines.shape)
+        narrow = None if dtype == torch.float32 else torch.empty(lines.shape[1:])
         with one_thread():
-            for k, (line, row, drawn) in enumerate(zip(lines, rows, params)):
+            for k, (line, row, drawn) in enumerate(zip(lines, out, params)):
                 axes = [axis for axis, flip in ((3, drawn.hflip), (2, drawn.vflip)) if flip]
                 if axes:
                     flipped = images[k:k + 1].flip(axes)
-                    line = flipped.permute(0, 2, 3, 1).view(h, w * c)
+                    line = flipped.permute(0, 2, 3, 1).view(line.shape)
                 target = row if narrow is None else narrow
                 kernel(line, target, drawn.color)
-                if drawn.blur or drawn.solarize: kernel.finish(target, drawn)
+                kernel.finish(target, drawn)
                 if narrow is not None: row.copy_(narrow)
-        return out.permute(0, 3, 1, 2)
+        return out.unflatten(2, (width, channels)).permute(0, 3, 1, 2)
 
     def kernel(self,
         shape: tuple[int, int, int],
@@ -483,8 +561,9 @@ class ImageByImage:
             shape: Channels, height, width of the images.
             lines_vary: Images may have fewer lines.
         """
-        kernels, settings = self._kernels.of_shape, self.settings
+        kernels = self._kernels.of_shape
         if shape not in kernels:
+            settings = self.settings
             kernels[shape] = ImageKernel(settings.mean, settings.std, shape, lines_vary)
         return kernels[shape]
 
@@ -499,15 +578,16 @@ class ImageByImage:
         Returns:
             one dimension, dtype `img_dtype`
         """
-        num_bytes = size * self.settings.img_dtype.itemsize
+        dtype = self.settings.img_dtype
+        num_bytes = size * dtype.itemsize
         pool_bytes, pool = self._pool   # together: threads share it
         if num_bytes > pool_bytes:   # smaller results use the memory of larger ones
             pool = MemoryPool(lambda: torch.empty(num_bytes, dtype=torch.uint8), max_free=4)
             self._pool = num_bytes, pool
-        memory = pool.acquire()[:num_bytes]
-        return memory.view(self.settings.img_dtype)
+        memory = pool.acquire()
+        return memory[:num_bytes].view(dtype)
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10006
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #799ae3ab
 class DrawnBatch(NamedTuple):
     """Hold what was drawn for a batch; `apply` draws nothing but noise, from the generators in it.
 
@@ -524,7 +604,7 @@ class DrawnBatch(NamedTuple):
     rngs: Sequence[random.Random] = ()
     views: Sequence['DrawnBatch'] = ()
 
-
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10006
 class DeviceTransform:
     """Apply the changes that run on the device; subclasses handle images of one size, views, and patches.
 
@@ -541,13 +621,17 @@ class DeviceTransform:
         erasing: Any = None,
         mixup: Any = None,
     ):
-        self.settings, self.erasing, self.mixup = settings, erasing, mixup
+        self.settings = settings
+        self.erasing = erasing
+        self.mixup = mixup
         self.params = None   # nothing to draw
-        if params is not None and params.changes_on_device: self.params = params
-        if self.params is None or not self.params.changes_color or settings.mean is None: return
-        if len(settings.mean) not in (1, 3):
-            raise ValueError(f'colors of {len(settings.mean)}-channel images cannot be changed: '
-                             'set color_jitter=None, grayscale_prob=0')
+        if params is None or not params.changes_on_device: return
+        self.params = params
+        if not params.changes_color or settings.mean is None: return
+        channels = len(settings.mean)
+        if channels not in (1, 3):
+            raise ValueError(
+                f'colors of {channels}-channel images cannot be changed: set color_jitter=None, grayscale_prob=0')
 
     def appearance_params(self,
         keys: Sequence[SampleKey],
@@ -604,7 +688,8 @@ class DeviceTransform:
         with one_thread():
             fields = fields_of(batch)
             drawn = self.draw(fields['image'], keys)
-            return with_fields(batch, self.apply(fields, drawn)), drawn
+            changed = self.apply(fields, drawn)
+            return with_fields(batch, changed), drawn
 
     def on_batch(self,
         batch: Any,
@@ -619,29 +704,14 @@ class DeviceTransform:
         Returns:
             same structure, ready for the network
         """
-        return self.draw_and_apply(batch, keys)[0]
+        changed, _ = self.draw_and_apply(batch, keys)
+        return changed
 
     def normalizing(self) -> 'DeviceTransform':
         "Return a transform that only normalizes."
         raise NotImplementedError
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #2ea51cfe
-def _check_images(images: Any, mean: Sequence[float] | None):
-    "Errors that name what a batch is and what is expected."
-    if not isinstance(images, torch.Tensor) or images.ndim != 4:
-        what = tuple(getattr(images, 'shape', ())) or type(images).__name__
-        raise TypeError(f'the first field of the batch is {what}: must be an image tensor (N, C, H, W)')
-    if mean is None: return
-    if images.dtype != torch.uint8:
-        raise TypeError(f'got {images.dtype} images: must be uint8 (0..255) to be normalized; '
-                        'for floats that are already normalized, pass mean=None, std=None')
-    if images.shape[1] != len(mean):
-        channels = images.shape[1]
-        raise ValueError(
-            f'got {channels}-channel images, but mean has length {len(mean)}: pass input_size='
-            f'({channels}, H, W) and a mean of that length, or another input_img_mode')
-
-
 class BatchTransform(DeviceTransform):
     """Turn uint8 images into normalized images: flip, recolor, mix and erase them as their keys determine.
 
@@ -672,14 +742,16 @@ class BatchTransform(DeviceTransform):
             keys: Keys of the samples, or of the images.
         """
         _check_images(images, self.settings.mean)
-        keys, mixing = keys_of_images(keys, len(images)), None
-        if self.mixup is not None:
-            mixing = self.mixup.draw(len(keys), images.shape[2:], keys[0].rng(MIXING))
+        keys = keys_of_images(keys, len(images))
+        mixing = None
+        if self.mixup:
+            rng = keys[0].rng(MIXING)
+            mixing = self.mixup.draw(len(keys), images.shape[2:], rng)
         return self._draw(images, keys, mixing)
 
     def _draw(self, images: torch.Tensor, keys: Sequence[SampleKey], mixing: Any = None) -> DrawnBatch:
         appearance = self.appearance_params(keys)
-        if self.erasing is None: return DrawnBatch(appearance, mixing)
+        if not self.erasing: return DrawnBatch(appearance, mixing)
         num = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
         rngs = [key.rng(ERASING) for key in keys[:num]]
         erased = self.erasing.draw(rngs, *images.shape[2:])
@@ -690,10 +762,12 @@ class BatchTransform(DeviceTransform):
         if drawn.mixing is not None:
             overwrite = self.settings.mean is not None   # else the images may be the caller's
             fields = self.mixup.apply_to_fields(fields, drawn.mixing, overwrite)
-        if drawn.erased is not None: self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
+        if drawn.erased is not None:
+            fields['image'] = self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
         return fields
 
-    def normalizing(self) -> 'BatchTransform': return BatchTransform(self.settings)
+    def normalizing(self) -> 'BatchTransform':
+        return BatchTransform(self.settings)
 
     @torch.inference_mode(False)
     def __call__(self,
@@ -715,8 +789,11 @@ class BatchTransform(DeviceTransform):
             return self.apply({'image': images}, drawn)['image']
 
     def _normalize(self, images: torch.Tensor, params: Sequence[AppearanceParams]) -> torch.Tensor:
-        mean, std, dtype = self.settings.mean, self.settings.std, self.settings.img_dtype
-        if mean is None: return images.to(dtype, copy=self.erasing is not None)
-        if images.device.type == 'cpu': result = self._by_image(images, params)
-        else: result = change_batch(images, params, mean, std).to(dtype)
-        return result if self.settings.channels_last else result.contiguous()
+        settings = self.settings
+        dtype = settings.img_dtype
+        if settings.mean is None: return images.to(dtype, copy=self.erasing is not None)
+        if images.device.type == 'cpu':
+            result = self._by_image(images, params)
+        else:
+            result = change_batch(images, params, settings.mean, settings.std).to(dtype)
+        return result if settings.channels_last else result.contiguous()

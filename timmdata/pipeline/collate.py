@@ -8,6 +8,7 @@ __all__ = ['fast_collate', 'FastCollateMixup']
 # %% ../../nbs/pipeline/20_collate.ipynb #564a73a7
 import random
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from numbers import Number
 from typing import Any
 
@@ -22,8 +23,10 @@ from ..transforms.mixup import Mixup
 # %% ../../nbs/pipeline/20_collate.ipynb #3cdb29fe
 def _image_tensor(image: Any, position: int) -> torch.Tensor:
     "One image as a tensor (C, H, W), uint8 or floating."
-    if isinstance(image, Image.Image): image = pil_to_tensor(image)
-    elif isinstance(image, np.ndarray): image = torch.from_numpy(np.ascontiguousarray(image))
+    if isinstance(image, Image.Image):
+        image = pil_to_tensor(image)
+    elif isinstance(image, np.ndarray):
+        image = torch.from_numpy(np.ascontiguousarray(image))
     if not isinstance(image, torch.Tensor):
         what = type(image).__name__
         raise TypeError(f'image {position} of the batch has type {what}: must be a PIL image, a tensor or an array')
@@ -32,58 +35,86 @@ def _image_tensor(image: Any, position: int) -> torch.Tensor:
     return image
 
 
-def _stack_images(images: Sequence[Any]) -> tuple[torch.Tensor, int]:
-    "All images, and the number of views of each."
-    views = len(images[0]) if isinstance(images[0], (tuple, list)) else 1
-    if isinstance(images[0], (tuple, list)):
-        if any(not isinstance(image, (tuple, list)) or len(image) != views for image in images):
-            raise ValueError(f'sample 0 of the batch has views={views}, others do not: '
-                             'every sample must have the same number of views')
-        images = [image[view] for view in range(views) for image in images]
+def _split_views(images: Sequence[Any]) -> tuple[Sequence[Any], int]:
+    "The first view of each sample, then the second, and so on; and the number of views."
+    if not isinstance(images[0], (tuple, list)):
+        return images, 1
+    views = len(images[0])
+    for image in images:
+        if not isinstance(image, (tuple, list)) or len(image) != views:
+            raise ValueError(
+                f'sample 0 of the batch has views={views}, others do not: '
+                'every sample must have the same number of views')
+    return list(chain(*zip(*images))), views
+
+
+def _stack_images(images: Sequence[Any]) -> torch.Tensor:
     tensors = [_image_tensor(image, k) for k, image in enumerate(images)]
-    first = tensors[0]
+    shape = tensors[0].shape
+    dtype = tensors[0].dtype
     for k, image in enumerate(tensors):
-        if image.shape != first.shape or image.dtype != first.dtype:
-            raise ValueError(f'image {k} of the batch is {image.dtype} {tuple(image.shape)}, '
-                             f'image 0 is {first.dtype} {tuple(first.shape)}: all must have the same shape and dtype; '
-                             'resize them, or use a transform with a fixed output size')
-    batch = torch.empty((len(tensors), *first.shape), dtype=first.dtype)   # contiguous, whatever the strides
-    for row, image in zip(batch, tensors): row.copy_(image)
-    return batch, views
+        if image.shape != shape or image.dtype != dtype:
+            raise ValueError(
+                f'image {k} of the batch is {image.dtype} {tuple(image.shape)}, '
+                f'image 0 is {dtype} {tuple(shape)}: all must have the same shape and dtype; '
+                'resize them, or use a transform with a fixed output size')
+    batch = torch.empty((len(tensors), *shape), dtype=dtype)   # contiguous, whatever the strides
+    for row, image in zip(batch, tensors):
+        row.copy_(image)
+    return batch
+
+# %% ../../nbs/pipeline/20_collate.ipynb #95820eaa
+def _is_number_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(x, Number) for x in value)
 
 
 def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
     "Whole numbers to int64, numbers to float32, equal tensors to a stack; else the list itself."
-    if all(isinstance(v, (Number, np.generic)) and np.ndim(v) == 0 for v in values):
+    if all(isinstance(value, (Number, np.generic)) for value in values):
         array = np.asarray(values)
-        if array.dtype.kind in 'biu': return torch.from_numpy(array.astype(np.int64))
-        if array.dtype.kind == 'f': return torch.from_numpy(array.astype(np.float32))
+        kind = array.dtype.kind
+        if kind in 'biu':
+            return torch.from_numpy(array.astype(np.int64))
+        if kind == 'f':
+            return torch.from_numpy(array.astype(np.float32))
         return list(values)
-    if all(isinstance(v, (list, tuple)) and all(isinstance(x, Number) for x in v) for v in values):
-        values = [np.asarray(v) for v in values]
-    if not all(isinstance(v, (torch.Tensor, np.ndarray)) for v in values): return list(values)
-    tensors = [torch.as_tensor(v) for v in values]
-    if any(t.shape != tensors[0].shape for t in tensors): return list(values)
+    if all(map(_is_number_list, values)):
+        values = [np.asarray(value) for value in values]
+    if not all(isinstance(value, (torch.Tensor, np.ndarray)) for value in values):
+        return list(values)
+    tensors = [torch.as_tensor(value) for value in values]
+    shape = tensors[0].shape
+    if any(tensor.shape != shape for tensor in tensors):
+        return list(values)
     stacked = torch.stack(tensors)
-    if stacked.dtype == torch.float64: return stacked.float()
-    return stacked.long() if stacked.ndim == 1 and not stacked.is_floating_point() else stacked
+    if stacked.dtype == torch.float64:
+        return stacked.float()
+    is_index = stacked.ndim == 1 and not stacked.is_floating_point()
+    return stacked.long() if is_index else stacked
 
 
 def _repeat(field: torch.Tensor | list, views: int) -> torch.Tensor | list:
-    if views == 1: return field
-    return field * views if isinstance(field, list) else field.repeat(views, *[1] * (field.ndim - 1))
+    if views == 1:
+        return field
+    if isinstance(field, list):
+        return field * views
+    return torch.cat([field] * views)
 
-
+# %% ../../nbs/pipeline/20_collate.ipynb #17675ecc
 def _columns(samples: Sequence[Any]) -> dict[Any, list]:
     "The values of each field."
-    if not all(isinstance(sample, Mapping) for sample in samples) and not all(
-            isinstance(sample, (tuple, list)) and len(sample) > 1 for sample in samples): raise TypeError(
-        f'the batch has samples of type {", ".join(sorted({type(sample).__name__ for sample in samples}))}: '
-        'all must be tuples (image, target, …), or all dicts')
+    are_dicts = all(isinstance(sample, Mapping) for sample in samples)
+    are_tuples = all(isinstance(sample, (tuple, list)) and len(sample) > 1 for sample in samples)
+    if not are_dicts and not are_tuples:
+        types = sorted({type(sample).__name__ for sample in samples})
+        raise TypeError(
+            f'the batch has samples of type {", ".join(types)}: '
+            'all must be tuples (image, target, …), or all dicts')
     named = [fields_of(sample) for sample in samples]
-    if any(fields.keys() != named[0].keys() for fields in named):
+    first = named[0]
+    if any(fields.keys() != first.keys() for fields in named):
         raise ValueError('the samples of the batch have different fields: every sample must have the same ones')
-    return {name: [fields[name] for fields in named] for name in named[0]}
+    return {name: [fields[name] for fields in named] for name in first}
 
 
 def fast_collate(
@@ -100,12 +131,20 @@ def fast_collate(
         (images, targets, …) or a dict of them; None if every sample was skipped
     """
     samples = [sample for sample in batch if sample is not None]
-    if not samples: return None
-    columns, views = _columns(samples), 1
+    if not samples:
+        return None
+    columns = _columns(samples)
     given = columns.pop('image')
-    if images is None: images, views = _stack_images(given)
-    fields = {name: _repeat(_stack_field(values), views) for name, values in columns.items()}
-    return {'image': images, **fields} if isinstance(samples[0], Mapping) else (images, *fields.values())
+    views = 1
+    if images is None:
+        given, views = _split_views(given)
+        images = _stack_images(given)
+    fields = {'image': images}
+    for name, values in columns.items():
+        fields[name] = _repeat(_stack_field(values), views)
+    if isinstance(samples[0], Mapping):
+        return fields
+    return tuple(fields.values())
 
 # %% ../../nbs/pipeline/20_collate.ipynb #8ed87a64
 class FastCollateMixup(Mixup):
@@ -139,7 +178,10 @@ class FastCollateMixup(Mixup):
             as from `fast_collate`, with mixed images and soft targets
         """
         collated = fast_collate(batch)
-        if collated is None: return None
+        if collated is None:
+            return None
         fields = fields_of(collated)
-        params = self.draw(len(fields['image']), fields['image'].shape[-2:], rng)
-        return with_fields(collated, self.apply_to_fields(fields, params, overwrite=True))
+        images = fields['image']
+        params = self.draw(len(images), images.shape[-2:], rng)
+        mixed = self.apply_to_fields(fields, params, overwrite=True)
+        return with_fields(collated, mixed)

@@ -9,6 +9,7 @@ __all__ = ['CROP', 'APPEARANCE', 'ERASING', 'MIXING', 'SampleParams', 'Appearanc
 # %% ../../nbs/pipeline/00_params.ipynb #36a46b5f
 import math
 import random
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..core.sample import image_size
@@ -48,9 +49,12 @@ class SampleParams(NamedTuple):
             left, top, width, height, in pixels of the image
         """
         top, left, height, width = self.crop
-        scale_y, scale_x = height / self.size[0], width / self.size[1]
+        scale_y = height / self.size[0]
+        scale_x = width / self.size[1]
         offset_y, offset_x = self.offset
-        return left + offset_x * scale_x, top + offset_y * scale_y, size[1] * scale_x, size[0] * scale_y
+        left += offset_x * scale_x
+        top += offset_y * scale_y
+        return left, top, size[1] * scale_x, size[0] * scale_y
 
 
 class AppearanceParams(NamedTuple):
@@ -84,7 +88,8 @@ class DrawnStep(NamedTuple):
     params: SampleParams
     appearance: AppearanceParams
 
-    def __str__(self) -> str: return f'{self.name} {self.text}'.strip()
+    def __str__(self) -> str:
+        return f'{self.name} {self.text}'.strip()
 
 # %% ../../nbs/pipeline/00_params.ipynb #bd17cd30
 class _Size(NamedTuple):
@@ -94,8 +99,11 @@ class _Size(NamedTuple):
 
 def _center(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
     "Top and left of the middle, rounded as torchvision's CenterCrop does; negative where `wanted` is larger."
-    return tuple(round((edge - target) / 2) if edge >= target else -((target - edge) // 2)
-                 for edge, target in zip(size, wanted))
+    offset = []
+    for edge, target in zip(size, wanted):
+        spare = edge - target
+        offset.append(round(spare / 2) if spare >= 0 else math.ceil(spare / 2))
+    return tuple(offset)
 
 
 class RandomCrop:
@@ -112,24 +120,34 @@ class RandomCrop:
         names = settings.interpolation
         self._interpolations = ('bilinear', 'bicubic') if names == 'random' else (names,)
         self._resize = ResizeKeepRatio(
-            settings.input_size, random_scale_prob=0.5, random_scale_range=settings.scale, random_scale_area=True,
-            random_aspect_prob=0.5, random_aspect_range=settings.ratio)
+            settings.input_size,
+            random_scale_prob=0.5,
+            random_scale_range=settings.scale,
+            random_scale_area=True,
+            random_aspect_prob=0.5,
+            random_aspect_range=settings.ratio,
+        )
 
     def __call__(self,
         height: int,   # Height of the image, pixels.
         width: int,   # Width of the image, pixels.
         rng: random.Random,   # Random generator of the sample.
     ) -> SampleParams:
-        settings, image = self.settings, _Size((width, height))
-        mode, size, offset = settings.train_crop_mode, settings.input_size, (0, 0)
+        settings = self.settings
+        image = _Size((width, height))
+        mode = settings.train_crop_mode
+        size = settings.input_size
+        offset = 0, 0
         if mode == 'rc':
             crop, offset = self._unscaled(height, width, rng)
             size = crop[2:]
         elif mode == 'rrc':
             get_params = RandomResizedCropAndInterpolation.get_params
-            top, left, crop_h, crop_w = get_params(image, settings.scale, settings.ratio, rng)
-            crop = top, left, max(1, crop_h), max(1, crop_w)
-        else: crop, size = (0, 0, height, width), tuple(self._resize.get_params(image, rng))
+            top, left, *edges = get_params(image, settings.scale, settings.ratio, rng)
+            crop = top, left, *(max(1, edge) for edge in edges)
+        else:
+            crop = 0, 0, height, width
+            size = tuple(self._resize.get_params(image, rng))
         names = self._interpolations
         interpolation = rng.choice(names) if len(names) > 1 else names[0]
         if mode == 'rkrr': offset = RandomCropOrPad.get_params(size, settings.input_size, rng)
@@ -138,15 +156,21 @@ class RandomCrop:
 
     def _unscaled(self, height: int, width: int, rng: random.Random) -> tuple[tuple, tuple]:
         "Crop and offset of the result's size, for an image that is not scaled; torchvision's RandomCrop."
-        size, padding = self.settings.input_size, self.settings.rc_padding
-        spare = [edge + 2 * padding - wanted for edge, wanted in zip((height, width), size)]
-        if min(spare) < 0: raise ValueError(
-            f"train_crop_mode='rc' cannot cut {size[0]}×{size[1]} out of {height}×{width} pixels: "
-            'use a larger rc_padding, a smaller input_size, or another train_crop_mode')
-        top, left = (rng.randint(0, most) - padding for most in spare)
-        bottom, right = min(top + size[0], height), min(left + size[1], width)
-        seen = max(top, 0), max(left, 0), bottom - max(top, 0), right - max(left, 0)
-        return seen, (min(top, 0), min(left, 0))
+        padding = self.settings.rc_padding
+        wanted_h, wanted_w = self.settings.input_size
+        spare_h = height + 2 * padding - wanted_h
+        spare_w = width + 2 * padding - wanted_w
+        if min(spare_h, spare_w) < 0:
+            raise ValueError(
+                f"train_crop_mode='rc' cannot cut {wanted_h}×{wanted_w} out of {height}×{width} pixels: "
+                'use a larger rc_padding, a smaller input_size, or another train_crop_mode')
+        top = rng.randint(0, spare_h) - padding
+        left = rng.randint(0, spare_w) - padding
+        seen_top = max(top, 0)
+        seen_left = max(left, 0)
+        seen_h = min(top + wanted_h, height) - seen_top
+        seen_w = min(left + wanted_w, width) - seen_left
+        return (seen_top, seen_left, seen_h, seen_w), (top - seen_top, left - seen_left)
 
 # %% ../../nbs/pipeline/00_params.ipynb #e59b524d
 def _shorter_edge(height: int, width: int, edge: int) -> tuple[int, int]:
@@ -168,34 +192,118 @@ class CenterCrop:
     ):
         self.settings = settings
         self._scaled = tuple(math.floor(edge / settings.crop_pct) for edge in settings.input_size)
-        self._keep_ratio = ResizeKeepRatio(self._scaled, longest=1. if settings.crop_mode == 'border' else 0.)
+        longest = 1. if settings.crop_mode == 'border' else 0.
+        self._keep_ratio = ResizeKeepRatio(self._scaled, longest=longest)
 
     def __call__(self,
         height: int,   # Height of the image, pixels.
         width: int,   # Width of the image, pixels.
         rng: random.Random | None = None,   # Unused.
     ) -> SampleParams:
-        border, mode = self.settings.crop_border_pixels, self.settings.crop_mode
+        settings = self.settings
+        border = settings.crop_border_pixels
         if min(height, width) <= 2 * border:
             raise ValueError(f'crop_border_pixels={border} leaves nothing of a {width}×{height} image: reduce it')
-        height, width = height - 2 * border, width - 2 * border
-        is_square = self._scaled[0] == self._scaled[1]
-        if mode == 'squash': size = self._scaled
-        elif mode == 'center' and is_square: size = _shorter_edge(height, width, self._scaled[0])
-        else: size = tuple(self._keep_ratio.get_params(_Size((width, height))))
-        offset, wanted = _center(size, self.settings.input_size), self.settings.input_size
+        height -= 2 * border
+        width -= 2 * border
+        size = self._resized(height, width)
+        wanted = settings.input_size
+        crop = border, border, height, width
+        offset = top, left = _center(size, wanted)
         if size == (height, width) and min(offset) >= 0:   # nothing is resized: what is cut off is not read
-            return SampleParams((border + offset[0], border + offset[1], *wanted), wanted, (0, 0),
-                                self.settings.interpolation)
-        return SampleParams((border, border, height, width), size, offset, self.settings.interpolation)
+            crop = border + top, border + left, *wanted
+            size = wanted
+            offset = 0, 0
+        return SampleParams(crop, size, offset, settings.interpolation)
 
-# %% ../../nbs/pipeline/00_params.ipynb #d894296f
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        "The size that an image is resized to."
+        mode = self.settings.crop_mode
+        target_h, target_w = self._scaled
+        if mode == 'squash':
+            return self._scaled
+        if mode == 'center' and target_h == target_w:
+            return _shorter_edge(height, width, target_h)
+        return tuple(self._keep_ratio.get_params(_Size((width, height))))
+
+# %% ../../nbs/pipeline/00_params.ipynb #e8c88191
 CROP = 0   # the sequence of a sample's random numbers for its crop and the policy's steps
 APPEARANCE = 1   # the sequence for flips and colors
 ERASING = 2   # the sequence for erasing
 MIXING = 3   # the sequence for mixing a batch, of its first sample
 
 
+def _toss(prob: float | None, rng: random.Random) -> bool:
+    "Toss a coin; nothing is drawn if the probability is 0."
+    return bool(prob) and rng.random() < prob
+
+
+def _jitter_ranges(settings: AugmentSettings) -> list[tuple[str, float, float]]:
+    "The range of each operation's factor, and of a turn of the hue."
+    strengths = settings.color_jitter or ()
+    names = 'brightness', 'contrast', 'saturation'
+    ranges = [(name, max(0., 1 - v), 1 + v) for name, v in zip(names, strengths) if v]
+    if len(strengths) == 4 and strengths[3]:
+        ranges.append(('hue', -strengths[3], strengths[3]))
+    return ranges
+
+
+def _draw_color(settings: AugmentSettings, ranges: list, rng: random.Random) -> tuple[tuple[str, float], ...]:
+    color = []
+    prob = settings.color_jitter_prob
+    if ranges and (prob is None or prob == 1 or rng.random() < prob):
+        color = [(name, rng.uniform(low, high)) for name, low, high in ranges]
+        rng.shuffle(color)
+    if _toss(settings.grayscale_prob, rng):
+        color.append(('grayscale', 0.))
+    return tuple(color)
+
+# %% ../../nbs/pipeline/00_params.ipynb #0dfc427c
+def _policy_steps(ops: Any) -> list[tuple[str, str, Any]]:
+    "The operations of a policy; anything other than a plain list, such as AugMix's chains, is one step."
+    if ops is None: return []
+    is_list = isinstance(ops, tuple) and all(isinstance(op, DrawnOp) for op in ops)
+    if not is_list: return [('policy', str(ops), ops)]
+    return [(op.name, op.text, ops[:k]) for k, op in enumerate(ops, 1)]
+
+
+def _color_text(name: str, factor: float) -> str:
+    if name == 'hue': return f'shifted by {360 * factor:+.0f}°'
+    return '' if name == 'grayscale' else f'× {factor:.2f}'
+
+
+def _steps(params: SampleParams, looks: AppearanceParams, in_worker: bool) -> Iterator[DrawnStep]:
+    "The steps as they are applied: a worker blurs after its own colors, but before those of the device."
+    height, width = params.crop[2:]
+    resized = f'{width} × {height} pixels; resized to {params.size[1]} × {params.size[0]}, {params.interpolation}'
+    here = params._replace(ops=(), blur=0.)
+    done = AppearanceParams()
+    yield DrawnStep('crop', resized, here, done)
+    if looks.hflip or looks.vflip:
+        done = AppearanceParams(looks.hflip, looks.vflip)
+        ways = ['left ↔ right'] * looks.hflip + ['top ↕ bottom'] * looks.vflip
+        yield DrawnStep('flip', ', '.join(ways), here, done)
+    for name, text, ops in _policy_steps(params.ops):
+        here = here._replace(ops=ops)
+        yield DrawnStep(name, text, here, done)
+    blur = f'sigma {params.blur:.1f} pixels'
+    if params.blur and not in_worker:
+        here = here._replace(blur=params.blur)
+        yield DrawnStep('blur', blur, here, done)
+    for k, (name, factor) in enumerate(looks.color, 1):
+        done = done._replace(color=looks.color[:k])
+        yield DrawnStep(name, _color_text(name, factor), here, done)
+    if looks.blur:
+        done = done._replace(blur=looks.blur)
+        yield DrawnStep('blur', f'sigma {looks.blur:.1f} pixels', here, done)
+    if looks.solarize:
+        done = done._replace(solarize=True)
+        yield DrawnStep('solarize', '', here, done)
+    if params.blur and in_worker:
+        here = here._replace(blur=params.blur)
+        yield DrawnStep('blur', blur, here, done)
+
+# %% ../../nbs/pipeline/00_params.ipynb #d894296f
 class ParamSampler:
     """Draw the parameters of a sample from its key and image size, and split the work between worker and device.
 
@@ -210,20 +318,22 @@ class ParamSampler:
         settings: AugmentSettings,
         in_worker: bool = False,
     ):
-        self.settings, self.size, self.policy = settings, image_size(settings.input_size), settings.policy
+        self.settings = settings
+        self.size = image_size(settings.input_size)
+        self.policy = settings.policy
         self.num_splits = max(1, settings.num_aug_splits)
-        self.flips_in_worker, self.colors_in_worker = in_worker or self.policy is not None, in_worker
+        self.flips_in_worker = in_worker or self.policy is not None
+        self.colors_in_worker = in_worker
+        self.jitter = _jitter_ranges(settings)
         self._crop = RandomCrop(settings) if settings.is_random else CenterCrop(settings)
-        jitter = list(zip(('brightness', 'contrast', 'saturation'), settings.color_jitter or ()))
-        self.jitter = [(name, max(0., 1 - v), 1 + v) for name, v in jitter if v]
-        if len(settings.color_jitter or ()) == 4 and settings.color_jitter[3]:
-            self.jitter.append(('hue', -settings.color_jitter[3], settings.color_jitter[3]))
 
     def _rngs(self, key: SampleKey, sequence: int) -> tuple[random.Random, random.Random, bool]:
         "The generator that all views of a sample share, that of this view, and whether this is the clean view."
+        own = key.rng(sequence)
         split = key.view % self.num_splits
-        shared = (key._replace(view=key.view - split) if split else key).rng(sequence)
-        return shared, key.rng(sequence) if split else shared, self.num_splits > 1 and not split
+        if not split: return own, own, self.num_splits > 1
+        first = key._replace(view=key.view - split)
+        return first.rng(sequence), own, False
 
     def draw_crop(self,
         height: int,
@@ -255,11 +365,13 @@ class ParamSampler:
         """
         shared, own, is_clean = self._rngs(key, CROP)
         drawn = self.draw_crop(height, width, key, shared)
-        blur_prob = 0. if self.settings.gaussian_blur_radius else self.settings.gaussian_blur_prob
-        if is_clean or not (self.policy or blur_prob): return drawn
+        if is_clean: return drawn
+        settings = self.settings
         ops = self.policy.draw(own) if self.policy else ()
-        is_blurred = blur_prob and own.random() < blur_prob
-        return drawn._replace(ops=ops, blur=own.uniform(0.1, 2.) if is_blurred else 0.)   # as GaussianBlur
+        blur = 0.
+        if not settings.gaussian_blur_radius and _toss(settings.gaussian_blur_prob, own):
+            blur = own.uniform(0.1, 2.)   # as GaussianBlur
+        return drawn._replace(ops=ops, blur=blur)
 
     def appearance_params(self,
         key: SampleKey,
@@ -270,20 +382,16 @@ class ParamSampler:
             key: Key of the sample, or of one of its views.
         """
         shared, own, is_clean = self._rngs(key, APPEARANCE)
-        settings, color = self.settings, []
-        hflip = bool(settings.hflip) and shared.random() < settings.hflip
-        vflip = bool(settings.vflip) and shared.random() < settings.vflip
+        settings = self.settings
+        hflip = _toss(settings.hflip, shared)
+        vflip = _toss(settings.vflip, shared)
         if is_clean: return AppearanceParams(hflip, vflip)
-        prob = 1. if settings.color_jitter_prob is None else settings.color_jitter_prob
-        if self.jitter and (prob == 1 or own.random() < prob):
-            color = [(name, own.uniform(low, high)) for name, low, high in self.jitter]
-            own.shuffle(color)
-        if settings.grayscale_prob and own.random() < settings.grayscale_prob: color.append(('grayscale', 0.))
-        radius, blur = settings.gaussian_blur_radius, 0.
-        if radius and settings.gaussian_blur_prob and own.random() < settings.gaussian_blur_prob:
-            blur = own.uniform(*radius)
-        solarize = bool(settings.solarize_prob) and own.random() < settings.solarize_prob
-        return AppearanceParams(hflip, vflip, tuple(color), blur, solarize)
+        color = _draw_color(settings, self.jitter, own)
+        blur = 0.
+        if settings.gaussian_blur_radius and _toss(settings.gaussian_blur_prob, own):
+            blur = own.uniform(*settings.gaussian_blur_radius)
+        solarize = _toss(settings.solarize_prob, own)
+        return AppearanceParams(hflip, vflip, color, blur, solarize)
 
     def share(self,
         drawn: AppearanceParams,
@@ -305,7 +413,9 @@ class ParamSampler:
         Args:
             key: Key of the sample, or of one of its views.
         """
-        return self.share(self.appearance_params(key))[0] if self.flips_in_worker else AppearanceParams()
+        if not self.flips_in_worker: return AppearanceParams()
+        in_worker, _ = self.share(self.appearance_params(key))
+        return in_worker
 
     def device_params(self,
         key: SampleKey,
@@ -315,7 +425,8 @@ class ParamSampler:
         Args:
             key: Key of the sample, or of one of its views.
         """
-        return self.share(self.appearance_params(key))[1]
+        _, on_device = self.share(self.appearance_params(key))
+        return on_device
 
     def steps(self,
         params: SampleParams,
@@ -327,23 +438,7 @@ class ParamSampler:
             params: From `sample_params`.
             appearance: From `appearance_params`.
         """
-        flips = {name: True for name in _FLIPS if getattr(appearance, name)}
-        found = [('flip', ', '.join(_FLIPS[name] for name in flips), {}, flips)] if flips else []
-        found += _policy_steps(params.ops)
-        blur = [_blur_step(params.blur, dict(blur=params.blur), {})] if params.blur else []
-        last = [(name, _color_text(name, factor), {}, dict(color=appearance.color[:k]))
-                for k, (name, factor) in enumerate(appearance.color, 1)]
-        if appearance.blur: last.append(_blur_step(appearance.blur, {}, dict(blur=appearance.blur)))
-        if appearance.solarize: last.append(('solarize', '', {}, dict(solarize=True)))
-        found += last + blur if self.colors_in_worker else blur + last   # the worker blurs after its own colors
-        _, _, height, width = params.crop
-        done, looks = params._replace(ops=(), blur=0.), AppearanceParams()
-        resized = f'{width} × {height} pixels; resized to {params.size[1]} × {params.size[0]}, {params.interpolation}'
-        steps = [DrawnStep('crop', resized, done, looks)]
-        for name, text, of_params, of_looks in found:
-            done, looks = done._replace(**of_params), looks._replace(**of_looks)
-            steps.append(DrawnStep(name, text, done, looks))
-        return steps
+        return list(_steps(params, appearance, self.colors_in_worker))
 
     @property
     def changes_color(self) -> bool:
@@ -351,31 +446,10 @@ class ParamSampler:
         return bool(self.jitter or self.settings.grayscale_prob)
 
     @property
-    def _changes_last(self) -> bool:
-        settings = self.settings
-        return bool(settings.gaussian_blur_radius and settings.gaussian_blur_prob or settings.solarize_prob)
-
-    @property
     def changes_on_device(self) -> bool:
         "Whether the device does anything besides normalizing."
-        flips = (self.settings.hflip or self.settings.vflip) and not self.flips_in_worker
-        return bool(flips or (self.changes_color or self._changes_last) and not self.colors_in_worker)
-
-
-_FLIPS = dict(hflip='left ↔ right', vflip='top ↕ bottom')
-
-
-def _policy_steps(ops: Any) -> list[tuple[str, str, dict, dict]]:
-    "The operations of a policy; anything other than a plain list, such as AugMix's chains, is one step."
-    if ops is None: return []
-    is_list = isinstance(ops, tuple) and all(isinstance(op, DrawnOp) for op in ops)
-    if not is_list: return [('policy', str(ops), dict(ops=ops), {})]
-    return [(op.name, op.text, dict(ops=ops[:k]), {}) for k, op in enumerate(ops, 1)]
-
-
-def _blur_step(sigma: float, *of: dict) -> tuple[str, str, dict, dict]: return 'blur', f'sigma {sigma:.1f} pixels', *of
-
-
-def _color_text(name: str, factor: float) -> str:
-    if name == 'hue': return f'shifted by {360 * factor:+.0f}°'
-    return '' if name == 'grayscale' else f'× {factor:.2f}'
+        if self.colors_in_worker: return False
+        settings = self.settings
+        flips = not self.flips_in_worker and (settings.hflip or settings.vflip)
+        blurs = settings.gaussian_blur_radius and settings.gaussian_blur_prob
+        return bool(flips or self.changes_color or blurs or settings.solarize_prob)

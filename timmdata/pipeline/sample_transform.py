@@ -29,7 +29,9 @@ from .params import AppearanceParams, ParamSampler, SampleParams
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #7bac8493
 _PILLOW_MAJOR = int(PIL.__version__.split('.')[0])
 _RESIZE: dict[str, Callable] = {   # what torch's `interpolate` calls; under torch.ops, a call takes 3 µs more
-    'bilinear': torch._C._nn._upsample_bilinear2d_aa, 'bicubic': torch._C._nn._upsample_bicubic2d_aa}
+    'bilinear': torch._C._nn._upsample_bilinear2d_aa,
+    'bicubic': torch._C._nn._upsample_bicubic2d_aa,
+}
 
 
 def is_vertical_first(
@@ -42,8 +44,9 @@ def is_vertical_first(
         old: Height, width of an image.
         new: Height, width it is resized to.
     """
-    less_h, less_w = old[0] - new[0], old[1] - new[1]
-    return _PILLOW_MAJOR >= 13 and old[1] != new[1] and less_h > max(0, 2 * less_w)
+    less_h = old[0] - new[0]
+    less_w = old[1] - new[1]
+    return _PILLOW_MAJOR >= 13 and less_w != 0 and less_h > max(0, 2 * less_w)
 
 
 def resize_into(
@@ -63,28 +66,34 @@ def resize_into(
         narrow = allocate_rows(1, len(pixels), (size[0], pixels.shape[2]))[0]
         resize_into(pixels, narrow, interpolation)
         pixels = narrow
-    if pixels.stride(0) != 1: pixels = pixels[None].contiguous(memory_format=torch.channels_last)[0]   # as `out`
-    if pixels.shape == out.shape: out.copy_(pixels)
+    if pixels.stride(0) != 1:   # as `out`
+        pixels = pixels[None].contiguous(memory_format=torch.channels_last)[0]
+    if pixels.shape == out.shape:
+        out.copy_(pixels)
     elif interpolation in _RESIZE:
-        _RESIZE[interpolation](pixels[None], size, False, None, None, out=out[None])
+        resize = _RESIZE[interpolation]
+        resize(pixels[None], size, False, None, None, out=out[None])
     else:
-        image = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).contiguous().numpy())
-        out.copy_(F.pil_to_tensor(image.resize(size[::-1], str_to_pil_interp(interpolation))))
+        array = pixels.permute(1, 2, 0).squeeze(2).contiguous().numpy()
+        image = Image.fromarray(array)
+        image = image.resize(size[::-1], str_to_pil_interp(interpolation))
+        out.copy_(F.pil_to_tensor(image))
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #7b7ea13b
 def _check_channels(channels: int, row: torch.Tensor, kind: str):
-    if channels == row.shape[0]: return
-    raise ValueError(f'got a {channels}-channel image ({kind}) for a {row.shape[0]}-channel batch: pass '
-                     f'input_size=({channels}, H, W) and a mean of the same length, or another input_img_mode')
+    if channels == len(row): return
+    raise ValueError(
+        f'got a {channels}-channel image ({kind}) for a {len(row)}-channel batch: pass '
+        f'input_size=({channels}, H, W) and a mean of the same length, or another input_img_mode')
 
 
 def _fit(image: Any, params: SampleParams, row: torch.Tensor, sampler: ParamSampler) -> Any:
     "Cut or pad the resized crop to the result."
-    fill = sampler.settings.fill
+    settings = sampler.settings
+    fill = settings.fill
     if len(fill) != len(row): fill = fill * len(row)
-    (top, left), (height, width) = params.offset, row.shape[1:]
-    return crop_or_pad(image, top, left, height, width, fill if len(fill) > 1 else fill[0],
-                       sampler.settings.padding_mode)
+    if len(fill) == 1: fill = fill[0]
+    return crop_or_pad(image, *params.offset, *row.shape[1:], fill, settings.padding_mode)
 
 
 def crop_with_pillow(
@@ -105,16 +114,20 @@ def crop_with_pillow(
     image = pixels.image.crop((left, top, left + width, top + height))
     _check_channels(len(image.getbands()), row, f'mode {image.mode}')
     with clock('resize'):
-        image = image.resize(params.size[::-1], str_to_pil_interp(params.interpolation))
+        interpolation = str_to_pil_interp(params.interpolation)
+        image = image.resize(params.size[::-1], interpolation)
         return _fit(image, params, row, sampler)
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #f8a3b1a7
 def _read_crop(pixels: Pixels, params: SampleParams, scaled_decode: bool) -> torch.Tensor:
     "The pixels of the crop (C, h, w), decoded smaller if that is allowed and covers the result."
     factor = choose_factor(params.crop[2:], params.size) if scaled_decode else 1
-    with clock('decode'): array = pixels.read_crop(params.crop, factor)
-    if not array.flags.writeable: array = array.copy()   # Pillow's memory, of which torch would warn
-    return torch.from_numpy(array.transpose(2, 0, 1) if array.ndim == 3 else array[None])
+    with clock('decode'):
+        array = pixels.read_crop(params.crop, factor)
+    if not array.flags.writeable:
+        array = array.copy()   # Pillow's memory, of which torch would warn
+    array = array.transpose(2, 0, 1) if array.ndim == 3 else array[None]
+    return torch.from_numpy(array)
 
 
 def crop_with_torch(
@@ -137,21 +150,29 @@ def crop_with_torch(
         the row
     """
     crop = _read_crop(pixels, params, scaled_decode)
-    _check_channels(crop.shape[0], row, 'decoded')
-    (height, width), (top, left), size = params.size, params.offset, row.shape[1:]
-    is_whole = params.size == size and (top, left) == (0, 0)
+    _check_channels(len(crop), row, 'decoded')
+    height, width = row.shape[1:]
+    top, left = params.offset
+    bottom, right = top + height, left + width
+    is_whole = params.size == (height, width) and (top, left) == (0, 0)
     resized = row if is_whole else allocate_rows(1, len(row), params.size)[0]
     with clock('resize'):
         resize_into(crop, resized, params.interpolation)
-        if is_whole: return row
-        if 0 <= top <= height - size[0] and 0 <= left <= width - size[1]:
-            return row.copy_(resized[:, top:top + size[0], left:left + size[1]])
-        # Pillow's padding reflects to and fro, torch's once
-        return row.copy_(F.pil_to_tensor(_fit(F.to_pil_image(resized), params, row, sampler)))
+        if is_whole:
+            return row
+        if min(top, left) >= 0 and bottom <= params.size[0] and right <= params.size[1]:
+            return row.copy_(resized[:, top:bottom, left:right])
+        image = F.to_pil_image(resized)   # Pillow's padding reflects to and fro, torch's once
+        image = _fit(image, params, row, sampler)
+        return row.copy_(F.pil_to_tensor(image))
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #4a80ced3
-_COLOR = {'brightness': F.adjust_brightness, 'contrast': F.adjust_contrast, 'saturation': F.adjust_saturation,
-          'hue': F.adjust_hue}
+_COLOR = {
+    'brightness': F.adjust_brightness,
+    'contrast': F.adjust_contrast,
+    'saturation': F.adjust_saturation,
+    'hue': F.adjust_hue,
+}
 
 
 def apply_color(
@@ -168,8 +189,11 @@ def apply_color(
         same type as `image`
     """
     for name, factor in color:
-        channels = F.get_dimensions(image)[0]
-        image = F.rgb_to_grayscale(image, channels) if name == 'grayscale' else _COLOR[name](image, factor)
+        if name == 'grayscale':
+            channels = F.get_dimensions(image)[0]
+            image = F.rgb_to_grayscale(image, channels)
+        else:
+            image = _COLOR[name](image, factor)
     return image
 
 
@@ -223,11 +247,13 @@ def apply_policy(
     image = Image.fromarray(pixels)
     changed = policy.apply(image, ops)
     if (changed.size, changed.mode) != (image.size, image.mode):
-        raise ValueError(f'{type(policy).__name__} changed an image from {image.mode} {image.size} to '
-                         f'{changed.mode} {changed.size}: a policy must keep mode and size')
-    pixels[:] = np.asarray(apply_color(changed, color))
+        raise ValueError(
+            f'{type(policy).__name__} changed an image from {image.mode} {image.size} to '
+            f'{changed.mode} {changed.size}: a policy must keep mode and size')
+    changed = apply_color(changed, color)
+    pixels[:] = np.asarray(changed)
 
-# %% ../../nbs/pipeline/10_sample_transform.ipynb #fdf5abc1
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #42616f06
 @dataclass(frozen=True)
 class DecodeSettings:
     """Define how image files are decoded; raises ValueError if the backend is not installed.
@@ -239,9 +265,10 @@ class DecodeSettings:
     backend: str | None = None
     scaled_decode: bool = False
 
-    def __post_init__(self): object.__setattr__(self, 'backend', resolve_backend(self.backend))
+    def __post_init__(self):
+        object.__setattr__(self, 'backend', resolve_backend(self.backend))
 
-
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #fdf5abc1
 class SampleTransform:
     """Fill the rows of one sample: draw its parameters, decode, crop, resize, finish.
 
@@ -256,7 +283,9 @@ class SampleTransform:
         decode: DecodeSettings | None = None,
         channels: int = 3,
     ):
-        self.params, self.decode, self.channels = params, decode or DecodeSettings(), channels
+        self.params = params
+        self.decode = decode or DecodeSettings()
+        self.channels = channels
         self.parts: tuple[SampleTransform, ...] = (self,)   # one for each view with settings of its own
 
     @property
@@ -308,7 +337,8 @@ class SampleTransform:
             the PIL image, or the row
         """
         by_pillow = self.decode.backend == 'pillow' or pixels.has_alpha
-        if by_pillow: return crop_with_pillow(pixels, params, row, self.params)
+        if by_pillow:
+            return crop_with_pillow(pixels, params, row, self.params)
         return crop_with_torch(pixels, params, row, self.params, self.decode.scaled_decode)
 
     def finish(self,
@@ -325,15 +355,23 @@ class SampleTransform:
             params: Parameters of this view of the image.
             here: Flips and colors that the worker applies.
         """
-        has_steps = params.ops is not None and not (isinstance(params.ops, tuple) and not params.ops)
+        ops = params.ops
+        has_steps = ops is not None and not (isinstance(ops, tuple) and not ops)
         policy = self.params.policy if has_steps else None
-        if here.color and not policy: image = apply_color(image, here.color)   # of the crop, before it is a row
-        if image is not row: row.copy_(F.pil_to_tensor(image) if isinstance(image, Image.Image) else image)
+        if here.color and not policy:   # of the crop, before it is a row
+            image = apply_color(image, here.color)
+        if isinstance(image, Image.Image):
+            image = F.pil_to_tensor(image)
+        if image is not row:
+            row.copy_(image)
         apply_flips(row, here)
         if policy:
-            with clock('policy'): apply_policy(row, policy, params.ops, here.color)
+            with clock('policy'):
+                apply_policy(row, policy, ops, here.color)
         apply_last(row, here)
-        if params.blur: row.copy_(F.gaussian_blur(row, [23, 23], [params.blur] * 2))   # 23 as in timm
+        if params.blur:
+            blurred = F.gaussian_blur(row, [23, 23], [params.blur] * 2)   # 23 as in timm
+            row.copy_(blurred)
 
     def __call__(self,
         pixels: Pixels,
@@ -352,10 +390,14 @@ class SampleTransform:
         Returns:
             the image of each view: its row
         """
-        crop, views = None, view_keys([key], self.params.num_splits)
+        crop = None
+        sampler = self.params
+        views = view_keys([key], sampler.num_splits)
         for view, row in reversed(list(zip(views, rows))):   # the first row last: it holds the crop
             with numbers(view):
-                params = self.params.sample_params(pixels.height, pixels.width, view)
-                if crop is None: crop = self.crop(pixels, params, rows[0])
-                self.finish(crop, row, params, self.params.worker_params(view))
+                params = sampler.sample_params(pixels.height, pixels.width, view)
+                if crop is None:
+                    crop = self.crop(pixels, params, rows[0])
+                here = sampler.worker_params(view)
+                self.finish(crop, row, params, here)
         return rows
