@@ -451,8 +451,7 @@ class ImageKernel:
         if drawn.blur:
             image = out.view(1, len(out), -1, self.channels).permute(0, 3, 1, 2)
             image.copy_(gaussian_blur(image, [drawn.blur]))
-        if drawn.solarize:
-            torch.where(out >= self.bright, self.turned - out, out, out=out)
+        if drawn.solarize: torch.where(out >= self.bright, self.turned - out, out, out=out)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #af2468ea
 @dataclass(frozen=True)
@@ -472,8 +471,7 @@ class BatchTransformSettings:
 
     def __post_init__(self):
         if not self.img_dtype.is_floating_point:
-            raise TypeError(
-                f'img_dtype={self.img_dtype}: must be a floating-point dtype, such as torch.float16')
+            raise TypeError(f'img_dtype={self.img_dtype}: must be a floating-point dtype, such as torch.float16')
 
 
 def _check_images(images: Any, mean: Sequence[float] | None):
