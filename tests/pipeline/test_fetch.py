@@ -78,7 +78,7 @@ def test_memory_is_the_callers_and_large_enough(samples):
         made = make(builder, [SampleKey(k, 0, bucket=bucket) for k in range(3)], memory)
         assert made.batch[0].data_ptr() == memory.data_ptr() and (memory[-5:] == 7).all()
     own = BatchBuilder(SampleLoader(Coded(4), transform=lambda image: torch.zeros(3, 8, 8), shape=(3, 8, 8)))
-    assert own.allocate(3) == {} and own.layout().num_bytes(3) == 0 and own.batch_bytes(3) == 4 * 3 * 3 * 8 * 8
+    assert own.layout().allocate(3) == {} and own.layout().num_bytes(3) == 0 and own.batch_bytes(3) == 4 * 3 * 3 * 8 * 8
 
 
 @pytest.mark.parametrize('normalizes', [False, True])

@@ -18,7 +18,7 @@ import torch
 from ..core.sample import sample_image, with_image
 from ..core.cores import one_thread
 from ..datasets.wrappers import base_datasets
-from ..pipeline.fetch import BatchBuilder, HostBatch
+from ..pipeline.fetch import BatchBuilder, HostBatch, read_sample
 from ..pipeline.params import ParamSampler, SampleParams
 from ..samplers.epoch import SampleKey
 from ..workers.base import Task, WorkerPool
@@ -72,7 +72,8 @@ def _free_bytes(device: torch.device) -> int:
 
 def _read_whole(builder: BatchBuilder, seed: int, index: int) -> tuple[torch.Tensor, Any] | None:
     "A sample's image in full, uint8 (C, H, W), and the sample without it; None for a skipped one."
-    sample = builder.sample_loader.read(SampleKey(index, 0, seed=seed), lambda pixels: np.array(pixels.read()))
+    key = SampleKey(index, 0, seed=seed)
+    sample = read_sample(builder.sample_loader, key, lambda pixels: np.array(pixels.read()))
     if sample is None: return None
     tensor = torch.from_numpy(sample_image(sample))
     return tensor.permute(2, 0, 1) if tensor.ndim == 3 else tensor[None], with_image(sample, None)

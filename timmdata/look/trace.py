@@ -18,7 +18,7 @@ from ..core.sample import fields_of, sample_image
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..pipeline.batch_transform import BatchTransformSettings, ImageByImage
-from ..pipeline.fetch import Replay
+from ..pipeline.fetch import Replay, read_sample
 from ..pipeline.layout import allocate_rows
 from .pictures import (
     Box, Picture, batch_rows, denormalize, mixing_text, replay_images, title_lines, to_uint8_array,
@@ -89,7 +89,7 @@ def sample_steps(
     transform, photograph, on_device = samples.transform_of(key.bucket), samples.image(key), ImageByImage(device)
     row = allocate_rows(1, transform.channels, transform.params.size)[0]
     crop = drawn[0].params
-    cut = sample_image(samples.read(key, lambda pixels: transform.crop(pixels, crop, row)))
+    cut = sample_image(read_sample(samples, key, lambda pixels: transform.crop(pixels, crop, row)))
     if isinstance(cut, torch.Tensor): cut = cut.clone()
     steps = [_photograph_step(photograph, (crop.source_box(transform.params.size),))]
     for step in drawn:

@@ -56,8 +56,8 @@ class BatchLayout:
     """Define where the rows of a batch lie: view v of sample k is row v·N + k of its field, for N samples.
 
     Args:
-        fields: Field → views per sample and shape of a row.
-        shared: Field → shape of rows that all samples share.
+        fields: Field → views per sample, shape of a row.
+        shared: Field → shape of rows that samples share.
     """
     fields: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
     shared: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
@@ -107,6 +107,11 @@ class BatchLayout:
             start = stop
         return rows
 
+    def allocate_one(self) -> list[torch.Tensor]:
+        "Allocate the rows of a single sample."
+        [rows] = self.divide(self.allocate(1), 1)
+        return rows
+
     def divide(self,
         rows: Mapping[Any, torch.Tensor],
         num: int,
@@ -123,7 +128,8 @@ class BatchLayout:
         of_samples = [[] for _ in range(num)]
         for name, tensor in rows.items():
             views = tensor.unbind()
-            for k, own in enumerate(of_samples): own.extend(views if name in self.shared else views[k::num])
+            for k, own in enumerate(of_samples):
+                own.extend(views if name in self.shared else views[k::num])
         return of_samples
 
     def keep(self,
@@ -143,8 +149,10 @@ class BatchLayout:
         """
         kept = dict(rows)
         for name in self.fields:
-            filled = [first + k for first in range(0, len(rows[name]), num) for k in present]
-            for to, row in enumerate(filled):
-                if to != row: rows[name][to].copy_(rows[name][row])
-            kept[name] = rows[name][:len(filled)]
+            tensor, end = rows[name], 0
+            for first in range(0, len(tensor), num):
+                for k in present:
+                    if first + k != end: tensor[end].copy_(tensor[first + k])
+                    end += 1
+            kept[name] = tensor[:end]
         return kept

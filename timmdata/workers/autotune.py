@@ -106,7 +106,7 @@ def measure_lock(
     Returns:
         None: no sample could be loaded
     """
-    rows, num, start = builder.sample_loader.rows_of_one(keys[0].bucket), 0, time.perf_counter()
+    rows, num, start = builder.layout(keys[0].bucket).allocate_one(), 0, time.perf_counter()
     with one_thread(), suppress(Exception):   # the workers will report what is wrong with a sample
         builder.load(keys[0], rows)
         with stopwatch() as seconds:

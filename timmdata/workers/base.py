@@ -164,10 +164,11 @@ class RowMemory:
             field → uint8 rows; empty if the builder uses none
         """
         num, bucket = len(keys), keys[0].bucket
-        num_bytes = self.builder.layout(bucket).num_bytes(num)
+        layout = self.builder.layout(bucket)
+        num_bytes = layout.num_bytes(num)
         if not num_bytes: return {}
         if num_bytes > self._pool_bytes: self._grow(num_bytes)
-        return self.builder.allocate(num, self._pool.acquire(), bucket)
+        return layout.allocate(num, self._pool.acquire())
 
     def _grow(self, num_bytes: int):
         self._pool_bytes = num_bytes
