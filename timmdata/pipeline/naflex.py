@@ -7,6 +7,7 @@ __all__ = ['TokenBucket', 'NaFlex']
 
 # %% ../../nbs/pipeline/36_naflex.ipynb #26f00004
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -38,19 +39,22 @@ class TokenBucket(NamedTuple):
 
 def _height_width(patch_size: Any) -> tuple[int, int]:
     edges = tuple(patch_size) if isinstance(patch_size, Sequence) else (patch_size, patch_size)
-    if len(edges) != 2: raise ValueError(f'patch_size={patch_size!r}: must be an edge or (height, width)')
+    if len(edges) != 2:
+        raise ValueError(f'patch_size={patch_size!r}: must be an edge or (height, width)')
     for edge in edges: check_whole('patch_size', edge, 1)
     return edges
 
 
 def _check_weights(name: str, weights: Sequence[float] | None, choices: Sequence[Any]):
     if weights is None: return
-    if len(weights) != len(choices): raise ValueError(
-        f'{name}={list(weights)}: must have one weight for each choice, {len(choices)} in all')
+    if len(weights) != len(choices):
+        raise ValueError(
+            f'{name}={list(weights)}: must have one weight for each choice, {len(choices)} in all')
     for weight in weights: check_number(name, weight, 0, math.inf, 'a weight of 0 or more')
-    if not sum(weights): raise ValueError(f'{name}={list(weights)}: at least one weight must be above 0')
+    if not sum(weights):
+        raise ValueError(f'{name}={list(weights)}: at least one weight must be above 0')
 
-
+# %% ../../nbs/pipeline/36_naflex.ipynb #0529fb87
 @checks_names
 @dataclass(frozen=True)
 class NaFlex:
@@ -94,22 +98,28 @@ class NaFlex:
     image_sizes: Any = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:   # what differs from the defaults: errors about a state show it
-        values = [(each, getattr(self, each.name)) for each in fields(self) if each.repr]
-        return f'NaFlex({", ".join(f"{each.name}={value!r}" for each, value in values if value != each.default)})'
+        shown = []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.repr and value != each.default: shown.append(f'{each.name}={value!r}')
+        return f'NaFlex({", ".join(shown)})'
 
     def __post_init__(self):
         check_choice('mode', self.mode, ('schedule', 'native', 'packed'))
         for name in 'max_seq_len', 'batch_divisor', 'window': check_whole(name, getattr(self, name), 1)
         for name in 'max_tokens_per_batch', 'tokens_per_epoch', 'pad_multiple', 'row_len':
             if getattr(self, name) is not None: check_whole(name, getattr(self, name), 1)
-        lengths = tuple(self.train_seq_lens) if isinstance(self.train_seq_lens, Sequence) else (self.train_seq_lens,)
-        if not lengths: raise ValueError('train_seq_lens is empty: pass one or more lengths, such as (128, 256)')
+        is_several = isinstance(self.train_seq_lens, Sequence)
+        lengths = tuple(self.train_seq_lens) if is_several else (self.train_seq_lens,)
+        if not lengths:
+            raise ValueError('train_seq_lens is empty: pass one or more lengths, such as (128, 256)')
         for length in lengths: check_whole('train_seq_lens', length, 1)
-        if self.patch_size is not None and self.patch_size_choices is not None: raise ValueError(
-            'patch_size and patch_size_choices cannot be used together: pass one of them')
-        if self.mode != 'schedule' and self.patch_size_choices is not None: raise ValueError(
-            f'mode={self.mode!r} and patch_size_choices cannot be used together, because sequence lengths depend on '
-            'the patch size: pass patch_size')
+        if self.patch_size_choices is not None and self.patch_size is not None:
+            raise ValueError('patch_size and patch_size_choices cannot be used together: pass one of them')
+        if self.patch_size_choices is not None and self.mode != 'schedule':
+            raise ValueError(
+                f'mode={self.mode!r} and patch_size_choices cannot be used together, because sequence '
+                'lengths depend on the patch size: pass patch_size')
         object.__setattr__(self, 'train_seq_lens', lengths)   # only while it is made
         _check_weights('patch_size_choice_probs', self.patch_size_choice_probs, self.patch_sizes)
         _check_weights('seq_len_probs', self.seq_len_probs, lengths)
@@ -129,11 +139,14 @@ class NaFlex:
         Args:
             is_training: True: training; False: evaluation.
         """
-        longest = max(self.train_seq_lens) if is_training else self.max_seq_len
-        if self.mode == 'native' and self.pad_multiple:
-            return (*range(self.pad_multiple, longest, self.pad_multiple), longest)
-        if self.mode == 'native': return (*(n for n in sorted(set(self.train_seq_lens)) if n < longest), longest)
-        return tuple(sorted(set(self.train_seq_lens))) if is_training and self.mode == 'schedule' else (longest,)
+        lengths = sorted(set(self.train_seq_lens))
+        longest = lengths[-1] if is_training else self.max_seq_len
+        if self.mode == 'native':
+            if self.pad_multiple: lengths = range(self.pad_multiple, longest, self.pad_multiple)
+            shorter = [length for length in lengths if length < longest]
+            return (*shorter, longest)
+        if self.mode == 'schedule' and is_training: return tuple(lengths)
+        return (longest,)
 
     def sizes(self,
         read: Callable[[], Any],
@@ -149,15 +162,18 @@ class NaFlex:
             int32 (N, 2)
         """
         sizes = np.asarray(read() if self.image_sizes is None else self.image_sizes)
-        if sizes.shape != (num, 2): raise ValueError(
-            f'image_sizes has shape {sizes.shape}: must be ({num}, 2), height and width of each image in the dataset')
-        if num and sizes.min() < 1: raise ValueError(
-            f'image_sizes has an edge of {sizes.min()} for image {sizes.argmin() // 2}: must be 1 pixel or more')
+        if sizes.shape != (num, 2):
+            raise ValueError(f'image_sizes has shape {sizes.shape}: must be ({num}, 2), '
+                             'height and width of each image in the dataset')
+        if num and sizes.min() < 1:
+            raise ValueError(f'image_sizes has an edge of {sizes.min()} for image '
+                             f'{sizes.argmin() // 2}: must be 1 pixel or more')
         return sizes.astype(np.int32)
 
     def _count(self, num: int) -> int:
         "Round down to a multiple of `batch_divisor`; keep smaller counts as they are (timm makes them 1)."
-        return calculate_naflex_batch_size(num, 1, divisor=self.batch_divisor if num >= self.batch_divisor else 1)
+        divisor = self.batch_divisor if num >= self.batch_divisor else 1
+        return calculate_naflex_batch_size(num, 1, divisor=divisor)
 
     def padded(self,
         length: int,
@@ -167,7 +183,8 @@ class NaFlex:
         Args:
             length: Length in patches.
         """
-        return length if not self.pad_multiple else math.ceil(length / self.pad_multiple) * self.pad_multiple
+        if not self.pad_multiple: return length
+        return math.ceil(length / self.pad_multiple) * self.pad_multiple
 
     def buckets(self,
         batch_size: int,
@@ -180,20 +197,26 @@ class NaFlex:
             is_training: True: training; False: evaluation.
         """
         lengths = self.seq_lens(is_training)
-        budget = self.max_tokens_per_batch or batch_size * self.padded(lengths[-1])
+        longest, patch_size = lengths[-1], self.patch_sizes[0]
+        budget = self.max_tokens_per_batch or batch_size * self.padded(longest)
         if self.mode == 'packed':
-            if self.row_len is not None and self.row_len < lengths[-1]: raise ValueError(
-                f'row_len={self.row_len}: too short for an image of {lengths[-1]} patches; use {lengths[-1]} or more')
-            row = self.padded(self.row_len or max(lengths[-1], min(4 * lengths[-1], budget)))
-            return [TokenBucket(lengths[-1], row, self.patch_sizes[0], max(1, budget // row))]
+            if self.row_len is not None and self.row_len < longest:
+                raise ValueError(f'row_len={self.row_len}: too short for an image of {longest} patches; '
+                                 f'use {longest} or more')
+            row = self.padded(self.row_len or max(longest, min(4 * longest, budget)))
+            return [TokenBucket(longest, row, patch_size, max(1, budget // row))]
         if self.mode == 'schedule' and not is_training:
-            return [TokenBucket(lengths[0], self.padded(lengths[0]), self.patch_sizes[0], batch_size)]
-        num = {n: self._count(budget // self.padded(n)) for n in lengths}
-        weights = [*(self.seq_len_probs or [1.] * len(self.train_seq_lens))]
-        of_length = {n: sum(w for other, w in zip(self.train_seq_lens, weights) if other == n) for n in lengths}
-        of_patch = self.patch_size_choice_probs or [1.] * len(self.patch_sizes)
-        return [TokenBucket(n, self.padded(n), size, num[n], of_length[n] * weight)
-                for size, weight in zip(self.patch_sizes, of_patch) for n in lengths]
+            return [TokenBucket(longest, self.padded(longest), patch_size, batch_size)]
+        weights = self.seq_len_probs or [1.] * len(self.train_seq_lens)
+        of_length = Counter()   # a length may be given twice
+        for length, weight in zip(self.train_seq_lens, weights): of_length[length] += weight
+        found = []
+        for size, of_size in zip(self.patch_sizes, self.patch_size_choice_probs or [1.] * len(self.patch_sizes)):
+            for length in lengths:
+                padded = self.padded(length)
+                num = self._count(budget // padded)
+                found.append(TokenBucket(length, padded, size, num, of_length[length] * of_size))
+        return found
 
     def plan(self,
         lengths: Callable[..., np.ndarray],
@@ -212,9 +235,9 @@ class NaFlex:
             digest: Checksum of what `lengths` depends on, for states.
         """
         buckets = self.buckets(batch_size, is_training)
-        return TokenPlan(lengths, self.mode, tuple(bucket.seq_len for bucket in buckets),
-                         tuple(bucket.num_rows for bucket in buckets), self.window, drop_last, self.tokens_per_epoch,
-                         digest)
+        seq_lens = tuple(bucket.seq_len for bucket in buckets)
+        num_rows = tuple(bucket.num_rows for bucket in buckets)
+        return TokenPlan(lengths, self.mode, seq_lens, num_rows, self.window, drop_last, self.tokens_per_epoch, digest)
 
     def schedule(self,
         sampler: EpochSampler,
@@ -234,6 +257,6 @@ class NaFlex:
         if self.tokens_per_epoch is not None:
             of_batch = max(bucket.num_rows * bucket.seq_len for bucket in buckets)
             num_batches = max(1, self.tokens_per_epoch // (sampler.num_replicas * of_batch))
-        return ScheduledBatchSampler(
-            sampler, [bucket.num_rows for bucket in buckets], [bucket.weight for bucket in buckets], seed, drop_last,
-            num_batches=num_batches)
+        num_rows = [bucket.num_rows for bucket in buckets]
+        weights = [bucket.weight for bucket in buckets]
+        return ScheduledBatchSampler(sampler, num_rows, weights, seed, drop_last, num_batches=num_batches)

@@ -27,14 +27,17 @@ def unpad_batch(
         tokens (T, D), coord (T, 2), cu_seqlens int32 (n + 1,), max_seqlen, document_ids (T,)
     """
     valid = batch['patch_valid']
+    found = dict(tokens=batch['patches'][valid].flatten(1), coord=batch['patch_coord'][valid])
     if 'cu_seqlens' in batch:
-        bounds, longest, document_ids = batch['cu_seqlens'], batch['max_seqlen'], batch['document_ids'][valid]
-    else:
-        lengths = valid.sum(1)
-        bounds = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-        longest, document_ids = int(lengths.max()), valid.nonzero()[:, 0] + 1
-    return dict(tokens=batch['patches'][valid].flatten(1), coord=batch['patch_coord'][valid], cu_seqlens=bounds,
-                max_seqlen=longest, document_ids=document_ids)
+        found['cu_seqlens'] = batch['cu_seqlens']
+        found['max_seqlen'] = batch['max_seqlen']
+        found['document_ids'] = batch['document_ids'][valid]
+        return found
+    lengths = valid.sum(1)
+    found['cu_seqlens'] = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+    found['max_seqlen'] = int(lengths.max())
+    found['document_ids'] = valid.nonzero()[:, 0] + 1
+    return found
 
 # %% ../../nbs/pipeline/38_patch_formats.ipynb #26e00015
 def as_siglip2(
@@ -48,9 +51,11 @@ def as_siglip2(
     Returns:
         pixel_values (B, N, D), pixel_attention_mask int64 (B, N), spatial_shapes int64 (B, 2)
     """
-    if 'document_ids' in batch: raise ValueError(
-        "packed batches have several images per row, but SigLIP 2 accepts one: use mode='native' or 'schedule'")
-    return dict(pixel_values=batch['patches'].flatten(2), pixel_attention_mask=batch['patch_valid'].long(),
+    if 'document_ids' in batch:
+        raise ValueError('packed batches have several images per row, but SigLIP 2 accepts one: '
+                         "use mode='native' or 'schedule'")
+    return dict(pixel_values=batch['patches'].flatten(2),
+                pixel_attention_mask=batch['patch_valid'].long(),
                 spatial_shapes=batch['patch_coord'].amax(1) + 1)
 
 # %% ../../nbs/pipeline/38_patch_formats.ipynb #26e00018
@@ -75,20 +80,26 @@ def unpatchify(
     """
     flat, channels = unpad_batch(batch), len(mean)
     tokens = flat['tokens'].float().cpu()
-    tokens = tokens.view(len(tokens), -1, channels) if channels_last else tokens.view(
-        len(tokens), channels, -1).transpose(1, 2)
+    if channels_last: tokens = tokens.view(len(tokens), -1, channels)
+    else: tokens = tokens.view(len(tokens), channels, -1).transpose(1, 2)
     size = _patch_size(patch_size, batch['patches'], tokens.shape[1], channels_last)
-    pixels = (tokens * torch.tensor(std) + torch.tensor(mean)).mul_(255).round_().clamp_(0, 255).byte()
-    bounds, coord = flat['cu_seqlens'].tolist(), flat['coord'].cpu()
-    return [image_of_patches(pixels[begin:end].contiguous(), (coord[begin:end].amax(0) + 1).tolist(), size)
-            for begin, end in zip(bounds, bounds[1:])]
+    pixels = tokens * torch.tensor(std) + torch.tensor(mean)
+    pixels = pixels.mul_(255).round_().clamp_(0, 255).byte()
+    bounds, coord, images = flat['cu_seqlens'].tolist(), flat['coord'].cpu(), []
+    for begin, end in zip(bounds, bounds[1:]):
+        grid = (coord[begin:end].amax(0) + 1).tolist()
+        images.append(image_of_patches(pixels[begin:end].contiguous(), grid, size))
+    return images
 
 
 def _patch_size(given: Any, patches: torch.Tensor, num_pixels: int, channels_last: bool) -> Sequence[int]:
     "Height and width of a patch: as given, as its shape says, or of a square."
     if isinstance(given, int): given = given, given
-    if given is None and patches.ndim == 5: given = patches.shape[2:4] if channels_last else patches.shape[3:5]
+    if given is None and patches.ndim == 5:
+        given = patches.shape[2:4] if channels_last else patches.shape[3:5]
     if given is None: given = (round(num_pixels ** 0.5),) * 2
-    if given[0] * given[1] != num_pixels: raise ValueError(
-        f'patches have {num_pixels} pixels, not {given[0]} × {given[1]}: pass patch_size=(height, width)')
+    height, width = given
+    if height * width != num_pixels:
+        raise ValueError(f'patches have {num_pixels} pixels, not {height} × {width}: '
+                         'pass patch_size=(height, width)')
     return given

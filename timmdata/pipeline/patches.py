@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SequenceParams', 'HostPatches', 'PatchTransform', 'image_of_patches', 'describe_tokens', 'change_tokens',
-           'TokensByImage', 'PatchBatchTransform']
+           'TokensByImage', 'lay_out', 'bounds_of', 'PatchBatchTransform']
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00005
 import math
@@ -58,7 +58,8 @@ class SequenceParams(ParamSampler):
         super().__init__(settings, in_worker or bool(settings.gaussian_blur_radius))
         self.patch_size, self.max_seq_len, self.sizes = patch_size, max_seq_len, sizes
         self.flips_in_worker = True   # a flip moves pixels from patch to patch
-        self._names = ('bilinear', 'bicubic') if settings.interpolation == 'random' else (settings.interpolation,)
+        self._interpolation = settings.interpolation
+        if settings.interpolation == 'random': self._interpolation = 'bilinear', 'bicubic'
 
     def draw_crop(self,
         height: int,
@@ -77,17 +78,20 @@ class SequenceParams(ParamSampler):
         drawn = self._draw(height, width, rng)
         if self.sizes is None or (height, width) == tuple(self.sizes[key.index].tolist()): return drawn
         # another image than was planned, such as the substitute of a damaged one: it has the room of that one
-        room, = self.lengths(key.seed, key.epoch, np.array([key.index]), np.array([key.view])).tolist()
-        return drawn._replace(size=get_image_size_for_seq(drawn.crop[2:], self.patch_size, room, max_ratio=1.)[1])
+        index, view = np.array([key.index]), np.array([key.view])
+        [room] = self.lengths(key.seed, key.epoch, index, view).tolist()
+        _, size = get_image_size_for_seq(drawn.crop[2:], self.patch_size, room, max_ratio=1.)
+        return drawn._replace(size=size)
 
     def _draw(self, height: int, width: int, rng: random.Random) -> SampleParams:
-        settings, largest = self.settings, None if self.sizes is None else 1.   # of its own size, nothing is enlarged
+        settings, longest = self.settings, self.max_seq_len
+        largest = None if self.sizes is None else 1.   # of its own size, nothing is enlarged
         if not settings.is_random:
-            size = get_image_size_for_seq((height, width), self.patch_size, self.max_seq_len, max_ratio=largest)[1]
+            _, size = get_image_size_for_seq((height, width), self.patch_size, longest, max_ratio=largest)
             return SampleParams((0, 0, height, width), size, (0, 0), settings.interpolation)
         crop, size, interpolation = RandomResizedCropToSequence.get_params(
-            _Size((width, height)), settings.scale, settings.ratio, _ATTEMPTS, *self.patch_size, self.max_seq_len,
-            max_ratio=largest, interpolation=self._names if len(self._names) > 1 else self._names[0], rng=rng)
+            _Size((width, height)), settings.scale, settings.ratio, _ATTEMPTS, *self.patch_size, longest,
+            max_ratio=largest, interpolation=self._interpolation, rng=rng)
         return SampleParams(crop, size, (0, 0), interpolation)
 
     def lengths(self,
@@ -111,7 +115,8 @@ class SequenceParams(ParamSampler):
         if self.settings.is_random:
             for start in range(0, len(indexes), 16384):   # parts that stay in the cache of a core
                 part = slice(start, start + 16384)
-                edges[:, part] = self._crop_sizes(seed, epoch, indexes[part], views[part], edges[:, part])
+                found = self._crop_sizes(seed, epoch, indexes[part], views[part], edges[:, part])
+                edges[:, part] = found
         heights, widths = edges
         return count_tokens(heights, widths, self.patch_size, self.max_seq_len)
 
@@ -119,11 +124,12 @@ class SequenceParams(ParamSampler):
         self, seed: int, epoch: int, indexes: np.ndarray, views: np.ndarray, edges: np.ndarray,
     ) -> np.ndarray:
         "Heights and widths (2, n) of the crops that `draw_crop` draws for images of these heights and widths."
+        scale, ratio = self.settings.scale, self.settings.ratio
         sizes, left = np.zeros_like(edges), np.arange(len(indexes))
         for block in range(_ATTEMPTS // 2):   # of four numbers; an attempt takes two, the first that fits counts
             numbers = keyed_numbers(seed, epoch, indexes[left], views[left], CROP, block)
-            first, second = (try_crop_sizes(edges[:, left], self.settings.scale, self.settings.ratio, pair)
-                             for pair in (numbers[:2], numbers[2:]))
+            first = try_crop_sizes(edges[:, left], scale, ratio, numbers[:2])
+            second = try_crop_sizes(edges[:, left], scale, ratio, numbers[2:])
             sizes[:, left] = np.where(first, first, second)
             left = left[sizes[0, left] == 0]
         for k in left.tolist():   # no attempt fits: the center
@@ -173,9 +179,9 @@ class PatchTransform(SampleTransform):
     @property
     def layout(self) -> BatchLayout:
         "Return where the rows of a batch lie: each is an image whose lines are patches."
-        pixels = math.prod(self.patch_size)
-        if not self.num_rows: return BatchLayout({'tokens': (1, self.channels, self.seq_len, pixels)})
-        return BatchLayout(shared={'tokens': (1, self.channels, self.num_rows * self.seq_len, pixels)})
+        length = self.seq_len * (self.num_rows or 1)
+        tokens = {'tokens': (1, self.channels, length, math.prod(self.patch_size))}
+        return BatchLayout(shared=tokens) if self.num_rows else BatchLayout(tokens)
 
     def images(self,
         rows: Mapping[Any, torch.Tensor],
@@ -208,17 +214,21 @@ class PatchTransform(SampleTransform):
         Returns:
             the sample's image: its document
         """
-        lines, = rows
+        [lines] = rows
         with numbers(key):
             params = self.params.sample_params(pixels.height, pixels.width, key)
-            image = allocate_rows(1, self.channels, params.size)[0]
-            self.finish(self.crop(pixels, params, image), image, params, self.params.worker_params(key))
+            [image] = allocate_rows(1, self.channels, params.size)
+            cut = self.crop(pixels, params, image)
+            self.finish(cut, image, params, self.params.worker_params(key))
         height, width = self.patch_size
-        down, across, first = params.size[0] // height, params.size[1] // width, key.bucket if self.num_rows else 0
+        down, across = params.size[0] // height, params.size[1] // width
+        first, num = 0, down * across
         tokens = lines.permute(1, 2, 0)
-        if not self.num_rows: tokens[down * across:].zero_()
-        grid = tokens[first:first + down * across].view(down, across, height, width, -1)
-        grid.copy_(image.permute(1, 2, 0).view(down, height, across, width, -1).transpose(1, 2))
+        if self.num_rows: first = key.bucket   # the first token of its slot
+        else: tokens[num:].zero_()
+        grid = tokens[first:first + num].view(down, across, height, width, -1)
+        patches = image.permute(1, 2, 0).view(down, height, across, width, -1)
+        grid.copy_(patches.transpose(1, 2))
         return [(first, down, across, height, width)]
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00008
@@ -261,7 +271,8 @@ def describe_tokens(
     last = (number - 1).clamp_(min=0)
     offset = token - first[last]
     valid = (number > 0) & (offset < (down * across)[last])
-    coord = torch.stack([offset // across[last], offset % across[last]], 1) * valid[:, None]
+    width = across[last]
+    coord = torch.stack([offset // width, offset % width], 1) * valid[:, None]
     return coord.view(*shape, 2), valid.view(shape), (number * valid).view(shape)
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00009
@@ -284,28 +295,33 @@ def change_tokens(
     Returns:
         float32, same shape; padding is black
     """
-    x, device = tokens.float(), tokens.device
-    statistics = (torch.tensor([mean, std], dtype=torch.float64) * 255).float().to(device)
     def by_token(values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.as_tensor(np.asarray(values)).to(dtype).to(device)[number]
-    channels = tokens.shape[-1]
-    if any(drawn.color for drawn in params):
-        turns, *matrices = zip(*(color_matrices(drawn.color, channels) for drawn in (AppearanceParams(), *params)))
+
+    x, device = tokens.float(), tokens.device
+    offset, scale = (torch.tensor([mean, std], dtype=torch.float64) * 255).float().to(device)
+    channels, flat = tokens.shape[-1], number.flatten()
+    drawn = [AppearanceParams(), *params]   # of padding, and of each image
+    if any(one.color for one in drawn):
+        turns, *matrices = zip(*[color_matrices(one.color, channels) for one in drawn])
         if any(turns):
             lanes = by_token(lanes_of(turns), torch.int64)[:, :, :, None].unbind(2)
             x = torch.cat([turn_hue(x, lanes, dim=-1), x], -1)
-        scale, shift = (np.stack(part)[..., :x.shape[-1]] for part in matrices)
-        sums = torch.zeros(len(turns), x.shape[-1], dtype=torch.int64, device=device)   # whole: in any order the same
-        sums.index_add_(0, number.flatten(), x.sum(2, dtype=torch.int64).flatten(0, 1))
+        m, k = (np.stack(part)[..., :x.shape[-1]] for part in matrices)
+        sums = torch.zeros(len(turns), x.shape[-1], dtype=torch.int64, device=device)   # exact in any order
+        sums.index_add_(0, flat, x.sum(2, dtype=torch.int64).flatten(0, 1))
         count = torch.zeros(len(turns), dtype=torch.int64, device=device)
-        count.index_add_(0, number.flatten(), torch.full_like(number.flatten(), tokens.shape[2]))
+        count.index_add_(0, flat, torch.full_like(flat, tokens.shape[2]))
         average = (sums / count.clamp(min=1)[:, None]).float()
-        shift = (torch.as_tensor(shift, dtype=torch.float32, device=device) @ average[..., None])[..., 0]
-        x = (x @ by_token(scale).transpose(2, 3) + shift[number][:, :, None]).clamp_(0, 255)
-    if any(drawn.solarize for drawn in params):
-        turned = by_token([False, *(drawn.solarize for drawn in params)], torch.bool)[..., None, None]
-        x = torch.where(turned & (x >= BRIGHT), 255 - x, x)
-    return x.mul_((number > 0)[..., None, None]).sub_(statistics[0]).div_(statistics[1])
+        k = torch.as_tensor(k, dtype=torch.float32, device=device)
+        shift = (k @ average[..., None])[..., 0]
+        x = x @ by_token(m).transpose(2, 3) + shift[number][:, :, None]
+        x.clamp_(0, 255)
+    if any(one.solarize for one in drawn):
+        is_solarized = by_token([one.solarize for one in drawn], torch.bool)[..., None, None]
+        x = torch.where(is_solarized & (x >= BRIGHT), 255 - x, x)
+    x.mul_((number > 0)[..., None, None])
+    return x.sub_(offset).div_(scale)
 
 
 class TokensByImage(ImageByImage):
@@ -333,19 +349,64 @@ class TokensByImage(ImageByImage):
         *_, pixels, channels = tokens.shape
         lines = tokens.reshape(-1, pixels * channels)
         longest = int((documents[:, 1] * documents[:, 2]).max(initial=1))
-        kernel = self.kernel((channels, 2 ** math.ceil(math.log2(longest)), pixels), lines_vary=True)
+        longest = 2 ** math.ceil(math.log2(longest))   # so that few kernels serve all lengths
+        kernel = self.kernel((channels, longest, pixels), lines_vary=True)
         out = self.allocate(lines.numel()).view(lines.shape)
         black, end = torch.empty(1, lines.shape[1]), 0
         kernel(torch.zeros_like(black, dtype=torch.uint8), black)
         for (first, down, across, *_), drawn in zip(documents.tolist(), params):
             out[end:first] = black
             end = first + down * across
-            target = out[first:end] if out.dtype == torch.float32 else torch.empty(end - first, out.shape[1])
+            target = out[first:end]
+            if out.dtype != torch.float32: target = torch.empty(target.shape)
             kernel(lines[first:end], target, drawn.color)
             if drawn.solarize: kernel.finish(target, drawn)
             if target.dtype != out.dtype: out[first:end] = target
         out[end:] = black
         return out.view(tokens.shape)
+
+# %% ../../nbs/pipeline/37_patches.ipynb #c8dbe0cd
+def lay_out(
+    x: torch.Tensor,
+    patch_size: Sequence[int],
+    flatten: bool,
+    channels_last: bool,
+) -> torch.Tensor:
+    """Arrange patches as a network takes them.
+
+    Args:
+        x: (B, N, pixels, C), patches.
+        patch_size: Height, width of a patch, pixels.
+        flatten: Flatten each patch to a vector; False: keep its height and width.
+        channels_last: Channels vary fastest within a patch; False: slowest.
+
+    Returns:
+        (B, N, pixels·C), (B, N, height, width, C) or (B, N, C, height, width)
+    """
+    batch, num, _, channels = x.shape
+    if not channels_last: x = x.transpose(2, 3).contiguous()
+    if flatten: return x.view(batch, num, -1)
+    shape = (*patch_size, channels) if channels_last else (channels, *patch_size)
+    return x.view(batch, num, *shape)
+
+
+def bounds_of(
+    documents: np.ndarray,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Tell where images begin and end among the valid tokens of a packed batch.
+
+    Args:
+        documents: As in `HostPatches`.
+        device: Device of the batch.
+
+    Returns:
+        cu_seqlens int32 (n + 1,), max_seqlen
+    """
+    lengths = documents[:, 1] * documents[:, 2]
+    bounds = np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
+    on_device = torch.from_numpy(bounds).to(device, non_blocking=True)
+    return dict(cu_seqlens=on_device, max_seqlen=int(lengths.max()))
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00010
 class PatchBatchTransform(DeviceTransform):
@@ -375,15 +436,15 @@ class PatchBatchTransform(DeviceTransform):
         self._by_image = TokensByImage(settings)
 
     def draw(self, images: HostPatches, keys: Sequence[SampleKey]) -> DrawnBatch:
-        grids, patch_sizes = images.documents[:, 1:3], images.documents[:, 3:]
-        sizes = (grids * patch_sizes).tolist()
-        mixing = self.mixup and self.mixup.draw(sizes, keys[0].rng(MIXING), keys[0].epoch)
-        rngs = [key.rng(ERASING) for key in keys] if self.erasing else []
-        erased = self.erasing and self.erasing.draw(rngs, grids.tolist())
-        return DrawnBatch(self.appearance_params(keys), mixing, erased, rngs)
-
-    def normalizing(self) -> 'PatchBatchTransform':
-        return PatchBatchTransform(self.settings, None, None, None, self.row_len, self.flatten, self.channels_last)
+        documents, mixing = images.documents, None
+        grids, patch_sizes = documents[:, 1:3], documents[:, 3:]
+        if self.mixup is not None:
+            sizes = (grids * patch_sizes).tolist()
+            mixing = self.mixup.draw(sizes, keys[0].rng(MIXING), keys[0].epoch)
+        appearance = self.appearance_params(keys)
+        if self.erasing is None: return DrawnBatch(appearance, mixing)
+        rngs = [key.rng(ERASING) for key in keys]
+        return DrawnBatch(appearance, mixing, self.erasing.draw(rngs, grids.tolist()), rngs)
 
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
         tokens, documents = fields['image']
@@ -391,43 +452,38 @@ class PatchBatchTransform(DeviceTransform):
         on_device = torch.from_numpy(documents.astype(np.int64)).to(tokens.device, non_blocking=True)
         coord, valid, number = describe_tokens(on_device, tokens.shape[:2])
         x = self._normalize(tokens, documents, number, drawn.appearance)
-        images = [x.flatten(0, 1)[first:first + down * across] for first, down, across, *_ in documents.tolist()]
-        if drawn.mixing is not None: fields['target'] = self._mix(images, documents, fields['target'], drawn.mixing)
+        flat = x.flatten(0, 1)
+        images = [flat[first:first + down * across] for first, down, across, *_ in documents.tolist()]
+        if drawn.mixing is not None:
+            fields['target'] = self._mix(images, documents, fields['target'], drawn.mixing)
         if drawn.erased is not None: self.erasing.erase(images, drawn.erased, drawn.rngs)
-        described = dict(patches=self._lay_out(x, documents), patch_coord=coord, patch_valid=valid, seq_len=x.shape[1],
+        patches = lay_out(x, documents[0, 3:5].tolist(), self.flatten, self.channels_last)
+        described = dict(patches=patches, patch_coord=coord, patch_valid=valid, seq_len=x.shape[1],
                          grid_sizes=on_device[:, 1:3])
-        if self.row_len: described.update(self._bounds(documents, tokens.device), document_ids=number)
+        if self.row_len: described.update(bounds_of(documents, tokens.device), document_ids=number)
         return {**fields, 'image': described}
 
+    def normalizing(self) -> 'PatchBatchTransform':
+        return PatchBatchTransform(self.settings, None, None, None, self.row_len, self.flatten, self.channels_last)
+
     def _normalize(
-        self, tokens: torch.Tensor, documents: np.ndarray, number: torch.Tensor, params: Sequence[AppearanceParams],
+        self, tokens: torch.Tensor, documents: np.ndarray, number: torch.Tensor,
+        params: Sequence[AppearanceParams],
     ) -> torch.Tensor:
+        settings = self.settings
         if tokens.device.type == 'cpu': return self._by_image(tokens, documents, params)
-        return change_tokens(tokens, number, params, self.settings.mean, self.settings.std).to(self.settings.img_dtype)
+        x = change_tokens(tokens, number, params, settings.mean, settings.std)
+        return x.to(settings.img_dtype)
 
     def _mix(
         self, images: Sequence[torch.Tensor], documents: np.ndarray, target: Any, params: NaFlexMixParams,
     ) -> Any:
         "Mix the images in place, and return their targets."
         if set(params.kind) != {'none'}:
-            whole = [image_of_patches(image, d[1:3], d[3:5]) for image, d in zip(images, documents.tolist())]
+            lines = documents.tolist()
+            whole = [image_of_patches(image, line[1:3], line[3:5]) for image, line in zip(images, lines)]
             whole = self.mixup.apply_images(whole, params)
-            for patches, image, (_, down, across, height, width) in zip(images, whole, documents.tolist()):
+            for patches, image, (_, down, across, height, width) in zip(images, whole, lines):
                 grid = image.view(-1, down, height, across, width).permute(1, 3, 2, 4, 0)
                 patches.view(down, across, height, width, -1).copy_(grid)
         return self.mixup.apply_target(target, params)
-
-    def _lay_out(self, x: torch.Tensor, documents: np.ndarray) -> torch.Tensor:
-        "Patches as the network takes them."
-        batch, num, _, channels = x.shape
-        if not self.channels_last: x = x.transpose(2, 3).contiguous()
-        if self.flatten: return x.view(batch, num, -1)
-        height, width = documents[0, 3:5].tolist()
-        return x.view(batch, num, height, width, channels) if self.channels_last else x.view(
-            batch, num, channels, height, width)
-
-    def _bounds(self, documents: np.ndarray, device: torch.device) -> dict[str, Any]:
-        "Where images begin and end among the valid tokens of a packed batch."
-        lengths = documents[:, 1] * documents[:, 2]
-        bounds = np.concatenate([[0], lengths.cumsum()]).astype(np.int32)
-        return dict(cu_seqlens=torch.from_numpy(bounds).to(device, non_blocking=True), max_seqlen=int(lengths.max()))

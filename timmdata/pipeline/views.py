@@ -89,8 +89,8 @@ class View:
 
     def loader_kwargs(self) -> dict[str, Any]:
         "Return the `create_loader` arguments for a loader of this view alone, for example to `explore` it."
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in found.items() if name != 'count'}
+        names = [field.name for field in fields(self) if field.name != 'count']
+        return {name: getattr(self, name) for name in names}
 
 
 def views_by_name(
@@ -104,15 +104,19 @@ def views_by_name(
     Returns:
         name or position → view
     """
-    if isinstance(views, View): raise TypeError(f'views={views}: must be a list; pass views=[{views}]')
-    if not isinstance(views, (Mapping, list, tuple)) or not views: raise TypeError(
-        f'views={views!r}: must be a non-empty list or dict of View, such as [View(224, count=2)]')
+    if isinstance(views, View):
+        raise TypeError(f'views={views}: must be a list; pass views=[{views}]')
+    if not isinstance(views, (Mapping, list, tuple)) or not views:
+        raise TypeError(
+            f'views={views!r}: must be a non-empty list or dict of View, such as [View(224, count=2)]')
     named = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
     for name, view in named.items():
-        if not isinstance(view, View): raise TypeError(
-            f'views[{name!r}] has type {type(view).__name__}: must be a View, such as View(224, count=2)')
+        if isinstance(view, View): continue
+        raise TypeError(f'views[{name!r}] has type {type(view).__name__}: '
+                        'must be a View, such as View(224, count=2)')
     total = sum(view.count for view in named.values())
-    if total > MAX_VIEWS: raise ValueError(f'views has {total} crops per image: must be {MAX_VIEWS} or fewer')
+    if total > MAX_VIEWS:
+        raise ValueError(f'views has {total} crops per image: must be {MAX_VIEWS} or fewer')
     return named
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00010
@@ -133,16 +137,18 @@ class SharedRegion:
         factor: int = 1,
     ):
         self.height, self.width, self._factor = pixels.height, pixels.width, factor
-        small = [[factor * edge for edge in scale_crop(crop, factor, self.height, self.width)] for crop in crops]
-        boxes = np.array([*crops, *small])   # rounding may reach beyond a crop
-        (top, left), (bottom, right) = boxes[:, :2].min(0).tolist(), (boxes[:, :2] + boxes[:, 2:]).max(0).tolist()
+        small = np.array([scale_crop(crop, factor, self.height, self.width) for crop in crops])
+        boxes = np.concatenate([crops, factor * small])   # rounding may reach beyond a crop
+        begins, ends = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
+        top, left = begins.min(0).tolist()
+        bottom, right = ends.max(0).tolist()
         box = top, left, bottom - top, right - left
         array = pixels.read_crop(box, factor)
         in_small = scale_crop(box, factor, self.height, self.width)
         if array.shape[:2] == in_small[2:]: top, left = in_small[:2]
         else: self._factor = 1   # it was decoded in full size
-        self._array = array if array.flags.writeable else array.copy()   # Pillow's memory, of which torch would warn
-        self._top, self._left = top, left
+        if not array.flags.writeable: array = array.copy()   # Pillow's memory, of which torch would warn
+        self._array, self._top, self._left = array, top, left
 
     def read_crop(self,
         crop: Sequence[int],
@@ -177,13 +183,16 @@ class ViewsTransform(SampleTransform):
         first = parts[0]
         super().__init__(first.params, first.decode, first.channels)
         self.parts, self.counts = tuple(parts), tuple(counts)
-        self._of_row = [part for part, count in zip(parts, counts) for _ in range(count)]
+        self._of_row = []
+        for part, count in zip(parts, counts): self._of_row += [part] * count
 
     @property
     def layout(self) -> BatchLayout:
         "Return where the rows of a batch lie: a field for each view, counted from 0."
-        shapes = [(count, part.channels, *part.params.size) for part, count in zip(self.parts, self.counts)]
-        return BatchLayout(dict(enumerate(shapes)))
+        fields = {}
+        for part, count in zip(self.parts, self.counts):
+            fields[len(fields)] = count, part.channels, *part.params.size
+        return BatchLayout(fields)
 
     def images(self,
         rows: Mapping[Any, torch.Tensor],
@@ -235,16 +244,18 @@ class ViewsTransform(SampleTransform):
         Returns:
             the image of the sample: its rows
         """
-        keys = [key for part in self.keys_of_parts([key]) for key in part]
-        drawn = []
-        for part, view in zip(self._of_row, keys):
-            with numbers(view): drawn.append(part.params.sample_params(pixels.height, pixels.width, view))
+        views, drawn = sum(self.keys_of_parts([key]), []), []
+        for part, view in zip(self._of_row, views):
+            with numbers(view):
+                drawn.append(part.params.sample_params(pixels.height, pixels.width, view))
         source = pixels
         if self.decode.backend != 'pillow' and not pixels.has_alpha:
-            with clock('decode'): source = SharedRegion(pixels, [one.crop for one in drawn], self._factor(drawn))
-        for part, view, params, row in zip(self._of_row, keys, drawn, rows, strict=True):
+            crops = [params.crop for params in drawn]
+            with clock('decode'): source = SharedRegion(pixels, crops, self._factor(drawn))
+        for part, view, params, row in zip(self._of_row, views, drawn, rows, strict=True):
             with numbers(view):
-                part.finish(part.crop(source, params, row), row, params, part.params.worker_params(view))
+                image = part.crop(source, params, row)
+                part.finish(image, row, params, part.params.worker_params(view))
         return [rows]
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00016
@@ -269,13 +280,16 @@ class ViewsBatchTransform(DeviceTransform):
     def draw(self, images: Sequence[torch.Tensor], keys: Sequence[SampleKey]) -> DrawnBatch:
         of_views = zip(self.parts.values(), images, keys_of_views(keys, self.counts), strict=True)
         views = [part.draw(tensor, of_view) for part, tensor, of_view in of_views]
-        appearance = [drawn.appearance for drawn in views]
-        return DrawnBatch(appearance, erased=self.erasing and [drawn.erased for drawn in views], views=views)
+        appearance, erased = [drawn.appearance for drawn in views], None
+        if self.erasing is not None: erased = [drawn.erased for drawn in views]
+        return DrawnBatch(appearance, erased=erased, views=views)
 
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
-        of_views = zip(self.parts.values(), fields['image'], drawn.views)
-        images = [part.apply({'image': tensor}, of_view)['image'] for part, tensor, of_view in of_views]
-        return {**fields, 'image': images if self._is_list else dict(zip(self.parts, images))}
+        images = []
+        for part, tensor, of_view in zip(self.parts.values(), fields['image'], drawn.views):
+            images.append(part.apply({'image': tensor}, of_view)['image'])
+        if not self._is_list: images = dict(zip(self.parts, images))
+        return {**fields, 'image': images}
 
     def normalizing(self) -> 'ViewsBatchTransform':
         return ViewsBatchTransform({name: part.normalizing() for name, part in self.parts.items()}, self.counts)
