@@ -27,7 +27,7 @@ from ..transforms.naflex_transforms import (
 from ..transforms.patch_erasing import PatchRandomErasing
 from ..transforms.settings import AugmentSettings
 from .batch_transform import (
-    BRIGHT, BatchTransformSettings, DeviceTransform, DrawnBatch, ImageByImage, color_matrices, lanes_of, turn_hue,
+    BatchTransformSettings, DeviceTransform, DrawnBatch, ImageByImage, change_colors, normalize_lines,
 )
 from .layout import BatchLayout, allocate_rows
 from .params import CROP, ERASING, MIXING, AppearanceParams, ParamSampler, SampleParams
@@ -283,7 +283,7 @@ def change_tokens(
     mean: Sequence[float],
     std: Sequence[float],
 ) -> torch.Tensor:
-    """Change colors and normalize with operations on the whole batch, like `change_batch` for images of one size.
+    """Change colors and normalize with operations on the whole batch.
 
     Args:
         tokens: uint8 (B, N, pixels, C), on any device.
@@ -295,33 +295,9 @@ def change_tokens(
     Returns:
         float32, same shape; padding is black
     """
-    def by_token(values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.as_tensor(np.asarray(values)).to(dtype).to(device)[number]
-
-    x, device = tokens.float(), tokens.device
-    offset, scale = (torch.tensor([mean, std], dtype=torch.float64) * 255).float().to(device)
-    channels, flat = tokens.shape[-1], number.flatten()
-    drawn = [AppearanceParams(), *params]   # of padding, and of each image
-    if any(one.color for one in drawn):
-        turns, *matrices = zip(*[color_matrices(one.color, channels) for one in drawn])
-        if any(turns):
-            lanes = by_token(lanes_of(turns), torch.int64)[:, :, :, None].unbind(2)
-            x = torch.cat([turn_hue(x, lanes, dim=-1), x], -1)
-        m, k = (np.stack(part)[..., :x.shape[-1]] for part in matrices)
-        sums = torch.zeros(len(turns), x.shape[-1], dtype=torch.int64, device=device)   # exact in any order
-        sums.index_add_(0, flat, x.sum(2, dtype=torch.int64).flatten(0, 1))
-        count = torch.zeros(len(turns), dtype=torch.int64, device=device)
-        count.index_add_(0, flat, torch.full_like(flat, tokens.shape[2]))
-        average = (sums / count.clamp(min=1)[:, None]).float()
-        k = torch.as_tensor(k, dtype=torch.float32, device=device)
-        shift = (k @ average[..., None])[..., 0]
-        x = x @ by_token(m).transpose(2, 3) + shift[number][:, :, None]
-        x.clamp_(0, 255)
-    if any(one.solarize for one in drawn):
-        is_solarized = by_token([one.solarize for one in drawn], torch.bool)[..., None, None]
-        x = torch.where(is_solarized & (x >= BRIGHT), 255 - x, x)
-    x.mul_((number > 0)[..., None, None])
-    return x.sub_(offset).div_(scale)
+    x = tokens.float()
+    if any(one.color for one in params): x = change_colors(x, number, params)
+    return normalize_lines(x, number, params, mean, std)
 
 
 class TokensByImage(ImageByImage):
