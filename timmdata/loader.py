@@ -363,6 +363,11 @@ REFUSED: list[Refusal] = [   # See `refuse_together`.
     ('a stream', 'the samples of a stream have no index',
      'cache, num_aug_repeats, num_aug_splits, input_size_choices, pad_last, valid_mask, weights, '
      "balanced_batches, samples_per_epoch, buffer, views, naflex, worker_type='ray'"),
+    ('sampler', 'the sampler decides on samples and their order',
+     'shuffle, weights, balanced_batches, samples_per_epoch'),
+    ('weights', 'the weights decide the order', 'balanced_batches, shuffle, num_aug_repeats'),
+    ('balanced_batches', 'the classes take turns', 'shuffle, num_aug_repeats'),
+    ('samples_per_epoch', 'the repeats decide the number of samples', 'num_aug_repeats'),
     ('transform', 'your transform replaces the policy', 'auto_augment'),
     ('num_aug_splits', 'the loader creates and augments the views', 'transform, no_aug'),
     ('num_aug_splits', 'clean views must not be mixed', 'mixup'),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['check_switches', 'check_number', 'check_whole', 'parse_size', 'check_choice', 'check_range', 'check_statistics',
-           'refuse_beside', 'argument_names', 'UnknownArgument', 'check_arguments', 'checks_names', 'checks_call']
+           'argument_names', 'UnknownArgument', 'check_arguments', 'checks_names', 'checks_call']
 
 # %% ../../nbs/core/27_checks.ipynb #9a902d02
 import inspect
@@ -139,23 +139,6 @@ def check_statistics(
     if max(mean) > 1 or max(std) > 1: raise ValueError(
         f'mean={mean}, std={std}: must be for pixels in 0..1; divide values for 0..255 by 255')
     if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
-
-
-def refuse_beside(
-    name: str,
-    why: str,
-    **others: Any,
-):
-    """Raise ValueError for settings that another one excludes.
-
-    Args:
-        name: Name of the setting that was given, for the error message.
-        why: Why it excludes the others, for the error message.
-        **others: Name → value; None, False and 0 count as not given.
-    """
-    found = [name for name, value in others.items()
-             if value is not None and not (isinstance(value, (Real, np.bool_)) and value == 0)]
-    if found: raise ValueError(f'{name} and {", ".join(found)} cannot be used together: {why}')
 
 # %% ../../nbs/core/27_checks.ipynb #f4aca63d
 def argument_names(

@@ -16,7 +16,7 @@ import torch
 from torch import distributed as ranks
 from torch.utils.data import Dataset, Sampler
 
-from ..core.checks import check_number, refuse_beside
+from ..core.checks import check_number
 from .epoch import EpochSampler
 from .weighted import BalancedSampler, WeightedSampler
 
@@ -47,18 +47,7 @@ class OrderSettings:
         check_number('num_aug_repeats', self.num_aug_repeats, least, 2**31, '0, or a number >= 1')
         if self.weights is not None and not isinstance(self.weights, str):   # so that a state compares numbers
             object.__setattr__(self, 'weights', np.asarray(self.weights))
-        if self.sampler is not None:
-            self._check_sampler()
-            refuse_beside('sampler', 'the sampler decides on samples and their order', shuffle=self.shuffle,
-                          weights=self.weights, balanced_batches=self.balanced_batches,
-                          samples_per_epoch=self.samples_per_epoch)
-        if self.weights is not None: refuse_beside(
-            'weights', 'the weights decide the order', balanced_batches=self.balanced_batches, shuffle=self.shuffle,
-            num_aug_repeats=self.num_aug_repeats)
-        if self.balanced_batches: refuse_beside(
-            'balanced_batches', 'the classes take turns', shuffle=self.shuffle, num_aug_repeats=self.num_aug_repeats)
-        if self.samples_per_epoch is not None: refuse_beside(
-            'samples_per_epoch', 'the repeats decide the number of samples', num_aug_repeats=self.num_aug_repeats)
+        if self.sampler is not None: self._check_sampler()
 
     def _check_sampler(self):
         "Refuse what is no sampler, and one that gives a rank its share already."
