@@ -385,26 +385,6 @@ class HueKernel:
         turned = _turn_bytes(own, after, before, weight, memory)
         return torch.from_numpy(turned[:count]).view(image.shape)
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #17234110
-class _BlockMatrix:
-    "A small matrix (C, C) for several pixels at a time, repeated along the diagonal of a large one."
-
-    def __init__(self, channels: int, pixels: int):
-        weight = torch.zeros(pixels, channels, pixels, channels)
-        self.pixels = pixels
-        self.size = pixels * channels
-        self.weight = weight.view(self.size, self.size)
-        self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
-
-    def repeat(self, values: np.ndarray) -> torch.Tensor:
-        values = np.tile(values.astype(np.float32), self.pixels)
-        return torch.from_numpy(values)
-
-    def add_product(self, start: torch.Tensor, matrix: np.ndarray, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        self.diagonal.copy_(torch.from_numpy(matrix.T)[..., None])
-        pixels = x.view(-1, self.size)
-        return torch.addmm(start, pixels, self.weight, out=out.view(-1, self.size))
-
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #09d723ae
 class ImageKernel:
     """Change the colors of one image in channels-last memory, viewed as lines (H, W·C), and normalize it.
@@ -427,15 +407,16 @@ class ImageKernel:
         self.mean, self.std = pair.float().repeat(1, width)
         self.scale = (1 / pair[1]).numpy()
         self.offset = -pair[0].numpy() * self.scale
-        own_mean = self.mean.double()
-        own_std = self.std.double()
-        self.bright = ((BRIGHT - own_mean) / own_std).float()
-        self.turned = ((255 - 2 * own_mean) / own_std).float()   # minus x: 255 - x, normalized
-        limits = np.stack([self.offset, 255 * self.scale + self.offset])
-        self.low, self.high = torch.from_numpy(limits).float().repeat(1, width)
+        exact_mean, exact_std = self.mean.double(), self.std.double()
+        self.bright = ((BRIGHT - exact_mean) / exact_std).float()
+        self.turned = ((255 - 2 * exact_mean) / exact_std).float()   # minus x: 255 - x, normalized
+        low_high = np.stack([self.offset, 255 * self.scale + self.offset])
+        self.low, self.high = torch.from_numpy(low_high).float().repeat(1, width)
         self.x, self.y, self.untouched = torch.empty(3, height, width * self.channels)   # they stay in the cache
-        pixels = width if lines_vary else height * width
-        self.matrix = _BlockMatrix(self.channels, math.gcd(pixels, 8))
+        self.block = math.gcd(width if lines_vary else height * width, 8)   # pixels in one line of the product
+        weight = torch.zeros(self.block, self.channels, self.block, self.channels)
+        self.weight = weight.view(self.block * self.channels, -1)
+        self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
 
     def __call__(self,
         image: torch.Tensor,
@@ -449,31 +430,32 @@ class ImageKernel:
             out: float32 (H, W·C), written once.
             color: (operation, factor) pairs, in order.
         """
-        lines = len(image)
-        x = self.x[:lines]
+        x, y = self.x, self.y
+        if len(image) < len(x): x, y = x[:len(image)], y[:len(image)]
         if not color:
-            x.copy_(image).sub_(self.mean)
-            torch.div(x, self.std, out=out)
+            torch.div(x.copy_(image).sub_(self.mean), self.std, out=out)
             return
-        turn, m, k = color_matrices(color, self.channels)
-        x.copy_(self.hue(image, turn) if turn else image)
-        parts = [x]
-        if m[:, self.channels:].any() or k[:, self.channels:].any():   # only with a turn
-            parts.append(self.untouched[:lines].copy_(image))
-        self._multiply(parts, m, k, self.y[:lines])
-        torch.clamp(self.y[:lines], self.low, self.high, out=out)
-
-    def _multiply(self, parts: Sequence[torch.Tensor], m: np.ndarray, k: np.ndarray, out: torch.Tensor):
-        "Normalized M·p + K·m, where the parts are the pixels as turned, and as they were."
-        totals = [part.sum(0).double().view(-1, self.channels).sum(0) for part in parts]   # exact
+        channels, block = self.channels, len(self.weight)
+        turn, m, k = color_matrices(color, channels)
+        sources = [image]
+        if turn:
+            sources = [self.hue(image, turn)]
+            if m[:, channels:].any() or k[:, channels:].any(): sources.append(image)
+        parts, totals = [], []
+        for lines, source in zip((x, self.untouched), sources):
+            part = lines[:len(image)].copy_(source)
+            parts.append(part)
+            totals.append(part.sum(0).double().view(-1, channels).sum(0))   # exact
         total = torch.cat(totals).numpy()
-        bias = k[:, :len(total)] @ total
-        bias = bias * (self.scale * self.channels / out.numel()) + self.offset
-        result = self.matrix.repeat(bias)
-        for part, factors in zip(parts, np.split(m, 2, 1)):
-            if part is parts[0] or factors.any():
-                factors = self.scale[:, None] * factors
-                result = self.matrix.add_product(result, factors, part, out)
+        bias = (k[:, :len(total)] @ total) * (self.scale * channels / x.numel()) + self.offset
+        result = torch.from_numpy(np.tile(bias.astype(np.float32), self.block))
+        y_blocks = y.view(-1, block)
+        for part, factors in zip(parts, (m[:, :channels], m[:, channels:])):
+            if part is not parts[0] and not factors.any(): continue
+            scaled = (self.scale[:, None] * factors).T
+            self.diagonal.copy_(torch.from_numpy(scaled)[..., None])
+            result = torch.addmm(result, part.view(-1, block), self.weight, out=y_blocks)
+        torch.clamp(y, self.low, self.high, out=out)
 
     @cached_property
     def hue(self) -> HueKernel:
@@ -493,7 +475,8 @@ class ImageKernel:
         if drawn.blur:
             image = out.view(1, len(out), -1, self.channels).permute(0, 3, 1, 2)
             image.copy_(gaussian_blur(image, [drawn.blur]))
-        if drawn.solarize: torch.where(out >= self.bright, self.turned - out, out, out=out)
+        if drawn.solarize:
+            torch.where(out >= self.bright, self.turned - out, out, out=out)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #af2468ea
 @dataclass(frozen=True)
@@ -574,22 +557,23 @@ class ImageByImage:
         if not images.is_contiguous(memory_format=torch.channels_last):
             with one_thread():
                 return change_batch(images, params, settings.mean, settings.std).to(dtype)
-        channels, height, width = images.shape[1:]
-        kernel = self.kernel((channels, height, width))
-        lines = images.permute(0, 2, 3, 1).flatten(2)
-        out = self.allocate(images.numel()).view(lines.shape)
-        narrow = None if dtype == torch.float32 else torch.empty(lines.shape[1:])
+        n, c, h, w = images.shape
+        kernel = self.kernel((c, h, w))
+        out = self.allocate(n * c * h * w).view(n, h, w, c)
+        narrow = None if dtype == torch.float32 else torch.empty(h, w * c)
+        lines = images.permute(0, 2, 3, 1).reshape(n, h, w * c).unbind()
+        rows = out.view(n, h, w * c).unbind()
         with one_thread():
-            for k, (line, row, drawn) in enumerate(zip(lines, out, params)):
+            for k, (line, row, drawn) in enumerate(zip(lines, rows, params)):
                 axes = [axis for axis, flip in ((3, drawn.hflip), (2, drawn.vflip)) if flip]
                 if axes:
                     flipped = images[k:k + 1].flip(axes)
-                    line = flipped.permute(0, 2, 3, 1).view(line.shape)
+                    line = flipped.permute(0, 2, 3, 1).view(h, w * c)
                 target = row if narrow is None else narrow
                 kernel(line, target, drawn.color)
-                kernel.finish(target, drawn)
+                if drawn.blur or drawn.solarize: kernel.finish(target, drawn)
                 if narrow is not None: row.copy_(narrow)
-        return out.unflatten(2, (width, channels)).permute(0, 3, 1, 2)
+        return out.permute(0, 3, 1, 2)
 
     def kernel(self,
         shape: tuple[int, int, int],

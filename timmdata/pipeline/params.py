@@ -143,8 +143,8 @@ class RandomCrop:
             size = crop[2:]
         elif mode == 'rrc':
             get_params = RandomResizedCropAndInterpolation.get_params
-            top, left, *edges = get_params(image, settings.scale, settings.ratio, rng)
-            crop = top, left, *(max(1, edge) for edge in edges)
+            top, left, crop_h, crop_w = get_params(image, settings.scale, settings.ratio, rng)
+            crop = top, left, max(1, crop_h), max(1, crop_w)
         else:
             crop = 0, 0, height, width
             size = tuple(self._resize.get_params(image, rng))
@@ -365,12 +365,10 @@ class ParamSampler:
         """
         shared, own, is_clean = self._rngs(key, CROP)
         drawn = self.draw_crop(height, width, key, shared)
-        if is_clean: return drawn
-        settings = self.settings
+        blur_prob = 0. if self.settings.gaussian_blur_radius else self.settings.gaussian_blur_prob
+        if is_clean or not (self.policy or blur_prob): return drawn
         ops = self.policy.draw(own) if self.policy else ()
-        blur = 0.
-        if not settings.gaussian_blur_radius and _toss(settings.gaussian_blur_prob, own):
-            blur = own.uniform(0.1, 2.)   # as GaussianBlur
+        blur = own.uniform(0.1, 2.) if _toss(blur_prob, own) else 0.   # as GaussianBlur
         return drawn._replace(ops=ops, blur=blur)
 
     def appearance_params(self,
