@@ -15,7 +15,7 @@ from timmdata.pipeline.fetch import BatchBuilder, HostBatch, SampleLoader
 from timmdata.pipeline.layout import BatchLayout
 from timmdata.pipeline.params import ParamSampler
 from timmdata.pipeline.sample_transform import SampleTransform
-from timmdata.samplers.epoch import SampleKey
+from timmdata.samplers.epoch import SampleKey, view_keys
 from timmdata.transforms.settings import AugmentSettings
 from timmdata.workers.factory import create_pool
 from timmdata.workers.settings import WorkerSettings
@@ -41,7 +41,7 @@ def test_rows_do_not_depend_on_the_order_the_batch_or_the_copy(samples, settings
     builder = BatchBuilder(SampleLoader(ImageDataset(samples), transforms_of(40, **settings)))
     keys = [SampleKey(index, 1) for index in (5, 99, 200, 301)]
     whole, other = make(builder, keys), make(copy(builder), keys, order=[2, 0, 3, 1])
-    assert torch.equal(whole.batch[0], other.batch[0]) and whole.keys == other.keys == builder.views(keys)
+    assert torch.equal(whole.batch[0], other.batch[0]) and whole.keys == other.keys == view_keys(keys, builder.num_splits)
     for k, key in enumerate(keys): assert torch.equal(make(builder, [key]).batch[0], whole.batch[0][k::4])
     assert not torch.equal(make(builder, [key._replace(seed=4) for key in keys]).batch[0], whole.batch[0])
 
@@ -90,7 +90,7 @@ def test_skipped_samples_leave_no_gap(samples, normalizes, collates):
     builder = BatchBuilder(SampleLoader(odd, sampler), stack, finish)
     with pytest.warns(RuntimeWarning, match='skipped'): made = make(builder, [SampleKey(k, 0) for k in range(len(odd))])
     present = [key for key in made.keys[:len(made.keys) // 2]]
-    assert made.keys == builder.views(present) and len(present) == len(odd) - len(odd.bad_samples)
+    assert made.keys == view_keys(present, builder.num_splits) and len(present) == len(odd) - len(odd.bad_samples)
     assert torch.equal(made.batch[0], make(builder, present).batch[0])
 
 

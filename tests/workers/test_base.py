@@ -26,9 +26,7 @@ class Builder:
         if isinstance(key.index, Exception): raise key.index
         return [key.index]
 
-    def prefetch(self, keys): pass
-
-    def prefetch_early(self, keys): pass
+    def prefetch(self, keys, early=False): pass
 
     def collate(self, keys, samples, rows=None): return samples
 

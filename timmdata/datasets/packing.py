@@ -37,7 +37,7 @@ from tqdm import tqdm
 from ..core.checks import check_choice, check_number
 from ..core.cores import available_cores
 from ..core.decode import Buffer, decode_image, read_content
-from ..core.faults import BadSample, ImageReadError, printable
+from ..core.faults import BadSample, printable
 from ..core.jpeg import Pixels
 from ..core.paths import expand_home, replace_file
 from ..core.restarts import JpegtranError, add_restarts, encode_jpeg, jpegtran_version

@@ -149,7 +149,7 @@ class DeviceCache:
 
     def _check_shape(self, index: int, shape: torch.Size, others: torch.Size):
         if shape != others: raise ValueError(
-            f"cache='device' needs images of one size: {self.builder.describe(SampleKey(index, 0))} is {tuple(shape)}, "
+            f"cache='device' needs images of one size: {self.builder.sample_loader.describe(SampleKey(index, 0))} is {tuple(shape)}, "
             f'others are {tuple(others)}. Resize the files, or omit cache=')
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #e86b16de

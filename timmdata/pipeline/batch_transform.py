@@ -8,6 +8,7 @@ __all__ = ['BRIGHT', 'color_matrices', 'hue_lanes', 'turn_hue', 'lanes_of', 'gau
            'DeviceTransform', 'BatchTransform']
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #1fab5f35
+import copy
 import math
 import random
 import threading
@@ -733,7 +734,9 @@ class DeviceTransform:
 
     def normalizing(self) -> 'DeviceTransform':
         "Return a transform that only normalizes."
-        raise NotImplementedError
+        other = copy.copy(self)
+        other.params = other.erasing = other.mixup = None
+        return other
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #2ea51cfe
 class BatchTransform(DeviceTransform):
@@ -778,7 +781,7 @@ class BatchTransform(DeviceTransform):
         if not self.erasing: return DrawnBatch(appearance, mixing)
         num = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
         rngs = [key.rng(ERASING) for key in keys[:num]]
-        erased = self.erasing.draw(rngs, *images.shape[2:])
+        erased = self.erasing.draw(rngs, [images.shape[2:]] * num)
         return DrawnBatch(appearance, mixing, erased, rngs)
 
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
@@ -789,9 +792,6 @@ class BatchTransform(DeviceTransform):
         if drawn.erased is not None:
             fields['image'] = self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
         return fields
-
-    def normalizing(self) -> 'BatchTransform':
-        return BatchTransform(self.settings)
 
     @torch.inference_mode(False)
     def __call__(self,

@@ -9,15 +9,17 @@ __all__ = ['TokenBucket', 'NaFlex']
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.arguments import call_repr
 from ..core.checks import check_choice, check_number, check_whole, checks_names
 from ..samplers.batch_schedule import ScheduledBatchSampler
 from ..samplers.epoch import EpochSampler
 from ..samplers.token_plan import TokenPlan, calculate_naflex_batch_size
+from ..transforms.geometry import height_width
 
 # %% ../../nbs/pipeline/36_naflex.ipynb #26f00007
 class TokenBucket(NamedTuple):
@@ -35,14 +37,6 @@ class TokenBucket(NamedTuple):
     patch_size: tuple[int, int]
     num_rows: int
     weight: float = 1.
-
-
-def _height_width(patch_size: Any) -> tuple[int, int]:
-    edges = tuple(patch_size) if isinstance(patch_size, Sequence) else (patch_size, patch_size)
-    if len(edges) != 2:
-        raise ValueError(f'patch_size={patch_size!r}: must be an edge or (height, width)')
-    for edge in edges: check_whole('patch_size', edge, 1)
-    return edges
 
 
 def _check_weights(name: str, weights: Sequence[float] | None, choices: Sequence[Any]):
@@ -97,12 +91,7 @@ class NaFlex:
     patchify_channels_last: bool = True
     image_sizes: Any = field(default=None, repr=False, compare=False)
 
-    def __repr__(self) -> str:   # what differs from the defaults: errors about a state show it
-        shown = []
-        for each in fields(self):
-            value = getattr(self, each.name)
-            if each.repr and value != each.default: shown.append(f'{each.name}={value!r}')
-        return f'NaFlex({", ".join(shown)})'
+    __repr__ = call_repr
 
     def __post_init__(self):
         check_choice('mode', self.mode, ('schedule', 'native', 'packed'))
@@ -129,7 +118,7 @@ class NaFlex:
         "Return the height and width of each patch size that can be chosen."
         choices = [16 if self.patch_size is None else self.patch_size]
         if self.patch_size_choices is not None: choices = list(self.patch_size_choices)
-        return [_height_width(size) for size in choices]
+        return [height_width(size, 'patch_size') for size in choices]
 
     def seq_lens(self,
         is_training: bool,

@@ -439,9 +439,6 @@ class PatchBatchTransform(DeviceTransform):
         if self.row_len: described.update(bounds_of(documents, tokens.device), document_ids=number)
         return {**fields, 'image': described}
 
-    def normalizing(self) -> 'PatchBatchTransform':
-        return PatchBatchTransform(self.settings, None, None, None, self.row_len, self.flatten, self.channels_last)
-
     def _normalize(
         self, tokens: torch.Tensor, documents: np.ndarray, number: torch.Tensor,
         params: Sequence[AppearanceParams],

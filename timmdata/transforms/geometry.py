@@ -12,6 +12,7 @@ __all__ = ['RANDOM_INTERPOLATION', 'str_to_interp_mode', 'str_to_pil_interp', 'i
 import math
 import random
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -101,9 +102,9 @@ def height_width(
         size: One number, or height and width; pixels.
         what: Name of the setting, for the error message.
     """
-    pair = (size, size) if isinstance(size, int) else tuple(size)
+    pair = (size, size) if isinstance(size, Integral) else tuple(size)
     if len(pair) == 1: pair *= 2
-    if len(pair) != 2 or not all(isinstance(edge, int) and edge > 0 for edge in pair):
+    if len(pair) != 2 or not all(isinstance(edge, Integral) and edge > 0 for edge in pair):
         raise ValueError(f'{what}={size!r}: must be one positive integer, or two (height, width)')
     return pair
 

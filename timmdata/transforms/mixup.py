@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ..core.arguments import call_repr
 from ..core.checks import check_number, check_switches
 
 # %% ../../nbs/transforms/60_mixup.ipynb #06aa412a
@@ -351,6 +352,8 @@ class Mixup(MixingSwitch):
     num_classes: int = 1000
     multi_label: bool = False
     partner: str = 'reversed'
+
+    __repr__ = call_repr
 
     def __post_init__(self):
         self._check()

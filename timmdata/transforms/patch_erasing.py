@@ -6,7 +6,6 @@
 __all__ = ['PatchRandomErasing']
 
 # %% ../../nbs/transforms/52_patch_erasing.ipynb #c0841a0f
-import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.checks import check_choice, check_number
-from .random_erasing import check_erasing, keyed_noise
+from ..core.checks import check_choice
+from .random_erasing import Erasing, keyed_noise
 
 # %% ../../nbs/transforms/52_patch_erasing.ipynb #c38f596c
-class PatchRandomErasing:
+class PatchRandomErasing(Erasing):
     """Erase random patches of normalized images, in place.
 
     >>> import torch
@@ -60,22 +59,18 @@ class PatchRandomErasing:
     ):
         if patch_drop_prob: raise ValueError(
             f'patch_drop_prob={patch_drop_prob!r}: patches cannot be dropped (nor in timm); pass 0')
-        self.mode, self.min_count, self.max_count = mode.lower(), min_count, max_count or min_count
-        check_erasing(erase_prob, min_area, max_area, self.mode, self.min_count, self.max_count)
         check_choice('spatial_mode', spatial_mode, ('region', 'patch'))
-        for edge in (min_aspect, max_aspect or 1.): check_number('aspect', edge, 1e-6, 1e6, 'a height / width above 0')
-        self.erase_prob, self.area, self.value = erase_prob, (min_area, max_area), value
-        self.log_aspect = math.log(min_aspect), math.log(max_aspect or 1 / min_aspect)
-        self.spatial_mode, self.num_splits = spatial_mode, num_splits
+        area, aspect, count = (min_area, max_area), (min_aspect, max_aspect), (min_count, max_count)
+        super().__init__(erase_prob, area, aspect, mode, count, num_splits)
+        self.value, self.spatial_mode = value, spatial_mode
 
     def _draw_region(self, rng: random.Random, grid_h: int, grid_w: int) -> np.ndarray | None:
-        "Draw a rectangle of patches; None if none of ten tries fits."
-        for _ in range(10):
-            area, aspect = rng.uniform(*self.area) * (grid_h * grid_w), math.exp(rng.uniform(*self.log_aspect))
-            h, w = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        "Draw a rectangle of patches; None if none fits."
+        for h, w in self.try_sizes(rng, grid_h * grid_w):
             if h > grid_h or w > grid_w: continue
             top, left = rng.randint(0, grid_h - h), rng.randint(0, grid_w - w)   # timm draws them for no patch, too
-            if h and w: return (np.arange(top, top + h)[:, None] * grid_w + np.arange(left, left + w)).ravel()
+            rows, columns = np.arange(top, top + h), np.arange(left, left + w)
+            if h and w: return (rows[:, None] * grid_w + columns).ravel()
         return None
 
     def get_params(self,
@@ -93,29 +88,13 @@ class PatchRandomErasing:
         Returns:
             for each erased piece: positions y * grid_w + x of its patches
         """
-        if rng.random() > self.erase_prob or grid_h * grid_w == 0: return []
+        if rng.random() > self.probability or grid_h * grid_w == 0: return []
         count, num = rng.randint(self.min_count, self.max_count), grid_h * grid_w
         if self.spatial_mode == 'region':
             pieces = [self._draw_region(rng, grid_h, grid_w) for _ in range(count)]
             return [piece for piece in pieces if piece is not None]
         least, most = (min(num, max(1, int(num * count * area))) for area in self.area)
         return [np.array(rng.sample(range(num), rng.randint(least, most)))]
-
-    def draw(self,
-        rngs: Sequence[random.Random],
-        grids: Sequence[tuple[int, int]],
-    ) -> list[list[np.ndarray]]:
-        """Draw the patches to erase in a batch.
-
-        Args:
-            rngs: One generator per image of a batch.
-            grids: Rows and columns of patches of each image.
-
-        Returns:
-            as from `get_params`, per image; none for clean images
-        """
-        clean = len(rngs) // self.num_splits if self.num_splits > 1 else 0
-        return [[] if n < clean else self.get_params(rng, *grid) for n, (rng, grid) in enumerate(zip(rngs, grids))]
 
     def erase(self,
         images: Sequence[torch.Tensor],
@@ -169,4 +148,4 @@ class PatchRandomErasing:
 
     def __repr__(self) -> str:
         count, kind = (self.min_count, self.max_count), f'mode={self.mode}, spatial={self.spatial_mode}'
-        return f'{type(self).__name__}(p={self.erase_prob}, {kind}, count={count})'
+        return f'{type(self).__name__}(p={self.probability}, {kind}, count={count})'

@@ -72,20 +72,20 @@ class Task:
 
     def _load(self, builder: BatchBuilder, position: int) -> list[Any]:
         key, thread = self.keys[position], threading.get_ident()
-        if not self._rows: self._rows = self._divide(builder)   # by several threads, perhaps: to the same memory
         self._indexes[thread] = key.index
         self.report(key.index)
-        try: loaded = builder.load(key, self._rows[position], self.refused.get(key.index, ''))
+        try:
+            own = None
+            if self.rows and not self._rows:   # by several threads, perhaps: to the same memory
+                self._rows = builder.layout(key.bucket).divide(self.rows, len(self.keys))
+            if self._rows: own = self._rows[position]
+            loaded = builder.load(key, own, self.refused.get(key.index, ''))
         except Exception:
             self.report(-1)
             raise
         finally: del self._indexes[thread]
         self.report(-1)   # not after SystemExit, which ends the worker: this sample may be to blame
         return loaded
-
-    def _divide(self, builder: BatchBuilder) -> Sequence[Any]:
-        num = len(self.keys)
-        return builder.layout(self.keys[0].bucket).divide(self.rows, num) if self.rows else [None] * num
 
     def _collate(self, builder: BatchBuilder):
         if self.cancelled: return self.finish(error=RuntimeError('the workers are closed'))
@@ -229,7 +229,7 @@ class InlinePool(WorkerPool):
     ): self.builder, self._memory = builder, RowMemory(builder)
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
-        self.builder.prefetch_early(keys)
+        self.builder.prefetch(keys, early=True)
         return super().submit(keys)
 
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:

@@ -145,7 +145,7 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue, builder: Bat
         if not ready: continue
         try: message = pipe.recv()
         except (EOFError, OSError): os._exit(1)
-        if message is not None: builder.prefetch_early(message.keys)
+        if message is not None: builder.prefetch(message.keys, early=True)
         inbox.put(message)
         if message is None: return
 
@@ -418,7 +418,7 @@ class Supervisor(SupervisorEnd):
         for index in made.blame(suspects):
             self._refused[index] = f'{worker.death} while loading this sample, for the second time'
         if made.deaths > 3: self._give_up(worker, made)
-        names = [self.spec.builder.describe(key) for key in made.task.keys if key.index in suspects]
+        names = [self.spec.builder.sample_loader.describe(key) for key in made.task.keys if key.index in suspects]
         return f'while loading {", ".join(names)}' if names else 'while making a batch'
 
     def _give_up(self, worker: WorkerProcess, assignment: Assignment):
@@ -486,7 +486,7 @@ class ProcessPool(WorkerPool):
 
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
-        try: data = task.take(self.builder.describe, timeout)
+        try: data = task.take(self.builder.sample_loader.describe, timeout)
         finally: self._supervisor.warn()
         slot = self._supervisor.slots_of.pop(task, None)   # from here on it belongs to the batch
         result, error = unpack(data, self.slots.lend(slot))

@@ -88,7 +88,7 @@ class BatchMaker:
         Returns:
             bytes for `unpack`, uint8 memory, lines of the logs
         """
-        self._builder.prefetch_early(keys)   # here, nobody has submitted them
+        self._builder.prefetch(keys, early=True)   # here, nobody has submitted them
         memory = self._memory
         if memory is not None: memory = memory[:self._builder.batch_bytes(len(keys), keys[0].bucket)]
         data = make_packed(self._builder, self._pool, Task(keys), memory)
@@ -366,7 +366,7 @@ class RayPool(WorkerPool):
 
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
-        try: data, memory, bad_samples = task.take(self.builder.describe, timeout)
+        try: data, memory, bad_samples = task.take(self.builder.sample_loader.describe, timeout)
         finally: self._supervisor.warn()
         for base, samples in zip(_bases(self.builder), bad_samples):
             for sample in samples: base.faults.log.append(sample)

@@ -73,7 +73,7 @@ class ThreadPool(WorkerPool):
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
         self._lifetime.check()
-        self.builder.prefetch_early(keys)
+        self.builder.prefetch(keys, early=True)
         task = Task(keys, self._memory.allocate(keys))
         self.run(task)
         return task
@@ -91,7 +91,7 @@ class ThreadPool(WorkerPool):
 
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
-        return task.take(self.builder.describe, timeout)
+        return task.take(self.builder.sample_loader.describe, timeout)
 
     def close(self): self._lifetime.close(2)
 
