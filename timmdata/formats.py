@@ -82,6 +82,8 @@ class ImageFormat:
         self.erasing = given.make(
             ErasingSettings, re_prob=given.re_prob if is_random else 0., re_num_splits=re_num_splits)
         self.batches = given.make(BatchSettings)
+        check_choice('color_jitter_mode', given.color_jitter_mode, ('fused', 'exact'))
+        self.in_worker = given.collate_fn is not None or given.color_jitter_mode == 'exact'
         self._make_settings()
         self._check_mixup()
 
@@ -153,7 +155,7 @@ class ImageFormat:
         Args:
             augment: Settings of the images.
         """
-        return ParamSampler(augment, _finishes_images(self.given))
+        return ParamSampler(augment, self.in_worker)
 
     def batch_transform(self,
         params: ParamSampler | None = None,
@@ -171,12 +173,6 @@ class ImageFormat:
         composed = compose_transform(self.augment, std, erasing, self.given.use_prefetcher)
         return v2.Compose([as_pil_image, composed])
 
-
-def _finishes_images(given: Arguments) -> bool:
-    "Whether workers flip and color each image: for your `collate_fn`, and for exact color jitter."
-    check_choice('color_jitter_mode', given.color_jitter_mode, ('fused', 'exact'))
-    return given.collate_fn is not None or given.color_jitter_mode == 'exact'
-
 # %% ../nbs/18_formats.ipynb #074eaf76
 class CustomFormat(ImageFormat):
     """What the transform of the user returns.
@@ -185,7 +181,7 @@ class CustomFormat(ImageFormat):
         given: Arguments of `create_loader`, without None where it stands for a value.
     """
 
-    def _make_settings(self): _finishes_images(self.given)   # refuses a wrong mode; nothing else is drawn
+    def _make_settings(self): pass   # of your transform, nothing is known
 
     @property
     def settings(self) -> list[Any]: return [self.normalize, self.erasing, self._own()]
@@ -262,11 +258,11 @@ class PatchFormat(ImageFormat):
         return replace(self.batches, schedule=schedule)
 
     def parts(self, dataset: Dataset, sampler: EpochSampler, batches: BatchSettings) -> FormatParts:
-        naflex, in_worker, sizes = self.naflex, _finishes_images(self.given), None
+        naflex, sizes = self.naflex, None
         if naflex.mode != 'schedule': sizes = naflex.sizes(partial(image_sizes, dataset), len(dataset))
         is_packed, transforms = naflex.mode == 'packed', []
         for bucket in self.buckets:
-            params = SequenceParams(self.augment, bucket.patch_size, bucket.max_seq_len, sizes, in_worker)
+            params = SequenceParams(self.augment, bucket.patch_size, bucket.max_seq_len, sizes, self.in_worker)
             num_rows = bucket.num_rows if is_packed else 0
             transforms.append(PatchTransform(params, self.decode, self.channels, bucket.seq_len, num_rows))
         on_device = PatchBatchTransform(

@@ -380,7 +380,7 @@ def test_wrong_batches_are_errors():
     mixing, x = Mixup(num_classes=NUM_CLASSES), images_of(4)
     with pytest.raises(ValueError, match='length 8 for a batch of size 4'):
         mixing.apply(x, targets_of(4), mixing.draw(8, (16, 24)))
-    with pytest.raises(ValueError, match='nothing to mix'): mixing.draw(0, (16, 24))
+    with pytest.raises(ValueError, match='batch_size=0'): mixing.draw(0, (16, 24))
     for wrong in (x[0], x.int()):
         with pytest.raises(TypeError, match='N, C, H, W'):
             mixing.apply(wrong, targets_of(len(wrong)), mixing.draw(4, (16, 24)))

@@ -118,7 +118,7 @@ def test_a_color_for_each_channel():
 
 @pytest.mark.parametrize('wrong, message', [
     (dict(erase_prob=2), 'a probability'), (dict(patch_drop_prob=0.5), 'cannot be dropped'), (dict(mode='zeros'), 'must be one of'),
-    (dict(spatial_mode='row'), 'must be one of'), (dict(min_area=0.), 'min_area'), (dict(min_count=0), 'integers >= 1'),
+    (dict(spatial_mode='row'), 'must be one of'), (dict(min_area=0.), 'min_area'), (dict(min_count=0), 'an integer >= 1'),
     (dict(min_aspect=0.), 'above 0'), (dict(max_aspect=-1.), 'above 0')])
 def test_wrong_settings_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message): PatchRandomErasing(**wrong)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -411,10 +410,9 @@ class BatchLoader(HostLoader):
 
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         if (batch is None) == (index is None): raise TypeError('pass exactly one of batch= and index=')
-        for name, value in dict(epoch=epoch, batch=batch, index=index).items():
-            is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-            if value is not None and not is_whole: raise TypeError(f'{name}={value!r}: must be an integer')
-        if epoch < 0 or (batch or 0) < 0: raise ValueError(f'epoch={epoch}, batch={batch}: must be 0 or more')
+        check_whole('epoch', epoch, 0)
+        if batch is not None: check_whole('batch', batch, 0)
+        if index is not None: check_whole('index', index, -sys.maxsize)
         if index is not None and not -len(self.dataset) <= index < len(self.dataset):
             raise IndexError(f'index={index} is out of range: the dataset has length {len(self.dataset)}')
         if batch is None:

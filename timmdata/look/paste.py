@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..core.arguments import call_repr
 from ..loader import create_loader
 from ..transforms.mixup import Mixup
 
@@ -19,7 +20,7 @@ from ..transforms.mixup import Mixup
 def _is_plain(value: Any) -> bool:
     "Whether `repr` of a value can be pasted."
     if isinstance(value, (list, tuple)): return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float, torch.dtype, Mixup))
+    return value is None or isinstance(value, (str, int, float, torch.dtype))
 
 
 def loader_call(
@@ -41,6 +42,7 @@ def loader_call(
     for name, parameter in inspect.signature(create_loader).parameters.items():
         if name not in settings: continue
         value = settings[name]
-        if not _is_plain(value): words.append(f'{name}={name}')   # a variable of that name
+        if isinstance(value, Mixup): words.append(f'{name}={call_repr(value)}')
+        elif not _is_plain(value): words.append(f'{name}={name}')   # a variable of that name
         elif value != parameter.default: words.append(f'{name}={value!r}')
     return f'create_loader({", ".join(words)})'

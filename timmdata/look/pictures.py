@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from ..buffer.buffer import BatchBuffer
-from ..core.checks import check_number
+from ..core.checks import check_whole
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..core.faults import printable
 from ..core.rng import sample_seed, seeded
@@ -353,7 +353,7 @@ def show_batch(
         std: Standard deviation to undo; None: as for `mean`.
         ncols: Images per row; None: at most 4.
     """
-    check_number('n', n, 1, 2**31, 'an integer >= 1', whole=True)
+    check_whole('n', n, 1)
     loader, batch = None, loader_or_batch
     if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)): loader, batch = batch, _next_batch(batch)
     fields = {'image': batch} if isinstance(batch, torch.Tensor) else fields_of(batch)
@@ -557,7 +557,7 @@ def show_replay(
         size: Size of one picture, inches.
     """
     _batch_loader(loader)
-    if num_images < 1: raise ValueError(f'num_images={num_images}: must be 1 or more')
+    check_whole('num_images', num_images, 1)
     replay = loader.replay(epoch, batch, index)
     if is_patches(sample_image(replay.batch)):
         raise TypeError('show_replay cannot draw patches: use show_batch(loader.replay(…).batch), '

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..core.checks import check_whole
 from ..core.sample import sample_image
 from ..datasets.wrappers import base_datasets
 from ..loader import create_loader
@@ -42,7 +43,8 @@ def spread_indexes(
         length: Number of samples.
         count: Maximum number of indexes.
     """
-    if length < 1 or count < 1: raise ValueError(f'count={count}, length={length}: must be 1 or more')
+    check_whole('length', length, 1)
+    check_whole('count', count, 1)
     if count >= length: return list(range(length))
     return [round((k + 0.5) * length / count - 0.5) for k in range(count)]
 

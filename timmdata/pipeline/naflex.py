@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.arguments import call_repr
-from ..core.checks import check_choice, check_number, check_whole, checks_names
+from ..core.checks import check_choice, check_weights, check_whole, checks_names
 from ..samplers.batch_schedule import ScheduledBatchSampler
 from ..samplers.epoch import EpochSampler
 from ..samplers.token_plan import TokenPlan, calculate_naflex_batch_size
@@ -37,16 +37,6 @@ class TokenBucket(NamedTuple):
     patch_size: tuple[int, int]
     num_rows: int
     weight: float = 1.
-
-
-def _check_weights(name: str, weights: Sequence[float] | None, choices: Sequence[Any]):
-    if weights is None: return
-    if len(weights) != len(choices):
-        raise ValueError(
-            f'{name}={list(weights)}: must have one weight for each choice, {len(choices)} in all')
-    for weight in weights: check_number(name, weight, 0, math.inf, 'a weight of 0 or more')
-    if not sum(weights):
-        raise ValueError(f'{name}={list(weights)}: at least one weight must be above 0')
 
 # %% ../../nbs/pipeline/36_naflex.ipynb #0529fb87
 @checks_names
@@ -110,8 +100,9 @@ class NaFlex:
                 f'mode={self.mode!r} and patch_size_choices cannot be used together, because sequence '
                 'lengths depend on the patch size: pass patch_size')
         object.__setattr__(self, 'train_seq_lens', lengths)   # only while it is made
-        _check_weights('patch_size_choice_probs', self.patch_size_choice_probs, self.patch_sizes)
-        _check_weights('seq_len_probs', self.seq_len_probs, lengths)
+        patch_sizes, of_sizes, of_lengths = self.patch_sizes, self.patch_size_choice_probs, self.seq_len_probs
+        if of_sizes is not None: check_weights('patch_size_choice_probs', of_sizes, len(patch_sizes))
+        if of_lengths is not None: check_weights('seq_len_probs', of_lengths, len(lengths))
 
     @property
     def patch_sizes(self) -> list[tuple[int, int]]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.arguments import call_repr
 from ..core.checks import check_number, checks_names
 from ..core.clock import clock
 from ..core.constants import IMAGENET_DEFAULT_MEAN
@@ -73,8 +72,6 @@ class View:
     gaussian_blur_radius: tuple[float, float] = (0.1, 2.)
     solarize_prob: float = 0.
     auto_augment: str | Policy | None = None
-
-    __repr__ = call_repr
 
     def __post_init__(self):
         check_number('count', self.count, 1, MAX_VIEWS, f'an integer from 1 to {MAX_VIEWS}', whole=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..core.checks import check_choice
+from ..core.checks import check_choice, check_whole
 from ..core.faults import printable
 from .class_map import load_class_map
 
@@ -133,7 +133,7 @@ class MultiLabelTarget:
         num_classes: int,
         dense: bool = False,
     ):
-        if num_classes < 1: raise ValueError(f'num_classes={num_classes}: must be 1 or more')
+        check_whole('num_classes', num_classes, 1)
         self.num_classes, self.dense = num_classes, dense
 
     def __call__(self,

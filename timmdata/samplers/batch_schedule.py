@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import Sampler
 
+from ..core.checks import check_choice, check_number, check_weights, check_whole
 from ..core.rng import KeyedRandom
 from ..core.sample import image_size
 from .epoch import EpochSampler, SampleKey
@@ -56,12 +57,6 @@ def choice_probabilities(
 def _is_list(values: Any) -> bool: return isinstance(values, Iterable) and not isinstance(values, (str, Mapping))
 
 
-def _is_number(value: Any) -> bool: return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _is_count(value: Any) -> bool: return isinstance(value, Integral) and not isinstance(value, bool) and value > 0
-
-
 @dataclass(frozen=True)
 class ScheduleSettings:
     """Settings of the sizes that batches have, and when; checked when created.
@@ -93,34 +88,25 @@ class ScheduleSettings:
 
     def __post_init__(self):
         sizes = tuple(self.batch_sizes) if _is_list(self.batch_sizes) else ()
-        if not sizes or not all(map(_is_count, sizes)):
-            raise ValueError(f'batch_sizes={self.batch_sizes!r}: must be one or more positive integers')
+        if not sizes: raise ValueError(f'batch_sizes={self.batch_sizes!r}: must be one or more positive integers')
+        for size in sizes: check_whole('batch_sizes', size, 1)
         weights = [1.] * len(sizes) if self.choice_weights is None else self.choice_weights
-        weights = list(weights) if _is_list(weights) else []
-        are_shares = all(_is_number(w) and 0 <= w < math.inf for w in weights) and 0 < sum(weights) < math.inf
-        if len(weights) != len(sizes) or not are_shares:
-            raise ValueError(f'choice_weights={self.choice_weights!r}: must be numbers >= 0, {len(sizes)} in all, '
-                             'at least one of them above 0')
-        if self.num_batches is not None and not _is_count(self.num_batches):
-            raise ValueError(f'num_batches={self.num_batches!r}: must be a positive integer')
-        if self.choice_schedule not in ('constant', 'progressive'):
-            raise ValueError(f'choice_schedule={self.choice_schedule!r}: must be one of constant, progressive')
-        if self.is_progressive: self._check_progress(len(sizes))
+        check_weights('choice_weights', weights, len(sizes))
+        if self.num_batches is not None: check_whole('num_batches', self.num_batches, 1)
+        check_choice('choice_schedule', self.choice_schedule, ('constant', 'progressive'))
+        if self.is_progressive: self._check_progress()
         if self.input_sizes is not None and not (_is_list(self.input_sizes) and len(self.input_sizes) == len(sizes)):
             raise ValueError(
                 f'input_sizes={self.input_sizes!r}: must be {len(sizes)} sizes, one for each of batch_sizes')
         object.__setattr__(self, 'batch_sizes', sizes)   # only while it is made
         object.__setattr__(self, 'choice_weights', tuple(weight / sum(weights) for weight in weights))
 
-    def _check_progress(self, num_choices: int):
+    def _check_progress(self):
         "Check what a constant schedule does not look at, as in timm."
-        is_bell = _is_number(self.schedule_spread) and self.schedule_spread >= 0
-        if not is_bell or not _is_number(self.schedule_random_mix) or not 0 <= self.schedule_random_mix <= 1:
-            raise ValueError(f'schedule_spread={self.schedule_spread!r}, schedule_random_mix='
-                             f'{self.schedule_random_mix!r}: the first must be >= 0, the second in 0..1')
-        if num_choices < 2 or not _is_count(self.schedule_epochs):
-            raise ValueError(f"choice_schedule='progressive' needs at least two batch_sizes, got {num_choices}, and a "
-                             f'positive integer as schedule_epochs, got {self.schedule_epochs!r}')
+        check_number('schedule_spread', self.schedule_spread, 0, math.inf, 'a number >= 0')
+        check_number('schedule_random_mix', self.schedule_random_mix, 0, 1, 'a share, 0..1')
+        check_whole('schedule_epochs', self.schedule_epochs, 1)
+        if len(self.batch_sizes) < 2: raise ValueError("choice_schedule='progressive' needs at least two batch_sizes")
 
     @property
     def is_progressive(self) -> bool:

@@ -150,8 +150,7 @@ class EpochSampler(Sampler):
             raise ValueError(f'num_repeats={num_repeats}: must be 1 or more, and cannot be used with a sampler')
         if samples_per_epoch is not None and (num_repeats or sampler is not None): raise ValueError(
             f'samples_per_epoch={samples_per_epoch!r}: omit it; a sampler or num_repeats decides the number')
-        if samples_per_epoch is not None: check_number(
-            'samples_per_epoch', samples_per_epoch, 1, math.inf, 'an integer >= 1, or None', whole=True)
+        if samples_per_epoch is not None: check_whole('samples_per_epoch', samples_per_epoch, 1)
         self.data_source, self.shuffle, self.seed = data_source, shuffle, seed
         self.sampler, self.num_repeats, self.samples_per_epoch = sampler, num_repeats, samples_per_epoch
         self.num_replicas, self.rank, self.row_size = num_replicas, rank, row_size

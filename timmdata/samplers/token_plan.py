@@ -143,8 +143,7 @@ class TokenPlan:
     def __post_init__(self):
         check_choice('mode', self.mode, ('native', 'packed'))
         check_whole('window', self.window, 1)
-        if self.tokens_per_epoch is not None: check_number(
-            'tokens_per_epoch', self.tokens_per_epoch, 1, math.inf, 'an integer >= 1, or None', whole=True)
+        if self.tokens_per_epoch is not None: check_whole('tokens_per_epoch', self.tokens_per_epoch, 1)
 
     @property
     def batch_size(self) -> int:

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..core.arguments import call_repr
-from ..core.checks import check_number, check_switches
+from ..core.checks import check_choice, check_number, check_switches, check_whole
 
 # %% ../../nbs/transforms/60_mixup.ipynb #06aa412a
 def rand_bbox(
@@ -295,7 +294,7 @@ def check_mixing(
     for name in ('mixup_alpha', 'cutmix_alpha'):
         check_number(name, getattr(mixing, name), 0, 1e30, 'a number >= 0')
     check_switches(multi_label=mixing.multi_label)
-    check_number('num_classes', mixing.num_classes, 1, 2**31, 'an integer >= 1', whole=True)
+    check_whole('num_classes', mixing.num_classes, 1)
 
 
 class MixingSwitch:
@@ -353,8 +352,6 @@ class Mixup(MixingSwitch):
     multi_label: bool = False
     partner: str = 'reversed'
 
-    __repr__ = call_repr
-
     def __post_init__(self):
         self._check()
         if self.cutmix_minmax is not None: self.cutmix_alpha = 1.
@@ -362,10 +359,8 @@ class Mixup(MixingSwitch):
 
     def _check(self):
         "Raise ValueError for invalid settings, before the first batch."
-        if self.mode not in ('batch', 'pair', 'elem', 'half'):
-            raise ValueError(f'mode={self.mode!r}: must be one of batch, pair, elem, half')
-        if self.partner not in ('reversed', 'random'):
-            raise ValueError(f'partner={self.partner!r}: must be one of reversed, random')
+        check_choice('mode', self.mode, ('batch', 'pair', 'elem', 'half'))
+        check_choice('partner', self.partner, ('reversed', 'random'))
         check_mixing(self)
         check_switches(correct_lam=self.correct_lam)
         minmax = self.cutmix_minmax
@@ -397,8 +392,7 @@ class Mixup(MixingSwitch):
             size: Height, width of the images, pixels.
             rng: Random number generator; None: Python's global one.
         """
-        if batch_size < 1: raise ValueError(
-            f'batch_size={batch_size!r}: must be 1 or more, or there is nothing to mix')
+        check_whole('batch_size', batch_size, 1)
         rng = rng or random
         partner = _partners(batch_size, self.mode, self.partner, rng)
         if self.mode == 'batch': drawn = [self._draw_one(size, rng)] * batch_size

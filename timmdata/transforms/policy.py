@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image, ImageEnhance, ImageFilter
 
+from ..core.checks import check_number
 from .geometry import interp_mode_to_str
 
 # %% ../../nbs/transforms/10_policy.ipynb #2feeae09
@@ -385,7 +386,7 @@ class AugmentOp:
     ):
         if name not in OPERATIONS: raise ValueError(
             f'unknown operation {name!r}: must be one of {", ".join(sorted(OPERATIONS))}')
-        if not 0 <= prob <= 1: raise ValueError(f'{name}: prob={prob!r} must be a probability, 0..1')
+        check_number(f'{name}: prob', prob, 0, 1, 'a probability, 0..1')
         self.name, self.prob, self.magnitude, self.hparams = name, prob, magnitude, _check_hparams(hparams)
         self.magnitude_std, self.magnitude_max = self.hparams['magnitude_std'], self.hparams['magnitude_max']
 

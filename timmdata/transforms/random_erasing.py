@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..core.checks import check_choice, check_number
+from ..core.checks import check_choice, check_number, check_whole
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #45a120c6
 def keyed_noise(
@@ -89,9 +89,8 @@ class Erasing:
         if not 0 < least <= most:
             raise ValueError(f'min_area={least!r}, max_area={most!r}: must be 0 < min_area <= max_area')
         check_choice('re_mode', self.mode, ('const', 'rand', 'pixel'))
-        are_whole = isinstance(self.min_count, int) and isinstance(self.max_count, int)
-        if not (are_whole and 1 <= self.min_count <= self.max_count):
-            raise ValueError(f're_count: {self.min_count!r}..{self.max_count!r} must be integers >= 1, in ascending order')
+        check_whole('min_count', self.min_count, 1)
+        check_whole('max_count', self.max_count, self.min_count)
         for edge in (flattest, tallest or 1.): check_number('aspect', edge, 1e-6, 1e6, 'a height / width above 0')
         self.log_aspect = math.log(flattest), math.log(tallest or 1 / flattest)
 

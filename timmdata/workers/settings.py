@@ -6,6 +6,7 @@
 __all__ = ['WORKER_KINDS', 'MAX_WORKERS', 'RAY_OPTIONS', 'WorkerKind', 'WorkerSettings']
 
 # %% ../../nbs/workers/04_settings.ipynb #708acfdf
+import math
 import multiprocessing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from multiprocessing.context import BaseContext
 from numbers import Integral, Real
 from typing import Any
 
-from ..core.checks import check_whole
+from ..core.checks import check_choice, check_number, check_whole
 
 # %% ../../nbs/workers/04_settings.ipynb #4a8b91bc
 @dataclass(frozen=True)
@@ -74,17 +75,12 @@ class WorkerSettings:
             f'num_workers={self.num_workers}: must be {MAX_WORKERS} or fewer; use about one per core')
         if isinstance(self.worker_type, Integral): raise ValueError(
             f'worker_type={self.worker_type!r}: must be a worker type; did you mean num_workers={self.worker_type!r}?')
-        if self.worker_type != 'auto' and self.worker_type not in WORKER_KINDS:
-            raise ValueError(f'worker_type={self.worker_type!r}: must be one of {", ".join(WORKER_KINDS)}, auto')
+        check_choice('worker_type', self.worker_type, (*WORKER_KINDS, 'auto'))
         check_whole('threads_per_worker', self.threads_per_worker, 1)
         if self.prefetch_factor is not None: check_whole('prefetch_factor', self.prefetch_factor, 1)
-        if not isinstance(self.timeout, Real) or isinstance(self.timeout, bool) or not self.timeout >= 0:
-            raise ValueError(f'timeout={self.timeout!r}: must be seconds >= 0; 0 waits indefinitely')
-        names = multiprocessing.get_all_start_methods()
-        if not (self.multiprocessing_context is None or self.multiprocessing_context in names
-                or isinstance(self.multiprocessing_context, BaseContext)):
-            allowed = ', '.join(names)
-            raise ValueError(f'multiprocessing_context={self.multiprocessing_context!r}: must be one of {allowed}')
+        check_number('timeout', self.timeout, 0, math.inf, 'seconds >= 0; 0 waits indefinitely')
+        if not isinstance(self.multiprocessing_context, (BaseContext, type(None))):
+            check_choice('multiprocessing_context', self.multiprocessing_context, multiprocessing.get_all_start_methods())
         if self.worker_init_fn is not None and not callable(self.worker_init_fn):
             raise TypeError(f'worker_init_fn={self.worker_init_fn!r}: must be a function that accepts a worker number')
         if (self.worker_init_fn is not None and self.worker_type != 'auto'
