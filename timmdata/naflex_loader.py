@@ -165,8 +165,9 @@ def _make_loader(given: Arguments) -> Loader:
     if not given.is_training: given = given.without(*_TRAINING)
     given = given.without('crop_pct', 'crop_mode', 'crop_border_pixels', 'train_crop_mode')   # timm ignores these
     probs = {name: getattr(given, name) or 0. for name in ('grayscale_prob', 'gaussian_blur_prob')}   # None in timm
-    ours = dict(input_size=(given.channels, 224, 224), naflex=given.make(NaFlex), mixup=given.mixup_fn, num_aug_splits=0,
-                pin_memory=given.pin_memory and torch.cuda.is_available(), **probs)
+    ours = dict(
+        input_size=(given.channels, 224, 224), naflex=given.make(NaFlex), mixup=given.mixup_fn,
+        num_aug_splits=0, pin_memory=given.pin_memory and torch.cuda.is_available(), **probs)
     loader = given.make(create_loader, **ours, **given.settings)
     if given.epoch: loader.set_epoch(given.epoch)
     return loader

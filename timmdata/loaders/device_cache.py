@@ -148,8 +148,10 @@ class DeviceCache:
             f'{drawn.crop[2:]} pixels. Use input_size={(height, width)} and crop_pct=1, or omit cache=')
 
     def _check_shape(self, index: int, shape: torch.Size, others: torch.Size):
-        if shape != others: raise ValueError(
-            f"cache='device' needs images of one size: {self.builder.sample_loader.describe(SampleKey(index, 0))} is {tuple(shape)}, "
+        if shape == others: return
+        name = self.builder.sample_loader.describe(SampleKey(index, 0))
+        raise ValueError(
+            f"cache='device' needs images of one size: {name} is {tuple(shape)}, "
             f'others are {tuple(others)}. Resize the files, or omit cache=')
 
 # %% ../../nbs/loaders/50_device_cache.ipynb #e86b16de

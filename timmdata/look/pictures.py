@@ -103,7 +103,7 @@ def notebook_figure(
         matplotlib `Figure`
     """
     from matplotlib.figure import Figure   # here: importing timmdata must not import matplotlib
-    figure = Figure(figsize=(width, height), layout='constrained')
+    figure: Any = Figure(figsize=(width, height), layout='constrained')
     figure._ipython_display_ = partial(_display, figure, image_format)   # a notebook calls this
     return figure
 

@@ -517,10 +517,7 @@ def _check_images(images: Any, mean: Sequence[float] | None):
             f'pass input_size=({channels}, H, W) and a mean of that length, or another input_img_mode')
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7
-class _Kernels(threading.local):
-    "The kernels of one thread, by image shape."
-    def __init__(self):
-        self.of_shape = {}
+#| export
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #6df718db
 class ImageByImage:
@@ -534,7 +531,7 @@ class ImageByImage:
         settings: BatchTransformSettings,
     ):
         self.settings = settings
-        self._kernels = _Kernels()
+        self._kernels = threading.local()   # by image shape
         self._pool: tuple[int, Any] = -1, None   # bytes of each buffer, and the pool
 
     def __reduce__(self):
@@ -586,7 +583,7 @@ class ImageByImage:
             shape: Channels, height, width of the images.
             lines_vary: Images may have fewer lines.
         """
-        kernels = self._kernels.of_shape
+        kernels = self._kernels.__dict__   # of this thread
         if shape not in kernels:
             settings = self.settings
             kernels[shape] = ImageKernel(settings.mean, settings.std, shape, lines_vary)
@@ -774,9 +771,6 @@ class BatchTransform(DeviceTransform):
         if self.mixup:
             rng = keys[0].rng(MIXING)
             mixing = self.mixup.draw(len(keys), images.shape[2:], rng)
-        return self._draw(images, keys, mixing)
-
-    def _draw(self, images: torch.Tensor, keys: Sequence[SampleKey], mixing: Any = None) -> DrawnBatch:
         appearance = self.appearance_params(keys)
         if not self.erasing: return DrawnBatch(appearance, mixing)
         num = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
@@ -793,12 +787,11 @@ class BatchTransform(DeviceTransform):
             fields['image'] = self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
         return fields
 
-    @torch.inference_mode(False)
     def __call__(self,
         images: torch.Tensor,
         keys: Sequence[SampleKey],
     ) -> torch.Tensor:
-        """Apply everything except mixing, which needs targets.
+        """Change images without targets; a transform with mixing needs `on_batch`.
 
         Args:
             images: uint8 (N, C, H, W) on the device; not changed.
@@ -807,10 +800,7 @@ class BatchTransform(DeviceTransform):
         Returns:
             img_dtype (N, C, H, W)
         """
-        _check_images(images, self.settings.mean)
-        with one_thread():
-            drawn = self._draw(images, keys)
-            return self.apply({'image': images}, drawn)['image']
+        return self.on_batch({'image': images}, keys)['image']
 
     def _normalize(self, images: torch.Tensor, params: Sequence[AppearanceParams]) -> torch.Tensor:
         settings = self.settings

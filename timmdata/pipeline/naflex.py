@@ -163,8 +163,8 @@ class NaFlex:
         Args:
             length: Length in patches.
         """
-        if not self.pad_multiple: return length
-        return math.ceil(length / self.pad_multiple) * self.pad_multiple
+        multiple = self.pad_multiple or 1
+        return math.ceil(length / multiple) * multiple
 
     def buckets(self,
         batch_size: int,

@@ -155,6 +155,13 @@ class HostPatches(NamedTuple):
     documents: np.ndarray
 
 # %% ../../nbs/pipeline/37_patches.ipynb #975c33e5
+def _cut(image: torch.Tensor, patches: torch.Tensor, grid: Sequence[int], patch_size: Sequence[int]):
+    "Write an image (C, H, W) as patches (n, pixels, C); the inverse of `image_of_patches`."
+    (down, across), (height, width) = grid, patch_size
+    in_patches = image.view(-1, down, height, across, width).permute(1, 3, 2, 4, 0)
+    patches.view(down, across, height, width, -1).copy_(in_patches)
+
+
 class PatchTransform(SampleTransform):
     """Fill the patches of one sample: draw, crop and finish as for any image, then cut it into patches.
 
@@ -226,9 +233,7 @@ class PatchTransform(SampleTransform):
         tokens = lines.permute(1, 2, 0)
         if self.num_rows: first = key.bucket   # the first token of its slot
         else: tokens[num:].zero_()
-        grid = tokens[first:first + num].view(down, across, height, width, -1)
-        patches = image.permute(1, 2, 0).view(down, height, across, width, -1)
-        grid.copy_(patches.transpose(1, 2))
+        _cut(image, tokens[first:first + num], (down, across), self.patch_size)
         return [(first, down, across, height, width)]
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00008
@@ -456,7 +461,5 @@ class PatchBatchTransform(DeviceTransform):
             lines = documents.tolist()
             whole = [image_of_patches(image, line[1:3], line[3:5]) for image, line in zip(images, lines)]
             whole = self.mixup.apply_images(whole, params)
-            for patches, image, (_, down, across, height, width) in zip(images, whole, lines):
-                grid = image.view(-1, down, height, across, width).permute(1, 3, 2, 4, 0)
-                patches.view(down, across, height, width, -1).copy_(grid)
+            for patches, image, line in zip(images, whole, lines): _cut(image, patches, line[1:3], line[3:5])
         return self.mixup.apply_target(target, params)

@@ -93,7 +93,8 @@ def _fit(image: Any, params: SampleParams, row: torch.Tensor, sampler: ParamSamp
     fill = settings.fill
     if len(fill) != len(row): fill = fill * len(row)
     if len(fill) == 1: fill = fill[0]
-    return crop_or_pad(image, *params.offset, *row.shape[1:], fill, settings.padding_mode)
+    (top, left), (height, width) = params.offset, row.shape[1:]
+    return crop_or_pad(image, top, left, height, width, fill, settings.padding_mode)
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #16bc22a7
 def crop_with_pillow(

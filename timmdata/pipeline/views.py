@@ -292,6 +292,5 @@ class ViewsBatchTransform(DeviceTransform):
         return {**fields, 'image': images}
 
     def normalizing(self) -> 'ViewsBatchTransform':
-        other = super().normalizing()
-        other.parts = {name: part.normalizing() for name, part in self.parts.items()}
-        return other
+        parts = {name: part.normalizing() for name, part in self.parts.items()}
+        return ViewsBatchTransform(parts, self.counts)

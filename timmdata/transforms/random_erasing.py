@@ -112,6 +112,23 @@ class Erasing:
             aspect = math.exp(rng.uniform(*self.log_aspect))
             yield round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
 
+    def get_params(self,
+        rng: random.Random,
+        height: int,
+        width: int,
+    ) -> list[Any]:
+        """Draw what to erase in one image.
+
+        Args:
+            rng: Random generator of the image.
+            height: Height of the image, in pixels or patches.
+            width: Width of the image, in pixels or patches.
+
+        Returns:
+            one entry per piece
+        """
+        raise NotImplementedError
+
     def draw(self,
         rngs: Sequence[random.Random],
         sizes: Iterable[Sequence[int]],

@@ -79,8 +79,9 @@ class WorkerSettings:
         check_whole('threads_per_worker', self.threads_per_worker, 1)
         if self.prefetch_factor is not None: check_whole('prefetch_factor', self.prefetch_factor, 1)
         check_number('timeout', self.timeout, 0, math.inf, 'seconds >= 0; 0 waits indefinitely')
-        if not isinstance(self.multiprocessing_context, (BaseContext, type(None))):
-            check_choice('multiprocessing_context', self.multiprocessing_context, multiprocessing.get_all_start_methods())
+        context = self.multiprocessing_context
+        if not isinstance(context, (BaseContext, type(None))):
+            check_choice('multiprocessing_context', context, multiprocessing.get_all_start_methods())
         if self.worker_init_fn is not None and not callable(self.worker_init_fn):
             raise TypeError(f'worker_init_fn={self.worker_init_fn!r}: must be a function that accepts a worker number')
         if (self.worker_init_fn is not None and self.worker_type != 'auto'
