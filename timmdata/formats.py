@@ -59,7 +59,8 @@ def _size_and_channels(
     size = image_size(input_size)
     if max(size) < 8 and batch_size >= 4 * max(size):
         warn_caller(f'input_size={input_size}, batch_size={batch_size}: are they swapped? input_size comes first')
-    if isinstance(input_size, (tuple, list)) and len(input_size) == 3: return size, input_size[0]
+    if isinstance(input_size, (tuple, list)) and len(input_size) == 3:
+        return size, input_size[0]
     return size, len(mean) if isinstance(mean, Sequence) else 3
 
 # %% ../nbs/18_formats.ipynb #cdd3eee4
@@ -88,7 +89,8 @@ class ImageFormat:
         self._check_mixup()
 
     def _input_size(self) -> Any:
-        if self.given.input_size is not None: return self.given.input_size
+        if self.given.input_size is not None:
+            return self.given.input_size
         raise ValueError(
             'create_loader needs input_size: pass the edge of the images in pixels, such as 224, or views=')
 
@@ -169,7 +171,8 @@ class ImageFormat:
 
     def stream_transform(self) -> Callable | None:
         "Make the transform of a stream's images, which have no index to draw from."
-        erasing, std = self.erasing.create(), self.normalize.std
+        erasing = self.erasing.create()
+        std = self.normalize.std
         composed = compose_transform(self.augment, std, erasing, self.given.use_prefetcher)
         return v2.Compose([as_pil_image, composed])
 
@@ -190,7 +193,8 @@ class CustomFormat(ImageFormat):
         return FormatParts([], self.batch_transform(), batches)
 
     def stream_transform(self) -> Callable | None:
-        if self.given.collate_fn is not None: return self.given.transform
+        if self.given.collate_fn is not None:
+            return self.given.transform
         return partial(_transform_and_fit, self.given.transform, self.size)
 
 
@@ -243,7 +247,8 @@ class PatchFormat(ImageFormat):
 
     def _check_mixup(self):
         mixup = self.given.mixup
-        if mixup is None or isinstance(mixup, NaFlexMixup): return
+        if mixup is None or isinstance(mixup, NaFlexMixup):
+            return
         raise TypeError(
             f'naflex and mixup={type(mixup).__name__}: to mix images of several shapes, pass a NaFlexMixup')
 
@@ -253,14 +258,17 @@ class PatchFormat(ImageFormat):
     def plan(self, sampler: EpochSampler) -> BatchSettings:
         given = self.given
         is_scheduled = self.naflex.mode == 'schedule' and given.is_training   # in evaluation, all are alike
-        if not is_scheduled: return self.batches
+        if not is_scheduled:
+            return self.batches
         schedule = self.naflex.schedule(sampler, given.batch_size, drop_last=given.drop_last)
         return replace(self.batches, schedule=schedule)
 
     def parts(self, dataset: Dataset, sampler: EpochSampler, batches: BatchSettings) -> FormatParts:
         naflex, sizes = self.naflex, None
-        if naflex.mode != 'schedule': sizes = naflex.sizes(partial(image_sizes, dataset), len(dataset))
-        is_packed, transforms = naflex.mode == 'packed', []
+        if naflex.mode != 'schedule':
+            sizes = naflex.sizes(partial(image_sizes, dataset), len(dataset))
+        is_packed = naflex.mode == 'packed'
+        transforms = []
         for bucket in self.buckets:
             params = SequenceParams(self.augment, bucket.patch_size, bucket.max_seq_len, sizes, self.in_worker)
             num_rows = bucket.num_rows if is_packed else 0
@@ -269,7 +277,8 @@ class PatchFormat(ImageFormat):
             self.normalize, transforms[0].params, self._erasing(), self.given.mixup,
             row_len=self.buckets[0].seq_len if is_packed else 0,
             flatten=naflex.patch_size_choices is None, channels_last=naflex.patchify_channels_last)
-        if sizes is not None: batches = self._plan_tokens(params, sizes, sampler)
+        if sizes is not None:
+            batches = self._plan_tokens(params, sizes, sampler)
         return FormatParts(transforms, on_device, batches)
 
     def _erasing(self) -> PatchRandomErasing | None:

@@ -312,11 +312,13 @@ def make_loader(
     format = (kind or next(iter(asked), ImageFormat))(given)
     workers = _worker_settings(given, is_stream)
     if is_stream:
-        if given.distributed: check_ranks(given.dataset, given.num_workers)
+        if given.distributed:
+            check_ranks(given.dataset, given.num_workers)
         host = given.make(StreamLoader, transform=format.stream_transform(), workers=workers,
                           collate_fn=given.collate_fn or fast_collate)
         batch_transform = format.batch_transform()
-    else: host, batch_transform = _make_batches(given, order, format, workers, adopts_seed)
+    else:
+        host, batch_transform = _make_batches(given, order, format, workers, adopts_seed)
     if not given.use_prefetcher: return host
     return PrefetchLoader(host, device=given.device, batch_transform=batch_transform)
 
@@ -335,7 +337,8 @@ def _make_batches(
     sampler = order.create(given.dataset, given.seed, given.batch_size)
     batches = format.plan(sampler)
     dataset = given.dataset
-    if caching: dataset = cached_dataset(dataset, caching, given.backend)   # may take hours
+    if caching:
+        dataset = cached_dataset(dataset, caching, given.backend)   # may take hours
     parts = format.parts(dataset, sampler, batches)
 
     shape = format.channels, *format.size
@@ -349,7 +352,8 @@ def _make_batches(
         pin_batches=given.pin_memory and not given.use_prefetcher,
         cache=DeviceCache(builder, given.device, available_cores()) if on_device else None,
         settings=[order, *format.settings], adopts_seed=adopts_seed)
-    if given.buffer is None: return loader, parts.batch_transform
+    if given.buffer is None:
+        return loader, parts.batch_transform
     settings = given.buffer if isinstance(given.buffer, Mapping) else {'capacity': given.buffer}
     return BatchBuffer(loader, **settings), parts.batch_transform
 
@@ -410,10 +414,12 @@ def _check_together(given: Arguments, is_stream: bool):
     refuse_together(given, REFUSED, {'a stream': is_stream})
     for what, why, others in NO_EFFECT:
         name, _, value = what.partition('=')
-        if repr(getattr(given, name)) != value: continue
+        if repr(getattr(given, name)) != value:
+            continue
         named = [other for other in others.split(', ') if given.is_given(other)]
         found = [name for name in named if not is_off(getattr(given, name))]
-        if found: warn_caller(f'{", ".join(found)}: no effect {why}')
+        if found:
+            warn_caller(f'{", ".join(found)}: no effect {why}')
 
 # %% ../nbs/20_loader.ipynb #cefa5661
 def _read_timm_forms(given: Arguments) -> Arguments:
@@ -421,19 +427,24 @@ def _read_timm_forms(given: Arguments) -> Arguments:
     check_whole('num_aug_splits', given.num_aug_splits, 0)
     dataset, num_aug_splits = without_splits(given.dataset, given.num_aug_splits)
     given = given.replace(dataset=dataset, num_aug_splits=num_aug_splits)
-    if given.fp16: given = given.replace(img_dtype=torch.float16)
-    if given.use_multi_epochs_loader: given = given.replace(persistent_workers=True)
-    if type(given.collate_fn) is not FastCollateMixup: return given
+    if given.fp16:
+        given = given.replace(img_dtype=torch.float16)
+    if given.use_multi_epochs_loader:
+        given = given.replace(persistent_workers=True)
+    if type(given.collate_fn) is not FastCollateMixup:
+        return given
     if given.mixup is not None:
         raise ValueError('mixup and a FastCollateMixup as collate_fn both mix: pass only one')
     has_own_images = isinstance(dataset, IterableDataset) or given.transform is not None
-    if has_own_images and not given.use_prefetcher: return given   # workers mix as they collate
+    if has_own_images and not given.use_prefetcher:
+        return given   # workers mix as they collate
     return given.replace(collate_fn=None, mixup=given.collate_fn)
 
 
 def _fill_defaults(given: Arguments, is_stream: bool) -> Arguments:
     "Replace None by what it means for these arguments."
-    found, is_training = {}, given.is_training
+    found = {}
+    is_training = given.is_training
     if given.seed is None:   # ranks must agree
         drawn = 0 if given.distributed else torch.randint(2**62, (), generator=given.generator)
         found['seed'] = int(drawn)
@@ -441,11 +452,13 @@ def _fill_defaults(given: Arguments, is_stream: bool) -> Arguments:
         is_ordered = given.sampler is not None or given.weights is not None
         is_ordered = is_ordered or is_stream or given.balanced_batches
         found['shuffle'] = is_training and not is_ordered
-    if given.drop_last is None: found['drop_last'] = is_training and not given.pad_last
+    if given.drop_last is None:
+        found['drop_last'] = is_training and not given.pad_last
     if given.scaled_decode is None:
         found['scaled_decode'] = is_training and not given.no_aug and given.cache is None
     device = torch.device('cpu')
-    if given.use_prefetcher: device = resolve_device(given.device, given.distributed)
+    if given.use_prefetcher:
+        device = resolve_device(given.device, given.distributed)
     pin_memory = device.type == 'cuda' if given.pin_memory is None else given.pin_memory
     if pin_memory and not torch.cuda.is_available():   # torch's DataLoader warns, too
         warn_caller('pin_memory=True: there is no CUDA device, so batches are not page-locked')
@@ -455,8 +468,10 @@ def _fill_defaults(given: Arguments, is_stream: bool) -> Arguments:
 
 def _worker_settings(given: Arguments, is_stream: bool) -> WorkerSettings:
     "Make the settings of the workers."
-    seeding, init = given.worker_seeding, None
-    if callable(seeding): init = partial(_init_worker, worker_seeding=seeding)
+    seeding = given.worker_seeding
+    init = None
+    if callable(seeding):
+        init = partial(_init_worker, worker_seeding=seeding)
     elif seeding not in ('all', 'part'):
         raise ValueError(
             f"worker_seeding={seeding!r}: must be 'all', 'part' or a function of the worker's info")
@@ -492,9 +507,11 @@ def _check_values(given: Arguments):
 def _parts_of(dataset: Any) -> list[Any]:
     "The dataset and those inside it, such as in torch's Subset and ConcatDataset."
     inside = [dataset.dataset] if isinstance(dataset, Subset) else []
-    if isinstance(dataset, (ConcatDataset, ChainDataset)): inside = list(dataset.datasets)
+    if isinstance(dataset, (ConcatDataset, ChainDataset)):
+        inside = list(dataset.datasets)
     found = [dataset]
-    for one in inside: found += _parts_of(one)
+    for one in inside:
+        found += _parts_of(one)
     return found
 
 
@@ -523,7 +540,8 @@ def _check_dataset(dataset: Any, is_training: bool):
         raise ValueError('AugMixDataset is inside another dataset: wrap it around the outermost '
                          'one, or pass num_aug_splits instead')
     for base in base_datasets(dataset):
-        if getattr(base, 'is_labeled', True): continue
+        if getattr(base, 'is_labeled', True):
+            continue
         warn_caller(
             f'no image of {getattr(base, "root", "the data")} has a class, so every target is -1: '
             'put the images into class folders, or pass a table with their labels; '

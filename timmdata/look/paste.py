@@ -19,7 +19,8 @@ from ..transforms.mixup import Mixup
 # %% ../../nbs/look/10_paste.ipynb #2deb0830
 def _is_plain(value: Any) -> bool:
     "Whether `repr` of a value can be pasted."
-    if isinstance(value, (list, tuple)): return all(map(_is_plain, value))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
     return value is None or isinstance(value, (str, int, float, torch.dtype))
 
 
@@ -42,7 +43,10 @@ def loader_call(
     for name, parameter in inspect.signature(create_loader).parameters.items():
         if name not in settings: continue
         value = settings[name]
-        if isinstance(value, Mixup): words.append(f'{name}={call_repr(value)}')
-        elif not _is_plain(value): words.append(f'{name}={name}')   # a variable of that name
-        elif value != parameter.default: words.append(f'{name}={value!r}')
+        if isinstance(value, Mixup):
+            words.append(f'{name}={call_repr(value)}')
+        elif not _is_plain(value):
+            words.append(f'{name}={name}')   # a variable of that name
+        elif value != parameter.default:
+            words.append(f'{name}={value!r}')
     return f'create_loader({", ".join(words)})'

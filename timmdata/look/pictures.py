@@ -74,14 +74,18 @@ def to_uint8_array(
             raise ValueError(f'got a tensor of shape {tuple(image.shape)}: must be (C, H, W); '
                              'for a batch, use show_batch')
         image = image.detach().cpu().permute(1, 2, 0)
-        if image.is_floating_point(): image = image.float()   # NumPy has no bfloat16
+        if image.is_floating_point():
+            image = image.float()   # NumPy has no bfloat16
     array = np.asarray(image)
-    if array.ndim == 3 and array.shape[2] == 1: array = array[..., 0]
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[..., 0]
     if array.ndim != 2 and array.shape[2:] not in ((3,), (4,)):
         raise ValueError(f'cannot draw an array of shape {array.shape}: '
                          'an image must have 1, 3 or 4 channels, in the last axis')
-    if array.dtype.kind == 'f': array = np.rint(np.nan_to_num(array).clip(0, 1) * 255)
-    elif array.dtype == bool: array = array * 255
+    if array.dtype.kind == 'f':
+        array = np.rint(np.nan_to_num(array).clip(0, 1) * 255)
+    elif array.dtype == bool:
+        array = array * 255
     elif array.dtype != np.uint8:
         raise TypeError(f'cannot draw {array.dtype}: must be uint8 (0..255) or float (0..1)')
     return array.astype(np.uint8)
@@ -110,7 +114,8 @@ def notebook_figure(
 
 def _display(figure: Any, image_format: str):
     from IPython.display import publish_display_data
-    buffer, is_sheet = io.BytesIO(), image_format == 'jpeg'
+    buffer = io.BytesIO()
+    is_sheet = image_format == 'jpeg'
     options = {'pil_kwargs': {'quality': 80}} if is_sheet else {}
     figure.savefig(buffer, format=image_format, dpi=100, **options)
     text = f'<PhotoSheet of {len(figure.axes)} images>' if is_sheet else '<Plot>'
@@ -149,7 +154,8 @@ class Picture(NamedTuple):
         axes.spines[:].set(linewidth=0.5 if self.color == '0.7' else 1.5, color=self.color)
         title = printable(self.title, keep='\n\N{NO-BREAK SPACE}')
         axes.set_title(title, parse_math=False, fontsize=fontsize)   # a name may look like a formula
-        for k, box in enumerate(self.boxes): _draw_box(axes, box, box_color(k))
+        for k, box in enumerate(self.boxes):
+            _draw_box(axes, box, box_color(k))
 
 
 def _draw_box(axes: Any, box: Box, own_color: str):
@@ -196,7 +202,8 @@ def draw_sheet(
             height += 0.1 + 0.15 * max(picture.title.count('\n') + 1 for picture in row)
     sheet = notebook_figure(ncols * size, height, 'jpeg')
     sheet.get_layout_engine().set(w_pad=0.02, h_pad=0.02, wspace=0.01, hspace=0.01)
-    for k, picture in enumerate(pictures, 1): picture.draw(sheet.add_subplot(len(rows), ncols, k), fontsize)
+    for k, picture in enumerate(pictures, 1):
+        picture.draw(sheet.add_subplot(len(rows), ncols, k), fontsize)
     return sheet
 
 
@@ -215,8 +222,10 @@ def show_images(
         size: Size of one picture, inches.
     """
     images = list(images)
-    if not images: raise ValueError('images is empty: pass at least one')
-    if titles is None: titles = [''] * len(images)
+    if not images:
+        raise ValueError('images is empty: pass at least one')
+    if titles is None:
+        titles = [''] * len(images)
     if len(titles) != len(images):
         raise ValueError(f'len(titles)={len(titles)}, len(images)={len(images)}: pass one title per image')
     pictures = [Picture(image, str(title)) for image, title in zip(images, titles)]
@@ -237,7 +246,8 @@ def show_image(
         ax: Matplotlib axes to draw into; None: create a figure.
         size: Size in inches, without `ax`.
     """
-    if ax is None: return show_images([image], [title], size=size)
+    if ax is None:
+        return show_images([image], [title], size=size)
     Picture(image, str(title)).draw(ax)
     return ax
 
@@ -255,8 +265,10 @@ def names_by_index(
     Returns:
         index → name; empty if unknown
     """
-    if names is None: names = getattr(dataset, 'class_to_idx', None) or getattr(dataset, 'classes', ())
-    if isinstance(names, Mapping): return {int(index): printable(name) for name, index in names.items()}
+    if names is None:
+        names = getattr(dataset, 'class_to_idx', None) or getattr(dataset, 'classes', ())
+    if isinstance(names, Mapping):
+        return {int(index): printable(name) for name, index in names.items()}
     return {index: printable(name) for index, name in enumerate(names or ())}
 
 
@@ -276,8 +288,10 @@ def target_title(
     if value.ndim == 1 and len(value) > 1:
         largest = int(value.argmax())
         return f'{names.get(largest, largest)} {float(value[largest]):.2f}'
-    if value.numel() != 1: return str(value.tolist())[:24]
-    if value.is_floating_point(): return f'{float(value):.3g}'
+    if value.numel() != 1:
+        return str(value.tolist())[:24]
+    if value.is_floating_point():
+        return f'{float(value):.3g}'
     return names.get(int(value), str(int(value)))
 
 # %% ../../nbs/look/00_pictures.ipynb #00100005
@@ -307,16 +321,20 @@ def batch_rows(
         std = std or transform.settings.std
     tensors = image_tensors(images)
     is_normalized = mean is not None or std is not None or any(tensor.min() < 0 for tensor in tensors)
-    mean, std = mean or IMAGENET_DEFAULT_MEAN, std or IMAGENET_DEFAULT_STD
+    mean = mean or IMAGENET_DEFAULT_MEAN
+    std = std or IMAGENET_DEFAULT_STD
     if is_patches(images):
         channels_last = getattr(transform, 'channels_last', True)
         return [[image] for image in unpatchify(images, mean=mean, std=std, channels_last=channels_last)]
     if tensors[0].shape[-3:-2] != (len(mean),):   # such as images of one channel
-        mean, std = [sum(mean) / len(mean)], [sum(std) / len(std)]
+        mean = [sum(mean) / len(mean)]
+        std = [sum(std) / len(std)]
     rows = [[] for _ in range(num or len(tensors[0]))]
     for tensor in tensors:
-        if is_normalized and tensor.is_floating_point(): tensor = denormalize(tensor, mean, std)
-        for k, row in enumerate(rows): row += tensor[k::len(rows)]
+        if is_normalized and tensor.is_floating_point():
+            tensor = denormalize(tensor, mean, std)
+        for k, row in enumerate(rows):
+            row += tensor[k::len(rows)]
     return rows
 
 
@@ -355,9 +373,12 @@ def show_batch(
     """
     check_whole('n', n, 1)
     loader, batch = None, loader_or_batch
-    if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)): loader, batch = batch, _next_batch(batch)
+    if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)):
+        loader = batch
+        batch = _next_batch(batch)
     fields = {'image': batch} if isinstance(batch, torch.Tensor) else fields_of(batch)
-    images, targets = fields['image'], fields.get('target')
+    images = fields['image']
+    targets = fields.get('target')
     has_views = len(image_tensors(images)) > 1 and targets is not None
     rows = batch_rows(images, len(targets) if has_views else None, loader, mean, std)
     names = names_by_index(class_names, getattr(loader, 'dataset', None))
@@ -365,7 +386,8 @@ def show_batch(
     for k, row in enumerate(rows):
         title = '' if targets is None else target_title(targets[k], names)
         shown += [Picture(image, title) for image in row]
-    if ncols is None: ncols = min(num_views, 10) if num_views > 1 else 4
+    if ncols is None:
+        ncols = min(num_views, 10) if num_views > 1 else 4
     shown = shown[:max(n, num_views)]
     return draw_sheet(shown, min(len(shown), ncols), size=1.8, fontsize=9)
 
@@ -376,7 +398,8 @@ def _next_batch(loader: Any) -> Any:
             f'{type(loader).__name__} has no batches: pass a loader, as in show_batch(create_loader(dataset, …)), or a '
             'batch; for images of a dataset, use show_images([dataset[index][0] for index in range(8)])')
     batch = next(iter(loader), None)
-    if batch is None: raise ValueError('the loader has no batch to show: check the dataset and drop_last')
+    if batch is None:
+        raise ValueError('the loader has no batch to show: check the dataset and drop_last')
     return batch
 
 # %% ../../nbs/look/00_pictures.ipynb #4560ba9c
@@ -402,13 +425,16 @@ def show_transform(
     """
     sample = dataset[index]
     image = sample
-    if isinstance(sample, Mapping): image = sample['image']
-    elif isinstance(sample, (tuple, list)): image = sample[0]
+    if isinstance(sample, Mapping):
+        image = sample['image']
+    elif isinstance(sample, (tuple, list)):
+        image = sample[0]
     images, titles = [image], ['original']
     for k in range(n):
         with seeded(sample_seed(seed, 0, index, k)):
             drawn = transform(image)
-        if isinstance(drawn, torch.Tensor): [[drawn]] = batch_rows(drawn[None], mean=mean, std=std)
+        if isinstance(drawn, torch.Tensor):
+            [[drawn]] = batch_rows(drawn[None], mean=mean, std=std)
         images.append(drawn)
         titles.append(f'draw {k}')
     return show_images(images, titles)
@@ -428,8 +454,10 @@ def mixing_text(
         empty if nothing was mixed
     """
     mixing = replay.mix_params
-    if mixing is None or mixing.kind[position] == 'none': return ''
-    share, partner = 1 - mixing.lam[position], mixing.partner[position]
+    if mixing is None or mixing.kind[position] == 'none':
+        return ''
+    share = 1 - mixing.lam[position]
+    partner = mixing.partner[position]
     return f'{share:.0%} of sample {replay.keys[partner].index}'
 
 
@@ -446,10 +474,12 @@ def replay_images(
     Returns:
         for each sample its views: uint8, or floats in 0..1, (C, H, W)
     """
-    images, num = sample_image(replay.batch), len(replay.keys)
+    images = sample_image(replay.batch)
+    num = len(replay.keys)
     kept = len(replay.mix_params.lam) if replay.mix_params else num   # half of them in mode 'half'
     for tensor in image_tensors(images):
-        if isinstance(tensor, torch.Tensor) and tensor.ndim == 4 and len(tensor) >= kept: continue
+        if isinstance(tensor, torch.Tensor) and tensor.ndim == 4 and len(tensor) >= kept:
+            continue
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
         raise TypeError(f'the collate function returned {what} for images={num}: '
                         'only (N, C, H, W) can be drawn')
@@ -474,7 +504,8 @@ def title_lines(
 def _steps_of(replay: Replay, position: int) -> list[list[DrawnStep]]:
     "The steps of each view of a sample; with a user-defined transform, there are none."
     if replay.steps is None: return [[]]
-    found, has_views = [], isinstance(replay.steps[0][0], list)
+    found = []
+    has_views = isinstance(replay.steps[0][0], list)
     for view in replay.steps if has_views else [replay.steps]:
         found += view[position::len(replay.keys)]
     return found
@@ -498,15 +529,19 @@ def replay_rows(
         for each sample: the original image, then what the network got
     """
     results = [replay_images(loader, replay) for replay in replays]
-    samples, rows = _batch_loader(loader).builder.sample_loader, []
+    samples = _batch_loader(loader).builder.sample_loader
+    rows = []
     for k in range(min(num_images, *map(len, results))):
-        key, row, boxes = replays[0].keys[k], [], []
+        key = replays[0].keys[k]
+        row = []
+        boxes = []
         photograph = samples.image(key)
         for replay, images in zip(replays, results):
             row += _pictures_of(replay, k, images[k], names)
             boxes += [steps[0].params.source_box(image.shape[1:])
                       for image, steps in zip(images[k], _steps_of(replay, k)) if steps]
-        if len(boxes) > 1: row = [picture._replace(color=box_color(at)) for at, picture in enumerate(row)]
+        if len(boxes) > 1:
+            row = [picture._replace(color=box_color(at)) for at, picture in enumerate(row)]
         view = f', view {key.view + 1}' if key.view else ''
         title = f'sample {key.index}{view}\n{photograph.width} × {photograph.height}'
         rows.append([Picture(photograph, title, boxes), *row])
@@ -517,14 +552,18 @@ def _pictures_of(
     replay: Replay, position: int, images: Sequence[torch.Tensor], names: Mapping[int, str] | None,
 ) -> list[Picture]:
     "What the network got of one sample, with the target, the steps and the mixing in the title."
-    first, last = '', mixing_text(replay, position)
+    first = ''
+    last = mixing_text(replay, position)
     target = fields_of(replay.batch).get('target')
-    if names is not None and target is not None: first = target_title(target[position], names)
-    if last: last = f'{replay.mix_params.kind[position]} {last}'
+    if names is not None and target is not None:
+        first = target_title(target[position], names)
+    if last:
+        last = f'{replay.mix_params.kind[position]} {last}'
     pictures = []
     for image, steps in zip(images, _steps_of(replay, position)):
         drawn = title_lines([str(step) for step in steps[1:]])
-        if not drawn: drawn = 'no flip, original colors' if steps else 'by your own transform'
+        if not drawn:
+            drawn = 'no flip, original colors' if steps else 'by your own transform'
         pictures.append(Picture(image, '\n'.join(filter(None, [first, drawn, last]))))
     return pictures
 
@@ -532,8 +571,10 @@ def _pictures_of(
 def _batch_loader(loader: Any) -> BatchLoader:
     "Return the loader that makes the batches; its samples must have an index."
     inner = loader.loader if isinstance(loader, PrefetchLoader) else loader
-    if isinstance(inner, BatchBuffer): inner = inner.loader
-    if isinstance(inner, BatchLoader): return inner
+    if isinstance(inner, BatchBuffer):
+        inner = inner.loader
+    if isinstance(inner, BatchLoader):
+        return inner
     raise TypeError(f'{type(inner).__name__} cannot be replayed, because its samples have no index: '
                     'use create_loader with a map-style dataset')
 
@@ -562,8 +603,10 @@ def show_replay(
     if is_patches(sample_image(replay.batch)):
         raise TypeError('show_replay cannot draw patches: use show_batch(loader.replay(…).batch), '
                         'which draws their images')
-    rows, pictures = replay_rows(loader, [replay], num_images), []
+    rows = replay_rows(loader, [replay], num_images)
+    pictures = []
     for row in rows: pictures += row
     ncols = len(rows[0])
-    if ncols == 2 and len(rows) > 1: ncols = 4   # two samples per row
+    if ncols == 2 and len(rows) > 1:
+        ncols = 4   # two samples per row
     return draw_sheet(pictures, ncols, size)

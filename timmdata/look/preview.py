@@ -45,7 +45,8 @@ def spread_indexes(
     """
     check_whole('length', length, 1)
     check_whole('count', count, 1)
-    if count >= length: return list(range(length))
+    if count >= length:
+        return list(range(length))
     return [round((k + 0.5) * length / count - 0.5) for k in range(count)]
 
 # %% ../../nbs/look/30_preview.ipynb #00300003
@@ -168,14 +169,18 @@ def preview(
     Returns:
         a notebook shows its sheet and its call
     """
-    if not (hasattr(dataset, '__getitem__') and hasattr(dataset, '__len__')): raise TypeError(
-        f'dataset has type {type(dataset).__name__}: must have __getitem__ and __len__, as ImageDataset(folder) has; '
-        'the samples of a stream have no index and cannot be recreated')
-    if settings.get('views') is not None: raise ValueError(
-        'views cannot be used with preview, which shows one view: pass its arguments, as in '
-        'preview(dataset, **views[0].loader_kwargs()), or draw all views with show_batch and show_replay')
-    if settings.get('naflex') is not None: raise ValueError(
-        'naflex cannot be used with preview, which shows images, not patches: omit naflex=, or draw the patches as '
-        'images with show_batch(create_loader(dataset, …, naflex=…))')
-    if indexes is None: indexes = spread_indexes(len(dataset), batch_size)
+    if not (hasattr(dataset, '__getitem__') and hasattr(dataset, '__len__')):
+        raise TypeError(
+            f'dataset has type {type(dataset).__name__}: must have __getitem__ and __len__, as ImageDataset(folder) has; '
+            'the samples of a stream have no index and cannot be recreated')
+    if settings.get('views') is not None:
+        raise ValueError(
+            'views cannot be used with preview, which shows one view: pass its arguments, as in '
+            'preview(dataset, **views[0].loader_kwargs()), or draw all views with show_batch and show_replay')
+    if settings.get('naflex') is not None:
+        raise ValueError(
+            'naflex cannot be used with preview, which shows images, not patches: omit naflex=, or draw the patches as '
+            'images with show_batch(create_loader(dataset, …, naflex=…))')
+    if indexes is None:
+        indexes = spread_indexes(len(dataset), batch_size)
     return Preview(dataset, input_size, indexes, dict(is_training=is_training, seed=seed, **settings), epoch, position)

@@ -25,7 +25,8 @@ from .preview import spread_indexes
 # %% ../../nbs/look/05_thumbnails.ipynb #ecf9d752
 def _figure(image: Image.Image, label: str) -> str:
     "Show one image, as a JPEG inside the page, with a line below it."
-    image, content = image.convert('RGB'), io.BytesIO()
+    image = image.convert('RGB')
+    content = io.BytesIO()
     image.thumbnail((128, 64))
     image.save(content, 'JPEG', quality=80)
     return ('<figure style="display:inline-block;margin:4px">'
@@ -51,7 +52,6 @@ def show_thumbnails(
     figures = ''.join(map(_figure, images, labels))
     return f'<pre>{html.escape(text)}</pre><div>{figures}</div>'
 
-
 # %% ../../nbs/look/05_thumbnails.ipynb #a5219b8d
 def dataset_html(
     dataset: ImageDataset,
@@ -64,7 +64,9 @@ def dataset_html(
     Returns:
         HTML
     """
-    images, labels, names = [], [], names_by_index(None, dataset)
+    images = []
+    labels = []
+    names = names_by_index(None, dataset)
     for index in spread_indexes(len(dataset), 8) if len(dataset) else ():
         try:
             data, target, *_ = dataset.reader[index]

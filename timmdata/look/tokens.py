@@ -96,7 +96,8 @@ def _report_plan(
     batches = plan.batches(order, epoch=0)
     indexes = np.asarray(order.order(0)[0], np.int64)[batches.positions]
     used = params.lengths(seed, 0, indexes, np.zeros_like(indexes)).sum()
-    tokens, num = plan.tokens(batches).sum(), len(batches.ends)
+    tokens = plan.tokens(batches).sum()
+    num = len(batches.ends)
     shapes = tuple(zip(plan.batch_sizes, plan.seq_lens))
     return ModeReport(plan.mode, 1 - used / tokens, plan.count(order), tokens / num, len(indexes) / num, shapes)
 
@@ -134,7 +135,8 @@ def compare_naflex_modes(
     order = EpochSampler(range(len(sizes)), is_training, seed, num_replicas=num_replicas)
     scheduled = replace(naflex, mode='schedule')
     modes = [_report_schedule(scheduled, sizes, order, batch_size, is_training)]
-    patch_size, longest = naflex.patch_sizes[0], naflex.seq_lens(is_training)[-1]
+    patch_size = naflex.patch_sizes[0]
+    longest = naflex.seq_lens(is_training)[-1]
     params = SequenceParams(AugmentSettings(224, is_training, **crop), patch_size, longest, sizes)
     for mode in 'native', 'packed':
         own = replace(naflex, mode=mode, patch_size_choices=None, patch_size=patch_size)

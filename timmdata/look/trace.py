@@ -85,12 +85,17 @@ def sample_steps(
     Returns:
         the original image, its crop, and each change
     """
-    samples, key, drawn = loader.builder.sample_loader, replay.keys[position], replay.steps[position]
-    transform, photograph, on_device = samples.transform_of(key.bucket), samples.image(key), ImageByImage(device)
+    samples = loader.builder.sample_loader
+    key = replay.keys[position]
+    drawn = replay.steps[position]
+    transform = samples.transform_of(key.bucket)
+    photograph = samples.image(key)
+    on_device = ImageByImage(device)
     row = allocate_rows(1, transform.channels, transform.params.size)[0]
     crop = drawn[0].params
     cut = sample_image(read_sample(samples, key, lambda pixels: transform.crop(pixels, crop, row)))
-    if isinstance(cut, torch.Tensor): cut = cut.clone()
+    if isinstance(cut, torch.Tensor):
+        cut = cut.clone()
     steps = [_photograph_step(photograph, (crop.source_box(transform.params.size),))]
     for step in drawn:
         here, there = transform.params.share(step.appearance)
@@ -143,9 +148,11 @@ class BatchTrace:
         Returns:
             from the original image to what the network gets
         """
-        if not 0 <= position < self.num_images: raise IndexError(
-            f'position={position} is out of range: the batch has images 0..{self.num_images - 1}')
-        inner, replay = self.loader.loader, self.replay
+        if not 0 <= position < self.num_images:
+            raise IndexError(
+                f'position={position} is out of range: the batch has images 0..{self.num_images - 1}')
+        inner = self.loader.loader
+        replay = self.replay
         if replay.steps is None:
             photograph = inner.builder.sample_loader.image(replay.keys[position])
             result = Step('transform', 'drawn by your own transform', self.pictures[position])
@@ -153,9 +160,11 @@ class BatchTrace:
         steps = sample_steps(inner, replay, position, self.loader.batch_transform.settings)
         mixed = mixing_text(replay, position)
         if mixed:
-            kind, box = replay.mix_params.kind[position], replay.mix_params.box[position]
+            kind = replay.mix_params.kind[position]
+            box = replay.mix_params.box[position]
             boxes = []
-            if box: boxes = [_box(box[0], box[2], box[1] - box[0], box[3] - box[2])]
+            if box:
+                boxes = [_box(box[0], box[2], box[1] - box[0], box[3] - box[2])]
             steps.append(Step(kind, mixed, self._before_erasing[position], tuple(boxes)))
         erased = replay.erase_boxes[position] if replay.erase_boxes else []
         if erased:
@@ -167,7 +176,8 @@ class BatchTrace:
     @cached_property
     def _before_erasing(self) -> list[np.ndarray]:
         "The images of the batch, mixed but not erased."
-        host, transform = self.loader.loader.replay(self.epoch, self.batch), self.loader.batch_transform
+        host = self.loader.loader.replay(self.epoch, self.batch)
+        transform = self.loader.batch_transform
         fields = fields_of(host.batch)
         drawn = transform.draw(fields['image'], host.keys)
         images = transform.apply(fields, drawn._replace(erased=None))['image']

@@ -17,8 +17,9 @@ from .preview import preview
 def _import_widgets() -> Any:
     "Import ipywidgets, or say what to install."
     try: import ipywidgets
-    except ImportError as error: raise ImportError(
-        "explore requires ipywidgets: pip install ipywidgets; or use preview, which draws the same") from error
+    except ImportError as error:
+        raise ImportError(
+            "explore requires ipywidgets: pip install ipywidgets; or use preview, which draws the same") from error
     return ipywidgets
 
 
@@ -43,14 +44,18 @@ def _make_widgets(widgets: Any, given: dict[str, Any]) -> dict[str, Any]:
         mixup_alpha=widgets.FloatSlider(max=2., continuous_update=False),
         cutmix_alpha=widgets.FloatSlider(max=2., continuous_update=False))
     for name, widget in made.items():
-        widget.description, widget.style.description_width, widget.layout.width = name, '120px', '330px'
-        if isinstance(given.get(name), type(widget.value)): widget.value = given[name]   # else it has no place on it
+        widget.description = name
+        widget.style.description_width = '120px'
+        widget.layout.width = '330px'
+        if isinstance(given.get(name), type(widget.value)):
+            widget.value = given[name]   # else it has no place on it
     return made
 
 # %% ../../nbs/look/40_widgets.ipynb #994339e2
 def _rounded(value: Any) -> Any:
     "A value of a slider without the noise of its steps; an empty text is None."
-    if isinstance(value, tuple): return tuple(map(_rounded, value))
+    if isinstance(value, tuple):
+        return tuple(map(_rounded, value))
     return round(value, 3) if isinstance(value, float) else value or None
 
 
@@ -94,7 +99,8 @@ def explore(
     Returns:
         a widget of ipywidgets, which a notebook shows
     """
-    widgets, mixup = _import_widgets(), settings.get('mixup')
+    widgets = _import_widgets()
+    mixup = settings.get('mixup')
     mixing = mixup or Mixup(num_classes=len(preview(dataset, input_size, batch_size, **settings).names) or 1000)
     alphas = dict(mixup_alpha=mixup.mixup_alpha, cutmix_alpha=mixup.cutmix_alpha) if mixup else {}
     controls = _make_widgets(widgets, {**settings, **alphas})
@@ -103,8 +109,10 @@ def explore(
     def show(**values: Any):
         from IPython.display import display   # ipywidgets requires it
         changed = {**settings, **moved_settings(start, values, mixing)}
-        try: display(preview(dataset, input_size, batch_size, **changed))
-        except Exception as error: print(f'{type(error).__name__}: {error}')   # in the place of the sheet
+        try:
+            display(preview(dataset, input_size, batch_size, **changed))
+        except Exception as error:
+            print(f'{type(error).__name__}: {error}')   # in the place of the sheet
 
     output = widgets.interactive_output(show, controls)
     return widgets.VBox([widgets.HBox(list(controls.values()), layout=dict(flex_flow='row wrap')), output])

@@ -185,7 +185,8 @@ def gaussian_blur(
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #18f8e44b
 def _on_device(values: Any, device: torch.device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     tensor = torch.as_tensor(np.asarray(values)).to(dtype)
-    if device.type == 'cuda': tensor = tensor.pin_memory()
+    if device.type == 'cuda':
+        tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
 
@@ -204,7 +205,8 @@ def change_colors(
     Returns:
         same shape, 0..255
     """
-    device, flat = x.device, number.flatten()
+    device = x.device
+    flat = number.flatten()
     matrices = [color_matrices(one.color, x.shape[-1]) for one in (AppearanceParams(), *params)]
     turns, m, k = zip(*matrices)   # number 0: unchanged
     if any(turns):
@@ -217,7 +219,8 @@ def change_colors(
     sums.index_add_(0, flat, x.sum(2, dtype=torch.int64).flatten(0, 1))
     num_lines = torch.bincount(flat, minlength=len(turns)).clamp(min=1)
     average = (sums / (num_lines * x.shape[2])[:, None]).float()
-    m, y = m[number], (k * average[:, None]).sum(2)[number][:, :, None]   # y: K·m
+    m = m[number]
+    y = (k * average[:, None]).sum(2)[number][:, :, None]   # y: K·m
     for c in range(columns):   # no matrix product: a GPU may compute one in TF32
         y = y + m[:, :, None, :, c] * x[..., c, None]
     return y.clamp_(0, 255)
@@ -276,7 +279,8 @@ def change_batch(
         images = torch.where(is_flipped, images.flip(axis), images)
     x = images.permute(0, 2, 3, 1).float()
     number = torch.arange(1, len(x) + 1, device=device)[:, None].expand(x.shape[:2])
-    if any(one.color for one in params): x = change_colors(x, number, params)
+    if any(one.color for one in params):
+        x = change_colors(x, number, params)
     blurred = [k for k, one in enumerate(params) if one.blur]
     if blurred:
         sigma = [params[k].blur for k in blurred]
@@ -323,8 +327,10 @@ def _turn_bytes(
     np.minimum(own, after, out=low)
     np.minimum(low, before, out=low)
     np.subtract(middle, low, out=span)
-    if weight > 128: np.subtract(before, low, out=middle)
-    else: np.subtract(middle, before, out=middle)
+    if weight > 128:
+        np.subtract(before, low, out=middle)
+    else:
+        np.subtract(middle, before, out=middle)
     _scale(span, min(weight, 256 - weight), part, less)
     np.maximum(middle, part, out=middle)
     np.subtract(span, part, out=part)
@@ -408,7 +414,8 @@ class ImageKernel:
         self.mean, self.std = pair.float().repeat(1, width)
         self.scale = (1 / pair[1]).numpy()
         self.offset = -pair[0].numpy() * self.scale
-        exact_mean, exact_std = self.mean.double(), self.std.double()
+        exact_mean = self.mean.double()
+        exact_std = self.std.double()
         self.bright = ((BRIGHT - exact_mean) / exact_std).float()
         self.turned = ((255 - 2 * exact_mean) / exact_std).float()   # minus x: 255 - x, normalized
         low_high = np.stack([self.offset, 255 * self.scale + self.offset])
@@ -432,16 +439,20 @@ class ImageKernel:
             color: (operation, factor) pairs, in order.
         """
         x, y = self.x, self.y
-        if len(image) < len(x): x, y = x[:len(image)], y[:len(image)]
+        if len(image) < len(x):
+            x = x[:len(image)]
+            y = y[:len(image)]
         if not color:
             torch.div(x.copy_(image).sub_(self.mean), self.std, out=out)
             return
-        channels, block = self.channels, len(self.weight)
+        channels = self.channels
+        block = len(self.weight)
         turn, m, k = color_matrices(color, channels)
         sources = [image]
         if turn:
             sources = [self.hue(image, turn)]
-            if m[:, channels:].any() or k[:, channels:].any(): sources.append(image)
+            if m[:, channels:].any() or k[:, channels:].any():
+                sources.append(image)
         parts, totals = [], []
         for lines, source in zip((x, self.untouched), sources):
             part = lines[:len(image)].copy_(source)
@@ -452,7 +463,8 @@ class ImageKernel:
         result = torch.from_numpy(np.tile(bias.astype(np.float32), self.block))
         y_blocks = y.view(-1, block)
         for part, factors in zip(parts, (m[:, :channels], m[:, channels:])):
-            if part is not parts[0] and not factors.any(): continue
+            if part is not parts[0] and not factors.any():
+                continue
             scaled = (self.scale[:, None] * factors).T
             self.diagonal.copy_(torch.from_numpy(scaled)[..., None])
             result = torch.addmm(result, part.view(-1, block), self.weight, out=y_blocks)
@@ -516,9 +528,6 @@ def _check_images(images: Any, mean: Sequence[float] | None):
             f'got {channels}-channel images, but mean has length {len(mean)}: '
             f'pass input_size=({channels}, H, W) and a mean of that length, or another input_img_mode')
 
-# %% ../../nbs/pipeline/30_batch_transform.ipynb #85af57a7
-#| export
-
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #6df718db
 class ImageByImage:
     """Do the work of `change_batch` on the CPU, one image at a time.
@@ -569,8 +578,10 @@ class ImageByImage:
                     line = flipped.permute(0, 2, 3, 1).view(h, w * c)
                 target = row if narrow is None else narrow
                 kernel(line, target, drawn.color)
-                if drawn.blur or drawn.solarize: kernel.finish(target, drawn)
-                if narrow is not None: row.copy_(narrow)
+                if drawn.blur or drawn.solarize:
+                    kernel.finish(target, drawn)
+                if narrow is not None:
+                    row.copy_(narrow)
         return out.permute(0, 3, 1, 2)
 
     def kernel(self,
@@ -647,9 +658,11 @@ class DeviceTransform:
         self.erasing = erasing
         self.mixup = mixup
         self.params = None   # nothing to draw
-        if params is None or not params.changes_on_device: return
+        if params is None or not params.changes_on_device:
+            return
         self.params = params
-        if not params.changes_color or settings.mean is None: return
+        if not params.changes_color or settings.mean is None:
+            return
         channels = len(settings.mean)
         if channels not in (1, 3):
             raise ValueError(
@@ -663,7 +676,8 @@ class DeviceTransform:
         Args:
             keys: Keys of the images.
         """
-        if self.params is None: return [AppearanceParams()] * len(keys)
+        if self.params is None:
+            return [AppearanceParams()] * len(keys)
         return [self.params.device_params(key) for key in keys]
 
     def draw(self,
@@ -772,7 +786,8 @@ class BatchTransform(DeviceTransform):
             rng = keys[0].rng(MIXING)
             mixing = self.mixup.draw(len(keys), images.shape[2:], rng)
         appearance = self.appearance_params(keys)
-        if not self.erasing: return DrawnBatch(appearance, mixing)
+        if not self.erasing:
+            return DrawnBatch(appearance, mixing)
         num = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
         rngs = [key.rng(ERASING) for key in keys[:num]]
         erased = self.erasing.draw(rngs, [images.shape[2:]] * num)
@@ -805,7 +820,8 @@ class BatchTransform(DeviceTransform):
     def _normalize(self, images: torch.Tensor, params: Sequence[AppearanceParams]) -> torch.Tensor:
         settings = self.settings
         dtype = settings.img_dtype
-        if settings.mean is None: return images.to(dtype, copy=self.erasing is not None)
+        if settings.mean is None:
+            return images.to(dtype, copy=self.erasing is not None)
         if images.device.type == 'cpu':
             result = self._by_image(images, params)
         else:

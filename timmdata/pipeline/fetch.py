@@ -39,10 +39,13 @@ from .sample_transform import SampleTransform
 def _check_device(sample: Any):
     "Refuse tensors on another device in a worker process, where no GPU can be used."
     fields = [sample]
-    if isinstance(sample, dict): fields = list(sample.values())
-    elif isinstance(sample, (tuple, list)): fields = sample
+    if isinstance(sample, dict):
+        fields = list(sample.values())
+    elif isinstance(sample, (tuple, list)):
+        fields = sample
     for field in fields:
-        if not isinstance(field, torch.Tensor) or field.device.type == 'cpu': continue
+        if not isinstance(field, torch.Tensor) or field.device.type == 'cpu':
+            continue
         raise RuntimeError(
             f'the dataset returned a tensor on {field.device} in a worker process: return CPU '
             'tensors, images or numbers; the loader moves whole batches to the device')
@@ -52,7 +55,8 @@ def _explain(error: Exception, what: str):
     "Add to an error which sample it is, and what to do about a GPU that was used in a worker."
     if sys.version_info < (3, 11): return   # errors have no notes
     error.add_note(f'while loading {what}')
-    if get_worker_info() is None or 'CUDA' not in str(error): return
+    if get_worker_info() is None or 'CUDA' not in str(error):
+        return
     error.add_note('a worker process cannot use the GPU: return CPU tensors from the dataset; '
                    'the loader moves whole batches to the device')
 
@@ -62,13 +66,15 @@ def _has_own_policy(transforms: Sequence[SampleTransform]) -> bool:
     for transform in transforms:
         for part in transform.parts:
             policy = part.params.policy
-            if policy and not type(policy).__module__.startswith('timmdata.'): return True
+            if policy and not type(policy).__module__.startswith('timmdata.'):
+                return True
     return False
 
 
 def _shares_its_reader(base: Any) -> bool:
     "Whether threads can read a dataset, because only timmdata's own code does."
-    if not gives_bytes(base) or base.target_transform is not None: return False
+    if not gives_bytes(base) or base.target_transform is not None:
+        return False
     return getattr(base.reader, 'is_thread_safe', False)
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #bf7a9287
@@ -102,7 +108,8 @@ class SampleLoader:
     @property
     def is_thread_safe(self) -> bool:
         "Whether only timmdata's own code loads samples, with readers that support threads."
-        if not self.sample_transforms or _has_own_policy(self.sample_transforms): return False
+        if not self.sample_transforms or _has_own_policy(self.sample_transforms):
+            return False
         return all(map(_shares_its_reader, base_datasets(self.dataset)))
 
     def transform_of(self,
@@ -130,7 +137,8 @@ class SampleLoader:
         """
         base, index = unwrap(self.dataset, key.index)
         name = type(base).__name__
-        if isinstance(base, ImageDataset): name = printable(base.filename(index))
+        if isinstance(base, ImageDataset):
+            name = printable(base.filename(index))
         return f'index {key.index} of the dataset ({name}), epoch {key.epoch}'
 
     def global_numbers(self,
@@ -143,8 +151,10 @@ class SampleLoader:
             key: Key of the sample.
             view: View that sets the seed; None: the seed that all views of the sample share.
         """
-        if not self.keys_globals: return nullcontext()
-        if view is None: view = key.view - key.view % self.num_splits
+        if not self.keys_globals:
+            return nullcontext()
+        if view is None:
+            view = key.view - key.view % self.num_splits
         return sample_numbers(sample_seed(key.seed, key.epoch, key.index, view), self.transform)
 
     def load(self,
@@ -163,18 +173,23 @@ class SampleLoader:
             (row or image, target, …) or a dict for each view; empty for a skipped sample
         """
         try:
-            if self.sample_transforms: sample = self._fill(key, rows, refuse)
-            elif refuse: raise RuntimeError(refuse)
+            if self.sample_transforms:
+                sample = self._fill(key, rows, refuse)
+            elif refuse:
+                raise RuntimeError(refuse)
             else:
                 with self.global_numbers(key):
-                    with clock('dataset'): sample = self.dataset[key.index]
+                    with clock('dataset'):
+                        sample = self.dataset[key.index]
                     sample = apply_transform(self.transform, sample)
-            if get_worker_info() is not None: _check_device(sample)
+            if get_worker_info() is not None:
+                _check_device(sample)
         except Exception as error:
             _explain(error, self.describe(key))
             raise
         if sample is None: return []
-        if not self.sample_transforms: return [sample]
+        if not self.sample_transforms:
+            return [sample]
         return [with_image(sample, image) for image in sample_image(sample)]
 
     def _fill(self, key: SampleKey, rows: Sequence[torch.Tensor], refuse: str) -> Any:
@@ -231,16 +246,20 @@ def read_sample(
     """
     base, index = unwrap(loader.dataset, key.index)
     if not gives_bytes(base):
-        if refuse: raise RuntimeError(refuse)
-        with clock('dataset'), loader.global_numbers(key): sample = loader.dataset[key.index]
+        if refuse:
+            raise RuntimeError(refuse)
+        with clock('dataset'), loader.global_numbers(key):
+            sample = loader.dataset[key.index]
         if sample is None: return None
         pixels = Pixels(as_pil_image(sample_image(sample)), mode=None)
         return with_image(sample, make(pixels))
     backend = loader.sample_transforms[0].decode.backend
 
     def read(number: int) -> tuple:   # Of the sample, or of its substitute.
-        if refuse and number == index: raise ImageReadError(refuse)
-        with clock('read'): data, *others = base.reader[number]
+        if refuse and number == index:
+            raise ImageReadError(refuse)
+        with clock('read'):
+            data, *others = base.reader[number]
         return make(base.pixels(data, backend)), *others
 
     sample = base.attempt(index, read)
@@ -308,10 +327,13 @@ def fit_image(
     """
     if isinstance(image, np.ndarray) and image.ndim == 3:
         has_channels_last = image.shape[:2] == size and image.shape[1:] != size   # as Albumentations and OpenCV
-        if has_channels_last: image = image.transpose(2, 0, 1)
+        if has_channels_last:
+            image = image.transpose(2, 0, 1)
     found = size   # of anything else, such as several views
-    if isinstance(image, Image.Image): found = image.size[::-1]
-    elif isinstance(image, (torch.Tensor, np.ndarray)): found = tuple(image.shape[-2:])
+    if isinstance(image, Image.Image):
+        found = image.size[::-1]
+    elif isinstance(image, (torch.Tensor, np.ndarray)):
+        found = tuple(image.shape[-2:])
     if found != size:
         raise ValueError(
             f'the transform returned {found} pixels (height, width) for {name}, but input_size is '
@@ -342,7 +364,8 @@ def with_valid_mask(
     if 'valid' in fields:
         raise ValueError(
             "valid_mask=True, but the batch already has a field 'valid': rename that field")
-    if num_images is None: num_images = len(fields['image'])
+    if num_images is None:
+        num_images = len(fields['image'])
     if num_images % len(keys):
         raise ValueError(
             f'valid_mask=True, but the batch has images={num_images} for samples={len(keys)}: '
@@ -358,14 +381,17 @@ def _announce(dataset: Dataset, keys: Sequence[SampleKey], is_remote: bool):
         base, index = unwrap(dataset, key.index)
         found.setdefault(id(base), (base, []))[1].append(index)
     for base, indexes in found.values():
-        if isinstance(base, ImageDataset) and base.is_remote == is_remote: base.prefetch(indexes)
+        if isinstance(base, ImageDataset) and base.is_remote == is_remote:
+            base.prefetch(indexes)
 
 
 def _redraw(loader: SampleLoader, made: HostBatch) -> Replay:
     "Draw the parameters of a batch again, from the sizes of its images."
     keys = made.keys
-    if not loader.sample_transforms: return Replay(made.batch, keys, None, None)
-    transform, drawn = loader.transform_of(keys[0].bucket), []
+    if not loader.sample_transforms:
+        return Replay(made.batch, keys, None, None)
+    transform = loader.transform_of(keys[0].bucket)
+    drawn = []
     for part, of_part in zip(transform.parts, transform.keys_of_parts(keys)):
         crops = [loader.sample_params(key, part.params) for key in of_part]
         appearance = list(map(part.params.appearance_params, of_part))
@@ -441,7 +467,8 @@ class BatchBuilder:
             bucket: Number of a size bucket.
         """
         rows = self.layout(bucket).num_bytes(batch_size)
-        if not rows: return 4 * batch_size * math.prod(self.sample_loader.shape)   # float32
+        if not rows:
+            return 4 * batch_size * math.prod(self.sample_loader.shape)   # float32
         return rows if self.batch_transform is None else 5 * rows   # uint8 rows, and float32 images
 
     def prefetch(self,
@@ -454,8 +481,10 @@ class BatchBuilder:
             keys: Keys of the samples in a batch.
             early: When the batch is submitted: tell readers of stores, which are slow; False: the others.
         """
-        if early and not self.is_remote: return
-        with suppress(Exception): _announce(self.dataset, keys, early)   # the read will tell what is wrong
+        if early and not self.is_remote:
+            return
+        with suppress(Exception):
+            _announce(self.dataset, keys, early)   # the read will tell what is wrong
 
     def load(self,
         key: SampleKey,
@@ -473,12 +502,15 @@ class BatchBuilder:
             (row or image, target, …) or a dict for each view; empty for a skipped sample
         """
         loader = self.sample_loader
-        if rows is None: rows = self.layout(key.bucket).allocate_one()
+        if rows is None:
+            rows = self.layout(key.bucket).allocate_one()
         samples = loader.load(key, rows, refuse)
         if self.collate_fn is None and loader.transform is not None and any(loader.shape):
-            size, name = loader.shape[1:], loader.describe(key)
+            size = loader.shape[1:]
+            name = loader.describe(key)
             return [with_image(sample, fit_image(sample_image(sample), size, name)) for sample in samples]
-        if self.collate_fn is None or self.batch_transform is None: return samples
+        if self.collate_fn is None or self.batch_transform is None:
+            return samples
         finished = []
         for sample, view in zip(samples, view_keys([key], self.num_splits)):
             [image] = self.batch_transform(sample_image(sample)[None], [view])
@@ -500,19 +532,25 @@ class BatchBuilder:
         Returns:
             None if every sample was skipped
         """
-        num, bucket, num_images = len(samples), keys[0].bucket, None
+        num = len(samples)
+        bucket = keys[0].bucket
+        num_images = None
         present = [k for k, views in enumerate(samples) if views]
         if not present: return None
         keys = view_keys([keys[k] for k in present], self.num_splits)
         found = [samples[k] for k in present]
         flat = [views[split] for split in range(self.num_splits) for views in found]   # first views first
-        if self.collate_fn is not None: batch = self._collate_by_user(keys, flat)
+        if self.collate_fn is not None:
+            batch = self._collate_by_user(keys, flat)
         elif rows:
-            if len(present) < num: rows = self.layout(bucket).keep(rows, num, present)
+            if len(present) < num:
+                rows = self.layout(bucket).keep(rows, num, present)
             images = self.sample_loader.transform_of(bucket).images(rows, flat)
-            batch, num_images = fast_collate(flat, images), len(keys)
+            batch = fast_collate(flat, images)
+            num_images = len(keys)
         else: batch = fast_collate(flat)
-        if self.valid_mask: batch = with_valid_mask(batch, keys, num_images)
+        if self.valid_mask:
+            batch = with_valid_mask(batch, keys, num_images)
         if self.batch_transform is not None and self.collate_fn is None:
             batch = self.batch_transform.on_batch(batch, keys)
         return HostBatch(batch, keys)
@@ -520,7 +558,8 @@ class BatchBuilder:
     def _collate_by_user(self, keys: Sequence[SampleKey], samples: Sequence[Any]) -> Any:
         "Call the user's function; what it draws is keyed to the batch: to its first sample."
         of_batch = -1 - keys[0].view   # negative: no view of a sample has these numbers
-        with self.sample_loader.global_numbers(keys[0], of_batch): return self.collate_fn(samples)
+        with self.sample_loader.global_numbers(keys[0], of_batch):
+            return self.collate_fn(samples)
 
     def replay(self,
         made: HostBatch,
@@ -531,7 +570,8 @@ class BatchBuilder:
             made: Batch made by this builder.
         """
         replay = _redraw(self.sample_loader, made)
-        if self.batch_transform is None or replay.steps is None: return replay
+        if self.batch_transform is None or replay.steps is None:
+            return replay
         transform = self.sample_loader.transform_of(made.keys[0].bucket)   # it finished each image before collate_fn
         shape = len(made.keys), transform.channels, *transform.params.size
         images = torch.empty(shape, dtype=torch.uint8, device='meta')

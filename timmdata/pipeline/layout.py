@@ -27,7 +27,8 @@ def view_rows(
     Returns:
         uint8 (N, *shape); images are channels-last
     """
-    if len(shape) != 3: return memory.view(-1, *shape)
+    if len(shape) != 3:
+        return memory.view(-1, *shape)
     channels, height, width = shape
     return memory.view(-1, height, width, channels).permute(0, 3, 1, 2)
 
@@ -99,7 +100,8 @@ class BatchLayout:
         Returns:
             field → uint8 rows
         """
-        if memory is None: memory = torch.empty(self.num_bytes(num), dtype=torch.uint8)
+        if memory is None:
+            memory = torch.empty(self.num_bytes(num), dtype=torch.uint8)
         rows, start = {}, 0
         for name, shape in self.shapes(num).items():
             stop = start + math.prod(shape)
@@ -152,7 +154,8 @@ class BatchLayout:
             tensor, end = rows[name], 0
             for first in range(0, len(tensor), num):
                 for k in present:
-                    if first + k != end: tensor[end].copy_(tensor[first + k])
+                    if first + k != end:
+                        tensor[end].copy_(tensor[first + k])
                     end += 1
             kept[name] = tensor[:end]
         return kept

@@ -85,14 +85,17 @@ class NaFlex:
 
     def __post_init__(self):
         check_choice('mode', self.mode, ('schedule', 'native', 'packed'))
-        for name in 'max_seq_len', 'batch_divisor', 'window': check_whole(name, getattr(self, name), 1)
+        for name in 'max_seq_len', 'batch_divisor', 'window':
+            check_whole(name, getattr(self, name), 1)
         for name in 'max_tokens_per_batch', 'tokens_per_epoch', 'pad_multiple', 'row_len':
-            if getattr(self, name) is not None: check_whole(name, getattr(self, name), 1)
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1)
         is_several = isinstance(self.train_seq_lens, Sequence)
         lengths = tuple(self.train_seq_lens) if is_several else (self.train_seq_lens,)
         if not lengths:
             raise ValueError('train_seq_lens is empty: pass one or more lengths, such as (128, 256)')
-        for length in lengths: check_whole('train_seq_lens', length, 1)
+        for length in lengths:
+            check_whole('train_seq_lens', length, 1)
         if self.patch_size_choices is not None and self.patch_size is not None:
             raise ValueError('patch_size and patch_size_choices cannot be used together: pass one of them')
         if self.patch_size_choices is not None and self.mode != 'schedule':
@@ -100,15 +103,20 @@ class NaFlex:
                 f'mode={self.mode!r} and patch_size_choices cannot be used together, because sequence '
                 'lengths depend on the patch size: pass patch_size')
         object.__setattr__(self, 'train_seq_lens', lengths)   # only while it is made
-        patch_sizes, of_sizes, of_lengths = self.patch_sizes, self.patch_size_choice_probs, self.seq_len_probs
-        if of_sizes is not None: check_weights('patch_size_choice_probs', of_sizes, len(patch_sizes))
-        if of_lengths is not None: check_weights('seq_len_probs', of_lengths, len(lengths))
+        patch_sizes = self.patch_sizes
+        of_sizes = self.patch_size_choice_probs
+        of_lengths = self.seq_len_probs
+        if of_sizes is not None:
+            check_weights('patch_size_choice_probs', of_sizes, len(patch_sizes))
+        if of_lengths is not None:
+            check_weights('seq_len_probs', of_lengths, len(lengths))
 
     @property
     def patch_sizes(self) -> list[tuple[int, int]]:
         "Return the height and width of each patch size that can be chosen."
         choices = [16 if self.patch_size is None else self.patch_size]
-        if self.patch_size_choices is not None: choices = list(self.patch_size_choices)
+        if self.patch_size_choices is not None:
+            choices = list(self.patch_size_choices)
         return [height_width(size, 'patch_size') for size in choices]
 
     def seq_lens(self,
@@ -122,10 +130,12 @@ class NaFlex:
         lengths = sorted(set(self.train_seq_lens))
         longest = lengths[-1] if is_training else self.max_seq_len
         if self.mode == 'native':
-            if self.pad_multiple: lengths = range(self.pad_multiple, longest, self.pad_multiple)
+            if self.pad_multiple:
+                lengths = range(self.pad_multiple, longest, self.pad_multiple)
             shorter = [length for length in lengths if length < longest]
             return (*shorter, longest)
-        if self.mode == 'schedule' and is_training: return tuple(lengths)
+        if self.mode == 'schedule' and is_training:
+            return tuple(lengths)
         return (longest,)
 
     def sizes(self,
@@ -177,7 +187,8 @@ class NaFlex:
             is_training: True: training; False: evaluation.
         """
         lengths = self.seq_lens(is_training)
-        longest, patch_size = lengths[-1], self.patch_sizes[0]
+        longest = lengths[-1]
+        patch_size = self.patch_sizes[0]
         budget = self.max_tokens_per_batch or batch_size * self.padded(longest)
         if self.mode == 'packed':
             if self.row_len is not None and self.row_len < longest:
@@ -189,7 +200,8 @@ class NaFlex:
             return [TokenBucket(longest, self.padded(longest), patch_size, batch_size)]
         weights = self.seq_len_probs or [1.] * len(self.train_seq_lens)
         of_length = Counter()   # a length may be given twice
-        for length, weight in zip(self.train_seq_lens, weights): of_length[length] += weight
+        for length, weight in zip(self.train_seq_lens, weights):
+            of_length[length] += weight
         found = []
         for size, of_size in zip(self.patch_sizes, self.patch_size_choice_probs or [1.] * len(self.patch_sizes)):
             for length in lengths:
@@ -233,7 +245,8 @@ class NaFlex:
             seed: Seed of the plans, the same on all ranks; None: the sampler's.
             drop_last: Drop samples that do not fill a batch.
         """
-        buckets, num_batches = self.buckets(batch_size, is_training=True), None
+        buckets = self.buckets(batch_size, is_training=True)
+        num_batches = None
         if self.tokens_per_epoch is not None:
             of_batch = max(bucket.num_rows * bucket.seq_len for bucket in buckets)
             num_batches = max(1, self.tokens_per_epoch // (sampler.num_replicas * of_batch))

@@ -150,8 +150,10 @@ class RandomCrop:
             size = tuple(self._resize.get_params(image, rng))
         names = self._interpolations
         interpolation = rng.choice(names) if len(names) > 1 else names[0]
-        if mode == 'rkrr': offset = RandomCropOrPad.get_params(size, settings.input_size, rng)
-        if mode == 'rkrc': offset = _center(size, settings.input_size)
+        if mode == 'rkrr':
+            offset = RandomCropOrPad.get_params(size, settings.input_size, rng)
+        if mode == 'rkrc':
+            offset = _center(size, settings.input_size)
         return SampleParams(crop, size, offset, interpolation)
 
     def _unscaled(self, height: int, width: int, rng: random.Random) -> tuple[tuple, tuple]:
@@ -263,12 +265,14 @@ def _policy_steps(ops: Any) -> list[tuple[str, str, Any]]:
     "The operations of a policy; anything other than a plain list, such as AugMix's chains, is one step."
     if ops is None: return []
     is_list = isinstance(ops, tuple) and all(isinstance(op, DrawnOp) for op in ops)
-    if not is_list: return [('policy', str(ops), ops)]
+    if not is_list:
+        return [('policy', str(ops), ops)]
     return [(op.name, op.text, ops[:k]) for k, op in enumerate(ops, 1)]
 
 
 def _color_text(name: str, factor: float) -> str:
-    if name == 'hue': return f'shifted by {360 * factor:+.0f}°'
+    if name == 'hue':
+        return f'shifted by {360 * factor:+.0f}°'
     return '' if name == 'grayscale' else f'× {factor:.2f}'
 
 
@@ -331,7 +335,8 @@ class ParamSampler:
         "The generator that all views of a sample share, that of this view, and whether this is the clean view."
         own = key.rng(sequence)
         split = key.view % self.num_splits
-        if not split: return own, own, self.num_splits > 1
+        if not split:
+            return own, own, self.num_splits > 1
         first = key._replace(view=key.view - split)
         return first.rng(sequence), own, False
 
@@ -366,7 +371,8 @@ class ParamSampler:
         shared, own, is_clean = self._rngs(key, CROP)
         drawn = self.draw_crop(height, width, key, shared)
         blur_prob = 0. if self.settings.gaussian_blur_radius else self.settings.gaussian_blur_prob
-        if is_clean or not (self.policy or blur_prob): return drawn
+        if is_clean or not (self.policy or blur_prob):
+            return drawn
         ops = self.policy.draw(own) if self.policy else ()
         blur = own.uniform(0.1, 2.) if _toss(blur_prob, own) else 0.   # as GaussianBlur
         return drawn._replace(ops=ops, blur=blur)
@@ -383,7 +389,8 @@ class ParamSampler:
         settings = self.settings
         hflip = _toss(settings.hflip, shared)
         vflip = _toss(settings.vflip, shared)
-        if is_clean: return AppearanceParams(hflip, vflip)
+        if is_clean:
+            return AppearanceParams(hflip, vflip)
         color = _draw_color(settings, self.jitter, own)
         blur = 0.
         if settings.gaussian_blur_radius and _toss(settings.gaussian_blur_prob, own):
@@ -399,8 +406,10 @@ class ParamSampler:
         Args:
             drawn: Flips and colors.
         """
-        if self.colors_in_worker: return drawn, AppearanceParams()
-        if not self.flips_in_worker: return AppearanceParams(), drawn
+        if self.colors_in_worker:
+            return drawn, AppearanceParams()
+        if not self.flips_in_worker:
+            return AppearanceParams(), drawn
         return AppearanceParams(drawn.hflip, drawn.vflip), drawn._replace(hflip=False, vflip=False)
 
     def worker_params(self,
@@ -411,7 +420,8 @@ class ParamSampler:
         Args:
             key: Key of the sample, or of one of its views.
         """
-        if not self.flips_in_worker: return AppearanceParams()
+        if not self.flips_in_worker:
+            return AppearanceParams()
         in_worker, _ = self.share(self.appearance_params(key))
         return in_worker
 
@@ -446,7 +456,8 @@ class ParamSampler:
     @property
     def changes_on_device(self) -> bool:
         "Whether the device does anything besides normalizing."
-        if self.colors_in_worker: return False
+        if self.colors_in_worker:
+            return False
         settings = self.settings
         flips = not self.flips_in_worker and (settings.hflip or settings.vflip)
         blurs = settings.gaussian_blur_radius and settings.gaussian_blur_prob

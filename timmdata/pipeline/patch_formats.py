@@ -78,14 +78,19 @@ def unpatchify(
     Returns:
         uint8 (C, height, width), one per image, on the CPU
     """
-    flat, channels = unpad_batch(batch), len(mean)
+    flat = unpad_batch(batch)
+    channels = len(mean)
     tokens = flat['tokens'].float().cpu()
-    if channels_last: tokens = tokens.view(len(tokens), -1, channels)
-    else: tokens = tokens.view(len(tokens), channels, -1).transpose(1, 2)
+    if channels_last:
+        tokens = tokens.view(len(tokens), -1, channels)
+    else:
+        tokens = tokens.view(len(tokens), channels, -1).transpose(1, 2)
     size = _patch_size(patch_size, batch['patches'], tokens.shape[1], channels_last)
     pixels = tokens * torch.tensor(std) + torch.tensor(mean)
     pixels = pixels.mul_(255).round_().clamp_(0, 255).byte()
-    bounds, coord, images = flat['cu_seqlens'].tolist(), flat['coord'].cpu(), []
+    bounds = flat['cu_seqlens'].tolist()
+    coord = flat['coord'].cpu()
+    images = []
     for begin, end in zip(bounds, bounds[1:]):
         grid = (coord[begin:end].amax(0) + 1).tolist()
         images.append(image_of_patches(pixels[begin:end].contiguous(), grid, size))
@@ -94,10 +99,12 @@ def unpatchify(
 
 def _patch_size(given: Any, patches: torch.Tensor, num_pixels: int, channels_last: bool) -> Sequence[int]:
     "Height and width of a patch: as given, as its shape says, or of a square."
-    if isinstance(given, int): given = given, given
+    if isinstance(given, int):
+        given = given, given
     if given is None and patches.ndim == 5:
         given = patches.shape[2:4] if channels_last else patches.shape[3:5]
-    if given is None: given = (round(num_pixels ** 0.5),) * 2
+    if given is None:
+        given = (round(num_pixels ** 0.5),) * 2
     height, width = given
     if height * width != num_pixels:
         raise ValueError(f'patches have {num_pixels} pixels, not {height} × {width}: '

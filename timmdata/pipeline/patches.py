@@ -56,10 +56,13 @@ class SequenceParams(ParamSampler):
         in_worker: bool = False,
     ):
         super().__init__(settings, in_worker or bool(settings.gaussian_blur_radius))
-        self.patch_size, self.max_seq_len, self.sizes = patch_size, max_seq_len, sizes
+        self.patch_size = patch_size
+        self.max_seq_len = max_seq_len
+        self.sizes = sizes
         self.flips_in_worker = True   # a flip moves pixels from patch to patch
         self._interpolation = settings.interpolation
-        if settings.interpolation == 'random': self._interpolation = 'bilinear', 'bicubic'
+        if settings.interpolation == 'random':
+            self._interpolation = 'bilinear', 'bicubic'
 
     def draw_crop(self,
         height: int,
@@ -76,15 +79,18 @@ class SequenceParams(ParamSampler):
             rng: Random generator of the sample.
         """
         drawn = self._draw(height, width, rng)
-        if self.sizes is None or (height, width) == tuple(self.sizes[key.index].tolist()): return drawn
+        if self.sizes is None or (height, width) == tuple(self.sizes[key.index].tolist()):
+            return drawn
         # another image than was planned, such as the substitute of a damaged one: it has the room of that one
-        index, view = np.array([key.index]), np.array([key.view])
+        index = np.array([key.index])
+        view = np.array([key.view])
         [room] = self.lengths(key.seed, key.epoch, index, view).tolist()
         _, size = get_image_size_for_seq(drawn.crop[2:], self.patch_size, room, max_ratio=1.)
         return drawn._replace(size=size)
 
     def _draw(self, height: int, width: int, rng: random.Random) -> SampleParams:
-        settings, longest = self.settings, self.max_seq_len
+        settings = self.settings
+        longest = self.max_seq_len
         largest = None if self.sizes is None else 1.   # of its own size, nothing is enlarged
         if not settings.is_random:
             _, size = get_image_size_for_seq((height, width), self.patch_size, longest, max_ratio=largest)
@@ -124,8 +130,10 @@ class SequenceParams(ParamSampler):
         self, seed: int, epoch: int, indexes: np.ndarray, views: np.ndarray, edges: np.ndarray,
     ) -> np.ndarray:
         "Heights and widths (2, n) of the crops that `draw_crop` draws for images of these heights and widths."
-        scale, ratio = self.settings.scale, self.settings.ratio
-        sizes, left = np.zeros_like(edges), np.arange(len(indexes))
+        scale = self.settings.scale
+        ratio = self.settings.ratio
+        sizes = np.zeros_like(edges)
+        left = np.arange(len(indexes))
         for block in range(_ATTEMPTS // 2):   # of four numbers; an attempt takes two, the first that fits counts
             numbers = keyed_numbers(seed, epoch, indexes[left], views[left], CROP, block)
             first = try_crop_sizes(edges[:, left], scale, ratio, numbers[:2])
@@ -181,7 +189,9 @@ class PatchTransform(SampleTransform):
         num_rows: int = 0,
     ):
         super().__init__(params, decode, channels)
-        self.patch_size, self.seq_len, self.num_rows = params.patch_size, seq_len or params.max_seq_len, num_rows
+        self.patch_size = params.patch_size
+        self.seq_len = seq_len or params.max_seq_len
+        self.num_rows = num_rows
 
     @property
     def layout(self) -> BatchLayout:
@@ -201,7 +211,8 @@ class PatchTransform(SampleTransform):
             samples: Samples of the batch; their images are documents.
         """
         documents = np.array([sample_image(sample) for sample in samples], np.int32)
-        if not self.num_rows: documents[:, 0] = np.arange(len(samples)) * self.seq_len
+        if not self.num_rows:
+            documents[:, 0] = np.arange(len(samples)) * self.seq_len
         return HostPatches(rows['tokens'].permute(0, 2, 3, 1), documents)
 
     def __call__(self,
@@ -228,7 +239,8 @@ class PatchTransform(SampleTransform):
             cut = self.crop(pixels, params, image)
             self.finish(cut, image, params, self.params.worker_params(key))
         height, width = self.patch_size
-        down, across = params.size[0] // height, params.size[1] // width
+        down = params.size[0] // height
+        across = params.size[1] // width
         first, num = 0, down * across
         tokens = lines.permute(1, 2, 0)
         if self.num_rows: first = key.bucket   # the first token of its slot
@@ -270,7 +282,9 @@ def describe_tokens(
     Returns:
         int64 (B, N, 2), bool (B, N), int64 (B, N) from 1
     """
-    first, down, across = documents[:, 0].contiguous(), documents[:, 1], documents[:, 2]
+    first = documents[:, 0].contiguous()
+    down = documents[:, 1]
+    across = documents[:, 2]
     token = torch.arange(math.prod(shape), device=documents.device)
     number = torch.searchsorted(first, token, right=True)   # of the documents that began: the last may be over
     last = (number - 1).clamp_(min=0)
@@ -301,7 +315,8 @@ def change_tokens(
         float32, same shape; padding is black
     """
     x = tokens.float()
-    if any(one.color for one in params): x = change_colors(x, number, params)
+    if any(one.color for one in params):
+        x = change_colors(x, number, params)
     return normalize_lines(x, number, params, mean, std)
 
 # %% ../../nbs/pipeline/37_patches.ipynb #579d43ee
@@ -333,16 +348,20 @@ class TokensByImage(ImageByImage):
         longest = 2 ** math.ceil(math.log2(longest))   # so that few kernels serve all lengths
         kernel = self.kernel((channels, longest, pixels), lines_vary=True)
         out = self.allocate(lines.numel()).view(lines.shape)
-        black, end = torch.empty(1, lines.shape[1]), 0
+        black = torch.empty(1, lines.shape[1])
+        end = 0
         kernel(torch.zeros_like(black, dtype=torch.uint8), black)
         for (first, down, across, *_), drawn in zip(documents.tolist(), params):
             out[end:first] = black
             end = first + down * across
             target = out[first:end]
-            if out.dtype != torch.float32: target = torch.empty(target.shape)
+            if out.dtype != torch.float32:
+                target = torch.empty(target.shape)
             kernel(lines[first:end], target, drawn.color)
-            if drawn.solarize: kernel.finish(target, drawn)
-            if target.dtype != out.dtype: out[first:end] = target
+            if drawn.solarize:
+                kernel.finish(target, drawn)
+            if target.dtype != out.dtype:
+                out[first:end] = target
         out[end:] = black
         return out.view(tokens.shape)
 
@@ -365,8 +384,10 @@ def lay_out(
         (B, N, pixels·C), (B, N, height, width, C) or (B, N, C, height, width)
     """
     batch, num, _, channels = x.shape
-    if not channels_last: x = x.transpose(2, 3).contiguous()
-    if flatten: return x.view(batch, num, -1)
+    if not channels_last:
+        x = x.transpose(2, 3).contiguous()
+    if flatten:
+        return x.view(batch, num, -1)
     shape = (*patch_size, channels) if channels_last else (channels, *patch_size)
     return x.view(batch, num, *shape)
 
@@ -413,23 +434,29 @@ class PatchBatchTransform(DeviceTransform):
         channels_last: bool = True,
     ):
         super().__init__(settings, params, erasing, mixup)
-        self.row_len, self.flatten, self.channels_last = row_len, flatten, channels_last
+        self.row_len = row_len
+        self.flatten = flatten
+        self.channels_last = channels_last
         self._by_image = TokensByImage(settings)
 
     def draw(self, images: HostPatches, keys: Sequence[SampleKey]) -> DrawnBatch:
-        documents, mixing = images.documents, None
-        grids, patch_sizes = documents[:, 1:3], documents[:, 3:]
+        documents = images.documents
+        mixing = None
+        grids = documents[:, 1:3]
+        patch_sizes = documents[:, 3:]
         if self.mixup is not None:
             sizes = (grids * patch_sizes).tolist()
             mixing = self.mixup.draw(sizes, keys[0].rng(MIXING), keys[0].epoch)
         appearance = self.appearance_params(keys)
-        if self.erasing is None: return DrawnBatch(appearance, mixing)
+        if self.erasing is None:
+            return DrawnBatch(appearance, mixing)
         rngs = [key.rng(ERASING) for key in keys]
         return DrawnBatch(appearance, mixing, self.erasing.draw(rngs, grids.tolist()), rngs)
 
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
         tokens, documents = fields['image']
-        if self.row_len: tokens = tokens.view(-1, self.row_len, *tokens.shape[2:])
+        if self.row_len:
+            tokens = tokens.view(-1, self.row_len, *tokens.shape[2:])
         on_device = torch.from_numpy(documents.astype(np.int64)).to(tokens.device, non_blocking=True)
         coord, valid, number = describe_tokens(on_device, tokens.shape[:2])
         x = self._normalize(tokens, documents, number, drawn.appearance)
@@ -437,11 +464,13 @@ class PatchBatchTransform(DeviceTransform):
         images = [flat[first:first + down * across] for first, down, across, *_ in documents.tolist()]
         if drawn.mixing is not None:
             fields['target'] = self._mix(images, documents, fields['target'], drawn.mixing)
-        if drawn.erased is not None: self.erasing.erase(images, drawn.erased, drawn.rngs)
+        if drawn.erased is not None:
+            self.erasing.erase(images, drawn.erased, drawn.rngs)
         patches = lay_out(x, documents[0, 3:5].tolist(), self.flatten, self.channels_last)
         described = dict(patches=patches, patch_coord=coord, patch_valid=valid, seq_len=x.shape[1],
                          grid_sizes=on_device[:, 1:3])
-        if self.row_len: described.update(bounds_of(documents, tokens.device), document_ids=number)
+        if self.row_len:
+            described.update(bounds_of(documents, tokens.device), document_ids=number)
         return {**fields, 'image': described}
 
     def _normalize(
@@ -449,7 +478,8 @@ class PatchBatchTransform(DeviceTransform):
         params: Sequence[AppearanceParams],
     ) -> torch.Tensor:
         settings = self.settings
-        if tokens.device.type == 'cpu': return self._by_image(tokens, documents, params)
+        if tokens.device.type == 'cpu':
+            return self._by_image(tokens, documents, params)
         x = change_tokens(tokens, number, params, settings.mean, settings.std)
         return x.to(settings.img_dtype)
 
@@ -461,5 +491,6 @@ class PatchBatchTransform(DeviceTransform):
             lines = documents.tolist()
             whole = [image_of_patches(image, line[1:3], line[3:5]) for image, line in zip(images, lines)]
             whole = self.mixup.apply_images(whole, params)
-            for patches, image, line in zip(images, whole, lines): _cut(image, patches, line[1:3], line[3:5])
+            for patches, image, line in zip(images, whole, lines):
+                _cut(image, patches, line[1:3], line[3:5])
         return self.mixup.apply_target(target, params)

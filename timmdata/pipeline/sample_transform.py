@@ -91,7 +91,8 @@ def _fit(image: Any, params: SampleParams, row: torch.Tensor, sampler: ParamSamp
     "Cut or pad the resized crop to the result."
     settings = sampler.settings
     fill = settings.fill
-    if len(fill) != len(row): fill = fill * len(row)
+    if len(fill) != len(row):
+        fill = fill * len(row)
     if len(fill) == 1: fill = fill[0]
     (top, left), (height, width) = params.offset, row.shape[1:]
     return crop_or_pad(image, top, left, height, width, fill, settings.padding_mode)
@@ -154,7 +155,8 @@ def crop_with_torch(
     _check_channels(len(crop), row, 'decoded')
     height, width = row.shape[1:]
     top, left = params.offset
-    bottom, right = top + height, left + width
+    bottom = top + height
+    right = left + width
     is_whole = params.size == (height, width) and (top, left) == (0, 0)
     resized = row if is_whole else allocate_rows(1, len(row), params.size)[0]
     with clock('resize'):
@@ -222,11 +224,14 @@ def apply_last(
         row: uint8 (C, H, W), changed in place.
         params: Parameters; only blur and solarization are applied.
     """
-    if not (params.blur or params.solarize): return
+    if not (params.blur or params.solarize):
+        return
     pixels = row.permute(1, 2, 0).squeeze(2).numpy()   # the row's own memory
     image = Image.fromarray(pixels)
-    if params.blur: image = image.filter(ImageFilter.GaussianBlur(params.blur))
-    if params.solarize: image = ImageOps.solarize(image, 128)
+    if params.blur:
+        image = image.filter(ImageFilter.GaussianBlur(params.blur))
+    if params.solarize:
+        image = ImageOps.solarize(image, 128)
     pixels[:] = np.asarray(image)
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #15952576

@@ -136,19 +136,26 @@ class SharedRegion:
         crops: Sequence[Sequence[int]],
         factor: int = 1,
     ):
-        self.height, self.width, self._factor = pixels.height, pixels.width, factor
+        self.height = pixels.height
+        self.width = pixels.width
+        self._factor = factor
         small = np.array([scale_crop(crop, factor, self.height, self.width) for crop in crops])
         boxes = np.concatenate([crops, factor * small])   # rounding may reach beyond a crop
-        begins, ends = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
+        begins = boxes[:, :2]
+        ends = boxes[:, :2] + boxes[:, 2:]
         top, left = begins.min(0).tolist()
         bottom, right = ends.max(0).tolist()
         box = top, left, bottom - top, right - left
         array = pixels.read_crop(box, factor)
         in_small = scale_crop(box, factor, self.height, self.width)
-        if array.shape[:2] == in_small[2:]: top, left = in_small[:2]
+        if array.shape[:2] == in_small[2:]:
+            top, left = in_small[:2]
         else: self._factor = 1   # it was decoded in full size
-        if not array.flags.writeable: array = array.copy()   # Pillow's memory, of which torch would warn
-        self._array, self._top, self._left = array, top, left
+        if not array.flags.writeable:
+            array = array.copy()   # Pillow's memory, of which torch would warn
+        self._array = array
+        self._top = top
+        self._left = left
 
     def read_crop(self,
         crop: Sequence[int],
@@ -164,7 +171,8 @@ class SharedRegion:
             uint8 (h, w) or (h, w, C), a view
         """
         top, left, height, width = scale_crop(crop, self._factor, self.height, self.width)
-        top, left = top - self._top, left - self._left
+        top = top - self._top
+        left = left - self._left
         return self._array[top:top + height, left:left + width]
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00011
@@ -182,9 +190,11 @@ class ViewsTransform(SampleTransform):
     ):
         first = parts[0]
         super().__init__(first.params, first.decode, first.channels)
-        self.parts, self.counts = tuple(parts), tuple(counts)
+        self.parts = tuple(parts)
+        self.counts = tuple(counts)
         self._of_row = []
-        for part, count in zip(parts, counts): self._of_row += [part] * count
+        for part, count in zip(parts, counts):
+            self._of_row += [part] * count
 
     @property
     def layout(self) -> BatchLayout:
@@ -224,7 +234,8 @@ class ViewsTransform(SampleTransform):
 
     def _factor(self, drawn: Sequence[SampleParams]) -> int:
         "The scale that the most demanding crop allows: no crop is enlarged that would not be by itself."
-        if not self.decode.scaled_decode: return 1
+        if not self.decode.scaled_decode:
+            return 1
         return min(choose_factor(params.crop[2:], params.size) for params in drawn)
 
     def __call__(self,
@@ -244,14 +255,16 @@ class ViewsTransform(SampleTransform):
         Returns:
             the image of the sample: its rows
         """
-        views, drawn = sum(self.keys_of_parts([key]), []), []
+        views = sum(self.keys_of_parts([key]), [])
+        drawn = []
         for part, view in zip(self._of_row, views):
             with numbers(view):
                 drawn.append(part.params.sample_params(pixels.height, pixels.width, view))
         source = pixels
         if self.decode.backend != 'pillow' and not pixels.has_alpha:
             crops = [params.crop for params in drawn]
-            with clock('decode'): source = SharedRegion(pixels, crops, self._factor(drawn))
+            with clock('decode'):
+                source = SharedRegion(pixels, crops, self._factor(drawn))
         for part, view, params, row in zip(self._of_row, views, drawn, rows, strict=True):
             with numbers(view):
                 image = part.crop(source, params, row)
@@ -271,7 +284,8 @@ class ViewsBatchTransform(DeviceTransform):
         parts: Mapping[str | int, BatchTransform],
         counts: Sequence[int],
     ):
-        self.parts, self.counts = dict(parts), tuple(counts)
+        self.parts = dict(parts)
+        self.counts = tuple(counts)
         first = next(iter(parts.values()))   # all views have its settings and erasing; nothing is mixed
         params = next((part.params for part in parts.values() if part.params), None)
         super().__init__(first.settings, params, first.erasing)
@@ -280,15 +294,18 @@ class ViewsBatchTransform(DeviceTransform):
     def draw(self, images: Sequence[torch.Tensor], keys: Sequence[SampleKey]) -> DrawnBatch:
         of_views = zip(self.parts.values(), images, keys_of_views(keys, self.counts), strict=True)
         views = [part.draw(tensor, of_view) for part, tensor, of_view in of_views]
-        appearance, erased = [drawn.appearance for drawn in views], None
-        if self.erasing is not None: erased = [drawn.erased for drawn in views]
+        appearance = [drawn.appearance for drawn in views]
+        erased = None
+        if self.erasing is not None:
+            erased = [drawn.erased for drawn in views]
         return DrawnBatch(appearance, erased=erased, views=views)
 
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
         images = []
         for part, tensor, of_view in zip(self.parts.values(), fields['image'], drawn.views):
             images.append(part.apply({'image': tensor}, of_view)['image'])
-        if not self._is_list: images = dict(zip(self.parts, images))
+        if not self._is_list:
+            images = dict(zip(self.parts, images))
         return {**fields, 'image': images}
 
     def normalizing(self) -> 'ViewsBatchTransform':
