@@ -171,8 +171,8 @@ def preview(
     """
     if not (hasattr(dataset, '__getitem__') and hasattr(dataset, '__len__')):
         raise TypeError(
-            f'dataset has type {type(dataset).__name__}: must have __getitem__ and __len__, as ImageDataset(folder) has; '
-            'the samples of a stream have no index and cannot be recreated')
+            f'dataset has type {type(dataset).__name__}: must have __getitem__ and __len__, as '
+            'ImageDataset(folder) has; the samples of a stream have no index and cannot be recreated')
     if settings.get('views') is not None:
         raise ValueError(
             'views cannot be used with preview, which shows one view: pass its arguments, as in '
