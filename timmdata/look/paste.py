@@ -8,6 +8,7 @@ __all__ = ['loader_call']
 # %% ../../nbs/look/10_paste.ipynb #255945bf
 import inspect
 from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ def _is_plain(value: Any) -> bool:
     "Whether `repr` of a value can be pasted."
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float, torch.dtype))
+    return isinstance(value, (str, int, float, torch.dtype, NoneType))
 
 
 def loader_call(

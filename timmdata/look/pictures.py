@@ -20,7 +20,7 @@ import torch
 from PIL import Image
 
 from ..buffer.buffer import BatchBuffer
-from ..core.checks import check_whole
+from ..core.checks import check_number, check_whole
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..core.faults import printable
 from ..core.rng import sample_seed, seeded
@@ -371,7 +371,7 @@ def show_batch(
         std: Standard deviation to undo; None: as for `mean`.
         ncols: Images per row; None: at most 4.
     """
-    check_whole('n', n, 1)
+    check_number('n', n, 1, 2**31, 'an integer >= 1', whole=True)
     loader, batch = None, loader_or_batch
     if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)):
         loader = batch

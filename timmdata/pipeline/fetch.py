@@ -481,10 +481,11 @@ class BatchBuilder:
             keys: Keys of the samples in a batch.
             early: When the batch is submitted: tell readers of stores, which are slow; False: the others.
         """
-        if early and not self.is_remote:
-            return
-        with suppress(Exception):
-            _announce(self.dataset, keys, early)   # the read will tell what is wrong
+        if not early:
+            _announce(self.dataset, keys, is_remote=False)
+        elif self.is_remote:
+            with suppress(Exception):   # the read will tell what is wrong
+                _announce(self.dataset, keys, is_remote=True)
 
     def load(self,
         key: SampleKey,

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import Sampler
 
-from ..core.checks import check_choice, check_number, check_weights, check_whole
+from ..core.checks import check_choice, check_number, check_weights, check_whole, is_list
 from ..core.rng import KeyedRandom
 from ..core.sample import image_size
 from .epoch import EpochSampler, SampleKey
@@ -54,9 +54,6 @@ def choice_probabilities(
     return tuple(shares.get(bucket, 0.) for bucket in range(len(weights)))
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #49247a3b
-def _is_list(values: Any) -> bool: return isinstance(values, Iterable) and not isinstance(values, (str, Mapping))
-
-
 @dataclass(frozen=True)
 class ScheduleSettings:
     """Settings of the sizes that batches have, and when; checked when created.
@@ -87,26 +84,27 @@ class ScheduleSettings:
     input_sizes: Sequence[tuple[int, int]] | None = None
 
     def __post_init__(self):
-        sizes = tuple(self.batch_sizes) if _is_list(self.batch_sizes) else ()
+        sizes = tuple(self.batch_sizes) if is_list(self.batch_sizes) else ()
         if not sizes: raise ValueError(f'batch_sizes={self.batch_sizes!r}: must be one or more positive integers')
         for size in sizes: check_whole('batch_sizes', size, 1)
         weights = [1.] * len(sizes) if self.choice_weights is None else self.choice_weights
-        check_weights('choice_weights', weights, len(sizes))
+        weights = check_weights('choice_weights', weights, len(sizes))
         if self.num_batches is not None: check_whole('num_batches', self.num_batches, 1)
         check_choice('choice_schedule', self.choice_schedule, ('constant', 'progressive'))
-        if self.is_progressive: self._check_progress()
-        if self.input_sizes is not None and not (_is_list(self.input_sizes) and len(self.input_sizes) == len(sizes)):
+        if self.is_progressive: self._check_progress(len(sizes))
+        if self.input_sizes is not None and not (is_list(self.input_sizes) and len(self.input_sizes) == len(sizes)):
             raise ValueError(
                 f'input_sizes={self.input_sizes!r}: must be {len(sizes)} sizes, one for each of batch_sizes')
         object.__setattr__(self, 'batch_sizes', sizes)   # only while it is made
         object.__setattr__(self, 'choice_weights', tuple(weight / sum(weights) for weight in weights))
 
-    def _check_progress(self):
+    def _check_progress(self, num_choices: int):
         "Check what a constant schedule does not look at, as in timm."
         check_number('schedule_spread', self.schedule_spread, 0, math.inf, 'a number >= 0')
         check_number('schedule_random_mix', self.schedule_random_mix, 0, 1, 'a share, 0..1')
         check_whole('schedule_epochs', self.schedule_epochs, 1)
-        if len(self.batch_sizes) < 2: raise ValueError("choice_schedule='progressive' needs at least two batch_sizes")
+        if num_choices < 2:
+            raise ValueError(f"choice_schedule='progressive' needs at least two batch_sizes, got {num_choices}")
 
     @property
     def is_progressive(self) -> bool:

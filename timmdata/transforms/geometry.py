@@ -102,9 +102,10 @@ def height_width(
         size: One number, or height and width; pixels.
         what: Name of the setting, for the error message.
     """
-    pair = (size, size) if isinstance(size, Integral) else tuple(size)
+    pair = tuple(size) if isinstance(size, Sequence) else (size, size)
     if len(pair) == 1: pair *= 2
-    if len(pair) != 2 or not all(isinstance(edge, Integral) and edge > 0 for edge in pair):
+    are_whole = all(isinstance(edge, Integral) and not isinstance(edge, bool) for edge in pair)
+    if len(pair) != 2 or not are_whole or min(pair) < 1:
         raise ValueError(f'{what}={size!r}: must be one positive integer, or two (height, width)')
     return pair
 

@@ -294,7 +294,7 @@ def check_mixing(
     for name in ('mixup_alpha', 'cutmix_alpha'):
         check_number(name, getattr(mixing, name), 0, 1e30, 'a number >= 0')
     check_switches(multi_label=mixing.multi_label)
-    check_whole('num_classes', mixing.num_classes, 1)
+    check_number('num_classes', mixing.num_classes, 1, 2**31, 'an integer >= 1', whole=True)
 
 
 class MixingSwitch:

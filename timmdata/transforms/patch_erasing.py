@@ -60,8 +60,8 @@ class PatchRandomErasing(Erasing):
         if patch_drop_prob: raise ValueError(
             f'patch_drop_prob={patch_drop_prob!r}: patches cannot be dropped (nor in timm); pass 0')
         check_choice('spatial_mode', spatial_mode, ('region', 'patch'))
-        area, aspect, count = (min_area, max_area), (min_aspect, max_aspect), (min_count, max_count)
-        super().__init__(erase_prob, area, aspect, mode, count, num_splits)
+        super().__init__(erase_prob, min_area, max_area, min_aspect, max_aspect, mode,
+                         min_count, max_count, num_splits)
         self.value, self.spatial_mode = value, spatial_mode
 
     def _draw_region(self, rng: random.Random, grid_h: int, grid_w: int) -> np.ndarray | None:

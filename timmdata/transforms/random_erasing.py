@@ -10,7 +10,6 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -66,33 +65,37 @@ class Erasing:
 
     Args:
         probability: Probability that an image is erased, 0..1.
-        area: Smallest and largest area, share of the image.
-        aspect: Smallest and largest height / width; None: 1 / the smallest.
+        min_area: Smallest area, share of the image.
+        max_area: Largest area, share of the image.
+        min_aspect: Smallest height / width.
+        max_aspect: Largest height / width; None: 1 / min_aspect.
         mode: Fill: 'const', 'rand' or 'pixel'.
-        count: Smallest and largest number of pieces; None: the smallest.
+        min_count: Smallest number of pieces.
+        max_count: Largest number of pieces; None: min_count.
         num_splits: Above 1: the first 1/num_splits of a batch stays clean.
     """
 
     def __init__(self,
         probability: float,
-        area: tuple[float, float],
-        aspect: tuple[float, float | None],
+        min_area: float,
+        max_area: float,
+        min_aspect: float,
+        max_aspect: float | None,
         mode: str,
-        count: tuple[int, int | None],
-        num_splits: int = 0,
+        min_count: int,
+        max_count: int | None,
+        num_splits: int,
     ):
-        least, most = area
-        flattest, tallest = aspect
-        self.probability, self.area, self.mode, self.num_splits = probability, area, mode.lower(), num_splits
-        self.min_count, self.max_count = count[0], count[1] or count[0]
+        self.probability, self.area, self.num_splits = probability, (min_area, max_area), num_splits
+        self.mode, self.min_count, self.max_count = mode.lower(), min_count, max_count or min_count
         check_number('re_prob', probability, 0, 1, 'a probability, 0..1')
-        if not 0 < least <= most:
-            raise ValueError(f'min_area={least!r}, max_area={most!r}: must be 0 < min_area <= max_area')
+        if not 0 < min_area <= max_area:
+            raise ValueError(f'min_area={min_area!r}, max_area={max_area!r}: must be 0 < min_area <= max_area')
         check_choice('re_mode', self.mode, ('const', 'rand', 'pixel'))
-        check_whole('min_count', self.min_count, 1)
-        check_whole('max_count', self.max_count, self.min_count)
-        for edge in (flattest, tallest or 1.): check_number('aspect', edge, 1e-6, 1e6, 'a height / width above 0')
-        self.log_aspect = math.log(flattest), math.log(tallest or 1 / flattest)
+        check_whole('min_count', min_count, 1)
+        check_whole('max_count', self.max_count, min_count)
+        for edge in (min_aspect, max_aspect or 1.): check_number('aspect', edge, 1e-6, 1e6, 'a height / width above 0')
+        self.log_aspect = math.log(min_aspect), math.log(max_aspect or 1 / min_aspect)
 
     def try_sizes(self,
         rng: random.Random,
@@ -143,9 +146,7 @@ class Erasing:
             as from `get_params`, per image; none for clean images
         """
         clean = len(rngs) // self.num_splits if self.num_splits > 1 else 0
-        drawn = [[] for _ in range(clean)]
-        for rng, size in islice(zip(rngs, sizes), clean, None): drawn.append(self.get_params(rng, *size))
-        return drawn
+        return [[] if n < clean else self.get_params(rng, *size) for n, (rng, size) in enumerate(zip(rngs, sizes))]
 
 
 def _draw_box(erasing: Erasing, rng: random.Random, img_h: int, img_w: int, count: int) -> tuple | None:
@@ -191,8 +192,8 @@ class RandomErasing(Erasing):
         device: str | torch.device | None = None,
         generator: torch.Generator | None = None,
     ):
-        area, aspect, count = (min_area, max_area), (min_aspect, max_aspect), (min_count, max_count)
-        super().__init__(probability, area, aspect, mode or 'const', count, num_splits)
+        super().__init__(probability, min_area, max_area, min_aspect, max_aspect, mode or 'const',
+                         min_count, max_count, num_splits)
         self.generator = generator
 
     def get_params(self,
