@@ -41,7 +41,7 @@ from beside_store import far
 from results import RESULTS, rounded, write_results
 from side_by_side import cpu_seconds
 
-from timmdata.readers.store import open_ranges
+from timmdata.readers.requests import open_ranges
 
 SHARD_BYTES, KILLS = 4 << 20, 3
 PEERS = {

@@ -96,11 +96,6 @@ def _output_path(option: str, text: str, endings: tuple = ('.png', '.jpg', '.jpe
     return path
 
 
-def _first_names(names: Sequence[str], num: int) -> str:
-    from timmdata.core.faults import printable
-    return ', '.join(map(printable, names[:num])) + ', …' * (len(names) > num)
-
-
 _SPLIT = '--split', str, 'train', "Split to read: 'train', 'val', 'test' or the name of a folder"
 _INPUT_SIZE = '--input-size', int, 224, "Edge of the images in pixels"
 
@@ -114,6 +109,7 @@ _INPUT_SIZE = '--input-size', int, 224, "Edge of the images in pixels"
     ('--out', str, 'batch.png', 'Output file for a picture of the first batch'))
 def _demo(data, split, input_size, batch_size, num_workers, out):
     from timmdata.core.demo_data import get_samples
+    from timmdata.core.faults import listed
     from timmdata.datasets.image_dataset import ImageDataset
     from timmdata.loader import create_loader
     from timmdata.look.pictures import show_batch
@@ -123,7 +119,7 @@ def _demo(data, split, input_size, batch_size, num_workers, out):
                            num_workers=num_workers, re_prob=0.25, seed=0)
     classes = list(dataset.class_to_idx)
     _say(f'{len(dataset):,} images in {len(classes)} classes: {data or "sample photos"}, split {split}\n'
-         f'classes: {_first_names(classes, 10)}')
+         f'classes: {listed(classes, 10)}')
     first, start = None, time.perf_counter()
     for images, targets in tqdm(loader, unit=' batches', disable=not sys.stderr.isatty()):
         first = first or (images[:16].clone(), targets[:16].clone())
@@ -150,6 +146,7 @@ _ANY_SPLIT = '--split', str, None, 'Split to read; default: those of train, val 
     ('--exact', bool, False, 'Find only exact copies, not similar images'),
     ('--num-threads', int, None, 'Threads that read and decode; default: one per core'))
 def _inspect(data, split, out, exact, **settings):
+    from timmdata.core.faults import listed
     from timmdata.datasets.factory import open_splits
     from timmdata.inspection.findings import KINDS
     from timmdata.inspection.inspection import inspect as inspect_data
@@ -158,7 +155,7 @@ def _inspect(data, split, out, exact, **settings):
     _say(found)
     for kind in ('unreadable', 'conflict'):
         names = [name for _, name in found.rows(kind)]
-        if names: _say(f'{KINDS[kind].title}: {_first_names(names, 5)}')
+        if names: _say(f'{KINDS[kind].title}: {listed(names, 5)}')
     _say(f'written to {found.out}: report.html, report.json, and exclude-….json for ImageDataset(exclude=…)')
     calls = exclusion_calls(found.survey, found.out)
     if calls: _say('\n    '.join(['to exclude these samples:', *calls]))

@@ -11,8 +11,9 @@ pytest.importorskip('obstore')
 from loader_parts import wait_until
 from range_server import RangeServer
 
+from timmdata.readers.requests import open_ranges
 from timmdata.readers.shard_cache import CachedRanges, ShardCache
-from timmdata.readers.store import StoreLimits, open_ranges
+from timmdata.readers.store import StoreLimits
 from timmdata.readers.tar import Archives
 
 pytestmark = pytest.mark.timeout(60)

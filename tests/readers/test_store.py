@@ -22,17 +22,14 @@ from range_server import RangeServer
 
 from timmdata import ImageDataset, create_loader, write_pack
 from timmdata.core.faults import SourceError, is_system_error
+from timmdata.readers.requests import Ranges, copied_object, open_object, open_ranges
 from timmdata.readers.shard_cache import ShardCache
 from timmdata.readers.store import (
-    Ranges,
     StoreError,
     StoreLimits,
     check_url,
-    copied_object,
     find_objects,
     list_objects,
-    open_object,
-    open_ranges,
     open_store,
     wait_for,
 )
@@ -207,7 +204,7 @@ def test_an_object_is_a_file(data, server):
 def test_faults_on_the_way_change_no_batch(data, server, fault):
     dataset = ImageDataset(f'{server.url}/pack', split='val')
     server.fault = fault
-    assert same(batches(dataset), batches(data/'pack')) and dataset.reader.archives.counts.retries > 3
+    assert same(batches(dataset), batches(data/'pack')) and dataset.reader.store.counts.retries > 3
 
 
 def test_a_busy_store_is_asked_more_slowly(server):
@@ -249,7 +246,7 @@ def test_a_store_that_dies_and_comes_back(data, server):
 @pytest.mark.parametrize('workers', ['threads', pytest.param('processes', marks=pytest.mark.full)])
 def test_a_dead_store_ends_the_run_and_skips_nothing(server, workers):
     dataset = ImageDataset(f'{server.url}/pack', split='val', on_error='skip')
-    dataset.reader.archives.limits = HASTY
+    dataset.reader.store.limits = HASTY
     with closing(loader_of(dataset, num_workers=1, worker_type=workers)) as loader:
         server.stop()
         start = time.monotonic()
@@ -391,7 +388,7 @@ def test_a_loader_that_is_left_early_leaves_nothing(server):
 @pytest.mark.full
 def test_a_program_that_ends_with_requests_on_their_way_ends_at_once(server, tmp_path):
     code = f"""
-from timmdata.readers.store import open_ranges
+from timmdata.readers.requests import open_ranges
 ranges = open_ranges({f'{server.url}/plain'!r}, ['0.bin'])
 ranges.prefetch([(0, 9000 * k, 100) for k in range(8)])
 ranges.read(0, 0, 100)
@@ -550,7 +547,7 @@ def test_after_an_epoch_nothing_is_asked_of_the_store(data, server, tmp_path):
     for name in ('pack', 'val.tar'):
         dataset = ImageDataset(f'{server.url}/{name}', split='val', **copies)
         assert same(batches(dataset), batches(data/name))
-        paths = [dataset.reader.archives.cache.path(dataset.reader.archives.ranges, k) for k in range(len(dataset.reader.archives.paths))]
+        paths = [dataset.reader.source.cache.path(dataset.reader.store, k) for k in range(len(dataset.reader.source.paths))]
         wait_until(lambda: all(path.exists() for path in paths), 'not all shards are copied')  # noqa: B023
         again = ImageDataset(f'{server.url}/{name}', split='val', **copies)
         before = server.num

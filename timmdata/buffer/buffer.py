@@ -28,7 +28,7 @@ import torch
 
 from ..core.checks import check_choice, check_whole, checks_names, parse_size
 from ..core.memory_pool import end_with
-from ..core.paths import expand_home
+from ..core.paths import StrPath, expand_home
 from ..loaders.base import HostLoader
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.checkpoint import check_form
@@ -185,10 +185,10 @@ class BufferSettings:
         on_mismatch: If the directory belongs to other settings: 'raise', or 'discard' its batches.
         num_epochs: Number of epochs to make in all runs; None: no limit.
     """
-    capacity: int | float | str | None = None
+    capacity: float | str | None = None
     batches: int | None = None
     low_watermark: int | None = None
-    directory: str | os.PathLike | None = None
+    directory: StrPath | None = None
     auto_ack: bool = True
     on_mismatch: str = 'raise'
     num_epochs: int | None = None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.faults import printable
-from ..core.paths import expand_home, open_private
+from ..core.paths import StrPath, expand_home, open_private
 
 # %% ../../nbs/buffer/00_files.ipynb #5170136a
 try: import fcntl
@@ -93,7 +93,7 @@ class PrivateDirectory:
     """
 
     def __init__(self,
-        path: str | os.PathLike,
+        path: StrPath,
         create: bool = False,
     ):
         check_system()

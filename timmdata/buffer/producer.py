@@ -27,6 +27,7 @@ from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
 from ..workers.life import uninterrupted
+from ..core.paths import StrPath
 from .files import BatchBufferError
 from .store import PRODUCER, SETUP, TRAINER, BatchStore
 
@@ -138,7 +139,7 @@ def batches_from(
 
 # %% ../../nbs/buffer/20_producer.ipynb #6a53f058
 def _run_process(
-    directory: str | os.PathLike, identity: dict[str, Any], loader: BatchLoader, numbering: Numbering, low: int,
+    directory: StrPath, identity: dict[str, Any], loader: BatchLoader, numbering: Numbering, low: int,
     num_epochs: int | None,
 ):
     reset_process()

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..samplers.numbering import Numbering
+from ..core.paths import StrPath
 from .store import PRODUCER, SETUP, TRAINER, BatchStore, check_unused, open_directory, remove_directory
 
 # %% ../../nbs/buffer/40_status.ipynb #85b62d1f
 def buffer_status(
-    store: BatchStore | str | os.PathLike,
+    store: BatchStore | StrPath,
 ) -> dict[str, Any]:
     """Read from a store's files how far training and producer have come, whether or not they are running.
 
@@ -55,7 +56,7 @@ def format_status(
 
 # %% ../../nbs/buffer/40_status.ipynb #bef92ad3
 def remove_buffer(
-    directory: str | os.PathLike,
+    directory: StrPath,
 ):
     """Remove an unused buffer: its files, and the directory if nothing else is in it.
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..core.memory_pool import MemoryPool
-from ..core.paths import expand_home
+from ..core.paths import StrPath, expand_home
 from ..pipeline.fetch import HostBatch
 from ..samplers.epoch import SampleKey
 from ..workers.shared_memory import WorkerTraceback
@@ -159,7 +159,7 @@ class BatchStore:
     """
 
     def __init__(self,
-        directory: str | os.PathLike,
+        directory: StrPath,
     ):
         self.files = open_directory(directory)
         self.directory, identity = self.files.path, self.files.load('identity')
@@ -169,7 +169,7 @@ class BatchStore:
 
     @classmethod
     def create(cls,
-        directory: str | os.PathLike,
+        directory: StrPath,
         capacity: int,
         batch_bytes: int,
         identity: dict[str, Any] | None = None,
@@ -306,7 +306,7 @@ class BatchStore:
 
 
 def open_directory(
-    directory: str | os.PathLike,
+    directory: StrPath,
 ) -> PrivateDirectory:
     """Open the directory of a store, which may be damaged; raises BatchBufferError if there is none.
 

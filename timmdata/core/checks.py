@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['check_switches', 'check_number', 'check_whole', 'parse_size', 'check_choice', 'check_range', 'is_list',
-           'check_weights', 'check_statistics', 'argument_names', 'UnknownArgument', 'check_arguments', 'checks_names',
-           'checks_call']
+           'check_weights', 'check_statistics', 'optional', 'argument_names', 'UnknownArgument', 'check_arguments',
+           'checks_names', 'checks_call']
 
 # %% ../../nbs/core/27_checks.ipynb #9a902d02
 import inspect
@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
+from importlib import import_module
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin
@@ -173,6 +174,25 @@ def check_statistics(
     if max(mean) > 1 or max(std) > 1: raise ValueError(
         f'mean={mean}, std={std}: must be for pixels in 0..1; divide values for 0..255 by 255')
     if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
+
+# %% ../../nbs/core/27_checks.ipynb #4f1c0a02
+def optional(
+    name: str,
+    what: str,
+) -> Any:
+    """Import a module of a package that only some features need.
+
+    Args:
+        name: Name of a module.
+        what: What needs it, for the error message.
+
+    Returns:
+        the module
+    """
+    package = name.partition('.')[0]
+    try: return import_module(name)
+    except ImportError: raise ImportError(f'{what} requires {package}: pip install {package}') from None
+
 
 # %% ../../nbs/core/27_checks.ipynb #f4aca63d
 def argument_names(

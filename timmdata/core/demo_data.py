@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from PIL import Image
 
-from .paths import expand_home
+from .paths import StrPath, expand_home
 
 # %% ../../nbs/core/70_demo_data.ipynb #39f7e180
 def cache_dir() -> Path:
@@ -132,7 +132,7 @@ def _write_samples(folder: Path):
 
 
 def get_samples(
-    root: str | os.PathLike | None = None,
+    root: StrPath | None = None,
 ) -> Path:
     """Return the sample dataset, created on first use: ten classes, each with 32 training and 8 validation files.
 

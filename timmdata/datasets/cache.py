@@ -25,7 +25,7 @@ from ..core.checks import check_choice, parse_size
 from ..core.demo_data import cache_dir
 from ..core.jpeg import resolve_backend
 from ..core.memory_pool import end_with
-from ..core.paths import expand_home, open_private
+from ..core.paths import StrPath, expand_home, open_private
 from ..readers.pack import ReaderPack, read_pack
 from .image_dataset import ImageDataset
 from .packing import PackSettings, check_packable, write_split
@@ -45,10 +45,10 @@ class CacheSettings:
         directory: Folder for caches; None: /dev/shm, or your cache folder.
     """
     where: str = 'memory'
-    limit: int | float | str | None = None
+    limit: float | str | None = None
     short_side: int | None = None
     format: str = 'raw'
-    directory: str | os.PathLike | None = None
+    directory: StrPath | None = None
 
     def __post_init__(self):
         check_choice('cache where', self.where, ('memory', 'disk'))

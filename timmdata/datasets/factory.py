@@ -13,9 +13,10 @@ from typing import Any
 from torch.utils.data import Dataset
 from torchvision import datasets as torchvision_datasets
 
-from ..core.paths import expand_home
+from ..core.paths import StrPath, expand_home
 from ..readers.base import NoSplitError, ReaderFiles, split_group
 from ..readers.folder import resolve_split
+from ..readers.class_map import ClassMap
 from .image_dataset import ImageDataset, IterableImageDataset
 from .wrappers import fingerprint
 
@@ -84,10 +85,10 @@ def _split_name(name: str) -> tuple[str, str]:
 
 def create_dataset(
     name: str = '',
-    root: str | os.PathLike | None = None,
+    root: StrPath | None = None,
     split: str | None = 'validation',
     search_split: bool = True,
-    class_map: Mapping[str, int] | str | None = None,
+    class_map: ClassMap | None = None,
     load_bytes: bool = False,
     is_training: bool = False,
     download: bool = False,
@@ -144,7 +145,7 @@ def create_dataset(
 
 # %% ../../nbs/datasets/60_factory.ipynb #dd5d18d3
 def open_splits(
-    data: str | os.PathLike,
+    data: StrPath,
     split: str | None = None,
     **settings: Any,
 ) -> dict[str, ImageDataset]:

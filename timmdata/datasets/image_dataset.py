@@ -19,12 +19,13 @@ from ..core.clock import clock
 from ..core.decode import Buffer, check_background, check_mode, decode_image, read_content
 from ..core.faults import BadSample, FaultPolicy, printable
 from ..core.jpeg import Pixels
-from ..core.paths import expand_home
+from ..core.paths import StrPath, expand_home
 from ..core.sample import transform_image
 from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
 from ..readers.base import Reader, ReaderFiles
 from ..readers.sample_table import LabelLists
+from ..readers.class_map import ClassMap
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #d50d6469
 _HINTS = {   # names that are usual elsewhere
@@ -141,10 +142,10 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     """
 
     def __init__(self,
-        root: str | os.PathLike,
+        root: StrPath,
         reader: Reader | str | None = None,
         split: str | None = 'train',
-        class_map: Mapping[str, int] | str | None = None,
+        class_map: ClassMap | None = None,
         load_bytes: bool = False,
         input_img_mode: str | None = 'RGB',
         transform: Callable | None = None,
@@ -154,7 +155,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         on_error: str = 'raise',
         replace_seed: int = 0,
         max_retries: int = 10,
-        exclude: Iterable[str | os.PathLike] | str | os.PathLike | None = None,
+        exclude: Iterable[StrPath] | StrPath | None = None,
         **kwargs,
     ):
         faults, settings = FaultPolicy(on_error, replace_seed, max_retries), dict(class_map=class_map, **kwargs)
@@ -260,7 +261,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
     def samples(self) -> list[tuple[str, Any]]:
         "Return path and target of all samples, like torchvision's `ImageFolder`."
         def make(found):
-            if isinstance(self.reader, ReaderFiles) and not hasattr(self.reader, 'archives'):
+            if isinstance(self.reader, ReaderFiles) and not self.reader.container:
                 return [(os.path.join(self.reader.root, path), target)
                         for path, target in zip(self.filenames(), self.targets)]
             raise AttributeError(f'{type(self.reader).__name__} has no separate file for each sample: '
@@ -296,7 +297,7 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
     """
 
     def __init__(self,
-        root: str | os.PathLike | None = None,
+        root: StrPath | None = None,
         reader: Any = None,
         split: str | None = 'train',
         input_img_mode: str | None = 'RGB',

@@ -39,7 +39,7 @@ from ..core.cores import available_cores
 from ..core.decode import Buffer, decode_image, read_content
 from ..core.faults import BadSample, printable
 from ..core.jpeg import Pixels
-from ..core.paths import expand_home, replace_file
+from ..core.paths import StrPath, expand_home, replace_file
 from ..core.restarts import JpegtranError, add_restarts, encode_jpeg, jpegtran_version
 from ..readers.base import ReaderFiles, split_group
 from ..readers.extensions import is_img_extension
@@ -174,9 +174,9 @@ def _target_file(target: Any) -> tuple[str, bytes]:
 
 
 def write_shard(
-    path: str | os.PathLike,
+    path: StrPath,
     samples: Iterable[tuple[int, Encoded, Any]],
-    folder: str | os.PathLike | None = None,
+    folder: StrPath | None = None,
 ) -> tuple[list[tuple], dict[str, int]]:
     """Write a shard.
 
@@ -268,8 +268,7 @@ def check_packable(
 def _sources(reader: Any) -> list[Path]:
     "Folders and archives on this disk that a data set is read from, without links."
     if not isinstance(reader, ReaderFiles) or reader.is_remote: return []
-    is_archive = hasattr(reader, 'archives')   # names of its samples are no files
-    names = set() if is_archive else {os.path.dirname(name) for name in reader.filenames()}
+    names = set() if reader.container else {os.path.dirname(name) for name in reader.filenames()}
     if not isinstance(reader, ReaderTable): names.add('')   # a table may lie beside other things
     return sorted(Path(reader.root, name).resolve() for name in names)
 
@@ -462,7 +461,7 @@ def write_split(
 
 def write_pack(
     dataset: ImageDataset,
-    out: str | os.PathLike,
+    out: StrPath,
     split: str | None = None,
     format: str = 'jpeg',
     short_side: int | None = None,
@@ -505,7 +504,7 @@ def write_pack(
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00016
 def check_pack(
-    root: str | os.PathLike,
+    root: StrPath,
     progress: bool = False,
 ) -> list[str]:
     """Read all files of a pack, and compare their checksums.

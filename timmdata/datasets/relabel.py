@@ -18,9 +18,9 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from ..core.checks import check_choice
-from ..core.faults import printable
+from ..core.faults import listed, printable
 from ..core.sample import with_fields
-from ..readers.class_map import build_class_map, check_class_map, load_class_map
+from ..readers.class_map import ClassMap, build_class_map, check_class_map, load_class_map
 from ..readers.base import ReaderFiles
 from ..readers.sample_table import LabelLists
 from .image_dataset import ImageDataset
@@ -136,7 +136,7 @@ class LabelReport(NamedTuple):
     def __str__(self) -> str:
         width = max([len(name or '(dropped)') for old, new, _ in self.rows for name in (old, new)], default=0)
         lines = [f'{old:{width}} → {new or "(dropped)":{width}} {count:6,}' for old, new, count in self.rows]
-        unused = [f'not in the dataset: {", ".join(self.unused)}'] if self.unused else []
+        unused = [f'not in the dataset: {listed(self.unused)}'] if self.unused else []
         lines += [f'{self.num_kept:,} of {self.num_samples:,} samples kept', *unused]
         return '\n'.join(map(printable, lines))
 
@@ -236,7 +236,7 @@ def _select_parts(dataset: ConcatDataset, rows: np.ndarray, targets: np.ndarray,
 def number_classes(
     label_map: LabelMap,
     names: Iterable[str],
-    class_map: Mapping[str, int] | str | None = None,
+    class_map: ClassMap | None = None,
 ) -> dict[str, int]:
     """Return the index of each new name; a class map must have all of them.
 
@@ -251,8 +251,8 @@ def number_classes(
     new = {name for name in map(label_map, names) if name is not None}
     class_to_idx = build_class_map(new) if class_map is None else load_class_map(class_map)
     missing = sorted(new - set(class_to_idx))
-    if missing: raise ValueError(f'class_map has no index for {", ".join(map(printable, missing))}: add it; '
-                                 f'it has {", ".join(map(printable, list(class_to_idx)[:10]))}')
+    if missing: raise ValueError(f'class_map has no index for {listed(missing)}: add it; '
+                                 f'it has {listed(class_to_idx, 10)}')
     return class_to_idx
 
 
@@ -269,7 +269,7 @@ def _move(label_map: LabelMap, targets: np.ndarray, old: Mapping[str, int], new:
 def relabel(
     dataset: Dataset,
     label_map: LabelMap | Mapping[str, str | None],
-    class_map: Mapping[str, int] | str | None = None,
+    class_map: ClassMap | None = None,
 ) -> Dataset:
     """Rename, merge and drop classes, in one pass over the labels, without decoding images.
 

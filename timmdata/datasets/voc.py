@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.checks import check_choice
-from ..core.paths import expand_home
+from ..core.paths import StrPath, expand_home
 from ..readers.base import open_file
 
 
@@ -42,7 +42,7 @@ def _read_object(found: ElementTree.Element) -> VOCObject:
 
 
 def read_voc_objects(
-    path: str | os.PathLike,
+    path: StrPath,
 ) -> list[VOCObject]:
     """Read the objects of a scene; the parts of a person, such as heads, are not objects.
 
@@ -98,7 +98,7 @@ def _read_names(folder: Path, image_set: str) -> list[str]:
 
 
 def voc_table(
-    root: str | os.PathLike,
+    root: StrPath,
     year: str = '2012',
     image_set: str = 'train',
     objects: str = 'single',

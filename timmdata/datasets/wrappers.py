@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -86,10 +86,16 @@ def _hash(content: Any) -> str:
     return hashlib.blake2b(content.encode() if isinstance(content, str) else content, digest_size=8).hexdigest()
 
 
+def _code_text(code: CodeType) -> str:
+    "Write down code, and code inside it, without the file and the lines that it stands in."
+    constants = tuple(_code_text(value) if isinstance(value, CodeType) else value for value in code.co_consts)
+    return f'{code.co_code.hex()} {code.co_names} {_ADDRESS.sub("", repr(constants))}'
+
+
 def _function_text(function: FunctionType, depth: int) -> str:
     "Write down a function: its name, and a hash of its code, its defaults and the values of its closure."
     code, taken = function.__code__, [cell.cell_contents for cell in function.__closure__ or ()]
-    inside = [f'{code.co_code.hex()} {code.co_names} {_ADDRESS.sub("", repr(code.co_consts))}']
+    inside = [_code_text(code)]
     if depth: inside += [describe(part, depth - 1) for part in (function.__defaults__, *taken)]
     return f'{function.__qualname__} {_hash(" ".join(inside))}'
 
@@ -184,8 +190,7 @@ def fingerprint(
 def _stamps(reader: ReaderFiles) -> Iterator[tuple[int, int]]:
     "Size and time, or tag, of what the samples are read from."
     if reader.store is not None: return (item[1:] for item in reader.store.objects)
-    if (archives := getattr(reader, 'archives', None)) is not None: paths = archives.paths
-    else: paths = reader.filenames(absolute=True)
+    paths = reader.source.paths if reader.container else reader.filenames(absolute=True)
     parts = (paths[first:first + 64] for first in range(0, len(paths), 64))   # one by one takes five times as long
     with ThreadPoolExecutor(16) as pool: return chain.from_iterable(pool.map(lambda part: [*map(stamp, part)], parts))
 

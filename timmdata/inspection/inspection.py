@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ..core.paths import expand_home, replace_file
+from ..core.paths import StrPath, expand_home, replace_file
 from ..datasets.factory import open_splits
 from ..datasets.image_dataset import ImageDataset
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions
@@ -103,8 +103,8 @@ def _hash_unless(exact: bool | None) -> Callable | None:
 
 
 def inspect(
-    data: ImageDataset | Mapping[str, ImageDataset] | str | os.PathLike,
-    out: str | os.PathLike = 'inspection',
+    data: ImageDataset | Mapping[str, ImageDataset] | StrPath,
+    out: StrPath = 'inspection',
     *,
     exact: bool | None = None,
     num_threads: int | None = None,

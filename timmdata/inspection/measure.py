@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from ..core.decode import decode_image, read_content
 from ..core.faults import ImageReadError, is_system_error
-from ..core.paths import expand_home
+from ..core.paths import StrPath, expand_home
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import fingerprint
 from ..core.cores import available_cores
@@ -150,7 +150,7 @@ def _measure_sample(dataset: ImageDataset, row: int, hash_image: Callable | None
 
 def measure_dataset(
     dataset: ImageDataset,
-    path: str | os.PathLike,
+    path: StrPath,
     hash_image: Callable[[Image.Image], int] | None = None,
     num_threads: int | None = None,
     progress: bool = False,

@@ -22,6 +22,7 @@ from PIL import ImageDraw
 
 from ..core.decode import decode_image
 from ..core.faults import printable
+from ..core.paths import StrPath
 from .findings import KINDS, Finding, Survey, exclusions, kept_share
 
 # %% ../../nbs/inspection/30_report.ipynb #0d1abd3d
@@ -131,7 +132,7 @@ def exclusion_file(
 
 def exclusion_calls(
     survey: Survey,
-    out: str | os.PathLike = '',
+    out: StrPath = '',
 ) -> list[str]:
     """Return calls, ready to paste, that exclude the proposed samples.
 
@@ -197,7 +198,7 @@ def _section(finding: Finding) -> str:
 def make_page(
     survey: Survey,
     summary: dict[str, Any],
-    out: str | os.PathLike = '',
+    out: StrPath = '',
 ) -> str:
     """Return the page of the report.
 

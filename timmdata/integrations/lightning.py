@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from ..datasets.image_dataset import ImageDataset
 from ..loader import create_loader
 from ..loaders.prefetch import PrefetchLoader
+from ..core.paths import StrPath
 from .base import base_class
 
 # %% ../../nbs/integrations/10_lightning.ipynb #76f1e3be
@@ -35,7 +36,7 @@ class ImageDataModule(LightningDataModule):
     """
 
     def __init__(self,
-        data: str | os.PathLike | Mapping[str, Any],
+        data: StrPath | Mapping[str, Any],
         input_size: int | Sequence[int],
         batch_size: int,
         *,

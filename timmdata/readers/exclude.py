@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core.paths import expand_home
+from ..core.paths import StrPath, expand_home
+from ..core.faults import listed
 from .base import Reader, ReaderFiles
 
 # %% ../../nbs/readers/92_exclude.ipynb #84b16794
 def read_names(
-    names: Iterable[str | os.PathLike] | str | os.PathLike,
+    names: Iterable[StrPath] | StrPath,
 ) -> set[str]:
     """Read sample names from a list or a file: JSON (a list, or name → reason), or text with one name per line.
 
@@ -115,7 +116,7 @@ def keep_rows(
 # %% ../../nbs/readers/92_exclude.ipynb #e10741cf
 def exclude_samples(
     reader: Any,
-    names: Iterable[str | os.PathLike] | str | os.PathLike,
+    names: Iterable[StrPath] | StrPath,
 ) -> Reader:
     """Exclude samples by name; a name that matches no sample raises ValueError.
 
@@ -139,7 +140,7 @@ def exclude_samples(
     found = [reader.filename(index).replace(os.sep, '/') for index in range(len(reader))]
     unknown = sorted(names.difference(found))
     if unknown: raise ValueError(
-        f'exclude: {len(unknown):,} of {len(names):,} names match no sample: {", ".join(map(repr, unknown[:5]))}; '
+        f'exclude: {len(unknown):,} of {len(names):,} names match no sample: {listed(map(repr, unknown), 5)}; '
         f'names are relative to the root, such as {found[0]!r}; each split needs its own list')
     rows = np.flatnonzero(np.fromiter((name not in names for name in found), bool, len(found)))
     if not len(rows): raise ValueError(f'exclude: all {len(found):,} samples are excluded; keep at least one')

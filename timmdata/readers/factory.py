@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from ..core.checks import argument_names, check_arguments
-from ..core.paths import expand_home
+from ..core.paths import StrPath, expand_home
 from ..timm_names import find
 from .base import Reader, split_group
 from .extensions import is_img_extension
 from .folder import ReaderImageFolder, find_splits, list_folder
 from .huggingface import ReaderHfds, ReaderHfids
 from .pack import ReaderPack, ReaderShards, holds_shards, read_pack
-from .store import check_url, is_url
+from .store import ask_once, check_url, is_url
 from .stream import StreamReader
 from .table import TABLE_TYPES, ReaderTable
 from .tar import ReaderImageTar
@@ -36,7 +36,7 @@ def _is_folder_of_tars(folder: str) -> bool:
 
 
 def holds_tars(
-    root: str | os.PathLike,
+    root: StrPath,
 ) -> bool:
     """Return whether a root is a tar, a folder of tars, or has split folders of tars.
 
@@ -76,9 +76,10 @@ def _create_named(prefix: str, name: str, root: Any, split: str | None, settings
     return reader
 
 # %% ../../nbs/readers/90_factory.ipynb #67eb5b98
+@ask_once()
 def create_reader(
     name: str = '',
-    root: str | os.PathLike | None = None,
+    root: StrPath | None = None,
     split: str | None = 'train',
     table: Any = None,
     **kwargs,

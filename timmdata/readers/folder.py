@@ -19,18 +19,19 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.faults import printable
-from ..core.paths import expand_home
-from .store import OBJECT, is_url, list_names, list_objects
+from ..core.paths import StrPath, expand_home
+from .requests import open_single
+from .store import is_url, list_names, list_objects
 from .base import (
     SPLIT_NAMES, NoSplitError, ReaderFiles, choose_split, is_split_name, is_whole, split_group)
-from .class_map import natural_key
-from .extensions import check_extensions, get_img_extensions, is_img_extension
+from .class_map import ClassMap, natural_key
+from .extensions import Extensions, check_extensions, get_img_extensions, is_img_extension
 from .file_index import FileIndex, keep_index, label_samples, stamp
 from .sample_table import SampleTable
 
 # %% ../../nbs/readers/30_folder.ipynb #dd7c1386
 def list_folder(
-    folder: str | os.PathLike,
+    folder: StrPath,
 ) -> tuple[list[str], list[str]]:
     """List the names in a folder, without hidden ones.
 
@@ -49,7 +50,7 @@ def list_folder(
 
 
 def list_folders(
-    folder: str | os.PathLike,
+    folder: StrPath,
 ) -> list[str]:
     """List the folders in a folder, without hidden ones.
 
@@ -63,7 +64,7 @@ def list_folders(
 
 
 def find_splits(
-    root: str | os.PathLike,
+    root: StrPath,
 ) -> list[str]:
     """List the folders named like splits, if one of them contains folders or there are no others.
 
@@ -94,7 +95,7 @@ def _nested_splits(folders: Iterable[str]) -> list[str]:
     return []
 
 
-def _look_below(root: str | os.PathLike, levels: int = 8, most: int = 20) -> list[str]:
+def _look_below(root: StrPath, levels: int = 8, most: int = 20) -> list[str]:
     "List folders some levels deep, only the first of each level: an error message must not take long."
     found, level = [], ['']
     for _ in range(levels):
@@ -106,7 +107,7 @@ def _look_below(root: str | os.PathLike, levels: int = 8, most: int = 20) -> lis
     return found
 
 
-def _hint(root: str | os.PathLike, folders: Iterable[str]) -> str:
+def _hint(root: StrPath, folders: Iterable[str]) -> str:
     "What to do about a split that is not there; `folders` lie below the root."
     whole, nested = 'split=None reads the whole folder', _nested_splits(folders)
     if not nested: return whole
@@ -117,7 +118,7 @@ def _hint(root: str | os.PathLike, folders: Iterable[str]) -> str:
 
 
 def resolve_split(
-    root: str | os.PathLike,
+    root: StrPath,
     split: str | None = 'train',
 ) -> str:
     """Find the folder of a split; a root without splits is the train split, and a missing split raises ValueError.
@@ -222,9 +223,9 @@ def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str,
 
 
 def scan_folder(
-    root: str | os.PathLike,
+    root: StrPath,
     starts: Sequence[str] = ('',),
-    extensions: Iterable[str] | str | None = None,
+    extensions: Extensions | None = None,
     num_threads: int = 16,
 ) -> FileIndex:
     """Find all images under a root, following links, in natural order of their relative paths.
@@ -259,7 +260,7 @@ def scan_folder(
 def scan_objects(
     root: str,
     starts: Sequence[str] = ('',),
-    extensions: Iterable[str] | str | None = None,
+    extensions: Extensions | None = None,
 ) -> FileIndex:
     """Find all images below a URL, in natural order of their names.
 
@@ -269,7 +270,7 @@ def scan_objects(
         extensions: Extensions of images; None: `get_img_extensions()`.
 
     Returns:
-        as `scan_folder`; the column `OBJECT` has size and tag, and `sources` is empty
+        as `scan_folder`; the column 'object' has size and tag, and `sources` is empty
     """
     wanted, left_out = check_extensions(extensions or get_img_extensions()), Counter()
     items, folders = [], {}   # folder → number
@@ -283,15 +284,15 @@ def scan_objects(
     items.sort(key=lambda item: (natural_key(item.key), item.key))
     targets = [folders[os.path.dirname(item.key)] for item in items]
     places = np.array([item[1:] for item in items], np.int64).reshape(-1, 2)
-    table = SampleTable.from_samples([item.key for item in items], targets, {OBJECT: places})
+    table = SampleTable.from_samples([item.key for item in items], targets, {'object': places})
     return FileIndex(table, tuple(folders), (), np.zeros((0, 2), np.int64), dict(left_out))
 
 # %% ../../nbs/readers/30_folder.ipynb #0d0edd85
 def index_folder(
-    root: str | os.PathLike,
+    root: StrPath,
     starts: Sequence[str] = ('',),
-    extensions: Iterable[str] | str | None = None,
-    index_file: str | os.PathLike | None = None,
+    extensions: Extensions | None = None,
+    index_file: StrPath | None = None,
 ) -> FileIndex:
     """Read an index from its file, or scan if the file is absent or stale.
 
@@ -301,7 +302,8 @@ def index_folder(
         extensions: See `scan_folder`.
         index_file: .npz, written if absent or stale; None: always scan.
     """
-    settings = sorted(starts), sorted(check_extensions(extensions or get_img_extensions()))
+    settings = [sorted(starts), sorted(check_extensions(extensions or get_img_extensions()))]
+    if is_url(root): settings.append(['object'])   # the column that such an index has
     scan = partial(scan_objects if is_url(root) else scan_folder, root, starts, extensions)
     if index_file is None: return scan()
     kept_in = Path(index_file).parent.resolve()
@@ -331,11 +333,11 @@ class ReaderImageFolder(ReaderFiles):
     """
 
     def __init__(self,
-        root: str | os.PathLike,
+        root: StrPath,
         split: str | None = None,
-        class_map: Mapping[str, int] | str | None = None,
-        extensions: Iterable[str] | str | None = None,
-        index_file: str | os.PathLike | None = None,
+        class_map: ClassMap | None = None,
+        extensions: Extensions | None = None,
+        index_file: StrPath | None = None,
     ):
         root, index_file = expand_home(root), expand_home(index_file)
         self.split = resolve_split(root, split)
@@ -347,4 +349,5 @@ class ReaderImageFolder(ReaderFiles):
         where = os.path.join(root, self.split) if self.split else os.fspath(root)
         not_classes = ('', *starts, self.split)
         samples, class_to_idx = label_samples(index, inside, class_map, root, where, extensions, not_classes)
-        super().__init__(root, samples, class_to_idx)
+        source = open_single(os.fspath(root), samples, samples.columns.pop('object')) if is_url(root) else None
+        super().__init__(root, samples, class_to_idx, source)

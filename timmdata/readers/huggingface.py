@@ -9,23 +9,21 @@ __all__ = ['load_hf', 'ReaderHfds', 'open_hf_stream', 'ReaderHfids']
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from ..core.paths import expand_home
+from ..core.paths import StrPath, expand_home
+from ..core.checks import optional
 from .base import Reader, choose_split, choose_splits, open_file
 from .stream import StreamReader
 from .target_fields import TargetFields, class_names
+from .class_map import ClassMap
 
 # %% ../../nbs/readers/70_huggingface.ipynb #54eb5bb9
-def _datasets() -> Any:
-    "The package, imported when it is used."
-    try: import datasets
-    except ImportError:
-        raise ImportError('Hugging Face datasets require the package datasets: pip install datasets') from None
-    return datasets
+_datasets = partial(optional, 'datasets', 'reading Hugging Face datasets')   # imported when it is used
 
 
 @contextlib.contextmanager
@@ -51,7 +49,7 @@ def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
 # %% ../../nbs/readers/70_huggingface.ipynb #7013d37a
 def load_hf(
     name: str,
-    root: str | os.PathLike | None = None,
+    root: StrPath | None = None,
     split: str = 'train',
     download: bool = False,
     trust_remote_code: bool = False,
@@ -119,9 +117,9 @@ class ReaderHfds(Reader):
 
     def __init__(self,
         name: Any,
-        root: str | os.PathLike | None = None,
+        root: StrPath | None = None,
         split: str = 'train',
-        class_map: Mapping[str, int] | str | None = None,
+        class_map: ClassMap | None = None,
         input_key: str = 'image',
         target_key: str = 'label',
         target_format: str | None = None,
@@ -172,7 +170,7 @@ class ReaderHfds(Reader):
 # %% ../../nbs/readers/70_huggingface.ipynb #f5092c88
 def open_hf_stream(
     name: str,
-    root: str | os.PathLike | None = None,
+    root: StrPath | None = None,
     split: str = 'train',
     download: bool = False,
     trust_remote_code: bool = False,
@@ -224,14 +222,14 @@ class ReaderHfids(StreamReader):
 
     def __init__(self,
         name: Any,
-        root: str | os.PathLike | None = None,
+        root: StrPath | None = None,
         split: str = 'train',
         is_training: bool = False,
         batch_size: int = 1,
         download: bool = False,
         repeats: int = 0,
         seed: int = 42,
-        class_map: Mapping[str, int] | str | None = None,
+        class_map: ClassMap | None = None,
         input_key: str = 'image',
         target_key: str = 'label',
         target_format: str | None = None,

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core.faults import is_system_error, printable
-from ..core.paths import expand_home
+from ..core.faults import is_system_error, listed, printable
+from ..core.paths import StrPath, expand_home
 from .base import ReaderFiles, check_inside, choose_split, is_split_name, is_whole
-from .class_map import load_class_map
+from .class_map import ClassMap, load_class_map
 from .file_index import check_ends, index_path, keep_arrays, lie_within, load_array, stamps_of
 from .sample_table import MAX_CLASSES, LabelLists, SampleTable
-from .store import absolute_path, copied_object, is_url, keep_objects
+from .requests import copied_object, keep_objects
+from .store import absolute_path, is_url
 from .tar import Archives, list_archives, list_tar, open_archives
 from .target_fields import TargetFields
 from .webdataset import check_info, image_of, target_of
@@ -75,7 +76,7 @@ def index_of_arrays(
 
 def save_index(
     index: SampleTable,
-    folder: str | os.PathLike,
+    folder: StrPath,
 ):
     """Write an index as .npy files.
 
@@ -87,7 +88,7 @@ def save_index(
 
 
 def open_index(
-    folder: str | os.PathLike,
+    folder: StrPath,
 ) -> SampleTable:
     """Open an index.
 
@@ -108,7 +109,7 @@ PACK_VERSION = 2
 INFO_FILE = '_info.json'
 
 
-def _info_path(root: str | os.PathLike) -> str:
+def _info_path(root: StrPath) -> str:
     "Where a pack describes itself; of a store: in a copy on this disk, if there is one."
     if not is_url(root):
         check_inside(root, [INFO_FILE])
@@ -120,7 +121,7 @@ def _info_path(root: str | os.PathLike) -> str:
 def _load_json(path: str) -> Any: return json.loads(Path(path).read_text(encoding='utf-8'))
 
 
-def _check_pack(info: dict[str, Any], root: str | os.PathLike):
+def _check_pack(info: dict[str, Any], root: StrPath):
     "Refuse splits whose names lead out of the root, or whose numbers cannot be."
     for name, split in info['timmdata']['splits'].items():
         check_inside(root, [*(f'index/{name}/{part}.npy' for part in _INDEX_FILES), *split['checksums'].keys()])
@@ -134,7 +135,7 @@ def _check_pack(info: dict[str, Any], root: str | os.PathLike):
 
 
 def read_pack(
-    root: str | os.PathLike,
+    root: StrPath,
 ) -> dict[str, Any] | None:
     """Read the description of a pack.
 
@@ -170,27 +171,21 @@ def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
 # %% ../../nbs/readers/65_pack.ipynb #65a0000b
 class _IndexedReader(ReaderFiles):
     "Reads samples out of shards, where the column 'row' says."
-    _archives = 'shards'
+    container = 'shards'
 
-    def __init__(self, root: str, shards: Sequence[str], samples: SampleTable, class_to_idx: Mapping[str, int],
-                 cache_dir: str | os.PathLike | None, cache_limit: int | float | str | None):
-        self.shards, self.archives = shards, open_archives(root, shards, cache_dir, cache_limit)
-        super().__init__(root, samples, class_to_idx, self.archives)
-
-    def _span(self, index: int) -> tuple[int, int, int]:
+    def span(self,
+        index: int,   # Index of the sample.
+    ) -> tuple[int, int, int]:   # number of its shard, offset and size
+        "Look up where the bytes of one sample are, in its row of the index."
         shard, size, offset, *_ = self.samples.columns['row'][index].item()
         return shard, offset, size
 
-    def filename(self,
+    def full_path(self,
         index: int,   # Index of the sample.
-        basename: bool = False,   # Return only the last part of the path.
-        absolute: bool = False,   # Return the path of the shard, then the name in it or in the source.
     ) -> str:
-        "Return the name of one sample."
-        path = self.samples.path(index)
-        if basename: return os.path.basename(path)
-        shard = self.shards[self.samples.columns['row'][index]['shard']]
-        return f'{absolute_path(self.root, shard)}/{path}' if absolute else path   # no file: `..` in it leads nowhere
+        "Return the path of the shard, followed by the name in it or in the source."
+        shard, *_ = self.span(index)
+        return f'{absolute_path(self.source.paths[shard])}/{self.samples.path(index)}'   # no file: `..` leads nowhere
 
 
 class ReaderPack(_IndexedReader):
@@ -205,11 +200,11 @@ class ReaderPack(_IndexedReader):
     """
 
     def __init__(self,
-        root: str | os.PathLike,
+        root: StrPath,
         split: str | None = None,
-        class_map: Mapping[str, int] | str | None = None,
-        cache_dir: str | os.PathLike | None = None,
-        cache_limit: int | float | str | None = None,
+        class_map: ClassMap | None = None,
+        cache_dir: StrPath | None = None,
+        cache_limit: float | str | None = None,
     ):
         root = os.fspath(expand_home(root))
         info = read_pack(root)
@@ -217,15 +212,15 @@ class ReaderPack(_IndexedReader):
         splits = info['timmdata']['splits']
         if not splits: raise ValueError(f'{root} is a pack without splits: copy it again, or pack again')
         if split is None and len(splits) > 1: raise ValueError(
-            f'{root} has the splits {", ".join(map(printable, splits))}: pass one of them as split=')
+            f'{root} has the splits {listed(splits)}: pass one of them as split=')
         self.split = next(iter(splits)) if split is None else choose_split(list(splits), split, root)
         self._copy: Path | None = None   # of the index of a store: its folder on this disk
         self.info = splits[self.split]
         shards = info['splits'][self.split]['filenames']
         _check_shards(root, shards, self.info['shard_bytes'])
-        empty = SampleTable.from_samples([], [])
-        super().__init__(root, shards, empty, self.info['class_to_idx'], cache_dir, cache_limit)
-        self.samples = self._opened = self._open()
+        source, self.root = open_archives(root, shards, cache_dir, cache_limit), root
+        self._opened = self._open()
+        super().__init__(root, self._opened, self.info['class_to_idx'], source)
         if class_map: self._renumber(load_class_map(class_map, root))
 
     def _open(self) -> SampleTable:
@@ -304,7 +299,7 @@ def _groups(path: str, wanted: frozenset[str]) -> Iterator[tuple[str, dict[str, 
 
 
 def scan_shards(
-    root: str | os.PathLike,
+    root: StrPath,
     shards: Sequence[str],
     fields: TargetFields,
     what: str = 'cls',
@@ -360,7 +355,7 @@ def _split_of(name: str) -> str:
 
 
 def choose_shards(
-    root: str | os.PathLike,
+    root: StrPath,
     split: str | None,
 ) -> tuple[list[str], str]:
     """Find the shards of a split; shards without splits are the train split.
@@ -388,7 +383,7 @@ def choose_shards(
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000e
 def holds_shards(
-    root: str | os.PathLike,
+    root: StrPath,
 ) -> bool:
     """Return whether archives are WebDataset shards: `_info.json` describes them, or images have .cls files.
 
@@ -419,15 +414,15 @@ class ReaderShards(_IndexedReader):
     """
 
     def __init__(self,
-        root: str | os.PathLike,
+        root: StrPath,
         split: str | None = None,
         class_map: Mapping[str | int, int] | str | None = None,
         input_key: str = 'jpg;jpeg;png;webp',
         target_key: str | None = None,
         target_format: str | None = None,
-        index_file: str | os.PathLike | None = None,
-        cache_dir: str | os.PathLike | None = None,
-        cache_limit: int | float | str | None = None,
+        index_file: StrPath | None = None,
+        cache_dir: StrPath | None = None,
+        cache_limit: float | str | None = None,
     ):
         root = os.fspath(expand_home(root))
         shards, label_key = choose_shards(root, split)
@@ -441,5 +436,5 @@ class ReaderShards(_IndexedReader):
             files = [(name, *found) for name, found in zip(shards, stamps_of(root, shards))]
             key = repr((absolute_path(root), files, json_key, inputs, target_format, fields.class_to_idx))
             index = keep_arrays(path, key, make, index_arrays, index_of_arrays)
-        super().__init__(root, shards, index, fields.class_to_idx, cache_dir, cache_limit)
+        super().__init__(root, index, fields.class_to_idx, open_archives(root, shards, cache_dir, cache_limit))
         self.split = split

@@ -23,18 +23,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.checks import check_choice
-from ..core.faults import is_system_error, printable
-from ..core.paths import expand_home
-from .class_map import build_class_map, load_class_map
+from ..core.checks import check_choice, optional
+from ..core.faults import is_system_error, listed, printable
+from ..core.paths import StrPath, expand_home
+from .class_map import ClassMap, build_class_map, load_class_map
 from .base import ReaderFiles, choose_split, is_whole, matching_splits
 from .sample_table import LabelLists, SampleTable
-from .store import (
-    NUMBER, OBJECT, Stored, absolute_path, find_objects, is_url, keep_objects, open_ranges)
+from .requests import keep_objects, open_ranges, open_single
+from .store import Stored, absolute_path, find_objects, is_url
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
 TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # extensions of files that `read_table` reads
 _WHOLE = r'-?(0|[1-9]\d*)'
+_PARQUET = 'reading Parquet or Arrow tables'
 
 
 @dataclass(frozen=True)
@@ -121,20 +122,12 @@ def _of_pandas(frame: Any) -> Table:
     return Table([str(name) for name in frame.columns], len(frame), values)
 
 
-def _arrow() -> Any:
-    "pyarrow, for what only it reads."
-    try: import pyarrow.parquet
-    except ImportError: raise ImportError(
-        'Parquet and Arrow tables require pyarrow: pip install pyarrow') from None
-    return pyarrow
-
-
 def _of_arrow(table: Any) -> Table:
     return Table(table.column_names, table.num_rows, lambda number: table.column(number).to_pylist())
 
 
 def _read_parquet(path: str) -> Table:
-    read = _arrow().parquet.read_table(path, page_checksum_verification=True)
+    read = optional('pyarrow.parquet', _PARQUET).read_table(path, page_checksum_verification=True)
     read.validate(full=True)
     return _of_arrow(read.rename_columns(read.column_names))   # an error here, where a name is not UTF-8
 
@@ -152,14 +145,14 @@ def read_table(
         if isinstance(table, Mapping): return _of_columns(table)
         if library == 'pandas': return _of_pandas(table)
         if library == 'polars': return _of_columns(table.to_dict(as_series=False))
-        return _of_arrow(_arrow().table(table))
+        return _of_arrow(optional('pyarrow', _PARQUET).table(table))
     path = os.fspath(expand_home(table))
     suffix = os.path.splitext(path)[1].lower()
     where, name = path, os.path.split(path)
     if is_url(path): path = str(keep_objects(name[0], [name[1]])/name[1])   # a copy
     if not os.path.isfile(path): raise FileNotFoundError(f'there is no table {where}')
     if suffix not in TABLE_TYPES: raise ValueError(f'{where} is not a table: timmdata reads {", ".join(TABLE_TYPES)}')
-    if suffix == '.parquet': _arrow()   # it is there, or the error says how to get it
+    if suffix == '.parquet': optional('pyarrow.parquet', _PARQUET)   # it is there, or the error says how to get it
     try:
         if suffix == '.parquet': return _read_parquet(path)
         if suffix in ('.jsonl', '.ndjson'): return _read_json_lines(path)
@@ -199,8 +192,8 @@ def _map_labels(values: Iterable[Any], change: Callable[[Any], Any]) -> list:
 # %% ../../nbs/readers/50_table.ipynb #fb97a344
 def number_targets(
     values: Sequence[Any],
-    class_map: Mapping[str, int] | str | os.PathLike | None = None,
-    root: str | os.PathLike = '',
+    class_map: ClassMap | None = None,
+    root: StrPath = '',
 ) -> tuple[list, dict[str, int]]:
     """Convert a column of labels to class indexes, or keep floats as they are.
 
@@ -271,8 +264,8 @@ def find_problems(
     targets: Sequence[Any],
     numbered: Sequence[Any],
     weights: Sequence[float | None] | None,
-    root: str | os.PathLike | Mapping | None,
-    within: str | os.PathLike | None = None,
+    root: StrPath | Mapping | None,
+    within: StrPath | None = None,
     unknown: str = 'label that is not in the class map',
     uneven: Mapping[int, str] | None = None,
 ) -> dict[int, list[tuple[str, str]]]:
@@ -330,7 +323,7 @@ def describe_problems(
     for row, found in problems.items():
         for what, which in found: examples[what].append(f'row {row + 1}' + f' ({printable(which)})' * bool(which))
     for what, rows in examples.items():
-        lines.append(f'  {len(rows)} × {what}: {", ".join(rows[:3])}{", …" if len(rows) > 3 else ""}')
+        lines.append(f'  {len(rows)} × {what}: {listed(rows, 3)}')
     head = f'{len(problems)} of {num_rows} rows cannot be used (row numbers start at 1, after the header):'
     return '\n'.join([head, *lines])
 
@@ -352,8 +345,8 @@ class _Columns:
         found = [name for name in self.table.names if name.lower() in usual]
         if usual[0] in found: return usual[0]
         if len(found) == 1: return found[0]
-        many = f'has several columns to choose from: {", ".join(found)}' if found else (
-            f'has none of the columns {", ".join(usual)}; available: {", ".join(self.table.names)}')
+        many = f'has several columns to choose from: {listed(found)}' if found else (
+            f'has none of the columns {listed(usual)}; available: {listed(self.table.names)}')
         raise ValueError(f'{self.what} {many}. Pass the one to use as {argument}=')
 
     def number(self, key: str, argument: str) -> int:
@@ -361,8 +354,7 @@ class _Columns:
         names = self.table.names
         if names.count(key) == 1: return names.index(key)
         if key in names: raise ValueError(f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
-        there = ', '.join(map(printable, names))
-        raise ValueError(f'{self.what} has no column {key!r}; available: {there}. Pass the one to use as {argument}=')
+        raise ValueError(f'{self.what} has no column {key!r}; available: {listed(names)}. Pass the one to use as {argument}=')
 
     def names(self, key: str, argument: str) -> list:
         "A column of names, which may be numbers where values have types."
@@ -411,8 +403,8 @@ class _TableRows(NamedTuple):
     @classmethod
     def read(cls,
         columns: _Columns,   # Columns of the table.
-        class_map: Mapping[str, int] | str | os.PathLike | None,   # Name → index, or its file; None: of all rows.
-        root: str | os.PathLike,   # Folder where a relative class map is looked for, too.
+        class_map: ClassMap | None,   # Name → index, or its file; None: of all rows.
+        root: StrPath,   # Folder where a relative class map is looked for, too.
         *,
         input_key: str,   # This and the rest: as in `ReaderTable`.
         target_key: str | None,
@@ -449,7 +441,7 @@ class _TableRows(NamedTuple):
         return SampleTable.from_samples([self.paths[row] for row in rows], targets, others)
 
 
-def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: str | os.PathLike):
+def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: StrPath):
     "Raise an error of all problems, or warn of them."
     message = f'{what}: {describe_problems(problems, len(rows.paths))}'
     if any('missing file' in dict(found) for found in problems.values()):
@@ -488,9 +480,9 @@ class ReaderTable(ReaderFiles):
 
     def __init__(self,
         table: Any,
-        root: str | os.PathLike | None = None,
+        root: StrPath | None = None,
         split: str | None = 'train',
-        class_map: Mapping[str, int] | str | None = None,
+        class_map: ClassMap | None = None,
         *,
         input_key: str = 'auto',
         target_key: str | None = 'auto',
@@ -520,12 +512,12 @@ class ReaderTable(ReaderFiles):
         chosen = [row for row in _rows_of_split(rows.splits, len(rows.paths), split, what) if row not in self.problems]
         if not chosen: raise ValueError(
             f'{what} has no usable rows' + (f' in split {split!r}' if split else ''))
-        samples = rows.samples(chosen)
+        samples, source = rows.samples(chosen), None
         if is_url(root):
             paths = [rows.paths[row] for row in chosen]
             found = [objects[path] for path in paths] if objects else open_ranges(root, paths).objects
-            samples.columns[OBJECT] = np.array([item[1:] for item in found], np.int64)
-        super().__init__(root, samples, rows.class_to_idx)
+            source = open_single(os.fspath(root), samples, np.array([item[1:] for item in found], np.int64))
+        super().__init__(root, samples, rows.class_to_idx, source)
 
     @property
     def weights(self) -> np.ndarray | None:
@@ -534,5 +526,5 @@ class ReaderTable(ReaderFiles):
 
     def __getitem__(self, index: int) -> tuple:
         columns = self.samples.columns.items()
-        others = (column[index] for name, column in columns if name not in (OBJECT, NUMBER))
+        others = (column[index] for name, column in columns if name != 'span')
         return *super().__getitem__(index), *(float(one) if isinstance(one, np.floating) else one for one in others)

@@ -25,15 +25,16 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..core.faults import SourceError, is_system_error, printable
-from ..core.paths import expand_home
-from .base import ReaderFiles, choose_split, is_split_name, is_whole, open_file, split_group
-from .class_map import natural_key
-from .extensions import check_extensions, get_img_extensions, is_img_extension
+from ..core.paths import StrPath, expand_home
+from .base import ReaderFiles, Source, choose_split, is_split_name, is_whole, open_file, split_group
+from .class_map import ClassMap, natural_key
+from .extensions import Extensions, check_extensions, get_img_extensions, is_img_extension
 from .file_index import LINKS, FileIndex, index_path, keep_index, label_samples, stamps_of
 from .folder import list_folder, list_folders
 from .sample_table import SampleTable
 from .shard_cache import CachedRanges, ShardCache
-from .store import Ranges, is_url, list_objects, open_object, open_ranges
+from .requests import Ranges, open_object, open_ranges
+from .store import is_url, list_objects
 
 # %% ../../nbs/readers/40_tar.ipynb #23ee45a5
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -80,7 +81,7 @@ _COMPRESSED = {b'\x1f\x8b': 'gunzip', b'BZh': 'bunzip2', b'\xfd7zXZ\0': 'unxz', 
 
 
 def list_tar(
-    path: str | os.PathLike,
+    path: StrPath,
     most: int | None = None,
 ) -> list[tuple[str, int, int]]:
     """List all files in a tar, and in tars inside it; of a file that appears twice, only the last version counts.
@@ -134,8 +135,8 @@ def _folder_of(path: str) -> str:
 
 # %% ../../nbs/readers/40_tar.ipynb #7f4141ad
 def scan_tars(
-    root: str | os.PathLike,
-    extensions: Iterable[str] | str | None = None,
+    root: StrPath,
+    extensions: Extensions | None = None,
     num_threads: int = 8,
 ) -> FileIndex:
     """Find all images in archives. Hidden files are skipped, as in folders.
@@ -168,9 +169,9 @@ def scan_tars(
 
 # %% ../../nbs/readers/40_tar.ipynb #13bbb754
 def index_tars(
-    root: str | os.PathLike,
-    extensions: Iterable[str] | str | None = None,
-    index_file: str | os.PathLike | None = None,
+    root: StrPath,
+    extensions: Extensions | None = None,
+    index_file: StrPath | None = None,
 ) -> FileIndex:
     """Read an index from its file, or scan if the file is absent or stale.
 
@@ -188,7 +189,7 @@ def index_tars(
 def choose_folders(
     folders: Sequence[str],
     split: str | None,
-    root: str | os.PathLike,
+    root: StrPath,
 ) -> np.ndarray:
     """Find the folders of a split; archives without splits are the train split, and a missing one raises ValueError.
 
@@ -220,7 +221,7 @@ class _Gone(SourceError, FileNotFoundError):
     "An archive is not there any more."
 
 
-class Archives:
+class Archives(Source):
     """Read bytes from files, by offset, in any thread and process.
 
     Args:
@@ -284,8 +285,8 @@ class Archives:
 def open_archives(
     root: str,
     names: Sequence[str],
-    cache_dir: str | os.PathLike | None = None,
-    cache_limit: int | float | str | None = None,
+    cache_dir: StrPath | None = None,
+    cache_limit: float | str | None = None,
 ) -> Archives | Ranges | CachedRanges:
     """Open files on the local disk or in a store.
 
@@ -325,16 +326,16 @@ class ReaderImageTar(ReaderFiles):
         cache_dir: Folder for local copies of a store's shards; None: no copies.
         cache_limit: Maximum size of all copies, bytes or a string such as '200GB'.
     """
-    _archives = 'tars'
+    container = 'tars'
 
     def __init__(self,
-        root: str | os.PathLike,
+        root: StrPath,
         split: str | None = None,
-        class_map: Mapping[str, int] | str | None = None,
-        extensions: Iterable[str] | str | None = None,
-        index_file: str | os.PathLike | None = None,
-        cache_dir: str | os.PathLike | None = None,
-        cache_limit: int | float | str | None = None,
+        class_map: ClassMap | None = None,
+        extensions: Extensions | None = None,
+        index_file: StrPath | None = None,
+        cache_dir: StrPath | None = None,
+        cache_limit: float | str | None = None,
     ):
         root = os.fspath(expand_home(root))
         index = index_tars(root, extensions, index_file)
@@ -345,7 +346,5 @@ class ReaderImageTar(ReaderFiles):
         index = replace(index, left_out={key: n for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
         samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), root, extensions)
-        self.split, self.archives = split, open_archives(root, index.sources, cache_dir, cache_limit)
-        super().__init__(root, samples, class_to_idx, self.archives)
-
-    def _span(self, index: int) -> list[int]: return self.samples.columns['span'][index].tolist()
+        self.split = split
+        super().__init__(root, samples, class_to_idx, open_archives(root, index.sources, cache_dir, cache_limit))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..core.checks import check_choice, check_whole
-from ..core.faults import printable
+from ..core.faults import listed
 from .class_map import load_class_map
 
 # %% ../../nbs/readers/45_target_fields.ipynb #9d8ea2ba
@@ -36,7 +36,7 @@ def get_field(
             value = value[part]
         return value
     except (KeyError, TypeError): raise ValueError(
-        f'there is no field {path!r}; available: {", ".join(map(printable, record))}') from None
+        f'there is no field {path!r}; available: {listed(record)}') from None
 
 
 def _item_feature(feature: Any) -> Any:

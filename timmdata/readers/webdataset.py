@@ -11,21 +11,21 @@ import os
 import random
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ..core.faults import SourceError, is_system_error, printable
-from ..core.paths import expand_home
+from ..core.faults import SourceError, is_system_error, listed, printable
+from ..core.paths import StrPath, expand_home
+from ..core.checks import optional
 from .base import check_inside, choose_split
 from .stream import StreamReader
 from .target_fields import TargetFields
+from .class_map import ClassMap
 
 # %% ../../nbs/readers/60_webdataset.ipynb #428c49f7
-def _webdataset() -> Any:
-    "The package, imported when it is used."
-    try: import webdataset
-    except ImportError: raise ImportError('WebDataset shards require webdataset: pip install webdataset') from None
-    return webdataset
+_webdataset = partial(optional, 'webdataset', 'reading WebDataset shards')   # imported when it is used
+
 
 # %% ../../nbs/readers/60_webdataset.ipynb #8310ef7d
 class ShardSplit(NamedTuple):
@@ -45,7 +45,7 @@ class ShardSplit(NamedTuple):
 
 def check_info(
     info: Any,
-    root: str | os.PathLike,
+    root: StrPath,
 ) -> dict[str, Any]:
     """Raise ValueError unless shard names are strings that stay below the root, and counts are integers >= 0.
 
@@ -70,7 +70,7 @@ def check_info(
 
 
 def load_info(
-    root: str | os.PathLike,
+    root: StrPath,
 ) -> dict[str, Any]:
     """Read `_info.json` or `info.json`, which describes the splits.
 
@@ -93,7 +93,7 @@ def load_info(
 
 
 def find_shards(
-    root: str | os.PathLike,
+    root: StrPath,
     split: str,
 ) -> ShardSplit:
     """Find the shards of a split; raise ValueError if it does not exist.
@@ -146,7 +146,7 @@ def image_of(
     """
     key = next((key for key in keys if key in group), None)
     if key is not None: return group[key]
-    there = ', '.join(printable(key) for key in group if not key.startswith('__'))
+    there = listed(key for key in group if not key.startswith('__'))
     raise ValueError(f'sample {printable(group["__key__"])} has no image {" or ".join(keys)}; available: {there}. '
                      'Pass the extension of the image as input_key=')
 
@@ -198,7 +198,7 @@ class ReaderWds(StreamReader):
     """
 
     def __init__(self,
-        root: str | os.PathLike,
+        root: StrPath,
         name: str = '',
         split: str = 'train',
         is_training: bool = False,
@@ -206,7 +206,7 @@ class ReaderWds(StreamReader):
         batch_size: int = 1,
         repeats: int = 0,
         seed: int = 42,
-        class_map: Mapping[str, int] | str | None = None,
+        class_map: ClassMap | None = None,
         input_key: str = 'jpg;jpeg;png;webp',
         target_key: str | None = None,
         target_format: str | None = None,
