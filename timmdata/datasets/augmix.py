@@ -38,8 +38,10 @@ class AugMixDataset(Dataset):
         num_splits: int = 2,
         transform: Sequence[Callable] | None = None,
     ):
-        if num_splits < 2: raise ValueError(f'num_splits={num_splits}: must be 2 or more views; the first one is clean')
-        self.dataset, self.num_splits = dataset, num_splits
+        if num_splits < 2:
+            raise ValueError(f'num_splits={num_splits}: must be 2 or more views; the first one is clean')
+        self.dataset = dataset
+        self.num_splits = num_splits
         self.transform = transform
 
     @property
@@ -57,7 +59,8 @@ class AugMixDataset(Dataset):
 
     def __getitem__(self, index: int) -> Any:
         sample = self.dataset[index]
-        if self.transform is None or sample is None: return sample
+        if self.transform is None or sample is None:
+            return sample
         base, augment, finish = self.transform
         image = base(sample_image(sample))
         views = finish(image), *(finish(augment(image)) for _ in range(self.num_splits - 1))
@@ -79,9 +82,10 @@ def without_splits(
     Returns:
         the dataset inside, and the number of views; 0: no views
     """
-    if num_splits == 1 or num_splits < 0: raise ValueError(
-        f'num_aug_splits={num_splits}: must be 0, or 2 or more views')
-    if not isinstance(dataset, AugMixDataset): return dataset, num_splits
+    if num_splits == 1 or num_splits < 0:
+        raise ValueError(f'num_aug_splits={num_splits}: must be 0, or 2 or more views')
+    if not isinstance(dataset, AugMixDataset):
+        return dataset, num_splits
     if dataset.transform is not None:
         raise ValueError('the AugMixDataset already has pipelines: remove them; the loader creates the views')
     if num_splits not in (0, dataset.num_splits):

@@ -53,7 +53,8 @@ class CacheSettings:
     def __post_init__(self):
         check_choice('cache where', self.where, ('memory', 'disk'))
         check_choice('cache format', self.format, ('raw', 'jpeg'))
-        if self.limit is not None: parse_size(self.limit, 'cache limit')
+        if self.limit is not None:
+            parse_size(self.limit, 'cache limit')
         PackSettings(self.format, self.short_side)
 
     @classmethod
@@ -65,7 +66,8 @@ class CacheSettings:
         Args:
             cache: 'memory', 'disk', or a dict of settings.
         """
-        if isinstance(cache, Mapping): return cls(**cache)
+        if isinstance(cache, Mapping):
+            return cls(**cache)
         check_choice('cache', cache, ('device', 'memory', 'disk'))
         return cls(where=cache)
 
@@ -73,9 +75,11 @@ class CacheSettings:
     def folder(self) -> Path:
         "Return the folder of all caches of this user; in memory, where caches are removed, nothing else uses it."
         directory = self.directory if self.directory is None else Path(expand_home(self.directory))
-        if self.where == 'disk': return directory or cache_dir()/'decoded'
-        if not hasattr(os, 'getuid') or directory is None and not os.path.isdir('/dev/shm'): raise ValueError(
-            "cache='memory': this system has no memory folder. Use cache='disk', or pass a directory (not on Windows)")
+        if self.where == 'disk':
+            return directory or cache_dir()/'decoded'
+        if not hasattr(os, 'getuid') or directory is None and not os.path.isdir('/dev/shm'):
+            raise ValueError(
+                "cache='memory': this system has no memory folder. Use cache='disk', or pass a directory (not on Windows)")
         return (directory or Path('/dev/shm'))/f'timmdata-decoded-{os.getuid()}'
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000a
@@ -93,13 +97,15 @@ def cache_key(
         32 hexadecimal digits
     """
     key = content_key(dataset, settings, PIL.__version__)
-    if key is None: raise ValueError(
-        f'a cache cannot detect whether the data of {type(dataset.reader).__name__} has changed: write '
-        'it with write_pack(), and read the pack')
+    if key is None:
+        raise ValueError(
+            f'a cache cannot detect whether the data of {type(dataset.reader).__name__} has changed: write '
+            'it with write_pack(), and read the pack')
     return key
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000d
-def _lock(path: Path, timeout: float = -1) -> FileLock: return FileLock(path, timeout, 0o600, thread_local=False)
+def _lock(path: Path, timeout: float = -1) -> FileLock:
+    return FileLock(path, timeout, 0o600, thread_local=False)
 
 
 def _remove_unless_read(root: Path, timeout: float = 0.):
@@ -107,8 +113,10 @@ def _remove_unless_read(root: Path, timeout: float = 0.):
     lock = root.with_suffix('.lock')
     with suppress(OSError), _lock(lock, timeout):   # a lock that another one has is a Timeout, which is an OSError
         for reader in root.glob('readers/*'):
-            with _lock(reader, 0): reader.unlink()   # it has ended
-        if root.exists(): shutil.rmtree(root)   # an error for a link
+            with _lock(reader, 0):
+                reader.unlink()   # it has ended
+        if root.exists():
+            shutil.rmtree(root)   # an error for a link
         lock.unlink()
 
 
@@ -122,7 +130,8 @@ def remove_unread(
     """
     os.close(open_private(folder))
     found = filter(re.compile('[0-9a-f]{32}([.]lock)?').fullmatch, os.listdir(folder))
-    for key in {name[:32] for name in found}: _remove_unless_read(folder/key)   # filelock may have removed the lock
+    for key in {name[:32] for name in found}:
+        _remove_unless_read(folder/key)   # filelock may have removed the lock
 
 
 class CacheHold:
@@ -176,7 +185,8 @@ def _writing_to(folder: Path) -> Iterator[None]:
     "Name the folder of caches in an error of the system; those of images and stores have no number."
     try: yield
     except OSError as error:
-        if error.errno is None: raise
+        if error.errno is None:
+            raise
         raise OSError(error.errno, f'cannot write a cache to {folder} ({error.strerror}): pass a writable directory '
                       "that has room, such as cache={'where': 'disk', 'directory': …}") from error
 
@@ -202,24 +212,30 @@ def cached_dataset(
     packing = PackSettings(
         settings.format, settings.short_side, mode=dataset.input_img_mode, exif_transpose=dataset.exif_transpose,
         background=dataset.background, backend=resolve_backend(backend))
-    folder, is_memory = settings.folder, settings.where == 'memory'
+    folder = settings.folder
+    is_memory = settings.where == 'memory'
     root = folder/cache_key(dataset, packing)
     with _writing_to(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if hasattr(os, 'getuid') and folder.stat().st_uid != os.getuid(): raise ValueError(
-            f'the folder of caches {folder} belongs to another user: pass a directory of your own')
-        if is_memory: os.close(open_private(folder))
+        if hasattr(os, 'getuid') and folder.stat().st_uid != os.getuid():
+            raise ValueError(
+                f'the folder of caches {folder} belongs to another user: pass a directory of your own')
+        if is_memory:
+            os.close(open_private(folder))
         try:
             with _lock(root.with_suffix('.lock')):   # other programs wait here, and find it
                 if read_pack(root) is None:
-                    if is_memory: remove_unread(folder)
+                    if is_memory:
+                        remove_unread(folder)
                     root.mkdir(mode=0o700, exist_ok=True)
                     limit = math.inf if settings.limit is None else parse_size(settings.limit)
                     write_split(dataset, root, 'cache', packing, 0, num_workers, sys.stderr.isatty(), limit)
                 hold = CacheHold(root) if is_memory else None
         except BaseException:
-            if is_memory: _remove_unless_read(root)
+            if is_memory:
+                _remove_unless_read(root)
             raise
     cached = copy.copy(dataset)
-    cached.reader, cached._lists = ReaderCache(root, hold), {}
+    cached.reader = ReaderCache(root, hold)
+    cached._lists = {}
     return cached

@@ -47,9 +47,12 @@ def torch_split(
         arguments of torchvision's class
     """
     splits, group = _TORCH[name][1], split_group(split)
-    if split in splits: return splits[split]
-    if 'train' in group: return next(iter(splits.values()))
-    if 'val' in group: return list(splits.values())[-1]
+    if split in splits:
+        return splits[split]
+    if 'train' in group:
+        return next(iter(splits.values()))
+    if 'val' in group:
+        return list(splits.values())[-1]
     raise ValueError(f'there is no split {split!r} in torch/{name}; available: {", ".join(splits)}')
 
 # %% ../../nbs/datasets/60_factory.ipynb #b7bd7f8f
@@ -58,15 +61,17 @@ def _create_torch(name: str, root: Any, split: str, search_split: bool, download
     if name in ('image_folder', 'folder'):
         folder = resolve_split(root, split) if search_split else ''
         return torchvision_datasets.ImageFolder(os.path.join(root, folder) if folder else root, **settings)
-    if name not in _TORCH: raise ValueError(
-        f"unknown dataset 'torch/{name}': must be one of image_folder, {', '.join(_TORCH)}")
+    if name not in _TORCH:
+        raise ValueError(f"unknown dataset 'torch/{name}': must be one of image_folder, {', '.join(_TORCH)}")
     if name in ('inaturalist', 'inat'):
         target_type, _, split = split.rpartition('/')
         kinds = target_type.split('_') if target_type else ['full']
         settings = {'target_type': kinds[0] if len(kinds) == 1 else kinds, **settings}
-    if name == 'imagenet' and download: raise ValueError(
-        'ImageNet cannot be downloaded without an account: get it from image-net.org, and omit download')
-    if name != 'imagenet': settings = {'download': download, **settings}
+    if name == 'imagenet' and download:
+        raise ValueError(
+            'ImageNet cannot be downloaded without an account: get it from image-net.org, and omit download')
+    if name != 'imagenet':
+        settings = {'download': download, **settings}
     return getattr(torchvision_datasets, _TORCH[name][0])(root, **torch_split(name, split), **settings)
 
 # %% ../../nbs/datasets/60_factory.ipynb #d8ea12cd
@@ -78,8 +83,10 @@ def _split_name(name: str) -> tuple[str, str]:
     "Divide a name into the kind of data set, in lower case, and what follows the first slash, as it is."
     kind, _, rest = name.partition('/')
     kind = kind.lower()
-    if kind in ('folder', 'image_folder') and not rest: kind = ''
-    if kind not in _KINDS: raise ValueError(f'unknown dataset name {name!r}: must be one of {_NAMES}')
+    if kind in ('folder', 'image_folder') and not rest:
+        kind = ''
+    if kind not in _KINDS:
+        raise ValueError(f'unknown dataset name {name!r}: must be one of {_NAMES}')
     return kind, rest
 
 
@@ -130,16 +137,20 @@ def create_dataset(
     root, (kind, rest) = expand_home(root), _split_name(name)
     settings = {key: value for key, value in kwargs.items() if value is not None}
     if kind == 'torch':
-        if class_map: raise ValueError(
-            'class_map has no effect on torch/ datasets: rename and renumber classes with relabel()')
+        if class_map:
+            raise ValueError(
+                'class_map has no effect on torch/ datasets: rename and renumber classes with relabel()')
         return _create_torch(rest.lower(), root, split or '', search_split, download, settings)
     settings.update(split=split, class_map=class_map or None, input_img_mode=input_img_mode)
     if kind in ('', 'tar'):
-        if not search_split: settings['split'] = None
+        if not search_split:
+            settings['split'] = None
         return ImageDataset(root, kind, load_bytes=load_bytes, **settings)
     settings.update(download=download)
-    if kind in ('hfds', 'hfids') and trust_remote_code: settings.update(trust_remote_code=True)
-    if kind == 'hfds': return ImageDataset(root, f'{kind}/{rest}', load_bytes=load_bytes, **settings)
+    if kind in ('hfds', 'hfids') and trust_remote_code:
+        settings.update(trust_remote_code=True)
+    if kind == 'hfds':
+        return ImageDataset(root, f'{kind}/{rest}', load_bytes=load_bytes, **settings)
     settings.update(is_training=is_training, batch_size=batch_size, num_samples=num_samples, seed=seed, repeats=repeats)
     return IterableImageDataset(root, f'{kind}/{rest}', **settings)
 
@@ -161,14 +172,19 @@ def open_splits(
     """
     data = expand_home(data)
     root, reader = (None, f'hfds/{os.fspath(data)[3:]}') if os.fspath(data).startswith('hf:') else (data, None)
-    found, known, errors = {}, set(), []
+    found = {}
+    known = set()
+    errors = []
     for name in ('train', 'val', 'test') if split is None else (split,):
-        try: dataset = ImageDataset(root, reader, split=name, **settings)
+        try:
+            dataset = ImageDataset(root, reader, split=name, **settings)
         except NoSplitError as error:
             errors.append(error)
             continue
         identity = fingerprint(dataset) if isinstance(dataset.reader, ReaderFiles) else name   # of the files' paths
-        if identity not in known: found[name] = dataset   # a root called val is train and val
+        if identity not in known:
+            found[name] = dataset   # a root called val is train and val
         known.add(identity)
-    if not found: raise errors[0]
+    if not found:
+        raise errors[0]
     return found

@@ -39,19 +39,22 @@ _HINTS = {   # names that are usual elsewhere
 def _reader_of(owner: type, reader: Any, root: Any, split: str | None, settings: dict) -> Any:
     "Make the reader that a name stands for; an object is taken as it is."
     if reader is None or isinstance(reader, str):
-        try: return create_reader(reader or '', root, split, **settings)
+        try:
+            return create_reader(reader or '', root, split, **settings)
         except UnknownArgument as error:
             allowed = list(dict.fromkeys([*argument_names(owner), *error.allowed]))
             raise UnknownArgument(owner.__name__, error.name, allowed, _HINTS) from None
     settings = [name for name, value in settings.items() if value is not None]
-    if settings: raise TypeError(f'{", ".join(settings)} cannot be used together with a reader object')
+    if settings:
+        raise TypeError(f'{", ".join(settings)} cannot be used together with a reader object')
     return reader
 
 
 def _check_transforms(**transforms: Any):
     for name, transform in transforms.items():
-        if transform is not None and not callable(transform): raise TypeError(
-            f'{name} has type {type(transform).__name__}: pass a function or another callable')
+        if transform is not None and not callable(transform):
+            raise TypeError(
+                f'{name} has type {type(transform).__name__}: pass a function or another callable')
 
 
 def _read_bytes(data: Any) -> Any:
@@ -70,10 +73,16 @@ class _Images:
         _check_transforms(transform=transform, target_transform=target_transform)
         check_background(background)
         check_mode(input_img_mode)
-        self.root, self.split, self.faults = expand_home(root), split, faults
+        self.root = expand_home(root)
+        self.split = split
+        self.faults = faults
         self.reader = _reader_of(type(self), reader, self.root, split, settings)
-        self.input_img_mode, self.exif_transpose, self.background = input_img_mode, exif_transpose, background
-        self.load_bytes, self.transform, self.target_transform = load_bytes, transform, target_transform
+        self.input_img_mode = input_img_mode
+        self.exif_transpose = exif_transpose
+        self.background = background
+        self.load_bytes = load_bytes
+        self.transform = transform
+        self.target_transform = target_transform
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -102,10 +111,12 @@ class _Images:
         target: Any,   # Target, as returned by the reader.
     ) -> Any:
         "Return the transformed target; -1 for a missing one."
-        if target is None: return -1   # as timm: a sample without a label
+        if target is None:
+            return -1   # as timm: a sample without a label
         return target if self.target_transform is None else self.target_transform(target)
 
-    def __len__(self) -> int: return len(self.reader)   # a TypeError for a stream without a length, as Python has it
+    def __len__(self) -> int:
+        return len(self.reader)   # a TypeError for a stream without a length, as Python has it
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #7f27bba4
 class ImageDataset(_Images, torch.utils.data.Dataset):
@@ -158,10 +169,12 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         exclude: Iterable[StrPath] | StrPath | None = None,
         **kwargs,
     ):
-        faults, settings = FaultPolicy(on_error, replace_seed, max_retries), dict(class_map=class_map, **kwargs)
+        faults = FaultPolicy(on_error, replace_seed, max_retries)
+        settings = dict(class_map=class_map, **kwargs)
         super().__init__(root, reader, split, settings, faults, input_img_mode, transform, target_transform,
                          load_bytes, exif_transpose, background)
-        if exclude is not None: self.reader = exclude_samples(self.reader, exclude)
+        if exclude is not None:
+            self.reader = exclude_samples(self.reader, exclude)
         self._lists = {}   # what `targets` and `samples` gave
 
     def attempt(self,
@@ -178,7 +191,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
             the result of `read`; None: the sample is skipped
         """
         index, size = operator.index(index), len(self)   # a TypeError for 0.7, which int() would cut off
-        if not -size <= index < size: raise IndexError(f'index {index} is out of range for {size} samples')
+        if not -size <= index < size:
+            raise IndexError(f'index {index} is out of range for {size} samples')
         return self.faults.attempt(index % size, read, self.filename, size)
 
     def pixels(self,
@@ -206,17 +220,20 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         Args:
             indexes: Indexes of the samples of the next batch.
         """
-        if hasattr(self.reader, 'prefetch'): self.reader.prefetch(indexes)
+        if hasattr(self.reader, 'prefetch'):
+            self.reader.prefetch(indexes)
 
     def __getitem__(self, index: int) -> tuple | None:
         sample = self.attempt(index, self._read)
-        if sample is None: return None   # skipped
+        if sample is None:
+            return None   # skipped
         image, target, *others = sample
         target = self.target(target)
         return image if self.transform is None else transform_image(self.transform, image), target, *others
 
     def _read(self, index: int) -> tuple:
-        with clock('read'): data, *others = self.reader[index]
+        with clock('read'):
+            data, *others = self.reader[index]
         return _read_bytes(data) if self.load_bytes else self.pixels(data, 'pillow').image, *others
 
     def filename(self,
@@ -231,7 +248,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
             basename: Return the name without folders.
             absolute: Return the full path, including the root.
         """
-        if not hasattr(self.reader, 'filename'): return f'sample {index}'   # a user's own reader
+        if not hasattr(self.reader, 'filename'):
+            return f'sample {index}'   # a user's own reader
         return self.reader.filename(index, basename, absolute)
 
     @property
@@ -242,18 +260,21 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
 
     def _known(self, name: str, make: Callable[[Any], list]) -> list:
         "Make a list of what the reader knows of all samples, once."
-        if name in self._lists: return self._lists[name]
+        if name in self._lists:
+            return self._lists[name]
         found = getattr(self.reader, 'targets', None)
-        if found is None: raise AttributeError(
-            f'{type(self.reader).__name__} does not know the targets without reading all samples: '
-            f'use [target for _, target in dataset]')
+        if found is None:
+            raise AttributeError(
+                f'{type(self.reader).__name__} does not know the targets without reading all samples: '
+                f'use [target for _, target in dataset]')
         return self._lists.setdefault(name, make(found))
 
     @property
     def targets(self) -> list:
         "Return the targets from the reader: class indexes, lists of them for several labels, or numbers."
         def make(found):
-            if isinstance(found, LabelLists): return [found.labels(k).tolist() for k in range(len(found))]
+            if isinstance(found, LabelLists):
+                return [found.labels(k).tolist() for k in range(len(found))]
             return np.asarray(found).tolist()
         return self._known('targets', make)
 
@@ -268,14 +289,16 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
                                  'use dataset.filename(index) for a name')
         return self._known('samples', make)
 
-    def __getstate__(self) -> dict: return {**self.__dict__, '_lists': {}}   # workers and copies make their own
+    def __getstate__(self) -> dict:
+        return {**self.__dict__, '_lists': {}}   # workers and copies make their own
 
     def __repr__(self) -> str:
         is_whole = not getattr(self.reader, 'split', self.split)   # a reader knows whether its root is divided
         split = 'none, the whole root' if is_whole else printable(self.split)
         lines = [f'root: {printable(self.root)}', f'split: {split}', f'samples: {len(self):,}',
                  f'classes: {len(self.class_to_idx) if self.is_labeled else "none, so every target is -1"}']
-        if self.faults.on_error != 'raise': lines.append(f'on_error: {self.faults.on_error}')
+        if self.faults.on_error != 'raise':
+            lines.append(f'on_error: {self.faults.on_error}')
         return '\n    '.join([f'{type(self).__name__}', *lines])
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #0594c543
@@ -311,7 +334,8 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
     ):
         if on_error == 'replace':
             raise ValueError("on_error='replace' needs samples with an index: use 'raise' or 'skip' with a stream")
-        if reader is None: raise TypeError('reader is missing: pass a name, or an iterable of (bytes, target)')
+        if reader is None:
+            raise TypeError('reader is missing: pass a name, or an iterable of (bytes, target)')
         super().__init__(root, reader, split, kwargs, FaultPolicy(on_error), input_img_mode, transform,
                          target_transform, load_bytes, exif_transpose, background)
 
@@ -319,15 +343,19 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         worker = torch.utils.data.get_worker_info()
         is_divided = worker is None or hasattr(self.reader, 'set_loader_cfg')
         for position, (data, target, *others) in enumerate(self.reader):
-            if not is_divided and position % worker.num_workers != worker.id: continue
+            if not is_divided and position % worker.num_workers != worker.id:
+                continue
             image = self.faults.attempt(position, lambda _, data=data: self._decode(data), 'sample {}'.format)
-            if image is None: continue   # skipped
-            if self.transform is not None: image = transform_image(self.transform, image)
+            if image is None:
+                continue   # skipped
+            if self.transform is not None:
+                image = transform_image(self.transform, image)
             yield image, self.target(target), *others
 
     def _decode(self, data: Any) -> Any:
         "Make an image, or bytes, of what the reader gave."
-        if self.load_bytes: return _read_bytes(data)
+        if self.load_bytes:
+            return _read_bytes(data)
         return decode_image(data, self.input_img_mode, self.exif_transpose, self.background)
 
     def set_epoch(self,
@@ -338,7 +366,8 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         Args:
             count: Epoch number of the next pass, from 0.
         """
-        if hasattr(self.reader, 'set_epoch'): self.reader.set_epoch(count)
+        if hasattr(self.reader, 'set_epoch'):
+            self.reader.set_epoch(count)
 
     def set_loader_cfg(self,
         num_workers: int | None = None,
@@ -348,4 +377,5 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         Args:
             num_workers: Number of workers that share the stream.
         """
-        if hasattr(self.reader, 'set_loader_cfg'): self.reader.set_loader_cfg(num_workers=num_workers)
+        if hasattr(self.reader, 'set_loader_cfg'):
+            self.reader.set_loader_cfg(num_workers=num_workers)

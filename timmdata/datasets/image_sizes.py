@@ -27,7 +27,8 @@ from .wrappers import base_datasets, content_key, gives_bytes, unwrap
 # %% ../../nbs/datasets/47_image_sizes.ipynb #26c00009
 def _known(base: Any) -> np.ndarray | None:
     "The sizes that a reader's index has; of images that are turned, only the header knows."
-    if not gives_bytes(base) or base.exif_transpose: return None
+    if not gives_bytes(base) or base.exif_transpose:
+        return None
     return getattr(base.reader, 'image_sizes', None)
 
 
@@ -35,24 +36,29 @@ def _read_size(base: Any, index: int) -> tuple[int, int]:
     "Height and width of one image; 0, 0 where the data set's rule allows that it is missing."
     if not gives_bytes(base):
         sample = base[index]
-        if sample is None: return 0, 0   # skipped
+        if sample is None:
+            return 0, 0   # skipped
         width, height = as_pil_image(sample_image(sample)).size
         return height, width
     def read(number: int) -> tuple[int, int]:
         pixels = base.pixels(base.reader[number][0])
         return pixels.height, pixels.width
-    if base.faults.on_error == 'raise': return base.attempt(index, read)   # its error names the file
+    if base.faults.on_error == 'raise':
+        return base.attempt(index, read)   # its error names the file
     try: return read(index)
     except (OSError, EOFError) as error:
-        if is_system_error(error): raise
+        if is_system_error(error):
+            raise
         return 0, 0
 
 
 def _file(dataset: Dataset) -> Path | None:
     "The file that keeps the sizes; None: a change of the images could not be seen."
-    if not all(map(gives_bytes, base_datasets(dataset))): return None
+    if not all(map(gives_bytes, base_datasets(dataset))):
+        return None
     try: key = content_key(dataset)
-    except OSError: return None   # an image is gone: who reads it knows what to do
+    except OSError:
+        return None   # an image is gone: who reads it knows what to do
     return None if key is None else cache_dir()/'sizes'/f'{key}.npy'
 
 
@@ -60,8 +66,10 @@ def _kept(path: Path, num: int) -> np.ndarray:
     "Sizes from their file, 0 where an image could not be read; all are 0 if there is no file, or it does not fit."
     try:
         found = load_array(path)
-        if found.shape == (num, 2) and found.dtype == np.int32: return found.copy()
-    except Exception: pass   # it is absent or damaged; numpy raises several kinds of errors
+        if found.shape == (num, 2) and found.dtype == np.int32:
+            return found.copy()
+    except Exception:
+        pass   # it is absent or damaged; numpy raises several kinds of errors
     return np.zeros((num, 2), np.int32)
 
 
@@ -69,7 +77,8 @@ def _keep(path: Path, found: np.ndarray):
     "Write the file; a folder that cannot be written to does not stop training."
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(path) as file: np.save(file, found)
+        with replace_file(path) as file:
+            np.save(file, found)
 
 
 def image_sizes(
@@ -83,8 +92,10 @@ def image_sizes(
     Returns:
         int64 (N, 2): height, width; pixels
     """
-    if not len(dataset): return np.zeros((0, 2), np.int64)
-    if (sizes := _known(dataset)) is not None: return np.asarray(sizes, np.int64)
+    if not len(dataset):
+        return np.zeros((0, 2), np.int64)
+    if (sizes := _known(dataset)) is not None:
+        return np.asarray(sizes, np.int64)
     known = {id(base): _known(base) for base in base_datasets(dataset)}
     def size(index: int) -> tuple[int, int]:
         base, inside = unwrap(dataset, index)
@@ -98,8 +109,10 @@ def image_sizes(
         with ThreadPoolExecutor(available_cores()) as threads:
             read = tqdm(threads.map(size, unread.tolist()), 'sizes', len(unread), unit=' images', disable=not is_shown)
             found[unread] = list(read)
-        if path is not None and found[unread].any(): _keep(path, found)
+        if path is not None and found[unread].any():
+            _keep(path, found)
     missing = found[:, 0] == 0
-    if missing.all(): raise ImageReadError('no image could be read, so no image size is known')
+    if missing.all():
+        raise ImageReadError('no image could be read, so no image size is known')
     found[missing] = np.median(found[~missing], axis=0)
     return found.astype(np.int64)

@@ -102,8 +102,9 @@ class PackSettings:
         check_number('short_side', short_side, 16, 60_000, '16 or more pixels; None keeps the size', whole=True)
         check_number('quality', self.quality, 1, 95, 'an integer in 1..95', whole=True)
         check_choice('subsampling', self.subsampling, ('keep', *_SUBSAMPLING))
-        if self.format == 'keep' and self.short_side: raise ValueError(
-            "format='keep' keeps the files as they are: omit short_side, or use format='jpeg' or 'raw'")
+        if self.format == 'keep' and self.short_side:
+            raise ValueError(
+                "format='keep' keeps the files as they are: omit short_side, or use format='jpeg' or 'raw'")
         if self.format == 'raw' and self.mode != 'RGB' or self.short_side and self.mode not in ('RGB', 'L'):
             raise ValueError(f'input_img_mode={self.mode!r} cannot be kept in format={self.format!r}: '
                              "use format='keep', or a dataset with input_img_mode='RGB'")
@@ -119,17 +120,24 @@ class PackSettings:
         Returns:
             a damaged image raises `ImageReadError`
         """
-        if isinstance(data, Image.Image): data = _saved(data, 'PNG')   # without loss
-        try: source = Image.open(io.BytesIO(data))
-        except Exception: source = decode_image(data)   # it says what is wrong
+        if isinstance(data, Image.Image):
+            data = _saved(data, 'PNG')   # without loss
+        try:
+            source = Image.open(io.BytesIO(data))
+        except Exception:
+            source = decode_image(data)   # it says what is wrong
         ending = _ENDINGS.get(source.format or '', str(source.format).lower())
         kept = Encoded(bytes(data), ending, *source.size[::-1], 'as it is')
         is_small = not self.short_side or min(source.size) <= self.short_side
-        if self.format == 'raw' or not is_small: return self._encode(data, source)
+        if self.format == 'raw' or not is_small:
+            return self._encode(data, source)
         pixels = np.asarray(decode_image(data, None))   # an error now, if it is damaged
-        if self.format == 'keep' or source.format != 'JPEG': return kept
-        try: divided = add_restarts(kept.data)
-        except JpegtranError as error: return kept._replace(what=f'as it is ({error})')
+        if self.format == 'keep' or source.format != 'JPEG':
+            return kept
+        try:
+            divided = add_restarts(kept.data)
+        except JpegtranError as error:
+            return kept._replace(what=f'as it is ({error})')
         is_exact = divided != kept.data and np.array_equal(pixels, decode_image(divided, None))   # for safety
         return kept._replace(data=divided, what='segments') if is_exact else kept
 
@@ -142,11 +150,14 @@ class PackSettings:
             image = image.resize(tuple(size), Image.Resampling.BICUBIC)
         if self.format == 'raw':
             return Encoded(_saved(image, 'PPM'), 'ppm', image.height, image.width, 'raw')
-        if source.mode == 'L' and self.background is None: image = image.convert('L')
+        if source.mode == 'L' and self.background is None:
+            image = image.convert('L')
         chosen = self.subsampling
-        if chosen == 'keep': chosen = _SUBSAMPLING[max(0, get_sampling(source) if source.format == 'JPEG' else 0)]
+        if chosen == 'keep':
+            chosen = _SUBSAMPLING[max(0, get_sampling(source) if source.format == 'JPEG' else 0)]
         exif = Image.Exif()
-        if not self.exif_transpose and (turned := source.getexif().get(0x0112)): exif[0x0112] = turned
+        if not self.exif_transpose and (turned := source.getexif().get(0x0112)):
+            exif[0x0112] = turned
         data = encode_jpeg(image, self.quality, chosen, exif.tobytes() if exif else b'')
         return Encoded(data, 'jpg', image.height, image.width, 'encoded')
 
@@ -160,16 +171,19 @@ def _saved(image: Image.Image, format: str) -> bytes:
 def _plain(target: Any, is_labels: bool, name: str) -> Any:
     "A target as JSON has it; of several labels, the indexes of those that a sample has."
     if target is None: return -1
-    if is_labels: return np.flatnonzero(target).tolist()
+    if is_labels:
+        return np.flatnonzero(target).tolist()
     plain = target.tolist() if isinstance(target, (np.ndarray, np.generic)) else target
-    if all(isinstance(value, (int, float)) for value in (plain if isinstance(plain, list) else [plain])): return plain
+    if all(isinstance(value, (int, float)) for value in (plain if isinstance(plain, list) else [plain])):
+        return plain
     raise ValueError(f'{name} has a target of type {type(target).__name__}: '
                      'a pack keeps only class indexes, numbers and lists of them')
 
 
 def _target_file(target: Any) -> tuple[str, bytes]:
     "Ending and content of the file of a target."
-    if isinstance(target, Integral): return 'cls', str(int(target)).encode()
+    if isinstance(target, Integral):
+        return 'cls', str(int(target)).encode()
     return 'json', json.dumps({'label': target}).encode()
 
 
@@ -229,21 +243,24 @@ class PackReport(NamedTuple):
         kinds = ', '.join(f'{count:,} {what}' for what, count in sorted(self.kinds.items()))
         lines = [f'{self.split}: {self.num_samples:,} samples in {self.num_shards} '
                  f'shard{"s" * (self.num_shards != 1)}, {self.num_bytes / 1e6:,.1f} MB; {kinds}']
-        if self.left_out: lines.append(f'left out: {len(self.left_out)} that cannot be read, the first one is '
-                                       f'{printable(self.left_out[0].path)}: {self.left_out[0].cause}')
+        if self.left_out:
+            lines.append(f'left out: {len(self.left_out)} that cannot be read, the first one is '
+                                           f'{printable(self.left_out[0].path)}: {self.left_out[0].cause}')
         return '\n'.join(lines)
 
 
 def _save_json(path: Path, value: Any, folder: Path):
     "Write a file; until it is whole it lies in a folder that is removed at the end."
-    with replace_file(path, folder) as file: file.write(json.dumps(value, indent=1).encode() + b'\n')
+    with replace_file(path, folder) as file:
+        file.write(json.dumps(value, indent=1).encode() + b'\n')
 
 
 def _checksum(path: Path) -> int:
     "CRC-32 of a file."
     found = 0
     with path.open('rb') as file:
-        while block := file.read(1 << 20): found = zlib.crc32(block, found)
+        while block := file.read(1 << 20):
+            found = zlib.crc32(block, found)
     return found
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a0000f
@@ -255,21 +272,27 @@ def check_packable(
     Args:
         dataset: Dataset to pack.
     """
-    if not isinstance(dataset, ImageDataset): raise TypeError(
-        f'dataset has type {type(dataset).__name__}: a pack needs ImageDataset(root, split=...)')
+    if not isinstance(dataset, ImageDataset):
+        raise TypeError(
+            f'dataset has type {type(dataset).__name__}: a pack needs ImageDataset(root, split=...)')
     for name in ('transform', 'target_transform'):
-        if getattr(dataset, name) is not None: raise ValueError(
-            f'the dataset has a {name}, which a pack does not keep: omit it here, and pass it where the pack is read')
-    if dataset.faults.on_error == 'replace': raise ValueError(
-        "on_error='replace' would pack a sample twice: use on_error='skip' to leave out unreadable files")
-    if not len(dataset): raise ValueError('the dataset has no samples')
+        if getattr(dataset, name) is not None:
+            raise ValueError(
+                f'the dataset has a {name}, which a pack does not keep: omit it here, and pass it where the pack is read')
+    if dataset.faults.on_error == 'replace':
+        raise ValueError(
+            "on_error='replace' would pack a sample twice: use on_error='skip' to leave out unreadable files")
+    if not len(dataset):
+        raise ValueError('the dataset has no samples')
 
 
 def _sources(reader: Any) -> list[Path]:
     "Folders and archives on this disk that a data set is read from, without links."
-    if not isinstance(reader, ReaderFiles) or reader.is_remote: return []
+    if not isinstance(reader, ReaderFiles) or reader.is_remote:
+        return []
     names = set() if reader.container else {os.path.dirname(name) for name in reader.filenames()}
-    if not isinstance(reader, ReaderTable): names.add('')   # a table may lie beside other things
+    if not isinstance(reader, ReaderTable):
+        names.add('')   # a table may lie beside other things
     return sorted(Path(reader.root, name).resolve() for name in names)
 
 
@@ -292,12 +315,15 @@ def _locked(root: Path) -> Iterator[None]:
     path = root/'.packing.lock'
     lock = FileLock(path)
     try: lock.acquire(blocking=False)
-    except Timeout: raise BlockingIOError(
-        errno.EAGAIN, f'another program is packing into {root}: wait until it ends, or use another folder') from None
-    except (OSError, NotImplementedError): pass   # a disk without locks
+    except Timeout:
+        raise BlockingIOError(
+            errno.EAGAIN, f'another program is packing into {root}: wait until it ends, or use another folder') from None
+    except (OSError, NotImplementedError):
+        pass   # a disk without locks
     try: yield
     finally:
-        with suppress(OSError): path.unlink()   # before another program can have the lock; Windows refuses
+        with suppress(OSError):
+            path.unlink()   # before another program can have the lock; Windows refuses
         lock.release()
 
 
@@ -306,18 +332,26 @@ class _Packing:
 
     def __init__(self, dataset: ImageDataset, root: Path, split: str, settings: PackSettings, seed: int,
                  num_workers: int):
-        self.dataset, self.root, self.split, self.settings = dataset, root, split, settings
-        self.threads, self.num_ahead, self.bar = ThreadPoolExecutor(num_workers), 4 * num_workers, tqdm(disable=True)
+        self.dataset = dataset
+        self.root = root
+        self.split = split
+        self.settings = settings
+        self.threads = ThreadPoolExecutor(num_workers)
+        self.num_ahead = 4 * num_workers
+        self.bar = tqdm(disable=True)
         self.order = np.random.default_rng(seed).permutation(len(dataset))
-        self.parts, self.known = root/f'.packing-{split}', getattr(dataset.reader, 'targets', None)
+        self.parts = root/f'.packing-{split}'
+        self.known = getattr(dataset.reader, 'targets', None)
 
     def read(self, indexes: Iterable[int]) -> Iterator[tuple[int, Any, Any]]:
         "Index and target, and the content of a file."
         indexes = [int(index) for index in indexes]
         for k, index in enumerate(indexes):
-            if k % _AHEAD == 0: self.dataset.prefetch(indexes[k + _AHEAD if k else 0:k + 2 * _AHEAD])
+            if k % _AHEAD == 0:
+                self.dataset.prefetch(indexes[k + _AHEAD if k else 0:k + 2 * _AHEAD])
             sample = self.dataset.attempt(index, self.dataset.reader.__getitem__)
-            if sample is None: continue   # skipped
+            if sample is None:
+                continue   # skipped
             data = read_content(sample[0])
             target = _plain(sample[1], isinstance(self.known, LabelLists), self.dataset.filename(index))
             yield index, target, bytes(data) if isinstance(data, Buffer) else data
@@ -332,7 +366,8 @@ class _Packing:
             waiting.extend(islice(begun, 1))
             image = self.dataset.attempt(index, lambda _, future=future: future.result())
             self.bar.update()
-            if image is not None: yield index, image, target
+            if image is not None:
+                yield index, image, target
 
     def begin(self, limit: float = math.inf):
         "Choose the size of the shards, look for room, and note the settings; or go on, if they are the same."
@@ -341,28 +376,36 @@ class _Packing:
         self.num = max(1, min(len(self.order), round(_SHARD_BYTES / mean)))
         self.num_shards = math.ceil(len(self.order) / self.num)
         self.num_bytes = len(self.order) * mean
-        if self.num_bytes > limit: raise ValueError(
-            f'the images ({len(self.order):,}) need about {self.num_bytes / 1e9:.2f} GB, but only {limit / 1e9:.2f} GB '
-            "are allowed: use a smaller short_side, format='jpeg', or a larger limit")
-        self.about, noted = self._about(), self.parts/'settings.json'
+        if self.num_bytes > limit:
+            raise ValueError(
+                f'the images ({len(self.order):,}) need about {self.num_bytes / 1e9:.2f} GB, but only {limit / 1e9:.2f} GB '
+                "are allowed: use a smaller short_side, format='jpeg', or a larger limit")
+        self.about = self._about()
+        noted = self.parts/'settings.json'
         num_done = len([*self.parts.glob('[0-9]*.json')])
-        if num_done and json.loads(noted.read_bytes()) != self.about: raise ValueError(
-            f'{self.root} has a pack of split {self.split!r} that was started with other settings, data, Pillow or '
-            f'jpegtran: use those, or remove {self.parts} to start over')
-        left, free = (self.num_shards - num_done) * self.num * mean, shutil.disk_usage(self.root).free
-        if left * 1.02 > free: raise OSError(
-            errno.ENOSPC, f'the pack needs about {left / 1e9:.2f} GB more, but {self.root} has {free / 1e9:.2f} GB: '
-            'use another folder, a smaller short_side, or a lower quality')
+        if num_done and json.loads(noted.read_bytes()) != self.about:
+            raise ValueError(
+                f'{self.root} has a pack of split {self.split!r} that was started with other settings, data, Pillow or '
+                f'jpegtran: use those, or remove {self.parts} to start over')
+        left = (self.num_shards - num_done) * self.num * mean
+        free = shutil.disk_usage(self.root).free
+        if left * 1.02 > free:
+            raise OSError(
+                errno.ENOSPC, f'the pack needs about {left / 1e9:.2f} GB more, but {self.root} has {free / 1e9:.2f} GB: '
+                'use another folder, a smaller short_side, or a lower quality')
         self.parts.mkdir(parents=True, exist_ok=True)
-        for path in self.parts.glob('*.tmp'): path.unlink()   # of a program that was killed
+        for path in self.parts.glob('*.tmp'):
+            path.unlink()   # of a program that was killed
         _save_json(noted, self.about, self.parts)
 
     def _about(self) -> dict[str, Any]:
         "All that the bytes of a pack depend on, as JSON has it."
         jpegtran = None
         if self.settings.format == 'jpeg':
-            try: jpegtran = jpegtran_version()
-            except JpegtranError as error: jpegtran = str(error)
+            try:
+                jpegtran = jpegtran_version()
+            except JpegtranError as error:
+                jpegtran = str(error)
         about = dict(
             asdict(self.settings), source=fingerprint(self.dataset), samples_per_shard=self.num, pillow=PIL.__version__,
             jpegtran=jpegtran, order=zlib.crc32(self.order.astype('<i8').tobytes()))
@@ -373,7 +416,8 @@ class _Packing:
 
     def write(self, number: int):
         "Write a shard, unless it is there."
-        path, done = self.root/self.shard(number), self.parts/f'{number}.json'
+        path = self.root/self.shard(number)
+        done = self.parts/f'{number}.json'
         chosen = self.order[number * self.num:(number + 1) * self.num]
         if done.is_file():
             self.bar.update(len(chosen))
@@ -390,12 +434,16 @@ class _Packing:
         found = sorted((index, target, shard, *place) for shard, part in enumerate(parts)
                        for index, target, *place in part['samples'])
         if not found:
-            for k in range(self.num_shards): (self.root/self.shard(k)).unlink()
+            for k in range(self.num_shards):
+                (self.root/self.shard(k)).unlink()
             shutil.rmtree(self.parts)   # another call begins anew
             raise ValueError(f'no image could be read; the first error: {bad[0].cause}')
-        targets, rows = [target for _, target, *_ in found], np.array([tuple(row) for _, _, *row in found], ROW)
-        if isinstance(self.known, LabelLists): targets = LabelLists.from_lists(targets, self.known.num_classes)
-        else: targets = np.array(targets, self.known.dtype if isinstance(self.known, np.ndarray) else None)
+        targets = [target for _, target, *_ in found]
+        rows = np.array([tuple(row) for _, _, *row in found], ROW)
+        if isinstance(self.known, LabelLists):
+            targets = LabelLists.from_lists(targets, self.known.num_classes)
+        else:
+            targets = np.array(targets, self.known.dtype if isinstance(self.known, np.ndarray) else None)
         names = SampleTable.from_samples((self.dataset.filename(index) for index, *_ in found), targets)
         folder = self.root/'index'/self.split
         folder.mkdir(parents=True, exist_ok=True)
@@ -406,7 +454,8 @@ class _Packing:
 
     def _describe(self, parts: list[dict[str, Any]], bad: list[BadSample]) -> PackReport:
         "Add the split to the description of the pack."
-        lengths, sizes = [len(part['samples']) for part in parts], [part['size'] for part in parts]
+        lengths = [len(part['samples']) for part in parts]
+        sizes = [part['size'] for part in parts]
         shards = {self.shard(k): part['checksum'] for k, part in enumerate(parts)}
         files = sorted(self.root.glob(f'index/{self.split}/*.npy'))
         index = {path.relative_to(self.root).as_posix(): _checksum(path) for path in files}
@@ -455,7 +504,8 @@ def write_split(
         making.begin(limit)
         title = f'about {making.num_bytes / 1e9:,.2f} GB in {root}'
         with tqdm(desc=title, total=len(dataset), unit=' images', disable=not progress) as making.bar:
-            for number in range(making.num_shards): making.write(number)
+            for number in range(making.num_shards):
+                making.write(number)
         return making.finish()
 
 
@@ -495,9 +545,10 @@ def write_pack(
     check_packable(dataset)
     settings = PackSettings(format, short_side, quality, subsampling, dataset.input_img_mode, dataset.exif_transpose,
                             dataset.background)
-    split, root = split or getattr(dataset.reader, 'split', None) or dataset.split or 'train', Path(expand_home(out))
-    if not re.fullmatch(r'[\w-]+', split, re.ASCII): raise ValueError(
-        f'split={split!r}: the name in the pack must consist of letters, digits, _ and -')
+    split = split or getattr(dataset.reader, 'split', None) or dataset.split or 'train'
+    root = Path(expand_home(out))
+    if not re.fullmatch(r'[\w-]+', split, re.ASCII):
+        raise ValueError(f'split={split!r}: the name in the pack must consist of letters, digits, _ and -')
     _check_target(dataset, root)
     root.mkdir(parents=True, exist_ok=True)
     return write_split(dataset, root, split, settings, seed, num_workers, progress)
@@ -518,12 +569,15 @@ def check_pack(
     """
     root = expand_home(root)
     info = None if is_url(root) else read_pack(root)
-    if info is None: raise ValueError(
-        f'{root} is not a folder with a pack: pass the folder that write_pack() wrote, or a copy of it')
+    if info is None:
+        raise ValueError(
+            f'{root} is not a folder with a pack: pass the folder that write_pack() wrote, or a copy of it')
     problems = []
     for split, noted in info['timmdata']['splits'].items():
         for name, checksum in tqdm(noted['checksums'].items(), split, unit=' files', disable=not progress):
             path = Path(root, name)
-            if not path.is_file(): problems.append(f'{name} is missing')
-            elif _checksum(path) != checksum: problems.append(f'{name} has changed since it was written')
+            if not path.is_file():
+                problems.append(f'{name} is missing')
+            elif _checksum(path) != checksum:
+                problems.append(f'{name} has changed since it was written')
     return problems

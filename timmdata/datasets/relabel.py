@@ -28,11 +28,15 @@ from .image_dataset import ImageDataset
 # %% ../../nbs/datasets/20_relabel.ipynb #28d7c3df
 def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:
     "Accept one class index for each sample, or a row of 0 and 1 for all classes; anything else is an error."
-    if targets.dtype.kind not in 'iub': raise TypeError(f'the targets have dtype {targets.dtype}: must be integers')
-    if len(targets) != num_samples: raise ValueError(
-        f'the number of targets and of samples must match, got {len(targets)} and {num_samples}')
-    if targets.ndim == 1 and targets.dtype.kind != 'b': return targets.astype(np.int64)
-    if targets.ndim == 2 and np.isin(targets, (0, 1)).all(): return targets.astype(bool)
+    if targets.dtype.kind not in 'iub':
+        raise TypeError(f'the targets have dtype {targets.dtype}: must be integers')
+    if len(targets) != num_samples:
+        raise ValueError(
+            f'the number of targets and of samples must match, got {len(targets)} and {num_samples}')
+    if targets.ndim == 1 and targets.dtype.kind != 'b':
+        return targets.astype(np.int64)
+    if targets.ndim == 2 and np.isin(targets, (0, 1)).all():
+        return targets.astype(bool)
     raise ValueError(f'the targets are {targets.dtype} {targets.shape}: must be class indexes (N,), '
                      'or 0 and 1 (N, num_classes) for several labels per sample')
 
@@ -48,16 +52,22 @@ def targets_of(
     Returns:
         int64 (N,), below 0 for no label; or bool (N, num_classes) for several labels per sample
     """
-    if isinstance(dataset, Subset): return targets_of(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
-    if isinstance(dataset, ConcatDataset): return np.concatenate([targets_of(part) for part in dataset.datasets])
+    if isinstance(dataset, Subset):
+        return targets_of(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
+    if isinstance(dataset, ConcatDataset):
+        return np.concatenate([targets_of(part) for part in dataset.datasets])
     found = getattr(getattr(dataset, 'reader', None), 'targets', None)   # a user's own reader may have none
     for name in ('targets', 'labels', '_labels', 'y'):   # torchvision's names
-        if found is None: found = getattr(dataset, name, None)
-    if found is None: raise TypeError(
-        f'{type(dataset).__name__} does not provide labels without reading its samples: '
-        'add an attribute `targets` to it, a sequence of class indexes')
-    if isinstance(found, LabelLists): return np.array([found[k] for k in range(len(found))], bool)
-    found, transform = np.asarray(found), getattr(dataset, 'target_transform', None)
+        if found is None:
+            found = getattr(dataset, name, None)
+    if found is None:
+        raise TypeError(
+            f'{type(dataset).__name__} does not provide labels without reading its samples: '
+            'add an attribute `targets` to it, a sequence of class indexes')
+    if isinstance(found, LabelLists):
+        return np.array([found[k] for k in range(len(found))], bool)
+    found = np.asarray(found)
+    transform = getattr(dataset, 'target_transform', None)
     if transform is not None:
         found = np.array([transform(target) for target in (found.tolist() if found.ndim == 1 else found)])
     return _check_targets(found, len(dataset))
@@ -74,13 +84,16 @@ def classes_of(
     Returns:
         class_to_idx
     """
-    if isinstance(dataset, Subset): return classes_of(dataset.dataset)
+    if isinstance(dataset, Subset):
+        return classes_of(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
         first, *others = map(classes_of, dataset.datasets)
-        for other in others: check_class_map(other, first)
+        for other in others:
+            check_class_map(other, first)
         return first
     found = getattr(dataset, 'class_to_idx', None)
-    if not found: found = {name: k for k, name in enumerate(getattr(dataset, 'classes', ()))}
+    if not found:
+        found = {name: k for k, name in enumerate(getattr(dataset, 'classes', ()))}
     if found: return dict(found)
     raise TypeError(f'{type(dataset).__name__} does not provide class names: '
                     'add an attribute `class_to_idx` to it, name → index')
@@ -107,8 +120,10 @@ class LabelMap:
     def __call__(self,
         name: str,   # Name of a class.
     ) -> str | None:   # its new name; None: dropped
-        if name in self.mapping: return self.mapping[name]
-        if self.other == 'raise': raise ValueError(f'the LabelMap has no entry for {name!r}: add one; None drops it')
+        if name in self.mapping:
+            return self.mapping[name]
+        if self.other == 'raise':
+            raise ValueError(f'the LabelMap has no entry for {name!r}: add one; None drops it')
         return name if self.other == 'keep' else None
 
     @property
@@ -144,12 +159,14 @@ class LabelReport(NamedTuple):
 def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dict[int, list[str]]:
     "Find the names of each class index; the map must treat them alike."
     names = {}
-    for name, idx in class_to_idx.items(): names.setdefault(idx, []).append(name)
+    for name, idx in class_to_idx.items():
+        names.setdefault(idx, []).append(name)
     for idx, alike in names.items():
         new = [label_map(name) for name in alike]
-        if len(set(new)) > 1: raise ValueError(
-            f'{" and ".join(map(printable, alike))} have the same class index ({idx}), but the LabelMap makes '
-            f'{" and ".join(map(str, new))} of them: map them to one name')
+        if len(set(new)) > 1:
+            raise ValueError(
+                f'{" and ".join(map(printable, alike))} have the same class index ({idx}), but the LabelMap makes '
+                f'{" and ".join(map(str, new))} of them: map them to one name')
     return names
 
 
@@ -166,14 +183,18 @@ def label_report(
         class_to_idx: Class map, as `classes_of` returns it.
     """
     names = _names_of_index(label_map, class_to_idx)
-    if targets.ndim == 2: counts = dict(enumerate(targets.sum(0).tolist()))
-    else: counts = Counter(np.maximum(targets, -1).tolist())
+    if targets.ndim == 2:
+        counts = dict(enumerate(targets.sum(0).tolist()))
+    else:
+        counts = Counter(np.maximum(targets, -1).tolist())
     strange = sorted(idx for idx, count in counts.items() if count and idx >= 0 and idx not in names)
     known = ', '.join(f'{printable(old)} {idx}' for old, idx in list(class_to_idx.items())[:10])
-    if strange: raise ValueError(
-        f'no class has index {strange[0]} (number of samples: {counts[strange[0]]}); classes are {known}')
+    if strange:
+        raise ValueError(
+            f'no class has index {strange[0]} (number of samples: {counts[strange[0]]}); classes are {known}')
     rows = [(' = '.join(old), label_map(old[0]), counts.get(idx, 0)) for idx, old in names.items()]
-    if counts.get(-1): rows.append(('(no label)', None, counts[-1]))
+    if counts.get(-1):
+        rows.append(('(no label)', None, counts[-1]))
     kept = [idx for idx, old in names.items() if label_map(old[0]) is not None]
     num_kept = int(targets[:, kept].any(1).sum()) if targets.ndim == 2 else int(np.isin(targets, kept).sum())
     unused = [old for old in label_map.mapping if old not in class_to_idx]
@@ -200,9 +221,12 @@ class RelabeledDataset(Dataset):
     def __len__(self) -> int: return len(self.rows)
 
     def __getitem__(self, index: int) -> Any:
-        sample, target = self.dataset[int(self.rows[index])], self.targets[index]
-        if target.ndim == 0: target = int(target)
-        if sample is None: return None   # skipped
+        sample = self.dataset[int(self.rows[index])]
+        target = self.targets[index]
+        if target.ndim == 0:
+            target = int(target)
+        if sample is None:
+            return None   # skipped
         return with_fields(sample, {'target': target})
 
 
@@ -214,9 +238,12 @@ def _select(dataset: Dataset, rows: np.ndarray, targets: np.ndarray, class_to_id
         targets = targets.astype(np.float32 if targets.ndim == 2 else np.int64)
         return RelabeledDataset(dataset, rows, targets, class_to_idx)
     selected = copy.copy(dataset)
-    if targets.ndim == 1: targets = targets.astype(np.int32)
-    else: targets = LabelLists.from_lists(map(np.flatnonzero, targets), targets.shape[1])
-    selected.reader, selected.target_transform = dataset.reader.select(rows, targets, class_to_idx), None
+    if targets.ndim == 1:
+        targets = targets.astype(np.int32)
+    else:
+        targets = LabelLists.from_lists(map(np.flatnonzero, targets), targets.shape[1])
+    selected.reader = dataset.reader.select(rows, targets, class_to_idx)
+    selected.target_transform = None
     selected.faults = replace(dataset.faults)   # with a log of its own: the indexes are others
     return selected
 
@@ -226,7 +253,8 @@ def _select_parts(dataset: ConcatDataset, rows: np.ndarray, targets: np.ndarray,
     parts, start = [], 0
     for part, end in zip(dataset.datasets, dataset.cumulative_sizes):
         inside = (start <= rows) & (rows < end)
-        if inside.any(): parts.append(_select(part, rows[inside] - start, targets[inside], class_to_idx))
+        if inside.any():
+            parts.append(_select(part, rows[inside] - start, targets[inside], class_to_idx))
         start = end
     joined: Any = ConcatDataset(parts)   # Any: it gets the attributes of a dataset with classes.
     joined.class_to_idx = class_to_idx
@@ -251,18 +279,22 @@ def number_classes(
     new = {name for name in map(label_map, names) if name is not None}
     class_to_idx = build_class_map(new) if class_map is None else load_class_map(class_map)
     missing = sorted(new - set(class_to_idx))
-    if missing: raise ValueError(f'class_map has no index for {listed(missing)}: add it; '
-                                 f'it has {listed(class_to_idx, 10)}')
+    if missing:
+        raise ValueError(f'class_map has no index for {listed(missing)}: add it; '
+                                     f'it has {listed(class_to_idx, 10)}')
     return class_to_idx
 
 
 def _move(label_map: LabelMap, targets: np.ndarray, old: Mapping[str, int], new: Mapping[str, int]) -> np.ndarray:
     "Replace old indexes by new ones; what is dropped, or has no label, becomes -1 or a row of zeros."
     table = np.full(max(old.values()) + 1, -1, np.int64)
-    for name, idx in old.items(): table[idx] = new.get(label_map(name) or '', -1)   # '': dropped
-    if targets.ndim == 1: return np.where(targets < 0, -1, table[targets])
+    for name, idx in old.items():
+        table[idx] = new.get(label_map(name) or '', -1)   # '': dropped
+    if targets.ndim == 1:
+        return np.where(targets < 0, -1, table[targets])
     moved = np.zeros((len(targets), max(new.values()) + 1), bool)
-    for idx in np.flatnonzero(table >= 0): moved[:, table[idx]] |= targets[:, idx]
+    for idx in np.flatnonzero(table >= 0):
+        moved[:, table[idx]] |= targets[:, idx]
     return moved
 
 
@@ -287,13 +319,18 @@ def relabel(
     Returns:
         with `class_to_idx`, `label_map` and `label_report`
     """
-    if not isinstance(label_map, LabelMap): label_map = LabelMap(label_map)
-    old, targets = classes_of(dataset), targets_of(dataset)
-    new, report = number_classes(label_map, old, class_map), label_report(label_map, targets, old)
-    if not report.num_kept: raise ValueError(f'the LabelMap drops all samples:\n{report}')
+    if not isinstance(label_map, LabelMap):
+        label_map = LabelMap(label_map)
+    old = classes_of(dataset)
+    targets = targets_of(dataset)
+    new = number_classes(label_map, old, class_map)
+    report = label_report(label_map, targets, old)
+    if not report.num_kept:
+        raise ValueError(f'the LabelMap drops all samples:\n{report}')
     moved = _move(label_map, targets, old, new)
     rows = np.flatnonzero(moved.any(1) if moved.ndim == 2 else moved >= 0)
     select = _select_parts if isinstance(dataset, ConcatDataset) else _select
     relabeled: Any = select(dataset, rows, moved[rows], new)
-    relabeled.label_map, relabeled.label_report = label_map, report
+    relabeled.label_map = label_map
+    relabeled.label_report = report
     return relabeled

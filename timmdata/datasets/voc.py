@@ -50,11 +50,14 @@ def read_voc_objects(
         path: XML file of a VOC annotation.
     """
     try:
-        with open_file(expand_home(path)) as file: found = ElementTree.parse(file).findall('object')
+        with open_file(expand_home(path)) as file:
+            found = ElementTree.parse(file).findall('object')
         return [_read_object(one) for one in found]
-    except ElementTree.ParseError as error: raise ValueError(f'{path} is not a VOC annotation: {error}') from None
-    except (KeyError, TypeError, ValueError): raise ValueError(
-        f'{path} is not a VOC annotation: a box needs the numbers xmin, ymin, xmax and ymax') from None
+    except ElementTree.ParseError as error:
+        raise ValueError(f'{path} is not a VOC annotation: {error}') from None
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(
+            f'{path} is not a VOC annotation: a box needs the numbers xmin, ymin, xmax and ymax') from None
 
 
 # %% ../../nbs/datasets/30_voc.ipynb #0ff09035
@@ -74,8 +77,10 @@ def choose_names(
     Returns:
         class names; empty if the rule finds none
     """
-    if rule == 'any': return sorted({one.name for one in objects})
-    if not objects or rule == 'single' and len(objects) > 1: return []
+    if rule == 'any':
+        return sorted({one.name for one in objects})
+    if not objects or rule == 'single' and len(objects) > 1:
+        return []
     return [max(objects, key=lambda one: one.area).name]
 
 
@@ -84,7 +89,8 @@ def _find_folder(root: Path, year: str) -> Path:
     "The folder of a year, as torchvision unpacks it; the root may be that folder, or any of those around it."
     name = f'VOC{year}'
     for folder in (root/'VOCdevkit'/name, root/'TrainVal'/'VOCdevkit'/name, root/name, root):
-        if folder.name == name and (folder/'Annotations').is_dir(): return folder
+        if folder.name == name and (folder/'Annotations').is_dir():
+            return folder
     raise FileNotFoundError(f'there is no {Path("VOCdevkit", name)} with Annotations in {root}: '
                             'create it with torchvision.datasets.VOCDetection(root, year, download=True)')
 
@@ -92,7 +98,8 @@ def _find_folder(root: Path, year: str) -> Path:
 def _read_names(folder: Path, image_set: str) -> list[str]:
     "The names of the images of a set."
     path = folder/'ImageSets'/'Main'/f'{image_set}.txt'
-    if path.is_file(): return [line.split()[0] for line in path.read_text().splitlines() if line.strip()]
+    if path.is_file():
+        return [line.split()[0] for line in path.read_text().splitlines() if line.strip()]
     there = sorted(other.stem for other in path.parent.glob('*.txt') if '_' not in other.stem)
     raise ValueError(f'{folder.name} has no image set {image_set!r}; available: {", ".join(there) or "none"}')
 
@@ -117,7 +124,8 @@ def voc_table(
         'path', below the root, and 'label': a name, or a list of names for 'any'
     """
     check_choice('objects', objects, OBJECTS)
-    root, table = Path(expand_home(root)), {'path': [], 'label': []}
+    root = Path(expand_home(root))
+    table = {'path': [], 'label': []}
     folder = _find_folder(root, year)
     for name in _read_names(folder, image_set):
         scene = read_voc_objects(folder/'Annotations'/f'{name}.xml')
@@ -125,7 +133,8 @@ def voc_table(
         if not found: continue
         table['path'].append((folder/'JPEGImages'/f'{name}.jpg').relative_to(root).as_posix())
         table['label'].append(found if objects == 'any' else found[0])
-    if not table['path']: raise ValueError(
-        f'no image of {folder.name} {image_set} gets a label with objects={objects!r}: use another rule')
+    if not table['path']:
+        raise ValueError(
+            f'no image of {folder.name} {image_set} gets a label with objects={objects!r}: use another rule')
     return table
 

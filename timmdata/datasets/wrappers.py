@@ -44,8 +44,10 @@ def unwrap(
     Returns:
         base dataset, index in it
     """
-    if type(dataset) is Subset: return unwrap(dataset.dataset, int(dataset.indices[index]))
-    if type(dataset) is not ConcatDataset: return dataset, index
+    if type(dataset) is Subset:
+        return unwrap(dataset.dataset, int(dataset.indices[index]))
+    if type(dataset) is not ConcatDataset:
+        return dataset, index
     part = bisect_right(dataset.cumulative_sizes, index)
     start = dataset.cumulative_sizes[part - 1] if part else 0
     return unwrap(dataset.datasets[part], index - start)
@@ -59,8 +61,10 @@ def base_datasets(
     Args:
         dataset: A dataset, or torch's Subset or ConcatDataset of datasets.
     """
-    if type(dataset) is Subset: return base_datasets(dataset.dataset)
-    if type(dataset) is ConcatDataset: return [base for part in dataset.datasets for base in base_datasets(part)]
+    if type(dataset) is Subset:
+        return base_datasets(dataset.dataset)
+    if type(dataset) is ConcatDataset:
+        return [base for part in dataset.datasets for base in base_datasets(part)]
     return [dataset]
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #fea19b44
@@ -94,20 +98,25 @@ def _code_text(code: CodeType) -> str:
 
 def _function_text(function: FunctionType, depth: int) -> str:
     "Write down a function: its name, and a hash of its code, its defaults and the values of its closure."
-    code, taken = function.__code__, [cell.cell_contents for cell in function.__closure__ or ()]
+    code = function.__code__
+    taken = [cell.cell_contents for cell in function.__closure__ or ()]
     inside = [_code_text(code)]
-    if depth: inside += [describe(part, depth - 1) for part in (function.__defaults__, *taken)]
+    if depth:
+        inside += [describe(part, depth - 1) for part in (function.__defaults__, *taken)]
     return f'{function.__qualname__} {_hash(" ".join(inside))}'
 
 
 def _object_text(value: Any, depth: int) -> str:
     "Write down an object as its `repr`; where that does not say what is inside, its attributes follow."
     text = _ADDRESS.sub('', repr(value))
-    if not depth or type(value).__repr__ not in _BARE or isinstance(value, Dataset): return text
+    if not depth or type(value).__repr__ not in _BARE or isinstance(value, Dataset):
+        return text
     if isinstance(value, partial):
         parts = dict(function=value.func, arguments=value.args, keywords=sorted(value.keywords.items()))
-    elif isinstance(value, MethodType): parts = dict(function=value.__func__, object=value.__self__)
-    else: parts = getattr(value, '__dict__', {})
+    elif isinstance(value, MethodType):
+        parts = dict(function=value.__func__, object=value.__self__)
+    else:
+        parts = getattr(value, '__dict__', {})
     names = [name for name in parts if not name.startswith('_') and name not in _PASSING]
     return f'{text} ' + ', '.join(f'{name}={describe(parts[name], depth - 1)}' for name in names)
 
@@ -127,12 +136,16 @@ def describe(
         value: A function, or an object such as a transform or a sampler.
         depth: Maximum depth of nested objects.
     """
-    if isinstance(value, torch.Tensor): value = value.numpy(force=True)
-    if isinstance(value, np.ndarray): text = f'{value.dtype} {value.shape} {_hash(np.ascontiguousarray(value))}'
-    elif isinstance(value, FunctionType): text = _function_text(value, depth)
+    if isinstance(value, torch.Tensor):
+        value = value.numpy(force=True)
+    if isinstance(value, np.ndarray):
+        text = f'{value.dtype} {value.shape} {_hash(np.ascontiguousarray(value))}'
+    elif isinstance(value, FunctionType):
+        text = _function_text(value, depth)
     elif isinstance(value, (list, tuple)) and depth and len(value) <= 100:   # of a million indexes, `repr` is quicker
         text = f'[{", ".join(describe(part, depth - 1) for part in value)}]'
-    else: text = _object_text(value, depth)
+    else:
+        text = _object_text(value, depth)
     text = ' '.join(text.split())   # torch's modules take several lines
     return text if len(text) <= 100 else f'{text[:80]}… {_hash(text)}'
 
@@ -142,13 +155,18 @@ _READING = 'input_img_mode', 'exif_transpose', 'background', 'transform', 'targe
 
 def _base_parts(dataset: Dataset) -> Iterator[Any]:
     "List what the samples of a base dataset consist of, as far as it says so."
-    classes, reader = getattr(dataset, 'class_to_idx', None), getattr(dataset, 'reader', dataset)
+    classes = getattr(dataset, 'class_to_idx', None)
+    reader = getattr(dataset, 'reader', dataset)
     yield type(dataset).__name__, len(dataset), class_map_fingerprint(classes if isinstance(classes, Mapping) else {})
     yield [describe(getattr(dataset, name, None)) for name in _READING]
-    table, targets = getattr(reader, 'samples', None), getattr(reader, 'targets', None)
-    if isinstance(table, SampleTable): yield from (table.paths, table.ends)
-    if isinstance(targets, LabelLists): yield from (targets.indexes, targets.ends)
-    elif isinstance(targets, (Sequence, np.ndarray, torch.Tensor)): yield np.asarray(targets)
+    table = getattr(reader, 'samples', None)
+    targets = getattr(reader, 'targets', None)
+    if isinstance(table, SampleTable):
+        yield from (table.paths, table.ends)
+    if isinstance(targets, LabelLists):
+        yield from (targets.indexes, targets.ends)
+    elif isinstance(targets, (Sequence, np.ndarray, torch.Tensor)):
+        yield np.asarray(targets)
 
 
 def changed_pixels(
@@ -177,8 +195,10 @@ def fingerprint(
     Returns:
         16 hexadecimal digits
     """
-    if type(dataset) is Subset: parts = [fingerprint(dataset.dataset), np.asarray(dataset.indices)]
-    elif type(dataset) is ConcatDataset: parts = map(fingerprint, dataset.datasets)
+    if type(dataset) is Subset:
+        parts = [fingerprint(dataset.dataset), np.asarray(dataset.indices)]
+    elif type(dataset) is ConcatDataset:
+        parts = map(fingerprint, dataset.datasets)
     else: parts = _base_parts(dataset)
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
@@ -189,10 +209,12 @@ def fingerprint(
 # %% ../../nbs/datasets/10_wrappers.ipynb #5b1e7a02
 def _stamps(reader: ReaderFiles) -> Iterator[tuple[int, int]]:
     "Size and time, or tag, of what the samples are read from."
-    if reader.store is not None: return (item[1:] for item in reader.store.objects)
+    if reader.store is not None:
+        return (item[1:] for item in reader.store.objects)
     paths = reader.source.paths if reader.container else reader.filenames(absolute=True)
     parts = (paths[first:first + 64] for first in range(0, len(paths), 64))   # one by one takes five times as long
-    with ThreadPoolExecutor(16) as pool: return chain.from_iterable(pool.map(lambda part: [*map(stamp, part)], parts))
+    with ThreadPoolExecutor(16) as pool:
+        return chain.from_iterable(pool.map(lambda part: [*map(stamp, part)], parts))
 
 
 def content_key(
@@ -209,10 +231,12 @@ def content_key(
         32 hexadecimal digits; None: a reader does not read files, so changes cannot be detected
     """
     readers = [getattr(base, 'reader', None) for base in base_datasets(dataset)]
-    if not all(isinstance(reader, ReaderFiles) for reader in readers): return None
+    if not all(isinstance(reader, ReaderFiles) for reader in readers):
+        return None
     digest = hashlib.blake2b(repr((fingerprint(dataset), *settings)).encode(), digest_size=16)
     for reader in readers:
-        for found in _stamps(reader): digest.update(b'%d %d ' % found)
+        for found in _stamps(reader):
+            digest.update(b'%d %d ' % found)
     return digest.hexdigest()
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #4e5fc044
@@ -226,8 +250,10 @@ def sample_numbers(
         number: Number from `sample_seed`.
         transform: Transform; if it has a generator of its own, it has `set_random_seed`.
     """
-    if hasattr(transform, 'set_random_seed'): transform.set_random_seed(number & 0xFFFFFFFF)
-    if get_worker_info() is None: return seeded(number)
+    if hasattr(transform, 'set_random_seed'):
+        transform.set_random_seed(number & 0xFFFFFFFF)
+    if get_worker_info() is None:
+        return seeded(number)
     seed_all(number)
     return nullcontext()
 
@@ -246,16 +272,20 @@ class TransformedIterableDataset(IterableDataset):
         transform: Callable | None = None,
         seed: int = 0,
     ):
-        self.dataset, self.transform, self.seed = dataset, transform, seed
+        self.dataset = dataset
+        self.transform = transform
+        self.seed = seed
         self.epoch = 0   # of the next pass
 
     def __iter__(self) -> Iterator[Any]:
         worker, epoch = get_worker_info(), self.epoch
         self.epoch = epoch + 1
-        if hasattr(self.dataset, 'set_epoch'): self.dataset.set_epoch(epoch)
+        if hasattr(self.dataset, 'set_epoch'):
+            self.dataset.set_epoch(epoch)
         number, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
         for sample in self.dataset:
-            with sample_numbers(sample_seed(self.seed, epoch, number)): sample = apply_transform(self.transform, sample)
+            with sample_numbers(sample_seed(self.seed, epoch, number)):
+                sample = apply_transform(self.transform, sample)
             number += step
             yield sample
 

@@ -74,7 +74,8 @@ class Reader:
 def _size(number: int, path: StrPath) -> int:
     "The size of an open file; a pipe, a socket or a device in its place is an error."
     found = os.fstat(number)
-    if stat.S_ISREG(found.st_mode): return found.st_size
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size
     raise OSError(f'{printable(path)} is not a regular file')
 
 
@@ -108,7 +109,8 @@ def read_file(
         size = _size(number, path)
         data = os.read(number, size + 1)
         if len(data) == size: return data
-        with open(number, 'rb', buffering=0, closefd=False) as file: return data + file.read()   # it grows, or is huge
+        with open(number, 'rb', buffering=0, closefd=False) as file:
+            return data + file.read()   # it grows, or is huge
     finally: os.close(number)
 
 # %% ../../nbs/readers/25_base.ipynb #82812a8c
@@ -162,7 +164,10 @@ class ReaderFiles(Reader):
         class_to_idx: Mapping[str, int],
         source: Source | None = None,
     ):
-        self.root, self.samples, self.class_to_idx, self.source = os.fspath(root), samples, class_to_idx, source
+        self.root = os.fspath(root)
+        self.samples = samples
+        self.class_to_idx = class_to_idx
+        self.source = source
 
     @property
     def store(self) -> Any:
@@ -192,7 +197,8 @@ class ReaderFiles(Reader):
             class_to_idx: Class name → index of the targets.
         """
         selected = copy.copy(self)
-        selected.samples, selected.class_to_idx = self.samples.select(rows, targets), class_to_idx
+        selected.samples = self.samples.select(rows, targets)
+        selected.class_to_idx = class_to_idx
         return selected
 
     def __len__(self) -> int: return len(self.samples)
@@ -235,7 +241,8 @@ class ReaderFiles(Reader):
         Args:
             indexes: Indexes of the samples of the next batch.
         """
-        if self.source is not None: self.source.prefetch(map(self.span, indexes))
+        if self.source is not None:
+            self.source.prefetch(map(self.span, indexes))
 
     def filename(self,
         index: int,
@@ -250,7 +257,8 @@ class ReaderFiles(Reader):
             absolute: Return the full path instead of the one relative to the root.
         """
         path = self.samples.path(index)
-        if basename: return os.path.basename(path)
+        if basename:
+            return os.path.basename(path)
         return self.full_path(index) if absolute else path
 
     def full_path(self,
@@ -268,7 +276,8 @@ class ReaderFiles(Reader):
 
     def __repr__(self) -> str:
         where = self.split or 'all'
-        if self.container: where += f', {self.container}: {len(self.source.paths)}'
+        if self.container:
+            where += f', {self.container}: {len(self.source.paths)}'
         return f'{type(self).__name__}({where}, {len(self):,} samples, {len(self.class_to_idx)} classes)'
 
 # %% ../../nbs/readers/25_base.ipynb #2b5a0002
@@ -296,7 +305,8 @@ def check_inside(
     """
     real = Path() if is_url(root) else Path(root).resolve()
     for name in names:
-        if is_below(name) and (is_url(root) or (real/name).resolve().is_relative_to(real)): continue
+        if is_below(name) and (is_url(root) or (real/name).resolve().is_relative_to(real)):
+            continue
         raise ValueError(f'{printable(name)!r} leads out of {root}: names must be relative and lead to files inside '
                          'that folder. If you trust the file, copy it into the folder')
 
@@ -316,8 +326,8 @@ def split_group(
     Returns:
         lower case
     """
-    if not isinstance(name, str): raise TypeError(
-        f"split={name!r}: must be a string such as 'train' or 'val', or None for all samples")
+    if not isinstance(name, str):
+        raise TypeError(f"split={name!r}: must be a string such as 'train' or 'val', or None for all samples")
     return next((group for group in SPLIT_NAMES.values() if name.lower() in group), (name.lower(),))
 
 
@@ -389,8 +399,8 @@ def choose_split(
     """
     found = matching_splits(names, split)
     if len(found) == 1: return found[0]
-    if found: raise ValueError(
-        f'split {split!r} could be any of {listed(found)} in {where}: pass the exact name')
+    if found:
+        raise ValueError(f'split {split!r} could be any of {listed(found)} in {where}: pass the exact name')
     there = listed(names or others) or 'none'
     raise NoSplitError(f'there is no split {split!r} in {where}; available: {there}. {hint}'.strip())
 

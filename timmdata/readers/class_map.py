@@ -33,7 +33,8 @@ _NUMBER = re.compile(r'\d+')
 def _number(found: re.Match) -> str:
     "A number as text that sorts by value: how many digits it has, then the digits."
     try: digits = str(int(found[0]))
-    except ValueError: digits = ''.join(str(int(digit)) for digit in found[0]).lstrip('0')   # more than 4,300 of them
+    except ValueError:
+        digits = ''.join(str(int(digit)) for digit in found[0]).lstrip('0')   # more than 4,300 of them
     return f'\0{chr(min(len(digits), 0x10ffff))}{digits}'   # no name holds a 0, so a number comes before any text
 
 
@@ -75,28 +76,34 @@ _PICKLE_OPCODES = frozenset(   # of dicts, texts and whole numbers
 class _NoCodeUnpickler(pickle.Unpickler):
     "Refuse every import: a dict of built-ins needs none, and a crafted file cannot run code without one."
 
-    def find_class(self, module, name): raise ValueError(f'{module}.{name} is not allowed')
+    def find_class(self, module, name):
+        raise ValueError(f'{module}.{name} is not allowed')
 
 
 def _read_pickle_map(data: bytes) -> Any:
     "Unpickle a dict, when nothing in the pickle runs code, nests deeply or asks for more memory than it has bytes."
     for opcode, argument, _ in pickletools.genops(data):
-        if opcode.name not in _PICKLE_OPCODES: raise ValueError(f'{opcode.name} {argument or ""} is not allowed')
-        if 'PUT' in opcode.name and argument > len(data): raise ValueError(
-            f'memo index {argument} is larger than the file, {len(data)} bytes')
+        if opcode.name not in _PICKLE_OPCODES:
+            raise ValueError(f'{opcode.name} {argument or ""} is not allowed')
+        if 'PUT' in opcode.name and argument > len(data):
+            raise ValueError(f'memo index {argument} is larger than the file, {len(data)} bytes')
     return _NoCodeUnpickler(io.BytesIO(data)).load()
 
 
 def _read_csv_map(text: str) -> dict[str, int]:
     "Two columns, name and index, with or without a header line; the index may come first."
     rows = [row for row in csv.reader(io.StringIO(text, newline=None)) if row]
-    if any(len(row) != 2 for row in rows): raise ValueError('it must have two columns, class name and index')
+    if any(len(row) != 2 for row in rows):
+        raise ValueError('it must have two columns, class name and index')
     def is_index(cell): return cell.strip().isdecimal()
     def is_number(cell): return re.match(r'[+-]?\.?\d', cell.strip())
-    if rows and not any(map(is_number, rows[0])): rows = rows[1:]   # a header
-    if rows and all(is_index(a) and not is_index(b) for a, b in rows): rows = [(b, a) for a, b in rows]
+    if rows and not any(map(is_number, rows[0])):
+        rows = rows[1:]   # a header
+    if rows and all(is_index(a) and not is_index(b) for a, b in rows):
+        rows = [(b, a) for a, b in rows]
     bad = next((row for row in rows if not is_index(row[1])), None)
-    if bad is not None: raise ValueError(f'the index in row {bad} must be an integer')
+    if bad is not None:
+        raise ValueError(f'the index in row {bad} must be an integer')
     return _unique((name.strip(), int(idx)) for name, idx in rows)
 
 
@@ -104,7 +111,8 @@ def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     "A dict of the pairs; a name that comes twice is an error, not a silent overwrite."
     class_to_idx = {}
     for name, idx in pairs:
-        if name in class_to_idx: raise ValueError(f'class {name!r} appears twice')
+        if name in class_to_idx:
+            raise ValueError(f'class {name!r} appears twice')
         class_to_idx[name] = idx
     return class_to_idx
 
@@ -113,7 +121,8 @@ def _read_text_map(text: str) -> dict[str, int]:
     "One name a line; a line ends where Python's files say so, as in timm, not at every separator of Unicode."
     lines = list(io.StringIO(text.rstrip(), newline=None))
     blank = next((k for k, line in enumerate(lines, 1) if not line.strip()), None)
-    if blank: raise ValueError(f'line {blank} is empty; each line must be a class name, since its number is the index')
+    if blank:
+        raise ValueError(f'line {blank} is empty; each line must be a class name, since its number is the index')
     return _unique((line.strip(), idx) for idx, line in enumerate(lines))
 
 
@@ -127,10 +136,11 @@ def _read_map(path: Path) -> Any:
     "Read a class map by its extension."
     readers = {'.txt': _read_text_map, '.csv': _read_csv_map, '.json': _read_json_map, '.pkl': _read_pickle_map}
     suffix = path.suffix.lower()
-    if suffix not in readers: raise ValueError(
-        f'class map {path} has unknown type {suffix!r}: must be one of {", ".join(readers)}')
+    if suffix not in readers:
+        raise ValueError(f'class map {path} has unknown type {suffix!r}: must be one of {", ".join(readers)}')
     data = path.read_bytes()
-    try: return readers[suffix](data if suffix == '.pkl' else data.decode('utf-8-sig'))
+    try:
+        return readers[suffix](data if suffix == '.pkl' else data.decode('utf-8-sig'))
     except Exception as error:   # csv, json and pickle raise a dozen kinds for a damaged file
         raise ValueError(f'{path} is not a valid class map: {error}') from error
 
@@ -151,23 +161,29 @@ def load_class_map(
     Returns:
         class_to_idx
     """
-    if isinstance(class_map, Mapping): source, class_to_idx = 'class_map', dict(class_map)
-    elif not isinstance(class_map, (str, os.PathLike, bytes)): raise TypeError(
-        f'class_map has type {type(class_map).__name__}: pass a dict, name → index, or a file path')
+    if isinstance(class_map, Mapping):
+        source = 'class_map'
+        class_to_idx = dict(class_map)
+    elif not isinstance(class_map, (str, os.PathLike, bytes)):
+        raise TypeError(
+            f'class_map has type {type(class_map).__name__}: pass a dict, name → index, or a file path')
     else:
         class_map = expand_home(class_map)
         tried = [Path(class_map), Path(expand_home(root))/class_map]
         path = next((path for path in tried if path.is_file()), None)
-        if path is None: raise FileNotFoundError(f'no class map at {" or ".join(dict.fromkeys(map(str, tried)))}')
+        if path is None:
+            raise FileNotFoundError(f'no class map at {" or ".join(dict.fromkeys(map(str, tried)))}')
         source, class_to_idx = path, _read_map(path)
     if not isinstance(class_to_idx, dict) or not class_to_idx:
         raise ValueError(f'{source} must contain at least one class name and its index')
     for name, idx in class_to_idx.items():
-        if not isinstance(name, (str, Integral)): raise ValueError(f'{source} has class {reprlib.repr(name)}: '
-                                                                   'class names must be strings or integers')
-        if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < MAX_CLASSES: raise ValueError(
-            f'{source} maps {name!r} to {reprlib.repr(idx)}: an index must be an integer in '
-            f'0..{MAX_CLASSES - 1}')
+        if not isinstance(name, (str, Integral)):
+            raise ValueError(f'{source} has class {reprlib.repr(name)}: '
+                                                                       'class names must be strings or integers')
+        if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < MAX_CLASSES:
+            raise ValueError(
+                f'{source} maps {name!r} to {reprlib.repr(idx)}: an index must be an integer in '
+                f'0..{MAX_CLASSES - 1}')
     return class_to_idx
 
 # %% ../../nbs/readers/10_class_map.ipynb #3dd6f5ec
@@ -191,8 +207,9 @@ def check_class_map(
              'unexpected': [name for name in class_to_idx if name not in expected]}
     parts = [f'{len(names)} {what} ({listed(names, 5)})'
              for what, names in found.items() if names]
-    if parts: raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Pass class_map= to this '
-                                  'dataset, with the class_to_idx of the other')
+    if parts:
+        raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Pass class_map= to this '
+                                      'dataset, with the class_to_idx of the other')
 
 
 def class_map_fingerprint(

@@ -28,14 +28,18 @@ def read_names(
         names: Names of samples, or a file that lists them.
     """
     names = expand_home(names)
-    if not isinstance(names, (str, os.PathLike)): return {os.fspath(name) for name in names}
+    if not isinstance(names, (str, os.PathLike)):
+        return {os.fspath(name) for name in names}
     path = Path(names)
-    if not path.is_file(): raise FileNotFoundError(
-        f'exclude={os.fspath(names)!r}: there is no such file; pass a list of names, or a file that lists them')
+    if not path.is_file():
+        raise FileNotFoundError(
+            f'exclude={os.fspath(names)!r}: there is no such file; pass a list of names, or a file that lists them')
     text = path.read_text(encoding='utf-8-sig')
-    if path.suffix.lower() != '.json': return {line.removesuffix('\r') for line in text.split('\n') if line.strip()}
+    if path.suffix.lower() != '.json':
+        return {line.removesuffix('\r') for line in text.split('\n') if line.strip()}
     found = json.loads(text)
-    if isinstance(found, (list, dict)) and all(isinstance(name, str) for name in found): return set(found)
+    if isinstance(found, (list, dict)) and all(isinstance(name, str) for name in found):
+        return set(found)
     raise ValueError(f'{path} does not list names: must be a list of strings, or an object, name → reason')
 
 # %% ../../nbs/readers/92_exclude.ipynb #afcfb08e
@@ -95,9 +99,11 @@ class ReaderRows(Reader):
         Args:
             indexes: Indexes of the samples of the next batch.
         """
-        if hasattr(self.reader, 'prefetch'): self.reader.prefetch([int(self.rows[index]) for index in indexes])
+        if hasattr(self.reader, 'prefetch'):
+            self.reader.prefetch([int(self.rows[index]) for index in indexes])
 
-    def __repr__(self) -> str: return f'ReaderRows({len(self):,} samples of {self.reader!r})'
+    def __repr__(self) -> str:
+        return f'ReaderRows({len(self):,} samples of {self.reader!r})'
 
 
 def keep_rows(
@@ -110,7 +116,8 @@ def keep_rows(
         reader: Reader with `__getitem__` and `filename`.
         rows: int64 indexes of its samples, in any order.
     """
-    if not isinstance(reader, ReaderFiles): return ReaderRows(reader, rows)
+    if not isinstance(reader, ReaderFiles):
+        return ReaderRows(reader, rows)
     return reader.select(rows, None, reader.class_to_idx)
 
 # %% ../../nbs/readers/92_exclude.ipynb #e10741cf
@@ -135,13 +142,16 @@ def exclude_samples(
         with the class indexes of the reader
     """
     names = {name.replace(os.sep, '/') for name in read_names(names)}   # as in archives, on every system
-    if not hasattr(reader, 'filename'): raise TypeError(
-        f'exclude needs sample names, which {type(reader).__name__} does not have: add a method filename(index) to it')
+    if not hasattr(reader, 'filename'):
+        raise TypeError(
+            f'exclude needs sample names, which {type(reader).__name__} does not have: add a method filename(index) to it')
     found = [reader.filename(index).replace(os.sep, '/') for index in range(len(reader))]
     unknown = sorted(names.difference(found))
-    if unknown: raise ValueError(
-        f'exclude: {len(unknown):,} of {len(names):,} names match no sample: {listed(map(repr, unknown), 5)}; '
-        f'names are relative to the root, such as {found[0]!r}; each split needs its own list')
+    if unknown:
+        raise ValueError(
+            f'exclude: {len(unknown):,} of {len(names):,} names match no sample: {listed(map(repr, unknown), 5)}; '
+            f'names are relative to the root, such as {found[0]!r}; each split needs its own list')
     rows = np.flatnonzero(np.fromiter((name not in names for name in found), bool, len(found)))
-    if not len(rows): raise ValueError(f'exclude: all {len(found):,} samples are excluded; keep at least one')
+    if not len(rows):
+        raise ValueError(f'exclude: all {len(found):,} samples are excluded; keep at least one')
     return keep_rows(reader, rows)

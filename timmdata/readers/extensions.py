@@ -50,7 +50,8 @@ def check_extensions(
     """
     given = extensions.split(';') if isinstance(extensions, str) else list(extensions)
     bad = [e for e in given if not isinstance(e, str) or len(e) < 2 or not e.startswith('.')]
-    if bad or not given: raise ValueError(f'extensions must be one or more strings such as .jpg, got {given!r}')
+    if bad or not given:
+        raise ValueError(f'extensions must be one or more strings such as .jpg, got {given!r}')
     return tuple(dict.fromkeys(e.lower() for e in given))
 
 # %% ../../nbs/readers/00_extensions.ipynb #434e318c

@@ -31,7 +31,8 @@ _TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')   # the c
 
 def _is_folder_of_tars(folder: str) -> bool:
     folders, names = list_folder(folder)
-    if folders or any(is_img_extension(os.path.splitext(name)[1]) for name in names): return False
+    if folders or any(is_img_extension(os.path.splitext(name)[1]) for name in names):
+        return False
     return any(name.lower().endswith('.tar') for name in names)
 
 
@@ -54,7 +55,8 @@ _PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'wds': ReaderWds, 'tfds':
 
 def _local_or_url(root: Any) -> Any:
     "A checked URL; the path that a URL of this disk names; anything else as it is."
-    if not is_url(root): return expand_home(root)
+    if not is_url(root):
+        return expand_home(root)
     return url2pathname(urlsplit(root).path) if root.lower().startswith('file:') else check_url(root)
 
 
@@ -66,13 +68,16 @@ def _create(kind: type, settings: dict, *args: Any, **place: Any) -> Reader | St
 
 def _create_named(prefix: str, name: str, root: Any, split: str | None, settings: dict) -> Reader | StreamReader:
     "A reader of another library's data set."
-    if prefix == 'wds': settings.pop('download', None)   # shards are read where they are
-    if not split: raise ValueError(f'{prefix}/{name} is read by split: pass split=')
+    if prefix == 'wds':
+        settings.pop('download', None)   # shards are read where they are
+    if not split:
+        raise ValueError(f'{prefix}/{name} is read by split: pass split=')
     split_group(split)   # an error for what is no text
     settings = {key: value for key, value in settings.items() if value is not None}
     kind = _PREFIXES[prefix] or find('.readers.reader_tfds', 'ReaderTfds')   # imports TensorFlow
     reader: Any = _create(kind, settings, root=root, name=name, split=split)
-    if prefix == 'tfds': reader.world = reader.dist_rank, reader.dist_num_replicas   # as a StreamReader's
+    if prefix == 'tfds':
+        reader.world = reader.dist_rank, reader.dist_num_replicas   # as a StreamReader's
     return reader
 
 # %% ../../nbs/readers/90_factory.ipynb #67eb5b98
@@ -99,19 +104,25 @@ def create_reader(
         **kwargs: Additional arguments for the reader.
     """
     root = _local_or_url(root)
-    if root is not None and not isinstance(root, (str, os.PathLike)): raise TypeError(
-        f'root has type {type(root).__name__}: pass the folder as root, and a data frame as table=')
+    if root is not None and not isinstance(root, (str, os.PathLike)):
+        raise TypeError(
+            f'root has type {type(root).__name__}: pass the folder as root, and a data frame as table=')
     kind, _, rest = name.partition('/')
     kind = kind.lower()
-    if kind in _PREFIXES: return _create_named(kind, rest, root, split, kwargs)
-    if table is None and str(root).lower().endswith(TABLE_TYPES) and not os.path.isdir(root): root, table = None, root
-    if table is not None: return _create(ReaderTable, kwargs, table, root, split)
-    if root is None: raise ValueError(
-        'root is missing: pass the folder of the dataset, or a file that lists its samples')
-    if kind in ('', 'tar') and read_pack(root) is not None: return _create(ReaderPack, kwargs, root, split)
+    if kind in _PREFIXES:
+        return _create_named(kind, rest, root, split, kwargs)
+    if table is None and str(root).lower().endswith(TABLE_TYPES) and not os.path.isdir(root):
+        root, table = None, root
+    if table is not None:
+        return _create(ReaderTable, kwargs, table, root, split)
+    if root is None:
+        raise ValueError('root is missing: pass the folder of the dataset, or a file that lists its samples')
+    if kind in ('', 'tar') and read_pack(root) is not None:
+        return _create(ReaderPack, kwargs, root, split)
     if kind == 'tar' or kind == '' and holds_tars(root):
         is_sharded = kwargs.get('target_key') or holds_shards(root)
         return _create(ReaderShards if is_sharded else ReaderImageTar, kwargs, root, split)
-    if kind in ('', 'folder'): return _create(ReaderImageFolder, kwargs, root, split)
+    if kind in ('', 'folder'):
+        return _create(ReaderImageFolder, kwargs, root, split)
     raise ValueError(f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; '
                      'omit it to detect what is at the root')

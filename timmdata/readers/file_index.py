@@ -79,12 +79,14 @@ def stamps_of(
     Returns:
         for a store: size and tag of each object; 0 and 0 for a missing one
     """
-    if is_url(root): return [item[1:] if item else (0, 0) for item in find_objects(root, sources)]
+    if is_url(root):
+        return [item[1:] if item else (0, 0) for item in find_objects(root, sources)]
     def look(source: str) -> tuple[int, int]:
         try: return stamp(root, source)
         except OSError: return 0, 0
 
-    with ThreadPoolExecutor(16) as pool: return list(pool.map(look, sources))
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(look, sources))
 
 # %% ../../nbs/readers/28_file_index.ipynb #a73eef24
 def check_array(
@@ -115,7 +117,8 @@ def load_array(
         memory-mapped and read-only, unless it is small
     """
     size = path.stat().st_size
-    with path.open('rb') as file: check_array(file, size)
+    with path.open('rb') as file:
+        check_array(file, size)
     return np.asarray(np.load(path, mmap_mode='r' if size > 256 else None))
 
 
@@ -132,7 +135,8 @@ def check_arrays(
     for item in file.infolist():
         if item.compress_type or item.file_size > num_bytes:
             raise ValueError(f'{item.filename} is compressed or larger than its file')
-        with file.open(item) as member: check_array(member, item.file_size)
+        with file.open(item) as member:
+            check_array(member, item.file_size)
 
 
 _Index = TypeVar('_Index')
@@ -153,8 +157,10 @@ def index_path(
     Returns:
         None: not kept
     """
-    if index_file is None and not is_url(root): return None
-    if index_file not in (None, 'cache'): return Path(expand_home(index_file))
+    if index_file is None and not is_url(root):
+        return None
+    if index_file not in (None, 'cache'):
+        return Path(expand_home(index_file))
     name = absolute_path(root).encode('utf-8', 'surrogateescape')
     return cache_dir()/f'{kind}-{hashlib.blake2b(name, digest_size=8).hexdigest()}.npz'
 
@@ -179,11 +185,14 @@ def keep_arrays(
     try:
         with np.load(path, allow_pickle=False) as arrays:
             check_arrays(arrays.zip, path.stat().st_size)
-            if str(arrays['key']) == key: return index_of(arrays)
-    except Exception: pass   # absent or stale, or damaged: numpy, zipfile and zlib raise a dozen kinds
+            if str(arrays['key']) == key:
+                return index_of(arrays)
+    except Exception:
+        pass   # absent or stale, or damaged: numpy, zipfile and zlib raise a dozen kinds
     index = make()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as file: np.savez(file, key=np.array(key), **arrays_of(index))
+    with replace_file(path) as file:
+        np.savez(file, key=np.array(key), **arrays_of(index))
     return index
 
 # %% ../../nbs/readers/28_file_index.ipynb #305271e6
@@ -227,12 +236,14 @@ def _check_numbers(index: FileIndex):
     if targets.ndim != 1 or targets.dtype.kind not in 'iu' or not lie_within(targets, 0, len(index.folders)):
         raise ValueError('some images have no folder')
     if spans is None: return
-    if spans.shape != (len(table), 3) or spans.dtype.kind != 'i': raise ValueError('each image needs three integers')
+    if spans.shape != (len(table), 3) or spans.dtype.kind != 'i':
+        raise ValueError('each image needs three integers')
     archives, offsets, sizes = spans.T
-    if not lie_within(archives, 0, len(index.sources)): raise ValueError('an archive does not exist')
+    if not lie_within(archives, 0, len(index.sources)):
+        raise ValueError('an archive does not exist')
     left = index.stamps[archives, 0] - offsets   # bytes of the archive
-    if (offsets < 0).any() or (sizes < 0).any() or (sizes > left).any(): raise ValueError(
-        'an image extends past the end of its archive')
+    if (offsets < 0).any() or (sizes < 0).any() or (sizes > left).any():
+        raise ValueError('an image extends past the end of its archive')
 
 
 def _check_names(index: FileIndex):
@@ -243,7 +254,8 @@ def _check_names(index: FileIndex):
     is_strange = b'..' in table.paths.tobytes() or b'/' in firsts or b'\\' in firsts
     names = [*index.folders, *index.sources, *(path for path, _ in table if is_strange)]
     outside = next((name for name in names if not is_below(name)), None)
-    if outside is not None: raise ValueError(f'{outside!r} is not below the root')
+    if outside is not None:
+        raise ValueError(f'{outside!r} is not below the root')
 
 
 def _arrays_of(index: FileIndex) -> dict[str, np.ndarray]:
@@ -258,7 +270,8 @@ def _index_of(arrays: Mapping[str, np.ndarray]) -> FileIndex:
     columns = {name: arrays[name] for name in ('span', 'object') if name in arrays}
     table = SampleTable(arrays['paths'], arrays['ends'], arrays['targets'], columns)
     left_out = dict(zip(map(tuple, arrays['left_out'].tolist()), arrays['counts'].tolist()))
-    folders, sources = tuple(arrays['folders'].tolist()), tuple(arrays['sources'].tolist())
+    folders = tuple(arrays['folders'].tolist())
+    sources = tuple(arrays['sources'].tolist())
     index = FileIndex(table, folders, sources, arrays['stamps'], left_out)
     _check_numbers(index)
     _check_names(index)
@@ -282,7 +295,8 @@ def keep_index(
     def current(arrays: Mapping[str, np.ndarray]) -> FileIndex:
         index = _index_of(arrays)
         now = np.array(stamps_of(root, index.sources), np.int64).reshape(-1, 2)
-        if np.array_equal(now, index.stamps): return index
+        if np.array_equal(now, index.stamps):
+            return index
         raise ValueError('a source has changed')
 
     return keep_arrays(path, repr((absolute_path(root), *settings)), make, _arrays_of, current)
@@ -294,7 +308,8 @@ def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
     filled = {name for name, count in zip(index.folders, counts) if count and name not in not_classes}
     parents = {os.path.dirname(name) for name in index.folders if name}
     def is_class(name: str) -> bool:
-        if name in filled or name in not_classes: return name in filled
+        if name in filled or name in not_classes:
+            return name in filled
         return name not in parents and not any(str(parent) in filled for parent in PurePath(name).parents)
     return [os.path.basename(name) if is_class(name) else '' for name in index.folders]
 
@@ -306,8 +321,10 @@ def _warn_nested(where: str, folders: Mapping[str, str]):
         parts = PurePath(folder).parts
         firsts[name].add(next((part for part in parts if not is_split_name(part)), name))
     is_inside = any(str(parent) in folders for folder in folders for parent in PurePath(folder).parents)
-    if not is_inside and all(len(found) == 1 for found in firsts.values()): return
-    own, others = build_class_map(firsts), build_class_map(set().union(*firsts.values()))
+    if not is_inside and all(len(found) == 1 for found in firsts.values()):
+        return
+    own = build_class_map(firsts)
+    others = build_class_map(set().union(*firsts.values()))
     warnings.warn(
         f'{where}: the classes are the folders that contain the images, as in timm: {len(own)} ({listed(own, 5)}). '
         f'The top-level folders, as in torchvision, would be {len(others)} ({listed(others, 5)}): '
@@ -320,12 +337,14 @@ def _counted(what: Mapping[str, int]) -> str:
 
 def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, int]):
     "Warn of files that are not read, and of folders with images but without a class index."
-    if left_out: warnings.warn(
-        f'{where}: image files that are not read: {_counted(left_out)}. Add types with extensions=, '
-        'and replace links with files', stacklevel=4)
-    if lost: warnings.warn(
-        f'{where}: images left out: {sum(lost.values())}; their folders have no class index: '
-        f'{listed(sorted(lost), 5)}', stacklevel=4)
+    if left_out:
+        warnings.warn(
+            f'{where}: image files that are not read: {_counted(left_out)}. Add types with extensions=, '
+            'and replace links with files', stacklevel=4)
+    if lost:
+        warnings.warn(
+            f'{where}: images left out: {sum(lost.values())}; their folders have no class index: '
+            f'{listed(sorted(lost), 5)}', stacklevel=4)
 
 # %% ../../nbs/readers/28_file_index.ipynb #176505e1
 LINKS = 'links'   # the reason why archives leave out files
@@ -355,25 +374,33 @@ def label_samples(
         paths and class indexes; class_to_idx
     """
     names = _class_names(index, not_classes)
-    if class_map is None or class_map == '': class_to_idx = build_class_map(name for name in names if name)
-    else: class_to_idx = load_class_map(class_map, root)
+    if class_map is None or class_map == '':
+        class_to_idx = build_class_map(name for name in names if name)
+    else:
+        class_to_idx = load_class_map(class_map, root)
     targets = np.array([class_to_idx.get(name, -1) for name in names], np.int32)
     is_labeled = any(name and here for name, here in zip(names, inside))   # else all targets are -1
     keep = inside & ((targets >= 0) | (not is_labeled))
     rows = keep[index.table.targets]
     lost = Counter()   # class name → images in folders of the split that are left out
     for number, count in enumerate(np.bincount(index.table.targets[~rows])):
-        if count and inside[number]: lost[names[number] or 'directly in the root'] += int(count)
-    left_out, is_inside = Counter(), dict(zip(index.folders, inside.tolist()))
+        if count and inside[number]:
+            lost[names[number] or 'directly in the root'] += int(count)
+    left_out = Counter()
+    is_inside = dict(zip(index.folders, inside.tolist()))
     for (folder, what), count in index.left_out.items():
-        if is_inside.get(folder, True): left_out[what] += count
+        if is_inside.get(folder, True):
+            left_out[what] += count
     if not rows.any():
         why = [f'found no images in {where}: timmdata reads '
                f'{", ".join(check_extensions(extensions or get_img_extensions()))}']
         types = [what for what in left_out if what != LINKS]
-        if left_out: why.append(f'left out: {_counted(left_out)}')
-        if types: why.append(f'to read these, create the dataset in Python with extensions={types}')
-        if lost: why.append(f'none of the folders is in the class map ({listed(class_to_idx, 5)})')
+        if left_out:
+            why.append(f'left out: {_counted(left_out)}')
+        if types:
+            why.append(f'to read these, create the dataset in Python with extensions={types}')
+        if lost:
+            why.append(f'none of the folders is in the class map ({listed(class_to_idx, 5)})')
         raise ValueError('; '.join(why))
     told = {what: count for what, count in left_out.items() if extensions is None or what == LINKS}
     _warn_left_out(where, told, lost)

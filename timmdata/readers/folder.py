@@ -41,11 +41,13 @@ def list_folder(
     Returns:
         folders, files
     """
-    if is_url(folder): return list_names(os.fspath(folder))
+    if is_url(folder):
+        return list_names(os.fspath(folder))
     folders, files = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not entry.name.startswith('.'): (folders if entry.is_dir() else files).append(entry.name)
+            if not entry.name.startswith('.'):
+                (folders if entry.is_dir() else files).append(entry.name)
     return sorted(folders), sorted(files)
 
 
@@ -75,9 +77,10 @@ def find_splits(
         names of its split folders; empty if it has no splits
     """
     root = expand_home(root)
-    if not is_url(root) and not os.path.exists(root): raise FileNotFoundError(f'there is no folder {root}')
-    if os.path.isfile(root): raise NotADirectoryError(
-        f'{root} is a file: pass the folder that contains the class folders')
+    if not is_url(root) and not os.path.exists(root):
+        raise FileNotFoundError(f'there is no folder {root}')
+    if os.path.isfile(root):
+        raise NotADirectoryError(f'{root} is a file: pass the folder that contains the class folders')
     folders = list_folders(root)
     named = [name for name in folders if is_split_name(name)]
     holds_folders = any(list_folders(os.path.join(root, name)) for name in named)
@@ -89,9 +92,11 @@ def _nested_splits(folders: Iterable[str]) -> list[str]:
     found = defaultdict(list)
     for folder in sorted({os.path.dirname(folder) for folder in folders}):   # those that hold folders
         above, name = os.path.split(folder)
-        if above and is_split_name(name): found[above].append(folder)
+        if above and is_split_name(name):
+            found[above].append(folder)
     for names in found.values():
-        if len({split_group(os.path.basename(name)) for name in names}) > 1: return names
+        if len({split_group(os.path.basename(name)) for name in names}) > 1:
+            return names
     return []
 
 
@@ -101,15 +106,18 @@ def _look_below(root: StrPath, levels: int = 8, most: int = 20) -> list[str]:
     for _ in range(levels):
         below = []
         for folder in level[:most]:
-            try: below += [os.path.join(folder, name) for name in list_folders(os.path.join(root, folder))]
-            except OSError: continue   # without permission
+            try:
+                below += [os.path.join(folder, name) for name in list_folders(os.path.join(root, folder))]
+            except OSError:
+                continue   # without permission
         found, level = found + below, below
     return found
 
 
 def _hint(root: StrPath, folders: Iterable[str]) -> str:
     "What to do about a split that is not there; `folders` lie below the root."
-    whole, nested = 'split=None reads the whole folder', _nested_splits(folders)
+    whole = 'split=None reads the whole folder'
+    nested = _nested_splits(folders)
     if not nested: return whole
     first, *others = nested
     names = ' and '.join([os.path.join(root, first), *(f'…/{os.path.basename(name)}' for name in others)])
@@ -134,8 +142,10 @@ def resolve_split(
     splits = find_splits(root)
     if not split: return ''
     folders = list_folders(root)
-    if split in folders and split not in SPLIT_NAMES['train']: return split
-    if is_whole(splits, split, [os.path.basename(root if is_url(root) else Path(root).resolve())]): return ''
+    if split in folders and split not in SPLIT_NAMES['train']:
+        return split
+    if is_whole(splits, split, [os.path.basename(root if is_url(root) else Path(root).resolve())]):
+        return ''
     return choose_split(splits, split, root, _hint(root, [] if splits else _look_below(root)), folders[:10])
 
 # %% ../../nbs/readers/30_folder.ipynb #4151ed8d
@@ -157,19 +167,30 @@ def _in_order(paths: Iterable[str]) -> list[str]:
 
 def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...]) -> _Listing:
     "List a folder, which has a number in the index."
-    time, here, prefix = stamp(root, folder), os.path.join(root, folder), folder and folder + os.sep
-    folders, names, left_out = [], [], Counter()
+    time = stamp(root, folder)
+    here = os.path.join(root, folder)
+    prefix = folder and folder + os.sep
+    folders = []
+    names = []
+    left_out = Counter()
     with os.scandir(here) as entries:
         for entry in entries:
             name = entry.name
-            if name.startswith('.'): continue
-            try: is_folder, is_file = entry.is_dir(), entry.is_file() or entry.is_symlink()
-            except OSError: is_folder, is_file = False, True   # a link to itself: an error when it is read, not before
-            if is_folder: folders.append((prefix + name, os.path.realpath(entry.path) if entry.is_symlink() else ''))
-            elif is_file and name.lower().endswith(extensions): names.append(name)
+            if name.startswith('.'):
+                continue
+            try:
+                is_folder = entry.is_dir()
+                is_file = entry.is_file() or entry.is_symlink()
+            except OSError:
+                is_folder, is_file = False, True   # a link to itself: an error when it is read, not before
+            if is_folder:
+                folders.append((prefix + name, os.path.realpath(entry.path) if entry.is_symlink() else ''))
+            elif is_file and name.lower().endswith(extensions):
+                names.append(name)
             else:
                 extension = os.path.splitext(name)[1].lower()
-                if extension in _OTHER_IMAGE_TYPES or is_img_extension(extension): left_out[extension] += 1
+                if extension in _OTHER_IMAGE_TYPES or is_img_extension(extension):
+                    left_out[extension] += 1
     paths = [prefix + name for name in _in_order(names)]
     return _Listing(time, sorted(folders), SampleTable.from_samples(paths, [number] * len(paths)), left_out)
 
@@ -188,7 +209,8 @@ class _Links:
 
     def follow(self, folder: str, within: str, path: str, target: str) -> bool:
         "Whether the link `path` in `folder` is followed; `within` is the first link on the way there, '' if none."
-        if _leads_back(target, self.root, folder) or (within, target) in self.entered: return False
+        if _leads_back(target, self.root, folder) or (within, target) in self.entered:
+            return False
         self.entered.add((within or path, target))
         return True
 
@@ -197,8 +219,10 @@ def _join(tables: Iterable[tuple[str, SampleTable]]) -> SampleTable:
     "Join the sorted tables of folders, given with the keys of the folders, in the order of all paths."
     groups = []   # a folder, and the folders in it
     for key, table in sorted(tables, key=lambda item: item[0]):
-        if groups and key.startswith(groups[-1][0]): groups[-1][1].append(table)
-        else: groups.append((key, [table]))
+        if groups and key.startswith(groups[-1][0]):
+            groups[-1][1].append(table)
+        else:
+            groups.append((key, [table]))
     joined = [_mix(group) if len(group) > 1 else group[0] for _, group in groups]
     return SampleTable.concatenate(joined or [SampleTable.from_samples([], [])])
 
@@ -211,15 +235,19 @@ def _mix(tables: list[SampleTable]) -> SampleTable:
 # %% ../../nbs/readers/30_folder.ipynb #77374b78
 def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str, SampleTable]]):
     "Warn of files that are listed several times, since links lead to folders that are listed anyway."
-    counts, known, again = {int(table.targets[0]): len(table) for _, table in tables}, set(), []
+    counts = {int(table.targets[0]): len(table) for _, table in tables}
+    known = set()
+    again = []
     for number, folder in enumerate(folders):
         real = os.path.realpath(os.path.join(root, folder))
-        if real in known and number in counts: again.append(number)
+        if real in known and number in counts:
+            again.append(number)
         known.add(real)
-    if again: warnings.warn(
-        f'{printable(root)}: {sum(counts[number] for number in again):,} of {sum(counts.values()):,} files are '
-        f'listed more than once, because of links such as {printable(folders[again[0]])}: remove the links, or '
-        'pass these files as exclude=', stacklevel=5)
+    if again:
+        warnings.warn(
+            f'{printable(root)}: {sum(counts[number] for number in again):,} of {sum(counts.values()):,} files are '
+            f'listed more than once, because of links such as {printable(folders[again[0]])}: remove the links, or '
+            'pass these files as exclude=', stacklevel=5)
 
 
 def scan_folder(
@@ -236,8 +264,13 @@ def scan_folder(
         extensions: Extensions of images; None: `get_img_extensions()`.
         num_threads: Number of folders listed at the same time.
     """
-    root, wanted = os.fspath(root), check_extensions(extensions or get_img_extensions())
-    folders, stamps, tables, left_out, links = [], [], [], {}, _Links(root)
+    root = os.fspath(root)
+    wanted = check_extensions(extensions or get_img_extensions())
+    folders = []
+    stamps = []
+    tables = []
+    left_out = {}
+    links = _Links(root)
     level = [(start, '') for start in starts]   # path, and the first link on the way there
     with ThreadPoolExecutor(num_threads) as pool:
         while level:
@@ -248,12 +281,16 @@ def scan_folder(
             for (folder, within), listing in zip(level, listings):
                 stamps.append(listing.stamp)
                 left_out |= {(folder, extension): count for extension, count in listing.left_out.items()}
-                if len(listing.table): tables.append((natural_key(folder and folder + os.sep), listing.table))
+                if len(listing.table):
+                    tables.append((natural_key(folder and folder + os.sep), listing.table))
                 for path, target in listing.folders:
-                    if not target: below.append((path, within))
-                    elif links.follow(folder, within, path, target): below.append((path, within or path))
+                    if not target:
+                        below.append((path, within))
+                    elif links.follow(folder, within, path, target):
+                        below.append((path, within or path))
             level = below
-    if links.entered: _warn_repeats(root, folders, tables)
+    if links.entered:
+        _warn_repeats(root, folders, tables)
     return FileIndex(_join(tables), tuple(folders), tuple(folders), np.array(stamps, np.int64), left_out)
 
 # %% ../../nbs/readers/30_folder.ipynb #57100002
@@ -272,14 +309,18 @@ def scan_objects(
     Returns:
         as `scan_folder`; the column 'object' has size and tag, and `sources` is empty
     """
-    wanted, left_out = check_extensions(extensions or get_img_extensions()), Counter()
+    wanted = check_extensions(extensions or get_img_extensions())
+    left_out = Counter()
     items, folders = [], {}   # folder → number
     for item in list_objects(root):
         folder, name = os.path.split(item.key)
-        if not any(start in ('', folder) or folder.startswith(f'{start}/') for start in starts): continue
+        if not any(start in ('', folder) or folder.startswith(f'{start}/') for start in starts):
+            continue
         extension = os.path.splitext(name)[1].lower()
-        if name.lower().endswith(wanted): items.append(item)
-        elif extension in _OTHER_IMAGE_TYPES or is_img_extension(extension): left_out[folder, extension] += 1
+        if name.lower().endswith(wanted):
+            items.append(item)
+        elif extension in _OTHER_IMAGE_TYPES or is_img_extension(extension):
+            left_out[folder, extension] += 1
         folders.setdefault(folder, len(folders))
     items.sort(key=lambda item: (natural_key(item.key), item.key))
     targets = [folders[os.path.dirname(item.key)] for item in items]
@@ -303,7 +344,8 @@ def index_folder(
         index_file: .npz, written if absent or stale; None: always scan.
     """
     settings = [sorted(starts), sorted(check_extensions(extensions or get_img_extensions()))]
-    if is_url(root): settings.append(['object'])   # the column that such an index has
+    if is_url(root):
+        settings.append(['object'])   # the column that such an index has
     scan = partial(scan_objects if is_url(root) else scan_folder, root, starts, extensions)
     if index_file is None: return scan()
     kept_in = Path(index_file).parent.resolve()
@@ -339,12 +381,14 @@ class ReaderImageFolder(ReaderFiles):
         extensions: Extensions | None = None,
         index_file: StrPath | None = None,
     ):
-        root, index_file = expand_home(root), expand_home(index_file)
+        root = expand_home(root)
+        index_file = expand_home(index_file)
         self.split = resolve_split(root, split)
         starts = find_splits(root) if self.split else []
         index = index_folder(root, starts if self.split in starts else [self.split], extensions, index_file)
-        if split and not self.split and _nested_splits(index.folders): raise NoSplitError(
-            f'{printable(root)} has no splits, but a folder below it has: {_hint(root, index.folders)}')
+        if split and not self.split and _nested_splits(index.folders):
+            raise NoSplitError(
+                f'{printable(root)} has no splits, but a folder below it has: {_hint(root, index.folders)}')
         inside = np.array([self.split in ('', name.split(os.sep)[0]) for name in index.folders], bool)
         where = os.path.join(root, self.split) if self.split else os.fspath(root)
         not_classes = ('', *starts, self.split)

@@ -34,16 +34,19 @@ def _without_download(name: str, download: bool) -> Iterator[None]:
     config.HF_HUB_OFFLINE = before or not download
     try: yield
     except (ConnectionError, FileNotFoundError) as error:
-        if download or before: raise
+        if download or before:
+            raise
         raise FileNotFoundError(
             f'{name} is not on this machine ({error}): pass download=True to download it') from error
-    finally: config.HF_HUB_OFFLINE = before
+    finally:
+        config.HF_HUB_OFFLINE = before
 
 
 def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
     "The argument with which a data set's own code may run, where the package still has it."
     if not trust_remote_code: return {}
-    if 'trust_remote_code' in signature(load).parameters: return {'trust_remote_code': True}
+    if 'trust_remote_code' in signature(load).parameters:
+        return {'trust_remote_code': True}
     raise ValueError('trust_remote_code=True: this version of datasets never runs the code of a dataset; omit it')
 
 # %% ../../nbs/readers/70_huggingface.ipynb #7013d37a
@@ -82,19 +85,24 @@ _FILES = 'string', 'large_string', 'binary', 'large_binary'   # paths, or bytes 
 
 def _bytes_of(image: Mapping[str, Any]) -> bytes:
     "The file of an image."
-    if image.get('bytes'): return image['bytes']
-    if not image.get('path'): raise OSError('the image has neither bytes nor a path')
-    with open_file(image['path']) as file: return file.read()
+    if image.get('bytes'):
+        return image['bytes']
+    if not image.get('path'):
+        raise OSError('the image has neither bytes nor a path')
+    with open_file(image['path']) as file:
+        return file.read()
 
 
 def _undecoded(table: Any, key: str, name: str) -> Any:
     "The table with images as bytes."
     columns = list(table.features or table.column_names or ())
-    if columns and key not in columns: raise ValueError(
-        f'{name} has no column {key!r}; available: {", ".join(columns)}. Pass the image column as input_key=')
+    if columns and key not in columns:
+        raise ValueError(
+            f'{name} has no column {key!r}; available: {", ".join(columns)}. Pass the image column as input_key=')
     feature = table.features[key] if table.features else {}
     can_be = isinstance(feature, (_datasets().Image, Mapping)) or getattr(feature, 'dtype', '') in _FILES
-    if not can_be: raise ValueError(f'column {key!r} has no images: pass the image column as input_key=')
+    if not can_be:
+        raise ValueError(f'column {key!r} has no images: pass the image column as input_key=')
     return table.cast_column(key, _datasets().Image(decode=False))
 
 # %% ../../nbs/readers/70_huggingface.ipynb #386e4e1f
@@ -131,7 +139,9 @@ class ReaderHfds(Reader):
         self.name = name if isinstance(name, str) else 'the table'
         self.dataset = _undecoded(table, input_key, self.name)
         self._fields = TargetFields(target_key, class_names(table.features, target_key), class_map, target_format)
-        self.input_key, self.class_to_idx, self._found = input_key, self._fields.class_to_idx, None
+        self.input_key = input_key
+        self.class_to_idx = self._fields.class_to_idx
+        self._found = None
         extra = [additional_features] if isinstance(additional_features, str) else additional_features
         self.additional_features = list(extra or ())
         needed = {key.split('/')[0] if key not in table.features else key for key in self._fields.keys}
@@ -187,14 +197,19 @@ def open_hf_stream(
     Returns:
         datasets.IterableDataset, and its number of samples if known
     """
-    hf, name, root = _datasets(), expand_home(name), root and os.fspath(expand_home(root))
+    hf = _datasets()
+    name = expand_home(name)
+    root = root and os.fspath(expand_home(root))
     builder = hf.load_dataset_builder(name, cache_dir=root, **_trust(hf.load_dataset, trust_remote_code))
-    if download: builder.download_and_prepare()
+    if download:
+        builder.download_and_prepare()
     streams = {} if download else builder.as_streaming_dataset()
     names = list(builder.info.splits or streams)
-    if names: split = choose_splits(names, split, name)
+    if names:
+        split = choose_splits(names, split, name)
     known = getattr((builder.info.splits or {}).get(split), 'num_examples', None) or None
-    if not download: return streams[split], known
+    if not download:
+        return streams[split], known
     table = builder.as_dataset(split=split)
     return table.to_iterable_dataset(num_shards=min(64, len(table))), len(table)
 
@@ -238,10 +253,13 @@ class ReaderHfids(StreamReader):
         trust_remote_code: bool = False,
     ):
         stream, found = name, None
-        if isinstance(name, str): stream, found = open_hf_stream(name, root, split, download, trust_remote_code)
+        if isinstance(name, str):
+            stream, found = open_hf_stream(name, root, split, download, trust_remote_code)
         super().__init__(num_samples or found, is_training, batch_size, repeats, seed)
-        self.name, self.input_key = name if isinstance(name, str) else 'the stream', input_key
-        self._stream, self.shuffle_size = _undecoded(stream, input_key, self.name), shuffle_size
+        self.name = name if isinstance(name, str) else 'the stream'
+        self.input_key = input_key
+        self._stream = _undecoded(stream, input_key, self.name)
+        self.shuffle_size = shuffle_size
         names = () if stream.features is None else class_names(stream.features, target_key)
         self._fields = TargetFields(target_key, names, class_map, target_format)
         self.class_to_idx = self._fields.class_to_idx
@@ -265,11 +283,14 @@ class ReaderHfids(StreamReader):
             several = 'max_buffer_input_shards' in signature(stream.shuffle).parameters
             one = {'max_buffer_input_shards': 1} if several else {}
             stream = stream.shuffle(seed=seed % 2**32, buffer_size=self.shuffle_size, **one)
-        if world > 1: stream = _datasets().distributed.split_dataset_by_node(stream, rank, world)
-        if self.is_training and stream.num_shards < self.num_workers: raise ValueError(
-            f'{self.name} has fewer files ({stream.num_shards}) than workers ({self.num_workers}), and each needs one: '
-            'use fewer workers, download=True, or hfds/ instead of hfids/')
-        for row in stream: yield _bytes_of(row[self.input_key]), self._fields(row)
+        if world > 1:
+            stream = _datasets().distributed.split_dataset_by_node(stream, rank, world)
+        if self.is_training and stream.num_shards < self.num_workers:
+            raise ValueError(
+                f'{self.name} has fewer files ({stream.num_shards}) than workers ({self.num_workers}), and each needs one: '
+                'use fewer workers, download=True, or hfds/ instead of hfids/')
+        for row in stream:
+            yield _bytes_of(row[self.input_key]), self._fields(row)
 
     def filenames(self,
         basename: bool = False,

@@ -46,8 +46,10 @@ def index_arrays(
     Args:
         index: Index whose column 'row' has dtype `ROW`.
     """
-    own, targets = dict(rows=index.columns['row'], names=index.paths, name_ends=index.ends), index.targets
-    if not isinstance(targets, LabelLists): return {**own, 'targets': targets}
+    own = dict(rows=index.columns['row'], names=index.paths, name_ends=index.ends)
+    targets = index.targets
+    if not isinstance(targets, LabelLists):
+        return {**own, 'targets': targets}
     return {**own, 'labels': targets.indexes, 'label_ends': targets.ends, 'num_classes': np.array(targets.num_classes)}
 
 
@@ -60,17 +62,18 @@ def index_of_arrays(
         arrays: Arrays, as `index_arrays` returns them.
     """
     rows, names, name_ends = (arrays[name] for name in ('rows', 'names', 'name_ends'))
-    if 'targets' in arrays: targets = arrays['targets']
+    if 'targets' in arrays:
+        targets = arrays['targets']
     else:
         targets = LabelLists(arrays['labels'], arrays['label_ends'], int(arrays['num_classes']))
         check_ends(targets.ends, targets.indexes)
-        if not lie_within(targets.indexes, 0, targets.num_classes): raise ValueError(
-            'it has labels outside its classes')
+        if not lie_within(targets.indexes, 0, targets.num_classes):
+            raise ValueError('it has labels outside its classes')
     check_ends(name_ends, names)
     if rows.dtype != ROW or names.dtype != np.uint8 or not rows.shape == (len(name_ends),) == (len(targets),):
         raise ValueError('its arrays do not fit together')
-    if isinstance(targets, np.ndarray) and targets.dtype.kind not in 'iuf': raise ValueError(
-        f'its targets have dtype {targets.dtype}, not a numeric one')
+    if isinstance(targets, np.ndarray) and targets.dtype.kind not in 'iuf':
+        raise ValueError(f'its targets have dtype {targets.dtype}, not a numeric one')
     return SampleTable(names, name_ends, targets, {'row': rows})
 
 
@@ -84,7 +87,8 @@ def save_index(
         index: Index to write.
         folder: Existing folder for its files.
     """
-    for name, array in index_arrays(index).items(): np.save(Path(folder)/f'{name}.npy', array)
+    for name, array in index_arrays(index).items():
+        np.save(Path(folder)/f'{name}.npy', array)
 
 
 def open_index(
@@ -99,9 +103,11 @@ def open_index(
         memory-mapped
     """
     files = {name: Path(folder)/f'{name}.npy' for name in _INDEX_FILES}
-    try: return index_of_arrays({name: load_array(path) for name, path in files.items() if path.is_file()})
+    try:
+        return index_of_arrays({name: load_array(path) for name, path in files.items() if path.is_file()})
     except Exception as error:   # numpy raises half a dozen kinds for a damaged file
-        if is_system_error(error): raise
+        if is_system_error(error):
+            raise
         raise ValueError(f'the index {folder} is damaged ({error}): copy it again, or pack again') from error
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00009
@@ -118,20 +124,23 @@ def _info_path(root: StrPath) -> str:
     return '' if is_tar else str(keep_objects(os.fspath(root), [INFO_FILE])/INFO_FILE)
 
 
-def _load_json(path: str) -> Any: return json.loads(Path(path).read_text(encoding='utf-8'))
+def _load_json(path: str) -> Any:
+    return json.loads(Path(path).read_text(encoding='utf-8'))
 
 
 def _check_pack(info: dict[str, Any], root: StrPath):
     "Refuse splits whose names lead out of the root, or whose numbers cannot be."
     for name, split in info['timmdata']['splits'].items():
         check_inside(root, [*(f'index/{name}/{part}.npy' for part in _INDEX_FILES), *split['checksums'].keys()])
-        sizes, classes = split['shard_bytes'], [*split['class_to_idx'].values()]
-        if len(sizes) != len(info['splits'][name]['filenames']): raise ValueError(
-            f'the shards of split {name!r} do not match')
+        sizes = split['shard_bytes']
+        classes = [*split['class_to_idx'].values()]
+        if len(sizes) != len(info['splits'][name]['filenames']):
+            raise ValueError(f'the shards of split {name!r} do not match')
         numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
         numbers += [(idx, MAX_CLASSES) for idx in classes]
         wrong = next((number for number, end in numbers if type(number) is not int or not 0 <= number < end), None)
-        if wrong is not None: raise ValueError(f'split {name!r} has the invalid number {wrong!r}')
+        if wrong is not None:
+            raise ValueError(f'split {name!r} has the invalid number {wrong!r}')
 
 
 def read_pack(
@@ -146,15 +155,19 @@ def read_pack(
         None: not a pack
     """
     path = _info_path(root)
-    if not os.path.isfile(path): return None
+    if not os.path.isfile(path):
+        return None
     try: info = _load_json(path)
-    except (ValueError, RecursionError) as error: raise ValueError(f'{path} is damaged: {error}') from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f'{path} is damaged: {error}') from error
     ours = info.get('timmdata') if isinstance(info, dict) else None
     if ours is None: return None
     version = ours.get('pack_version') if isinstance(ours, dict) else None
-    if version != PACK_VERSION: raise ValueError(
-        f'{path} has version {version!r}, but this timmdata reads version {PACK_VERSION}: update it, or pack again')
-    try: _check_pack(check_info(info, root), root)
+    if version != PACK_VERSION:
+        raise ValueError(
+            f'{path} has version {version!r}, but this timmdata reads version {PACK_VERSION}: update it, or pack again')
+    try:
+        _check_pack(check_info(info, root), root)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f'{path} is damaged ({error!r}): copy it again, or pack again') from error
     return info
@@ -164,9 +177,11 @@ def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
     "Refuse a pack of which a shard is missing or has another size."
     for name, size, stamp in zip(shards, sizes, stamps_of(root, shards)):
         path = os.path.join(root, name)
-        if stamp == (0, 0): raise FileNotFoundError(f'the pack has no shard {path}: copy the whole pack again')
-        if stamp[0] != size: raise ValueError(
-            f'the shard {path} has {stamp[0]:,} bytes, but the index says {size:,}: copy the whole pack again')
+        if stamp == (0, 0):
+            raise FileNotFoundError(f'the pack has no shard {path}: copy the whole pack again')
+        if stamp[0] != size:
+            raise ValueError(
+                f'the shard {path} has {stamp[0]:,} bytes, but the index says {size:,}: copy the whole pack again')
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000b
 class _IndexedReader(ReaderFiles):
@@ -208,20 +223,24 @@ class ReaderPack(_IndexedReader):
     ):
         root = os.fspath(expand_home(root))
         info = read_pack(root)
-        if info is None: raise ValueError(f'{root} is not a pack: it has no {INFO_FILE} written by write_pack()')
+        if info is None:
+            raise ValueError(f'{root} is not a pack: it has no {INFO_FILE} written by write_pack()')
         splits = info['timmdata']['splits']
-        if not splits: raise ValueError(f'{root} is a pack without splits: copy it again, or pack again')
-        if split is None and len(splits) > 1: raise ValueError(
-            f'{root} has the splits {listed(splits)}: pass one of them as split=')
+        if not splits:
+            raise ValueError(f'{root} is a pack without splits: copy it again, or pack again')
+        if split is None and len(splits) > 1:
+            raise ValueError(f'{root} has the splits {listed(splits)}: pass one of them as split=')
         self.split = next(iter(splits)) if split is None else choose_split(list(splits), split, root)
         self._copy: Path | None = None   # of the index of a store: its folder on this disk
         self.info = splits[self.split]
         shards = info['splits'][self.split]['filenames']
         _check_shards(root, shards, self.info['shard_bytes'])
-        source, self.root = open_archives(root, shards, cache_dir, cache_limit), root
+        source = open_archives(root, shards, cache_dir, cache_limit)
+        self.root = root
         self._opened = self._open()
         super().__init__(root, self._opened, self.info['class_to_idx'], source)
-        if class_map: self._renumber(load_class_map(class_map, root))
+        if class_map:
+            self._renumber(load_class_map(class_map, root))
 
     def _open(self) -> SampleTable:
         folder = os.path.join(self.root, 'index', self.split)
@@ -230,25 +249,30 @@ class ReaderPack(_IndexedReader):
                 self._copy = keep_objects(folder, [f'{name}.npy' for name in _INDEX_FILES])
             folder = self._copy
         table = open_index(folder)
-        rows, sizes = table.columns['row'], np.array(self.info['shard_bytes'], np.uint64)
+        rows = table.columns['row']
+        sizes = np.array(self.info['shard_bytes'], np.uint64)
         inside = len(rows) == self.info['num_samples'] and lie_within(rows['shard'], 0, len(sizes))
         if inside:
             ends = sizes[rows['shard']]
             inside = not ((rows['offset'] > ends) | (rows['size'] > ends - rows['offset'])).any()
-        if not inside: raise ValueError(f'the index {folder} belongs to other shards: copy the whole pack again')
-        targets, classes = table.targets, self.info['class_to_idx']
+        if not inside:
+            raise ValueError(f'the index {folder} belongs to other shards: copy the whole pack again')
+        targets = table.targets
+        classes = self.info['class_to_idx']
         if classes and isinstance(targets, np.ndarray) and targets.dtype.kind in 'iu':
             last = max(classes.values())
-            if not lie_within(targets, -1, last + 1): raise ValueError(
-                f'the index {folder} has class indexes {targets.min()}..{targets.max()}, but its classes '
-                f'are 0..{last}: copy the whole pack again, or pack again')
+            if not lie_within(targets, -1, last + 1):
+                raise ValueError(
+                    f'the index {folder} has class indexes {targets.min()}..{targets.max()}, but its classes '
+                    f'are 0..{last}: copy the whole pack again, or pack again')
         return table
 
     @property
     def pixels(self) -> str:
         "Describe how its images differ from those that were packed; '' if no pixel does."
         made = self.info.get('made')
-        if not isinstance(made, dict) or made.get('format') != 'raw' and made.get('short_side') is None: return ''
+        if not isinstance(made, dict) or made.get('format') != 'raw' and made.get('short_side') is None:
+            return ''
         return ', '.join(f'{name}={made.get(name)}' for name in ('format', 'short_side', 'quality', 'subsampling'))
 
     @property
@@ -259,26 +283,33 @@ class ReaderPack(_IndexedReader):
 
     def _renumber(self, class_map: dict[str, int]):
         "Give the classes other indexes, and leave out those that have none."
-        if not self.class_to_idx or isinstance(self.targets, LabelLists): raise ValueError(
-            f'class_map needs samples with one class, unlike those of {self.root}; use relabel() to change labels')
+        if not self.class_to_idx or isinstance(self.targets, LabelLists):
+            raise ValueError(
+                f'class_map needs samples with one class, unlike those of {self.root}; use relabel() to change labels')
         new = np.full(max(self.class_to_idx.values()) + 1, -1, np.int32)
-        for name, idx in self.class_to_idx.items(): new[idx] = class_map.get(name, -1)
+        for name, idx in self.class_to_idx.items():
+            new[idx] = class_map.get(name, -1)
         rows = np.flatnonzero(new[self.targets] >= 0)
-        if not len(rows): raise ValueError(f'none of the classes of {self.root} is in the class map')
-        if len(rows) < len(self): warnings.warn(
-            f'{self.root}: images left out: {len(self) - len(rows):,}; their classes have no class index',
-            stacklevel=4)
-        self.samples, self.class_to_idx = self.samples.select(rows, new[self.targets[rows]]), class_map
+        if not len(rows):
+            raise ValueError(f'none of the classes of {self.root} is in the class map')
+        if len(rows) < len(self):
+            warnings.warn(
+                f'{self.root}: images left out: {len(self) - len(rows):,}; their classes have no class index',
+                stacklevel=4)
+        self.samples = self.samples.select(rows, new[self.targets[rows]])
+        self.class_to_idx = class_map
 
     def __getstate__(self) -> dict:
         own = {**self.__dict__, '_opened': None}
-        if self.samples is self._opened: own['samples'] = None   # another process opens the index itself
+        if self.samples is self._opened:
+            own['samples'] = None   # another process opens the index itself
         return own
 
     def __setstate__(self, state: dict):
         self.__dict__.update(state)
         self._opened = self._open()
-        if self.samples is None: self.samples = self._opened
+        if self.samples is None:
+            self.samples = self._opened
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000d
 _KEY = re.compile(r'((?:.*/)?[^./][^./]*)\.([^/]*)')   # WebDataset's key of a sample, and the ending
@@ -289,7 +320,8 @@ def _groups(path: str, wanted: frozenset[str]) -> Iterator[tuple[str, dict[str, 
     key, group = None, {}
     for name, offset, size in list_tar(path):
         found = _KEY.fullmatch(name)
-        if found is None or os.path.basename(name).startswith('__') or found[2].lower() not in wanted: continue
+        if found is None or os.path.basename(name).startswith('__') or found[2].lower() not in wanted:
+            continue
         if found[1] != key and group:
             yield key, group
             group = {}
@@ -317,7 +349,9 @@ def scan_shards(
     Returns:
         its column 'row' says where each image is
     """
-    rows, names, targets = [], [], []
+    rows = []
+    names = []
+    targets = []
     for number, name in enumerate(shards):
         path = os.path.join(root, name) if name else os.fspath(root)
         with copied_object(path) if is_url(path) else nullcontext(path) as local:   # it is read in small pieces
@@ -334,7 +368,8 @@ def _samples_of(path: str, fields: TargetFields, what: str, input_keys: Sequence
     for key, group in _groups(path, frozenset([*input_keys, what])):
         read = {ending: bytes(archive.read(0, *group[ending])) for ending in (what,) if ending in group}
         target = target_of({'__key__': key, **read}, fields, what)
-        if target is None: continue   # as in a stream: it has no class
+        if target is None:
+            continue   # as in a stream: it has no class
         place = image_of({'__key__': key, **group}, input_keys)
         yield key, place, next(ending for ending in input_keys if ending in group), target
 
@@ -343,7 +378,8 @@ def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:
     "Class indexes, numbers, vectors or lists of labels."
     if not any(isinstance(target, (list, tuple)) for target in targets):
         return np.array(targets, np.float64 if any(isinstance(t, float) for t in targets) else np.int64)
-    if fields.is_dense: return np.array(targets, np.float32)
+    if fields.is_dense:
+        return np.array(targets, np.float32)
     num = max([*fields.class_to_idx.values(), *(idx for labels in targets for idx in labels)], default=-1) + 1
     return LabelLists.from_lists(targets, num)
 
@@ -369,15 +405,17 @@ def choose_shards(
     """
     found = list_archives(os.fspath(root))
     path = _info_path(root)
-    try: splits = check_info(_load_json(path), root).get('splits', {}) if os.path.isfile(path) else {}
-    except (ValueError, RecursionError) as error: raise ValueError(
-        f'{path} does not describe splits: {error}') from error
+    try:
+        splits = check_info(_load_json(path), root).get('splits', {}) if os.path.isfile(path) else {}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f'{path} does not describe splits: {error}') from error
     if splits and split:
         chosen = splits[choose_split(list(splits), split, root)]
         return list(chosen['filenames']), chosen.get('alt_label') or ''
     names = {name: _split_of(name) for name in found}
     there = sorted(set(names.values()) - {''})
-    if is_whole(there, split): return found, ''
+    if is_whole(there, split):
+        return found, ''
     chosen = choose_split(there, split, root, 'split=None reads all of them', found[:3])
     return [name for name, own in names.items() if own == chosen], ''
 
@@ -391,10 +429,13 @@ def holds_shards(
         root: A tar, or a folder of tars.
     """
     root = os.fspath(root)
-    if os.path.isfile(_info_path(root)): return True
+    if os.path.isfile(_info_path(root)):
+        return True
     first = list_archives(root)[0]
-    try: names = [os.path.splitext(name) for name, *_ in list_tar(os.path.join(root, first) if first else root, 64)]
-    except ValueError: return False   # damaged, or compressed: the reader of tars says so
+    try:
+        names = [os.path.splitext(name) for name, *_ in list_tar(os.path.join(root, first) if first else root, 64)]
+    except ValueError:
+        return False   # damaged, or compressed: the reader of tars says so
     return 2 * sum(ending == '.cls' for _, ending in names) >= len({stem for stem, _ in names}) > 0
 
 
@@ -426,8 +467,10 @@ class ReaderShards(_IndexedReader):
     ):
         root = os.fspath(expand_home(root))
         shards, label_key = choose_shards(root, split)
-        json_key, inputs = target_key or label_key, input_key.split(';')
-        fields, what = TargetFields(json_key or 'cls', (), class_map, target_format), 'json' if json_key else 'cls'
+        json_key = target_key or label_key
+        inputs = input_key.split(';')
+        fields = TargetFields(json_key or 'cls', (), class_map, target_format)
+        what = 'json' if json_key else 'cls'
         def make(): return scan_shards(root, shards, fields, what, inputs)
 
         path = index_path(index_file, root, f'shards-{split}')

@@ -66,7 +66,8 @@ class _Group:
     def __init__(self, spans: list[Span]):
         self.spans, self.number, self.start = spans, spans[0][0], spans[0][1]
         self.stop = max(offset + size for _, offset, size in spans)
-        self.num_left, self.is_started = len(spans), False
+        self.num_left = len(spans)
+        self.is_started = False
 
 
 @dataclass(eq=False)
@@ -95,7 +96,8 @@ def join_spans(
         number, offset, size = span
         if groups:
             last = groups[-1][-1]
-            gap, whole = offset - last[1] - last[2], offset + size - groups[-1][0][1]
+            gap = offset - last[1] - last[2]
+            whole = offset + size - groups[-1][0][1]
             if number == last[0] and gap <= max(_GAP, (size + last[2]) // 8) and whole <= _JOINED:
                 groups[-1].append(span)
                 continue
@@ -115,28 +117,36 @@ class _Requests:
         self.parts: dict[Span, _Part] = {}
         self.waiting: deque[_Group] = deque()
         self.tasks: set[asyncio.Task] = set()
-        self.allowed, self.num_bytes, self.counts = float(limits.num_requests), 0, StoreCounts()
+        self.allowed = float(limits.num_requests)
+        self.num_bytes = 0
+        self.counts = StoreCounts()
 
     def announce(self, spans: Iterable[Span]):
         "Note what will be read."
         counts = Counter(span for span in spans if span[2])
         self._add(span for span in counts if span not in self.parts)
-        for span, times in counts.items(): self.parts[span].expected += times
+        for span, times in counts.items():
+            self.parts[span].expected += times
         self._start_more()
 
     def _add(self, spans: Iterable[Span]):
         for group in map(_Group, join_spans(spans)):
-            for span in group.spans: self.parts[span] = _Part(group, asyncio.get_running_loop().create_future())
+            for span in group.spans:
+                self.parts[span] = _Part(group, asyncio.get_running_loop().create_future())
             self.waiting.append(group)
 
     async def read(self, span: Span) -> Any:
         "Give the bytes of a span; it waits for no other."
-        if not span[2]: return memoryview(b'')
-        if span not in self.parts: self._add([span])
+        if not span[2]:
+            return memoryview(b'')
+        if span not in self.parts:
+            self._add([span])
         part = self.parts[span]
         part.readers += 1
-        if not part.group.is_started: self._start(part.group)
-        try: return await asyncio.shield(part.answer)
+        if not part.group.is_started:
+            self._start(part.group)
+        try:
+            return await asyncio.shield(part.answer)
         finally:
             part.readers -= 1
             self.forget(span, part)
@@ -144,15 +154,18 @@ class _Requests:
     def forget(self, span: Span, part: _Part):
         "Count one announcement less; a span that nobody reads or expects is dropped."
         part.expected = max(part.expected - 1, 0)
-        if not part.readers and not part.expected: self._drop(span, part)
+        if not part.readers and not part.expected:
+            self._drop(span, part)
         self._start_more()
 
     def _drop(self, span: Span, part: _Part):
-        if self.parts.get(span) is not part: return
+        if self.parts.get(span) is not part:
+            return
         del self.parts[span]
         group = part.group
         group.num_left -= 1
-        if group.is_started and not group.num_left: self.num_bytes -= group.stop - group.start
+        if group.is_started and not group.num_left:
+            self.num_bytes -= group.stop - group.start
 
     def _start_more(self):
         "Start requests as far as the limits allow."
@@ -160,7 +173,8 @@ class _Requests:
             group = self.waiting[0]
             if not group.is_started and group.num_left:
                 size = group.stop - group.start
-                if self.num_bytes and self.num_bytes + size > self.limits.max_bytes and not self._drop_stale(): return
+                if self.num_bytes and self.num_bytes + size > self.limits.max_bytes and not self._drop_stale():
+                    return
                 self._start(group)
             self.waiting.popleft()
 
@@ -168,7 +182,8 @@ class _Requests:
         "Drop what came long ago and was not read."
         old = time.monotonic() - _STALE
         found = [(span, part) for span, part in self.parts.items() if not part.readers and 0 < part.since < old]
-        for span, part in found: self._drop(span, part)
+        for span, part in found:
+            self._drop(span, part)
         return bool(found)
 
     def _start(self, group: _Group):
@@ -195,38 +210,47 @@ class _Requests:
             self.allowed = min(self.limits.num_requests, self.allowed + 1 / self.allowed)
             for (_, offset, size), part in zip(group.spans, parts):
                 at = offset - group.start
-                if part and not part.answer.done(): part.answer.set_result(data[at:at + size])
+                if part and not part.answer.done():
+                    part.answer.set_result(data[at:at + size])
         except Exception as error:
             is_other = isinstance(error, (FileNotFoundError, ObjectChanged))
             if is_other and num_bytes < self.objects[group.number].size:   # read in parts: an archive of many samples
                 error = SourceError(str(error))
             for span, part in zip(group.spans, parts):
-                if not part or part.answer.done(): continue
+                if not part or part.answer.done():
+                    continue
                 part.answer.set_exception(error)
                 part.answer.exception()   # it is raised where somebody waits for it
                 self._drop(span, part)   # and asked for anew where it is read later
-        for part in filter(None, parts): part.since = time.monotonic()
+        for part in filter(None, parts):
+            part.since = time.monotonic()
 
     async def _ask(self, group: _Group, name: str) -> memoryview:
         expected = self.objects[group.number]
         is_whole = group.start == 0 and group.stop == expected.size
         data, found = await self.store.get(expected.key, group.start, None if is_whole else group.stop)
         is_other = found.size not in (-1, expected.size) or found.tag and expected.tag and found.tag != expected.tag
-        if is_other: raise ObjectChanged(f'{name} has changed since it was indexed: index it again')
-        if len(data) != group.stop - group.start: raise ConnectionError('IncompleteBody')
+        if is_other:
+            raise ObjectChanged(f'{name} has changed since it was indexed: index it again')
+        if len(data) != group.stop - group.start:
+            raise ConnectionError('IncompleteBody')
         return memoryview(data)
 
     def _heard(self, event: str):
-        if event == 'again': self.counts.asked_again += 1
+        if event == 'again':
+            self.counts.asked_again += 1
         else: self.counts.retries += 1
-        if event == 'busy': self.allowed = max(1., self.allowed / 2)
+        if event == 'busy':
+            self.allowed = max(1., self.allowed / 2)
 
     def stop(self):
         "Cancel all requests."
         self.waiting.clear()
-        for task in self.tasks: task.cancel()
+        for task in self.tasks:
+            task.cancel()
         for part in self.parts.values():
-            if not part.answer.done(): part.answer.set_exception(RuntimeError('the ranges are closed'))
+            if not part.answer.done():
+                part.answer.set_exception(RuntimeError('the ranges are closed'))
             part.answer.exception()
         self.parts.clear()
         self.num_bytes = 0
@@ -249,7 +273,9 @@ class Ranges(Source):
         objects: Sequence[Stored],
         limits: StoreLimits | None = None,
     ):
-        self.url, self.objects, self.limits = url, objects, limits or StoreLimits()
+        self.url = url
+        self.objects = objects
+        self.limits = limits or StoreLimits()
         self._of_process: dict[int, _Requests] = {}
 
     def __getstate__(self): return {**self.__dict__, '_of_process': {}}
@@ -271,10 +297,12 @@ class Ranges(Source):
         return replace(found.counts) if found else StoreCounts()
 
     def _requests(self) -> _Requests:
-        if (found := self._of_process.get(os.getpid())) is not None: return found
+        if (found := self._of_process.get(os.getpid())) is not None:
+            return found
         made = _Requests(self.url, self.objects, self.limits)
         found = self._of_process.setdefault(os.getpid(), made)   # of two threads that come at once, one wins
-        if found is made: end_with(self, request_loop().call_soon_threadsafe, made.stop)
+        if found is made:
+            end_with(self, request_loop().call_soon_threadsafe, made.stop)
         return found
 
     def read(self,
@@ -314,7 +342,8 @@ class Ranges(Source):
         """
         found = self._of_process.get(os.getpid())
         part = found and found.parts.get(span)
-        if part: request_loop().call_soon_threadsafe(found.forget, span, part)
+        if part:
+            request_loop().call_soon_threadsafe(found.forget, span, part)
 
     def open(self,
         number: int,
@@ -332,7 +361,8 @@ class Ranges(Source):
     def close(self):
         "Cancel requests and drop their bytes; a later read starts over."
         found = self._of_process.pop(os.getpid(), None)
-        if found: request_loop().call_soon_threadsafe(found.stop)
+        if found:
+            request_loop().call_soon_threadsafe(found.stop)
 
 # %% ../../nbs/readers/27_requests.ipynb #57000042
 def open_ranges(
@@ -348,14 +378,16 @@ def open_ranges(
     found = find_objects(url, keys)
     url, keys = split_url(url, keys)
     gone = next((key for key, item in zip(keys, found) if item is None), None)
-    if gone is not None: raise FileNotFoundError(f'there is no object {posixpath.join(url, gone)}')
+    if gone is not None:
+        raise FileNotFoundError(f'there is no object {posixpath.join(url, gone)}')
     return Ranges(url, found)   # pyrefly: ignore  (none is None)
 
 
 class _Objects(Sequence):
     "The objects of a table of single images, without a copy of their names."
 
-    def __init__(self, samples: SampleTable, stored: np.ndarray): self._samples, self._stored = samples, stored
+    def __init__(self, samples: SampleTable, stored: np.ndarray):
+        self._samples, self._stored = samples, stored
 
     def __len__(self) -> int: return len(self._samples)
 
@@ -395,13 +427,15 @@ def keep_objects(
     """
     found = [item for item in find_objects(url, keys) if item is not None]
     name = hashlib.blake2b(repr((url, found)).encode(), digest_size=8).hexdigest()
-    folder, ranges = cache_dir()/'stores'/name, Ranges(url, found)
+    folder = cache_dir()/'stores'/name
+    ranges = Ranges(url, found)
     folder.mkdir(parents=True, exist_ok=True)
     missing = {path: (number, 0, item.size) for number, item in enumerate(found)
                if not (path := folder/posixpath.basename(item.key)).is_file()}
     ranges.prefetch(missing.values())   # all at the same time
     for path, span in missing.items():
-        with replace_file(path, sync=True) as file: file.write(ranges.read(*span))
+        with replace_file(path, sync=True) as file:
+            file.write(ranges.read(*span))
     return folder
 
 # %% ../../nbs/readers/27_requests.ipynb #57000047
@@ -410,8 +444,12 @@ class _ObjectFile(io.RawIOBase):
     _block, _most_ahead = 1_000_000, 16   # bytes; blocks
 
     def __init__(self, ranges: Ranges):
-        self.name, self._ranges, self._size = ranges.paths[0], ranges, ranges.objects[0].size
-        self._at, self._number, self._data = 0, -1, memoryview(b'')
+        self.name = ranges.paths[0]
+        self._ranges = ranges
+        self._size = ranges.objects[0].size
+        self._at = 0
+        self._number = -1
+        self._data = memoryview(b'')
         self._ahead, self._asked = 1, 0   # blocks asked for ahead, more as it goes on; the first one not asked for
 
     def readable(self) -> bool: return True
@@ -427,21 +465,24 @@ class _ObjectFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         number, inside = divmod(self._at, self._block)
-        if self._at >= self._size: return 0
+        if self._at >= self._size:
+            return 0
         if number != self._number:
             is_next = number == self._number + 1
             self._ahead = min(2 * self._ahead, self._most_ahead) if is_next else 1
             first = max(number, self._asked) if is_next else number
             self._asked = number + self._ahead
             self._ranges.prefetch([self._span(k) for k in range(first, self._asked)])
-            self._number, self._data = number, self._ranges.read(*self._span(number))
+            self._number = number
+            self._data = self._ranges.read(*self._span(number))
         found = self._data[inside:inside + len(buffer)]
         buffer[:len(found)] = found
         self._at += len(found)
         return len(found)
 
     def close(self):
-        if not self.closed: self._ranges.close()
+        if not self.closed:
+            self._ranges.close()
         super().close()
 
 
@@ -473,5 +514,6 @@ def copied_object(
     """
     with tempfile.TemporaryDirectory(prefix='timmdata-') as folder, open_object(url) as source:
         path = os.path.join(folder, 'copy.tar')
-        with open(path, 'wb') as copy: shutil.copyfileobj(source, copy, 1_000_000)   # pyrefly: ignore
+        with open(path, 'wb') as copy:
+            shutil.copyfileobj(source, copy, 1_000_000)   # pyrefly: ignore
         yield path

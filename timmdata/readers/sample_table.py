@@ -21,7 +21,8 @@ def _pack(paths: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
 
 def _row(index: int, n: int) -> int:
     "A list's index as a row number: negative ones count from the end."
-    if not -n <= index < n: raise IndexError(f'index {index} is out of range for {n} samples')
+    if not -n <= index < n:
+        raise IndexError(f'index {index} is out of range for {n} samples')
     return index % n
 
 # %% ../../nbs/readers/20_sample_table.ipynb #835d5b59
@@ -42,10 +43,13 @@ class LabelLists:
         ends: np.ndarray,
         num_classes: int,
     ):
-        if num_classes > MAX_CLASSES: raise ValueError(
-            f'class index {num_classes - 1:,}: must be at most {MAX_CLASSES - 1:,}; a row of {num_classes:,} values '
-            f'would take {4e-9 * num_classes:.1f} GB, so pass class names, or a class_map with smaller indexes')
-        self.indexes, self.ends, self.num_classes = indexes, ends, num_classes
+        if num_classes > MAX_CLASSES:
+            raise ValueError(
+                f'class index {num_classes - 1:,}: must be at most {MAX_CLASSES - 1:,}; a row of {num_classes:,} values '
+                f'would take {4e-9 * num_classes:.1f} GB, so pass class names, or a class_map with smaller indexes')
+        self.indexes = indexes
+        self.ends = ends
+        self.num_classes = num_classes
         self.nbytes = indexes.nbytes + ends.nbytes
 
     @classmethod
@@ -117,9 +121,13 @@ class SampleTable:
         targets: 'np.ndarray | LabelLists',
         columns: Mapping[str, np.ndarray] | None = None,
     ):
-        if len(ends) != len(targets): raise ValueError(
-            f'the number of paths and of targets must match, got {len(ends)} and {len(targets)}')
-        self.paths, self.ends, self.targets, self.columns = paths, ends, targets, dict(columns or {})
+        if len(ends) != len(targets):
+            raise ValueError(
+                f'the number of paths and of targets must match, got {len(ends)} and {len(targets)}')
+        self.paths = paths
+        self.ends = ends
+        self.targets = targets
+        self.columns = dict(columns or {})
         self.nbytes = paths.nbytes + ends.nbytes + targets.nbytes   # memory of the three arrays
 
     @classmethod
@@ -135,7 +143,8 @@ class SampleTable:
             targets: One target per sample.
             columns: Additional columns: name → array (N, …).
         """
-        if not isinstance(targets, (np.ndarray, LabelLists)): targets = np.asarray(list(targets), np.int32)
+        if not isinstance(targets, (np.ndarray, LabelLists)):
+            targets = np.asarray(list(targets), np.int32)
         return cls(*_pack(paths), targets, columns)
 
     def path(self,
@@ -196,7 +205,10 @@ class SampleTable:
         target = self.targets[index]
         return int(target) if isinstance(target, np.integer) else target
 
-    def __getitem__(self, index: int) -> tuple[str, Any]: return self.path(index), self.target(index)
+    def __getitem__(self, index: int) -> tuple[str, Any]:
+        return self.path(index), self.target(index)
     def __len__(self) -> int: return len(self.targets)
-    def __iter__(self) -> Iterator[tuple[str, Any]]: return (self[k] for k in range(len(self)))
-    def __repr__(self) -> str: return f'SampleTable of {len(self):,} samples, {self.nbytes / 1e6:.1f} MB'
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return (self[k] for k in range(len(self)))
+    def __repr__(self) -> str:
+        return f'SampleTable of {len(self):,} samples, {self.nbytes / 1e6:.1f} MB'

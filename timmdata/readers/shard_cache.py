@@ -48,10 +48,12 @@ class ShardCache:
     ):
         self.folder = Path(expand_home(folder))
         self.limit = float('inf') if limit is None else parse_size(limit, 'cache_limit')
-        try: self.folder.mkdir(0o700, parents=True, exist_ok=True)
-        except OSError as error: raise ValueError(
-            f'cache_dir={os.fspath(folder)!r}: the folder cannot be created ({error.strerror}): '
-            'pass an existing folder, or one that you can create') from None
+        try:
+            self.folder.mkdir(0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(
+                f'cache_dir={os.fspath(folder)!r}: the folder cannot be created ({error.strerror}): '
+                'pass an existing folder, or one that you can create') from None
         mode = self.folder.stat().st_mode
         self._is_shared = bool(mode & stat.S_IWGRP and not mode & stat.S_ISVTX)   # by a group, on purpose
 
@@ -85,9 +87,11 @@ class ShardCache:
         """
         path = self.path(ranges, number)
         with suppress(OSError):
-            if path.stat().st_size != ranges.objects[number].size: path.unlink()
+            if path.stat().st_size != ranges.objects[number].size:
+                path.unlink()
             elif os.access(path, os.R_OK):
-                with suppress(OSError): os.utime(path)   # the folder may be read-only
+                with suppress(OSError):
+                    os.utime(path)   # the folder may be read-only
                 return True
         return False
 
@@ -104,12 +108,15 @@ class ShardCache:
         """
         now, found = time.time(), []
         for path in [*self.folder.glob('*.shard'), *self.folder.glob('*.tmp')]:
-            with suppress(FileNotFoundError): found.append((path.stat().st_mtime, path.stat().st_size, path))
+            with suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime, path.stat().st_size, path))
         used = sum(size for _, size, _ in found)
-        def fits() -> bool: return used + size <= self.limit and shutil.disk_usage(self.folder).free >= size
+        def fits() -> bool:
+            return used + size <= self.limit and shutil.disk_usage(self.folder).free >= size
 
         for last, its_size, path in sorted(found):
-            if path.suffix != '.tmp' and (now - last < _REST or fits()): continue
+            if path.suffix != '.tmp' and (now - last < _REST or fits()):
+                continue
             with suppress(OSError), self._lock(path.name) as lock:   # it is another user's, or somebody writes it
                 path.unlink()
                 used -= its_size
@@ -129,16 +136,20 @@ class ShardCache:
         Returns:
             whether the copy exists now; if not, another program is copying it
         """
-        path, size = self.path(ranges, number), ranges.objects[number].size
+        path = self.path(ranges, number)
+        size = ranges.objects[number].size
         self.folder.stat()   # an error if it is gone: its lock would make it again, open to all
         with suppress(Timeout), self._lock(path.name):   # another program copies it
             if path.exists(): return True
             with replace_file(path, sync=True) as file:   # synced: a power failure leaves no copy with holes
-                if not self._is_shared: os.chmod(file.name, 0o600)
+                if not self._is_shared:
+                    os.chmod(file.name, 0o600)
                 with self._lock('room', 60):   # one program after the other
-                    if not self.make_room(size): raise _NoRoom
+                    if not self.make_room(size):
+                        raise _NoRoom
                     file.truncate(size)   # it counts as what it will be
-                with ranges.open(number) as source: shutil.copyfileobj(source, file, 1_000_000)
+                with ranges.open(number) as source:
+                    shutil.copyfileobj(source, file, 1_000_000)
         return path.exists()
 
 
@@ -150,7 +161,8 @@ def _copy_all(requests: queue.SimpleQueue, cache: ShardCache, ranges: Ranges):
     "What the thread does until a None comes."
     while (number := requests.get()) is not None:
         try: cache.copy(ranges, number)
-        except _NoRoom: continue   # read by ranges; a smaller one may fit
+        except _NoRoom:
+            continue   # read by ranges; a smaller one may fit
         except Exception as error:
             return warnings.warn(f'stopped copying shards to {cache.folder} ({type(error).__name__}: {error}): '
                                  'they are read from the store instead', RuntimeWarning, stacklevel=1)
@@ -170,12 +182,15 @@ class CachedRanges(Source):
         cache: ShardCache,
         local: Any,
     ):
-        self.store, self.cache, self.local = ranges, cache, local
+        self.store = ranges
+        self.cache = cache
+        self.local = local
         self._queues: dict[int, queue.SimpleQueue] = {}   # process → numbers that its thread copies
         self._found: dict[int, float] = {}   # number → time at which its copy was found, or touched
         self._requested: set[int] = set()   # numbers that were put into the queue
 
-    def __getstate__(self): return {**self.__dict__, '_queues': {}, '_found': {}, '_requested': set()}
+    def __getstate__(self):
+        return {**self.__dict__, '_queues': {}, '_found': {}, '_requested': set()}
 
     @property
     def paths(self) -> list[str]:
@@ -184,13 +199,16 @@ class CachedRanges(Source):
 
     def _has_copy(self, number: int) -> bool:
         now = time.time()
-        if now - self._found.get(number, 0.) < _TOUCH: return True
+        if now - self._found.get(number, 0.) < _TOUCH:
+            return True
         is_there = self.cache.has(self.store, number)
-        if is_there: self._found[number] = now
+        if is_there:
+            self._found[number] = now
         return is_there
 
     def _request_copy(self, number: int):
-        if number in self._requested: return
+        if number in self._requested:
+            return
         self._requested.add(number)
         pid = os.getpid()
         if pid not in self._queues:
@@ -219,8 +237,10 @@ class CachedRanges(Source):
         span = (number, offset, size)
         if self._has_copy(number):
             self.store.forget(span)   # it may have been asked for before the copy was there
-            try: return self.local.read(*span)
-            except OSError: self._found.pop(number, None)   # it was removed since then
+            try:
+                return self.local.read(*span)
+            except OSError:
+                self._found.pop(number, None)   # it was removed since then
         self._request_copy(number)
         return self.store.read(*span)
 
@@ -233,6 +253,7 @@ class CachedRanges(Source):
             spans: Object, offset and size of each span to be read next.
         """
         near, far = [], []
-        for span in spans: (near if self._has_copy(span[0]) else far).append(span)
+        for span in spans:
+            (near if self._has_copy(span[0]) else far).append(span)
         self.store.prefetch(far)
         self.local.prefetch(near)

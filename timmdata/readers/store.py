@@ -73,7 +73,8 @@ def absolute_path(
         root: Root of a dataset: a path or a URL.
         name: Path below it; '' is the root itself.
     """
-    if is_url(root): return posixpath.join(root, *name.split(os.sep)) if name else root
+    if is_url(root):
+        return posixpath.join(root, *name.split(os.sep)) if name else root
     return os.path.abspath(os.path.join(root, name) if name else root)
 
 
@@ -100,7 +101,8 @@ def _status(error: Exception) -> int:
 
 def _cause(error: Exception) -> str:
     "What went wrong, in words of ours: libraries write whole URLs and headers into their messages."
-    if status := _status(error): return f'HTTP status {status}'
+    if status := _status(error):
+        return f'HTTP status {status}'
     known = next((words for sign, words in _CAUSES.items() if sign in str(error)), '')
     return known or ('no response' if isinstance(error, TimeoutError) else type(error).__name__)
 
@@ -131,18 +133,21 @@ class _ObStore:
     "A store of obstore."
 
     def __init__(self, url: str):
-        if _used_in - {os.getpid()}: raise StoreError(
-            f'{url} cannot be read in a fork of a program that has already read from a store: '
-            "start processes with multiprocessing_context='spawn'")
+        if _used_in - {os.getpid()}:
+            raise StoreError(
+                f'{url} cannot be read in a fork of a program that has already read from a store: '
+                "start processes with multiprocessing_context='spawn'")
         self._obstore = optional('obstore', url)
         _used_in.add(os.getpid())
         options: Any = {'timeout': '1h', 'connect_timeout': '10s', 'pool_max_idle_per_host': '256'}
         if url.lower().startswith('http:') or os.environ.get('AWS_ALLOW_HTTP', '').lower() == 'true':
             options['allow_http'] = True
         settings: Any = dict(client_options=options, retry_config={'max_retries': 0})
-        try: self._store = import_module('obstore.store').from_url(url, **settings)
-        except Exception as error: raise ValueError(
-            f'{url} cannot be opened ({type(error).__name__}): pass a URL such as s3://bucket/train') from None
+        try:
+            self._store = import_module('obstore.store').from_url(url, **settings)
+        except Exception as error:
+            raise ValueError(
+                f'{url} cannot be opened ({type(error).__name__}): pass a URL such as s3://bucket/train') from None
 
     @staticmethod
     def _stored(meta: Any) -> Stored:
@@ -155,7 +160,8 @@ class _ObStore:
         found = await self._obstore.list_with_delimiter_async(self._store)
         return list(map(posixpath.basename, found['common_prefixes'])), [meta['path'] for meta in found['objects']]
 
-    async def head(self, key: str) -> Stored: return self._stored(await self._obstore.head_async(self._store, key))
+    async def head(self, key: str) -> Stored:
+        return self._stored(await self._obstore.head_async(self._store, key))
 
     async def get(self, key: str, start: int = 0, stop: int | None = None) -> tuple[Any, Stored]:
         options = None if stop is None else {'range': (start, stop)}
@@ -169,7 +175,8 @@ class _FsspecStore:
 
     def __init__(self, url: str):
         fsspec = optional('fsspec', url)
-        try: self._fs, self._root = fsspec.core.url_to_fs(url, skip_instance_cache=not url.startswith('memory:'))
+        try:
+            self._fs, self._root = fsspec.core.url_to_fs(url, skip_instance_cache=not url.startswith('memory:'))
         except (ImportError, ValueError) as error:
             package = getattr(error.__cause__, 'name', None)   # what the import of its file system lacked
             advice = f'pip install {package}' if package else 'pass a URL of a kind that it knows, such as s3:// or hf://'
@@ -178,7 +185,8 @@ class _FsspecStore:
     def _stored(self, info: dict, key: str | None = None) -> Stored:
         names = 'ETag', 'etag', 'blob_id', 'LastModified', 'last_modified', 'mtime', 'created'
         tags = (info.get(name) for name in names)
-        if key is None: key = info['name'].strip('/')[len(self._root.strip('/')):].strip('/')
+        if key is None:
+            key = info['name'].strip('/')[len(self._root.strip('/')):].strip('/')
         return Stored(key, info['size'], _tag(next(filter(None, tags), None)))
 
     def _path(self, key: str) -> str: return f'{self._root.rstrip("/")}/{key}'
@@ -194,7 +202,8 @@ class _FsspecStore:
 
     async def head(self, key: str) -> Stored:
         info = await asyncio.to_thread(self._fs.info, self._path(key))
-        if info['type'] == 'directory': raise FileNotFoundError(key)
+        if info['type'] == 'directory':
+            raise FileNotFoundError(key)
         return self._stored(info, key)
 
     async def get(self, key: str, start: int = 0, stop: int | None = None) -> tuple[Any, Stored]:
@@ -253,7 +262,8 @@ def wait_for(
     """
     future = asyncio.run_coroutine_threadsafe(question, request_loop())
     try: return future.result()
-    finally: future.cancel()   # after an interrupt: nobody waits any more
+    finally:
+        future.cancel()   # after an interrupt: nobody waits any more
 
 # %% ../../nbs/readers/26_store.ipynb #57000027
 @dataclass(frozen=True)
@@ -272,7 +282,8 @@ class StoreLimits:
     ask_again: float = 2.
 
     def __post_init__(self):
-        for name, value in vars(self).items(): check_number(name, value, 1e-9, math.inf, 'a number above 0')
+        for name, value in vars(self).items():
+            check_number(name, value, 1e-9, math.inf, 'a number above 0')
 
 
 _DEFAULT = StoreLimits()
@@ -291,12 +302,15 @@ async def _first_answer(ask: Callable[[], Awaitable], patience: float, end: floa
         if not done:
             on_second()
             tasks.append(asyncio.ensure_future(ask()))
-        left, end = set(tasks), min(end, time.monotonic() + 9 * patience)
+        left = set(tasks)
+        end = min(end, time.monotonic() + 9 * patience)
         while left:
             done, left = await asyncio.wait(left, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED)
             answers = [task for task in done if task.exception() is None]
-            if answers: return answers[0].result()
-            if not done: raise TimeoutError
+            if answers:
+                return answers[0].result()
+            if not done:
+                raise TimeoutError
         raise next(error for task in tasks if (error := task.exception()))
     finally:
         for task in tasks: task.cancel()
@@ -329,23 +343,34 @@ async def persist(
         the response
     """
     more, pause = num_bytes / _SLOW, 0.1
-    end, patience = time.monotonic() + limits.deadline + more, min(limits.ask_again, limits.deadline / 3) + more
+    end = time.monotonic() + limits.deadline + more
+    patience = min(limits.ask_again, limits.deadline / 3) + more
     while True:
-        try: return await _first_answer(ask, patience, end, partial(on_event, 'again'))
-        except FileNotFoundError: raise FileNotFoundError(f'there is no object {name}') from None
-        except (ObjectChanged, StoreError, ImportError): raise
-        except Exception as error: status, cause, bad_key = _status(error), _cause(error), _BAD_KEY.search(str(error))
-        if bad_key: raise StoreError(
-            f"{name} cannot be read: the key {bad_key[1]!r} has a part that is empty, '.' or '..': rename that object, "
-            'or pass the URL of a folder without it')
-        if status in _REFUSED or cause == _CAUSES['credential']: raise StoreError(
-            f"the store denies access to {name} ({cause}): set the credentials that it needs")
-        if status in _UNKNOWN or cause == _CAUSES['Range request not']: raise StoreError(
-            f'{name} does not support this request ({cause})')
-        if status == 404: raise FileNotFoundError(f'there is no {name}')
-        if status == 416: raise ObjectChanged(f'{name} is shorter than its index says: it has changed since it was indexed')
-        if time.monotonic() + pause > end: raise StoreError(
-            f'{name} could not be read within {limits.deadline:g} s; last error: {cause}')
+        try:
+            return await _first_answer(ask, patience, end, partial(on_event, 'again'))
+        except FileNotFoundError:
+            raise FileNotFoundError(f'there is no object {name}') from None
+        except (ObjectChanged, StoreError, ImportError):
+            raise
+        except Exception as error:
+            status = _status(error)
+            cause = _cause(error)
+            bad_key = _BAD_KEY.search(str(error))
+        if bad_key:
+            raise StoreError(
+                f"{name} cannot be read: the key {bad_key[1]!r} has a part that is empty, '.' or '..': rename that object, "
+                'or pass the URL of a folder without it')
+        if status in _REFUSED or cause == _CAUSES['credential']:
+            raise StoreError(
+                f"the store denies access to {name} ({cause}): set the credentials that it needs")
+        if status in _UNKNOWN or cause == _CAUSES['Range request not']:
+            raise StoreError(f'{name} does not support this request ({cause})')
+        if status == 404:
+            raise FileNotFoundError(f'there is no {name}')
+        if status == 416:
+            raise ObjectChanged(f'{name} is shorter than its index says: it has changed since it was indexed')
+        if time.monotonic() + pause > end:
+            raise StoreError(f'{name} could not be read within {limits.deadline:g} s; last error: {cause}')
         on_event('busy' if status in _BUSY else 'retry')
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(2 * pause, 10)
@@ -366,14 +391,17 @@ def ask_once() -> Iterator[None]:
 def _answer(question: tuple, ask: Callable[[], Any]) -> Any:
     known = _answers.get()
     if known is None: return ask()
-    if question not in known: known[question] = ask()
+    if question not in known:
+        known[question] = ask()
     return known[question]
 
 
 def _list(url: str, verb: str) -> Any:
-    try: return _answer((verb, url.rstrip('/')), lambda: wait_for(persist(url, getattr(open_store(url), verb))))
+    try:
+        return _answer((verb, url.rstrip('/')), lambda: wait_for(persist(url, getattr(open_store(url), verb))))
     except StoreError as error:
-        if not url.lower().startswith('http'): raise
+        if not url.lower().startswith('http'):
+            raise
         raise ValueError(f'{url} cannot be listed, as is usual for web servers ({error}): pass the URL of a pack, '
                          'a tar or a table, or of a store such as s3://bucket/train') from None
 
@@ -449,14 +477,18 @@ def _find(url: str, keys: Sequence[str]) -> list[Stored | None]:
     if len(keys) > _FEW and not url.lower().startswith('http'):
         found = {item.key: item for item in _list(url, 'objects')}
         return [found.get(key) for key in keys]
-    store, gate = open_store(url), asyncio.Semaphore(_DEFAULT.num_requests)
+    store = open_store(url)
+    gate = asyncio.Semaphore(_DEFAULT.num_requests)
 
     async def look(key: str) -> Stored | None:
         async with gate:
-            try: return await persist(posixpath.join(url, key), lambda: store.head(key))
-            except FileNotFoundError: return None
+            try:
+                return await persist(posixpath.join(url, key), lambda: store.head(key))
+            except FileNotFoundError:
+                return None
 
-    async def look_all() -> list[Stored | None]: return await asyncio.gather(*map(look, keys))
+    async def look_all() -> list[Stored | None]:
+        return await asyncio.gather(*map(look, keys))
 
     return wait_for(look_all())
 

@@ -36,10 +36,15 @@ class StreamReader:
         repeats: int = 0,
         seed: int = 42,
     ):
-        if is_training and not num_samples: raise ValueError(
-            'training needs the number of samples to know the length of an epoch: pass num_samples')
-        self.num_samples, self.is_training, self.batch_size = num_samples, is_training, batch_size
-        self.repeats, self.seed, self.num_workers = repeats, seed, 1
+        if is_training and not num_samples:
+            raise ValueError(
+                'training needs the number of samples to know the length of an epoch: pass num_samples')
+        self.num_samples = num_samples
+        self.is_training = is_training
+        self.batch_size = batch_size
+        self.repeats = repeats
+        self.seed = seed
+        self.num_workers = 1
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()   # shared with running workers
         is_divided = distributed.is_available() and distributed.is_initialized()
         # this rank, and how many there are: asked for when the reader is made
@@ -80,7 +85,8 @@ class StreamReader:
         Args:
             num_workers: Number of workers of this rank; 0 counts as one, None changes nothing.
         """
-        if num_workers is not None: self.num_workers = max(1, num_workers)
+        if num_workers is not None:
+            self.num_workers = max(1, num_workers)
 
     def samples_per_worker(self) -> int:
         "Return the number of samples per worker in a training epoch."
@@ -88,16 +94,20 @@ class StreamReader:
         return math.ceil(math.ceil(share) / self.batch_size) * self.batch_size
 
     def __len__(self) -> int:
-        if self.num_samples is None: raise TypeError('the number of samples is unknown: pass num_samples')
-        if self.is_training: return self.samples_per_worker() * self.num_workers
+        if self.num_samples is None:
+            raise TypeError('the number of samples is unknown: pass num_samples')
+        if self.is_training:
+            return self.samples_per_worker() * self.num_workers
         return math.ceil(self.num_samples / self.world[1])
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         worker, (rank, world_size) = get_worker_info(), self.world
-        if worker is not None: self.num_workers = worker.num_workers
+        if worker is not None:
+            self.num_workers = worker.num_workers
         shard_index = rank * self.num_workers + (worker.id if worker else 0)
         num_shards = world_size * self.num_workers
-        if not self.is_training: return (yield from self.read_shard(shard_index, num_shards, 0))
+        if not self.is_training:
+            return (yield from self.read_shard(shard_index, num_shards, 0))
         left, turn = self.samples_per_worker(), 0
         while left:
             before = left

@@ -64,9 +64,11 @@ class Table:
             number: Number of the column.
         """
         values = self.values(number)
-        if not self.is_untyped: return values
+        if not self.is_untyped:
+            return values
         numbers = _plain_numbers([text for text in values if text])
-        if all(isinstance(value, str) for value in numbers): return values
+        if all(isinstance(value, str) for value in numbers):
+            return values
         found = iter(numbers)
         return [next(found) if text else None for text in values]
 
@@ -74,7 +76,8 @@ class Table:
 def _plain_numbers(texts: list[str]) -> list:
     "The texts as numbers if all are: '7' and '0.5' are, '007' and 'nan' are names."
     for number, form in ((int, _WHOLE), (float, _WHOLE + r'(\.\d+)?([eE][-+]?\d+)?')):
-        if all(re.fullmatch(form, text, re.ASCII) for text in texts): return [number(text) for text in texts]
+        if all(re.fullmatch(form, text, re.ASCII) for text in texts):
+            return [number(text) for text in texts]
     return texts
 
 
@@ -82,7 +85,8 @@ def _read_separated(path: str, separator: str) -> Table:
     "A CSV or TSV, strictly: an open quote is an error. A row of another length than the header has no values."
     with open(path, encoding='utf-8-sig', newline='') as file:
         lines = [row for row in csv.reader(file, delimiter=separator, strict=True) if row]
-    if not lines: raise ValueError('it is empty')
+    if not lines:
+        raise ValueError('it is empty')
     names, *rows = lines
     uneven = {k: f'{len(row)}, the header has {len(names)}' for k, row in enumerate(rows) if len(row) != len(names)}
     whole = ([None] * len(names) if k in uneven else row for k, row in enumerate(rows))
@@ -98,7 +102,8 @@ def _read_json_lines(path: str) -> Table:
     with open(path, encoding='utf-8-sig', newline='\n') as file:
         rows = [json.loads(line, parse_constant=_refuse) for line in file if line.strip()]
     strange = next((k for k, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
-    if strange is not None: raise ValueError(f'row {strange} is not a JSON object')
+    if strange is not None:
+        raise ValueError(f'row {strange} is not a JSON object')
     json.dumps(rows, ensure_ascii=False).encode()   # an error here for half of a character, such as \ud800
     names = dict.fromkeys(name for row in rows for name in row)
     return _of_columns({name: [row.get(name) for row in rows] for name in names})
@@ -107,7 +112,8 @@ def _read_json_lines(path: str) -> Table:
 def _of_columns(columns: Mapping[str, Sequence]) -> Table:
     "A table of lists."
     lengths = {len(column) for column in columns.values()}
-    if len(lengths) > 1: raise ValueError(f'columns differ in length: {", ".join(map(str, sorted(lengths)))}')
+    if len(lengths) > 1:
+        raise ValueError(f'columns differ in length: {", ".join(map(str, sorted(lengths)))}')
     lists = list(columns.values())
     return Table(list(columns), max(lengths, default=0), lambda number: list(lists[number]))
 
@@ -142,40 +148,53 @@ def read_table(
     """
     if not isinstance(table, (str, os.PathLike)):
         library = type(table).__module__.partition('.')[0]
-        if isinstance(table, Mapping): return _of_columns(table)
-        if library == 'pandas': return _of_pandas(table)
-        if library == 'polars': return _of_columns(table.to_dict(as_series=False))
+        if isinstance(table, Mapping):
+            return _of_columns(table)
+        if library == 'pandas':
+            return _of_pandas(table)
+        if library == 'polars':
+            return _of_columns(table.to_dict(as_series=False))
         return _of_arrow(optional('pyarrow', _PARQUET).table(table))
     path = os.fspath(expand_home(table))
     suffix = os.path.splitext(path)[1].lower()
     where, name = path, os.path.split(path)
-    if is_url(path): path = str(keep_objects(name[0], [name[1]])/name[1])   # a copy
-    if not os.path.isfile(path): raise FileNotFoundError(f'there is no table {where}')
-    if suffix not in TABLE_TYPES: raise ValueError(f'{where} is not a table: timmdata reads {", ".join(TABLE_TYPES)}')
-    if suffix == '.parquet': optional('pyarrow.parquet', _PARQUET)   # it is there, or the error says how to get it
+    if is_url(path):
+        path = str(keep_objects(name[0], [name[1]])/name[1])   # a copy
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f'there is no table {where}')
+    if suffix not in TABLE_TYPES:
+        raise ValueError(f'{where} is not a table: timmdata reads {", ".join(TABLE_TYPES)}')
+    if suffix == '.parquet':
+        optional('pyarrow.parquet', _PARQUET)   # it is there, or the error says how to get it
     try:
-        if suffix == '.parquet': return _read_parquet(path)
-        if suffix in ('.jsonl', '.ndjson'): return _read_json_lines(path)
+        if suffix == '.parquet':
+            return _read_parquet(path)
+        if suffix in ('.jsonl', '.ndjson'):
+            return _read_json_lines(path)
         return _read_separated(path, '\t' if suffix == '.tsv' else ',')
     except Exception as error:   # pyarrow raises OSError, NotImplementedError, …; json a RecursionError
-        if is_system_error(error): raise
+        if is_system_error(error):
+            raise
         raise ValueError(f'{where} cannot be read as {suffix[1:]} in UTF-8: {error}') from error
 
 # %% ../../nbs/readers/50_table.ipynb #c19960c8
 def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list[float | None]:
     "Values to be predicted. Whole ones with gaps, or beyond what a float can count, are classes that became floats."
     beyond = next((v for v in values if v is not None and not math.isfinite(v)), None)
-    if beyond is not None: raise ValueError(f'the target {beyond} is not a finite number')
+    if beyond is not None:
+        raise ValueError(f'the target {beyond} is not a finite number')
     whole = all(v is None or float(v).is_integer() for v in values)
     others = [v for v in given if not re.fullmatch(_WHOLE, str(v), re.ASCII)]
-    if whole and 0 < len(others) < len(given): raise ValueError(
-        f'{len(given) - len(others)} of {len(given)} targets are integers, but the others are written as '
-        f'{others[0]}: write all classes as {int(float(others[0]))}, '
-        f'or all numbers to be predicted as {float(others[0])}')
-    if whole and None in values: raise ValueError(
-        "the targets are integers stored as floats, with gaps: pass classes as integers, such as pandas' Int64")
-    if whole and any(abs(v) >= 2 ** 53 for v in values): raise ValueError(
-        'the targets are integers that are too large for a float: pass classes as strings')
+    if whole and 0 < len(others) < len(given):
+        raise ValueError(
+            f'{len(given) - len(others)} of {len(given)} targets are integers, but the others are written as '
+            f'{others[0]}: write all classes as {int(float(others[0]))}, '
+            f'or all numbers to be predicted as {float(others[0])}')
+    if whole and None in values:
+        raise ValueError(
+            "the targets are integers stored as floats, with gaps: pass classes as integers, such as pandas' Int64")
+    if whole and any(abs(v) >= 2 ** 53 for v in values):
+        raise ValueError('the targets are integers that are too large for a float: pass classes as strings')
     return [v if v is None else float(v) for v in values]
 
 
@@ -205,25 +224,32 @@ def number_targets(
     Returns:
         indexes, numbers or lists, None for an unknown name; and class_to_idx
     """
-    is_lists, flat = any(isinstance(v, list) for v in values), _flat(values)
+    is_lists = any(isinstance(v, list) for v in values)
+    flat = _flat(values)
     given = flat
     if all(isinstance(v, str) for v in flat) and class_map is None:
         numbers = iter(_plain_numbers(flat))
         values = _map_labels(values, lambda label: next(numbers))
         flat = _flat(values)
     strange = next((v for v in flat if not isinstance(v, (str, Real))), None)
-    if strange is not None: raise ValueError(
-        f'a target has type {type(strange).__name__}: must be a string or a number')
+    if strange is not None:
+        raise ValueError(f'a target has type {type(strange).__name__}: must be a string or a number')
     kinds = {str if isinstance(v, str) else int if isinstance(v, Integral) else float for v in flat}
     if str in kinds and len(kinds) > 1 or is_lists and float in kinds:
         raise ValueError(f'targets are of mixed types, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
-    if class_map is not None: class_to_idx = load_class_map(class_map, root)
-    elif float in kinds: return _check_numbers(values, given), {}
-    elif kinds == {int}: class_to_idx = {str(idx): int(idx) for idx in sorted({int(v) for v in flat}) if idx >= 0}
-    else: class_to_idx = build_class_map(flat)
+    if class_map is not None:
+        class_to_idx = load_class_map(class_map, root)
+    elif float in kinds:
+        return _check_numbers(values, given), {}
+    elif kinds == {int}:
+        class_to_idx = {str(idx): int(idx) for idx in sorted({int(v) for v in flat}) if idx >= 0}
+    else:
+        class_to_idx = build_class_map(flat)
     greatest = max(class_to_idx.values(), default=0)
-    if greatest >= 2 ** 31: raise ValueError(f'class index {greatest}: must be below 2**31; use names as classes')
-    def number(label): return class_to_idx.get(label if isinstance(label, str) else str(int(label)))
+    if greatest >= 2 ** 31:
+        raise ValueError(f'class index {greatest}: must be below 2**31; use names as classes')
+    def number(label):
+        return class_to_idx.get(label if isinstance(label, str) else str(int(label)))
     numbered = _map_labels(values, number)
     return [None if isinstance(v, list) and None in v else v for v in numbered], class_to_idx
 
@@ -254,7 +280,8 @@ def _stored(root: str, paths: Sequence[str | None]) -> dict[str, Stored | None]:
 
 def _are_there(root: str | Mapping[str, Stored | None], paths: Sequence[str]) -> list[bool]:
     "Whether each file exists."
-    if isinstance(root, Mapping): return [root[path] is not None for path in paths]
+    if isinstance(root, Mapping):
+        return [root[path] is not None for path in paths]
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(lambda path: os.path.isfile(os.path.join(root, path)), paths))
 
@@ -287,12 +314,17 @@ def find_problems(
     problems, first = defaultdict(dict), {}   # row → what → which
     for row, (path, target, number) in enumerate(zip(paths, targets, numbered)):
         other = first.setdefault(os.path.normpath(path), row) if path else row
-        if not path or '\0' in path: problems[row]['no path'] = path or ''
-        if target is None or target == '': problems[row]['no target'] = path or ''
-        elif number is None: problems[row][unknown] = f'{target!r}'
-        if other != row and numbered[other] == number: problems[row]['repeated path'] = path
+        if not path or '\0' in path:
+            problems[row]['no path'] = path or ''
+        if target is None or target == '':
+            problems[row]['no target'] = path or ''
+        elif number is None:
+            problems[row][unknown] = f'{target!r}'
+        if other != row and numbered[other] == number:
+            problems[row]['repeated path'] = path
         elif other != row:
-            for each in (row, other): problems[each]['path with several targets'] = path
+            for each in (row, other):
+                problems[each]['path with several targets'] = path
     for row, weight in enumerate(weights or ()):
         if not isinstance(weight, Number) or not 0 <= weight < math.inf:
             problems[row]['weight that is not a number >= 0'] = str(weight)
@@ -304,7 +336,8 @@ def find_problems(
                 problems[row]['path outside the root'] = paths[row]
     if root is not None:
         for row, there in zip(named, _are_there(root, [paths[row] for row in named])):
-            if not there: problems[row]['missing file'] = paths[row]
+            if not there:
+                problems[row]['missing file'] = paths[row]
     problems |= {row: {'wrong number of columns': length} for row, length in (uneven or {}).items()}   # that alone
     return {row: list(problems[row].items()) for row in sorted(problems)}
 
@@ -321,7 +354,8 @@ def describe_problems(
     """
     examples, lines = defaultdict(list), []
     for row, found in problems.items():
-        for what, which in found: examples[what].append(f'row {row + 1}' + f' ({printable(which)})' * bool(which))
+        for what, which in found:
+            examples[what].append(f'row {row + 1}' + f' ({printable(which)})' * bool(which))
     for what, rows in examples.items():
         lines.append(f'  {len(rows)} × {what}: {listed(rows, 3)}')
     head = f'{len(problems)} of {num_rows} rows cannot be used (row numbers start at 1, after the header):'
@@ -343,8 +377,10 @@ class _Columns:
         if key != 'auto': return key
         usual = _USUAL_NAMES[argument]
         found = [name for name in self.table.names if name.lower() in usual]
-        if usual[0] in found: return usual[0]
-        if len(found) == 1: return found[0]
+        if usual[0] in found:
+            return usual[0]
+        if len(found) == 1:
+            return found[0]
         many = f'has several columns to choose from: {listed(found)}' if found else (
             f'has none of the columns {listed(usual)}; available: {listed(self.table.names)}')
         raise ValueError(f'{self.what} {many}. Pass the one to use as {argument}=')
@@ -352,8 +388,10 @@ class _Columns:
     def number(self, key: str, argument: str) -> int:
         "The number of the column that `argument` asks for."
         names = self.table.names
-        if names.count(key) == 1: return names.index(key)
-        if key in names: raise ValueError(f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
+        if names.count(key) == 1:
+            return names.index(key)
+        if key in names:
+            raise ValueError(f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
         raise ValueError(f'{self.what} has no column {key!r}; available: {listed(names)}. Pass the one to use as {argument}=')
 
     def names(self, key: str, argument: str) -> list:
@@ -374,14 +412,16 @@ class _Columns:
 
     def labels(self, key: str, separator: str | None) -> list:
         "The column of targets; texts of several labels become lists."
-        if not separator: return self.names(key, 'target_key')
+        if not separator:
+            return self.names(key, 'target_key')
         return [text and [label.strip() for label in text.split(separator)]
                 for text in self.texts(key, 'target_separator')]
 
 
 def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | None, what: str) -> Iterable[int]:
     "Rows of one split, by its name or another name for it; `splits` has the name of each row."
-    if is_whole(splits or (), split): return range(num_rows)
+    if is_whole(splits or (), split):
+        return range(num_rows)
     names = sorted({name for name in splits or () if name})
     wanted = matching_splits(names, split)   # a table may have several names for one split
     if not wanted:   # an error that says what there is
@@ -415,12 +455,16 @@ class _TableRows(NamedTuple):
     ) -> '_TableRows':
         "Find the columns and number the labels."
         paths = columns.texts(columns.key(input_key, 'input_key'), 'input_key')
-        labels, targets, class_to_idx = [-1] * len(paths), [-1] * len(paths), {}
+        labels = [-1] * len(paths)
+        targets = [-1] * len(paths)
+        class_to_idx = {}
         if target_key is not None:
             target_key = columns.key(target_key, 'target_key')
             labels = columns.labels(target_key, target_separator)
-            try: targets, class_to_idx = number_targets(labels, class_map, root)
-            except ValueError as error: raise ValueError(f'column {target_key!r} of {columns.what}: {error}') from error
+            try:
+                targets, class_to_idx = number_targets(labels, class_map, root)
+            except ValueError as error:
+                raise ValueError(f'column {target_key!r} of {columns.what}: {error}') from error
         has_splits = split_key or 'split' in columns.table.names
         splits = columns.names(split_key or 'split', 'split_key') if has_splits else None
         others = {'weight': columns.column(weight_key, 'weight_key')} if weight_key else {}
@@ -435,7 +479,8 @@ class _TableRows(NamedTuple):
         targets: Any = [self.targets[row] for row in rows]
         if isinstance(targets[0], list):
             targets = LabelLists.from_lists(targets, 1 + max(self.class_to_idx.values(), default=-1))
-        elif not isinstance(targets[0], int): targets = np.array(targets)
+        elif not isinstance(targets[0], int):
+            targets = np.array(targets)
         others = {name: np.fromiter((column[row] for row in rows), float if name == 'weight' else object, len(rows))
                   for name, column in self.others.items()}
         return SampleTable.from_samples([self.paths[row] for row in rows], targets, others)
@@ -447,7 +492,8 @@ def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: 
     if any('missing file' in dict(found) for found in problems.values()):
         looked_in = printable(absolute_path(root))
         message += f'\nFiles were looked for in {looked_in}: pass root= if they are elsewhere'
-    if on_problem == 'raise': raise TableError(f"{message}\nFix these rows, or pass on_problem='drop'", problems)
+    if on_problem == 'raise':
+        raise TableError(f"{message}\nFix these rows, or pass on_problem='drop'", problems)
     warnings.warn(f'{message}\nThese rows are left out', stacklevel=3)
 
 # %% ../../nbs/readers/50_table.ipynb #e6390c18
@@ -494,12 +540,14 @@ class ReaderTable(ReaderFiles):
         check_files: bool = True,
         within_root: bool = False,
     ):
-        table, root = expand_home(table), expand_home(root)
+        table = expand_home(table)
+        root = expand_home(root)
         is_file = isinstance(table, (str, os.PathLike))
-        if root is None and not is_file: raise ValueError(
-            'root is missing: pass the folder that the paths are relative to')
+        if root is None and not is_file:
+            raise ValueError('root is missing: pass the folder that the paths are relative to')
         check_choice('on_problem', on_problem, ('raise', 'drop'))
-        root, what = os.path.dirname(table) if root is None else root, os.fspath(table) if is_file else 'the table'
+        root = os.path.dirname(table) if root is None else root
+        what = os.fspath(table) if is_file else 'the table'
         columns = _Columns(read_table(table), what)
         rows = _TableRows.read(columns, class_map, root, input_key=input_key, target_key=target_key, fields=fields,
                                split_key=split_key, weight_key=weight_key, target_separator=target_separator)
@@ -508,10 +556,11 @@ class ReaderTable(ReaderFiles):
         self.problems = find_problems(rows.paths, rows.labels, rows.targets, rows.others.get('weight'), looked_in,
                                       root if within_root else None, rows.unknown, rows.uneven)
         self.split = split
-        if self.problems: _report(self.problems, rows, on_problem, what, root)
+        if self.problems:
+            _report(self.problems, rows, on_problem, what, root)
         chosen = [row for row in _rows_of_split(rows.splits, len(rows.paths), split, what) if row not in self.problems]
-        if not chosen: raise ValueError(
-            f'{what} has no usable rows' + (f' in split {split!r}' if split else ''))
+        if not chosen:
+            raise ValueError(f'{what} has no usable rows' + (f' in split {split!r}' if split else ''))
         samples, source = rows.samples(chosen), None
         if is_url(root):
             paths = [rows.paths[row] for row in chosen]

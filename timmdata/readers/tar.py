@@ -42,7 +42,8 @@ def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     end = 0
     while (member := tar.next()) is not None:
         tar.members.clear()   # pyrefly: ignore  (tarfile keeps them all)
-        if member.size < 0 or tar.offset <= end: raise tarfile.ReadError(f'{member.name} has size {member.size:,}')
+        if member.size < 0 or tar.offset <= end:
+            raise tarfile.ReadError(f'{member.name} has size {member.size:,}')
         end = tar.offset
         yield member
 
@@ -54,14 +55,17 @@ def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str,
     with tarfile.open(fileobj=file, mode='r:') as tar:
         for member in _members(tar):
             path = posixpath.join(name, posixpath.normpath(member.name).lstrip('/'))
-            if member.offset_data + member.size > num_bytes: raise tarfile.ReadError(
-                f'{printable(path)} would extend past its end')
-            if member.islnk() or member.issym() or member.issparse(): yield path, -1, 0
+            if member.offset_data + member.size > num_bytes:
+                raise tarfile.ReadError(f'{printable(path)} would extend past its end')
+            if member.islnk() or member.issym() or member.issparse():
+                yield path, -1, 0
             elif member.isreg() and path.lower().endswith('.tar'):
                 yield from _walk(tar.extractfile(member), path, start + member.offset_data)
-            elif member.isreg(): yield path, start + member.offset_data, member.size
+            elif member.isreg():
+                yield path, start + member.offset_data, member.size
         file.seek(tar.offset)
-        if file.read(512) != bytes(512): raise tarfile.ReadError(f'no end mark at byte {start + tar.offset:,}')
+        if file.read(512) != bytes(512):
+            raise tarfile.ReadError(f'no end mark at byte {start + tar.offset:,}')
         _warn_of_more(file)
 
 
@@ -69,7 +73,8 @@ def _warn_of_more(file: BinaryIO):
     "Warn when anything but zeros comes after an end mark."
     begin = file.tell()
     while block := file.read(1 << 20):
-        if not block.strip(b'\0'): continue
+        if not block.strip(b'\0'):
+            continue
         more = file.seek(0, os.SEEK_END) - begin
         return warnings.warn(
             f'{printable(file.name)}: its last {more:,} bytes are not read: another archive was appended '
@@ -96,12 +101,15 @@ def list_tar(
     with io.BufferedReader(open_object(os.fspath(path)) if is_url(path) else open_file(path)) as file:
         begin = file.read(8)
         command = next((command for magic, command in _COMPRESSED.items() if begin.startswith(magic)), None)
-        if command: raise ValueError(f'{path} is compressed, so its images cannot be read in any order: '
-                                     f'decompress it first ({command}); compression does not make photos smaller')
+        if command:
+            raise ValueError(f'{path} is compressed, so its images cannot be read in any order: '
+                                         f'decompress it first ({command}); compression does not make photos smaller')
         file.seek(0)
-        try: found = {name: (offset, size) for name, offset, size in islice(_walk(file), most)}
+        try:
+            found = {name: (offset, size) for name, offset, size in islice(_walk(file), most)}
         except Exception as error:   # on damage, tarfile raises TarError, ValueError, OSError, OverflowError, …
-            if is_system_error(error): raise
+            if is_system_error(error):
+                raise
             raise ValueError(
                 f'{path} is damaged, truncated or not a tar ({error}): copy it again or recreate it') from error
     return [(name, *place) for name, place in found.items()]
@@ -118,13 +126,18 @@ def list_archives(
     Returns:
         relative to the root, in natural order; '' for a root that is a tar
     """
-    if root.lower().endswith('.tar') if is_url(root) else os.path.isfile(root): return ['']
-    if is_url(root): names = [item.key for item in list_objects(root) if item.key.count('/') < 2]
-    elif os.path.isdir(root): names = [posixpath.join(folder, name) for folder in ('', *list_folders(root))
-                                       for name in list_folder(os.path.join(root, folder))[1]]
-    else: raise FileNotFoundError(f'there is no tar or folder of tars at {root}')
+    if root.lower().endswith('.tar') if is_url(root) else os.path.isfile(root):
+        return ['']
+    if is_url(root):
+        names = [item.key for item in list_objects(root) if item.key.count('/') < 2]
+    elif os.path.isdir(root):
+        names = [posixpath.join(folder, name) for folder in ('', *list_folders(root))
+                                           for name in list_folder(os.path.join(root, folder))[1]]
+    else:
+        raise FileNotFoundError(f'there is no tar or folder of tars at {root}')
     found = [name for name in names if name.lower().endswith('.tar')]
-    if not found: raise ValueError(f'there is no .tar in {root}')
+    if not found:
+        raise ValueError(f'there is no .tar in {root}')
     return sorted(found, key=lambda name: (posixpath.dirname(name), natural_key(posixpath.basename(name)), name))
 
 
@@ -146,7 +159,8 @@ def scan_tars(
         extensions: Extensions of images; None: `get_img_extensions()`.
         num_threads: Number of archives read at the same time.
     """
-    root, wanted = os.fspath(root), frozenset(check_extensions(extensions or get_img_extensions()))
+    root = os.fspath(root)
+    wanted = frozenset(check_extensions(extensions or get_img_extensions()))
     archives = list_archives(root)
     times = np.array(stamps_of(root, archives), np.int64)
     rows, left_out = [], Counter()   # of images: key, path, archive, offset, size
@@ -155,11 +169,15 @@ def scan_tars(
         for number, members in enumerate(found):
             for inside, offset, size in members:
                 extension = posixpath.splitext(inside)[1].lower()
-                if any(part.startswith('.') for part in inside.split('/')): continue
+                if any(part.startswith('.') for part in inside.split('/')):
+                    continue
                 path = posixpath.join(archives[number], inside)
-                if extension in wanted and offset >= 0: rows.append((natural_key(inside), path, number, offset, size))
-                elif extension in wanted: left_out[_folder_of(path), LINKS] += 1
-                elif extension == '.cls' or is_img_extension(extension): left_out[_folder_of(path), extension] += 1
+                if extension in wanted and offset >= 0:
+                    rows.append((natural_key(inside), path, number, offset, size))
+                elif extension in wanted:
+                    left_out[_folder_of(path), LINKS] += 1
+                elif extension == '.cls' or is_img_extension(extension):
+                    left_out[_folder_of(path), extension] += 1
     rows.sort(key=lambda row: row[0])
     folders = {}   # name → number, in the order in which they come
     targets = [folders.setdefault(_folder_of(path), len(folders)) for _, path, *_ in rows]
@@ -181,7 +199,8 @@ def index_tars(
         index_file: .npz, written if absent or stale; 'cache': in the cache folder.
     """
     root, path = os.fspath(root), index_path(index_file, root, 'tar')
-    if path is None: return scan_tars(root, extensions)
+    if path is None:
+        return scan_tars(root, extensions)
     settings = list_archives(root), sorted(check_extensions(extensions or get_img_extensions()))
     return keep_index(path, root, settings, lambda: scan_tars(root, extensions))
 
@@ -201,7 +220,8 @@ def choose_folders(
     Returns:
         bool per folder: whether it belongs to the split
     """
-    parts, names = [folder.split('/') for folder in folders], [Path(root).stem]
+    parts = [folder.split('/') for folder in folders]
+    names = [Path(root).stem]
     while len({part[0] for part in parts}) == 1 and all(len(part) > 1 for part in parts):   # what all have before
         names.append(parts[0][0])
         parts = [part[1:] for part in parts]
@@ -209,7 +229,8 @@ def choose_folders(
     named = [top for top in tops if is_split_name(top)]
     is_divided = len(named) == len(tops) or len({split_group(top) for top in named}) > 1   # one alone may be a class
     splits = named if is_divided else []
-    if is_whole(splits, split, names): return np.ones(len(folders), bool)
+    if is_whole(splits, split, names):
+        return np.ones(len(folders), bool)
     chosen = choose_split(splits, split, root, 'split=None reads all of them', tops[:10])
     return np.array([part[0] == chosen for part in parts], bool)
 
@@ -232,18 +253,24 @@ class Archives(Source):
         paths: Sequence[str],
     ): self.paths, self._maps = list(paths), {}
 
-    def __getstate__(self): return {'paths': self.paths, '_maps': {}}   # a process maps its own
+    def __getstate__(self):
+        return {'paths': self.paths, '_maps': {}}   # a process maps its own
 
     def _map(self, archive: int) -> mmap.mmap:
         mapped = self._maps.get(archive)   # no lock, which a fork could leave locked for ever
-        if mapped is not None: return mapped
+        if mapped is not None:
+            return mapped
         path = self.paths[archive]
         try:
-            with open_file(path) as file: mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError: raise _Gone(f'{path} no longer exists: it was removed after it was indexed') from None
-        except ValueError: raise SourceError(f'{path} is empty: it has changed since it was indexed') from None
+            with open_file(path) as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            raise _Gone(f'{path} no longer exists: it was removed after it was indexed') from None
+        except ValueError:
+            raise SourceError(f'{path} is empty: it has changed since it was indexed') from None
         except OSError as error:
-            if is_system_error(error): raise
+            if is_system_error(error):
+                raise
             raise SourceError(f'{path} cannot be read: {error}') from error
         return self._maps.setdefault(archive, mapped) if len(self._maps) < _MOST_OPEN else mapped
 
@@ -264,7 +291,8 @@ class Archives(Source):
         """
         mapped = self._map(archive)
         data = memoryview(mapped)[offset:offset + size]
-        if len(data) == size and (not data or mapped.size() >= offset + size): return data
+        if len(data) == size and (not data or mapped.size() >= offset + size):
+            return data
         raise SourceError(f'{self.paths[archive]} ends inside the image: it has changed since it was indexed')
 
     def prefetch(self,
@@ -275,7 +303,8 @@ class Archives(Source):
         Args:
             spans: Archive, offset and size of each span to be read next.
         """
-        if not hasattr(mmap, 'MADV_WILLNEED'): return   # Windows
+        if not hasattr(mmap, 'MADV_WILLNEED'):
+            return   # Windows
         for archive, offset, size in spans:
             begin = offset - offset % mmap.PAGESIZE
             with suppress(OSError, ValueError):   # what is wrong is said when it is read
@@ -296,15 +325,17 @@ def open_archives(
         cache_dir: Folder for local copies of the files of a store; None: no copies.
         cache_limit: Maximum size of all copies, bytes or a string such as '200GB'.
     """
-    if cache_limit is not None and cache_dir is None: raise ValueError(
-        f'cache_limit={cache_limit!r} needs cache_dir=: pass the folder for the copies, too')
+    if cache_limit is not None and cache_dir is None:
+        raise ValueError(f'cache_limit={cache_limit!r} needs cache_dir=: pass the folder for the copies, too')
     if is_url(root):
         ranges = open_ranges(root, names)
-        if cache_dir is None: return ranges
+        if cache_dir is None:
+            return ranges
         cache = ShardCache(cache_dir, cache_limit)
         return CachedRanges(ranges, cache, Archives([str(cache.path(ranges, k)) for k in range(len(names))]))
-    if cache_dir is not None: raise ValueError(
-        f'cache_dir is for URLs such as s3://bucket/train, but {root} is a local path: omit cache_dir')
+    if cache_dir is not None:
+        raise ValueError(
+            f'cache_dir is for URLs such as s3://bucket/train, but {root} is a local path: omit cache_dir')
     return Archives([os.path.join(root, name) if name else root for name in names])
 
 # %% ../../nbs/readers/40_tar.ipynb #44838c37
@@ -340,9 +371,10 @@ class ReaderImageTar(ReaderFiles):
         root = os.fspath(expand_home(root))
         index = index_tars(root, extensions, index_file)
         shards = sum(count for (_, what), count in index.left_out.items() if what == '.cls')
-        if shards and shards >= len(index.table): raise ValueError(
-            f'{root} has .cls files with class indexes ({shards}), so it was made for WebDataset: '
-            'read it by index with ImageDataset(root), or as a stream with wds/')
+        if shards and shards >= len(index.table):
+            raise ValueError(
+                f'{root} has .cls files with class indexes ({shards}), so it was made for WebDataset: '
+                'read it by index with ImageDataset(root), or as a stream with wds/')
         index = replace(index, left_out={key: n for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
         samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), root, extensions)

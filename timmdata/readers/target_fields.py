@@ -28,20 +28,24 @@ def get_field(
         path: Name or path of the field, such as 'label' or 'objects/category'.
     """
     try:
-        if path in record: return record[path]
+        if path in record:
+            return record[path]
         value, parts = record, path.split('/')
         for k, part in enumerate(parts):
-            if isinstance(value, (list, tuple)): return [get_field(item, '/'.join(parts[k:])) for item in value]
-            if not (isinstance(value, Mapping) and part in value): value = _item_feature(value)
+            if isinstance(value, (list, tuple)):
+                return [get_field(item, '/'.join(parts[k:])) for item in value]
+            if not (isinstance(value, Mapping) and part in value):
+                value = _item_feature(value)
             value = value[part]
         return value
-    except (KeyError, TypeError): raise ValueError(
-        f'there is no field {path!r}; available: {listed(record)}') from None
+    except (KeyError, TypeError):
+        raise ValueError(f'there is no field {path!r}; available: {listed(record)}') from None
 
 
 def _item_feature(feature: Any) -> Any:
     "What a list holds, for features of `datasets`; another feature is given as it is."
-    while hasattr(feature, 'feature'): feature = feature.feature
+    while hasattr(feature, 'feature'):
+        feature = feature.feature
     return feature
 
 
@@ -78,7 +82,8 @@ class TargetFields:
         class_map: Mapping[str | int, int] | str | None = None,
         target_format: str | None = None,
     ):
-        if target_format is not None: check_choice('target_format', target_format, ('indices', 'multihot'))
+        if target_format is not None:
+            check_choice('target_format', target_format, ('indices', 'multihot'))
         self.keys = [key.strip() for key in target_key.split(',')]
         if not all(self.keys) or len(set(self.keys)) < len(self.keys):
             raise ValueError(f'target_key={target_key!r}: must be field names, each once, separated by commas')
@@ -86,7 +91,8 @@ class TargetFields:
             raise ValueError(
                 "target_format='multihot' needs one target_key: omit target_format; several keys give class indexes")
         self.names = list(names) if len(self.keys) == 1 else self.keys
-        self.is_dense, self.is_mapped = target_format == 'multihot', bool(class_map)
+        self.is_dense = target_format == 'multihot'
+        self.is_mapped = bool(class_map)
         own = {name: idx for idx, name in enumerate(self.names)}
         self.class_to_idx = load_class_map(class_map) if class_map else own
         if self.is_dense and self.is_mapped and not all(isinstance(key, Integral) for key in self.class_to_idx):
@@ -95,25 +101,32 @@ class TargetFields:
     def __call__(self,
         record: Mapping[str, Any],   # Names of fields → values.
     ) -> Any:   # an index, a list of them, or a vector
-        if len(self.keys) == 1: target = get_field(record, self.keys[0])
-        else: target = [idx for idx, key in enumerate(self.keys) if get_field(record, key) > 0]
-        if not self.is_mapped: return target
+        if len(self.keys) == 1:
+            target = get_field(record, self.keys[0])
+        else:
+            target = [idx for idx, key in enumerate(self.keys) if get_field(record, key) > 0]
+        if not self.is_mapped:
+            return target
         return self._moved(list(target)) if self.is_dense else self._mapped(target)
 
     def _mapped(self, label: Any) -> Any:
         "Index of a label, or of each in a list."
-        if isinstance(label, (list, tuple)): return [self._mapped(item) for item in label]
+        if isinstance(label, (list, tuple)):
+            return [self._mapped(item) for item in label]
         is_own = isinstance(label, Integral) and label not in self.class_to_idx and 0 <= label < len(self.names)
         key = self.names[label] if is_own else label
-        if key in self.class_to_idx: return self.class_to_idx[key]
+        if key in self.class_to_idx:
+            return self.class_to_idx[key]
         raise ValueError(f'class_map has no index for label {key!r}: add it')
 
     def _moved(self, values: list) -> list[float]:
         "The values of a vector, at their new indexes."
-        if max(self.class_to_idx) >= len(values): raise ValueError(
-            f'class_map has original index {max(self.class_to_idx)}, but the length of a target is {len(values)}')
+        if max(self.class_to_idx) >= len(values):
+            raise ValueError(
+                f'class_map has original index {max(self.class_to_idx)}, but the length of a target is {len(values)}')
         moved = [0.] * (max(self.class_to_idx.values()) + 1)
-        for own, idx in self.class_to_idx.items(): moved[idx] = float(values[own])
+        for own, idx in self.class_to_idx.items():
+            moved[idx] = float(values[own])
         return moved
 
 # %% ../../nbs/readers/45_target_fields.ipynb #6b95eb6b
@@ -134,25 +147,30 @@ class MultiLabelTarget:
         dense: bool = False,
     ):
         check_whole('num_classes', num_classes, 1)
-        self.num_classes, self.dense = num_classes, dense
+        self.num_classes = num_classes
+        self.dense = dense
 
     def __call__(self,
         target: Sequence[int],   # Class indexes, or a vector if dense.
     ) -> torch.Tensor:
         values = torch.as_tensor(target)
-        if values.ndim != 1: raise ValueError(f'the target {target!r} is not a list: pass class indexes, or a vector')
-        if self.dense: return self._checked(values)
+        if values.ndim != 1:
+            raise ValueError(f'the target {target!r} is not a list: pass class indexes, or a vector')
+        if self.dense:
+            return self._checked(values)
         if values.numel() and (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool):
             raise ValueError(
                 f'the target has dtype {values.dtype}: class indexes must be integers; for a vector, use dense=True')
         values = values.long()
-        if values.numel() and not 0 <= values.min() <= values.max() < self.num_classes: raise ValueError(
-            f'class indexes {values.min()}..{values.max()}: must be in 0..{self.num_classes - 1}')
+        if values.numel() and not 0 <= values.min() <= values.max() < self.num_classes:
+            raise ValueError(
+                f'class indexes {values.min()}..{values.max()}: must be in 0..{self.num_classes - 1}')
         return torch.zeros(self.num_classes).index_fill_(0, values, 1.)
 
     def _checked(self, values: torch.Tensor) -> torch.Tensor:
-        if values.numel() != self.num_classes or values.is_complex(): raise ValueError(
-            f'the target has length {values.numel()} and dtype {values.dtype}: must be {self.num_classes} real values')
+        if values.numel() != self.num_classes or values.is_complex():
+            raise ValueError(
+                f'the target has length {values.numel()} and dtype {values.dtype}: must be {self.num_classes} real values')
         values = values.to(torch.float32)
         if not ((values >= 0) & (values <= 1)).all():   # a NaN is refused, too
             raise ValueError('the target has a value that is not in 0..1')

@@ -54,18 +54,21 @@ def check_info(
         root: Folder or URL of the shards.
     """
     splits = info.get('splits', {}) if isinstance(info, dict) else None
-    if not isinstance(splits, dict): raise ValueError('it must be a JSON object, and so must its splits')
+    if not isinstance(splits, dict):
+        raise ValueError('it must be a JSON object, and so must its splits')
     for name, split in splits.items():
-        if not isinstance(split, dict): raise ValueError(f'split {name!r} must be a JSON object')
-        filenames, lengths = split.get('filenames'), split.get('shard_lengths', [])
+        if not isinstance(split, dict):
+            raise ValueError(f'split {name!r} must be a JSON object')
+        filenames = split.get('filenames')
+        lengths = split.get('shard_lengths', [])
         if not isinstance(filenames, list) or not all(isinstance(one, str) for one in filenames):
             raise ValueError(f'split {name!r} needs filenames, a list of strings')
         check_inside(root, filenames)
         numbers = [*(lengths if isinstance(lengths, list) else [None]), split.get('num_samples') or 0]
         if not all(type(number) is int and number >= 0 for number in numbers):
             raise ValueError(f'split {name!r}: shard_lengths and num_samples must be integers >= 0')
-        if not isinstance(split.get('alt_label') or '', str): raise ValueError(
-            f'split {name!r}: alt_label must be a string')
+        if not isinstance(split.get('alt_label') or '', str):
+            raise ValueError(f'split {name!r}: alt_label must be a string')
     return info
 
 
@@ -82,11 +85,14 @@ def load_info(
     """
     for name in ('_info.json', 'info.json'):
         path = os.path.join(root, name)
-        if '://' not in path and not os.path.isfile(path): continue
+        if '://' not in path and not os.path.isfile(path):
+            continue
         check_inside(root, [name])
         try:
-            with _webdataset().gopen(path) as file: return check_info(json.loads(file.read()), root)
-        except (OSError, EOFError): continue   # an address without this file
+            with _webdataset().gopen(path) as file:
+                return check_info(json.loads(file.read()), root)
+        except (OSError, EOFError):
+            continue   # an address without this file
         except (ValueError, RecursionError) as error:
             raise ValueError(f'{path} does not describe splits: {error}') from error
     return {}
@@ -105,17 +111,20 @@ def find_shards(
     splits = load_info(root).get('splits', {})
     if '.tar' in split or '..' in split:
         pattern, _, num = split.partition('|')
-        if num and not num.isdecimal(): raise ValueError(
-            f'split {split!r}: the part after | must be the number of samples')
+        if num and not num.isdecimal():
+            raise ValueError(f'split {split!r}: the part after | must be the number of samples')
         filenames = tuple(_webdataset().shardlists.expand_urls(pattern))
         known = {}   # shard → samples
-        for one in splits.values(): known.update(zip(one['filenames'], one.get('shard_lengths', [])))
-        if not num and all(name in known for name in filenames): num = sum(known[name] for name in filenames)
+        for one in splits.values():
+            known.update(zip(one['filenames'], one.get('shard_lengths', [])))
+        if not num and all(name in known for name in filenames):
+            num = sum(known[name] for name in filenames)
         return ShardSplit('', filenames, int(num) if num else None)
     hint = "Or pass a pattern with the number of samples: 'train-{0000..0099}.tar|100000'"
     name = choose_split(splits, split, root, hint, ['no _info.json'])
     found = splits[name]
-    num, label_key = found.get('num_samples') or None, found.get('alt_label') or ''
+    num = found.get('num_samples') or None
+    label_key = found.get('alt_label') or ''
     return ShardSplit(name, tuple(found['filenames']), num, label_key)
 
 # %% ../../nbs/readers/60_webdataset.ipynb #82651194
@@ -127,7 +136,8 @@ def _groups(root: str, shards: Sequence[str], shard_index: int, num_shards: int)
         groups = _webdataset().tarfile_to_samples()(urls)
         yield from groups if by_shard else islice(groups, shard_index, None, num_shards)
     except (OSError, EOFError, tarfile.TarError, ValueError) as error:
-        if is_system_error(error): raise
+        if is_system_error(error):
+            raise
         raise SourceError(f'cannot read a shard of {root}: {error}') from error
 
 # %% ../../nbs/readers/60_webdataset.ipynb #b26db1e4
@@ -166,15 +176,18 @@ def target_of(
     Returns:
         None: the class is -1, for no class
     """
-    if what not in group: raise ValueError(
-        f'sample {printable(group["__key__"])} has no .{what}: pass the field of its .json that holds '
-        'the class as target_key=')
+    if what not in group:
+        raise ValueError(
+            f'sample {printable(group["__key__"])} has no .{what}: pass the field of its .json that holds '
+            'the class as target_key=')
     try:
-        if what == 'cls': return fields({'cls': int(group['cls'])})
+        if what == 'cls':
+            return fields({'cls': int(group['cls'])})
         target = fields(json.loads(group['json']))
         return target if isinstance(target, list) or int(target) >= 0 else None
-    except (ValueError, TypeError, RecursionError) as error: raise ValueError(
-        f'the .{what} of sample {printable(group["__key__"])} has no valid class: {error}') from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f'the .{what} of sample {printable(group["__key__"])} has no valid class: {error}') from error
 
 # %% ../../nbs/readers/60_webdataset.ipynb #fe2383db
 class ReaderWds(StreamReader):
@@ -214,15 +227,20 @@ class ReaderWds(StreamReader):
         sample_initial_size: int = 2048,
     ):
         _webdataset()   # an error now if it is not installed
-        if not root: raise ValueError('root is missing: pass the folder or URL of the shards')
-        self.root, self.name = os.fspath(expand_home(root)), name
+        if not root:
+            raise ValueError('root is missing: pass the folder or URL of the shards')
+        self.root = os.fspath(expand_home(root))
+        self.name = name
         self.split_info = find_shards(self.root, split)
-        if not self.split_info.filenames: raise ValueError(f'split {split!r} of {root} has no shards')
+        if not self.split_info.filenames:
+            raise ValueError(f'split {split!r} of {root} has no shards')
         super().__init__(num_samples or self.split_info.num_samples, is_training, batch_size, repeats, seed)
         json_key = target_key or self.split_info.label_key
-        self._input_keys, self._what = input_key.split(';'), 'json' if json_key else 'cls'
+        self._input_keys = input_key.split(';')
+        self._what = 'json' if json_key else 'cls'
         self._fields = TargetFields(json_key or 'cls', (), class_map, target_format)
-        self.class_to_idx, self._shuffle = self._fields.class_to_idx, (sample_shuffle_size, sample_initial_size)
+        self.class_to_idx = self._fields.class_to_idx
+        self._shuffle = (sample_shuffle_size, sample_initial_size)
 
     def read_shard(self,
         shard_index: int,
@@ -237,13 +255,15 @@ class ReaderWds(StreamReader):
             seed: Seed of the order, in training.
         """
         shards, (size, initial) = list(self.split_info.filenames), self._shuffle
-        if self.is_training: random.Random(seed).shuffle(shards)   # all workers in the same way
+        if self.is_training:
+            random.Random(seed).shuffle(shards)   # all workers in the same way
         groups = _groups(self.root, shards, shard_index, num_shards)
         if self.is_training and size > 1:
             groups = _webdataset().shuffle(size, initial=initial, rng=random.Random(seed + shard_index))(groups)
         for group in groups:
             target = target_of(group, self._fields, self._what)
-            if target is not None: yield image_of(group, self._input_keys), target
+            if target is not None:
+                yield image_of(group, self._input_keys), target
 
     def filenames(self,
         basename: bool = False,
