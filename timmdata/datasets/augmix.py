@@ -39,7 +39,8 @@ class AugMixDataset(Dataset):
         transform: Sequence[Callable] | None = None,
     ):
         if num_splits < 2:
-            raise ValueError(f'num_splits={num_splits}: must be 2 or more views; the first one is clean')
+            raise ValueError(
+                f'num_splits={num_splits}: must be 2 or more views; the first one is clean')
         self.dataset = dataset
         self.num_splits = num_splits
         self.transform = transform
@@ -54,7 +55,8 @@ class AugMixDataset(Dataset):
         "Set the three pipelines."
         if transform is not None and (not isinstance(transform, (tuple, list)) or len(transform) != 3):
             raise ValueError(
-                'transform must be three pipelines, as made by create_transform(…, is_training=True, separate=True)')
+                'transform must be three pipelines, as made by create_transform(…, '
+                'is_training=True, separate=True)')
         self._transform = None if transform is None else tuple(transform)
 
     def __getitem__(self, index: int) -> Any:
@@ -87,7 +89,10 @@ def without_splits(
     if not isinstance(dataset, AugMixDataset):
         return dataset, num_splits
     if dataset.transform is not None:
-        raise ValueError('the AugMixDataset already has pipelines: remove them; the loader creates the views')
+        raise ValueError(
+            'the AugMixDataset already has pipelines: remove them; the loader creates the views')
     if num_splits not in (0, dataset.num_splits):
-        raise ValueError(f'num_aug_splits={num_splits}: must be 0, or {dataset.num_splits} as in the AugMixDataset')
+        raise ValueError(
+            f'num_aug_splits={num_splits}: must be 0, or {dataset.num_splits} as in the '
+            'AugMixDataset')
     return dataset.dataset, dataset.num_splits

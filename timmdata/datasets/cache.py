@@ -79,7 +79,8 @@ class CacheSettings:
             return directory or cache_dir()/'decoded'
         if not hasattr(os, 'getuid') or directory is None and not os.path.isdir('/dev/shm'):
             raise ValueError(
-                "cache='memory': this system has no memory folder. Use cache='disk', or pass a directory (not on Windows)")
+                "cache='memory': this system has no memory folder. Use cache='disk', or pass a "
+                "directory (not on Windows)")
         return (directory or Path('/dev/shm'))/f'timmdata-decoded-{os.getuid()}'
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000a
@@ -99,7 +100,8 @@ def cache_key(
     key = content_key(dataset, settings, PIL.__version__)
     if key is None:
         raise ValueError(
-            f'a cache cannot detect whether the data of {type(dataset.reader).__name__} has changed: write '
+            f'a cache cannot detect whether the data of {type(dataset.reader).__name__} has '
+            'changed: write '
             'it with write_pack(), and read the pack')
     return key
 
@@ -187,7 +189,9 @@ def _writing_to(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno is None:
             raise
-        raise OSError(error.errno, f'cannot write a cache to {folder} ({error.strerror}): pass a writable directory '
+        raise OSError(
+            error.errno, f'cannot write a cache to {folder} ({error.strerror}): pass a '
+                         'writable directory '
                       "that has room, such as cache={'where': 'disk', 'directory': …}") from error
 
 
@@ -219,7 +223,8 @@ def cached_dataset(
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if hasattr(os, 'getuid') and folder.stat().st_uid != os.getuid():
             raise ValueError(
-                f'the folder of caches {folder} belongs to another user: pass a directory of your own')
+                f'the folder of caches {folder} belongs to another user: pass a directory '
+                'of your own')
         if is_memory:
             os.close(open_private(folder))
         try:

@@ -27,7 +27,8 @@ _TORCH = {   # name → torchvision's class, and its splits: training first, eva
     'cifar10': ('CIFAR10', _BASIC), 'cifar100': ('CIFAR100', _BASIC), 'mnist': ('MNIST', _BASIC),
     'kmnist': ('KMNIST', _BASIC), 'fashion_mnist': ('FashionMNIST', _BASIC), 'qmnist': ('QMNIST', _BASIC),
     'imagenet': ('ImageNet', {name: {'split': name} for name in ('train', 'val')}),
-    'places365': ('Places365', {name: {'split': name} for name in ('train-standard', 'train-challenge', 'val')}),
+    'places365': ('Places365', {name: {'split': name}
+                                for name in ('train-standard', 'train-challenge', 'val')}),
     'inaturalist': ('INaturalist', {name: {'version': name} for name in _INATURALIST}),
 }
 _TORCH['inat'] = _TORCH['inaturalist']
@@ -62,14 +63,16 @@ def _create_torch(name: str, root: Any, split: str, search_split: bool, download
         folder = resolve_split(root, split) if search_split else ''
         return torchvision_datasets.ImageFolder(os.path.join(root, folder) if folder else root, **settings)
     if name not in _TORCH:
-        raise ValueError(f"unknown dataset 'torch/{name}': must be one of image_folder, {', '.join(_TORCH)}")
+        raise ValueError(
+            f"unknown dataset 'torch/{name}': must be one of image_folder, {', '.join(_TORCH)}")
     if name in ('inaturalist', 'inat'):
         target_type, _, split = split.rpartition('/')
         kinds = target_type.split('_') if target_type else ['full']
         settings = {'target_type': kinds[0] if len(kinds) == 1 else kinds, **settings}
     if name == 'imagenet' and download:
         raise ValueError(
-            'ImageNet cannot be downloaded without an account: get it from image-net.org, and omit download')
+            'ImageNet cannot be downloaded without an account: get it from image-net.org, and '
+            'omit download')
     if name != 'imagenet':
         settings = {'download': download, **settings}
     return getattr(torchvision_datasets, _TORCH[name][0])(root, **torch_split(name, split), **settings)
@@ -139,7 +142,8 @@ def create_dataset(
     if kind == 'torch':
         if class_map:
             raise ValueError(
-                'class_map has no effect on torch/ datasets: rename and renumber classes with relabel()')
+                'class_map has no effect on torch/ datasets: rename and renumber classes '
+                'with relabel()')
         return _create_torch(rest.lower(), root, split or '', search_split, download, settings)
     settings.update(split=split, class_map=class_map or None, input_img_mode=input_img_mode)
     if kind in ('', 'tar'):

@@ -265,7 +265,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         found = getattr(self.reader, 'targets', None)
         if found is None:
             raise AttributeError(
-                f'{type(self.reader).__name__} does not know the targets without reading all samples: '
+                f'{type(self.reader).__name__} does not know the targets without reading '
+                'all samples: '
                 f'use [target for _, target in dataset]')
         return self._lists.setdefault(name, make(found))
 
@@ -285,7 +286,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
             if isinstance(self.reader, ReaderFiles) and not self.reader.container:
                 return [(os.path.join(self.reader.root, path), target)
                         for path, target in zip(self.filenames(), self.targets)]
-            raise AttributeError(f'{type(self.reader).__name__} has no separate file for each sample: '
+            raise AttributeError(
+                f'{type(self.reader).__name__} has no separate file for each sample: '
                                  'use dataset.filename(index) for a name')
         return self._known('samples', make)
 
@@ -333,7 +335,9 @@ class IterableImageDataset(_Images, torch.utils.data.IterableDataset):
         **kwargs,
     ):
         if on_error == 'replace':
-            raise ValueError("on_error='replace' needs samples with an index: use 'raise' or 'skip' with a stream")
+            raise ValueError(
+                "on_error='replace' needs samples with an index: use 'raise' or 'skip' "
+                "with a stream")
         if reader is None:
             raise TypeError('reader is missing: pass a name, or an iterable of (bytes, target)')
         super().__init__(root, reader, split, kwargs, FaultPolicy(on_error), input_img_mode, transform,

@@ -99,14 +99,17 @@ class PackSettings:
     def __post_init__(self):
         check_choice('format', self.format, FORMATS)
         short_side = 16 if self.short_side is None else self.short_side
-        check_number('short_side', short_side, 16, 60_000, '16 or more pixels; None keeps the size', whole=True)
+        check_number('short_side', short_side, 16, 60_000, '16 or more pixels; None '
+                                                           'keeps the size', whole=True)
         check_number('quality', self.quality, 1, 95, 'an integer in 1..95', whole=True)
         check_choice('subsampling', self.subsampling, ('keep', *_SUBSAMPLING))
         if self.format == 'keep' and self.short_side:
             raise ValueError(
-                "format='keep' keeps the files as they are: omit short_side, or use format='jpeg' or 'raw'")
+                "format='keep' keeps the files as they are: omit short_side, or use "
+                "format='jpeg' or 'raw'")
         if self.format == 'raw' and self.mode != 'RGB' or self.short_side and self.mode not in ('RGB', 'L'):
-            raise ValueError(f'input_img_mode={self.mode!r} cannot be kept in format={self.format!r}: '
+            raise ValueError(
+                f'input_img_mode={self.mode!r} cannot be kept in format={self.format!r}: '
                              "use format='keep', or a dataset with input_img_mode='RGB'")
 
     def __call__(self,
@@ -146,7 +149,8 @@ class PackSettings:
         pixels = Pixels(data, self.mode, self.exif_transpose, self.background, self.backend)
         image = Image.fromarray(pixels.read())
         if self.short_side and min(image.size) > self.short_side:
-            size = (max(self.short_side, int(self.short_side * edge / min(image.size))) for edge in image.size)
+            size = (max(self.short_side, int(self.short_side * edge / min(image.size)))
+                    for edge in image.size)
             image = image.resize(tuple(size), Image.Resampling.BICUBIC)
         if self.format == 'raw':
             return Encoded(_saved(image, 'PPM'), 'ppm', image.height, image.width, 'raw')
@@ -174,7 +178,8 @@ def _plain(target: Any, is_labels: bool, name: str) -> Any:
     if is_labels:
         return np.flatnonzero(target).tolist()
     plain = target.tolist() if isinstance(target, (np.ndarray, np.generic)) else target
-    if all(isinstance(value, (int, float)) for value in (plain if isinstance(plain, list) else [plain])):
+    if all(isinstance(value, (int, float))
+           for value in (plain if isinstance(plain, list) else [plain])):
         return plain
     raise ValueError(f'{name} has a target of type {type(target).__name__}: '
                      'a pack keeps only class indexes, numbers and lists of them')
@@ -245,7 +250,8 @@ class PackReport(NamedTuple):
                  f'shard{"s" * (self.num_shards != 1)}, {self.num_bytes / 1e6:,.1f} MB; {kinds}']
         if self.left_out:
             lines.append(f'left out: {len(self.left_out)} that cannot be read, the first one is '
-                                           f'{printable(self.left_out[0].path)}: {self.left_out[0].cause}')
+                                           f'{printable(self.left_out[0].path)}: '
+                                           f'{self.left_out[0].cause}')
         return '\n'.join(lines)
 
 
@@ -274,14 +280,17 @@ def check_packable(
     """
     if not isinstance(dataset, ImageDataset):
         raise TypeError(
-            f'dataset has type {type(dataset).__name__}: a pack needs ImageDataset(root, split=...)')
+            f'dataset has type {type(dataset).__name__}: a pack needs '
+            'ImageDataset(root, split=...)')
     for name in ('transform', 'target_transform'):
         if getattr(dataset, name) is not None:
             raise ValueError(
-                f'the dataset has a {name}, which a pack does not keep: omit it here, and pass it where the pack is read')
+                f'the dataset has a {name}, which a pack does not keep: omit it here, and pass '
+                'it where the pack is read')
     if dataset.faults.on_error == 'replace':
         raise ValueError(
-            "on_error='replace' would pack a sample twice: use on_error='skip' to leave out unreadable files")
+            "on_error='replace' would pack a sample twice: use on_error='skip' to leave out "
+            "unreadable files")
     if not len(dataset):
         raise ValueError('the dataset has no samples')
 
@@ -290,7 +299,9 @@ def _sources(reader: Any) -> list[Path]:
     "Folders and archives on this disk that a data set is read from, without links."
     if not isinstance(reader, ReaderFiles) or reader.is_remote:
         return []
-    names = set() if reader.container else {os.path.dirname(name) for name in reader.filenames()}
+    names = set()
+    if not reader.container:
+        names = {os.path.dirname(name) for name in reader.filenames()}
     if not isinstance(reader, ReaderTable):
         names.add('')   # a table may lie beside other things
     return sorted(Path(reader.root, name).resolve() for name in names)
@@ -299,14 +310,18 @@ def _sources(reader: Any) -> list[Path]:
 def _check_target(dataset: ImageDataset, root: Path):
     "Refuse a folder where the files of a pack would become a part of a data set of images."
     real = root.resolve()
-    near = (path for path in _sources(dataset.reader) if path.is_relative_to(real) or real.is_relative_to(path))
+    near = (path
+            for path in _sources(dataset.reader)
+            if path.is_relative_to(real) or real.is_relative_to(path))
     found = (real for depth in ('*', '*/*', '*/*/*') for name in iglob(depth, root_dir=real)
              if is_img_extension(os.path.splitext(name)[1]))
     place = next(near, None) or next(found, None)
     if place is None: return
     folder = place.parent if len(split_group(place.name)) > 1 else place
-    raise ValueError(f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
-                     f'change that dataset. Use a separate folder, such as {folder.with_name(f"{folder.name}-packed")}')
+    raise ValueError(
+        f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
+                     'change that dataset. Use a separate folder, such as '
+                     f'{folder.with_name(f"{folder.name}-packed")}')
 
 
 @contextmanager
@@ -317,7 +332,8 @@ def _locked(root: Path) -> Iterator[None]:
     try: lock.acquire(blocking=False)
     except Timeout:
         raise BlockingIOError(
-            errno.EAGAIN, f'another program is packing into {root}: wait until it ends, or use another folder') from None
+            errno.EAGAIN, f'another program is packing into {root}: wait until it ends, or use '
+                          'another folder') from None
     except (OSError, NotImplementedError):
         pass   # a disk without locks
     try: yield
@@ -378,20 +394,23 @@ class _Packing:
         self.num_bytes = len(self.order) * mean
         if self.num_bytes > limit:
             raise ValueError(
-                f'the images ({len(self.order):,}) need about {self.num_bytes / 1e9:.2f} GB, but only {limit / 1e9:.2f} GB '
+                f'the images ({len(self.order):,}) need about {self.num_bytes / 1e9:.2f} GB, but '
+                f'only {limit / 1e9:.2f} GB '
                 "are allowed: use a smaller short_side, format='jpeg', or a larger limit")
         self.about = self._about()
         noted = self.parts/'settings.json'
         num_done = len([*self.parts.glob('[0-9]*.json')])
         if num_done and json.loads(noted.read_bytes()) != self.about:
             raise ValueError(
-                f'{self.root} has a pack of split {self.split!r} that was started with other settings, data, Pillow or '
+                f'{self.root} has a pack of split {self.split!r} that was started with other '
+                'settings, data, Pillow or '
                 f'jpegtran: use those, or remove {self.parts} to start over')
         left = (self.num_shards - num_done) * self.num * mean
         free = shutil.disk_usage(self.root).free
         if left * 1.02 > free:
             raise OSError(
-                errno.ENOSPC, f'the pack needs about {left / 1e9:.2f} GB more, but {self.root} has {free / 1e9:.2f} GB: '
+                errno.ENOSPC, f'the pack needs about {left / 1e9:.2f} GB more, but {self.root} '
+                              f'has {free / 1e9:.2f} GB: '
                 'use another folder, a smaller short_side, or a lower quality')
         self.parts.mkdir(parents=True, exist_ok=True)
         for path in self.parts.glob('*.tmp'):
@@ -429,7 +448,8 @@ class _Packing:
 
     def finish(self) -> PackReport:
         "Put the index together; the description of the pack comes last."
-        parts = [json.loads((self.parts/f'{k}.json').read_bytes()) for k in range(self.num_shards)]
+        parts = [json.loads((self.parts/f'{k}.json').read_bytes())
+                 for k in range(self.num_shards)]
         bad = sorted({BadSample(*sample) for part in parts for sample in part['bad']})
         found = sorted((index, target, shard, *place) for shard, part in enumerate(parts)
                        for index, target, *place in part['samples'])
@@ -444,7 +464,8 @@ class _Packing:
             targets = LabelLists.from_lists(targets, self.known.num_classes)
         else:
             targets = np.array(targets, self.known.dtype if isinstance(self.known, np.ndarray) else None)
-        names = SampleTable.from_samples((self.dataset.filename(index) for index, *_ in found), targets)
+        paths = (self.dataset.filename(index) for index, *_ in found)
+        names = SampleTable.from_samples(paths, targets)
         folder = self.root/'index'/self.split
         folder.mkdir(parents=True, exist_ok=True)
         save_index(SampleTable(names.paths, names.ends, targets, {'row': rows}), folder)
@@ -460,7 +481,8 @@ class _Packing:
         files = sorted(self.root.glob(f'index/{self.split}/*.npy'))
         index = {path.relative_to(self.root).as_posix(): _checksum(path) for path in files}
         kinds = sum((Counter(part['kinds']) for part in parts), Counter())
-        is_class = all(isinstance(target, int) for part in parts for _, target, *_ in part['samples'])
+        is_class = all(isinstance(target, int)
+                       for part in parts for _, target, *_ in part['samples'])
         info = read_pack(self.root) or {'splits': {}, 'timmdata': {'pack_version': PACK_VERSION, 'splits': {}}}
         info['splits'][self.split] = dict(
             name=self.split, filenames=[*shards], shard_lengths=lengths, num_samples=sum(lengths),
@@ -500,7 +522,8 @@ def write_split(
         there = read_pack(root)
         if there and split in there['splits']:
             shutil.rmtree(making.parts, ignore_errors=True)   # of one that was killed at its very end
-            raise FileExistsError(f'{root} already has a split {split!r}: use another folder, or remove that one')
+            raise FileExistsError(
+                f'{root} already has a split {split!r}: use another folder, or remove that one')
         making.begin(limit)
         title = f'about {making.num_bytes / 1e9:,.2f} GB in {root}'
         with tqdm(desc=title, total=len(dataset), unit=' images', disable=not progress) as making.bar:
@@ -548,7 +571,8 @@ def write_pack(
     split = split or getattr(dataset.reader, 'split', None) or dataset.split or 'train'
     root = Path(expand_home(out))
     if not re.fullmatch(r'[\w-]+', split, re.ASCII):
-        raise ValueError(f'split={split!r}: the name in the pack must consist of letters, digits, _ and -')
+        raise ValueError(
+            f'split={split!r}: the name in the pack must consist of letters, digits, _ and -')
     _check_target(dataset, root)
     root.mkdir(parents=True, exist_ok=True)
     return write_split(dataset, root, split, settings, seed, num_workers, progress)
@@ -571,7 +595,8 @@ def check_pack(
     info = None if is_url(root) else read_pack(root)
     if info is None:
         raise ValueError(
-            f'{root} is not a folder with a pack: pass the folder that write_pack() wrote, or a copy of it')
+            f'{root} is not a folder with a pack: pass the folder that write_pack() wrote, or '
+            'a copy of it')
     problems = []
     for split, noted in info['timmdata']['splits'].items():
         for name, checksum in tqdm(noted['checksums'].items(), split, unit=' files', disable=not progress):

@@ -32,12 +32,14 @@ def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:
         raise TypeError(f'the targets have dtype {targets.dtype}: must be integers')
     if len(targets) != num_samples:
         raise ValueError(
-            f'the number of targets and of samples must match, got {len(targets)} and {num_samples}')
+            f'the number of targets and of samples must match, got {len(targets)} and '
+            f'{num_samples}')
     if targets.ndim == 1 and targets.dtype.kind != 'b':
         return targets.astype(np.int64)
     if targets.ndim == 2 and np.isin(targets, (0, 1)).all():
         return targets.astype(bool)
-    raise ValueError(f'the targets are {targets.dtype} {targets.shape}: must be class indexes (N,), '
+    raise ValueError(
+        f'the targets are {targets.dtype} {targets.shape}: must be class indexes (N,), '
                      'or 0 and 1 (N, num_classes) for several labels per sample')
 
 # %% ../../nbs/datasets/20_relabel.ipynb #c1745813
@@ -69,7 +71,8 @@ def targets_of(
     found = np.asarray(found)
     transform = getattr(dataset, 'target_transform', None)
     if transform is not None:
-        found = np.array([transform(target) for target in (found.tolist() if found.ndim == 1 else found)])
+        found = np.array([transform(target)
+                          for target in (found.tolist() if found.ndim == 1 else found)])
     return _check_targets(found, len(dataset))
 
 
@@ -115,7 +118,9 @@ class LabelMap:
         self.mapping = dict(self.mapping)
         for old, new in self.mapping.items():
             if not isinstance(old, str) or not isinstance(new, str | None):
-                raise TypeError(f'{old!r}: {new!r} in a LabelMap: names must be strings, and None drops a class')
+                raise TypeError(
+                    f'{old!r}: {new!r} in a LabelMap: names must be strings, and None '
+                    'drops a class')
 
     def __call__(self,
         name: str,   # Name of a class.
@@ -149,8 +154,10 @@ class LabelReport(NamedTuple):
     num_kept: int
 
     def __str__(self) -> str:
-        width = max([len(name or '(dropped)') for old, new, _ in self.rows for name in (old, new)], default=0)
-        lines = [f'{old:{width}} → {new or "(dropped)":{width}} {count:6,}' for old, new, count in self.rows]
+        names = [name or '(dropped)' for old, new, _ in self.rows for name in (old, new)]
+        width = max(map(len, names), default=0)
+        lines = [f'{old:{width}} → {new or "(dropped)":{width}} {count:6,}'
+                 for old, new, count in self.rows]
         unused = [f'not in the dataset: {listed(self.unused)}'] if self.unused else []
         lines += [f'{self.num_kept:,} of {self.num_samples:,} samples kept', *unused]
         return '\n'.join(map(printable, lines))
@@ -165,7 +172,8 @@ def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dic
         new = [label_map(name) for name in alike]
         if len(set(new)) > 1:
             raise ValueError(
-                f'{" and ".join(map(printable, alike))} have the same class index ({idx}), but the LabelMap makes '
+                f'{" and ".join(map(printable, alike))} have the same class index ({idx}), but '
+                'the LabelMap makes '
                 f'{" and ".join(map(str, new))} of them: map them to one name')
     return names
 
@@ -187,12 +195,16 @@ def label_report(
         counts = dict(enumerate(targets.sum(0).tolist()))
     else:
         counts = Counter(np.maximum(targets, -1).tolist())
-    strange = sorted(idx for idx, count in counts.items() if count and idx >= 0 and idx not in names)
-    known = ', '.join(f'{printable(old)} {idx}' for old, idx in list(class_to_idx.items())[:10])
+    strange = sorted(idx for idx, count in counts.items()
+                     if count and idx >= 0 and idx not in names)
+    known = ', '.join(f'{printable(old)} {idx}'
+                      for old, idx in list(class_to_idx.items())[:10])
     if strange:
         raise ValueError(
-            f'no class has index {strange[0]} (number of samples: {counts[strange[0]]}); classes are {known}')
-    rows = [(' = '.join(old), label_map(old[0]), counts.get(idx, 0)) for idx, old in names.items()]
+            f'no class has index {strange[0]} (number of samples: {counts[strange[0]]}); classes '
+            f'are {known}')
+    rows = [(' = '.join(old), label_map(old[0]), counts.get(idx, 0))
+            for idx, old in names.items()]
     if counts.get(-1):
         rows.append(('(no label)', None, counts[-1]))
     kept = [idx for idx, old in names.items() if label_map(old[0]) is not None]

@@ -18,7 +18,8 @@ from ..readers.base import open_file
 
 # %% ../../nbs/datasets/30_voc.ipynb #845fe6d8
 VOC_CLASSES = {name: idx for idx, name in enumerate((
-    'aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person '
+    'aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse '
+    'motorbike person '
     'pottedplant sheep sofa train tvmonitor').split())}   # name → index; of 2007 to 2012
 
 
@@ -57,7 +58,8 @@ def read_voc_objects(
         raise ValueError(f'{path} is not a VOC annotation: {error}') from None
     except (KeyError, TypeError, ValueError):
         raise ValueError(
-            f'{path} is not a VOC annotation: a box needs the numbers xmin, ymin, xmax and ymax') from None
+            f'{path} is not a VOC annotation: a box needs the numbers xmin, ymin, '
+            'xmax and ymax') from None
 
 
 # %% ../../nbs/datasets/30_voc.ipynb #0ff09035
@@ -92,7 +94,8 @@ def _find_folder(root: Path, year: str) -> Path:
         if folder.name == name and (folder/'Annotations').is_dir():
             return folder
     raise FileNotFoundError(f'there is no {Path("VOCdevkit", name)} with Annotations in {root}: '
-                            'create it with torchvision.datasets.VOCDetection(root, year, download=True)')
+                            'create it with torchvision.datasets.VOCDetection(root, year, '
+                            'download=True)')
 
 
 def _read_names(folder: Path, image_set: str) -> list[str]:
@@ -100,8 +103,10 @@ def _read_names(folder: Path, image_set: str) -> list[str]:
     path = folder/'ImageSets'/'Main'/f'{image_set}.txt'
     if path.is_file():
         return [line.split()[0] for line in path.read_text().splitlines() if line.strip()]
-    there = sorted(other.stem for other in path.parent.glob('*.txt') if '_' not in other.stem)
-    raise ValueError(f'{folder.name} has no image set {image_set!r}; available: {", ".join(there) or "none"}')
+    there = sorted(other.stem
+                   for other in path.parent.glob('*.txt') if '_' not in other.stem)
+    raise ValueError(
+        f'{folder.name} has no image set {image_set!r}; available: {", ".join(there) or "none"}')
 
 
 def voc_table(
@@ -129,12 +134,14 @@ def voc_table(
     folder = _find_folder(root, year)
     for name in _read_names(folder, image_set):
         scene = read_voc_objects(folder/'Annotations'/f'{name}.xml')
-        found = choose_names([one for one in scene if use_difficult or not one.is_difficult], objects)
+        counted = [one for one in scene if use_difficult or not one.is_difficult]
+        found = choose_names(counted, objects)
         if not found: continue
         table['path'].append((folder/'JPEGImages'/f'{name}.jpg').relative_to(root).as_posix())
         table['label'].append(found if objects == 'any' else found[0])
     if not table['path']:
         raise ValueError(
-            f'no image of {folder.name} {image_set} gets a label with objects={objects!r}: use another rule')
+            f'no image of {folder.name} {image_set} gets a label with objects={objects!r}: use '
+            'another rule')
     return table
 

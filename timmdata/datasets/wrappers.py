@@ -92,7 +92,8 @@ def _hash(content: Any) -> str:
 
 def _code_text(code: CodeType) -> str:
     "Write down code, and code inside it, without the file and the lines that it stands in."
-    constants = tuple(_code_text(value) if isinstance(value, CodeType) else value for value in code.co_consts)
+    constants = tuple(_code_text(value) if isinstance(value, CodeType) else value
+                      for value in code.co_consts)
     return f'{code.co_code.hex()} {code.co_names} {_ADDRESS.sub("", repr(constants))}'
 
 
@@ -118,7 +119,8 @@ def _object_text(value: Any, depth: int) -> str:
     else:
         parts = getattr(value, '__dict__', {})
     names = [name for name in parts if not name.startswith('_') and name not in _PASSING]
-    return f'{text} ' + ', '.join(f'{name}={describe(parts[name], depth - 1)}' for name in names)
+    return f'{text} ' + ', '.join(f'{name}={describe(parts[name], depth - 1)}'
+                                  for name in names)
 
 
 def describe(
@@ -180,7 +182,8 @@ def changed_pixels(
     Returns:
         'none' if all images are as in their files
     """
-    found = (getattr(getattr(base, 'reader', None), 'pixels', '') for base in base_datasets(dataset))
+    found = (getattr(getattr(base, 'reader', None), 'pixels', '')
+             for base in base_datasets(dataset))
     return '; '.join(dict.fromkeys(filter(None, found))) or 'none'
 
 

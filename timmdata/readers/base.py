@@ -307,7 +307,9 @@ def check_inside(
     for name in names:
         if is_below(name) and (is_url(root) or (real/name).resolve().is_relative_to(real)):
             continue
-        raise ValueError(f'{printable(name)!r} leads out of {root}: names must be relative and lead to files inside '
+        raise ValueError(
+            f'{printable(name)!r} leads out of {root}: names must be relative and lead to '
+            'files inside '
                          'that folder. If you trust the file, copy it into the folder')
 
 # %% ../../nbs/readers/25_base.ipynb #6290082b
@@ -327,8 +329,10 @@ def split_group(
         lower case
     """
     if not isinstance(name, str):
-        raise TypeError(f"split={name!r}: must be a string such as 'train' or 'val', or None for all samples")
-    return next((group for group in SPLIT_NAMES.values() if name.lower() in group), (name.lower(),))
+        raise TypeError(
+            f"split={name!r}: must be a string such as 'train' or 'val', or None for all samples")
+    name = name.lower()
+    return next((group for group in SPLIT_NAMES.values() if name in group), (name,))
 
 
 def is_split_name(
@@ -355,7 +359,9 @@ def matching_splits(
     Returns:
         empty: no such split; several: any of them could be meant
     """
-    return [split] if split in names else [name for name in names if name.lower() in split_group(split)]
+    if split in names:
+        return [split]
+    return [name for name in names if name.lower() in split_group(split)]
 
 # %% ../../nbs/readers/25_base.ipynb #70999029
 class NoSplitError(ValueError):
@@ -375,7 +381,8 @@ def is_whole(
         own_names: Names of the root itself.
     """
     if not split: return True
-    return not splits and any(name.lower() in split_group(split) for name in ('train', *own_names))
+    return not splits and any(name.lower() in split_group(split)
+                              for name in ('train', *own_names))
 
 
 def choose_split(
@@ -400,9 +407,11 @@ def choose_split(
     found = matching_splits(names, split)
     if len(found) == 1: return found[0]
     if found:
-        raise ValueError(f'split {split!r} could be any of {listed(found)} in {where}: pass the exact name')
+        raise ValueError(
+            f'split {split!r} could be any of {listed(found)} in {where}: pass the exact name')
     there = listed(names or others) or 'none'
-    raise NoSplitError(f'there is no split {split!r} in {where}; available: {there}. {hint}'.strip())
+    raise NoSplitError(
+        f'there is no split {split!r} in {where}; available: {there}. {hint}'.strip())
 
 
 def choose_splits(

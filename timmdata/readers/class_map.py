@@ -64,7 +64,8 @@ def build_class_map(
     Returns:
         class_to_idx, in index order
     """
-    return {name: idx for idx, name in enumerate(sorted(set(names), key=lambda name: (natural_key(name), name)))}
+    return {name: idx
+            for idx, name in enumerate(sorted(set(names), key=lambda name: (natural_key(name), name)))}
 
 # %% ../../nbs/readers/10_class_map.ipynb #414f40f6
 _PICKLE_OPCODES = frozenset(   # of dicts, texts and whole numbers
@@ -122,7 +123,8 @@ def _read_text_map(text: str) -> dict[str, int]:
     lines = list(io.StringIO(text.rstrip(), newline=None))
     blank = next((k for k, line in enumerate(lines, 1) if not line.strip()), None)
     if blank:
-        raise ValueError(f'line {blank} is empty; each line must be a class name, since its number is the index')
+        raise ValueError(
+            f'line {blank} is empty; each line must be a class name, since its number is the index')
     return _unique((line.strip(), idx) for idx, line in enumerate(lines))
 
 
@@ -137,7 +139,8 @@ def _read_map(path: Path) -> Any:
     readers = {'.txt': _read_text_map, '.csv': _read_csv_map, '.json': _read_json_map, '.pkl': _read_pickle_map}
     suffix = path.suffix.lower()
     if suffix not in readers:
-        raise ValueError(f'class map {path} has unknown type {suffix!r}: must be one of {", ".join(readers)}')
+        raise ValueError(
+            f'class map {path} has unknown type {suffix!r}: must be one of {", ".join(readers)}')
     data = path.read_bytes()
     try:
         return readers[suffix](data if suffix == '.pkl' else data.decode('utf-8-sig'))
@@ -166,13 +169,15 @@ def load_class_map(
         class_to_idx = dict(class_map)
     elif not isinstance(class_map, (str, os.PathLike, bytes)):
         raise TypeError(
-            f'class_map has type {type(class_map).__name__}: pass a dict, name → index, or a file path')
+            f'class_map has type {type(class_map).__name__}: pass a dict, name → index, or '
+            'a file path')
     else:
         class_map = expand_home(class_map)
         tried = [Path(class_map), Path(expand_home(root))/class_map]
         path = next((path for path in tried if path.is_file()), None)
         if path is None:
-            raise FileNotFoundError(f'no class map at {" or ".join(dict.fromkeys(map(str, tried)))}')
+            raise FileNotFoundError(
+                f'no class map at {" or ".join(dict.fromkeys(map(str, tried)))}')
         source, class_to_idx = path, _read_map(path)
     if not isinstance(class_to_idx, dict) or not class_to_idx:
         raise ValueError(f'{source} must contain at least one class name and its index')
@@ -203,8 +208,9 @@ def check_class_map(
     """
     moved = [f'{printable(name)}: {idx}, was {expected[name]}' for name, idx in class_to_idx.items()
              if name in expected and expected[name] != idx]
-    found = {'with a different index': moved, 'missing': [name for name in expected if name not in class_to_idx],
-             'unexpected': [name for name in class_to_idx if name not in expected]}
+    missing = [name for name in expected if name not in class_to_idx]
+    unexpected = [name for name in class_to_idx if name not in expected]
+    found = {'with a different index': moved, 'missing': missing, 'unexpected': unexpected}
     parts = [f'{len(names)} {what} ({listed(names, 5)})'
              for what, names in found.items() if names]
     if parts:

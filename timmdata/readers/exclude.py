@@ -33,14 +33,16 @@ def read_names(
     path = Path(names)
     if not path.is_file():
         raise FileNotFoundError(
-            f'exclude={os.fspath(names)!r}: there is no such file; pass a list of names, or a file that lists them')
+            f'exclude={os.fspath(names)!r}: there is no such file; pass a list of names, or a '
+            'file that lists them')
     text = path.read_text(encoding='utf-8-sig')
     if path.suffix.lower() != '.json':
         return {line.removesuffix('\r') for line in text.split('\n') if line.strip()}
     found = json.loads(text)
     if isinstance(found, (list, dict)) and all(isinstance(name, str) for name in found):
         return set(found)
-    raise ValueError(f'{path} does not list names: must be a list of strings, or an object, name → reason')
+    raise ValueError(
+        f'{path} does not list names: must be a list of strings, or an object, name → reason')
 
 # %% ../../nbs/readers/92_exclude.ipynb #afcfb08e
 class ReaderRows(Reader):
@@ -144,14 +146,17 @@ def exclude_samples(
     names = {name.replace(os.sep, '/') for name in read_names(names)}   # as in archives, on every system
     if not hasattr(reader, 'filename'):
         raise TypeError(
-            f'exclude needs sample names, which {type(reader).__name__} does not have: add a method filename(index) to it')
+            f'exclude needs sample names, which {type(reader).__name__} does not have: add a '
+            'method filename(index) to it')
     found = [reader.filename(index).replace(os.sep, '/') for index in range(len(reader))]
     unknown = sorted(names.difference(found))
     if unknown:
         raise ValueError(
-            f'exclude: {len(unknown):,} of {len(names):,} names match no sample: {listed(map(repr, unknown), 5)}; '
+            f'exclude: {len(unknown):,} of {len(names):,} names match no sample: '
+            f'{listed(map(repr, unknown), 5)}; '
             f'names are relative to the root, such as {found[0]!r}; each split needs its own list')
-    rows = np.flatnonzero(np.fromiter((name not in names for name in found), bool, len(found)))
+    is_kept = np.fromiter((name not in names for name in found), bool, len(found))
+    rows = np.flatnonzero(is_kept)
     if not len(rows):
         raise ValueError(f'exclude: all {len(found):,} samples are excluded; keep at least one')
     return keep_rows(reader, rows)

@@ -49,7 +49,8 @@ def check_extensions(
         lower-case, each once
     """
     given = extensions.split(';') if isinstance(extensions, str) else list(extensions)
-    bad = [e for e in given if not isinstance(e, str) or len(e) < 2 or not e.startswith('.')]
+    bad = [one for one in given
+           if not isinstance(one, str) or len(one) < 2 or not one.startswith('.')]
     if bad or not given:
         raise ValueError(f'extensions must be one or more strings such as .jpg, got {given!r}')
     return tuple(dict.fromkeys(e.lower() for e in given))

@@ -47,7 +47,8 @@ def holds_tars(
     path = os.fspath(root)
     if not os.path.isdir(path) and (path.lower().endswith(_TARS) or not is_url(path)):
         return path.lower().endswith(_TARS)
-    return all(_is_folder_of_tars(os.path.join(path, name)) for name in find_splits(path) or [''])
+    return all(_is_folder_of_tars(os.path.join(path, name))
+               for name in find_splits(path) or [''])
 
 # %% ../../nbs/readers/90_factory.ipynb #47bea999
 _PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'wds': ReaderWds, 'tfds': None}   # None: timm's reader
@@ -106,7 +107,8 @@ def create_reader(
     root = _local_or_url(root)
     if root is not None and not isinstance(root, (str, os.PathLike)):
         raise TypeError(
-            f'root has type {type(root).__name__}: pass the folder as root, and a data frame as table=')
+            f'root has type {type(root).__name__}: pass the folder as root, and a data '
+            'frame as table=')
     kind, _, rest = name.partition('/')
     kind = kind.lower()
     if kind in _PREFIXES:
@@ -116,7 +118,8 @@ def create_reader(
     if table is not None:
         return _create(ReaderTable, kwargs, table, root, split)
     if root is None:
-        raise ValueError('root is missing: pass the folder of the dataset, or a file that lists its samples')
+        raise ValueError(
+            'root is missing: pass the folder of the dataset, or a file that lists its samples')
     if kind in ('', 'tar') and read_pack(root) is not None:
         return _create(ReaderPack, kwargs, root, split)
     if kind == 'tar' or kind == '' and holds_tars(root):
@@ -124,5 +127,6 @@ def create_reader(
         return _create(ReaderShards if is_sharded else ReaderImageTar, kwargs, root, split)
     if kind in ('', 'folder'):
         return _create(ReaderImageFolder, kwargs, root, split)
-    raise ValueError(f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; '
+    raise ValueError(
+        f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; '
                      'omit it to detect what is at the root')

@@ -233,7 +233,8 @@ def _check_numbers(index: FileIndex):
     table, spans = index.table, index.table.columns.get('span')
     targets = np.asarray(table.targets)
     check_ends(table.ends, table.paths)
-    if targets.ndim != 1 or targets.dtype.kind not in 'iu' or not lie_within(targets, 0, len(index.folders)):
+    are_numbers = targets.ndim == 1 and targets.dtype.kind in 'iu'
+    if not are_numbers or not lie_within(targets, 0, len(index.folders)):
         raise ValueError('some images have no folder')
     if spans is None: return
     if spans.shape != (len(table), 3) or spans.dtype.kind != 'i':
@@ -305,12 +306,14 @@ def keep_index(
 def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
     "The class of each folder; '' for a folder that is no class."
     counts = np.bincount(index.table.targets, minlength=len(index.folders))
-    filled = {name for name, count in zip(index.folders, counts) if count and name not in not_classes}
+    filled = {name for name, count in zip(index.folders, counts)
+              if count and name not in not_classes}
     parents = {os.path.dirname(name) for name in index.folders if name}
     def is_class(name: str) -> bool:
         if name in filled or name in not_classes:
             return name in filled
-        return name not in parents and not any(str(parent) in filled for parent in PurePath(name).parents)
+        return name not in parents and not any(str(parent) in filled
+                                               for parent in PurePath(name).parents)
     return [os.path.basename(name) if is_class(name) else '' for name in index.folders]
 
 
@@ -320,13 +323,15 @@ def _warn_nested(where: str, folders: Mapping[str, str]):
     for folder, name in folders.items():
         parts = PurePath(folder).parts
         firsts[name].add(next((part for part in parts if not is_split_name(part)), name))
-    is_inside = any(str(parent) in folders for folder in folders for parent in PurePath(folder).parents)
+    is_inside = any(str(parent) in folders
+                    for folder in folders for parent in PurePath(folder).parents)
     if not is_inside and all(len(found) == 1 for found in firsts.values()):
         return
     own = build_class_map(firsts)
     others = build_class_map(set().union(*firsts.values()))
     warnings.warn(
-        f'{where}: the classes are the folders that contain the images, as in timm: {len(own)} ({listed(own, 5)}). '
+        f'{where}: the classes are the folders that contain the images, as in timm: {len(own)} '
+        f'({listed(own, 5)}). '
         f'The top-level folders, as in torchvision, would be {len(others)} ({listed(others, 5)}): '
         "use create_dataset('torch/image_folder', root)", stacklevel=4)
 
@@ -339,7 +344,8 @@ def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, i
     "Warn of files that are not read, and of folders with images but without a class index."
     if left_out:
         warnings.warn(
-            f'{where}: image files that are not read: {_counted(left_out)}. Add types with extensions=, '
+            f'{where}: image files that are not read: {_counted(left_out)}. Add types with '
+            'extensions=, '
             'and replace links with files', stacklevel=4)
     if lost:
         warnings.warn(
@@ -402,8 +408,12 @@ def label_samples(
         if lost:
             why.append(f'none of the folders is in the class map ({listed(class_to_idx, 5)})')
         raise ValueError('; '.join(why))
-    told = {what: count for what, count in left_out.items() if extensions is None or what == LINKS}
+    told = {what: count
+            for what, count in left_out.items()
+            if extensions is None or what == LINKS}
     _warn_left_out(where, told, lost)
     filled = np.bincount(index.table.targets[rows], minlength=len(names)) > 0
-    _warn_nested(where, {folder: name for folder, name, here in zip(index.folders, names, filled) if here and name})
+    _warn_nested(where, {folder: name
+                         for folder, name, here in zip(index.folders, names, filled)
+                         if here and name})
     return index.table.select(rows, targets[index.table.targets[rows]]), class_to_idx

@@ -80,7 +80,8 @@ def find_splits(
     if not is_url(root) and not os.path.exists(root):
         raise FileNotFoundError(f'there is no folder {root}')
     if os.path.isfile(root):
-        raise NotADirectoryError(f'{root} is a file: pass the folder that contains the class folders')
+        raise NotADirectoryError(
+            f'{root} is a file: pass the folder that contains the class folders')
     folders = list_folders(root)
     named = [name for name in folders if is_split_name(name)]
     holds_folders = any(list_folders(os.path.join(root, name)) for name in named)
@@ -107,7 +108,8 @@ def _look_below(root: StrPath, levels: int = 8, most: int = 20) -> list[str]:
         below = []
         for folder in level[:most]:
             try:
-                below += [os.path.join(folder, name) for name in list_folders(os.path.join(root, folder))]
+                below += [os.path.join(folder, name)
+                          for name in list_folders(os.path.join(root, folder))]
             except OSError:
                 continue   # without permission
         found, level = found + below, below
@@ -120,7 +122,8 @@ def _hint(root: StrPath, folders: Iterable[str]) -> str:
     nested = _nested_splits(folders)
     if not nested: return whole
     first, *others = nested
-    names = ' and '.join([os.path.join(root, first), *(f'…/{os.path.basename(name)}' for name in others)])
+    shortened = (f'…/{os.path.basename(name)}' for name in others)
+    names = ' and '.join([os.path.join(root, first), *shortened])
     return (f'{printable(names)} are nested deeper: did you mean '
             f'ImageDataset({os.path.join(root, os.path.dirname(first))!r})? {whole}')
 
@@ -146,7 +149,8 @@ def resolve_split(
         return split
     if is_whole(splits, split, [os.path.basename(root if is_url(root) else Path(root).resolve())]):
         return ''
-    return choose_split(splits, split, root, _hint(root, [] if splits else _look_below(root)), folders[:10])
+    below = [] if splits else _look_below(root)
+    return choose_split(splits, split, root, _hint(root, below), folders[:10])
 
 # %% ../../nbs/readers/30_folder.ipynb #4151ed8d
 _OTHER_IMAGE_TYPES = frozenset('.avif .bmp .gif .heic .jp2 .pgm .ppm .tif .tiff .webp'.split())
@@ -184,7 +188,8 @@ def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...
             except OSError:
                 is_folder, is_file = False, True   # a link to itself: an error when it is read, not before
             if is_folder:
-                folders.append((prefix + name, os.path.realpath(entry.path) if entry.is_symlink() else ''))
+                target = os.path.realpath(entry.path) if entry.is_symlink() else ''
+                folders.append((prefix + name, target))
             elif is_file and name.lower().endswith(extensions):
                 names.append(name)
             else:
@@ -198,7 +203,8 @@ def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...
 def _leads_back(target: str, root: str, folder: str) -> bool:
     "Whether a link in `folder`, to the real path `target`, leads to a folder on the way from the root, or above it."
     parts = Path(folder).parts
-    passed = [os.path.realpath(os.path.join(root, *parts[:k])) for k in range(len(parts) + 1)]
+    passed = [os.path.realpath(os.path.join(root, *parts[:k]))
+              for k in range(len(parts) + 1)]
     return any(Path(place).is_relative_to(target) for place in passed)
 
 
@@ -229,8 +235,11 @@ def _join(tables: Iterable[tuple[str, SampleTable]]) -> SampleTable:
 
 def _mix(tables: list[SampleTable]) -> SampleTable:
     "Sort the rows of several tables."
-    rows = sorted((natural_key(path), path, target) for table in tables for path, target in table)
-    return SampleTable.from_samples([path for _, path, _ in rows], [target for *_, target in rows])
+    rows = sorted((natural_key(path), path, target)
+                  for table in tables for path, target in table)
+    paths = [path for _, path, _ in rows]
+    targets = [target for *_, target in rows]
+    return SampleTable.from_samples(paths, targets)
 
 # %% ../../nbs/readers/30_folder.ipynb #77374b78
 def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str, SampleTable]]):
@@ -245,8 +254,10 @@ def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str,
         known.add(real)
     if again:
         warnings.warn(
-            f'{printable(root)}: {sum(counts[number] for number in again):,} of {sum(counts.values()):,} files are '
-            f'listed more than once, because of links such as {printable(folders[again[0]])}: remove the links, or '
+            f'{printable(root)}: {sum(counts[number] for number in again):,} of '
+            f'{sum(counts.values()):,} files are '
+            f'listed more than once, because of links such as {printable(folders[again[0]])}: '
+            'remove the links, or '
             'pass these files as exclude=', stacklevel=5)
 
 
@@ -280,7 +291,8 @@ def scan_folder(
             below = []
             for (folder, within), listing in zip(level, listings):
                 stamps.append(listing.stamp)
-                left_out |= {(folder, extension): count for extension, count in listing.left_out.items()}
+                left_out |= {(folder, extension): count
+                             for extension, count in listing.left_out.items()}
                 if len(listing.table):
                     tables.append((natural_key(folder and folder + os.sep), listing.table))
                 for path, target in listing.folders:
@@ -314,7 +326,8 @@ def scan_objects(
     items, folders = [], {}   # folder → number
     for item in list_objects(root):
         folder, name = os.path.split(item.key)
-        if not any(start in ('', folder) or folder.startswith(f'{start}/') for start in starts):
+        if not any(start in ('', folder) or folder.startswith(f'{start}/')
+                   for start in starts):
             continue
         extension = os.path.splitext(name)[1].lower()
         if name.lower().endswith(wanted):
@@ -325,7 +338,8 @@ def scan_objects(
     items.sort(key=lambda item: (natural_key(item.key), item.key))
     targets = [folders[os.path.dirname(item.key)] for item in items]
     places = np.array([item[1:] for item in items], np.int64).reshape(-1, 2)
-    table = SampleTable.from_samples([item.key for item in items], targets, {'object': places})
+    names = [item.key for item in items]
+    table = SampleTable.from_samples(names, targets, {'object': places})
     return FileIndex(table, tuple(folders), (), np.zeros((0, 2), np.int64), dict(left_out))
 
 # %% ../../nbs/readers/30_folder.ipynb #0d0edd85
@@ -349,7 +363,8 @@ def index_folder(
     scan = partial(scan_objects if is_url(root) else scan_folder, root, starts, extensions)
     if index_file is None: return scan()
     kept_in = Path(index_file).parent.resolve()
-    if not is_url(root) and any(kept_in.is_relative_to(Path(root, start).resolve()) for start in starts):
+    if not is_url(root) and any(kept_in.is_relative_to(Path(root, start).resolve())
+                                for start in starts):
         raise ValueError(f'index_file={os.fspath(index_file)!r} is in a folder that it describes, '
                          'and writing it would make it stale: pass a path elsewhere')
     return keep_index(index_file, os.fspath(root), settings, scan)
@@ -388,10 +403,14 @@ class ReaderImageFolder(ReaderFiles):
         index = index_folder(root, starts if self.split in starts else [self.split], extensions, index_file)
         if split and not self.split and _nested_splits(index.folders):
             raise NoSplitError(
-                f'{printable(root)} has no splits, but a folder below it has: {_hint(root, index.folders)}')
-        inside = np.array([self.split in ('', name.split(os.sep)[0]) for name in index.folders], bool)
+                f'{printable(root)} has no splits, but a folder below it has: '
+                f'{_hint(root, index.folders)}')
+        inside = np.array([self.split in ('', name.split(os.sep)[0])
+                           for name in index.folders], bool)
         where = os.path.join(root, self.split) if self.split else os.fspath(root)
         not_classes = ('', *starts, self.split)
         samples, class_to_idx = label_samples(index, inside, class_map, root, where, extensions, not_classes)
-        source = open_single(os.fspath(root), samples, samples.columns.pop('object')) if is_url(root) else None
+        source = None
+        if is_url(root):
+            source = open_single(os.fspath(root), samples, samples.columns.pop('object'))
         super().__init__(root, samples, class_to_idx, source)

@@ -37,7 +37,8 @@ def _without_download(name: str, download: bool) -> Iterator[None]:
         if download or before:
             raise
         raise FileNotFoundError(
-            f'{name} is not on this machine ({error}): pass download=True to download it') from error
+            f'{name} is not on this machine ({error}): pass download=True to '
+            'download it') from error
     finally:
         config.HF_HUB_OFFLINE = before
 
@@ -47,7 +48,9 @@ def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
     if not trust_remote_code: return {}
     if 'trust_remote_code' in signature(load).parameters:
         return {'trust_remote_code': True}
-    raise ValueError('trust_remote_code=True: this version of datasets never runs the code of a dataset; omit it')
+    raise ValueError(
+        'trust_remote_code=True: this version of datasets never runs the code of a '
+        'dataset; omit it')
 
 # %% ../../nbs/readers/70_huggingface.ipynb #7013d37a
 def load_hf(
@@ -70,9 +73,12 @@ def load_hf(
         datasets.Dataset
     """
     hf, name = _datasets(), expand_home(name)   # it may be a folder
-    if any(os.path.isfile(os.path.join(name, file)) for file in ('state.json', 'dataset_dict.json')):
+    if any(os.path.isfile(os.path.join(name, file))
+           for file in ('state.json', 'dataset_dict.json')):
         saved = hf.load_from_disk(name)
-        return saved[choose_split(list(saved), split, name)] if isinstance(saved, hf.DatasetDict) else saved
+        if isinstance(saved, hf.DatasetDict):
+            saved = saved[choose_split(list(saved), split, name)]
+        return saved
     settings = {'cache_dir': root and os.fspath(expand_home(root)), **_trust(hf.load_dataset, trust_remote_code)}
     with _without_download(name, download):
         loaded = hf.load_dataset(name, **settings)
@@ -98,7 +104,8 @@ def _undecoded(table: Any, key: str, name: str) -> Any:
     columns = list(table.features or table.column_names or ())
     if columns and key not in columns:
         raise ValueError(
-            f'{name} has no column {key!r}; available: {", ".join(columns)}. Pass the image column as input_key=')
+            f'{name} has no column {key!r}; available: {", ".join(columns)}. Pass the image '
+            'column as input_key=')
     feature = table.features[key] if table.features else {}
     can_be = isinstance(feature, (_datasets().Image, Mapping)) or getattr(feature, 'dtype', '') in _FILES
     if not can_be:
@@ -144,7 +151,8 @@ class ReaderHfds(Reader):
         self._found = None
         extra = [additional_features] if isinstance(additional_features, str) else additional_features
         self.additional_features = list(extra or ())
-        needed = {key.split('/')[0] if key not in table.features else key for key in self._fields.keys}
+        needed = {key.split('/')[0] if key not in table.features else key
+                  for key in self._fields.keys}
         self.dataset = self.dataset.select_columns([input_key, *(needed - {input_key}), *self.additional_features])
 
     def __len__(self) -> int: return len(self.dataset)
@@ -158,8 +166,10 @@ class ReaderHfds(Reader):
     def targets(self) -> np.ndarray | None:
         "Return all class indexes, without reading images; None if the targets are not class indexes."
         if self._found is None:
-            targets = [self._fields(row) for row in self.dataset.remove_columns(self.input_key)]
-            self._found = np.array(targets) if all(isinstance(target, int) for target in targets) else ()
+            targets = [self._fields(row)
+                       for row in self.dataset.remove_columns(self.input_key)]
+            are_indexes = all(isinstance(target, int) for target in targets)
+            self._found = np.array(targets) if are_indexes else ()
         return self._found if len(self._found) else None
 
     def filename(self,
@@ -287,7 +297,8 @@ class ReaderHfids(StreamReader):
             stream = _datasets().distributed.split_dataset_by_node(stream, rank, world)
         if self.is_training and stream.num_shards < self.num_workers:
             raise ValueError(
-                f'{self.name} has fewer files ({stream.num_shards}) than workers ({self.num_workers}), and each needs one: '
+                f'{self.name} has fewer files ({stream.num_shards}) than workers '
+                f'({self.num_workers}), and each needs one: '
                 'use fewer workers, download=True, or hfds/ instead of hfids/')
         for row in stream:
             yield _bytes_of(row[self.input_key]), self._fields(row)
@@ -302,5 +313,6 @@ class ReaderHfids(StreamReader):
             basename: Return only the last part of each path.
             absolute: Ignored: a stream has no folder.
         """
-        paths = [row[self.input_key].get('path') or str(k) for k, row in enumerate(self._stream)]
+        paths = [row[self.input_key].get('path') or str(k)
+                 for k, row in enumerate(self._stream)]
         return [os.path.basename(path) for path in paths] if basename else paths

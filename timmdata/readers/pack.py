@@ -104,11 +104,13 @@ def open_index(
     """
     files = {name: Path(folder)/f'{name}.npy' for name in _INDEX_FILES}
     try:
-        return index_of_arrays({name: load_array(path) for name, path in files.items() if path.is_file()})
+        return index_of_arrays({name: load_array(path)
+                                for name, path in files.items() if path.is_file()})
     except Exception as error:   # numpy raises half a dozen kinds for a damaged file
         if is_system_error(error):
             raise
-        raise ValueError(f'the index {folder} is damaged ({error}): copy it again, or pack again') from error
+        raise ValueError(
+            f'the index {folder} is damaged ({error}): copy it again, or pack again') from error
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00009
 PACK_VERSION = 2
@@ -131,16 +133,17 @@ def _load_json(path: str) -> Any:
 def _check_pack(info: dict[str, Any], root: StrPath):
     "Refuse splits whose names lead out of the root, or whose numbers cannot be."
     for name, split in info['timmdata']['splits'].items():
-        check_inside(root, [*(f'index/{name}/{part}.npy' for part in _INDEX_FILES), *split['checksums'].keys()])
+        files = [f'index/{name}/{part}.npy' for part in _INDEX_FILES]
+        check_inside(root, [*files, *split['checksums']])
         sizes = split['shard_bytes']
         classes = [*split['class_to_idx'].values()]
         if len(sizes) != len(info['splits'][name]['filenames']):
             raise ValueError(f'the shards of split {name!r} do not match')
         numbers = [(split['num_samples'], 2**32), *((size, 2**63) for size in sizes)]
         numbers += [(idx, MAX_CLASSES) for idx in classes]
-        wrong = next((number for number, end in numbers if type(number) is not int or not 0 <= number < end), None)
-        if wrong is not None:
-            raise ValueError(f'split {name!r} has the invalid number {wrong!r}')
+        wrong = [number for number, end in numbers if type(number) is not int or not 0 <= number < end]
+        if wrong:
+            raise ValueError(f'split {name!r} has the invalid number {wrong[0]!r}')
 
 
 def read_pack(
@@ -165,7 +168,8 @@ def read_pack(
     version = ours.get('pack_version') if isinstance(ours, dict) else None
     if version != PACK_VERSION:
         raise ValueError(
-            f'{path} has version {version!r}, but this timmdata reads version {PACK_VERSION}: update it, or pack again')
+            f'{path} has version {version!r}, but this timmdata reads version {PACK_VERSION}: '
+            'update it, or pack again')
     try:
         _check_pack(check_info(info, root), root)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -181,7 +185,8 @@ def _check_shards(root: str, shards: Sequence[str], sizes: Sequence[int]):
             raise FileNotFoundError(f'the pack has no shard {path}: copy the whole pack again')
         if stamp[0] != size:
             raise ValueError(
-                f'the shard {path} has {stamp[0]:,} bytes, but the index says {size:,}: copy the whole pack again')
+                f'the shard {path} has {stamp[0]:,} bytes, but the index says {size:,}: copy the '
+                'whole pack again')
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000b
 class _IndexedReader(ReaderFiles):
@@ -256,14 +261,16 @@ class ReaderPack(_IndexedReader):
             ends = sizes[rows['shard']]
             inside = not ((rows['offset'] > ends) | (rows['size'] > ends - rows['offset'])).any()
         if not inside:
-            raise ValueError(f'the index {folder} belongs to other shards: copy the whole pack again')
+            raise ValueError(
+                f'the index {folder} belongs to other shards: copy the whole pack again')
         targets = table.targets
         classes = self.info['class_to_idx']
         if classes and isinstance(targets, np.ndarray) and targets.dtype.kind in 'iu':
             last = max(classes.values())
             if not lie_within(targets, -1, last + 1):
                 raise ValueError(
-                    f'the index {folder} has class indexes {targets.min()}..{targets.max()}, but its classes '
+                    f'the index {folder} has class indexes {targets.min()}..{targets.max()}, but '
+                    'its classes '
                     f'are 0..{last}: copy the whole pack again, or pack again')
         return table
 
@@ -273,7 +280,8 @@ class ReaderPack(_IndexedReader):
         made = self.info.get('made')
         if not isinstance(made, dict) or made.get('format') != 'raw' and made.get('short_side') is None:
             return ''
-        return ', '.join(f'{name}={made.get(name)}' for name in ('format', 'short_side', 'quality', 'subsampling'))
+        return ', '.join(f'{name}={made.get(name)}'
+                         for name in ('format', 'short_side', 'quality', 'subsampling'))
 
     @property
     def image_sizes(self) -> np.ndarray:
@@ -285,7 +293,8 @@ class ReaderPack(_IndexedReader):
         "Give the classes other indexes, and leave out those that have none."
         if not self.class_to_idx or isinstance(self.targets, LabelLists):
             raise ValueError(
-                f'class_map needs samples with one class, unlike those of {self.root}; use relabel() to change labels')
+                f'class_map needs samples with one class, unlike those of {self.root}; use '
+                'relabel() to change labels')
         new = np.full(max(self.class_to_idx.values()) + 1, -1, np.int32)
         for name, idx in self.class_to_idx.items():
             new[idx] = class_map.get(name, -1)
@@ -294,7 +303,8 @@ class ReaderPack(_IndexedReader):
             raise ValueError(f'none of the classes of {self.root} is in the class map')
         if len(rows) < len(self):
             warnings.warn(
-                f'{self.root}: images left out: {len(self) - len(rows):,}; their classes have no class index',
+                f'{self.root}: images left out: {len(self) - len(rows):,}; their classes have no '
+                'class index',
                 stacklevel=4)
         self.samples = self.samples.select(rows, new[self.targets[rows]])
         self.class_to_idx = class_map
@@ -354,7 +364,8 @@ def scan_shards(
     targets = []
     for number, name in enumerate(shards):
         path = os.path.join(root, name) if name else os.fspath(root)
-        with copied_object(path) if is_url(path) else nullcontext(path) as local:   # it is read in small pieces
+        opened = copied_object(path) if is_url(path) else nullcontext(path)   # it is read in small pieces
+        with opened as local:
             for key, (offset, size), ending, target in _samples_of(local, fields, what, input_keys):
                 rows.append((number, size, offset, 0, 0))
                 names.append(f'{key}.{ending}')
@@ -366,7 +377,8 @@ def _samples_of(path: str, fields: TargetFields, what: str, input_keys: Sequence
     "Key, offset and size of the image, its ending and the target of each sample in a shard."
     archive = Archives([path])
     for key, group in _groups(path, frozenset([*input_keys, what])):
-        read = {ending: bytes(archive.read(0, *group[ending])) for ending in (what,) if ending in group}
+        read = {ending: bytes(archive.read(0, *group[ending]))
+                for ending in (what,) if ending in group}
         target = target_of({'__key__': key, **read}, fields, what)
         if target is None:
             continue   # as in a stream: it has no class
@@ -377,11 +389,13 @@ def _samples_of(path: str, fields: TargetFields, what: str, input_keys: Sequence
 def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:
     "Class indexes, numbers, vectors or lists of labels."
     if not any(isinstance(target, (list, tuple)) for target in targets):
-        return np.array(targets, np.float64 if any(isinstance(t, float) for t in targets) else np.int64)
+        has_floats = any(isinstance(target, float) for target in targets)
+        return np.array(targets, np.float64 if has_floats else np.int64)
     if fields.is_dense:
         return np.array(targets, np.float32)
-    num = max([*fields.class_to_idx.values(), *(idx for labels in targets for idx in labels)], default=-1) + 1
-    return LabelLists.from_lists(targets, num)
+    indexes = [idx for labels in targets for idx in labels]
+    last = max([*fields.class_to_idx.values(), *indexes], default=-1)
+    return LabelLists.from_lists(targets, last + 1)
 
 
 def _split_of(name: str) -> str:
@@ -433,10 +447,12 @@ def holds_shards(
         return True
     first = list_archives(root)[0]
     try:
-        names = [os.path.splitext(name) for name, *_ in list_tar(os.path.join(root, first) if first else root, 64)]
+        members = list_tar(os.path.join(root, first) if first else root, 64)
     except ValueError:
         return False   # damaged, or compressed: the reader of tars says so
-    return 2 * sum(ending == '.cls' for _, ending in names) >= len({stem for stem, _ in names}) > 0
+    names = [os.path.splitext(name) for name, *_ in members]
+    num_labels = sum(ending == '.cls' for _, ending in names)
+    return 2 * num_labels >= len({stem for stem, _ in names}) > 0
 
 
 class ReaderShards(_IndexedReader):

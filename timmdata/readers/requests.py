@@ -181,7 +181,9 @@ class _Requests:
     def _drop_stale(self) -> bool:
         "Drop what came long ago and was not read."
         old = time.monotonic() - _STALE
-        found = [(span, part) for span, part in self.parts.items() if not part.readers and 0 < part.since < old]
+        found = [(span, part)
+                 for span, part in self.parts.items()
+                 if not part.readers and 0 < part.since < old]
         for span, part in found:
             self._drop(span, part)
         return bool(found)

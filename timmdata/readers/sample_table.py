@@ -16,7 +16,8 @@ import numpy as np
 def _pack(paths: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
     "All paths as bytes, one after the other, and where each ends."
     encoded = [os.fsencode(path) for path in paths]
-    return np.frombuffer(b''.join(encoded), np.uint8), np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    return np.frombuffer(b''.join(encoded), np.uint8), np.cumsum(lengths)
 
 
 def _row(index: int, n: int) -> int:
@@ -45,8 +46,10 @@ class LabelLists:
     ):
         if num_classes > MAX_CLASSES:
             raise ValueError(
-                f'class index {num_classes - 1:,}: must be at most {MAX_CLASSES - 1:,}; a row of {num_classes:,} values '
-                f'would take {4e-9 * num_classes:.1f} GB, so pass class names, or a class_map with smaller indexes')
+                f'class index {num_classes - 1:,}: must be at most {MAX_CLASSES - 1:,}; a row of '
+                f'{num_classes:,} values '
+                f'would take {4e-9 * num_classes:.1f} GB, so pass class names, or a class_map '
+                'with smaller indexes')
         self.indexes = indexes
         self.ends = ends
         self.num_classes = num_classes
@@ -66,7 +69,8 @@ class LabelLists:
         lists = [list(labels) for labels in lists]
         indexes = np.array([idx for labels in lists for idx in labels], np.int32)
         if indexes.size and not 0 <= indexes.min() <= indexes.max() < num_classes:
-            raise ValueError(f'class indexes {indexes.min()}..{indexes.max()}: must be in 0..{num_classes - 1}')
+            raise ValueError(
+                f'class indexes {indexes.min()}..{indexes.max()}: must be in 0..{num_classes - 1}')
         return cls(indexes, np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists))), num_classes)
 
     def labels(self,
@@ -123,7 +127,8 @@ class SampleTable:
     ):
         if len(ends) != len(targets):
             raise ValueError(
-                f'the number of paths and of targets must match, got {len(ends)} and {len(targets)}')
+                f'the number of paths and of targets must match, got {len(ends)} and '
+                f'{len(targets)}')
         self.paths = paths
         self.ends = ends
         self.targets = targets
@@ -189,7 +194,8 @@ class SampleTable:
             targets = own.select(rows) if isinstance(own, LabelLists) else own[rows]
         bounds = np.concatenate([[0], self.ends])   # row k is paths[bounds[k]:bounds[k + 1]]
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)   # of rows side by side
-        pieces = [self.paths[bounds[run[0]]:bounds[run[-1] + 1]] for run in runs if len(run)]
+        pieces = [self.paths[bounds[run[0]]:bounds[run[-1] + 1]]
+                  for run in runs if len(run)]
         paths = pieces[0] if len(pieces) == 1 else np.concatenate([self.paths[:0], *pieces])
         columns = {name: column[rows] for name, column in self.columns.items()}
         return SampleTable(paths, np.cumsum(np.diff(bounds)[rows]), targets, columns)

@@ -52,7 +52,8 @@ class ShardCache:
             self.folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(
-                f'cache_dir={os.fspath(folder)!r}: the folder cannot be created ({error.strerror}): '
+                f'cache_dir={os.fspath(folder)!r}: the folder cannot be created '
+                f'({error.strerror}): '
                 'pass an existing folder, or one that you can create') from None
         mode = self.folder.stat().st_mode
         self._is_shared = bool(mode & stat.S_IWGRP and not mode & stat.S_ISVTX)   # by a group, on purpose
@@ -164,7 +165,8 @@ def _copy_all(requests: queue.SimpleQueue, cache: ShardCache, ranges: Ranges):
         except _NoRoom:
             continue   # read by ranges; a smaller one may fit
         except Exception as error:
-            return warnings.warn(f'stopped copying shards to {cache.folder} ({type(error).__name__}: {error}): '
+            return warnings.warn(f'stopped copying shards to {cache.folder} '
+                                 f'({type(error).__name__}: {error}): '
                                  'they are read from the store instead', RuntimeWarning, stacklevel=1)
 
 

@@ -58,8 +58,10 @@ def check_url(
     is_web = parts.scheme.lower() in ('http', 'https')
     if parts.password is not None or is_web and parts.username is not None or parts.query or parts.fragment:
         raise ValueError(
-            f'the URL {parts.scheme}://{parts.hostname or ""}{printable(parts.path)} contains a password, a query or a '
-            "fragment: pass the URL alone, and set the store's credentials elsewhere, such as in AWS_ACCESS_KEY_ID")
+            f'the URL {parts.scheme}://{parts.hostname or ""}{printable(parts.path)} contains a '
+            'password, a query or a '
+            "fragment: pass the URL alone, and set the store's credentials elsewhere, such as in "
+            "AWS_ACCESS_KEY_ID")
     return url.rstrip('/')
 
 
@@ -89,7 +91,8 @@ _CAUSES = {'Timeout': 'no response', 'TimedOut': 'no response', 'onnection refus
            'Requested ': 'the response was cut off', 'body error': 'the response was cut off',
            'onnection reset': 'the connection was lost', 'closed before': 'the connection was lost',
            'credential': 'no valid credentials',
-           'Range request not': 'the web server ignores Range, like python -m http.server: use one such as nginx'}
+           'Range request not': 'the web server ignores Range, like python -m http.server: use '
+                                'one such as nginx'}
 _BAD_KEY = re.compile(r'Path "(.*?)"')
 
 
@@ -147,18 +150,22 @@ class _ObStore:
             self._store = import_module('obstore.store').from_url(url, **settings)
         except Exception as error:
             raise ValueError(
-                f'{url} cannot be opened ({type(error).__name__}): pass a URL such as s3://bucket/train') from None
+                f'{url} cannot be opened ({type(error).__name__}): pass a URL such as '
+                's3://bucket/train') from None
 
     @staticmethod
     def _stored(meta: Any) -> Stored:
         return Stored(meta['path'], meta['size'], _tag(meta['e_tag'] or meta['last_modified']))
 
     async def objects(self) -> list[Stored]:
-        return [self._stored(meta) async for part in self._obstore.list(self._store, chunk_size=1000) for meta in part]
+        return [self._stored(meta) async
+                for part in self._obstore.list(self._store, chunk_size=1000)
+                for meta in part]
 
     async def names(self) -> tuple[list[str], list[str]]:
         found = await self._obstore.list_with_delimiter_async(self._store)
-        return list(map(posixpath.basename, found['common_prefixes'])), [meta['path'] for meta in found['objects']]
+        return list(map(posixpath.basename, found['common_prefixes'])), [meta['path']
+                                                                         for meta in found['objects']]
 
     async def head(self, key: str) -> Stored:
         return self._stored(await self._obstore.head_async(self._store, key))
@@ -179,7 +186,9 @@ class _FsspecStore:
             self._fs, self._root = fsspec.core.url_to_fs(url, skip_instance_cache=not url.startswith('memory:'))
         except (ImportError, ValueError) as error:
             package = getattr(error.__cause__, 'name', None)   # what the import of its file system lacked
-            advice = f'pip install {package}' if package else 'pass a URL of a kind that it knows, such as s3:// or hf://'
+            advice = 'pass a URL of a kind that it knows, such as s3:// or hf://'
+            if package:
+                advice = f'pip install {package}'
             raise ImportError(f'fsspec cannot read {url}: {advice}') from None
 
     def _stored(self, info: dict, key: str | None = None) -> Stored:
@@ -197,8 +206,11 @@ class _FsspecStore:
 
     async def names(self) -> tuple[list[str], list[str]]:
         found = await asyncio.to_thread(self._fs.ls, self._root, detail=True)
-        named = [(info['type'] == 'directory', info['name'].rstrip('/').rsplit('/', 1)[-1]) for info in found]
-        return [name for is_folder, name in named if is_folder], [name for is_folder, name in named if not is_folder]
+        folders, files = [], []
+        for info in found:
+            names = folders if info['type'] == 'directory' else files
+            names.append(posixpath.basename(info['name'].rstrip('/')))
+        return folders, files
 
     async def head(self, key: str) -> Stored:
         info = await asyncio.to_thread(self._fs.info, self._path(key))
@@ -358,7 +370,8 @@ async def persist(
             bad_key = _BAD_KEY.search(str(error))
         if bad_key:
             raise StoreError(
-                f"{name} cannot be read: the key {bad_key[1]!r} has a part that is empty, '.' or '..': rename that object, "
+                f"{name} cannot be read: the key {bad_key[1]!r} has a part that is empty, '.' or "
+                "'..': rename that object, "
                 'or pass the URL of a folder without it')
         if status in _REFUSED or cause == _CAUSES['credential']:
             raise StoreError(
@@ -368,9 +381,11 @@ async def persist(
         if status == 404:
             raise FileNotFoundError(f'there is no {name}')
         if status == 416:
-            raise ObjectChanged(f'{name} is shorter than its index says: it has changed since it was indexed')
+            raise ObjectChanged(
+                f'{name} is shorter than its index says: it has changed since it was indexed')
         if time.monotonic() + pause > end:
-            raise StoreError(f'{name} could not be read within {limits.deadline:g} s; last error: {cause}')
+            raise StoreError(
+                f'{name} could not be read within {limits.deadline:g} s; last error: {cause}')
         on_event('busy' if status in _BUSY else 'retry')
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(2 * pause, 10)
@@ -398,11 +413,14 @@ def _answer(question: tuple, ask: Callable[[], Any]) -> Any:
 
 def _list(url: str, verb: str) -> Any:
     try:
-        return _answer((verb, url.rstrip('/')), lambda: wait_for(persist(url, getattr(open_store(url), verb))))
+        ask = getattr(open_store(url), verb)
+        return _answer((verb, url.rstrip('/')), lambda: wait_for(persist(url, ask)))
     except StoreError as error:
         if not url.lower().startswith('http'):
             raise
-        raise ValueError(f'{url} cannot be listed, as is usual for web servers ({error}): pass the URL of a pack, '
+        raise ValueError(
+            f'{url} cannot be listed, as is usual for web servers ({error}): pass the URL '
+            'of a pack, '
                          'a tar or a table, or of a store such as s3://bucket/train') from None
 
 
@@ -417,8 +435,12 @@ def list_objects(
     Returns:
         sorted by name, without those whose names begin with a dot
     """
-    found = (item for item in _list(url, 'objects') if item.key and not item.key.endswith('/'))
-    return sorted(item for item in found if not any(part.startswith('.') for part in item.key.split('/')))
+    found = []
+    for item in _list(url, 'objects'):
+        is_hidden = any(part.startswith('.') for part in item.key.split('/'))
+        if item.key and not item.key.endswith('/') and not is_hidden:
+            found.append(item)
+    return sorted(found)
 
 
 def list_names(
@@ -432,7 +454,8 @@ def list_names(
     Returns:
         folders, objects; without hidden ones
     """
-    folders, files = (sorted(name for name in names if name and name[0] != '.') for names in _list(url, 'names'))
+    folders, files = (sorted(name for name in names if name and name[0] != '.')
+                      for names in _list(url, 'names'))
     return folders, files
 
 

@@ -38,7 +38,8 @@ class StreamReader:
     ):
         if is_training and not num_samples:
             raise ValueError(
-                'training needs the number of samples to know the length of an epoch: pass num_samples')
+                'training needs the number of samples to know the length of an epoch: pass '
+                'num_samples')
         self.num_samples = num_samples
         self.is_training = is_training
         self.batch_size = batch_size
@@ -116,5 +117,6 @@ class StreamReader:
                 left -= 1
                 yield sample
             if left == before:
-                raise ValueError(f'worker {shard_index} of {num_shards} has no samples: use fewer workers')
+                raise ValueError(
+                    f'worker {shard_index} of {num_shards} has no samples: use fewer workers')
             turn += 1

@@ -88,7 +88,8 @@ def _read_separated(path: str, separator: str) -> Table:
     if not lines:
         raise ValueError('it is empty')
     names, *rows = lines
-    uneven = {k: f'{len(row)}, the header has {len(names)}' for k, row in enumerate(rows) if len(row) != len(names)}
+    uneven = {k: f'{len(row)}, the header has {len(names)}'
+              for k, row in enumerate(rows) if len(row) != len(names)}
     whole = ([None] * len(names) if k in uneven else row for k, row in enumerate(rows))
     columns = list(zip(*whole)) or [()] * len(names)
     return Table(names, len(rows), lambda number: list(columns[number]), True, uneven)
@@ -123,7 +124,8 @@ def _of_pandas(frame: Any) -> Table:
     def values(number: int) -> list:
         column = frame.iloc[:, number].astype(object)
         cells = column.where(column.notna(), None).tolist()
-        return [cell.tolist() if isinstance(cell, (np.ndarray, np.generic)) else cell for cell in cells]
+        return [cell.tolist() if isinstance(cell, (np.ndarray, np.generic)) else cell
+                for cell in cells]
 
     return Table([str(name) for name in frame.columns], len(frame), values)
 
@@ -187,20 +189,26 @@ def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list
     others = [v for v in given if not re.fullmatch(_WHOLE, str(v), re.ASCII)]
     if whole and 0 < len(others) < len(given):
         raise ValueError(
-            f'{len(given) - len(others)} of {len(given)} targets are integers, but the others are written as '
+            f'{len(given) - len(others)} of {len(given)} targets are integers, but the others '
+            'are written as '
             f'{others[0]}: write all classes as {int(float(others[0]))}, '
             f'or all numbers to be predicted as {float(others[0])}')
     if whole and None in values:
         raise ValueError(
-            "the targets are integers stored as floats, with gaps: pass classes as integers, such as pandas' Int64")
+            "the targets are integers stored as floats, with gaps: pass classes as integers, "
+            "such as pandas' Int64")
     if whole and any(abs(v) >= 2 ** 53 for v in values):
-        raise ValueError('the targets are integers that are too large for a float: pass classes as strings')
+        raise ValueError(
+            'the targets are integers that are too large for a float: pass classes as strings')
     return [v if v is None else float(v) for v in values]
 
 
 def _flat(values: Iterable[Any]) -> list:
     "All labels, one after the other; a value may be one, a list of them, or None."
-    return [label for value in values if value is not None for label in (value if isinstance(value, list) else [value])]
+    return [label
+            for value in values
+            if value is not None
+            for label in (value if isinstance(value, list) else [value])]
 
 
 def _map_labels(values: Iterable[Any], change: Callable[[Any], Any]) -> list:
@@ -233,16 +241,21 @@ def number_targets(
         flat = _flat(values)
     strange = next((v for v in flat if not isinstance(v, (str, Real))), None)
     if strange is not None:
-        raise ValueError(f'a target has type {type(strange).__name__}: must be a string or a number')
-    kinds = {str if isinstance(v, str) else int if isinstance(v, Integral) else float for v in flat}
+        raise ValueError(
+            f'a target has type {type(strange).__name__}: must be a string or a number')
+    kinds = {str if isinstance(v, str) else int if isinstance(v, Integral) else float
+             for v in flat}
     if str in kinds and len(kinds) > 1 or is_lists and float in kinds:
-        raise ValueError(f'targets are of mixed types, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
+        raise ValueError(
+            'targets are of mixed types, such as '
+            f'{", ".join(map(repr, sorted(map(str, flat))[:3]))}')
     if class_map is not None:
         class_to_idx = load_class_map(class_map, root)
     elif float in kinds:
         return _check_numbers(values, given), {}
     elif kinds == {int}:
-        class_to_idx = {str(idx): int(idx) for idx in sorted({int(v) for v in flat}) if idx >= 0}
+        class_to_idx = {str(idx): int(idx)
+                        for idx in sorted({int(v) for v in flat}) if idx >= 0}
     else:
         class_to_idx = build_class_map(flat)
     greatest = max(class_to_idx.values(), default=0)
@@ -251,7 +264,8 @@ def number_targets(
     def number(label):
         return class_to_idx.get(label if isinstance(label, str) else str(int(label)))
     numbered = _map_labels(values, number)
-    return [None if isinstance(v, list) and None in v else v for v in numbered], class_to_idx
+    indexes = [None if isinstance(v, list) and None in v else v for v in numbered]
+    return indexes, class_to_idx
 
 # %% ../../nbs/readers/50_table.ipynb #f95e1464
 class TableError(ValueError):
@@ -338,7 +352,8 @@ def find_problems(
         for row, there in zip(named, _are_there(root, [paths[row] for row in named])):
             if not there:
                 problems[row]['missing file'] = paths[row]
-    problems |= {row: {'wrong number of columns': length} for row, length in (uneven or {}).items()}   # that alone
+    problems |= {row: {'wrong number of columns': length}
+                 for row, length in (uneven or {}).items()}   # that alone
     return {row: list(problems[row].items()) for row in sorted(problems)}
 
 # %% ../../nbs/readers/50_table.ipynb #9704ccdb
@@ -391,8 +406,11 @@ class _Columns:
         if names.count(key) == 1:
             return names.index(key)
         if key in names:
-            raise ValueError(f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
-        raise ValueError(f'{self.what} has no column {key!r}; available: {listed(names)}. Pass the one to use as {argument}=')
+            raise ValueError(
+                f'{self.what} has {names.count(key)} columns {key!r}: rename all but one')
+        raise ValueError(
+            f'{self.what} has no column {key!r}; available: {listed(names)}. Pass the one to use '
+            f'as {argument}=')
 
     def names(self, key: str, argument: str) -> list:
         "A column of names, which may be numbers where values have types."
@@ -408,7 +426,8 @@ class _Columns:
         strange = next((v for v in values if not isinstance(v, str | None)), None)
         if strange is None: return values
         raise TypeError(
-            f'column {key!r} of {self.what} has a value of type {type(strange).__name__}: {argument} needs strings')
+            f'column {key!r} of {self.what} has a value of type {type(strange).__name__}: '
+            f'{argument} needs strings')
 
     def labels(self, key: str, separator: str | None) -> list:
         "The column of targets; texts of several labels become lists."
@@ -481,8 +500,10 @@ class _TableRows(NamedTuple):
             targets = LabelLists.from_lists(targets, 1 + max(self.class_to_idx.values(), default=-1))
         elif not isinstance(targets[0], int):
             targets = np.array(targets)
-        others = {name: np.fromiter((column[row] for row in rows), float if name == 'weight' else object, len(rows))
-                  for name, column in self.others.items()}
+        others = {}
+        for name, column in self.others.items():
+            kind = float if name == 'weight' else object
+            others[name] = np.fromiter((column[row] for row in rows), kind, len(rows))
         return SampleTable.from_samples([self.paths[row] for row in rows], targets, others)
 
 
@@ -558,14 +579,18 @@ class ReaderTable(ReaderFiles):
         self.split = split
         if self.problems:
             _report(self.problems, rows, on_problem, what, root)
-        chosen = [row for row in _rows_of_split(rows.splits, len(rows.paths), split, what) if row not in self.problems]
+        inside = _rows_of_split(rows.splits, len(rows.paths), split, what)
+        chosen = [row for row in inside if row not in self.problems]
         if not chosen:
-            raise ValueError(f'{what} has no usable rows' + (f' in split {split!r}' if split else ''))
+            raise ValueError(
+                f'{what} has no usable rows' + (f' in split {split!r}' if split else ''))
         samples, source = rows.samples(chosen), None
         if is_url(root):
             paths = [rows.paths[row] for row in chosen]
-            found = [objects[path] for path in paths] if objects else open_ranges(root, paths).objects
-            source = open_single(os.fspath(root), samples, np.array([item[1:] for item in found], np.int64))
+            if objects is None:
+                objects = dict(zip(paths, open_ranges(root, paths).objects))
+            stored = np.array([objects[path][1:] for path in paths], np.int64)
+            source = open_single(os.fspath(root), samples, stored)
         super().__init__(root, samples, rows.class_to_idx, source)
 
     @property
@@ -576,4 +601,5 @@ class ReaderTable(ReaderFiles):
     def __getitem__(self, index: int) -> tuple:
         columns = self.samples.columns.items()
         others = (column[index] for name, column in columns if name != 'span')
-        return *super().__getitem__(index), *(float(one) if isinstance(one, np.floating) else one for one in others)
+        return *super().__getitem__(index), *(float(one) if isinstance(one, np.floating) else one
+                                              for one in others)

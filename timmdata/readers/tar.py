@@ -77,8 +77,10 @@ def _warn_of_more(file: BinaryIO):
             continue
         more = file.seek(0, os.SEEK_END) - begin
         return warnings.warn(
-            f'{printable(file.name)}: its last {more:,} bytes are not read: another archive was appended '
-            '(cat a.tar b.tar), but a tar ends at its first end mark. Put the archives into a folder instead',
+            f'{printable(file.name)}: its last {more:,} bytes are not read: another archive '
+            'was appended '
+            '(cat a.tar b.tar), but a tar ends at its first end mark. Put the archives into a '
+            'folder instead',
             stacklevel=2)
 
 # %% ../../nbs/readers/40_tar.ipynb #0600ae6d
@@ -100,18 +102,22 @@ def list_tar(
     """
     with io.BufferedReader(open_object(os.fspath(path)) if is_url(path) else open_file(path)) as file:
         begin = file.read(8)
-        command = next((command for magic, command in _COMPRESSED.items() if begin.startswith(magic)), None)
+        commands = (command for magic, command in _COMPRESSED.items() if begin.startswith(magic))
+        command = next(commands, None)
         if command:
             raise ValueError(f'{path} is compressed, so its images cannot be read in any order: '
-                                         f'decompress it first ({command}); compression does not make photos smaller')
+                                         f'decompress it first ({command}); compression does not '
+                                         'make photos smaller')
         file.seek(0)
         try:
-            found = {name: (offset, size) for name, offset, size in islice(_walk(file), most)}
+            found = {name: (offset, size)
+                     for name, offset, size in islice(_walk(file), most)}
         except Exception as error:   # on damage, tarfile raises TarError, ValueError, OSError, OverflowError, …
             if is_system_error(error):
                 raise
             raise ValueError(
-                f'{path} is damaged, truncated or not a tar ({error}): copy it again or recreate it') from error
+                f'{path} is damaged, truncated or not a tar ({error}): copy it again or '
+                'recreate it') from error
     return [(name, *place) for name, place in found.items()]
 
 # %% ../../nbs/readers/40_tar.ipynb #3d573808
@@ -182,7 +188,8 @@ def scan_tars(
     folders = {}   # name → number, in the order in which they come
     targets = [folders.setdefault(_folder_of(path), len(folders)) for _, path, *_ in rows]
     spans = np.array([row[2:] for row in rows], np.int64).reshape(-1, 3)   # archive, offset, size
-    table = SampleTable.from_samples([path for _, path, *_ in rows], targets, {'span': spans})
+    paths = [path for _, path, *_ in rows]
+    table = SampleTable.from_samples(paths, targets, {'span': spans})
     return FileIndex(table, tuple(folders), tuple(archives), times, dict(left_out))
 
 # %% ../../nbs/readers/40_tar.ipynb #13bbb754
@@ -293,7 +300,8 @@ class Archives(Source):
         data = memoryview(mapped)[offset:offset + size]
         if len(data) == size and (not data or mapped.size() >= offset + size):
             return data
-        raise SourceError(f'{self.paths[archive]} ends inside the image: it has changed since it was indexed')
+        raise SourceError(
+            f'{self.paths[archive]} ends inside the image: it has changed since it was indexed')
 
     def prefetch(self,
         spans: Iterable[Sequence[int]],
@@ -326,16 +334,19 @@ def open_archives(
         cache_limit: Maximum size of all copies, bytes or a string such as '200GB'.
     """
     if cache_limit is not None and cache_dir is None:
-        raise ValueError(f'cache_limit={cache_limit!r} needs cache_dir=: pass the folder for the copies, too')
+        raise ValueError(
+            f'cache_limit={cache_limit!r} needs cache_dir=: pass the folder for the copies, too')
     if is_url(root):
         ranges = open_ranges(root, names)
         if cache_dir is None:
             return ranges
         cache = ShardCache(cache_dir, cache_limit)
-        return CachedRanges(ranges, cache, Archives([str(cache.path(ranges, k)) for k in range(len(names))]))
+        copies = [str(cache.path(ranges, number)) for number in range(len(names))]
+        return CachedRanges(ranges, cache, Archives(copies))
     if cache_dir is not None:
         raise ValueError(
-            f'cache_dir is for URLs such as s3://bucket/train, but {root} is a local path: omit cache_dir')
+            f'cache_dir is for URLs such as s3://bucket/train, but {root} is a local path: '
+            'omit cache_dir')
     return Archives([os.path.join(root, name) if name else root for name in names])
 
 # %% ../../nbs/readers/40_tar.ipynb #44838c37
@@ -373,9 +384,11 @@ class ReaderImageTar(ReaderFiles):
         shards = sum(count for (_, what), count in index.left_out.items() if what == '.cls')
         if shards and shards >= len(index.table):
             raise ValueError(
-                f'{root} has .cls files with class indexes ({shards}), so it was made for WebDataset: '
+                f'{root} has .cls files with class indexes ({shards}), so it was made for '
+                'WebDataset: '
                 'read it by index with ImageDataset(root), or as a stream with wds/')
-        index = replace(index, left_out={key: n for key, n in index.left_out.items() if key[1] != '.cls'})
+        index = replace(index, left_out={key: n
+                                         for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)
         samples, class_to_idx = label_samples(index, inside, class_map, os.path.dirname(root), root, extensions)
         self.split = split

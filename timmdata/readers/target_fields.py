@@ -86,17 +86,22 @@ class TargetFields:
             check_choice('target_format', target_format, ('indices', 'multihot'))
         self.keys = [key.strip() for key in target_key.split(',')]
         if not all(self.keys) or len(set(self.keys)) < len(self.keys):
-            raise ValueError(f'target_key={target_key!r}: must be field names, each once, separated by commas')
+            raise ValueError(
+                f'target_key={target_key!r}: must be field names, each once, separated by commas')
         if len(self.keys) > 1 and target_format == 'multihot':
             raise ValueError(
-                "target_format='multihot' needs one target_key: omit target_format; several keys give class indexes")
+                "target_format='multihot' needs one target_key: omit target_format; several keys "
+                "give class indexes")
         self.names = list(names) if len(self.keys) == 1 else self.keys
         self.is_dense = target_format == 'multihot'
         self.is_mapped = bool(class_map)
         own = {name: idx for idx, name in enumerate(self.names)}
         self.class_to_idx = load_class_map(class_map) if class_map else own
-        if self.is_dense and self.is_mapped and not all(isinstance(key, Integral) for key in self.class_to_idx):
-            raise ValueError("class_map for 'multihot' targets must map the dataset's original index to a new index")
+        if self.is_dense and self.is_mapped and not all(isinstance(key, Integral)
+                                                        for key in self.class_to_idx):
+            raise ValueError(
+                "class_map for 'multihot' targets must map the dataset's original index to "
+                "a new index")
 
     def __call__(self,
         record: Mapping[str, Any],   # Names of fields → values.
@@ -104,7 +109,8 @@ class TargetFields:
         if len(self.keys) == 1:
             target = get_field(record, self.keys[0])
         else:
-            target = [idx for idx, key in enumerate(self.keys) if get_field(record, key) > 0]
+            values = [get_field(record, key) for key in self.keys]
+            target = [idx for idx, value in enumerate(values) if value > 0]
         if not self.is_mapped:
             return target
         return self._moved(list(target)) if self.is_dense else self._mapped(target)
@@ -123,7 +129,8 @@ class TargetFields:
         "The values of a vector, at their new indexes."
         if max(self.class_to_idx) >= len(values):
             raise ValueError(
-                f'class_map has original index {max(self.class_to_idx)}, but the length of a target is {len(values)}')
+                f'class_map has original index {max(self.class_to_idx)}, but the length of a '
+                f'target is {len(values)}')
         moved = [0.] * (max(self.class_to_idx.values()) + 1)
         for own, idx in self.class_to_idx.items():
             moved[idx] = float(values[own])
@@ -155,22 +162,26 @@ class MultiLabelTarget:
     ) -> torch.Tensor:
         values = torch.as_tensor(target)
         if values.ndim != 1:
-            raise ValueError(f'the target {target!r} is not a list: pass class indexes, or a vector')
+            raise ValueError(
+                f'the target {target!r} is not a list: pass class indexes, or a vector')
         if self.dense:
             return self._checked(values)
         if values.numel() and (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool):
             raise ValueError(
-                f'the target has dtype {values.dtype}: class indexes must be integers; for a vector, use dense=True')
+                f'the target has dtype {values.dtype}: class indexes must be integers; for a '
+                'vector, use dense=True')
         values = values.long()
         if values.numel() and not 0 <= values.min() <= values.max() < self.num_classes:
             raise ValueError(
-                f'class indexes {values.min()}..{values.max()}: must be in 0..{self.num_classes - 1}')
+                f'class indexes {values.min()}..{values.max()}: must be in '
+                f'0..{self.num_classes - 1}')
         return torch.zeros(self.num_classes).index_fill_(0, values, 1.)
 
     def _checked(self, values: torch.Tensor) -> torch.Tensor:
         if values.numel() != self.num_classes or values.is_complex():
             raise ValueError(
-                f'the target has length {values.numel()} and dtype {values.dtype}: must be {self.num_classes} real values')
+                f'the target has length {values.numel()} and dtype {values.dtype}: must be '
+                f'{self.num_classes} real values')
         values = values.to(torch.float32)
         if not ((values >= 0) & (values <= 1)).all():   # a NaN is refused, too
             raise ValueError('the target has a value that is not in 0..1')

@@ -61,7 +61,8 @@ def check_info(
             raise ValueError(f'split {name!r} must be a JSON object')
         filenames = split.get('filenames')
         lengths = split.get('shard_lengths', [])
-        if not isinstance(filenames, list) or not all(isinstance(one, str) for one in filenames):
+        if not isinstance(filenames, list) or not all(isinstance(one, str)
+                                                      for one in filenames):
             raise ValueError(f'split {name!r} needs filenames, a list of strings')
         check_inside(root, filenames)
         numbers = [*(lengths if isinstance(lengths, list) else [None]), split.get('num_samples') or 0]
@@ -131,7 +132,8 @@ def find_shards(
 def _groups(root: str, shards: Sequence[str], shard_index: int, num_shards: int) -> Iterator[dict]:
     "The groups of files of one share."
     by_shard = len(shards) >= num_shards
-    urls = ({'url': os.path.join(root, shard)} for shard in (shards[shard_index::num_shards] if by_shard else shards))
+    urls = ({'url': os.path.join(root, shard)}
+            for shard in (shards[shard_index::num_shards] if by_shard else shards))
     try:
         groups = _webdataset().tarfile_to_samples()(urls)
         yield from groups if by_shard else islice(groups, shard_index, None, num_shards)
@@ -157,7 +159,9 @@ def image_of(
     key = next((key for key in keys if key in group), None)
     if key is not None: return group[key]
     there = listed(key for key in group if not key.startswith('__'))
-    raise ValueError(f'sample {printable(group["__key__"])} has no image {" or ".join(keys)}; available: {there}. '
+    raise ValueError(
+        f'sample {printable(group["__key__"])} has no image {" or ".join(keys)}; '
+        f'available: {there}. '
                      'Pass the extension of the image as input_key=')
 
 
@@ -178,7 +182,8 @@ def target_of(
     """
     if what not in group:
         raise ValueError(
-            f'sample {printable(group["__key__"])} has no .{what}: pass the field of its .json that holds '
+            f'sample {printable(group["__key__"])} has no .{what}: pass the field of its .json '
+            'that holds '
             'the class as target_key=')
     try:
         if what == 'cls':
@@ -187,7 +192,8 @@ def target_of(
         return target if isinstance(target, list) or int(target) >= 0 else None
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(
-            f'the .{what} of sample {printable(group["__key__"])} has no valid class: {error}') from error
+            f'the .{what} of sample {printable(group["__key__"])} has no valid '
+            f'class: {error}') from error
 
 # %% ../../nbs/readers/60_webdataset.ipynb #fe2383db
 class ReaderWds(StreamReader):
