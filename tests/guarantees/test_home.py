@@ -265,7 +265,7 @@ def test_each_entrance_finds_the_home(entrance, place, samples, monkeypatch):
 
 
 NO_ENTRANCES = {   # where the path is only named in a message, a part of an object, a text by design, or comes from an entrance
-    'holds_tars.root', 'list_folder.folder', 'list_folders.folder', 'scan_folder.root', 'index_folder.root', 'index_folder.index_file',
+    'holds_tars.root', 'list_folder.folder', 'scan_folder.root', 'index_folder.root', 'index_folder.index_file',
     'keep_index.path', 'keep_arrays.path', 'index_path.root', 'index_path.index_file',
     'list_tar.path', 'scan_tars.root', 'index_tars.root', 'index_tars.index_file', 'ReaderFiles.root', 'find_problems.root',
     'find_problems.within', 'find_shards.root', 'load_info.root', 'absolute_path.root',

@@ -192,7 +192,7 @@ def _writing_to(folder: Path) -> Iterator[None]:
         raise OSError(
             error.errno, f'cannot write a cache to {folder} ({error.strerror}): pass a '
                          'writable directory '
-                      "that has room, such as cache={'where': 'disk', 'directory': …}") from error
+                         "that has room, such as cache={'where': 'disk', 'directory': …}") from error
 
 
 def cached_dataset(

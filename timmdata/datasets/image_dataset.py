@@ -288,7 +288,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
                         for path, target in zip(self.filenames(), self.targets)]
             raise AttributeError(
                 f'{type(self.reader).__name__} has no separate file for each sample: '
-                                 'use dataset.filename(index) for a name')
+                'use dataset.filename(index) for a name')
         return self._known('samples', make)
 
     def __getstate__(self) -> dict:

@@ -34,7 +34,7 @@ from PIL import Image
 from PIL.JpegImagePlugin import get_sampling
 from tqdm import tqdm
 
-from ..core.checks import check_choice, check_number
+from ..core.checks import check_choice, check_number, check_type
 from ..core.cores import available_cores
 from ..core.decode import Buffer, decode_image, read_content
 from ..core.faults import BadSample, printable
@@ -100,7 +100,7 @@ class PackSettings:
         check_choice('format', self.format, FORMATS)
         short_side = 16 if self.short_side is None else self.short_side
         check_number('short_side', short_side, 16, 60_000, '16 or more pixels; None '
-                                                           'keeps the size', whole=True)
+                     'keeps the size', whole=True)
         check_number('quality', self.quality, 1, 95, 'an integer in 1..95', whole=True)
         check_choice('subsampling', self.subsampling, ('keep', *_SUBSAMPLING))
         if self.format == 'keep' and self.short_side:
@@ -110,7 +110,7 @@ class PackSettings:
         if self.format == 'raw' and self.mode != 'RGB' or self.short_side and self.mode not in ('RGB', 'L'):
             raise ValueError(
                 f'input_img_mode={self.mode!r} cannot be kept in format={self.format!r}: '
-                             "use format='keep', or a dataset with input_img_mode='RGB'")
+                "use format='keep', or a dataset with input_img_mode='RGB'")
 
     def __call__(self,
         data: Buffer | Image.Image,
@@ -250,8 +250,8 @@ class PackReport(NamedTuple):
                  f'shard{"s" * (self.num_shards != 1)}, {self.num_bytes / 1e6:,.1f} MB; {kinds}']
         if self.left_out:
             lines.append(f'left out: {len(self.left_out)} that cannot be read, the first one is '
-                                           f'{printable(self.left_out[0].path)}: '
-                                           f'{self.left_out[0].cause}')
+                         f'{printable(self.left_out[0].path)}: '
+                         f'{self.left_out[0].cause}')
         return '\n'.join(lines)
 
 
@@ -278,10 +278,7 @@ def check_packable(
     Args:
         dataset: Dataset to pack.
     """
-    if not isinstance(dataset, ImageDataset):
-        raise TypeError(
-            f'dataset has type {type(dataset).__name__}: a pack needs '
-            'ImageDataset(root, split=...)')
+    check_type('dataset', dataset, ImageDataset, 'a pack needs ImageDataset(root, split=...)')
     for name in ('transform', 'target_transform'):
         if getattr(dataset, name) is not None:
             raise ValueError(
@@ -320,8 +317,8 @@ def _check_target(dataset: ImageDataset, root: Path):
     folder = place.parent if len(split_group(place.name)) > 1 else place
     raise ValueError(
         f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
-                     'change that dataset. Use a separate folder, such as '
-                     f'{folder.with_name(f"{folder.name}-packed")}')
+        'change that dataset. Use a separate folder, such as '
+        f'{folder.with_name(f"{folder.name}-packed")}')
 
 
 @contextmanager
@@ -411,7 +408,7 @@ class _Packing:
             raise OSError(
                 errno.ENOSPC, f'the pack needs about {left / 1e9:.2f} GB more, but {self.root} '
                               f'has {free / 1e9:.2f} GB: '
-                'use another folder, a smaller short_side, or a lower quality')
+                              'use another folder, a smaller short_side, or a lower quality')
         self.parts.mkdir(parents=True, exist_ok=True)
         for path in self.parts.glob('*.tmp'):
             path.unlink()   # of a program that was killed

@@ -40,7 +40,7 @@ def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:
         return targets.astype(bool)
     raise ValueError(
         f'the targets are {targets.dtype} {targets.shape}: must be class indexes (N,), '
-                     'or 0 and 1 (N, num_classes) for several labels per sample')
+        'or 0 and 1 (N, num_classes) for several labels per sample')
 
 # %% ../../nbs/datasets/20_relabel.ipynb #c1745813
 def targets_of(
@@ -293,7 +293,7 @@ def number_classes(
     missing = sorted(new - set(class_to_idx))
     if missing:
         raise ValueError(f'class_map has no index for {listed(missing)}: add it; '
-                                     f'it has {listed(class_to_idx, 10)}')
+                         f'it has {listed(class_to_idx, 10)}')
     return class_to_idx
 
 

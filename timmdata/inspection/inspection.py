@@ -18,6 +18,7 @@ from urllib.parse import quote
 from ..core.paths import StrPath, expand_home, replace_file
 from ..datasets.factory import open_splits
 from ..datasets.image_dataset import ImageDataset
+from ..core.checks import check_type
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions
 from .measure import measure_dataset, perceptual_hash
 from .report import exclusion_file, make_page, summarize
@@ -81,9 +82,8 @@ def _datasets_of(data: Any) -> dict[str, ImageDataset]:
     if isinstance(data, (str, os.PathLike)): return open_splits(data)
     datasets = dict(data) if isinstance(data, Mapping) else {getattr(data, 'split', None) or 'all': data}
     for name, dataset in datasets.items():
-        if not isinstance(dataset, ImageDataset): raise TypeError(
-            f'{name} has type {type(dataset).__name__}: pass an ImageDataset, a dict of them by split, or a path. To '
-            'inspect a stream, which has no indexes, write its samples to a folder or a tar file first')
+        check_type(name, dataset, ImageDataset, 'pass an ImageDataset, a dict of them by split, or a path. To inspect '
+                   'a stream, which has no indexes, write its samples to a folder or a tar file first')
         if not len(dataset): raise ValueError(f'{name} has no samples: check its path and split')
     return datasets
 

@@ -16,6 +16,7 @@ from typing import Any
 from ..core.faults import printable
 from ..datasets.wrappers import describe
 from ..samplers.epoch import EpochSampler
+from ..core.checks import check_type
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #9a5f04fa
 def describe_settings(
@@ -110,8 +111,7 @@ def check_form(
     Args:
         state: State from `make_state`, possibly from another program or damaged.
     """
-    if not isinstance(state, Mapping): raise TypeError(
-        f'the state has type {type(state).__name__}: pass the dict that state_dict() returned')
+    check_type('the state', state, Mapping, 'pass the dict that state_dict() returned')
     if {*state} != _KEYS:
         inside = [key for key, value in state.items() if isinstance(value, Mapping) and {*value} == _KEYS]
         give = 'the dict that state_dict() returned'

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..core.checks import check_number, checks_names
+from ..core.checks import check_number, check_type, checks_names
 from ..core.clock import clock
 from ..core.constants import IMAGENET_DEFAULT_MEAN
 from ..core.jpeg import Pixels, choose_factor, scale_crop
@@ -111,9 +111,7 @@ def views_by_name(
             f'views={views!r}: must be a non-empty list or dict of View, such as [View(224, count=2)]')
     named = dict(views) if isinstance(views, Mapping) else dict(enumerate(views))
     for name, view in named.items():
-        if isinstance(view, View): continue
-        raise TypeError(f'views[{name!r}] has type {type(view).__name__}: '
-                        'must be a View, such as View(224, count=2)')
+        check_type(f'views[{name!r}]', view, View, 'must be a View, such as View(224, count=2)')
     total = sum(view.count for view in named.values())
     if total > MAX_VIEWS:
         raise ValueError(f'views has {total} crops per image: must be {MAX_VIEWS} or fewer')

@@ -184,7 +184,7 @@ def load_class_map(
     for name, idx in class_to_idx.items():
         if not isinstance(name, (str, Integral)):
             raise ValueError(f'{source} has class {reprlib.repr(name)}: '
-                                                                       'class names must be strings or integers')
+                             'class names must be strings or integers')
         if not isinstance(idx, Integral) or isinstance(idx, bool) or not 0 <= idx < MAX_CLASSES:
             raise ValueError(
                 f'{source} maps {name!r} to {reprlib.repr(idx)}: an index must be an integer in '
@@ -215,7 +215,7 @@ def check_class_map(
              for what, names in found.items() if names]
     if parts:
         raise ClassMapError(f'the classes differ: {"; ".join(parts)}. Pass class_map= to this '
-                                      'dataset, with the class_to_idx of the other')
+                            'dataset, with the class_to_idx of the other')
 
 
 def class_map_fingerprint(

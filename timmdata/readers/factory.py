@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ..core.checks import argument_names, check_arguments
+from ..core.checks import argument_names, check_arguments, check_type
 from ..core.paths import StrPath, expand_home
 from ..timm_names import find
 from .base import Reader, split_group
@@ -105,10 +105,7 @@ def create_reader(
         **kwargs: Additional arguments for the reader.
     """
     root = _local_or_url(root)
-    if root is not None and not isinstance(root, (str, os.PathLike)):
-        raise TypeError(
-            f'root has type {type(root).__name__}: pass the folder as root, and a data '
-            'frame as table=')
+    check_type('root', root, StrPath | None, 'pass the folder as root, and a data frame as table=')
     kind, _, rest = name.partition('/')
     kind = kind.lower()
     if kind in _PREFIXES:
@@ -129,4 +126,4 @@ def create_reader(
         return _create(ReaderImageFolder, kwargs, root, split)
     raise ValueError(
         f'unknown reader {name!r}: must be one of folder, tar, {"/…, ".join(_PREFIXES)}/…; '
-                     'omit it to detect what is at the root')
+        'omit it to detect what is at the root')

@@ -28,7 +28,7 @@ from .requests import copied_object, keep_objects
 from .store import absolute_path, is_url
 from .tar import Archives, list_archives, list_tar, open_archives
 from .target_fields import TargetFields
-from .webdataset import check_info, image_of, target_of
+from .webdataset import check_info, image_key, target_of
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00006
 ROW = np.dtype([('shard', '<u4'), ('size', '<u4'), ('offset', '<u8'), ('height', '<u4'), ('width', '<u4')])
@@ -377,13 +377,14 @@ def _samples_of(path: str, fields: TargetFields, what: str, input_keys: Sequence
     "Key, offset and size of the image, its ending and the target of each sample in a shard."
     archive = Archives([path])
     for key, group in _groups(path, frozenset([*input_keys, what])):
-        read = {ending: bytes(archive.read(0, *group[ending]))
-                for ending in (what,) if ending in group}
-        target = target_of({'__key__': key, **read}, fields, what)
+        named = {'__key__': key, **group}
+        if what in group:
+            named[what] = bytes(archive.read(0, *group[what]))
+        target = target_of(named, fields, what)
         if target is None:
             continue   # as in a stream: it has no class
-        place = image_of({'__key__': key, **group}, input_keys)
-        yield key, place, next(ending for ending in input_keys if ending in group), target
+        ending = image_key(named, input_keys)
+        yield key, group[ending], ending, target
 
 
 def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:

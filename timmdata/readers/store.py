@@ -92,7 +92,7 @@ _CAUSES = {'Timeout': 'no response', 'TimedOut': 'no response', 'onnection refus
            'onnection reset': 'the connection was lost', 'closed before': 'the connection was lost',
            'credential': 'no valid credentials',
            'Range request not': 'the web server ignores Range, like python -m http.server: use '
-                                'one such as nginx'}
+           'one such as nginx'}
 _BAD_KEY = re.compile(r'Path "(.*?)"')
 
 
@@ -158,9 +158,8 @@ class _ObStore:
         return Stored(meta['path'], meta['size'], _tag(meta['e_tag'] or meta['last_modified']))
 
     async def objects(self) -> list[Stored]:
-        return [self._stored(meta) async
-                for part in self._obstore.list(self._store, chunk_size=1000)
-                for meta in part]
+        found = self._obstore.list(self._store, chunk_size=1000)
+        return [self._stored(meta) async for part in found for meta in part]
 
     async def names(self) -> tuple[list[str], list[str]]:
         found = await self._obstore.list_with_delimiter_async(self._store)
@@ -421,7 +420,7 @@ def _list(url: str, verb: str) -> Any:
         raise ValueError(
             f'{url} cannot be listed, as is usual for web servers ({error}): pass the URL '
             'of a pack, '
-                         'a tar or a table, or of a store such as s3://bucket/train') from None
+            'a tar or a table, or of a store such as s3://bucket/train') from None
 
 
 def list_objects(

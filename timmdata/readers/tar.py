@@ -30,7 +30,7 @@ from .base import ReaderFiles, Source, choose_split, is_split_name, is_whole, op
 from .class_map import ClassMap, natural_key
 from .extensions import Extensions, check_extensions, get_img_extensions, is_img_extension
 from .file_index import LINKS, FileIndex, index_path, keep_index, label_samples, stamps_of
-from .folder import list_folder, list_folders
+from .folder import list_folder
 from .sample_table import SampleTable
 from .shard_cache import CachedRanges, ShardCache
 from .requests import Ranges, open_object, open_ranges
@@ -106,8 +106,8 @@ def list_tar(
         command = next(commands, None)
         if command:
             raise ValueError(f'{path} is compressed, so its images cannot be read in any order: '
-                                         f'decompress it first ({command}); compression does not '
-                                         'make photos smaller')
+                             f'decompress it first ({command}); compression does not '
+                             'make photos smaller')
         file.seek(0)
         try:
             found = {name: (offset, size)
@@ -137,7 +137,7 @@ def list_archives(
     if is_url(root):
         names = [item.key for item in list_objects(root) if item.key.count('/') < 2]
     elif os.path.isdir(root):
-        names = [posixpath.join(folder, name) for folder in ('', *list_folders(root))
+        names = [posixpath.join(folder, name) for folder in ('', *list_folder(root)[0])
                                            for name in list_folder(os.path.join(root, folder))[1]]
     else:
         raise FileNotFoundError(f'there is no tar or folder of tars at {root}')

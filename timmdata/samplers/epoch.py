@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch.utils.data import Sampler
 
-from ..core.checks import check_number, check_whole
+from ..core.checks import check_number, check_type, check_whole
 from ..core.rng import KeyedRandom, sample_seed, seeded
 
 # %% ../../nbs/samplers/00_epoch.ipynb #713ae70e
@@ -144,8 +144,7 @@ class EpochSampler(Sampler):
         samples_per_epoch: int | None = None,
         row_size: int = 1,
     ):
-        if not isinstance(data_source, Sized): raise TypeError(
-            f'data_source has type {type(data_source).__name__}: pass a dataset or a sequence, such as range(32)')
+        check_type('data_source', data_source, Sized, 'pass a dataset or a sequence, such as range(32)')
         if num_repeats and (num_repeats < 1 or sampler is not None):
             raise ValueError(f'num_repeats={num_repeats}: must be 1 or more, and cannot be used with a sampler')
         if samples_per_epoch is not None and (num_repeats or sampler is not None): raise ValueError(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ..core.checks import check_choice, check_number, check_range, check_switches
+from ..core.checks import check_choice, check_number, check_range, check_switches, check_type
 from ..core.constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN
 from ..core.sample import image_size
 from .auto_augment import ThreeAugment, create_policy
@@ -184,7 +184,6 @@ class AugmentSettings:
         "Return the policy that `auto_augment` names or is."
         if not self.auto_augment: return None
         if isinstance(self.auto_augment, Policy): return self.auto_augment
-        if not isinstance(self.auto_augment, str): raise TypeError(
-            f'auto_augment has type {type(self.auto_augment).__name__}: pass a string such as "rand-m9-mstd0.5" or a '
-            '`Policy`; pass transforms of other libraries as transform=')
+        check_type('auto_augment', self.auto_augment, str, 'pass a string such as "rand-m9-mstd0.5" or a `Policy`; '
+                   'pass transforms of other libraries as transform=')
         return create_policy(self.auto_augment, self.input_size, self.mean, self.interpolation)
