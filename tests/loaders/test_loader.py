@@ -359,7 +359,7 @@ def test_stream_is_divided_among_workers(kind, num_workers):
 
 def test_stream_has_torchs_loader():
     loader = create_loader(IterableImageDataset(reader=Stream(8)), 8, 4, num_workers=0, use_prefetcher=False)
-    assert type(loader) is StreamLoader and isinstance(loader, DataLoader)
+    assert type(loader) is StreamLoader and type(loader.loader) is DataLoader
 
 
 def test_stream_is_told_the_workers_and_the_epoch():

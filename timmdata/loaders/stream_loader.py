@@ -10,7 +10,9 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from multiprocessing import active_children
+from typing import Any
 
 import torch
 from torch import distributed
@@ -48,25 +50,41 @@ def _rank_seed(dataset: IterableDataset, seed: int) -> int:
 
 
 _iterators = weakref.WeakSet()   # torch's, with workers of this process
+_kept = []   # those of the original, in a copy of it
 
 
-def _disown_iterators():
-    "Detach the iterators in a copy of this process: otherwise, its end of a loop would end the original's workers."
-    for iterator in _iterators: iterator._shutdown = True   # torch's name for: they are ended
+def _keep_iterators():
+    "Keep the iterators in a copy of this process: the end of one would end the original's workers."
+    _kept.extend(_iterators)
 
 
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_disown_iterators)
+if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_keep_iterators)
 
 
-class _Begun(NamedTuple):
-    "Torch's iterator, whose workers have started."
-    batches: Any
+class _Pass:
+    """A pass of a torch loader.
 
-    def close(self): self.batches._shutdown_workers()
+    Nothing else holds torch's iterator, or only a loader with persistent workers does: workers end with their iterator.
+    """
+
+    def __init__(self, loader: DataLoader):
+        before = {*active_children()}
+        self._batches = iter(loader)
+        if not loader.num_workers: return
+        _iterators.add(self._batches)
+        for process in {*active_children()} - before: leave_to_original(process)
+
+    def __iter__(self) -> '_Pass': return self
+
+    def __next__(self) -> Any:
+        if self._batches is None: raise RuntimeError('the loader was closed during this loop: start a new one')
+        return next(self._batches)
+
+    def close(self): self._batches = None
 
 
-class StreamLoader(DataLoader, ForwardOnly):
-    """Make batches of a stream: a torch `DataLoader` that counts epochs and omits batches without samples.
+class StreamLoader(ForwardOnly):
+    """Make batches of a stream by a torch `DataLoader`; counts epochs, and omits batches without samples.
 
     Args:
         dataset: Yields (image, target, …) or dicts with 'image'.
@@ -78,8 +96,6 @@ class StreamLoader(DataLoader, ForwardOnly):
         seed: Seed of the random numbers of all samples, the same on all ranks.
     """
     dataset: TransformedIterableDataset   # The user's dataset, with its transform.
-    collate_fn: _CollatePresent   # The user's collate function, for samples that were not skipped.
-    _iterator: Any   # Torch's iterator, of persistent workers.
 
     def __init__(self,
         dataset: IterableDataset,
@@ -92,18 +108,25 @@ class StreamLoader(DataLoader, ForwardOnly):
     ):
         workers = workers or WorkerSettings(num_workers=0)
         num_workers = available_cores() if workers.num_workers == 'auto' else workers.num_workers
-        super().__init__(
-            TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed)), batch_size, drop_last=drop_last,
-            collate_fn=_CollatePresent(collate_fn), num_workers=num_workers, prefetch_factor=workers.prefetch_factor,
-            persistent_workers=workers.persistent_workers and num_workers > 0, timeout=workers.timeout,
-            multiprocessing_context=workers.multiprocessing_context, worker_init_fn=workers.worker_init_fn,
-            pin_memory=workers.pin_memory, generator=torch.Generator().manual_seed(seed))
+        self.dataset = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed))
+        self._settings = dict(
+            dataset=self.dataset, batch_size=batch_size, drop_last=drop_last, collate_fn=_CollatePresent(collate_fn),
+            num_workers=num_workers, prefetch_factor=workers.prefetch_factor, timeout=workers.timeout,
+            persistent_workers=workers.persistent_workers and num_workers > 0, worker_init_fn=workers.worker_init_fn,
+            multiprocessing_context=workers.multiprocessing_context, pin_memory=workers.pin_memory,
+            generator=torch.Generator().manual_seed(seed))
         if hasattr(dataset, 'set_loader_cfg'): dataset.set_loader_cfg(num_workers=num_workers)
-        self._num_running = 0   # passes that were begun and have not ended
         self._meter = Meter()   # of the pass that was begun last
+        self._renew()
+
+    def _renew(self):
+        "Make torch's loader anew; the workers of the old one end, unless they are another process's."
+        self.loader, self._pid = DataLoader(**self._settings), os.getpid()
+        self._passes: weakref.WeakSet[_Pass] = weakref.WeakSet()   # begun and not ended
+        self._are_counting = False   # whether persistent workers have started, which count epochs
 
     def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: with workers of its own
-        return {**vars(self), '_iterator': None, '_num_running': 0}
+        return {**vars(self), 'loader': DataLoader(**self._settings), '_passes': weakref.WeakSet(), '_are_counting': False}
 
     @property
     def mixing(self) -> Any:
@@ -119,16 +142,10 @@ class StreamLoader(DataLoader, ForwardOnly):
         meter, epoch, num_empty = Meter(), self.dataset.epoch, 0
         self._meter = meter
         meter.begin()
-        if self._iterator is not None and self._iterator._shutdown: self._iterator = None   # of another process
-        begin = self._get_iterator if self._num_running else super().__iter__   # a loop in a loop has its own
-        batches = uninterrupted(lambda: _Begun(begin())).batches if self.num_workers else begin()
-        if self.num_workers:
-            _iterators.add(batches)
-            for process in getattr(batches, '_workers', ()): leave_to_original(process)
+        begun = self._begin()
         if self.num_workers: self.dataset.epoch += 1   # for workers that start with the next pass
-        self._num_running += 1
         try:
-            for batch in self._watch(batches):
+            for batch in self._watch(begun):
                 if batch is None:
                     num_empty += 1
                     continue
@@ -136,9 +153,15 @@ class StreamLoader(DataLoader, ForwardOnly):
                 yield batch
                 meter.resume()
             if not meter.stats().batches: self._explain_none(epoch, num_empty)
-        finally:
-            self._num_running -= 1
-            meter.stop()
+        finally: meter.stop()
+
+    def _begin(self) -> _Pass:
+        if self._pid != os.getpid(): self._renew()   # the workers are another process's
+        loader = DataLoader(**self._settings) if len(self._passes) else self.loader   # a loop in a loop has its own
+        begun = uninterrupted(partial(_Pass, loader)) if self.num_workers else _Pass(loader)
+        self._passes.add(begun)
+        self._are_counting |= self.persistent_workers
+        return begun
 
     def _explain_none(self, epoch: int, num_empty: int):
         "Explain an epoch without a batch: raise an error if samples were skipped, and warn if there were none."
@@ -150,23 +173,22 @@ class StreamLoader(DataLoader, ForwardOnly):
         warnings.warn(f'epoch {epoch} of the stream has no batch: {few if self.drop_last else "it yielded no sample"}',
                       stacklevel=3)
 
-    def _watch(self, batches: Any) -> Iterator:
+    def _watch(self, begun: _Pass) -> Iterator:
         "The batches; None: all of it was skipped. An error ends the workers at once, not when garbage is collected."
         pid = os.getpid()
         try:
-            for batch in batches:
+            for batch in begun:
                 yield batch
                 check_original(pid)   # the next batch of the workers is not for a copy of this process
-        except (ConnectionError, EOFError):
+        except (Exception, KeyboardInterrupt) as error:
             if not self.num_workers: raise
+            error.__traceback__ = None   # torch's frames in it hold the iterator; the worker's own is in the message
+            if not isinstance(error, (ConnectionError, EOFError)): raise error from None
             raise RuntimeError(
                 'a DataLoader worker process died (killed, or out of memory?): try a smaller num_workers') from None
-        except Exception as error:
-            if not self.num_workers: raise
-            # torch's frames and the error hold each other; the worker's own traceback is in the message
-            raise error.with_traceback(None) from None
         finally:
-            if self.num_workers and batches is not self._iterator: batches._shutdown_workers()
+            self._passes.discard(begun)
+            begun.close()
 
     def stats(self) -> LoaderStats:
         "Report on the current or last pass; the number of ready batches is unknown."
@@ -185,8 +207,7 @@ class StreamLoader(DataLoader, ForwardOnly):
             epoch: Epoch of the next pass, counted from 0.
         """
         check_epoch(epoch)
-        is_started = self._iterator is not None
-        if is_started and epoch != self.dataset.epoch:
+        if self._are_counting and epoch != self.dataset.epoch:
             raise ValueError(f'the next epoch is {self.dataset.epoch}, because the persistent workers of a stream '
                              'count epochs themselves: to set an epoch, use persistent_workers=False')
         self.dataset.epoch = epoch
@@ -194,8 +215,9 @@ class StreamLoader(DataLoader, ForwardOnly):
 
     def close(self):
         "Stop the workers; a later loop starts new ones at the loader's next epoch."
-        iterator, self._iterator = self._iterator, None
-        if iterator is not None: iterator._shutdown_workers()
+        if self.num_workers:
+            for begun in [*self._passes]: begun.close()
+        self._renew()
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #a247d5cb
 def check_ranks(

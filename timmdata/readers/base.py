@@ -116,6 +116,7 @@ def read_file(
 # %% ../../nbs/readers/25_base.ipynb #82812a8c
 class Source:
     "Read bytes of files or objects, by number, offset and size; a source defines `read`."
+    paths: Sequence[str] = ()   # Files or objects, by their numbers.
     store: Any = None   # The `Ranges` that it requests bytes from, of a store; None: files on this disk.
 
     def read(self,
@@ -167,7 +168,7 @@ class ReaderFiles(Reader):
         self.root = os.fspath(root)
         self.samples = samples
         self.class_to_idx = class_to_idx
-        self.source = source
+        self.source: Any = source
 
     @property
     def store(self) -> Any:
