@@ -319,6 +319,7 @@ class Archives(Source):
                 self._map(archive).madvise(mmap.MADV_WILLNEED, begin, offset + size - begin)
 
 
+# %% ../../nbs/readers/40_tar.ipynb #40a00004
 def open_archives(
     root: str,
     names: Sequence[str],
