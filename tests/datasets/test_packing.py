@@ -272,7 +272,7 @@ def test_interrupts_end_a_pack_and_its_processes(val, tmp_path):
 
 def test_another_pack_is_not_mixed_in(val, packed, tmp_path, monkeypatch):
     with pytest.raises(FileExistsError, match="already has a split 'val'"): write_pack(val, packed, num_workers=0)
-    monkeypatch.setattr(packing._Packing, 'finish', lambda self: 1 / 0)
+    monkeypatch.setattr(packing, 'finish_pack', lambda plan: 1 / 0)
     with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path, num_workers=0)
     monkeypatch.undo()
     for other in (dict(short_side=64), dict(seed=1), dict(format='keep')):
@@ -327,12 +327,12 @@ SLOWLY = '''
 import sys, time
 from timmdata import ImageDataset
 from timmdata.datasets import packing
-write = packing._Packing.write
-def slowly(self, number, *args):
-    write(self, number, *args)
+write = packing.write_part
+def slowly(plan, number, *args):
+    write(plan, number, *args)
     print('begun', flush=True)
     if number == 0: sys.stdin.readline()
-packing._Packing.write = slowly
+packing.write_part = slowly
 packing.write_pack(ImageDataset({root!r}, split={split!r}), {out!r}, num_workers=1)
 '''
 
@@ -385,7 +385,7 @@ def test_images_come_in_order_and_errors_in_encoding_are_raised(val, tmp_path, m
     images = [Image.new('RGB', (k, 9)) for k in range(1, 40)]
     write_pack(ImageDataset('', Given(images, [*range(39)])), tmp_path/'out', 'all', num_workers=num_workers)
     assert [(image.width, target) for image, target in ImageDataset(tmp_path/'out', split='all')] == [(k + 1, k) for k in range(39)]
-    monkeypatch.setattr(PackSettings, '_encode', lambda *args: 1 / 0)
+    monkeypatch.setattr(packing, '_reencode', lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path/'other', short_side=16, num_workers=num_workers)
 
 
@@ -418,7 +418,7 @@ def test_a_result_with_other_pixels_is_not_kept(tmp_path, image, stand_in):
 def test_a_pack_that_was_begun_without_jpegtran_does_not_go_on_with_it(val, tmp_path, stand_in, monkeypatch):
     def begun(**settings):
         with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-            patch.setattr(packing._Packing, 'finish', lambda self: 1 / 0)
+            patch.setattr(packing, 'finish_pack', lambda plan: 1 / 0)
             write_pack(val, tmp_path/str(settings), num_workers=1, **settings)
     stand_in(None)
     begun()
@@ -434,7 +434,7 @@ def test_a_refused_packing_does_not_block_the_next(val, tmp_path, monkeypatch):
         patch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 1_000_000))
         with pytest.raises(OSError, match='GB more'): write_pack(val, tmp_path/'full', num_workers=0)
         patch.setattr(packing.shutil, 'disk_usage', lambda path: shutil._ntuple_diskusage(10, 9, 10**12))
-        patch.setattr(packing._Packing, 'write', lambda *args: 1 / 0)   # before a shard is done
+        patch.setattr(packing, 'write_part', lambda *args: 1 / 0)   # before a shard is done
         with pytest.raises(ZeroDivisionError): write_pack(val, tmp_path/'full', num_workers=0)
     assert write_pack(val, tmp_path/'full', short_side=64, num_workers=0).num_samples == 80
     bad = folder_of(tmp_path, a_jpg=b'no image')

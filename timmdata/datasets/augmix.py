@@ -12,6 +12,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from ..core.sample import sample_image, with_image
+from ..core.checks import check_whole
 
 # %% ../../nbs/datasets/45_augmix.ipynb #8267d497
 class AugMixDataset(Dataset):
@@ -38,9 +39,7 @@ class AugMixDataset(Dataset):
         num_splits: int = 2,
         transform: Sequence[Callable] | None = None,
     ):
-        if num_splits < 2:
-            raise ValueError(
-                f'num_splits={num_splits}: must be 2 or more views; the first one is clean')
+        check_whole('num_splits', num_splits, 2)
         self.dataset = dataset
         self.num_splits = num_splits
         self.transform = transform

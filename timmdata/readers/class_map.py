@@ -24,6 +24,7 @@ from typing import Any
 from ..core.faults import listed, printable
 from ..core.paths import StrPath, expand_home
 from ..timm_names import names_of
+from ..core.checks import check_type
 from .sample_table import MAX_CLASSES
 
 # %% ../../nbs/readers/10_class_map.ipynb #663b1574
@@ -140,7 +141,7 @@ def _read_map(path: Path) -> Any:
     suffix = path.suffix.lower()
     if suffix not in readers:
         raise ValueError(
-            f'class map {path} has unknown type {suffix!r}: must be one of {", ".join(readers)}')
+            f'class map {path} has unknown type {suffix!r}: must be one of {listed(readers)}')
     data = path.read_bytes()
     try:
         return readers[suffix](data if suffix == '.pkl' else data.decode('utf-8-sig'))
@@ -167,11 +168,8 @@ def load_class_map(
     if isinstance(class_map, Mapping):
         source = 'class_map'
         class_to_idx = dict(class_map)
-    elif not isinstance(class_map, (str, os.PathLike, bytes)):
-        raise TypeError(
-            f'class_map has type {type(class_map).__name__}: pass a dict, name → index, or '
-            'a file path')
     else:
+        check_type('class_map', class_map, StrPath | bytes, 'pass a dict, name → index, or a file path')
         class_map = expand_home(class_map)
         tried = [Path(class_map), Path(expand_home(root))/class_map]
         path = next((path for path in tried if path.is_file()), None)

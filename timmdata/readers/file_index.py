@@ -399,7 +399,7 @@ def label_samples(
             left_out[what] += count
     if not rows.any():
         why = [f'found no images in {where}: timmdata reads '
-               f'{", ".join(check_extensions(extensions or get_img_extensions()))}']
+               f'{listed(check_extensions(extensions or get_img_extensions()))}']
         types = [what for what in left_out if what != LINKS]
         if left_out:
             why.append(f'left out: {_counted(left_out)}')

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..core.paths import StrPath, expand_home
 from ..core.checks import optional
+from ..core.faults import listed
 from .base import Reader, choose_split, choose_splits, open_file
 from .stream import StreamReader
 from .target_fields import TargetFields, class_names
@@ -104,7 +105,7 @@ def _undecoded(table: Any, key: str, name: str) -> Any:
     columns = list(table.features or table.column_names or ())
     if columns and key not in columns:
         raise ValueError(
-            f'{name} has no column {key!r}; available: {", ".join(columns)}. Pass the image '
+            f'{name} has no column {key!r}; available: {listed(columns)}. Pass the image '
             'column as input_key=')
     feature = table.features[key] if table.features else {}
     can_be = isinstance(feature, (_datasets().Image, Mapping)) or getattr(feature, 'dtype', '') in _FILES
@@ -303,16 +304,7 @@ class ReaderHfids(StreamReader):
         for row in stream:
             yield _bytes_of(row[self.input_key]), self._fields(row)
 
-    def filenames(self,
-        basename: bool = False,
-        absolute: bool = False,
-    ) -> list[str]:
-        """Return the paths of all images, as stored in the dataset; reads all of it.
+    def read_names(self) -> list[str]:
+        "Return the paths of all images, as stored in the dataset; reads all of it."
+        return [row[self.input_key].get('path') or str(k) for k, row in enumerate(self._stream)]
 
-        Args:
-            basename: Return only the last part of each path.
-            absolute: Ignored: a stream has no folder.
-        """
-        paths = [row[self.input_key].get('path') or str(k)
-                 for k, row in enumerate(self._stream)]
-        return [os.path.basename(path) for path in paths] if basename else paths

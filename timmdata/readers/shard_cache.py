@@ -187,17 +187,13 @@ class CachedRanges(Source):
         self.store = ranges
         self.cache = cache
         self.local = local
+        self.paths = ranges.paths
         self._queues: dict[int, queue.SimpleQueue] = {}   # process → numbers that its thread copies
         self._found: dict[int, float] = {}   # number → time at which its copy was found, or touched
         self._requested: set[int] = set()   # numbers that were put into the queue
 
     def __getstate__(self):
         return {**self.__dict__, '_queues': {}, '_found': {}, '_requested': set()}
-
-    @property
-    def paths(self) -> list[str]:
-        "Return the URLs of the objects."
-        return self.store.paths
 
     def _has_copy(self, number: int) -> bool:
         now = time.time()

@@ -398,8 +398,7 @@ _answers: ContextVar[dict | None] = ContextVar('answers', default=None)   # ques
 @contextmanager
 def ask_once() -> Iterator[None]:
     "Ask each question about stores once while the block runs, so a reader sees one state of a store while it opens."
-    known = _answers.get()
-    token = _answers.set({} if known is None else known)
+    token = _answers.set({})
     try: yield
     finally: _answers.reset(token)
 

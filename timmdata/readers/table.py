@@ -114,7 +114,7 @@ def _of_columns(columns: Mapping[str, Sequence]) -> Table:
     "A table of lists."
     lengths = {len(column) for column in columns.values()}
     if len(lengths) > 1:
-        raise ValueError(f'columns differ in length: {", ".join(map(str, sorted(lengths)))}')
+        raise ValueError(f'columns differ in length: {listed(sorted(lengths))}')
     lists = list(columns.values())
     return Table(list(columns), max(lengths, default=0), lambda number: list(lists[number]))
 
@@ -165,7 +165,7 @@ def read_table(
     if not os.path.isfile(path):
         raise FileNotFoundError(f'there is no table {where}')
     if suffix not in TABLE_TYPES:
-        raise ValueError(f'{where} is not a table: timmdata reads {", ".join(TABLE_TYPES)}')
+        raise ValueError(f'{where} is not a table: timmdata reads {listed(TABLE_TYPES)}')
     if suffix == '.parquet':
         optional('pyarrow.parquet', _PARQUET)   # it is there, or the error says how to get it
     try:

@@ -36,7 +36,7 @@ class ShardSplit(NamedTuple):
         num_samples: Number of samples; None: unknown.
         label_key: JSON field that holds the class, if it is not in a .cls file.
     """
-    filenames: tuple[str, ...]
+    filenames: Sequence[str]
     num_samples: int | None
     label_key: str = ''
 
@@ -112,7 +112,7 @@ def find_shards(
         pattern, _, num = split.partition('|')
         if num and not num.isdecimal():
             raise ValueError(f'split {split!r}: the part after | must be the number of samples')
-        filenames = tuple(_webdataset().shardlists.expand_urls(pattern))
+        filenames = _webdataset().shardlists.expand_urls(pattern)
         known = {}   # shard → samples
         for one in splits.values():
             known.update(zip(one['filenames'], one.get('shard_lengths', [])))
@@ -123,7 +123,7 @@ def find_shards(
     found = splits[choose_split(splits, split, root, hint, ['no _info.json'])]
     num = found.get('num_samples') or None
     label_key = found.get('alt_label') or ''
-    return ShardSplit(tuple(found['filenames']), num, label_key)
+    return ShardSplit(found['filenames'], num, label_key)
 
 # %% ../../nbs/readers/60_webdataset.ipynb #82651194
 def _groups(root: str, shards: Sequence[str], shard_index: int, num_shards: int) -> Iterator[dict]:
@@ -269,16 +269,7 @@ class ReaderWds(StreamReader):
             if target is not None:
                 yield group[image_key(group, self._input_keys)], target
 
-    def filenames(self,
-        basename: bool = False,
-        absolute: bool = False,
-    ) -> list[str]:
-        """Return the keys of all samples, with the extension of the image; reads all shards.
-
-        Args:
-            basename: Return only the last part of each path.
-            absolute: Ignored: a stream has no folder.
-        """
+    def read_names(self) -> list[str]:
+        "Return the keys of all samples, with the extension of the image; reads all shards."
         groups = _groups(self.root, self.split_info.filenames, 0, 1)
-        names = [f'{group["__key__"]}.{image_key(group, self._input_keys)}' for group in groups]
-        return [os.path.basename(name) for name in names] if basename else names
+        return [f'{group["__key__"]}.{image_key(group, self._input_keys)}' for group in groups]
