@@ -50,6 +50,7 @@ def _reader_of(owner: type, reader: Any, root: Any, split: str | None, settings:
     return reader
 
 
+# %% ../../nbs/datasets/00_image_dataset.ipynb #00a00010
 def read_bytes(
     data: Any,
 ) -> Any:

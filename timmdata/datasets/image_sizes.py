@@ -81,6 +81,7 @@ def _keep(path: Path, found: np.ndarray):
             np.save(file, found)
 
 
+# %% ../../nbs/datasets/47_image_sizes.ipynb #47a00010
 def image_sizes(
     dataset: Dataset,
 ) -> np.ndarray:

@@ -146,6 +146,7 @@ class Source:
         """
 
 
+# %% ../../nbs/readers/25_base.ipynb #25b00020
 class ReaderFiles(Reader):
     """Read files below a root; `reader[index]` is `(bytes, target)`.
 

@@ -259,6 +259,7 @@ def _check_names(index: FileIndex):
         raise ValueError(f'{outside!r} is not below the root')
 
 
+# %% ../../nbs/readers/28_file_index.ipynb #28a00010
 def _arrays_of(index: FileIndex) -> dict[str, np.ndarray]:
     table, left_out = index.table, index.left_out
     return dict(paths=table.paths, ends=table.ends, targets=np.asarray(table.targets),

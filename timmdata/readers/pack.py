@@ -208,6 +208,7 @@ class _IndexedReader(ReaderFiles):
         return f'{absolute_path(self.source.paths[shard])}/{self.samples.path(index)}'   # no file: `..` leads nowhere
 
 
+# %% ../../nbs/readers/65_pack.ipynb #65a00040
 class ReaderPack(_IndexedReader):
     """Read images from a pack; `reader[index]` is `(bytes, target)`.
 
@@ -399,6 +400,7 @@ def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:
     return LabelLists.from_lists(targets, last + 1)
 
 
+# %% ../../nbs/readers/65_pack.ipynb #65a00041
 def _split_of(name: str) -> str:
     "The split that a shard's name says; '' if it says none."
     words = re.split(r'[^A-Za-z]+', name.removesuffix('.tar'))

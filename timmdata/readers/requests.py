@@ -87,6 +87,7 @@ class _Part:
     since: float = 0.   # time at which it came
 
 
+# %% ../../nbs/readers/27_requests.ipynb #57000138
 class _Requests:
     """The requests of one `Ranges` in this process.
 
@@ -259,6 +260,7 @@ class StoreCounts:
     bytes_read: int = 0
 
 
+# %% ../../nbs/readers/27_requests.ipynb #57000140
 class Ranges(Source):
     """Read bytes from objects, by offset, in any thread and process.
 

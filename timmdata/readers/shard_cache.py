@@ -170,6 +170,7 @@ def _copy_all(requests: queue.SimpleQueue, cache: ShardCache, ranges: Ranges):
                                  'they are read from the store instead', RuntimeWarning, stacklevel=1)
 
 
+# %% ../../nbs/readers/29_shard_cache.ipynb #29a00010
 class CachedRanges(Source):
     """Read bytes of objects from local copies, and from the store until the copies exist.
 
