@@ -245,3 +245,26 @@ def test_a_never_begun_iterator_of_a_side_stream_has_no_thread():
     loader.close()
     assert torch.equal(next(iter(loader))[1], torch.tensor(epochs('prefetch')[1][0]))
     loader.close()
+
+
+def test_a_stream_that_is_closed_in_its_loop_says_so():
+    "It must not look like the end of an epoch."
+    loader = made('stream', 'processes')
+    batches = iter(loader)
+    next(batches)
+    loader.close()
+    with pytest.raises(RuntimeError, match='closed during this loop'): list(batches)
+    assert len(targets(loader)) == 4   # two workers, each with an incomplete last batch
+    loader.close()
+
+
+def test_a_loop_in_the_loop_of_a_stream_and_a_copy_have_workers_of_their_own():
+    loader = made('stream', 'processes')
+    outer = iter(loader)
+    first = next(outer)
+    inner = targets(loader)
+    copied = copy.copy(loader)
+    rest = targets(outer)
+    assert len([first, *rest]) == len(inner) == 4
+    assert [len(targets(copied)), len(targets(pickle.loads(pickle.dumps(copied))))] == [4, 4]
+    for one in (loader, copied): one.close()

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from timmdata import ImageDataset, create_loader
-from timmdata.datasets.wrappers import fingerprint
+from timmdata.datasets.wrappers import describe, fingerprint
 
 
 @pytest.fixture
@@ -63,3 +63,14 @@ def test_readers_of_users_are_wrapped_or_refused():
     _, targets = next(iter(create_loader(dataset, 8, 4, num_workers=0, device='cpu')))
     assert torch.equal(targets, torch.tensor([1, 2, 4, 5]))
     with pytest.raises(TypeError, match='exclude.*list .*filename'): ImageDataset('', reader=samples, exclude=['0.png'])
+
+
+def test_a_function_is_described_wherever_its_file_lies():
+    "A comprehension and a lambda are code in the code, which names its file and its line."
+    source = 'def pairs(samples): return sorted([2 * sample for sample in samples], key=lambda pair: -pair)'
+    made = []
+    for text, name in ((source, 'one.py'), ('\n\n' + source, '/another/place/two.py'), (source.replace('2', '3'), 'one.py')):
+        there = {}
+        exec(compile(text, name, 'exec'), there)
+        made.append(describe(there['pairs']))
+    assert made[0] == made[1] != made[2]

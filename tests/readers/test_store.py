@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from urllib.request import pathname2url
 
+import numpy as np
 import pytest
 import torch
 
@@ -612,3 +613,47 @@ def test_copies_are_for_urls(data):
     with pytest.raises(ValueError, match='cache_dir is for URLs'): ImageDataset(data/'pack', split='val', cache_dir=data/'copies')
     with pytest.raises(ValueError, match="cache_limit='1GB' needs cache_dir"): ImageDataset(data/'pack', split='val', cache_limit='1GB')
     with pytest.raises(ValueError, match='cache_limit'): ShardCache(data/'copies', 'much')
+
+
+def test_opening_asks_each_question_once(server, data):
+    asked = []
+    server.fault = lambda path, number: asked.append(path)
+    for _ in range(2):   # the second time, small files are in the cache folder
+        asked.clear()
+        dataset = ImageDataset(f'{server.url}/pack', split='val')
+    assert sorted(asked) == sorted(set(asked)) and '/pack/_info.json' in asked and len(dataset) == 80
+    before = len(asked)
+    find_objects(f'{server.url}/plain', ['0.bin'])
+    find_objects(f'{server.url}/plain', ['0.bin'])
+    assert len(asked) == before + 2   # answers are not kept any longer
+
+
+def test_an_object_that_does_not_exist_is_an_error_and_no_wait(server):
+    ranges = ranges_of(server)
+    ranges.prefetch([(9, 0, 10)])
+    with pytest.raises(IndexError): ranges.read(9, 0, 10)
+    assert ranges.read(0, 0, 3).tobytes() == bytes([0, 1, 2])
+
+
+def test_an_index_without_tags_of_its_objects_is_made_anew(samples, tmp_path):
+    fsspec = pytest.importorskip('fsspec')
+    store = fsspec.filesystem('memory')
+    for path in (samples/'val/cat').iterdir(): store.pipe(f'/older/cat/{path.name}', path.read_bytes())
+    index = tmp_path/'index.npz'
+    first = ImageDataset('memory://older', split=None, index_file=index)
+    with np.load(index) as arrays: older = {name: arrays[name] for name in arrays if name != 'object'}
+    np.savez(index, **{**older, 'key': np.array(str(older['key']).replace(", ['object']", ''))})
+    again = ImageDataset('memory://older', split=None, index_file=index)
+    assert [bytes(data) for data, _ in again.reader] == [bytes(data) for data, _ in first.reader]
+
+
+def test_a_selected_reader_of_single_objects_reads_its_own(samples):
+    fsspec = pytest.importorskip('fsspec')
+    store = fsspec.filesystem('memory')
+    for path in (samples/'val').rglob('*.jpg'):
+        store.pipe(f'/single/{path.relative_to(samples/"val").as_posix()}', path.read_bytes())
+    there, here = ImageDataset('memory://single', split=None).reader, ImageDataset(samples, split='val').reader
+    rows = np.array([70, 3, 41])
+    chosen = pickle.loads(pickle.dumps(there.select(rows, None, there.class_to_idx)))
+    assert [chosen.span(k)[0] for k in range(3)] == rows.tolist()   # its number is one of the source
+    assert [bytes(chosen[k][0]) for k in range(3)] == [here[row][0] for row in rows]

@@ -126,7 +126,7 @@ class StreamLoader(ForwardOnly):
         self._are_counting = False   # whether persistent workers have started, which count epochs
 
     def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: with workers of its own
-        new = dict(loader=DataLoader(**self._settings), _passes=weakref.WeakSet(), _are_counting=False)
+        new = dict(loader=DataLoader(**self._settings), _passes=(), _pid=0, _are_counting=False)
         return {**vars(self), **new}
 
     @property
