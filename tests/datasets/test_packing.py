@@ -262,7 +262,8 @@ def test_interrupts_end_a_pack_and_its_processes(val, tmp_path):
     run = program(PACKS.format(root=str(val.root), out=str(tmp_path/'out'), num=2))
     try:
         run.wait_for('begin')
-        time.sleep(0.4)
+        first = tmp_path/'out'/'.packing-val'/'0.json'
+        while not first.exists(): time.sleep(0.001)   # the first of ten shards is written
         run.process.send_signal(2)
         code, _, errors = run.end(20)
         assert code != 0 and errors.rstrip().endswith('KeyboardInterrupt')
