@@ -38,8 +38,7 @@ def _read_size(base: Any, index: int) -> tuple[int, int]:
         sample = base[index]
         if sample is None:
             return 0, 0   # skipped
-        width, height = as_pil_image(sample_image(sample)).size
-        return height, width
+        return as_pil_image(sample_image(sample)).size[::-1]
     def read(number: int) -> tuple[int, int]:
         pixels = base.pixels(base.reader[number][0])
         return pixels.height, pixels.width

@@ -80,7 +80,7 @@ def _saved(image: Image.Image, format: str) -> bytes:
     return file.getvalue()
 
 
-def _reencode(data: Buffer, source: Image.Image, settings: Any) -> Encoded:
+def _reencode(data: Buffer, source: Image.Image, settings: 'PackSettings') -> Encoded:
     "Make an image smaller if it is to be, and encode it."
     pixels = Pixels(data, settings.mode, settings.exif_transpose, settings.background, settings.backend)
     image = Image.fromarray(pixels.read())
@@ -302,6 +302,7 @@ class PackPlan(NamedTuple):
         order: Indexes of all samples, in the order of the shards.
         per_shard: Number of samples in a shard.
         num_bytes: Expected size of the shards, bytes.
+        about: Everything that the bytes of the pack depend on, as JSON.
     """
     dataset: ImageDataset
     root: Path
@@ -310,6 +311,7 @@ class PackPlan(NamedTuple):
     order: np.ndarray
     per_shard: int
     num_bytes: float
+    about: dict[str, Any]
 
     @property
     def num_shards(self) -> int:
@@ -331,18 +333,18 @@ class PackPlan(NamedTuple):
         """
         return f'{self.split}-{number:06}.tar'
 
-    def about(self) -> dict[str, Any]:
-        "Return everything that the bytes of the pack depend on, as JSON."
-        jpegtran = None
-        if self.settings.format == 'jpeg':
-            try:
-                jpegtran = jpegtran_version()
-            except JpegtranError as error:
-                jpegtran = str(error)
-        about = dict(
-            asdict(self.settings), source=fingerprint(self.dataset), samples_per_shard=self.per_shard,
-            pillow=PIL.__version__, jpegtran=jpegtran, order=zlib.crc32(self.order.astype('<i8').tobytes()))
-        return json.loads(json.dumps(about))
+
+def _describe(dataset: ImageDataset, settings: PackSettings, order: np.ndarray, per_shard: int) -> dict[str, Any]:
+    jpegtran = None
+    if settings.format == 'jpeg':
+        try:
+            jpegtran = jpegtran_version()
+        except JpegtranError as error:
+            jpegtran = str(error)
+    about = dict(
+        asdict(settings), source=fingerprint(dataset), samples_per_shard=per_shard, pillow=PIL.__version__,
+        jpegtran=jpegtran, order=zlib.crc32(order.astype('<i8').tobytes()))
+    return json.loads(json.dumps(about))
 
 
 def plan_pack(
@@ -375,7 +377,8 @@ def plan_pack(
             f'the images ({len(order):,}) need about {num_bytes / 1e9:.2f} GB, but only {limit / 1e9:.2f} GB '
             "are allowed: use a smaller short_side, format='jpeg', or a larger limit")
     per_shard = max(1, min(len(order), round(_SHARD_BYTES / mean)))
-    return PackPlan(dataset, root, split, settings, order, per_shard, num_bytes)
+    about = _describe(dataset, settings, order, per_shard)
+    return PackPlan(dataset, root, split, settings, order, per_shard, num_bytes, about)
 
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00042
@@ -404,11 +407,11 @@ def begin_pack(
     """
     noted = plan.parts/'settings.json'
     num_done = len([*plan.parts.glob('[0-9]*.json')])
-    if num_done and json.loads(noted.read_bytes()) != plan.about():
+    if num_done and json.loads(noted.read_bytes()) != plan.about:
         raise ValueError(
             f'{plan.root} has a pack of split {plan.split!r} that was started with other settings, data, Pillow or '
             f'jpegtran: use those, or remove {plan.parts} to start over')
-    left = plan.num_bytes * (1 - num_done * plan.per_shard / len(plan.order))
+    left = (plan.num_shards - num_done) * plan.per_shard * plan.num_bytes / len(plan.order)
     free = shutil.disk_usage(plan.root).free
     if left * 1.02 > free:
         raise OSError(
@@ -417,7 +420,7 @@ def begin_pack(
     plan.parts.mkdir(parents=True, exist_ok=True)
     for path in plan.parts.glob('*.tmp'):
         path.unlink()   # of a program that was killed
-    _save_json(noted, plan.about(), plan.parts)
+    _save_json(noted, plan.about, plan.parts)
 
 
 def write_part(
@@ -507,7 +510,7 @@ def _save_description(plan: PackPlan, parts: list[dict[str, Any]]):
         name=plan.split, filenames=[*shards], shard_lengths=lengths, num_samples=sum(lengths),
         alt_label='' if is_class else 'label')
     info['timmdata']['splits'][plan.split] = dict(
-        num_samples=sum(lengths), class_to_idx=dict(plan.dataset.class_to_idx), made=plan.about(),
+        num_samples=sum(lengths), class_to_idx=dict(plan.dataset.class_to_idx), made=plan.about,
         shard_bytes=[part['size'] for part in parts], checksums=shards | index)
     _save_json(plan.root/INFO_FILE, info, plan.parts)
 
@@ -562,9 +565,8 @@ def _sources(reader: Any) -> list[Path]:
     "Folders and archives on this disk that a data set is read from, without links."
     if not isinstance(reader, ReaderFiles) or reader.is_remote:
         return []
-    names = set()
-    if not reader.container:
-        names = {os.path.dirname(name) for name in reader.filenames()}
+    files = [] if reader.container else reader.filenames()
+    names = set(map(os.path.dirname, files))
     if not isinstance(reader, ReaderTable):
         names.add('')   # a table may lie beside other things
     return sorted(Path(reader.root, name).resolve() for name in names)

@@ -99,9 +99,8 @@ def _code_text(code: CodeType) -> str:
 
 def _function_text(function: FunctionType, depth: int) -> str:
     "Write down a function: its name, and a hash of its code, its defaults and the values of its closure."
-    code = function.__code__
     taken = [cell.cell_contents for cell in function.__closure__ or ()]
-    inside = [_code_text(code)]
+    inside = [_code_text(function.__code__)]
     if depth:
         inside += [describe(part, depth - 1) for part in (function.__defaults__, *taken)]
     return f'{function.__qualname__} {_hash(" ".join(inside))}'

@@ -108,9 +108,9 @@ class StreamLoader(ForwardOnly):
     ):
         workers = workers or WorkerSettings(num_workers=0)
         num_workers = available_cores() if workers.num_workers == 'auto' else workers.num_workers
-        self.dataset = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed))
+        own = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed))
         self._settings = dict(
-            dataset=self.dataset, batch_size=batch_size, drop_last=drop_last, collate_fn=_CollatePresent(collate_fn),
+            dataset=own, batch_size=batch_size, drop_last=drop_last, collate_fn=_CollatePresent(collate_fn),
             num_workers=num_workers, prefetch_factor=workers.prefetch_factor, timeout=workers.timeout,
             persistent_workers=workers.persistent_workers and num_workers > 0, worker_init_fn=workers.worker_init_fn,
             multiprocessing_context=workers.multiprocessing_context, pin_memory=workers.pin_memory,

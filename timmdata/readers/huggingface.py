@@ -304,7 +304,16 @@ class ReaderHfids(StreamReader):
         for row in stream:
             yield _bytes_of(row[self.input_key]), self._fields(row)
 
-    def read_names(self) -> list[str]:
-        "Return the paths of all images, as stored in the dataset; reads all of it."
-        return [row[self.input_key].get('path') or str(k) for k, row in enumerate(self._stream)]
+    def filenames(self,
+        basename: bool = False,
+        absolute: bool = False,
+    ) -> list[str]:
+        """Return the paths of all images, as stored in the dataset; reads all of it.
+
+        Args:
+            basename: Return only the last part of each path.
+            absolute: Ignored: a stream has no folder.
+        """
+        paths = [row[self.input_key].get('path') or str(k) for k, row in enumerate(self._stream)]
+        return list(map(os.path.basename, paths)) if basename else paths
 

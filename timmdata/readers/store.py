@@ -412,9 +412,10 @@ def _answer(question: tuple, ask: Callable[[], Any]) -> Any:
 
 
 def _list(url: str, verb: str) -> Any:
+    def ask(): return wait_for(persist(url, getattr(open_store(url), verb)))
+
     try:
-        ask = getattr(open_store(url), verb)
-        return _answer((verb, url.rstrip('/')), lambda: wait_for(persist(url, ask)))
+        return _answer((verb, url.rstrip('/')), ask)
     except StoreError as error:
         if not url.lower().startswith('http'):
             raise

@@ -7,8 +7,7 @@ __all__ = ['StreamReader']
 
 # %% ../../nbs/readers/55_stream.ipynb #f2785337
 import math
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -29,8 +28,6 @@ class StreamReader:
         repeats: Passes per training epoch; 0 and 1 both mean one.
         seed: Seed of the order.
     """
-
-    read_names: Callable[[], list[str]]   # Names of all samples, as stored, for `filenames`; a reader may define it.
 
     def __init__(self,
         num_samples: int | None,
@@ -70,19 +67,6 @@ class StreamReader:
             (bytes, target)
         """
         raise NotImplementedError
-
-    def filenames(self,
-        basename: bool = False,
-        absolute: bool = False,
-    ) -> list[str]:
-        """Return the names of all samples, as stored; reads all of them.
-
-        Args:
-            basename: Return only the last part of each path.
-            absolute: Ignored: a stream has no folder.
-        """
-        names = self.read_names()
-        return list(map(os.path.basename, names)) if basename else names
 
     def set_epoch(self,
         count: int,

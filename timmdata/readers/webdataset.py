@@ -269,7 +269,16 @@ class ReaderWds(StreamReader):
             if target is not None:
                 yield group[image_key(group, self._input_keys)], target
 
-    def read_names(self) -> list[str]:
-        "Return the keys of all samples, with the extension of the image; reads all shards."
+    def filenames(self,
+        basename: bool = False,
+        absolute: bool = False,
+    ) -> list[str]:
+        """Return the keys of all samples, with the extension of the image; reads all shards.
+
+        Args:
+            basename: Return only the last part of each path.
+            absolute: Ignored: a stream has no folder.
+        """
         groups = _groups(self.root, self.split_info.filenames, 0, 1)
-        return [f'{group["__key__"]}.{image_key(group, self._input_keys)}' for group in groups]
+        names = [f'{group["__key__"]}.{image_key(group, self._input_keys)}' for group in groups]
+        return list(map(os.path.basename, names)) if basename else names
