@@ -22,12 +22,12 @@ from typing import Any
 
 import torch
 
+from ..core.paths import StrPath
 from ..core.processes import reset_process, start_process
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
 from ..workers.life import uninterrupted
-from ..core.paths import StrPath
 from .files import BatchBufferError
 from .store import PRODUCER, SETUP, TRAINER, BatchStore
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..samplers.numbering import Numbering
 from ..core.paths import StrPath
+from ..samplers.numbering import Numbering
 from .store import PRODUCER, SETUP, TRAINER, BatchStore, check_unused, open_directory, remove_directory
 
 # %% ../../nbs/buffer/40_status.ipynb #85b62d1f

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from ..core.sample import sample_image, with_image
 from ..core.checks import check_whole
+from ..core.sample import sample_image, with_image
 
 # %% ../../nbs/datasets/45_augmix.ipynb #8267d497
 class AugMixDataset(Dataset):

@@ -101,8 +101,7 @@ def cache_key(
     if key is None:
         raise ValueError(
             f'a cache cannot detect whether the data of {type(dataset.reader).__name__} has '
-            'changed: write '
-            'it with write_pack(), and read the pack')
+            'changed: write it with write_pack(), and read the pack')
     return key
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000d

@@ -15,8 +15,8 @@ from torchvision import datasets as torchvision_datasets
 
 from ..core.paths import StrPath, expand_home
 from ..readers.base import NoSplitError, ReaderFiles, split_group
-from ..readers.folder import resolve_split
 from ..readers.class_map import ClassMap
+from ..readers.folder import resolve_split
 from .image_dataset import ImageDataset, IterableImageDataset
 from .wrappers import fingerprint
 

@@ -21,11 +21,11 @@ from ..core.faults import BadSample, FaultPolicy, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home
 from ..core.sample import transform_image
+from ..readers.class_map import ClassMap
 from ..readers.exclude import exclude_samples
 from ..readers.factory import create_reader
 from ..readers.base import Reader, ReaderFiles
 from ..readers.sample_table import LabelLists
-from ..readers.class_map import ClassMap
 
 # %% ../../nbs/datasets/00_image_dataset.ipynb #d50d6469
 _HINTS = {   # names that are usual elsewhere
@@ -267,8 +267,7 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         if found is None:
             raise AttributeError(
                 f'{type(self.reader).__name__} does not know the targets without reading '
-                'all samples: '
-                f'use [target for _, target in dataset]')
+                f'all samples: use [target for _, target in dataset]')
         return self._lists.setdefault(name, make(found))
 
     @property

@@ -475,8 +475,7 @@ class PackReport(NamedTuple):
                  f'shard{"s" * (self.num_shards != 1)}, {self.num_bytes / 1e6:,.1f} MB; {kinds}']
         if self.left_out:
             lines.append(f'left out: {len(self.left_out)} that cannot be read, the first one is '
-                         f'{printable(self.left_out[0].path)}: '
-                         f'{self.left_out[0].cause}')
+                         f'{printable(self.left_out[0].path)}: {self.left_out[0].cause}')
         return '\n'.join(lines)
 
 

@@ -32,8 +32,7 @@ def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:
         raise TypeError(f'the targets have dtype {targets.dtype}: must be integers')
     if len(targets) != num_samples:
         raise ValueError(
-            f'the number of targets and of samples must match, got {len(targets)} and '
-            f'{num_samples}')
+            f'the number of targets and of samples must match, got {len(targets)} and {num_samples}')
     if targets.ndim == 1 and targets.dtype.kind != 'b':
         return targets.astype(np.int64)
     if targets.ndim == 2 and np.isin(targets, (0, 1)).all():
@@ -173,8 +172,7 @@ def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dic
         if len(set(new)) > 1:
             raise ValueError(
                 f'{" and ".join(map(printable, alike))} have the same class index ({idx}), but '
-                'the LabelMap makes '
-                f'{" and ".join(map(str, new))} of them: map them to one name')
+                f'the LabelMap makes {" and ".join(map(str, new))} of them: map them to one name')
     return names
 
 

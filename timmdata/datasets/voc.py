@@ -18,8 +18,7 @@ from ..readers.base import open_file
 
 # %% ../../nbs/datasets/30_voc.ipynb #845fe6d8
 VOC_CLASSES = {name: idx for idx, name in enumerate((
-    'aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse '
-    'motorbike person '
+    'aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person '
     'pottedplant sheep sofa train tvmonitor').split())}   # name → index; of 2007 to 2012
 
 

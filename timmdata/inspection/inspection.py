@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ..core.checks import check_type
 from ..core.paths import StrPath, expand_home, replace_file
 from ..datasets.factory import open_splits
 from ..datasets.image_dataset import ImageDataset
-from ..core.checks import check_type
 from .findings import KINDS, Finding, InspectSettings, Survey, exclusions
 from .measure import measure_dataset, perceptual_hash
 from .report import exclusion_file, make_page, summarize

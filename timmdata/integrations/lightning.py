@@ -12,10 +12,10 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
+from ..core.paths import StrPath
 from ..datasets.image_dataset import ImageDataset
 from ..loader import create_loader
 from ..loaders.prefetch import PrefetchLoader
-from ..core.paths import StrPath
 from .base import base_class
 
 # %% ../../nbs/integrations/10_lightning.ipynb #76f1e3be

@@ -13,10 +13,10 @@ from dataclasses import fields
 from numbers import Integral
 from typing import Any
 
+from ..core.checks import check_type
 from ..core.faults import printable
 from ..datasets.wrappers import describe
 from ..samplers.epoch import EpochSampler
-from ..core.checks import check_type
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #9a5f04fa
 def describe_settings(

@@ -311,8 +311,7 @@ def check_inside(
             continue
         raise ValueError(
             f'{printable(name)!r} leads out of {root}: names must be relative and lead to '
-            'files inside '
-            'that folder. If you trust the file, copy it into the folder')
+            'files inside that folder. If you trust the file, copy it into the folder')
 
 # %% ../../nbs/readers/25_base.ipynb #6290082b
 SPLIT_NAMES = {'train': ('train', 'training'), 'test': ('test', 'testing'),

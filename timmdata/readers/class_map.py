@@ -21,10 +21,10 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from ..core.checks import check_type
 from ..core.faults import listed, printable
 from ..core.paths import StrPath, expand_home
 from ..timm_names import names_of
-from ..core.checks import check_type
 from .sample_table import MAX_CLASSES
 
 # %% ../../nbs/readers/10_class_map.ipynb #663b1574

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.paths import StrPath, expand_home
 from ..core.faults import listed
+from ..core.paths import StrPath, expand_home
 from .base import Reader, ReaderFiles
 
 # %% ../../nbs/readers/92_exclude.ipynb #84b16794

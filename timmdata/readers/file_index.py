@@ -346,8 +346,7 @@ def _warn_left_out(where: str, left_out: Mapping[str, int], lost: Mapping[str, i
     if left_out:
         warnings.warn(
             f'{where}: image files that are not read: {_counted(left_out)}. Add types with '
-            'extensions=, '
-            'and replace links with files', stacklevel=4)
+            'extensions=, and replace links with files', stacklevel=4)
     if lost:
         warnings.warn(
             f'{where}: images left out: {sum(lost.values())}; their folders have no class index: '

@@ -242,8 +242,7 @@ def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str,
             f'{printable(root)}: {sum(counts[number] for number in again):,} of '
             f'{sum(counts.values()):,} files are '
             f'listed more than once, because of links such as {printable(folders[again[0]])}: '
-            'remove the links, or '
-            'pass these files as exclude=', stacklevel=5)
+            'remove the links, or pass these files as exclude=', stacklevel=5)
 
 
 def scan_folder(

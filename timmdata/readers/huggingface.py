@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.faults import listed
 from ..core.paths import StrPath, expand_home
 from ..core.checks import optional
-from ..core.faults import listed
 from .base import Reader, choose_split, choose_splits, open_file
 from .stream import StreamReader
 from .target_fields import TargetFields, class_names
@@ -50,8 +50,7 @@ def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
     if 'trust_remote_code' in signature(load).parameters:
         return {'trust_remote_code': True}
     raise ValueError(
-        'trust_remote_code=True: this version of datasets never runs the code of a '
-        'dataset; omit it')
+        'trust_remote_code=True: this version of datasets never runs the code of a dataset; omit it')
 
 # %% ../../nbs/readers/70_huggingface.ipynb #7013d37a
 def load_hf(

@@ -271,8 +271,7 @@ class ReaderPack(_IndexedReader):
             if not lie_within(targets, -1, last + 1):
                 raise ValueError(
                     f'the index {folder} has class indexes {targets.min()}..{targets.max()}, but '
-                    'its classes '
-                    f'are 0..{last}: copy the whole pack again, or pack again')
+                    f'its classes are 0..{last}: copy the whole pack again, or pack again')
         return table
 
     @property

@@ -127,8 +127,7 @@ class SampleTable:
     ):
         if len(ends) != len(targets):
             raise ValueError(
-                f'the number of paths and of targets must match, got {len(ends)} and '
-                f'{len(targets)}')
+                f'the number of paths and of targets must match, got {len(ends)} and {len(targets)}')
         self.paths = paths
         self.ends = ends
         self.targets = targets

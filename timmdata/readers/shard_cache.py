@@ -52,8 +52,7 @@ class ShardCache:
             self.folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ValueError(
-                f'cache_dir={os.fspath(folder)!r}: the folder cannot be created '
-                f'({error.strerror}): '
+                f'cache_dir={os.fspath(folder)!r}: the folder cannot be created ({error.strerror}): '
                 'pass an existing folder, or one that you can create') from None
         mode = self.folder.stat().st_mode
         self._is_shared = bool(mode & stat.S_IWGRP and not mode & stat.S_ISVTX)   # by a group, on purpose

@@ -421,8 +421,7 @@ def _list(url: str, verb: str) -> Any:
             raise
         raise ValueError(
             f'{url} cannot be listed, as is usual for web servers ({error}): pass the URL '
-            'of a pack, '
-            'a tar or a table, or of a store such as s3://bucket/train') from None
+            'of a pack, a tar or a table, or of a store such as s3://bucket/train') from None
 
 
 def list_objects(

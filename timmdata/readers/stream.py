@@ -38,8 +38,7 @@ class StreamReader:
     ):
         if is_training and not num_samples:
             raise ValueError(
-                'training needs the number of samples to know the length of an epoch: pass '
-                'num_samples')
+                'training needs the number of samples to know the length of an epoch: pass num_samples')
         self.num_samples = num_samples
         self.is_training = is_training
         self.batch_size = batch_size

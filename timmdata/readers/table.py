@@ -190,8 +190,7 @@ def _check_numbers(values: Sequence[float | None], given: Sequence[Any]) -> list
     if whole and 0 < len(others) < len(given):
         raise ValueError(
             f'{len(given) - len(others)} of {len(given)} targets are integers, but the others '
-            'are written as '
-            f'{others[0]}: write all classes as {int(float(others[0]))}, '
+            f'are written as {others[0]}: write all classes as {int(float(others[0]))}, '
             f'or all numbers to be predicted as {float(others[0])}')
     if whole and None in values:
         raise ValueError(
@@ -247,8 +246,7 @@ def number_targets(
              for v in flat}
     if str in kinds and len(kinds) > 1 or is_lists and float in kinds:
         raise ValueError(
-            'targets are of mixed types, such as '
-            f'{", ".join(map(repr, sorted(map(str, flat))[:3]))}')
+            f'targets are of mixed types, such as {", ".join(map(repr, sorted(map(str, flat))[:3]))}')
     if class_map is not None:
         class_to_idx = load_class_map(class_map, root)
     elif float in kinds:

@@ -386,8 +386,7 @@ class ReaderImageTar(ReaderFiles):
         if shards and shards >= len(index.table):
             raise ValueError(
                 f'{root} has .cls files with class indexes ({shards}), so it was made for '
-                'WebDataset: '
-                'read it by index with ImageDataset(root), or as a stream with wds/')
+                'WebDataset: read it by index with ImageDataset(root), or as a stream with wds/')
         index = replace(index, left_out={key: n
                                          for key, n in index.left_out.items() if key[1] != '.cls'})
         inside = choose_folders(index.folders, split, root)

@@ -173,8 +173,7 @@ class MultiLabelTarget:
         values = values.long()
         if values.numel() and not 0 <= values.min() <= values.max() < self.num_classes:
             raise ValueError(
-                f'class indexes {values.min()}..{values.max()}: must be in '
-                f'0..{self.num_classes - 1}')
+                f'class indexes {values.min()}..{values.max()}: must be in 0..{self.num_classes - 1}')
         return torch.zeros(self.num_classes).index_fill_(0, values, 1.)
 
     def _checked(self, values: torch.Tensor) -> torch.Tensor:

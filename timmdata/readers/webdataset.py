@@ -15,9 +15,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+from ..core.checks import optional
 from ..core.faults import SourceError, is_system_error, listed, printable
 from ..core.paths import StrPath, expand_home
-from ..core.checks import optional
 from .base import check_inside, choose_split
 from .stream import StreamReader
 from .target_fields import TargetFields
@@ -181,8 +181,7 @@ def target_of(
     if what not in group:
         raise ValueError(
             f'sample {printable(group["__key__"])} has no .{what}: pass the field of its .json '
-            'that holds '
-            'the class as target_key=')
+            'that holds the class as target_key=')
     try:
         if what == 'cls':
             return fields({'cls': int(group['cls'])})
