@@ -28,13 +28,14 @@ from timmdata.datasets.cache import CacheSettings, cached_dataset
 from timmdata.datasets.factory import open_splits
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.datasets.packing import check_pack
-from timmdata.datasets.relabel import relabel
+from timmdata.datasets.relabel import LabelMap, number_classes, relabel
 from timmdata.datasets.voc import read_voc_objects, voc_table
 from timmdata.inspection import inspect as inspect_data
 from timmdata.inspection import measure_dataset
 from timmdata.readers import folder, tar, webdataset
 from timmdata.readers.class_map import load_class_map
 from timmdata.readers.exclude import exclude_samples, read_names
+from timmdata.readers.file_index import label_samples
 from timmdata.readers.huggingface import ReaderHfds, ReaderHfids, load_hf, open_hf_stream
 from timmdata.readers.pack import ReaderPack, ReaderShards
 from timmdata.readers.shard_cache import ShardCache
@@ -124,6 +125,12 @@ def cached(at):
     return len(cached_dataset(ImageDataset(at.base/'photos'), settings, num_workers=0)), at.was_made('made')
 
 
+def labeled(at):
+    "The samples of an index with the classes of a map."
+    index = folder.scan_folder(at.base/'photos')
+    return label_samples(index, np.ones(len(index.folders), bool), at('map.json'), at.base, 'photos', None)[1]
+
+
 def hf(at): return pytest.importorskip('datasets') and os.fspath(at('photos'))
 def wds(call): return pytest.importorskip('webdataset') and call()
 
@@ -180,6 +187,13 @@ ENTRANCES = {   # callable and parameter → what is done with a path, and what 
     'load_class_map.root': lambda at: load_class_map('map.json', at()),
     'TargetFields.class_map': lambda at: TargetFields('label', ['a', 'b'], at('map.json')).class_to_idx,
     'relabel.class_map': lambda at: relabel(ImageDataset(at.base/'photos'), {'a': 'b', 'b': 'a'}, at('map.json')).class_to_idx,
+    'number_classes.class_map': lambda at: number_classes(LabelMap({'a': 'b', 'b': 'a'}), ['a', 'b'], at('map.json')),
+    'label_samples.class_map': labeled,
+    'ReaderPack.class_map': lambda at: ReaderPack(packed(at), class_map=at('map.json')).class_to_idx,
+    'ReaderWds.class_map': lambda at: wds(
+        lambda: webdataset.ReaderWds(at.base/'shards', split='train', class_map=at('map.json')).class_to_idx),
+    'ReaderHfds.class_map': lambda at: ReaderHfds(hf(at), at.base/'hf', class_map=at('map.json')).class_to_idx,
+    'ReaderHfids.class_map': lambda at: ReaderHfids(hf(at), at.base/'hf', class_map=at('map.json')).class_to_idx,
     'read_names.names': lambda at: sorted(read_names(at('leave.txt'))),
     'exclude_samples.names': lambda at: len(exclude_samples(folder.ReaderImageFolder(at.base/'photos'), at('leave.txt'))),
     'read_table.table': lambda at: read_table(at('labels.csv')).names,
@@ -274,7 +288,7 @@ NO_ENTRANCES = {   # where the path is only named in a message, a part of an obj
     'choose_split.where', 'choose_splits.where', 'choose_folders.root', 'Inspection.out', 'open_file.path', 'read_file.path',
     'open_table.path', 'label_samples.root', 'exclusion_calls.out', 'make_page.out',
     'CacheHold.root', 'ReaderCache.root', 'choose_shards.root', 'holds_shards.root', 'open_index.folder', 'save_index.folder',
-    'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_split.root', 'write_shard.path', 'write_shard.folder'}
+    'read_pack.root', 'remove_unread.folder', 'scan_shards.root', 'write_split.root', 'plan_pack.root', 'PackPlan.root', 'write_shard.path', 'write_shard.folder'}
 OTHERS = {   # frameworks have tests of their own; here their functions are looked at in the source
     'ImageDataModule.data'}
 
