@@ -1,0 +1,420 @@
+"""What a GPU gains from this library: tests, checks and measurements that need one, in a single command.
+
+    python benchmarks/on_a_gpu.py DIR --out benchmarks/results/gpu-NAME.json [--parts NAME …] [--dry-run]
+
+DIR has one folder per class. A small folder is enlarged with links to at least `--images` files. The operating system keeps them in memory,
+so disks are not measured. Each part is written to the file when it ends, and a second call runs only the parts that are missing. With
+`--dry-run`, every part runs for a moment, on a CPU if there is no GPU; its numbers mean nothing.
+
+    tests     the tests that need CUDA
+    streams   10,000 batches copied on a side stream while the consumer fills the allocator: each batch bit for bit
+    exact     the same losses to the bit with any workers
+    kernels   time of the arithmetic on the device, bytes per image
+    headroom  images per second of a training step, relative to batches that stay on the device, and waits
+    cores     images per second that 2, 4, 8 … cores bring to the device
+    nvjpeg    JPEGs decoded on the device: rate, difference of the pixels, and what a training step loses meanwhile
+    learning  ten epochs from scratch, three seeds, this library and timm
+"""
+import argparse
+import itertools
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import timm
+import timm.data
+import torch
+import torchvision
+from results import rounded
+from torchvision.transforms import v2
+
+import timmdata
+from timmdata.measure.machine import describe_machine
+
+ROOT = Path(__file__).resolve().parent.parent
+DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+MEAN, STD = timmdata.IMAGENET_DEFAULT_MEAN, timmdata.IMAGENET_DEFAULT_STD
+
+
+def say(text: str): print(f'{time.strftime("%H:%M:%S")} {text}', flush=True)
+
+
+def wait_for_device():
+    "Wait until all work queued on the device is done."
+    if DEVICE.type == 'cuda': torch.cuda.synchronize()
+
+
+def enlarge(data: Path, folder: Path, num_images: int) -> Path:
+    "Make a folder of links to the images of `data`, each of them as often as it takes."
+    files = [path for path in sorted(data.rglob('*')) if path.suffix.lower() in ('.jpg', '.jpeg', '.png')]
+    for number in range(max(1, -(-num_images // len(files)))):
+        for path in files:
+            link = folder/path.relative_to(data).parent/f'{number}-{path.name}'
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path.resolve())
+    return folder
+
+
+def forever(loader: Iterable) -> Iterator:
+    "Epoch after epoch."
+    while True: yield from loader
+
+
+@contextmanager
+def feed_of(name: str, data: Path, batch_size: int, size: int, num_workers: int):
+    "Batches on the device, without end: of crops and flips, normalized."
+    common = dict(batch_size=batch_size, num_workers=num_workers)
+    if name == 'timmdata':
+        loader = timmdata.create_loader(
+            timmdata.ImageDataset(data), size, is_training=True, color_jitter=None, device=DEVICE, img_dtype=torch.bfloat16,
+            channels_last=True, **common)
+        feed = forever(loader)
+    elif name == 'timm':
+        loader = timm.data.create_loader(
+            timm.data.ImageDataset(data), (3, size, size), is_training=True, color_jitter=None, device=DEVICE, img_dtype=torch.bfloat16,
+            pin_memory=DEVICE.type == 'cuda', use_multi_epochs_loader=True, **common)
+        feed = forever(loader)
+    elif name == 'torchvision':
+        transform = v2.Compose([v2.RandomResizedCrop(size), v2.RandomHorizontalFlip(), v2.ToImage(), v2.ToDtype(torch.float32, scale=True),
+                                v2.Normalize(MEAN, STD)])
+        dataset = torchvision.datasets.ImageFolder(data, transform)
+        loader = torch.utils.data.DataLoader(
+            dataset, shuffle=True, drop_last=True, pin_memory=DEVICE.type == 'cuda', persistent_workers=num_workers > 0, **common)
+        feed = ([part.to(DEVICE, non_blocking=True) for part in batch] for batch in forever(loader))
+    else:   # one batch, over and over: on the device, or copied to it each time
+        images = torch.randint(256, (batch_size, 3, size, size), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+        targets = torch.randint(1000, (batch_size,))
+        if name == 'copied':
+            if DEVICE.type == 'cuda': images, targets = images.pin_memory(), targets.pin_memory()
+            feed = iter(timmdata.PrefetchLoader(itertools.repeat((images, targets)), device=DEVICE, img_dtype=torch.bfloat16))
+        else:
+            images = images.to(DEVICE, torch.bfloat16) / 255
+            feed = itertools.repeat((images, targets.to(DEVICE)))
+        loader = None
+    try: yield feed
+    finally:
+        if hasattr(feed, 'close'): feed.close()
+        del feed, loader
+
+
+def steps(name: str, feed: Iterator, train: Callable, seconds: float, warm: int) -> dict[str, float]:
+    "Train for a while; images per second, and how long the loop waited for its batches."
+    for _ in range(warm): train(*next(feed))
+    wait_for_device()
+    waits, count, start = [], 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        before = time.perf_counter()
+        images, targets = next(feed)
+        waits.append(time.perf_counter() - before)
+        train(images, targets)
+        count += len(images)
+        if len(waits) % 4 == 0: wait_for_device()   # the loop is not far ahead of the device: a late batch shows
+    wait_for_device()
+    rate = count / (time.perf_counter() - start)
+    waits = sorted(waits)
+    found = {'images_per_s': rate, 'wait_ms': statistics.median(waits) * 1e3, 'wait_p99_ms': waits[int(len(waits) * .99)] * 1e3,
+             'wait_max_ms': waits[-1] * 1e3, 'steps': len(waits)}
+    say(f'  {name}: {rate:,.0f} images/s, waits of {found["wait_ms"]:.1f} ms, at most {found["wait_max_ms"]:.0f}')
+    return found
+
+
+def trainer(model: torch.nn.Module, is_compiled: bool) -> Callable:
+    "One training step in bfloat16."
+    model = model.to(DEVICE, memory_format=torch.channels_last).train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    run = torch.compile(model) if is_compiled else model
+
+    def train(images: torch.Tensor, targets: torch.Tensor):
+        images = images.contiguous(memory_format=torch.channels_last)
+        with torch.autocast(DEVICE.type, torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(run(images), targets)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return train
+
+
+# the parts
+
+
+def tests(a: argparse.Namespace) -> dict[str, Any]:
+    "The tests whose names say that they need a GPU, and those of the loader."
+    command = [sys.executable, '-m', 'pytest', '-q', '-n', '4', '-p', 'no:cacheprovider', *a.tests]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    *_, last = found.stdout.strip().splitlines()
+    failed = re.findall(r'^(?:FAILED|ERROR) (\S+)', found.stdout, re.M)
+    if failed: print(found.stdout[-6000:])
+    return {'summary': last.strip('= '), 'failed': failed}
+
+
+def streams(a: argparse.Namespace) -> dict[str, Any]:
+    "Each batch from the side stream has the bits that it has when the device does one thing at a time."
+    num_steps, batch_size = (20, 16) if a.dry_run else (10_000, 16)
+    settings = dict(input_size=64, batch_size=batch_size, is_training=True, re_prob=0.3, seed=3, num_workers=a.num_workers, device=DEVICE)
+
+    def checksum(images: torch.Tensor) -> torch.Tensor:
+        bits = images.contiguous().view(torch.int32).flatten().to(torch.int64)
+        return (bits * weights[:len(bits)]).sum()
+
+    weights = torch.randint(1, 1 << 20, (batch_size * 3 * 64 * 64,), generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    dataset = timmdata.ImageDataset(a.data)
+    loader, expected = timmdata.create_loader(dataset, **settings), []
+    for host in itertools.islice(itertools.chain.from_iterable(loader.loader.host_batches() for _ in itertools.count()), num_steps):
+        batch = [part.to(DEVICE) for part in host.batch]
+        expected.append(checksum(loader.batch_transform.on_batch(batch, host.keys)[0]).item())
+    del loader
+    found, kept, noise = [], [], torch.randn(1024, 1024, device=DEVICE)
+    start, random = time.perf_counter(), torch.Generator().manual_seed(1)
+    with closing(forever(timmdata.create_loader(dataset, **settings))) as feed:
+        for number in range(num_steps):
+            images, targets = next(feed)
+            if number % 3 == 0: noise = torch.tanh(noise @ noise)   # the device is behind the loop
+            found.append(checksum(images))
+            shape = images.shape
+            del images, targets
+            kept.append(torch.full(shape, float('nan'), device=DEVICE))   # takes what the batch has left
+            drawn = int(torch.randint(1, 6, (), generator=random))
+            if len(kept) > drawn: del kept[:drawn]
+    found = torch.stack(found).tolist()
+    wrong = sum(one != other for one, other in zip(found, expected, strict=True))
+    assert len(set(expected)) == num_steps and wrong == 0, f'{wrong} of {num_steps} batches are not what they were'
+    return {'batches': num_steps, 'wrong': wrong, 'seconds': time.perf_counter() - start}
+
+
+def exact(a: argparse.Namespace) -> dict[str, Any]:
+    "The losses of a short training, with the same seed and other workers."
+    os.environ['CUBLAS_WORKSPACE_CONFIG'] = ':4096:8'
+    torch.use_deterministic_algorithms(True)
+    curves = {}
+    try:
+        for num_workers, kind in [(0, 'threads'), (1, 'processes'), (3, 'processes'), (a.num_workers, 'processes'), (4, 'threads')]:
+            torch.manual_seed(0)
+            model = timm.create_model('resnet18', num_classes=1000).to(DEVICE)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+            loader = timmdata.create_loader(
+                timmdata.ImageDataset(a.data), 64, 32, is_training=True, re_prob=0.25, seed=1, num_workers=num_workers, worker_type=kind,
+                device=DEVICE, mixup=timmdata.Mixup(mixup_alpha=0.2, cutmix_alpha=1., num_classes=1000))
+            losses = []
+            for images, targets in itertools.islice(loader, 3 if a.dry_run else 60):
+                loss = torch.nn.functional.cross_entropy(model(images), targets)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.detach())
+            curves[f'{num_workers} {kind}'] = torch.stack(losses).tolist()
+            del loader
+    finally: torch.use_deterministic_algorithms(False)
+    first, *others = curves.values()
+    assert all(other == first for other in others), {name: curve[:3] for name, curve in curves.items()}
+    return {'workers': list(curves), 'steps': len(first), 'first': first[0], 'last': first[-1]}
+
+
+def kernels(a: argparse.Namespace) -> dict[str, Any]:
+    "Milliseconds of the device for a batch, the copy and each kind of arithmetic; bytes of an image on the way."
+    num, rounds = (8, 2) if a.dry_run else (256, 30)
+    works = {
+        'crop, flip': dict(color_jitter=None),
+        '… and color jitter': dict(color_jitter=0.4),
+        '… and erasing': dict(color_jitter=0.4, re_prob=0.25, re_mode='pixel'),
+        '… and mixing': dict(color_jitter=0.4, re_prob=0.25, re_mode='pixel',
+                             mixup=timmdata.Mixup(mixup_alpha=0.2, cutmix_alpha=1., num_classes=1000)),
+        "exact jitter": dict(color_jitter=0.4, color_jitter_mode='exact'),
+        'jitter, blur, grayscale, solarize': dict(color_jitter=0.4, gaussian_blur_prob=0.5, grayscale_prob=0.2, solarize_prob=0.2)}
+    found = {}
+    for name, settings in works.items():
+        loader = timmdata.create_loader(timmdata.ImageDataset(a.data), 224, num, is_training=True, seed=1, num_workers=2, device=DEVICE,
+                                        img_dtype=torch.bfloat16, channels_last=True, **settings)
+        host = next(iter(loader.loader.host_batches()))
+        times = {'copy_ms': [], 'device_ms': [], 'host_ms': []}
+        for _ in range(rounds + 3):
+            wait_for_device()
+            marks = [time.perf_counter()]
+            batch = [part.to(DEVICE) for part in host.batch]
+            wait_for_device()
+            marks.append(time.perf_counter())
+            loader.batch_transform.on_batch(batch, host.keys)
+            marks.append(time.perf_counter())
+            wait_for_device()
+            marks.append(time.perf_counter())
+            start, copied, queued, done = marks
+            for key, value in {'copy_ms': copied - start, 'device_ms': done - copied, 'host_ms': queued - copied}.items():
+                times[key].append(value * 1e3)
+        found[name] = {key: statistics.median(values[3:]) for key, values in times.items()}
+        images = host.batch[0]
+        found[name] |= {'bytes_per_image': images.nbytes // len(images), 'is_pinned': images.is_pinned() if DEVICE.type == 'cuda' else None}
+        say(f'  {name}: {found[name]}')
+        del loader, host, images
+    return {'batch_size': num, 'works': found, 'bytes_of_float32': 3 * 224 * 224 * 4}
+
+
+def headroom(a: argparse.Namespace) -> dict[str, Any]:
+    "A training step fed by each loader, relative to a batch that stays on the device."
+    batch_size, seconds, warm = (4, 0.5, 1) if a.dry_run else (256, a.seconds, 12)
+    models = {'ResNet-50, channels-last': ('resnet50', False), 'ViT-S/16, compiled': ('vit_small_patch16_224', DEVICE.type == 'cuda')}
+    if a.dry_run: models = {'ResNet-18': ('resnet18', False)}
+    found = {}
+    for title, (name, is_compiled) in models.items():
+        say(f'{title}')
+        train = trainer(timm.create_model(name, num_classes=1000), is_compiled)
+        rows = {}
+        for feed_name in ('resident', 'copied', 'timmdata', 'timm', 'torchvision', 'timmdata again', 'resident again'):
+            with feed_of(feed_name.removesuffix(' again'), a.data, batch_size, 224, a.num_workers) as feed:
+                rows[feed_name] = steps(feed_name, feed, train, seconds, warm)
+        best = (rows['resident']['images_per_s'] + rows['resident again']['images_per_s']) / 2
+        for row in rows.values(): row['share'] = row['images_per_s'] / best
+        found[title] = rows
+        del train
+    return {'batch_size': batch_size, 'num_workers': a.num_workers, 'models': found}
+
+
+def cores(a: argparse.Namespace) -> dict[str, Any]:
+    "Images per second on the device, without a model, by the number of cores that the process may use."
+    whole = sorted(os.sched_getaffinity(0))
+    counts = [n for n in (2, 4, 8, 16, 32, 64) if n <= len(whole)] if not a.dry_run else [len(whole)]
+    batch_size, seconds, warm = (4, 0.5, 1) if a.dry_run else (128, a.seconds / 2, 10)
+    found = {}
+    try:
+        for count in counts:
+            os.sched_setaffinity(0, set(whole[:count]))
+            row = {}
+            for name in ('timmdata', 'timm', 'torchvision'):
+                with feed_of(name, a.data, batch_size, 224, count) as feed:
+                    row[name] = steps(f'{count} cores, {name}', feed, lambda images, targets: None, seconds, warm)['images_per_s']
+            found[count] = row
+    finally: os.sched_setaffinity(0, set(whole))
+    return {'images_per_s': found}
+
+
+def nvjpeg(a: argparse.Namespace) -> dict[str, Any]:
+    "torchvision's `decode_jpeg` on the device, and a training step beside it."
+    from torchvision.io import decode_jpeg, read_file
+    files = [path for path in sorted(a.photos.rglob('*')) if path.suffix.lower() in ('.jpg', '.jpeg')]
+    data = [read_file(str(path)) for path in files]
+    data = [one for one in data if decode_jpeg(one).shape[0] == 3][:16 if a.dry_run else 200]
+    if DEVICE.type != 'cuda': return {'skipped': 'no CUDA device'}
+    there, here = decode_jpeg(data, device=DEVICE), [decode_jpeg(one) for one in data]
+    differences = [(x.cpu().int() - y.int()).abs() for x, y in zip(there, here, strict=True)]
+    worst = max(int(one.max()) for one in differences)
+    mean = statistics.mean(float(one.float().mean()) for one in differences)
+    del there, here
+
+    def decode(seconds: float) -> float:
+        wait_for_device()
+        start, count = time.perf_counter(), 0
+        while time.perf_counter() - start < seconds:
+            count += len(decode_jpeg(data[:100], device=DEVICE))
+        wait_for_device()
+        return count / (time.perf_counter() - start)
+
+    decode(0.5)
+    alone = decode(a.seconds / 2)
+    train = trainer(timm.create_model('resnet50', num_classes=1000), False)
+    with feed_of('resident', a.data, 256, 224, 0) as feed:
+        undisturbed = steps('training alone', feed, train, a.seconds / 2, 12)['images_per_s']
+        beside = []
+        thread = threading.Thread(target=lambda: beside.append(decode(a.seconds / 2 + 1)))
+        thread.start()
+        disturbed = steps('training beside', feed, train, a.seconds / 2, 2)['images_per_s']
+        thread.join()
+    return {'images_per_s': alone, 'beside_training': beside[0], 'training_keeps': disturbed / undisturbed,
+            'pixel_difference_max': worst, 'pixel_difference_mean': mean, 'torchvision': torchvision.__version__}
+
+
+def learning(a: argparse.Namespace) -> dict[str, Any]:
+    "Top-1 in percent after ten epochs from scratch, with the same model, seeds and schedule."
+    train_data, val_data = a.learn or (a.photos, a.photos)
+    num_epochs, seeds, size = (1, 1, 32) if a.dry_run else (10, 3, a.learn_size)
+    found = {'timmdata': [], 'timm': []}
+    for seed, (name, module) in itertools.product(range(seeds), [('timmdata', timmdata), ('timm', timm.data)]):
+        torch.manual_seed(seed)
+        train_set, val_set = module.ImageDataset(train_data), module.ImageDataset(val_data)
+        settings = dict(batch_size=64, num_workers=min(8, a.num_workers), device=DEVICE, mean=MEAN, std=STD)
+        more = {'seed': seed} if module is timmdata else {'persistent_workers': True}
+        shape = size if module is timmdata else (3, size, size)
+        loader = module.create_loader(train_set, shape, is_training=True, scale=(0.35, 1), color_jitter=0.2, **more, **settings)
+        val_loader = module.create_loader(val_set, shape, crop_pct=1., **(more if module is timmdata else {}), **settings)
+        num_classes = len(train_set.reader.class_to_idx)
+        model = timm.create_model('resnet18', num_classes=num_classes).to(DEVICE, memory_format=torch.channels_last)
+        if size <= 64: model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False).to(DEVICE), torch.nn.Identity()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=num_epochs * len(loader) + 1)
+        for _ in range(num_epochs):
+            model.train()
+            for images, targets in loader:
+                with torch.autocast(DEVICE.type, torch.bfloat16):
+                    loss = torch.nn.functional.cross_entropy(model(images), targets)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+        model.eval()
+        right = seen = 0
+        with torch.inference_mode():
+            for images, targets in val_loader:
+                right += int((model(images).argmax(1) == targets).sum())
+                seen += len(targets)
+        found[name].append(100 * right / seen)
+        say(f'  seed {seed}, {name}: {right} of {seen}')
+        del loader, val_loader
+    return {'top1': found, 'epochs': num_epochs, 'images': len(train_set), 'classes': num_classes}
+
+
+PARTS = {part.__name__: part for part in (tests, streams, exact, kernels, headroom, cores, nvjpeg, learning)}
+
+
+def machine() -> dict[str, Any]:
+    "The machine, with its GPU and driver."
+    found = describe_machine() | {'timm': timm.__version__}
+    if DEVICE.type == 'cuda':
+        driver = subprocess.run(['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader'], capture_output=True, text=True)
+        found |= {'driver': driver.stdout.strip(), 'cuda': torch.version.cuda}
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('data', type=Path)
+    parser.add_argument('--out', type=Path, required=True)
+    parser.add_argument('--parts', nargs='+', choices=PARTS, default=list(PARTS))
+    parser.add_argument('--images', type=int, default=120_000, help='lowest number of files in an epoch: short epochs measure how they begin')
+    parser.add_argument('--num-workers', type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument('--seconds', type=float, default=30., help='length of one measurement')
+    parser.add_argument('--learn', type=Path, nargs=2, metavar=('TRAIN', 'VAL'), help='folders for the part learning')
+    parser.add_argument('--learn-size', type=int, default=128)
+    parser.add_argument('--tests', nargs='+', default=['tests', '-k', 'cuda or gpu or memory_is_safe'], help="pytest's arguments")
+    parser.add_argument('--dry-run', action='store_true')
+    a = parser.parse_args()
+    if DEVICE.type != 'cuda' and not a.dry_run: sys.exit('torch finds no CUDA device; --dry-run tries every part on the CPU')
+    record = json.loads(a.out.read_text()) if a.out.exists() else {'machine': machine(), 'parts': {}}
+    a.photos, failed = a.data, []
+    with tempfile.TemporaryDirectory() as folder:
+        a.data = enlarge(a.photos, Path(folder), 0 if a.dry_run else a.images)
+        for name in a.parts:
+            if name in record['parts']: continue
+            say(f'{name}: {PARTS[name].__doc__}')
+            start = time.perf_counter()
+            try: found = rounded(PARTS[name](a))
+            except Exception:   # the other parts are worth having
+                traceback.print_exc()
+                failed.append(name)
+                continue
+            say(f'{name}: {time.perf_counter() - start:.0f} s\n{json.dumps(found, indent=1)}')
+            if not a.dry_run: found = {**found, 'part_seconds': round(time.perf_counter() - start)}
+            record['parts'][name] = found
+            a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+    if failed: sys.exit(f'failed: {", ".join(failed)}; the same command runs them again')
+
+
+if __name__ == '__main__': main()
