@@ -388,7 +388,7 @@ def main():
     parser.add_argument('data', type=Path)
     parser.add_argument('--out', type=Path, required=True)
     parser.add_argument('--parts', nargs='+', choices=PARTS, default=list(PARTS))
-    parser.add_argument('--images', type=int, default=120_000, help='lowest number of files in an epoch: short epochs measure how they begin')
+    parser.add_argument('--images', type=int, default=120_000, help='lowest number of files in an epoch')
     parser.add_argument('--num-workers', type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument('--seconds', type=float, default=30., help='length of one measurement')
     parser.add_argument('--learn', type=Path, nargs=2, metavar=('TRAIN', 'VAL'), help='folders for the part learning')
