@@ -397,7 +397,8 @@ def main():
     parser.add_argument('--dry-run', action='store_true')
     a = parser.parse_args()
     if DEVICE.type != 'cuda' and not a.dry_run: sys.exit('torch finds no CUDA device; --dry-run tries every part on the CPU')
-    record = json.loads(a.out.read_text()) if a.out.exists() else {'machine': machine(), 'parts': {}}
+    settings = {'images': a.images, 'seconds': a.seconds, 'num_workers': a.num_workers}
+    record = json.loads(a.out.read_text()) if a.out.exists() else {'machine': machine(), 'settings': settings, 'parts': {}}
     a.photos, failed = a.data, []
     with tempfile.TemporaryDirectory() as folder:
         a.data = enlarge(a.photos, Path(folder), 0 if a.dry_run else a.images)
