@@ -19,7 +19,6 @@ import argparse
 import itertools
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -36,11 +35,10 @@ import timm
 import timm.data
 import torch
 import torchvision
-from results import rounded
+from results import rounded, write_results
 from torchvision.transforms import v2
 
 import timmdata
-from timmdata.measure.machine import describe_machine
 
 ROOT = Path(__file__).resolve().parent.parent
 DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
@@ -101,11 +99,9 @@ def feed_of(name: str, data: Path, batch_size: int, size: int, num_workers: int)
         else:
             images = images.to(DEVICE, torch.bfloat16) / 255
             feed = itertools.repeat((images, targets.to(DEVICE)))
-        loader = None
     try: yield feed
     finally:
         if hasattr(feed, 'close'): feed.close()
-        del feed, loader
 
 
 def steps(name: str, feed: Iterator, train: Callable, seconds: float, warm: int) -> dict[str, float]:
@@ -129,19 +125,26 @@ def steps(name: str, feed: Iterator, train: Callable, seconds: float, warm: int)
     return found
 
 
+def step(
+    model: Callable, optimizer: torch.optim.Optimizer, images: torch.Tensor, targets: torch.Tensor, is_bfloat16: bool = True,
+) -> torch.Tensor:
+    "One training step; its loss."
+    with torch.autocast(DEVICE.type, torch.bfloat16, enabled=is_bfloat16):
+        loss = torch.nn.functional.cross_entropy(model(images), targets)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+
+
 def trainer(model: torch.nn.Module, is_compiled: bool) -> Callable:
-    "One training step in bfloat16."
+    "Training steps of a model in bfloat16, channels-last."
     model = model.to(DEVICE, memory_format=torch.channels_last).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     run = torch.compile(model) if is_compiled else model
 
     def train(images: torch.Tensor, targets: torch.Tensor):
-        images = images.contiguous(memory_format=torch.channels_last)
-        with torch.autocast(DEVICE.type, torch.bfloat16):
-            loss = torch.nn.functional.cross_entropy(run(images), targets)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
+        step(run, optimizer, images.contiguous(memory_format=torch.channels_last), targets)
 
     return train
 
@@ -150,13 +153,11 @@ def trainer(model: torch.nn.Module, is_compiled: bool) -> Callable:
 
 
 def tests(a: argparse.Namespace) -> dict[str, Any]:
-    "The tests whose names say that they need a GPU, and those of the loader."
-    command = [sys.executable, '-m', 'pytest', '-q', '-n', '4', '-p', 'no:cacheprovider', *a.tests]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    *_, last = found.stdout.strip().splitlines()
-    failed = re.findall(r'^(?:FAILED|ERROR) (\S+)', found.stdout, re.M)
-    if failed: print(found.stdout[-6000:])
-    return {'summary': last.strip('= '), 'failed': failed}
+    "The tests marked `gpu`."
+    command = [sys.executable, '-m', 'pytest', '-q', '-n', '4', '-p', 'no:cacheprovider', '-m', 'gpu', 'tests']
+    found = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert found.returncode == 0, found.stdout[-6000:]
+    return {'summary': found.stdout.splitlines()[-1].strip('= ')}
 
 
 def streams(a: argparse.Namespace) -> dict[str, Any]:
@@ -208,11 +209,7 @@ def exact(a: argparse.Namespace) -> dict[str, Any]:
                 device=DEVICE, mixup=timmdata.Mixup(mixup_alpha=0.2, cutmix_alpha=1., num_classes=1000))
             losses = []
             for images, targets in itertools.islice(loader, 3 if a.dry_run else 60):
-                loss = torch.nn.functional.cross_entropy(model(images), targets)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                losses.append(loss.detach())
+                losses.append(step(model, optimizer, images, targets, is_bfloat16=False))
             curves[f'{num_workers} {kind}'] = torch.stack(losses).tolist()
             del loader
     finally: torch.use_deterministic_algorithms(False)
@@ -301,10 +298,11 @@ def nvjpeg(a: argparse.Namespace) -> dict[str, Any]:
     "torchvision's `decode_jpeg` on the device, and a training step beside it."
     from torchvision.io import decode_jpeg, read_file
     files = [path for path in sorted(a.photos.rglob('*')) if path.suffix.lower() in ('.jpg', '.jpeg')]
-    data = [read_file(str(path)) for path in files]
-    data = [one for one in data if decode_jpeg(one).shape[0] == 3][:16 if a.dry_run else 200]
     if DEVICE.type != 'cuda': return {'skipped': 'no CUDA device'}
-    there, here = decode_jpeg(data, device=DEVICE), [decode_jpeg(one) for one in data]
+    decoded = [(one, decode_jpeg(one)) for one in map(read_file, map(str, files))]
+    data, here = zip(*[(one, image) for one, image in decoded if len(image) == 3][:16 if a.dry_run else 200])
+    data = list(data)
+    there = decode_jpeg(data, device=DEVICE)
     differences = [(x.cpu().int() - y.int()).abs() for x, y in zip(there, here, strict=True)]
     worst = max(int(one.max()) for one in differences)
     mean = statistics.mean(float(one.float().mean()) for one in differences)
@@ -353,11 +351,7 @@ def learning(a: argparse.Namespace) -> dict[str, Any]:
         for _ in range(num_epochs):
             model.train()
             for images, targets in loader:
-                with torch.autocast(DEVICE.type, torch.bfloat16):
-                    loss = torch.nn.functional.cross_entropy(model(images), targets)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
+                step(model, optimizer, images, targets)
                 schedule.step()
         model.eval()
         right = seen = 0
@@ -374,15 +368,6 @@ def learning(a: argparse.Namespace) -> dict[str, Any]:
 PARTS = {part.__name__: part for part in (tests, streams, exact, kernels, headroom, cores, nvjpeg, learning)}
 
 
-def machine() -> dict[str, Any]:
-    "The machine, with its GPU and driver."
-    found = describe_machine() | {'timm': timm.__version__}
-    if DEVICE.type == 'cuda':
-        driver = subprocess.run(['nvidia-smi', '--query-gpu=driver_version', '--format=csv,noheader'], capture_output=True, text=True)
-        found |= {'driver': driver.stdout.strip(), 'cuda': torch.version.cuda}
-    return found
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
     parser.add_argument('data', type=Path)
@@ -391,19 +376,20 @@ def main():
     parser.add_argument('--images', type=int, default=120_000, help='lowest number of files in an epoch')
     parser.add_argument('--num-workers', type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument('--seconds', type=float, default=30., help='length of one measurement')
-    parser.add_argument('--learn', type=Path, nargs=2, metavar=('TRAIN', 'VAL'), help='folders for the part learning')
+    parser.add_argument('--learn', type=Path, nargs=2, metavar=('TRAIN', 'VAL'), help='for the part learning; without: DIR twice')
     parser.add_argument('--learn-size', type=int, default=128)
-    parser.add_argument('--tests', nargs='+', default=['tests', '-k', 'cuda or gpu or memory_is_safe'], help="pytest's arguments")
     parser.add_argument('--dry-run', action='store_true')
     a = parser.parse_args()
     if DEVICE.type != 'cuda' and not a.dry_run: sys.exit('torch finds no CUDA device; --dry-run tries every part on the CPU')
     settings = {'images': a.images, 'seconds': a.seconds, 'num_workers': a.num_workers}
-    record = json.loads(a.out.read_text()) if a.out.exists() else {'machine': machine(), 'settings': settings, 'parts': {}}
-    a.photos, failed = a.data, []
+    settings |= {'timm': timm.__version__, 'cuda': torch.version.cuda}
+    record = json.loads(a.out.read_text(encoding='utf-8')) if a.out.exists() else {'settings': settings, 'parts': {}}
+    if record['settings'] != settings: sys.exit(f'{a.out} was measured with {record["settings"]}, not {settings}: pass another --out')
+    a.photos, parts, failed = a.data, record['parts'], []
     with tempfile.TemporaryDirectory() as folder:
         a.data = enlarge(a.photos, Path(folder), 0 if a.dry_run else a.images)
         for name in a.parts:
-            if name in record['parts']: continue
+            if name in parts: continue
             say(f'{name}: {PARTS[name].__doc__}')
             start = time.perf_counter()
             try: found = rounded(PARTS[name](a))
@@ -413,8 +399,8 @@ def main():
                 continue
             say(f'{name}: {time.perf_counter() - start:.0f} s\n{json.dumps(found, indent=1)}')
             if not a.dry_run: found = {**found, 'part_seconds': round(time.perf_counter() - start)}
-            record['parts'][name] = found
-            a.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
+            parts[name] = found
+            write_results(a.out.stem, settings, a.out.parent, parts=parts)
     if failed: sys.exit(f'failed: {", ".join(failed)}; the same command runs them again')
 
 

@@ -63,8 +63,12 @@ def pytest_sessionfinish(session):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests marked `full` are for `.ci/run` (TIMMDATA_FULL=1). Those marked `apart(…)` run there, where they are named, and where one of
-    their files differs from the branch that this one goes to; a page, where it or a module that it imports does, until it has passed."""
+    """Tests marked `gpu` need a CUDA device. Those marked `full` are for `.ci/run` (TIMMDATA_FULL=1). Those marked `apart(…)` run there,
+    where they are named, and where one of their files differs from the branch that this one goes to; a page, where it or a module that it
+    imports does, until it has passed."""
+    import torch
+    for item in items:
+        if item.get_closest_marker('gpu') and not torch.cuda.is_available(): item.add_marker(pytest.mark.skip(reason='no CUDA device'))
     if IS_FULL: return
     for item in items:
         if item.get_closest_marker('full'): item.add_marker(pytest.mark.skip(reason='takes long: set TIMMDATA_FULL=1'))

@@ -10,7 +10,7 @@ from timmdata import ImageDataset, create_loader
 
 pytestmark = pytest.mark.timeout(60)
 clean = pytest.fixture(autouse=True)(nothing_is_left)
-DEVICES = ['cpu', pytest.param('cuda', marks=pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU'))]
+DEVICES = ['cpu', pytest.param('cuda', marks=pytest.mark.gpu)]
 
 
 class Pictures(torch.utils.data.Dataset):
@@ -159,7 +159,7 @@ def test_tensors_on_a_device_are_refused_in_worker_processes(field, context):
     with pytest.raises(RuntimeError, match='tensor on meta in a worker process: return CPU tensors'): list(loader)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason='no GPU')
+@pytest.mark.gpu
 def test_cuda_in_a_forked_worker_is_explained():
     class OnGpu(Coded):
         def __getitem__(self, index): return torch.zeros(3, 8, 8, device='cuda'), index

@@ -14,7 +14,6 @@ from timmdata.loaders.side_stream import move_to_device
 from timmdata.pipeline.batch_transform import BatchTransform, BatchTransformSettings
 
 pytestmark = pytest.mark.timeout(60)
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
 Batch = namedtuple('Batch', 'image target name')
 
 
@@ -177,7 +176,7 @@ def pinned(num=6, size=(8, 3, 64, 64)):
              torch.arange(size[0]).pin_memory()) for _ in range(num)]
 
 
-@cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize('device', ['cuda', 'cuda:0', None])
 def test_gpu_gives_the_numbers_of_the_cpu(device, dtype):
@@ -189,7 +188,7 @@ def test_gpu_gives_the_numbers_of_the_cpu(device, dtype):
         assert torch.allclose(a.float(), b.cpu().float(), rtol=2e-6 if dtype == torch.float32 else 1e-2, atol=1e-6)
 
 
-@cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize('mode', ['const', 'rand', 'pixel'])
 def test_gpu_erases_the_same_rectangles(mode):
     batches = pinned()
@@ -203,7 +202,7 @@ def test_gpu_erases_the_same_rectangles(mode):
         assert changed.any() and ((cpu - before).abs().amax(1) > 1e-4).eq(changed).float().mean() > 0.999
 
 
-@cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize('stream', [None, 'side'])
 def test_memory_is_safe_under_a_slow_consumer(stream):
     "The consumer's kernels read a batch long after it was dropped; its memory must not be filled with the next batch before."
@@ -220,7 +219,7 @@ def test_memory_is_safe_under_a_slow_consumer(stream):
     assert [s.item() for s in sums] == pytest.approx(expected, rel=1e-6)
 
 
-@cuda
+@pytest.mark.gpu
 def test_copies_overlap_with_the_consumers_kernels():
     "With the prefetcher, copies run while the consumer's kernels do: the loop takes hardly longer than the kernels alone."
     batches = pinned(8, (256, 3, 224, 224))
@@ -246,7 +245,7 @@ def test_copies_overlap_with_the_consumers_kernels():
     assert together < working + 0.6 * copying, (together, working, copying)   # one after the other: working + copying
 
 
-@cuda
+@pytest.mark.gpu
 def test_loader_left_early_on_a_gpu_ends_its_thread():
     for _ in range(20):
         for _ in PrefetchLoader(pinned(4), device='cuda'): break

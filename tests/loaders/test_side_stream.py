@@ -19,7 +19,6 @@ from timmdata.core.memory_pool import MemoryPool
 from timmdata.loaders.side_stream import SideStream, iterate_ahead
 
 pytestmark = pytest.mark.timeout(60)
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
 
 
 def test_calls_come_in_order():
@@ -364,7 +363,7 @@ def test_thread_works_on_the_device_that_the_rank_has_chosen(devices):
     assert seen == [1, 1, 1] and side.device == torch.device('cuda', 1) and devices.current_device() == 1
 
 
-@cuda
+@pytest.mark.gpu
 def test_side_stream_orders_both_ways():
     side = SideStream(torch.device('cuda'))
     with side.work():

@@ -31,7 +31,6 @@ from timmdata.samplers.epoch import SampleKey
 from timmdata.transforms.settings import AugmentSettings
 
 pytestmark = pytest.mark.timeout(120)
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
 MEAN, STD = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 
 
@@ -262,7 +261,7 @@ def test_choices_are_those_of_the_key():
     assert counts['grayscale'] == pytest.approx(800, abs=130)
 
 
-@cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float16])
 def test_gpu_gives_the_numbers_of_the_cpu(dtype):
     for shape in SHAPES:

@@ -471,7 +471,7 @@ def test_types_of_numbers(photos):
     for (a, _), (b, _) in zip(full, half): assert torch.equal(a['patches'].bfloat16(), b['patches'])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
+@pytest.mark.gpu
 @pytest.mark.parametrize('mode', MODES)
 def test_a_gpu_gives_the_batches_of_a_cpu(photos, mode):
     words = dict(mixup=NaFlexMixup(num_classes=3), re_prob=0.5, num_workers=2)

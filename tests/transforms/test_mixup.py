@@ -27,7 +27,6 @@ from timmdata.transforms.mixup import (
 )
 
 pytestmark = pytest.mark.timeout(120)
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
 MODES = ['batch', 'pair', 'elem', 'half']
 NUM_CLASSES = 7
 QUICK = settings(max_examples=60, deadline=None)
@@ -388,7 +387,7 @@ def test_wrong_batches_are_errors():
 
 # on a GPU
 
-@cuda
+@pytest.mark.gpu
 @pytest.mark.parametrize('mix', MIXES)
 @pytest.mark.parametrize('mode', MODES)
 def test_cuda_agrees(mode, mix):
@@ -402,7 +401,7 @@ def test_cuda_agrees(mode, mix):
         torch.testing.assert_close(there[1].cpu(), here[1], rtol=1e-6, atol=1e-6)
 
 
-@cuda
+@pytest.mark.gpu
 def test_cuda_does_not_wait_and_shows_a_wrong_index():
     x, target = images_of(4, dtype=torch.float32).cuda(), torch.tensor([0, 1, 2, NUM_CLASSES]).cuda()
     mixing = Mixup(num_classes=NUM_CLASSES, mode='elem', cutmix_alpha=1.)

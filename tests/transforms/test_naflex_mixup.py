@@ -14,7 +14,6 @@ from timmdata.transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
 
 timm_mixup = pytest.importorskip('timm.data.naflex_mixup')
 pytestmark = pytest.mark.timeout(120)
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
 QUICK = settings(max_examples=100, deadline=None)
 SIZES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=2, max_size=9)
 KINDS = {'mixup': dict(cutmix_alpha=0.), 'cutmix': dict(mixup_alpha=0.), 'both': {}}
@@ -75,7 +74,7 @@ def test_shares_are_those_of_the_pixels(sizes, kind, seed):
 
 @pytest.mark.parametrize('dtype', [torch.uint8, torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize('kind', ['mixup', 'cutmix'])
-@pytest.mark.parametrize('device', ['cpu', pytest.param('cuda', marks=cuda)])
+@pytest.mark.parametrize('device', ['cpu', pytest.param('cuda', marks=pytest.mark.gpu)])
 def test_dtypes(dtype, kind, device):
     mixing, sizes = NaFlexMixup(num_classes=3, **KINDS[kind]), [(20, 30), (31, 17), (9, 9)]
     params = mixing.draw(sizes, KeyedRandom(0, 0, 0))

@@ -12,7 +12,6 @@ from timmdata.transforms.patch_erasing import PatchRandomErasing
 
 timm_erasing = pytest.importorskip('timm.data.naflex_random_erasing')
 pytestmark = pytest.mark.timeout(120)
-cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason='no CUDA device')
 QUICK = settings(max_examples=100, deadline=None)
 GRIDS = st.tuples(st.integers(1, 12), st.integers(1, 12))
 
@@ -70,7 +69,7 @@ def test_each_single_patch_is_as_likely():
 
 @pytest.mark.parametrize('spatial_mode', ['region', 'patch'])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize('device', ['cpu', pytest.param('cuda', marks=cuda)])
+@pytest.mark.parametrize('device', ['cpu', pytest.param('cuda', marks=pytest.mark.gpu)])
 def test_fills(spatial_mode, dtype, device):
     patches, *fields = (field.to(device) for field in batch_of([(20, 20)] * 4, dtype=dtype))
     def erased(mode):
