@@ -165,7 +165,7 @@ _FRAMES, _SCAN = frozenset((0xC0, 0xC1)), 0xDA   # markers: baseline and extende
 INTERVAL = 0xDD   # marker: how many blocks lie between two restart markers
 SEGMENT_LIST, SEGMENT_TABLE = 0xE9, b'segments\0'   # marker of applications, and our name: where restart markers are
 _BASELINE = bytes((0, 63, 0))   # end of a scan's header: all 64 frequencies, whole values
-WORTH_A_CUT = 16_000   # bytes: a cut takes as long as decoding about as many, benchmarks/segments.py
+WORTH_A_CUT = 6_000   # bytes: a cut takes as long as decoding about as many, benchmarks/segments.py
 WORTH_A_LISTED_CUT = 4_000   # where no search for markers is needed
 _AFTER_FF = bytes((0, *range(0xD0, 0xD8), 0xFF))   # among the pixels: FF 00 stands for FF; restart markers; filling
 
@@ -277,7 +277,8 @@ def cut_below(
     """
     if len(data) * (1 - height / max(1, layout.height)) < WORTH_A_CUT: return None
     scan = layout.scan(data)
-    if _has_odd_marker(scan[1:][scan[:-1] == 0xFF]): return None
+    before, after = scan[:-1] == 0xFF, scan[1:]
+    if (before & (after != 0)).any() and _has_odd_marker(after[before]): return None
     cut = bytearray(data)
     _resize_header(cut, layout.frame, height, layout.width)
     return JpegCut(cut, 0, 0, height, layout.width, False)
@@ -531,7 +532,8 @@ class Pixels:
     def _cut(self, crop: Sequence[int], factor: int) -> JpegCut | None:
         "What is needed of the file for a crop; None: all of it."
         bottom, is_quiet = crop[0] + crop[2] + 4 * factor, self._backend == 'simplejpeg'
-        layout = read_layout(self.data) if self._header else None
+        is_worth = self._header and len(self.data) > WORTH_A_LISTED_CUT
+        layout = read_layout(self.data) if is_worth else None
         if layout is None: return None
         cut = cut_segments(self.data, layout, crop, factor)
         return cut or (cut_below(self.data, layout, bottom) if is_quiet else None)   # the others print a warning

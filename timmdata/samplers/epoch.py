@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch.utils.data import Sampler
 
@@ -287,8 +288,9 @@ class EpochSampler(Sampler):
             share: Samples of this rank; another round has new views; None: the rest.
             multiple: Fill up the rest to a multiple of this number of samples.
         """
-        seed, (indexes, views) = self.seed, self.order(epoch)   # another seed is for the next pass
-        num_views = 1 if views is None or not len(views) else int(torch.as_tensor(views).max()) + 1
+        seed, order = self.seed, self.order(epoch)   # another seed is for the next pass
+        indexes, views = (each if each is None else np.asarray(each) for each in order)   # a tensor is slow to look up
+        num_views = 1 if views is None else int(views.max(initial=0)) + 1
         fills_up = share is None
         if fills_up: share = math.ceil(max(0, len(indexes) - start) / (self.num_replicas * multiple)) * multiple
         for position in self.deal(epoch, start, start + share * self.num_replicas):

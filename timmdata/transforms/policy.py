@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image, ImageEnhance, ImageFilter
 
 from ..core.checks import check_number
@@ -199,24 +198,7 @@ def _invert(image: Image.Image, levels: np.ndarray) -> np.ndarray: return 255 - 
 # %% ../../nbs/transforms/10_policy.ipynb #8e6ee014
 def _color(image: Image.Image, factor: float) -> Image.Image: return ImageEnhance.Color(image).enhance(factor)
 def _desaturate(image: Image.Image, share: float) -> Image.Image: return _color(image, min(1., max(0., 1. - share)))
-
-
-def _smooth(image: Image.Image) -> Image.Image:
-    "The same as ImageFilter.SMOOTH; the outermost pixels stay as they are."
-    smooth = np.array(image)
-    pixels = smooth.astype(np.uint16)
-    rows = pixels[:-2] + pixels[1:-1]
-    rows += pixels[2:]
-    total = rows[:, :-2] + rows[:, 1:-1]
-    total += rows[:, 2:]
-    total += 4 * pixels[1:-1, 1:-1]
-    total += 6   # rounds the division
-    total //= 13
-    smooth[1:-1, 1:-1] = total
-    return Image.fromarray(smooth)
-
-
-def _sharpness(image: Image.Image, factor: float) -> Image.Image: return Image.blend(_smooth(image), image, factor)
+def _sharpness(image: Image.Image, factor: float) -> Image.Image: return ImageEnhance.Sharpness(image).enhance(factor)
 def _blur(image: Image.Image, radius: float) -> Image.Image: return image.filter(ImageFilter.GaussianBlur(radius))
 
 
@@ -250,71 +232,10 @@ for _name, _function, _make in (('Color', _color, Operation), ('Contrast', _cont
     OPERATIONS[_name] = _make(_function, 0.1, 1.8)   # 1: as it is
     OPERATIONS[_name + 'Increasing'] = _make(_function, 1., 0.9, True, 0.1)
 
-# %% ../../nbs/transforms/10_policy.ipynb #f69a0a14
-def _interpolate(taps: np.ndarray, d: np.ndarray, is_cubic: bool) -> np.ndarray:
-    "Between the second and the third of four neighbors; int16 `taps` (…, width + 3). As Pillow's Geometry.c."
-    width = taps.shape[-1] - 3
-    v1, v2, v3, v4 = (taps[..., k:k + width] for k in range(4))
-    if not is_cubic:
-        value = (v3 - v2) * d
-        value += v2
-        return value
-    cubic = v2 - v1
-    square = v4 - v3
-    value = np.multiply(np.add(cubic, square, out=square), d)   # square now holds the cubic term
-    value -= np.add(cubic, square, out=cubic)
-    value *= d
-    value += v3 - v1
-    value *= d
-    value += v2
-    return np.clip(value, 0, 255, out=value)
-
-
-def _padded(image: Image.Image, low: int, high: int) -> np.ndarray:
-    "int16 (height, bands, low + width + high), the edges repeated."
-    rows = np.asarray(image).reshape(image.height, image.width, -1).transpose(0, 2, 1)
-    padded = np.empty((*rows.shape[:2], low + image.width + high), np.int16)
-    padded[..., low:low + image.width] = rows
-    padded[..., :low], padded[..., low + image.width:] = rows[..., :1], rows[..., -1:]
-    return padded
-
-
-def _move_rows(image: Image.Image, slope: float, offset: float, is_cubic: bool, fill: tuple) -> Image.Image | None:
-    "Pixel (x, y) comes from (x + slope·y + offset, y), centers of pixels; None where rounding needs Pillow's own code."
-    width, height = image.size
-    x, y = np.arange(width), slope * (np.arange(height) + 0.5)[:, None]
-    starts = np.floor(0.5 + y[:, 0] + offset - 0.5).clip(-width, width).astype(np.intp)   # whole pixels, of each row
-    low, high = 1 + max(0, -int(starts.min())), 2 + max(0, int(starts.max()))
-    padded, firsts = _padded(image, low, high), starts + low - 1
-    windows = sliding_window_view(padded, width + 3, axis=2)
-    out = np.empty((height, padded.shape[1], width), np.uint8)
-    step = max(1, 2**15 // (width * padded.shape[1]))   # rows, about 256 KB of float64
-    for top in range(0, height, step):
-        rows = slice(top, min(top + step, height))
-        block = rows if slope else slice(0, 1)   # without a slope all rows are alike
-        source = (x + 0.5) + y[block] + offset
-        d = source - 0.5
-        d -= starts[block, None] + x
-        if d.min() < 0 or d.max() >= 1: return None
-        taps = windows[range(top, rows.stop), :, firsts[rows]] if slope else windows[rows, :, firsts[0]]
-        out[rows] = _interpolate(taps, d[:, None], is_cubic)
-        np.copyto(out[rows], np.array(fill, np.uint8)[:, None], where=((source < 0) | (source >= width))[:, None])
-    return Image.merge(image.mode, [Image.fromarray(out[:, k]) for k in range(len(fill))])
-
 # %% ../../nbs/transforms/10_policy.ipynb #d96b67e7
-_TRANSPOSE, _SMOOTHING = Image.Transpose.TRANSPOSE, (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
-
-
 def _affine(image: Image.Image, matrix: Sequence[float], resample: Image.Resampling, fill: tuple) -> Image.Image:
     "Pixel (x, y) comes from (a·x + b·y + c, d·x + e·y + f)."
-    a, b, c, d, e, f = matrix
-    moved, is_cubic = None, resample == Image.Resampling.BICUBIC
-    if resample in _SMOOTHING and a == e == 1:
-        if d == f == 0: moved = _move_rows(image, b, c, is_cubic, fill)
-        elif b == c == 0:
-            moved = _move_rows(image.transpose(_TRANSPOSE), d, f, is_cubic, fill)
-            moved = moved and moved.transpose(_TRANSPOSE)
-    return moved or image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=fill)
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=fill)
 
 
 def _rotate(image, degrees, resample, fill): return image.rotate(degrees, resample, fillcolor=fill)
