@@ -1,6 +1,5 @@
 "Operations and their chance beside timm 1.0.31 and Pillow: the same pixels and the same draws."
 import itertools
-import math
 import random
 
 import numpy as np
