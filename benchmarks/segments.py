@@ -57,8 +57,8 @@ def adding(photographs: list[dict[str, bytes]]) -> float:
 def draw_crops(photographs: list[dict[str, bytes]], seed: int) -> list[tuple[int, ...]]:
     "A random resized crop for each photo."
     rng, sizes = random.Random(seed), [Pixels(files['plain']) for files in photographs]
-    draw = RandomResizedCropAndInterpolation.get_params
-    return [draw(Image.new('1', (size.width, size.height)), (0.08, 1), (3 / 4, 4 / 3), rng) for size in sizes]
+    crop = RandomResizedCropAndInterpolation(224)
+    return [crop.draw((size.height, size.width), rng) for size in sizes]
 
 
 def decode_all(photographs: list[dict[str, bytes]], name: str, crops: list | None) -> float:

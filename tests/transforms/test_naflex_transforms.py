@@ -11,7 +11,7 @@ from PIL import Image
 
 from timmdata.core.rng import KeyedRandom, seeded
 from timmdata.transforms import naflex_transforms as naflex
-from timmdata.transforms.geometry import str_to_interp_mode
+from timmdata.transforms.geometry import choose_interpolation, parse_interpolation, str_to_interp_mode
 
 timm_naflex = pytest.importorskip('timm.data.naflex_transforms')
 pytestmark = pytest.mark.timeout(120)
@@ -20,11 +20,6 @@ EDGES, BUDGETS = st.integers(1, 6000), st.integers(1, 2000)
 PATCHES = st.sampled_from([1, 7, 14, 16, 32, (14, 16), (16, 14), (8, 32)])
 RATIOS = st.sampled_from([None, 0.5, 1., 2.])
 SIZES = [(96, 64), (1, 1), (1, 300), (20000, 30), (333, 250), (15, 17)]   # width, height
-
-
-class Sized:
-    "What a sampler of parameters knows of an image: no pixels."
-    def __init__(self, size): self.size = size
 
 
 def noise(width, height) -> Image.Image:
@@ -110,21 +105,22 @@ def test_crops_are_timms(height, width, patch_size, budget, divisible, max_ratio
     with seeded(seed), warnings.catch_warnings():
         warnings.simplefilter('ignore')
         expected = *timm_naflex.RandomResizedCropToSequence.get_params(*given_), random.random()
-    with seeded(seed): found = *naflex.RandomResizedCropToSequence.get_params(*given_), random.random()
+    crop = naflex.RandomResizedCropToSequence(patch_size, budget, (0.08, 1.), ratio, 'random', divisible, max_ratio, final_scale)
+    with seeded(seed): found = *crop.draw((height, width)), random.random()
     assert found == expected   # and nothing more was drawn
-    own = naflex.RandomResizedCropToSequence.get_params(Sized((width, height)), *given_[1:], rng=random.Random(seed))
+    own = crop.draw((height, width), random.Random(seed))
     assert own == found[:3] and num_patches(own[1], patch_size) <= budget
 
 
 @pytest.mark.parametrize('interpolation', ['bicubic', ('bilinear', 'bicubic'), ['box', str_to_interp_mode('box')]])
-def test_interpolation_is_drawn_last_and_given_back(interpolation):
-    def params(**more):
-        rng = KeyedRandom(0, 0, 1)
-        return *naflex.RandomResizedCropToSequence.get_params(Sized((80, 60)), (0.2, 1.), (0.8, 1.25), rng=rng, **more), rng
-    *rest, given_back, _ = params(interpolation=interpolation)
-    *expected, rng = params(interpolation=None)
-    assert rest == expected[:2]
-    assert given_back == (interpolation if isinstance(interpolation, str) else rng.choice(interpolation))
+def test_interpolation_is_drawn_last(interpolation):
+    def params(interpolation):
+        crop, rng = naflex.RandomResizedCropToSequence(interpolation=interpolation), KeyedRandom(0, 0, 1)
+        return *crop.draw((60, 80), rng), rng
+    *rest, drawn, _ = params(interpolation)
+    *expected, _, rng = params('bicubic')
+    assert rest == expected
+    assert drawn == choose_interpolation(parse_interpolation(interpolation), rng)
 
 
 @pytest.mark.parametrize('size', SIZES)

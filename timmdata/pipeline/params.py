@@ -92,11 +92,6 @@ class DrawnStep(NamedTuple):
         return f'{self.name} {self.text}'.strip()
 
 # %% ../../nbs/pipeline/00_params.ipynb #bd17cd30
-class _Size(NamedTuple):
-    "Looks like a PIL image to the functions that draw."
-    size: tuple[int, int]   # Width and height, pixels.
-
-
 def _center(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
     "Top and left of the middle, rounded as torchvision's CenterCrop does; negative where `wanted` is larger."
     offset = []
@@ -119,6 +114,8 @@ class RandomCrop:
         self.settings = settings
         names = settings.interpolation
         self._interpolations = ('bilinear', 'bicubic') if names == 'random' else (names,)
+        self._crop = RandomResizedCropAndInterpolation(settings.input_size, settings.scale, settings.ratio)
+        self._shift = RandomCropOrPad(settings.input_size)
         self._resize = ResizeKeepRatio(
             settings.input_size,
             random_scale_prob=0.5,
@@ -134,7 +131,6 @@ class RandomCrop:
         rng: random.Random,   # Random generator of the sample.
     ) -> SampleParams:
         settings = self.settings
-        image = _Size((width, height))
         mode = settings.train_crop_mode
         size = settings.input_size
         offset = 0, 0
@@ -142,16 +138,14 @@ class RandomCrop:
             crop, offset = self._unscaled(height, width, rng)
             size = crop[2:]
         elif mode == 'rrc':
-            get_params = RandomResizedCropAndInterpolation.get_params
-            top, left, crop_h, crop_w = get_params(image, settings.scale, settings.ratio, rng)
-            crop = top, left, max(1, crop_h), max(1, crop_w)
+            crop = self._crop.draw((height, width), rng)
         else:
             crop = 0, 0, height, width
-            size = tuple(self._resize.get_params(image, rng))
+            size = self._resize.draw((height, width), rng)
         names = self._interpolations
         interpolation = rng.choice(names) if len(names) > 1 else names[0]
         if mode == 'rkrr':
-            offset = RandomCropOrPad.get_params(size, settings.input_size, rng)
+            offset = self._shift.draw(size, rng)
         if mode == 'rkrc':
             offset = _center(size, settings.input_size)
         return SampleParams(crop, size, offset, interpolation)
@@ -226,7 +220,7 @@ class CenterCrop:
             return self._scaled
         if mode == 'center' and target_h == target_w:
             return _shorter_edge(height, width, target_h)
-        return tuple(self._keep_ratio.get_params(_Size((width, height))))
+        return self._keep_ratio.draw((height, width))
 
 # %% ../../nbs/pipeline/00_params.ipynb #e8c88191
 CROP = 0   # the sequence of a sample's random numbers for its crop and the policy's steps

@@ -20,6 +20,7 @@ from ..core.jpeg import Pixels
 from ..core.rng import keyed_numbers
 from ..core.sample import sample_image
 from ..samplers.epoch import SampleKey
+from ..transforms.geometry import interp_mode_to_str
 from ..transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
 from ..transforms.naflex_transforms import (
     RandomResizedCropToSequence, count_tokens, get_image_size_for_seq, try_crop_sizes,
@@ -34,9 +35,6 @@ from .params import CROP, ERASING, MIXING, AppearanceParams, ParamSampler, Sampl
 from .sample_transform import DecodeSettings, SampleTransform
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00006
-_ATTEMPTS = 10   # to draw a crop that fits; of timm
-
-
 class SequenceParams(ParamSampler):
     """Draw the crop of an image and the size at which it is cut into patches; workers apply the flips.
 
@@ -60,9 +58,9 @@ class SequenceParams(ParamSampler):
         self.max_seq_len = max_seq_len
         self.sizes = sizes
         self.flips_in_worker = True   # a flip moves pixels from patch to patch
-        self._interpolation = settings.interpolation
-        if settings.interpolation == 'random':
-            self._interpolation = 'bilinear', 'bicubic'
+        largest = None if sizes is None else 1.   # of its own size, nothing is enlarged
+        self._crop = RandomResizedCropToSequence(
+            patch_size, max_seq_len, settings.scale, settings.ratio, settings.interpolation, max_ratio=largest)
 
     def draw_crop(self,
         height: int,
@@ -89,16 +87,12 @@ class SequenceParams(ParamSampler):
         return drawn._replace(size=size)
 
     def _draw(self, height: int, width: int, rng: random.Random) -> SampleParams:
-        settings = self.settings
-        longest = self.max_seq_len
-        largest = None if self.sizes is None else 1.   # of its own size, nothing is enlarged
-        if not settings.is_random:
-            _, size = get_image_size_for_seq((height, width), self.patch_size, longest, max_ratio=largest)
-            return SampleParams((0, 0, height, width), size, (0, 0), settings.interpolation)
-        crop, size, interpolation = RandomResizedCropToSequence.get_params(
-            _Size((width, height)), settings.scale, settings.ratio, _ATTEMPTS, *self.patch_size, longest,
-            max_ratio=largest, interpolation=self._interpolation, rng=rng)
-        return SampleParams(crop, size, (0, 0), interpolation)
+        if self.settings.is_random:
+            crop, size, interpolation = self._crop.draw((height, width), rng)
+            return SampleParams(crop, size, (0, 0), interp_mode_to_str(interpolation))
+        _, size = get_image_size_for_seq(
+            (height, width), self.patch_size, self.max_seq_len, max_ratio=self._crop.max_ratio)
+        return SampleParams((0, 0, height, width), size, (0, 0), self.settings.interpolation)
 
     def lengths(self,
         seed: int,
@@ -134,7 +128,7 @@ class SequenceParams(ParamSampler):
         ratio = self.settings.ratio
         sizes = np.zeros_like(edges)
         left = np.arange(len(indexes))
-        for block in range(_ATTEMPTS // 2):   # of four numbers; an attempt takes two, the first that fits counts
+        for block in range(self._crop.attempts // 2):   # of four numbers; an attempt takes two, the first that fits counts
             numbers = keyed_numbers(seed, epoch, indexes[left], views[left], CROP, block)
             first = try_crop_sizes(edges[:, left], scale, ratio, numbers[:2])
             second = try_crop_sizes(edges[:, left], scale, ratio, numbers[2:])
@@ -145,11 +139,6 @@ class SequenceParams(ParamSampler):
             height, width = edges[:, k].tolist()
             sizes[:, k] = self._draw(height, width, key.rng(CROP)).crop[2:]
         return sizes
-
-
-class _Size(NamedTuple):
-    "Looks like a PIL image to the functions that draw."
-    size: tuple[int, int]   # Width and height, pixels.
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00007
 class HostPatches(NamedTuple):

@@ -65,7 +65,7 @@ def resize_into(
         scale: Of height, width; None: `out` is the whole result, not its top left.
     """
     size = list(out.shape[1:])
-    if interpolation == 'bicubic' and is_vertical_first(pixels.shape[1:], size):
+    if scale[0] is None and interpolation == 'bicubic' and is_vertical_first(pixels.shape[1:], size):
         narrow = allocate_rows(1, len(pixels), (size[0], pixels.shape[2]))[0]
         resize_into(pixels, narrow, interpolation)
         pixels = narrow

@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['RANDOM_INTERPOLATION', 'str_to_interp_mode', 'str_to_pil_interp', 'interp_mode_to_str', 'parse_interpolation',
-           'choose_interpolation', 'height_width', 'Shown', 'RandomResizedCropAndInterpolation', 'ResizeKeepRatio',
-           'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad', 'RandomCropOrPad', 'TrimBorder', 'MaybeToTensor',
-           'MaybePILToTensor']
+           'choose_interpolation', 'height_width', 'Shown', 'try_sizes', 'RandomResizedCropAndInterpolation',
+           'ResizeKeepRatio', 'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad', 'RandomCropOrPad', 'TrimBorder',
+           'MaybeToTensor', 'MaybePILToTensor']
 
 # %% ../../nbs/transforms/00_geometry.ipynb #9a8fef49
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -116,6 +116,33 @@ class Shown:
     def __repr__(self) -> str:
         return f'{type(self).__name__}({", ".join(f"{name}={value}" for name, value in vars(self).items())})'
 
+
+def try_sizes(
+    rng: Any,
+    area: float,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    num_attempts: int = 10,
+    own_aspect: float = 1.,
+) -> Iterator[tuple[int, int]]:
+    """Draw rectangles, one per attempt; the caller takes the first that fits.
+
+    Args:
+        rng: Random number generator: a `random.Random`, or the module.
+        area: Area of the whole, in pixels or patches.
+        scale: Range of the area, share of the whole's.
+        ratio: Range of width / height.
+        own_aspect: Width / height of a rectangle whose drawn ratio is 1.
+
+    Returns:
+        height, width
+    """
+    low, high = map(math.log, ratio)
+    for _ in range(num_attempts):
+        part = rng.uniform(*scale) * area
+        aspect = own_aspect * math.exp(rng.uniform(low, high))
+        yield round(math.sqrt(part / aspect)), round(math.sqrt(part * aspect))
+
 # %% ../../nbs/transforms/00_geometry.ipynb #9a4edc8f
 class RandomResizedCropAndInterpolation(Shown):
     """Crop a random area with a random aspect ratio and resize it to `size`.
@@ -142,35 +169,27 @@ class RandomResizedCropAndInterpolation(Shown):
         self.scale, self.ratio = check_range('scale', scale), check_range('ratio', ratio)
         self.interpolation = parse_interpolation(interpolation)
 
-    @staticmethod
-    def get_params(
-        img: Any,
-        scale: tuple[float, float],
-        ratio: tuple[float, float],
+    def draw(self,
+        size: tuple[int, int],
         rng: Any = random,
     ) -> tuple[int, int, int, int]:
         """Draw a crop; after ten misfits, take the largest centered one of an allowed ratio. timm/data/transforms.py.
 
         Args:
-            img: Image to crop; its `size` is (width, height).
-            scale: Area of the crop as a share of the image's.
-            ratio: Width / height of the crop.
+            size: Height, width of the image, pixels.
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
             top, left, height, width
         """
-        img_w, img_h = img.size
-        log_ratio = math.log(ratio[0]), math.log(ratio[1])
-        for _ in range(10):
-            area = rng.uniform(*scale) * (img_w * img_h)
-            aspect = math.exp(rng.uniform(*log_ratio))
-            w, h = max(1, round(math.sqrt(area * aspect))), max(1, round(math.sqrt(area / aspect)))
-            if w <= img_w and h <= img_h: return rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w
-        in_ratio = img_w / img_h
-        w = img_w if in_ratio <= ratio[1] else round(img_h * ratio[1])
-        h = img_h if in_ratio >= ratio[0] else round(img_w / ratio[0])
-        return (img_h - h) // 2, (img_w - w) // 2, h, w
+        (height, width), (narrowest, widest) = size, self.ratio
+        for h, w in try_sizes(rng, width * height, self.scale, self.ratio):
+            h, w = max(1, h), max(1, w)
+            if w <= width and h <= height: return rng.randint(0, height - h), rng.randint(0, width - w), h, w
+        aspect = width / height
+        w = width if aspect <= widest else round(height * widest)
+        h = height if aspect >= narrowest else round(width / narrowest)
+        return (height - h) // 2, (width - w) // 2, max(1, h), max(1, w)
 
     def __call__(self,
         img: Image.Image,
@@ -183,9 +202,8 @@ class RandomResizedCropAndInterpolation(Shown):
         Returns:
             Image of `size`.
         """
-        top, left, height, width = self.get_params(img, self.scale, self.ratio)
-        mode = choose_interpolation(self.interpolation)
-        return F.resized_crop(img, top, left, max(1, height), max(1, width), self.size, mode)
+        crop = self.draw(img.size[::-1])
+        return F.resized_crop(img, *crop, size=self.size, interpolation=choose_interpolation(self.interpolation))
 
 # %% ../../nbs/transforms/00_geometry.ipynb #8e8a8092
 class ResizeKeepRatio(Shown):
@@ -219,21 +237,20 @@ class ResizeKeepRatio(Shown):
         self.random_scale_area = random_scale_area
         self.random_aspect_range = check_range('random_aspect_range', random_aspect_range)
 
-    def get_params(self,
-        img: Any,
+    def draw(self,
+        size: tuple[int, int],
         rng: Any = random,
-    ) -> list[int]:
+    ) -> tuple[int, ...]:
         """Draw the size of the result. timm/data/transforms.py.
 
         Args:
-            img: Image to resize; its `size` is (width, height).
+            size: Height, width of the image, pixels.
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            Height, width.
+            height, width
         """
-        img_size = img.size[::-1]
-        ratios = [edge / target for edge, target in zip(img_size, self.size)]
+        ratios = [edge / target for edge, target in zip(size, self.size)]
         ratio = max(ratios) * self.longest + min(ratios) * (1 - self.longest)
         scale, aspect = 1., 1.
         if self.random_scale_prob > 0 and rng.random() < self.random_scale_prob:
@@ -242,7 +259,7 @@ class ResizeKeepRatio(Shown):
         if self.random_aspect_prob > 0 and rng.random() < self.random_aspect_prob:
             aspect = math.sqrt(math.exp(rng.uniform(*map(math.log, self.random_aspect_range))))
         factors = scale / aspect, scale * aspect
-        return [max(1, round(edge * factor / ratio)) for edge, factor in zip(img_size, factors)]
+        return tuple(max(1, round(edge * factor / ratio)) for edge, factor in zip(size, factors))
 
     def __call__(self,
         img: Image.Image,
@@ -255,7 +272,7 @@ class ResizeKeepRatio(Shown):
         Returns:
             Image that covers `size`, or fits in it.
         """
-        return F.resize(img, self.get_params(img), choose_interpolation(self.interpolation))
+        return F.resize(img, self.draw(img.size[::-1]), choose_interpolation(self.interpolation))
 
 # %% ../../nbs/transforms/00_geometry.ipynb #25a2699f
 def crop_or_pad(
@@ -353,24 +370,20 @@ class RandomCropOrPad(CenterCropOrPad):
         padding_mode: Padding: 'constant' (a color), 'edge', 'reflect' or 'symmetric'.
     """
 
-    @staticmethod
-    def get_params(
-        img: Any,
+    def draw(self,
         size: tuple[int, int],
         rng: Any = random,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, ...]:
         """Draw the offset of the crop.
 
         Args:
-            img: Image to crop: PIL image, tensor or (height, width).
-            size: Height and width of the crop in pixels.
+            size: Height, width of the image, pixels.
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
             top and left; negative if there is padding
         """
-        img_h, img_w = img if isinstance(img, tuple) else F.get_dimensions(img)[1:]
-        deltas = img_h - size[0], img_w - size[1]
+        deltas = [edge - own for edge, own in zip(size, self.size)]
         return tuple(int(math.copysign(rng.randint(0, abs(delta)), delta)) for delta in deltas)
 
     def __call__(self,
@@ -384,7 +397,7 @@ class RandomCropOrPad(CenterCropOrPad):
         Returns:
             PIL image or tensor of `size`.
         """
-        top, left = self.get_params(img, self.size)
+        top, left = self.draw(tuple(F.get_dimensions(img)[1:]))
         return crop_or_pad(img, top, left, *self.size, fill=self.fill, padding_mode=self.padding_mode)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #0d40e698

@@ -18,9 +18,7 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 from ..core.checks import check_range
-from .geometry import (
-    RANDOM_INTERPOLATION, Shown, choose_interpolation, height_width, parse_interpolation,
-)
+from .geometry import Shown, choose_interpolation, height_width, parse_interpolation, try_sizes
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #93bc7fd9
 def get_image_size_for_seq(
@@ -194,63 +192,40 @@ class RandomResizedCropToSequence(Shown):
                 f'final_scale_range={final_scale_range!r}: must be factors up to 1; or use a larger max_seq_len')
         self.attempts, self.interpolation = attempts, parse_interpolation(interpolation)
 
-    @staticmethod
-    def get_params(
-        img: Any,
-        scale: tuple[float, float],
-        ratio: tuple[float, float],
-        crop_attempts: int = 10,
-        patch_h: int = 16,
-        patch_w: int = 16,
-        max_seq_len: int = 1024,
-        divisible_by_patch: bool = True,
-        max_ratio: float | None = None,
-        final_scale_range: tuple[float, float] | None = None,
-        interpolation: Any = RANDOM_INTERPOLATION,
-        rng: random.Random | None = None,
+    def draw(self,
+        image_size: tuple[int, int],
+        rng: Any = random,
     ) -> tuple[tuple[int, int, int, int], tuple[int, int], Any]:
         """Draw the crop (top, left, height, width), the size (height, width) of the result and the interpolation.
 
         Args:
-            img: Image to crop, or an object with a PIL-like `size`.
-            scale: Area of the crop as a share of the image's.
-            ratio: Width / height of the crop, relative to the image's.
-            crop_attempts: Attempts to draw a crop that fits, before taking the center.
-            patch_h: Height of a patch, pixels.
-            patch_w: Width of a patch, pixels.
-            max_seq_len: Maximum number of patches.
-            divisible_by_patch: Round edges up to whole patches.
-            max_ratio: Maximum factor of the crop's edges.
-            final_scale_range: Factor of the final size, up to 1.
-            interpolation: One interpolation, or several to choose from.
-            rng: Random number generator; None: Python's global one.
+            image_size: Height, width of the image, pixels.
+            rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
             crop, size, one interpolation as it was given
         """
-        rng, (img_h, img_w) = rng or random, _image_hw(img)
+        img_h, img_w = image_size
         if img_h < 1 or img_w < 1: raise ValueError(f'an image of {img_h}×{img_w} pixels: edges must be 1 or more')
-        area, own_aspect, log_ratio = img_h * img_w, img_w / img_h, (math.log(ratio[0]), math.log(ratio[1]))
-        for _ in range(crop_attempts):
-            crop_area, aspect = area * rng.uniform(*scale), own_aspect * math.exp(rng.uniform(*log_ratio))
-            h, w = round(math.sqrt(crop_area / aspect)), round(math.sqrt(crop_area * aspect))
+        own_aspect, (narrowest, widest) = img_w / img_h, self.ratio
+        for h, w in try_sizes(rng, img_h * img_w, self.scale, self.ratio, self.attempts, own_aspect):
             if 0 < h <= img_h and 0 < w <= img_w:
                 top, left = rng.randint(0, img_h - h), rng.randint(0, img_w - w)
                 break
         else:   # the whole image, or the largest part of it that `ratio` allows
-            h = img_h if ratio[0] <= 1 else min(max(1, round(img_w / (own_aspect * ratio[0]))), img_h)
-            w = img_w if ratio[1] >= 1 else min(max(1, round(img_h * (own_aspect * ratio[1]))), img_w)
+            h = img_h if narrowest <= 1 else min(max(1, round(img_w / (own_aspect * narrowest))), img_h)
+            w = img_w if widest >= 1 else min(max(1, round(img_h * (own_aspect * widest))), img_w)
             top, left = (img_h - h) // 2, (img_w - w) // 2
 
-        patch_hw = patch_h, patch_w
-        largest, size = get_image_size_for_seq((h, w), patch_hw, max_seq_len, divisible_by_patch, max_ratio)
-        if final_scale_range is not None:
-            factor = min(max(rng.uniform(*final_scale_range), 0.), 1.)
+        patch_hw = patch_h, patch_w = self.patch_h, self.patch_w
+        largest, size = get_image_size_for_seq((h, w), patch_hw, self.max_seq_len, self.divisible_by_patch, self.max_ratio)
+        if self.final_scale_range is not None:
+            factor = min(max(rng.uniform(*self.final_scale_range), 0.), 1.)
             edges = [edge * largest * factor for edge in (h, w)]
-            if divisible_by_patch: edges = [patch * math.ceil(edge / patch) for edge, patch in zip(edges, patch_hw)]
+            if self.divisible_by_patch: edges = [patch * math.ceil(edge / patch) for edge, patch in zip(edges, patch_hw)]
             new_h, new_w = (max(round(edge), patch) for edge, patch in zip(edges, patch_hw))
-            if new_h // patch_h * (new_w // patch_w) <= max_seq_len: size = new_h, new_w
-        return (top, left, h, w), size, choose_interpolation(interpolation, rng)
+            if new_h // patch_h * (new_w // patch_w) <= self.max_seq_len: size = new_h, new_w
+        return (top, left, h, w), size, choose_interpolation(self.interpolation, rng)
 
     def __call__(self,
         img: Any,
@@ -263,9 +238,7 @@ class RandomResizedCropToSequence(Shown):
         Returns:
             PIL image or tensor.
         """
-        crop, size, interpolation = self.get_params(
-            img, self.scale, self.ratio, self.attempts, self.patch_h, self.patch_w, self.max_seq_len,
-            self.divisible_by_patch, self.max_ratio, self.final_scale_range, self.interpolation)
+        crop, size, interpolation = self.draw(_image_hw(img))
         return F.resized_crop(img, *crop, size=size, interpolation=interpolation, antialias=True)
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #02c5a002
@@ -275,7 +248,7 @@ def try_crop_sizes(
     ratio: tuple[float, float],
     numbers: np.ndarray,
 ) -> np.ndarray:
-    """Make one attempt of `RandomResizedCropToSequence.get_params` for many images, and return the crop sizes.
+    """Make one attempt of `RandomResizedCropToSequence.draw` for many images, and return the crop sizes.
 
     Args:
         edges: Heights and widths of images, pixels: int (2, N).

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ..core.checks import check_choice
+from .geometry import try_sizes
 from .random_erasing import Erasing, keyed_noise
 
 # %% ../../nbs/transforms/52_patch_erasing.ipynb #c38f596c
@@ -66,7 +67,7 @@ class PatchRandomErasing(Erasing):
 
     def _draw_region(self, rng: random.Random, grid_h: int, grid_w: int) -> np.ndarray | None:
         "Draw a rectangle of patches; None if none fits."
-        for h, w in self.try_sizes(rng, grid_h * grid_w):
+        for w, h in try_sizes(rng, grid_h * grid_w, self.area, self.aspect):   # as height / width
             if h > grid_h or w > grid_w: continue
             top, left = rng.randint(0, grid_h - h), rng.randint(0, grid_w - w)   # timm draws them for no patch, too
             rows, columns = np.arange(top, top + h), np.arange(left, left + w)

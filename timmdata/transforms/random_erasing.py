@@ -6,15 +6,15 @@
 __all__ = ['Rectangles', 'keyed_noise', 'Erasing', 'RandomErasing', 'ErasingSettings']
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #d6df906f
-import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..core.checks import check_choice, check_number, check_whole
+from .geometry import try_sizes
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #45a120c6
 def keyed_noise(
@@ -95,25 +95,7 @@ class Erasing:
         check_whole('min_count', min_count, 1)
         check_whole('max_count', self.max_count, min_count)
         for edge in (min_aspect, max_aspect or 1.): check_number('aspect', edge, 1e-6, 1e6, 'a height / width above 0')
-        self.log_aspect = math.log(min_aspect), math.log(max_aspect or 1 / min_aspect)
-
-    def try_sizes(self,
-        rng: random.Random,
-        whole: float,
-    ) -> Iterator[tuple[int, int]]:
-        """Draw ten rectangles; the first that fits is taken.
-
-        Args:
-            rng: Random generator of the image.
-            whole: Area that the areas are shares of.
-
-        Returns:
-            height, width
-        """
-        for _ in range(10):
-            area = rng.uniform(*self.area) * whole
-            aspect = math.exp(rng.uniform(*self.log_aspect))
-            yield round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        self.aspect = min_aspect, max_aspect or 1 / min_aspect
 
     def get_params(self,
         rng: random.Random,
@@ -151,7 +133,7 @@ class Erasing:
 
 def _draw_box(erasing: Erasing, rng: random.Random, img_h: int, img_w: int, count: int) -> tuple | None:
     "Draw top, left, height, width of one of `count` rectangles; None if none fits."
-    for h, w in erasing.try_sizes(rng, img_h * img_w / count):
+    for w, h in try_sizes(rng, img_h * img_w / count, erasing.area, erasing.aspect):   # as height / width
         if 0 < h < img_h and 0 < w < img_w: return rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w
     return None
 
