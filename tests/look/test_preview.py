@@ -194,7 +194,7 @@ def test_every_operation_has_words():
 # the shell
 def test_without_ipywidgets_it_says_what_to_install(samples, monkeypatch):
     monkeypatch.setitem(sys.modules, 'ipywidgets', None)
-    with pytest.raises(ImportError, match='pip install ipywidgets; or use preview'): explore(ImageDataset(samples), SIZE)
+    with pytest.raises(ImportError, match='explore requires ipywidgets: pip install ipywidgets'): explore(ImageDataset(samples), SIZE)
     assert preview(ImageDataset(samples), SIZE, 2).figure().axes
 
 

@@ -47,7 +47,7 @@ def test_actors_are_described():
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, 'ray', None)
-    with pytest.raises(ImportError, match="worker_type='ray' requires Ray: pip install ray"):
+    with pytest.raises(ImportError, match="worker_type='ray' requires ray: pip install ray"):
         next(iter(create_loader(Coded(8), 8, 4, device='cpu', **RAY)))
 
 

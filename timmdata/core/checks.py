@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from importlib import import_module
+from importlib.util import find_spec
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, ParamSpec, TypeVar, get_args, get_origin
@@ -208,9 +209,8 @@ def optional(
         the module
     """
     package = name.partition('.')[0]
-    try: return import_module(name)
-    except ImportError: raise ImportError(f'{what} requires {package}: pip install {package}') from None
-
+    if find_spec(package) is None: raise ImportError(f'{what} requires {package}: pip install {package}')
+    return import_module(name)
 
 # %% ../../nbs/core/27_checks.ipynb #f4aca63d
 def argument_names(

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from ..core.checks import optional
 from ..core.decode import decode_image, read_content
 from ..core.faults import ImageReadError, is_system_error
 from ..core.paths import StrPath, expand_home
@@ -95,10 +96,7 @@ def perceptual_hash() -> Callable[[Image.Image], int]:
     Returns:
         gray image → 64 bits
     """
-    try: import imagehash
-    except ImportError: raise ImportError(
-        'finding near-duplicates requires imagehash: pip install imagehash, or find only exact copies '
-        '(exact=True, --exact)') from None
+    imagehash = optional('imagehash', 'finding similar images, and not only exact copies (exact=True, --exact),')
     def hash_image(image): return int.from_bytes(np.packbits(imagehash.phash(image).hash).tobytes(), 'big')
     return hash_image
 

@@ -13,10 +13,11 @@ from typing import Any
 from torch.utils.data import Dataset, IterableDataset
 
 from ..core.sample import fields_of
+from ..core.checks import optional
 from ..loader import create_loader
 from ..loaders.base import Loader
 from ..samplers.epoch import EpochSampler
-from .base import base_class, require
+from .base import base_class
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #02baac0c
 NAMES = {'image': 'pixel_values', 'target': 'labels', 'label': 'labels'}   # of an image classifier
@@ -57,7 +58,7 @@ class AcceleratedLoader(Loader, DataLoaderStateMixin):
         names: Mapping[str, str] | None = None,
     ):
         self.loader, self.num_processes, self.names = loader, num_processes, names
-        self.gradient_state = require('accelerate.state').GradientState()
+        self.gradient_state = optional('accelerate.state', 'AcceleratedLoader').GradientState()
         self._ahead = 0   # reads of the loader that the consumer did not get: a batch or the end
 
     @property
@@ -177,7 +178,7 @@ def skip_first_batches(
         a loader that begins with the next batch
     """
     if isinstance(dataloader, AcceleratedLoader): return dataloader
-    return require('accelerate').skip_first_batches(dataloader, num_batches)
+    return optional('accelerate', 'skip_first_batches').skip_first_batches(dataloader, num_batches)
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #5b6532e0
 Trainer = base_class('transformers', 'Trainer')
@@ -267,7 +268,7 @@ class ImageTrainer(Trainer):
         Returns:
             `TrainOutput`
         """
-        require('transformers.trainer').skip_first_batches = skip_first_batches
+        optional('transformers.trainer', 'ImageTrainer').skip_first_batches = skip_first_batches
         try: return super().train(*args, **others)
         finally: self.close()
 

@@ -10,19 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..core.checks import optional
 from ..transforms.mixup import Mixup
 from .preview import preview
 
 # %% ../../nbs/look/40_widgets.ipynb #33c07540
-def _import_widgets() -> Any:
-    "Import ipywidgets, or say what to install."
-    try: import ipywidgets
-    except ImportError as error:
-        raise ImportError(
-            "explore requires ipywidgets: pip install ipywidgets; or use preview, which draws the same") from error
-    return ipywidgets
-
-
 _POLICIES = ('rand-m9-mstd0.5', 'rand-m9-mstd0.5-inc1', 'rand-m7-mstd0.5-inc1', '3a', 'augmix-m5-w4-d2', 'v0',
              'original')
 
@@ -99,7 +91,7 @@ def explore(
     Returns:
         a widget of ipywidgets, which a notebook shows
     """
-    widgets = _import_widgets()
+    widgets = optional('ipywidgets', 'explore')
     mixup = settings.get('mixup')
     mixing = mixup or Mixup(num_classes=len(preview(dataset, input_size, batch_size, **settings).names) or 1000)
     alphas = dict(mixup_alpha=mixup.mixup_alpha, cutmix_alpha=mixup.cutmix_alpha) if mixup else {}

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
+from ..core.checks import optional
 from ..core.cores import available_cores
 from ..core.faults import BadSample
 from ..core.memory_pool import MemoryPool
@@ -95,11 +95,7 @@ class BatchMaker:
         return data, None if memory is None else memory.numpy(), [log.take() for log in self._logs]
 
 # %% ../../nbs/workers/35_ray_pool.ipynb #35ra0015
-def _import_ray() -> ModuleType:
-    "Ray, imported when it is used."
-    try: import ray
-    except ImportError: raise ImportError("worker_type='ray' requires Ray: pip install ray") from None
-    return ray
+_WHAT = "worker_type='ray'"   # needs Ray
 
 
 class _Connection:
@@ -111,7 +107,7 @@ class _Connection:
 
     def acquire(self, store_bytes: int) -> bool:
         "Connect if necessary, with a store of `store_bytes`; False: the user has connected."
-        ray = _import_ray()
+        ray = optional('ray', _WHAT)
         with self._lock:
             if not ray.is_initialized(): self._num_pools = 0   # or somebody has ended what was begun here
             elif not self._num_pools: return False
@@ -119,7 +115,7 @@ class _Connection:
             self._num_pools += 1
             return True
 
-    def _begin(self, ray: ModuleType, store_bytes: int):
+    def _begin(self, ray: Any, store_bytes: int):
         self._end, begun = threading.Event(), queue.SimpleQueue()
         settings: dict[str, Any] = dict(logging_level='ERROR')   # it would warn about its thread
         if not os.environ.get('RAY_ADDRESS'): settings.update(
@@ -136,7 +132,7 @@ class _Connection:
             self._ended.wait(20)
 
 
-def _stay_connected(ray: ModuleType, settings: dict[str, Any], begun: queue.SimpleQueue, end: threading.Event):
+def _stay_connected(ray: Any, settings: dict[str, Any], begun: queue.SimpleQueue, end: threading.Event):
     try: ray.init(**settings)
     except BaseException as error:
         begun.put(error)
@@ -188,7 +184,7 @@ class _Supervisor(SupervisorEnd):
         settings: WorkerSettings,   # Number of actors, of batches ahead, and their options.
         slot_bytes: int,   # Bytes for the pixels of the largest batch.
     ):
-        self._ray = _import_ray()
+        self._ray = optional('ray', _WHAT)
         super().__init__()
         # (actor, batch, error, value): an answer; without actor: a new batch; None: the end
         self._inbox = queue.SimpleQueue()
@@ -348,7 +344,7 @@ class RayPool(WorkerPool):
         settings: WorkerSettings,
         slot_bytes: int = 0,
     ):
-        _import_ray()   # in this thread: it sets handlers of signals
+        optional('ray', _WHAT)   # in this thread: it sets handlers of signals
         self.builder, self._slot_bytes = builder, slot_bytes
         self._memory = MemoryPool(
             lambda: torch.empty(slot_bytes, dtype=torch.uint8, pin_memory=settings.pin_memory), 4)
