@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -125,28 +124,6 @@ def test_processes_that_build_at_once_agree(tmp_path):
     root, = {Path(out.strip()) for out, _ in results}
     assert list((tmp_path/'cache').iterdir()) == [root]
     assert len(contents(root)) == 10 * 3
-
-
-def leave(root: Path, days: float) -> Path:
-    "What a build that was killed some days ago has left in the cache of `root`."
-    folder = root.with_name(f'{root.name}.1.{days}.tmp')
-    (folder/'train').mkdir(parents=True)
-    os.utime(folder, (time.time() - days * 86400,) * 2)
-    return folder
-
-
-def test_old_leftovers_are_removed_and_young_ones_are_not(few_views, tmp_path):
-    root = tmp_path/FOLDER
-    old, young = leave(root, 3), leave(root, 0)
-    assert samples.get_samples(tmp_path) == root
-    assert not old.exists() and young.exists()
-
-
-def test_old_leftovers_beside_a_complete_set_are_removed(few_views, tmp_path):
-    root = samples.get_samples(tmp_path)
-    old = leave(root, 3)
-    samples.get_samples(tmp_path)
-    assert not old.exists()
 
 
 def test_empty_folder_is_not_taken_for_complete(few_views, tmp_path):

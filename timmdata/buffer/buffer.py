@@ -421,7 +421,7 @@ class BatchBuffer(HostLoader):
         return self._consumer.meter.stats(ready=ready, bad_samples=count_bad_samples(self.dataset))
 
     def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
-        return self.loader.state_dict(progress or self._consumer.progress.at(ahead))
+        return self.loader.state_dict(progress or self._consumer.at(ahead))
 
     def load_state_dict(self, state: dict[str, Any]):
         check_form(state)
@@ -453,7 +453,7 @@ class BatchBuffer(HostLoader):
 
     def ack(self):
         "Mark the last delivered batch as used, for example after the optimizer step."
-        last = self._consumer.progress.last
+        last = self._consumer.last
         if last is None: raise BatchBufferError('ack() was called before any batch was delivered: call it after each')
         self.acknowledge(*last)
 

@@ -9,9 +9,7 @@ __all__ = ['PHOTOGRAPHS', 'TRAIN_VIEWS', 'VAL_VIEWS', 'cache_dir', 'make_view', 
 import io
 import os
 import random
-import shutil
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from math import cos, radians, sin
@@ -104,15 +102,6 @@ def _is_complete(folder: Path) -> bool:
     "Return whether the dataset exists."
     return (folder/'train').is_dir() and (folder/'val').is_dir()
 
-
-def _remove_leftovers(folder: Path):
-    "Delete the leftovers of builds of `folder` that were killed more than a day ago."
-    for left in folder.parent.glob(f'{folder.name}.*.tmp'):
-        try: is_old = left.stat().st_mtime < time.time() - 86400
-        except OSError: continue   # another process was faster
-        if is_old: shutil.rmtree(left, ignore_errors=True)
-
-
 # %% ../../nbs/core/70_demo_data.ipynb #72412941
 TRAIN_VIEWS = range(32)
 VAL_VIEWS = range(32, 40)   # no view is in both
@@ -147,7 +136,6 @@ def get_samples(
         a folder with train/ and val/
     """
     folder = (Path(expand_home(root)) if root is not None else cache_dir())/_VERSION
-    _remove_leftovers(folder)
     if _is_complete(folder): return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -84,6 +84,11 @@ class JpegHeader(NamedTuple):
     width: int
 
 
+def _is_too_large(height: int, width: int) -> bool:
+    "Whether Pillow would refuse an image of this size."
+    return height * width > (Image.MAX_IMAGE_PIXELS or math.inf)
+
+
 def read_header(
     data: Buffer,
     backend: str = 'auto',
@@ -106,8 +111,7 @@ def read_header(
             image = Image.open(io.BytesIO(data))   # reads the header only
             (width, height), ordinary = image.size, image.format == 'JPEG' and image.mode in ('RGB', 'L')
     except Exception: return None   # whatever is wrong with it, Pillow's error will say so
-    too_large = Image.MAX_IMAGE_PIXELS is not None and height * width > Image.MAX_IMAGE_PIXELS
-    return JpegHeader(height, width) if ordinary and not too_large else None
+    return JpegHeader(height, width) if ordinary and not _is_too_large(height, width) else None
 
 # %% ../../nbs/core/50_jpeg.ipynb #a355e6be
 def _with_simplejpeg(data: Buffer, header: JpegHeader, factor: int, is_cut: bool) -> np.ndarray:
@@ -135,7 +139,7 @@ def _with_pillow(data: Buffer, header: JpegHeader, factor: int) -> np.ndarray:
 
 def decode_header(
     data: Buffer,
-    header: JpegHeader,
+    header: 'JpegHeader | JpegCut',
     factor: int = 1,
     backend: str = 'auto',
     is_cut: bool = False,
@@ -144,7 +148,7 @@ def decode_header(
 
     Args:
         data: Content of the file whose header was read.
-        header: Header from `read_header`.
+        header: Header from `read_header`, or what was cut.
         factor: 1, 2, 4 or 8: divides height and width, rounded up.
         backend: See `resolve_backend`.
         is_cut: Whether the data comes from `cut_below` and holds more rows than its header says.
@@ -445,8 +449,7 @@ def read_raw(
     found = _RAW.match(data) if data[:2] == b'P6' else None
     if not found: return None
     width, height = map(int, found.groups())
-    too_large = Image.MAX_IMAGE_PIXELS is not None and height * width > Image.MAX_IMAGE_PIXELS
-    if not height * width or too_large or len(data) < found.end() + 3 * height * width: return None
+    if not height * width or _is_too_large(height, width) or len(data) < found.end() + 3 * height * width: return None
     return np.frombuffer(data, np.uint8, 3 * height * width, found.end()).reshape(height, width, 3)
 
 
@@ -549,16 +552,15 @@ class Pixels:
             factor: 1, 2, 4 or 8: divides height and width of the crop; a hint.
 
         Returns:
-            uint8 (h, w) or (h, w, C); a view, do not write to it
+            uint8 (h, w) or (h, w, C)
         """
         small, fast = scale_crop(crop, factor, self.height, self.width), None
         cut = self._cut([edge * factor for edge in small], factor)   # rounding reaches beyond the crop
-        if cut:
-            header = JpegHeader(cut.height, cut.width)
-            fast = decode_header(cut.data, header, factor, self._backend, not cut.is_whole)
+        if cut: fast = decode_header(cut.data, cut, factor, self._backend, not cut.is_whole)
         if fast is None: cut, fast = None, self.read(factor)
         y, x, *size = cut[1:5] if cut else (0, 0, self.height, self.width)
         if fast.shape[:2] == tuple(size): factor, small = 1, crop   # it was decoded in full size
         top, left, height, width = small
-        return fast[top - y // factor:, left - x // factor:][:height, :width]
+        part = fast[top - y // factor:, left - x // factor:][:height, :width]
+        return part if part.flags.writeable else part.copy()   # of Pillow's memory or a mapped file
 

@@ -392,7 +392,7 @@ class BatchLoader(HostLoader):
         return describe_settings(own, self.batches, *self.settings)
 
     def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
-        epoch, position = progress or self._consumer.progress.at(ahead) or (self.sampler.epoch, self.sampler.start)
+        epoch, position = progress or self._consumer.at(ahead) or (self.sampler.epoch, self.sampler.start)
         position = min(position, self.batches.end(self.sampler, epoch))   # ranks fill up their shares
         return make_state(epoch, position, self.seed, self.identity())
 

@@ -221,7 +221,7 @@ class PrefetchLoader(Loader):
     # where the consumer is
 
     def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
-        return self.loader.state_dict(progress or self._consumer.progress.at(ahead))
+        return self.loader.state_dict(progress or self._consumer.at(ahead))
 
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         replay = self.loader.replay(epoch, batch, index)
@@ -230,7 +230,7 @@ class PrefetchLoader(Loader):
     def ack(self):
         "Tell the buffer that the last delivered batch was used, for example after the optimizer step."
         if self.loader.auto_ack is None: raise TypeError('this loader has no buffer: pass buffer= to create_loader')
-        last = self._consumer.progress.last
+        last = self._consumer.last
         if last is not None: self.loader.acknowledge(*last)
 
     def __repr__(self) -> str:

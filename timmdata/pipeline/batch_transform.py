@@ -48,30 +48,20 @@ def color_matrices(
         hue turn; M and K (C, 2C), float64
     """
     turn = 0.
-    a = 1.   # factor of p in M
-    b = q = 0.   # factors of the gray of p, in M and in K
-    old_b = old_q = 0.   # factors of the gray of the pixel as it was
+    parts = [1., 0., 0., 0., 0.]   # factors of p and its gray in M, of the gray in K; of the gray before the turn in both
     for name, factor in color:
-        if name == 'brightness':
-            a *= factor
-            b *= factor
-            q *= factor
-            old_b *= factor
-            old_q *= factor
-        elif name == 'contrast':
-            q = factor * q + (1 - factor) * (a + b + q)
-            old_q = factor * old_q + (1 - factor) * (old_b + old_q)
-            a *= factor
-            b *= factor
-            old_b *= factor
+        a, b, q, old_b, old_q = parts
+        if name in ('brightness', 'contrast'):
+            parts = [factor * part for part in parts]
+            if name == 'contrast':
+                parts[2] += (1 - factor) * (a + b + q)
+                parts[4] += (1 - factor) * (old_b + old_q)
         elif name != 'hue':   # saturation; grayscale has factor 0
-            b += (1 - factor) * a
-            a *= factor
+            parts[:2] = factor * a, b + (1 - factor) * a
         elif factor and channels == 3:
             turn = factor
-            old_b = b
-            old_q = q
-            b = q = 0.
+            parts = [a, 0., 0., b, q]
+    a, b, q, old_b, old_q = parts
     same = gray = np.ones((1, 1))   # one channel is its gray
     if channels == 3:
         same = _SAME
@@ -296,28 +286,13 @@ def _select(mask: np.ndarray, inside: np.ndarray, outside: np.ndarray, out: np.n
     np.bitwise_xor(out, outside, out=out)
 
 
-def _scale(values: np.ndarray, weight: int, out: np.ndarray, memory: np.ndarray):
-    "Multiply bytes by a number of 256ths, 0..128, rounded down; two of them are one number of 16 bits."
-    eight = np.uint16(8)
-    weight = np.uint16(weight)
-    pairs = values.view(np.uint16)
-    even = out.view(np.uint16)
-    odd = memory.view(np.uint16)
-    np.bitwise_and(pairs, np.uint16(255), out=even)
-    np.multiply(even, weight, out=even)
-    np.right_shift(even, eight, out=even)
-    np.right_shift(pairs, eight, out=odd)
-    np.multiply(odd, weight, out=odd)
-    np.bitwise_and(odd, np.uint16(65280), out=odd)
-    np.bitwise_or(even, odd, out=even)
-
-
 def _turn_bytes(
     own: np.ndarray,
     after: np.ndarray,
     before: np.ndarray,
     weight: int,
     memory: Sequence[np.ndarray],
+    wide: np.ndarray,
 ) -> np.ndarray:
     "Compute the turned channels; maxima and minima keep every number within 0..255."
     middle, low, span = memory[:3]
@@ -331,7 +306,8 @@ def _turn_bytes(
         np.subtract(before, low, out=middle)
     else:
         np.subtract(middle, before, out=middle)
-    _scale(span, min(weight, 256 - weight), part, less)
+    np.multiply(span, np.uint16(min(weight, 256 - weight)), out=wide)
+    np.right_shift(wide, 8, out=part, casting='unsafe')   # rounded down
     np.maximum(middle, part, out=middle)
     np.subtract(span, part, out=part)
     np.minimum(middle, part, out=middle)
@@ -358,9 +334,9 @@ class HueKernel:
     def __init__(self,
         size: int,
     ):
-        size += size % 2   # two bytes are multiplied in one number
         self.padded = np.zeros(size + 4, np.uint8)
         self.memory = np.empty((7, size), np.uint8)
+        self.wide = np.empty(size, np.uint16)
         channel = np.arange(size) % 3
         self.first = np.where(channel == 0, 255, 0).astype(np.uint8)
         self.last = np.where(channel == 2, 255, 0).astype(np.uint8)
@@ -378,19 +354,18 @@ class HueKernel:
         Returns:
             uint8 (H, W·3), overwritten by the next call
         """
-        count = image.numel()
-        size = count + count % 2
+        size = image.numel()
         padded = self.padded[:size + 4]
         x = padded[2:-2]
-        x[:count] = image.numpy().reshape(-1)
+        x[:] = image.numpy().reshape(-1)
         following, preceding, *memory = self.memory[:, :size]
         _select(self.last[:size], padded[:-4], padded[3:-1], following)
         _select(self.first[:size], padded[4:], padded[1:-3], preceding)
         *lanes, weight = hue_lanes(turn)
         channels = x, following, preceding
         own, after, before = (channels[lane % 3] for lane in lanes)
-        turned = _turn_bytes(own, after, before, weight, memory)
-        return torch.from_numpy(turned[:count]).view(image.shape)
+        turned = _turn_bytes(own, after, before, weight, memory, self.wide[:size])
+        return torch.from_numpy(turned).view(image.shape)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #09d723ae
 class ImageKernel:

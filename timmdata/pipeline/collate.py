@@ -64,10 +64,6 @@ def _stack_images(images: Sequence[Any]) -> torch.Tensor:
     return batch
 
 # %% ../../nbs/pipeline/20_collate.ipynb #95820eaa
-def _is_number_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(x, Number) for x in value)
-
-
 def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
     "Whole numbers to int64, numbers to float32, equal tensors to a stack; else the list itself."
     if all(isinstance(value, (Number, np.generic)) for value in values):
@@ -78,7 +74,7 @@ def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
         if kind == 'f':
             return torch.from_numpy(array.astype(np.float32))
         return list(values)
-    if all(map(_is_number_list, values)):
+    if all(isinstance(value, (list, tuple)) and all(isinstance(x, Number) for x in value) for value in values):
         values = [np.asarray(value) for value in values]
     if not all(isinstance(value, (torch.Tensor, np.ndarray)) for value in values):
         return list(values)

@@ -77,8 +77,7 @@ def resize_into(
         resize = _RESIZE[interpolation]
         resize(pixels[None], size, False, *scale, out=out[None])
     else:
-        array = pixels.permute(1, 2, 0).squeeze(2).contiguous().numpy()
-        image = Image.fromarray(array)
+        image = F.to_pil_image(pixels)
         image = image.resize(size[::-1], str_to_pil_interp(interpolation))
         out.copy_(F.pil_to_tensor(image))
 
@@ -128,7 +127,7 @@ _REACH = {'bilinear': 1, 'bicubic': 2}   # pixels of the result on each side tha
 
 
 def _part_shown(params: SampleParams, end: tuple[int, int]) -> tuple[int, tuple[int, int], tuple]:
-    "What makes the result's top left part: rows of the crop, the part's size, and the scale; if torch can: it never enlarges."
+    "Rows of the crop, size and scale that make the result up to `end`; all of it where torch cannot make a part."
     (*_, height, width), size = params.crop, params.size
     reach = _REACH.get(params.interpolation)
     if not reach or size[0] > height or size[1] > width or is_vertical_first((height, width), size):
@@ -141,8 +140,6 @@ def _read_crop(pixels: Pixels, crop: tuple[int, int, int, int], factor: int) -> 
     "The pixels of a crop (C, h, w), decoded smaller by the factor if possible."
     with clock('decode'):
         array = pixels.read_crop(crop, factor)
-    if not array.flags.writeable:
-        array = array.copy()   # Pillow's memory, of which torch would warn
     array = array.transpose(2, 0, 1) if array.ndim == 3 else array[None]
     return torch.from_numpy(array)
 
@@ -175,8 +172,7 @@ def crop_with_torch(
     num_rows, size, scale = params.crop[2], params.size, (None, None)
     if is_inside and factor == 1:
         num_rows, size, scale = _part_shown(params, (bottom, right))
-    y, x, _, crop_width = params.crop
-    crop = _read_crop(pixels, (y, x, num_rows, crop_width), factor)
+    crop = _read_crop(pixels, (*params.crop[:2], num_rows, params.crop[3]), factor)
     _check_channels(len(crop), row, 'decoded')
     is_whole = size == (height, width)
     resized = row if is_whole and is_inside else allocate_rows(1, len(row), size)[0]

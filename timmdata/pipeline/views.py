@@ -104,8 +104,6 @@ def views_by_name(
     Returns:
         name or position → view
     """
-    if isinstance(views, View):
-        raise TypeError(f'views={views}: must be a list; pass views=[{views}]')
     if not isinstance(views, (Mapping, list, tuple)) or not views:
         raise TypeError(
             f'views={views!r}: must be a non-empty list or dict of View, such as [View(224, count=2)]')
@@ -149,8 +147,6 @@ class SharedRegion:
         if array.shape[:2] == in_small[2:]:
             top, left = in_small[:2]
         else: self._factor = 1   # it was decoded in full size
-        if not array.flags.writeable:
-            array = array.copy()   # Pillow's memory, of which torch would warn
         self._array = array
         self._top = top
         self._left = left

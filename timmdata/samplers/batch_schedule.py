@@ -155,48 +155,30 @@ class ScheduledBatchSampler(Sampler):
         sampler: Sampler of indexes, or an `EpochSampler`; this rank's share.
         batch_sizes: Samples per batch, for each bucket.
         choice_weights: Weights of the buckets; 0: never; None: equal weights.
-        seed: Seed of the plans, the same on all ranks; None: that of an `EpochSampler`.
-        drop_last: Leave out samples that do not fill a batch.
-        shuffle_schedule: Put the batches of an epoch in random order.
-        num_batches: Batches per epoch; None: as many as the samples fill.
-        choice_schedule: 'constant', or 'progressive': from the first bucket to the last.
-        schedule_epochs: Progressive: epochs until the last bucket.
-        schedule_spread: Progressive: width of the bell, in buckets.
-        schedule_random_mix: Progressive: share of uniform draws, 0..1.
-        input_sizes: Height, width for each bucket, for the plan.
+        **settings: Other settings by name, as for `ScheduleSettings`.
     """
 
     def __init__(self,
         sampler: Sampler,
         batch_sizes: Sequence[int],
         choice_weights: Sequence[float] | None = None,
-        seed: int | None = 0,
-        drop_last: bool = True,
-        shuffle_schedule: bool = True,
-        num_batches: int | None = None,
-        choice_schedule: str = 'constant',
-        schedule_epochs: int | None = None,
-        schedule_spread: float = 0.65,
-        schedule_random_mix: float = 0.1,
-        input_sizes: Sequence[tuple[int, int]] | None = None,
+        **settings: Any,
     ):
         if not isinstance(sampler, Sized): raise TypeError(
             f'{type(sampler).__name__} has no length: pass a sampler that has one')
         if len(sampler) < 1: raise ValueError('the sampler is empty: it must have at least one sample')
-        self.settings = ScheduleSettings(
-            batch_sizes, choice_weights, seed, drop_last, shuffle_schedule, num_batches, choice_schedule,
-            schedule_epochs, schedule_spread, schedule_random_mix, input_sizes)
-        self.sampler, self.epoch, self.num_batches = sampler, 0, num_batches
-        self.batch_sizes, self.input_sizes, self.drop_last = self.settings.batch_sizes, input_sizes, drop_last
-        self.choice_weights = torch.tensor(self.settings.choice_weights, dtype=torch.float64)   # sum 1
+        self.settings = settings = ScheduleSettings(batch_sizes, choice_weights, **settings)
+        self.sampler, self.epoch, self.num_batches = sampler, 0, settings.num_batches
+        self.batch_sizes, self.input_sizes, self.drop_last = settings.batch_sizes, settings.input_sizes, settings.drop_last
+        self.choice_weights = torch.tensor(settings.choice_weights, dtype=torch.float64)   # sum 1
         is_ours = isinstance(sampler, EpochSampler)
-        self._order = sampler if is_ours else EpochSampler(sampler, seed=seed or 0, sampler=sampler)
-        epochs = range(schedule_epochs if self.settings.is_progressive else 1)
+        self._order = sampler if is_ours else EpochSampler(sampler, seed=settings.seed or 0, sampler=sampler)
+        epochs = range(settings.schedule_epochs if settings.is_progressive else 1)
         self.average_batch_size = sum(map(self._expected_size, epochs)) / len(epochs)
-        if self.settings.is_progressive and num_batches is None: self.num_batches = self._count_batches()
+        if settings.is_progressive and self.num_batches is None: self.num_batches = self._count_batches()
         self._composition = self._compose() if self.num_batches is None else []   # the batches of every epoch
         if not (self.num_batches or self._composition): raise ValueError(
-            f'the samples ({len(sampler)}) do not fill a batch of {min(batch_sizes)}: use smaller batch_sizes')
+            f'the samples ({len(sampler)}) do not fill a batch of {min(self.batch_sizes)}: use smaller batch_sizes')
 
     def _expected_size(self, epoch: int) -> float:
         return sum(w * size for w, size in zip(self.settings.probabilities(epoch), self.batch_sizes))
@@ -351,6 +333,6 @@ def create_batch_schedule(
             raise ValueError(f'{size} in input_size_choices has channels={size[0]}: all sizes must have {channels}')
     if batch_size_choices is None: batch_size_choices = [batch_size] * len(sizes)
     return ScheduledBatchSampler(
-        sampler, batch_size_choices, batch_choice_weights, batch_choice_seed, drop_last, num_batches=num_batches,
-        choice_schedule=batch_choice_schedule, schedule_epochs=batch_schedule_epochs,
+        sampler, batch_size_choices, batch_choice_weights, seed=batch_choice_seed, drop_last=drop_last,
+        num_batches=num_batches, choice_schedule=batch_choice_schedule, schedule_epochs=batch_schedule_epochs,
         schedule_spread=batch_schedule_spread, schedule_random_mix=batch_schedule_random_mix, input_sizes=sizes)

@@ -314,6 +314,19 @@ class MixingSwitch:
         "Switch mixing on or off."
         self._enabled.fill_(bool(value))
 
+    def draw_amount(self,
+        rng: random.Random,
+    ) -> tuple[bool, float]:
+        """Draw whether to paste, and the share of the image that is kept, in timm's order.
+
+        Args:
+            rng: Random number generator.
+        """
+        both = self.mixup_alpha > 0 and self.cutmix_alpha > 0
+        pastes = rng.random() < self.switch_prob if both else self.cutmix_alpha > 0
+        alpha = self.cutmix_alpha if pastes else self.mixup_alpha
+        return pastes, rng.betavariate(alpha, alpha)
+
 
 @dataclass(eq=False)
 class Mixup(MixingSwitch):
@@ -372,10 +385,7 @@ class Mixup(MixingSwitch):
     def _draw_one(self, size: tuple[int, int], rng: random.Random) -> tuple[str, float, tuple | None]:
         "Kind, lam and box of one sample, pair or batch, in the order in which timm draws for a batch."
         if not self.mixup_enabled or rng.random() >= self.prob: return 'none', 1., None
-        both = self.mixup_alpha > 0 and self.cutmix_alpha > 0
-        pastes = rng.random() < self.switch_prob if both else self.cutmix_alpha > 0
-        alpha = self.cutmix_alpha if pastes else self.mixup_alpha
-        lam, box = rng.betavariate(alpha, alpha), None
+        (pastes, lam), box = self.draw_amount(rng), None
         if lam == 1: return 'none', 1., None
         if pastes: box, lam = cutmix_bbox_and_lam(size, lam, self.cutmix_minmax, self.correct_lam, rng=rng)
         return 'cutmix' if pastes else 'mixup', float(np.float32(lam)), box

@@ -132,10 +132,8 @@ class NaFlexMixup(MixingSwitch):
         is_on = self.mixup_enabled and not 0 < self.mixup_off_epoch <= epoch
         if num < 2 or not is_on or rng.random() >= self.prob:
             return NaFlexMixParams(tuple(range(num)), (1.,) * num, 1., 'none', ((0,) * 6,) * num)
-        both = self.mixup_alpha > 0 and self.cutmix_alpha > 0
-        pastes = rng.random() < self.switch_prob if both else self.cutmix_alpha > 0
-        alpha = self.cutmix_alpha if pastes else self.mixup_alpha
-        amount, partner = rng.betavariate(alpha, alpha), _pair_up(sizes, self.local_shuffle, rng)
+        pastes, amount = self.draw_amount(rng)
+        partner = _pair_up(sizes, self.local_shuffle, rng)
         drawn = [(1., (0,) * 6) if n == other else _draw_area(sizes[n], sizes[other], amount, pastes, rng)
                  for n, other in enumerate(partner)]
         lam, boxes = zip(*drawn)
