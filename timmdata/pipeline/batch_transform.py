@@ -48,7 +48,7 @@ def color_matrices(
         hue turn; M and K (C, 2C), float64
     """
     turn = 0.
-    parts = [1., 0., 0., 0., 0.]   # factors of p and its gray in M, of the gray in K; of the gray before the turn in both
+    parts = [1., 0., 0., 0., 0.]   # factors of p and its gray in M, of its gray in K; of the older gray in M, in K
     for name, factor in color:
         a, b, q, old_b, old_q = parts
         if name in ('brightness', 'contrast'):

@@ -252,4 +252,5 @@ class NaFlex:
             num_batches = max(1, self.tokens_per_epoch // (sampler.num_replicas * of_batch))
         num_rows = [bucket.num_rows for bucket in buckets]
         weights = [bucket.weight for bucket in buckets]
-        return ScheduledBatchSampler(sampler, num_rows, weights, seed=seed, drop_last=drop_last, num_batches=num_batches)
+        return ScheduledBatchSampler(
+            sampler, num_rows, weights, seed=seed, drop_last=drop_last, num_batches=num_batches)

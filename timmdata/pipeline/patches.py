@@ -128,7 +128,7 @@ class SequenceParams(ParamSampler):
         ratio = self.settings.ratio
         sizes = np.zeros_like(edges)
         left = np.arange(len(indexes))
-        for block in range(self._crop.attempts // 2):   # of four numbers; an attempt takes two, the first that fits counts
+        for block in range(self._crop.attempts // 2):   # of four numbers; an attempt takes two
             numbers = keyed_numbers(seed, epoch, indexes[left], views[left], CROP, block)
             first = try_crop_sizes(edges[:, left], scale, ratio, numbers[:2])
             second = try_crop_sizes(edges[:, left], scale, ratio, numbers[2:])

@@ -62,7 +62,7 @@ def resize_into(
         pixels: uint8 (C, h, w), any strides; channels-last is fastest.
         out: uint8 (C, H, W), overwritten.
         interpolation: Name of the interpolation; all but bilinear and bicubic use Pillow.
-        scale: Of height, width; None: `out` is the whole result, not its top left.
+        scale: Of height, width, if `out` is the top left part of the result.
     """
     size = list(out.shape[1:])
     if scale[0] is None and interpolation == 'bicubic' and is_vertical_first(pixels.shape[1:], size):

@@ -169,7 +169,8 @@ class ScheduledBatchSampler(Sampler):
         if len(sampler) < 1: raise ValueError('the sampler is empty: it must have at least one sample')
         self.settings = settings = ScheduleSettings(batch_sizes, choice_weights, **settings)
         self.sampler, self.epoch, self.num_batches = sampler, 0, settings.num_batches
-        self.batch_sizes, self.input_sizes, self.drop_last = settings.batch_sizes, settings.input_sizes, settings.drop_last
+        self.batch_sizes, self.input_sizes = settings.batch_sizes, settings.input_sizes
+        self.drop_last = settings.drop_last
         self.choice_weights = torch.tensor(settings.choice_weights, dtype=torch.float64)   # sum 1
         is_ours = isinstance(sampler, EpochSampler)
         self._order = sampler if is_ours else EpochSampler(sampler, seed=settings.seed or 0, sampler=sampler)

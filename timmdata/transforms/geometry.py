@@ -132,6 +132,7 @@ def try_sizes(
         area: Area of the whole, in pixels or patches.
         scale: Range of the area, share of the whole's.
         ratio: Range of width / height.
+        num_attempts: Number of rectangles.
         own_aspect: Width / height of a rectangle whose drawn ratio is 1.
 
     Returns:

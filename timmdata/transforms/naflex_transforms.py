@@ -218,11 +218,13 @@ class RandomResizedCropToSequence(Shown):
             top, left = (img_h - h) // 2, (img_w - w) // 2
 
         patch_hw = patch_h, patch_w = self.patch_h, self.patch_w
-        largest, size = get_image_size_for_seq((h, w), patch_hw, self.max_seq_len, self.divisible_by_patch, self.max_ratio)
+        largest, size = get_image_size_for_seq(
+            (h, w), patch_hw, self.max_seq_len, self.divisible_by_patch, self.max_ratio)
         if self.final_scale_range is not None:
             factor = min(max(rng.uniform(*self.final_scale_range), 0.), 1.)
             edges = [edge * largest * factor for edge in (h, w)]
-            if self.divisible_by_patch: edges = [patch * math.ceil(edge / patch) for edge, patch in zip(edges, patch_hw)]
+            if self.divisible_by_patch:
+                edges = [patch * math.ceil(edge / patch) for edge, patch in zip(edges, patch_hw)]
             new_h, new_w = (max(round(edge), patch) for edge, patch in zip(edges, patch_hw))
             if new_h // patch_h * (new_w // patch_w) <= self.max_seq_len: size = new_h, new_w
         return (top, left, h, w), size, choose_interpolation(self.interpolation, rng)
