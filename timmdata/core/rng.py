@@ -107,24 +107,6 @@ class KeyedRandom(random.Random):
         "Draw a float in [0, 1) with 53 random bits, as NumPy does."
         return (self._word() >> 11) * 2.**-53
 
-    def randint(self,
-        a: int,
-        b: int,
-    ) -> int:
-        """Draw an integer from the same bits as `random.Random`, which needs four calls for it.
-
-        Args:
-            a: Smallest value.
-            b: Largest value, included.
-
-        Returns:
-            a .. b
-        """
-        count, number = b - a + 1, None
-        if count < 1: return super().randint(a, b)   # it refuses
-        while number is None or number >= count: number = self.getrandbits(count.bit_length())
-        return a + number
-
     def getrandbits(self,
         k: int,
     ) -> int:
