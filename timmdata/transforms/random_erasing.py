@@ -35,30 +35,6 @@ def keyed_noise(
 
 Rectangles = Sequence[Sequence[tuple[int, int, int, int]]]   # top, left, height, width, for each image
 
-
-def _erase_slices(images: torch.Tensor, drawn: Rectangles, mode: str, rngs: Sequence[random.Random]):
-    "Overwrite rectangles one by one, in place."
-    channels = images.shape[1]
-    for image, boxes, rng in zip(images, drawn, rngs):
-        for top, left, h, w in boxes:   # in order: later rectangles lie over earlier ones
-            shape = (channels, h, w) if mode == 'pixel' else (channels, 1, 1)
-            value = 0. if mode == 'const' else keyed_noise(rng, shape, images)
-            image[:, top:top + h, left:left + w] = value
-
-
-def _zero_masked(images: torch.Tensor, drawn: Rectangles, max_count: int):
-    "Fill rectangles with zeros, with one operation for each of at most `max_count`, on any device."
-    boxes = torch.zeros(len(images), max_count, 4, dtype=torch.int64)
-    for own, found in zip(boxes, drawn):
-        for box, numbers in zip(own, found): box[:] = torch.tensor(numbers)
-    y, x = (torch.arange(edge, device=images.device) for edge in images.shape[2:])
-    boxes = boxes.to(images.device, non_blocking=True)
-    for k in range(max_count):
-        top, left, h, w = boxes[:, k, :, None].unbind(1)
-        rows, columns = (y >= top) & (y < top + h), (x >= left) & (x < left + w)
-        mask = rows[:, None, :, None] & columns[:, None, None, :]
-        images.masked_fill_(mask, 0.)
-
 # %% ../../nbs/transforms/50_random_erasing.ipynb #25127d80
 class Erasing:
     """Draw which images are erased, and how large the pieces are; `get_params` of a subclass draws where.
@@ -214,9 +190,12 @@ class RandomErasing(Erasing):
         Returns:
             the same tensor
         """
-        on_gpu = images.device.type != 'cpu'
-        if self.mode == 'const' and on_gpu: _zero_masked(images, drawn, self.max_count)
-        else: _erase_slices(images, drawn, self.mode, rngs)
+        channels = images.shape[1]
+        for image, boxes, rng in zip(images, drawn, rngs):
+            for top, left, h, w in boxes:   # in order: later rectangles lie over earlier ones
+                shape = (channels, h, w) if self.mode == 'pixel' else (channels, 1, 1)
+                value = 0. if self.mode == 'const' else keyed_noise(rng, shape, images)
+                image[:, top:top + h, left:left + w] = value
         return images
 
     def __call__(self,
