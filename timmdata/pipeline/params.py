@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 from ..core.sample import image_size
 from ..samplers.epoch import SampleKey
-from ..transforms.geometry import RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio
+from ..transforms.geometry import (
+    RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio, center_offset,
+)
 from ..transforms.policy import DrawnOp
 from ..transforms.settings import AugmentSettings
 
@@ -91,15 +93,6 @@ class DrawnStep(NamedTuple):
     def __str__(self) -> str:
         return f'{self.name} {self.text}'.strip()
 
-# %% ../../nbs/pipeline/00_params.ipynb #bd17cd30
-def _center(size: tuple[int, int], wanted: tuple[int, int]) -> tuple[int, int]:
-    "Top and left of the middle, rounded as torchvision's CenterCrop does; negative where `wanted` is larger."
-    offset = []
-    for edge, target in zip(size, wanted):
-        spare = edge - target
-        offset.append(round(spare / 2) if spare >= 0 else math.ceil(spare / 2))
-    return tuple(offset)
-
 # %% ../../nbs/pipeline/00_params.ipynb #e91a06ad
 class RandomCrop:
     """Draw the training crop. timm 1.0.31, timm/data/transforms_factory.py.
@@ -147,7 +140,7 @@ class RandomCrop:
         if mode == 'rkrr':
             offset = self._shift.draw(size, rng)
         if mode == 'rkrc':
-            offset = _center(size, settings.input_size)
+            offset = center_offset(size, settings.input_size)
         return SampleParams(crop, size, offset, interpolation)
 
     def _unscaled(self, height: int, width: int, rng: random.Random) -> tuple[tuple, tuple]:
@@ -205,7 +198,7 @@ class CenterCrop:
         size = self._resized(height, width)
         wanted = settings.input_size
         crop = border, border, height, width
-        offset = top, left = _center(size, wanted)
+        offset = top, left = center_offset(size, wanted)
         if size == (height, width) and min(offset) >= 0:   # nothing is resized: what is cut off is not read
             crop = border + top, border + left, *wanted
             size = wanted

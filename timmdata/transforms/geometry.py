@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['RANDOM_INTERPOLATION', 'str_to_interp_mode', 'str_to_pil_interp', 'interp_mode_to_str', 'parse_interpolation',
            'choose_interpolation', 'height_width', 'Shown', 'try_sizes', 'RandomResizedCropAndInterpolation',
-           'ResizeKeepRatio', 'crop_or_pad', 'center_crop_or_pad', 'CenterCropOrPad', 'RandomCropOrPad', 'TrimBorder',
-           'MaybeToTensor', 'MaybePILToTensor']
+           'ResizeKeepRatio', 'crop_or_pad', 'center_offset', 'center_crop_or_pad', 'CenterCropOrPad',
+           'RandomCropOrPad', 'TrimBorder', 'MaybeToTensor', 'MaybePILToTensor']
 
 # %% ../../nbs/transforms/00_geometry.ipynb #9a8fef49
 import math
@@ -69,9 +69,10 @@ def parse_interpolation(
     """Return the interpolation of a transform; for 'random', the two to choose from, as in timm.
 
     Args:
-        interpolation: Name, 'random', torchvision interpolation, or several of these to choose from.
+        interpolation: Name, 'random', an interpolation of torchvision or Pillow, or several to choose from.
     """
     if isinstance(interpolation, (tuple, list)): return tuple(map(parse_interpolation, interpolation))
+    if isinstance(interpolation, int): return InterpolationMode(Image.Resampling(interpolation).name.lower())
     if isinstance(interpolation, InterpolationMode): return interpolation
     return RANDOM_INTERPOLATION if interpolation == 'random' else str_to_interp_mode(interpolation)
 
@@ -307,6 +308,23 @@ def crop_or_pad(
     return F.crop(img, max(top, 0), max(left, 0), height, width)
 
 
+def center_offset(
+    size: Sequence[int],
+    wanted: Sequence[int],
+) -> tuple[int, ...]:
+    """Return where a crop of the center begins, rounded as torchvision's CenterCrop does.
+
+    Args:
+        size: Height, width of the image, pixels.
+        wanted: Height, width of the crop, pixels.
+
+    Returns:
+        top, left; negative where the crop is larger
+    """
+    spare = [edge - target for edge, target in zip(size, wanted)]
+    return tuple(round(part / 2) if part >= 0 else math.ceil(part / 2) for part in spare)
+
+
 def center_crop_or_pad(
     img: Any,
     output_size: int | Sequence[int],
@@ -324,13 +342,9 @@ def center_crop_or_pad(
     Returns:
         PIL image or tensor of that size.
     """
-    height, width = height_width(output_size, 'output_size')
-    _, img_h, img_w = F.get_dimensions(img)
-    more_h, more_w = max(height - img_h, 0), max(width - img_w, 0)
-    if more_h or more_w:
-        padding = [more_w // 2, more_h // 2, (more_w + 1) // 2, (more_h + 1) // 2]
-        img = F.pad(img, padding, fill=fill, padding_mode=padding_mode)
-    return F.crop(img, round((img_h + more_h - height) / 2), round((img_w + more_w - width) / 2), height, width)
+    size = height_width(output_size, 'output_size')
+    top, left = center_offset(F.get_dimensions(img)[1:], size)
+    return crop_or_pad(img, top, left, *size, fill, padding_mode)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #b0a9760e
 class CenterCropOrPad(Shown):

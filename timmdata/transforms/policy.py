@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 from ..core.checks import check_number
-from .geometry import interp_mode_to_str
+from .geometry import interp_mode_to_str, parse_interpolation
 
 # %% ../../nbs/transforms/10_policy.ipynb #2feeae09
 class Operation(NamedTuple):
@@ -190,14 +190,13 @@ OPERATIONS.update({
 
 # %% ../../nbs/transforms/10_policy.ipynb #83cf0e72
 def _interpolation_names(given: Any) -> tuple[str, ...]:
-    "Name interpolations, from a name, 'random', a Pillow or torchvision value, or several of them."
-    if isinstance(given, (tuple, list)): return tuple(name for one in given for name in _interpolation_names(one))
-    if given in ('random', None): return 'bilinear', 'bicubic'
-    if isinstance(given, int): name = Image.Resampling(given).name.lower()
-    else: name = given if isinstance(given, str) else interp_mode_to_str(given)
-    if name not in ('nearest', 'bilinear', 'bicubic'):
-        raise ValueError(f'interpolation={name!r}: must be one of nearest, bilinear, bicubic, random to move pixels')
-    return name,
+    "Name interpolations, from a name, 'random', a value of Pillow or torchvision, or several of them; None: random."
+    modes = parse_interpolation('random' if given is None else given)
+    names = [interp_mode_to_str(mode) for mode in (modes if isinstance(modes, tuple) else (modes,))]
+    for name in names:
+        if name not in ('nearest', 'bilinear', 'bicubic'): raise ValueError(
+            f'interpolation={name!r}: must be one of nearest, bilinear, bicubic, random to move pixels')
+    return tuple(names)
 
 
 def _check_hparams(hparams: dict | None) -> dict[str, Any]:
