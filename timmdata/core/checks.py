@@ -56,7 +56,8 @@ def check_number(
         whole: Allow only integers.
     """
     is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, (bool, np.bool_))
-    if not is_number or not low <= value <= high: raise ValueError(f'{name}={value!r}: must be {want}')
+    if not is_number or not low <= value <= high:
+        raise ValueError(f'{name}={value!r}: must be {want}')
 
 # %% ../../nbs/core/27_checks.ipynb #ea1d46e1
 def check_whole(
@@ -89,9 +90,11 @@ def parse_size(
     """
     found = re.fullmatch(r'\s*(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?\s*', size) if isinstance(size, str) else None
     num_bytes = size if isinstance(size, Real) and not isinstance(size, bool) else math.nan
-    if found: num_bytes = float(found[1]) * (1024 if found[3] else 1000)**' KMGT'.index(found[2].upper() or ' ')
-    if not 1 <= num_bytes < math.inf: raise ValueError(
-        f"{name}={size!r}: must be a number of bytes >= 1, or a string such as '30GB' or '512MiB'")
+    if found:
+        num_bytes = float(found[1]) * (1024 if found[3] else 1000)**' KMGT'.index(found[2].upper() or ' ')
+    if not 1 <= num_bytes < math.inf:
+        raise ValueError(
+            f"{name}={size!r}: must be a number of bytes >= 1, or a string such as '30GB' or '512MiB'")
     return int(num_bytes)
 
 # %% ../../nbs/core/27_checks.ipynb #7872b477
@@ -107,7 +110,8 @@ def check_choice(
         value: Value of the setting.
         allowed: Allowed values.
     """
-    if value not in allowed: raise ValueError(f'{name}={value!r}: must be one of {", ".join(allowed)}')
+    if value not in allowed:
+        raise ValueError(f'{name}={value!r}: must be one of {", ".join(allowed)}')
 
 
 def check_range(
@@ -174,7 +178,8 @@ def check_weights(
         the weights
     """
     numbers = list(weights) if is_list(weights) else []
-    for number in numbers: check_number(name, number, 0, math.inf, 'weights of 0 or more')
+    for number in numbers:
+        check_number(name, number, 0, math.inf, 'weights of 0 or more')
     if len(numbers) != num or not 0 < sum(numbers) < math.inf:
         raise ValueError(f'{name}={weights!r}: must be numbers >= 0, {num} in all, at least one of them above 0')
     return numbers
@@ -190,9 +195,11 @@ def check_statistics(
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel, above 0.
     """
-    if max(mean) > 1 or max(std) > 1: raise ValueError(
-        f'mean={mean}, std={std}: must be for pixels in 0..1; divide values for 0..255 by 255')
-    if not all(v > 0 for v in std): raise ValueError(f'std={std}: every value must be above 0')
+    if max(mean) > 1 or max(std) > 1:
+        raise ValueError(
+            f'mean={mean}, std={std}: must be for pixels in 0..1; divide values for 0..255 by 255')
+    if not all(v > 0 for v in std):
+        raise ValueError(f'std={std}: every value must be above 0')
 
 # %% ../../nbs/core/27_checks.ipynb #4f1c0a02
 def optional(
@@ -209,7 +216,8 @@ def optional(
         the module
     """
     package = name.partition('.')[0]
-    if find_spec(package) is None: raise ImportError(f'{what} requires {package}: pip install {package}')
+    if find_spec(package) is None:
+        raise ImportError(f'{what} requires {package}: pip install {package}')
     return import_module(name)
 
 # %% ../../nbs/core/27_checks.ipynb #f4aca63d
@@ -225,7 +233,8 @@ def argument_names(
         without *args and **kwargs
     """
     parameters = inspect.signature(function).parameters.values()
-    return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return [p.name
+            for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 class UnknownArgument(TypeError):
@@ -271,7 +280,8 @@ def check_arguments(
         hints: Argument name used elsewhere → what to do here.
     """
     for name in given:
-        if name not in allowed: raise UnknownArgument(call, name, allowed, hints)
+        if name not in allowed:
+            raise UnknownArgument(call, name, allowed, hints)
 
 
 _Class = TypeVar('_Class', bound=type)
@@ -308,7 +318,8 @@ def _one_type(
 ) -> Any:
     "The type of an argument, None aside; None if there are several."
     kinds = get_args(annotation) if isinstance(annotation, UnionType) else [annotation]
-    kinds = [get_origin(kind) or kind for kind in kinds if kind is not NoneType]
+    kinds = [get_origin(kind) or kind
+             for kind in kinds if kind is not NoneType]
     return kinds[0] if len(kinds) == 1 else None
 
 
@@ -335,20 +346,24 @@ def checks_call(
     """
     def decorate(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
         parameters, names = inspect.signature(function).parameters, argument_names(function)
-        first = [name for name, one in parameters.items() if one.kind is not one.KEYWORD_ONLY]
-        kinds = {name: _one_type(one.annotation) for name, one in parameters.items()}
+        first = [name
+                 for name, one in parameters.items() if one.kind is not one.KEYWORD_ONLY]
+        kinds = {name: _one_type(one.annotation)
+                 for name, one in parameters.items()}
 
         @wraps(function)
         def checked(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:
             check_arguments(function.__name__, kwargs, names, hints)
-            if len(args) > len(first): raise TypeError(
-                f'{function.__name__} accepts only {", ".join(first)} by position: pass '
-                f'{args[len(first)]!r} by name')
+            if len(args) > len(first):
+                raise TypeError(
+                    f'{function.__name__} accepts only {", ".join(first)} by position: pass '
+                    f'{args[len(first)]!r} by name')
             for name, value in (*zip(first, args), *kwargs.items()):
                 kind = kinds[name]
-                if kind is bool: check_switches(**{name: value})
-                elif kind in want and value is not None and not isinstance(value, kind): raise TypeError(
-                    f'{name} has type {_type_name(value)}: pass {want[kind]}')
+                if kind is bool:
+                    check_switches(**{name: value})
+                elif kind in want and value is not None and not isinstance(value, kind):
+                    raise TypeError(f'{name} has type {_type_name(value)}: pass {want[kind]}')
             return function(*args, **kwargs)
 
         return checked

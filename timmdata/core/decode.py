@@ -22,16 +22,18 @@ from .faults import ImageReadError, is_system_error
 def _scale_16_bit(image: Image.Image) -> Image.Image:
     "Scale grayscale of more than 8 bits to mode L: 0..65535 becomes 0..255, rounded."
     values = np.asarray(image)
-    if image.mode == 'F' or values.size and not 0 <= values.min() <= values.max() <= 65535: raise ValueError(
-        f'a 32-bit image with values {values.min()}..{values.max()} has no fixed white level: '
-        'convert the file to 8 or 16 bits')
+    if image.mode == 'F' or values.size and not 0 <= values.min() <= values.max() <= 65535:
+        raise ValueError(
+            f'a 32-bit image with values {values.min()}..{values.max()} has no fixed white level: '
+            'convert the file to 8 or 16 bits')
     return Image.fromarray(((values.astype(np.int64) + 128) // 257).astype(np.uint8))
 
 
 # %% ../../nbs/core/40_decode.ipynb #14485479
 def _flatten(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
     "Lay an image with transparency over a color; other images stay as they are."
-    if image.mode not in ('RGBA', 'LA', 'PA') and 'transparency' not in image.info: return image
+    if image.mode not in ('RGBA', 'LA', 'PA') and 'transparency' not in image.info:
+        return image
     base = Image.new('RGBA', image.size, (*background, 255))
     base.alpha_composite(image.convert('RGBA'))
     return base.convert('RGB')
@@ -40,10 +42,14 @@ def _flatten(image: Image.Image, background: tuple[int, int, int]) -> Image.Imag
 def _convert(image: Image.Image, mode: str | None, exif_transpose: bool, background: tuple | None) -> Image.Image:
     "Load an image and bring it to the mode."
     image.load()
-    if exif_transpose: image = ImageOps.exif_transpose(image)
-    if background is not None: image = _flatten(image, background)
-    if not mode or image.mode == mode: return image
-    if image.mode in ('I', 'F') or image.mode.startswith('I;16'): image = _scale_16_bit(image)
+    if exif_transpose:
+        image = ImageOps.exif_transpose(image)
+    if background is not None:
+        image = _flatten(image, background)
+    if not mode or image.mode == mode:
+        return image
+    if image.mode in ('I', 'F') or image.mode.startswith('I;16'):
+        image = _scale_16_bit(image)
     if image.mode == 'P' and 'transparency' in image.info and mode != 'RGBA':
         image = image.convert('RGBA')   # Pillow asks for this step
     return image.convert(mode)
@@ -72,8 +78,9 @@ def check_mode(
         mode: See `decode_image`.
     """
     try: ImageMode.getmode(mode or 'RGB')
-    except (KeyError, TypeError): raise ValueError(
-        f"input_img_mode={mode!r}: must be a Pillow mode, such as 'RGB', 'L' (gray) or 'RGBA', or None") from None
+    except (KeyError, TypeError):
+        raise ValueError(
+            f"input_img_mode={mode!r}: must be a Pillow mode, such as 'RGB', 'L' (gray) or 'RGBA', or None") from None
 
 
 Buffer = bytes | bytearray | memoryview   # a file's content; a view may be of mapped memory
@@ -90,8 +97,10 @@ def read_content(
     Returns:
         bytes, or a view of a mapped file; any other value unchanged
     """
-    if isinstance(data, mmap.mmap): return memoryview(data)
-    if not hasattr(data, 'read'): return data
+    if isinstance(data, mmap.mmap):
+        return memoryview(data)
+    if not hasattr(data, 'read'):
+        return data
     with closing(data): return data.read()
 
 
@@ -121,12 +130,15 @@ def decode_image(
     try:
         data = read_content(data)
         if isinstance(data, Buffer):
-            if not len(data): raise ValueError('the file is empty')
-            head, data = bytes(data[:16]), io.BytesIO(data)
+            if not len(data):
+                raise ValueError('the file is empty')
+            head = bytes(data[:16])
+            data = io.BytesIO(data)
         image = data if isinstance(data, Image.Image) else Image.open(data)
         return _convert(image, mode, exif_transpose, background)
     except UnidentifiedImageError as error:   # its own message names an object in memory
         raise ImageReadError(f'Pillow does not recognize the file as an image; it begins with {head!r}') from error
     except Exception as error:   # on damage, Pillow raises OSError, SyntaxError, ValueError, struct.error, …
-        if is_system_error(error): raise
+        if is_system_error(error):
+            raise
         raise ImageReadError(f'{type(error).__name__}: {error}') from error

@@ -25,10 +25,14 @@ from .paths import StrPath, expand_home
 def cache_dir() -> Path:
     "Return the folder for data that can be recreated: `TIMMDATA_CACHE`, or the platform's cache folder."
     override = os.environ.get('TIMMDATA_CACHE')
-    if override: return Path(expand_home(override))
-    if sys.platform == 'darwin': base = Path.home()/'Library/Caches'
-    elif os.name == 'nt': base = Path(os.environ.get('LOCALAPPDATA') or Path.home()/'AppData/Local')
-    else: base = Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')
+    if override:
+        return Path(expand_home(override))
+    if sys.platform == 'darwin':
+        base = Path.home()/'Library/Caches'
+    elif os.name == 'nt':
+        base = Path(os.environ.get('LOCALAPPDATA') or Path.home()/'AppData/Local')
+    else:
+        base = Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')
     return base/'timmdata'
 
 # %% ../../nbs/core/70_demo_data.ipynb #d1dc4455
@@ -49,13 +53,15 @@ PHOTOGRAPHS = {   # class → file in skimage/data; source; license
 def _photograph(name: str) -> Image.Image:
     "Open one of the photographs, at most 640 pixels on the shorter side, grayscale or RGB."
     skimage = find_spec('skimage')   # found, not imported: only its files are needed
-    if skimage is None: raise ImportError("the sample photos come with scikit-image: pip install scikit-image")
+    if skimage is None:
+        raise ImportError("the sample photos come with scikit-image: pip install scikit-image")
     path = Path(skimage.submodule_search_locations[0], 'data', PHOTOGRAPHS[name])
     if not path.is_file():
         raise ImportError(f"the installed scikit-image has no data/{path.name}: pip install --upgrade scikit-image")
     image = Image.open(path)
     scale = min(1, 640 / min(image.size))
-    return image.resize([round(edge * scale) for edge in image.size], Image.Resampling.LANCZOS)
+    return image.resize([round(edge * scale)
+                         for edge in image.size], Image.Resampling.LANCZOS)
 
 # %% ../../nbs/core/70_demo_data.ipynb #a762408c
 def _mirrored(image: Image.Image) -> Image.Image:
@@ -88,11 +94,14 @@ def make_view(
     angle = radians(rng.uniform(-15, 15))
     shift = [rng.uniform(-0.12, 0.12) * edge for edge in image.size]
     a, b = scale * cos(angle), scale * sin(angle)
-    center = [edge / 2 + s for edge, s in zip(image.size, shift, strict=True)]
+    center = [edge / 2 + s
+              for edge, s in zip(image.size, shift, strict=True)]
     matrix = (a, b, center[0] - a * width / 2 - b * height / 2, -b, a, center[1] + b * width / 2 - a * height / 2)
     image = image.transform((width, height), Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC)
-    light, contrast = rng.uniform(0.7, 1.3), rng.uniform(0.8, 1.25)
-    table = [min(255, max(0, round(((v - 128) * contrast + 128) * light))) for v in range(256)]
+    light = rng.uniform(0.7, 1.3)
+    contrast = rng.uniform(0.8, 1.25)
+    table = [min(255, max(0, round(((v - 128) * contrast + 128) * light)))
+             for v in range(256)]
     buffer = io.BytesIO()
     image.point(table * len(image.getbands())).save(buffer, 'jpeg', quality=rng.randint(80, 95))
     return buffer.getvalue()
@@ -117,7 +126,8 @@ def _write_samples(folder: Path):
             for k, view in enumerate(views):
                 (folder/split/name/f'{k:04}.jpg').write_bytes(make_view(name, view, mirrored))
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool: list(pool.map(write_class, PHOTOGRAPHS))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(write_class, PHOTOGRAPHS))
 
 
 def get_samples(
@@ -144,7 +154,8 @@ def get_samples(
             _write_samples(made)
             try: made.rename(folder)
             except OSError:
-                if not _is_complete(folder): raise   # else another process was first
+                if not _is_complete(folder):
+                    raise   # else another process was first
     except OSError as error:
         raise OSError(f'cannot create the sample dataset in {folder}: {error}. '
                       'Set TIMMDATA_CACHE or root= to a writable folder') from error

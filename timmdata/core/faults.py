@@ -93,7 +93,8 @@ def is_system_error(
     Args:
         error: Error raised by reading.
     """
-    if isinstance(error, (MemoryError, SourceError)): return True
+    if isinstance(error, (MemoryError, SourceError)):
+        return True
     return isinstance(error, OSError) and error.errno in _SYSTEM_ERRNOS
 
 # %% ../../nbs/core/30_faults.ipynb #2da26501
@@ -114,8 +115,10 @@ class BadSample(NamedTuple):
 
 def _parse(line: bytes) -> BadSample | None:
     "Read a line of the log; None for half a line."
-    try: return BadSample(*json.loads(line))
-    except (ValueError, TypeError): return None
+    try:
+        return BadSample(*json.loads(line))
+    except (ValueError, TypeError):
+        return None
 
 
 class BadSampleLog:
@@ -131,9 +134,11 @@ class BadSampleLog:
         name = f'timmdata-bad-samples-{os.getpid()}-{os.urandom(6).hex()}.jsonl'
         self.path = path or os.path.join(tempfile.gettempdir(), name)
         self._known, self._num_read = {}, 0   # samples by index; bytes of the file that they were read from
-        if path is None: end_with(self, Path(self.path).unlink, True)   # it may not be there
+        if path is None:
+            end_with(self, Path(self.path).unlink, True)   # it may not be there
 
-    def __reduce__(self): return BadSampleLog, (self.path,)   # a copy writes to the same file, and never removes it
+    def __reduce__(self):
+        return BadSampleLog, (self.path,)   # a copy writes to the same file, and never removes it
 
     def append(self,
         sample: BadSample,
@@ -144,14 +149,17 @@ class BadSampleLog:
             sample: Bad sample to log.
         """
         self._read_on()
-        if sample.index in self._known: return
+        if sample.index in self._known:
+            return
         line = f'\n{json.dumps(sample)}\n'.encode()
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try: num_written = os.write(file, line)
+        try:
+            num_written = os.write(file, line)
         finally: os.close(file)
-        if num_written < len(line): raise OSError(
-            errno.ENOSPC,
-            f'no space left in the bad-sample log for {printable(sample.path)} (index {sample.index})', self.path)
+        if num_written < len(line):
+            raise OSError(
+                errno.ENOSPC,
+                f'no space left in the bad-sample log for {printable(sample.path)} (index {sample.index})', self.path)
         action = 'skipped' if sample.replaced_by is None else f'replaced by index {sample.replaced_by}'
         message = f'{printable(sample.path)} (index {sample.index}) is {action}: {sample.cause}'
         warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -163,12 +171,14 @@ class BadSampleLog:
 
     def _read_on(self):
         "Read the lines that came since the last time; two threads that do so at once read the same."
-        if not os.path.exists(self.path): return
+        if not os.path.exists(self.path):
+            return
         start = self._num_read
         with open(self.path, 'rb') as file:
             file.seek(start)
             lines, end, _ = file.read().rpartition(b'\n')   # the last line may not be written to its end yet
-        for sample in filter(None, map(_parse, lines.split(b'\n'))): self._known[sample.index] = sample
+        for sample in filter(None, map(_parse, lines.split(b'\n'))):
+            self._known[sample.index] = sample
         self._num_read = start + len(lines) + len(end)
 
 # %% ../../nbs/core/30_faults.ipynb #d660230e
@@ -186,7 +196,8 @@ def _try_to_read(
     "The sample, and None; or None, and the fault of its file, under the file's name."
     try: return read(index), None
     except (OSError, EOFError) as error:
-        if is_system_error(error): raise
+        if is_system_error(error):
+            raise
         return None, name_fault(error, name())
 
 
@@ -230,14 +241,16 @@ class FaultPolicy:
         where = f' (index {index})' if num_samples else ' of the stream'
         sample, fault = _try_to_read(index, read, lambda: filename(index) + where)
         if fault is None: return sample
-        if self.on_error == 'raise': raise _with_advice(fault, num_samples > 0) from fault.__cause__
+        if self.on_error == 'raise':
+            raise _with_advice(fault, num_samples > 0) from fault.__cause__
         chosen = None
         if self.on_error == 'replace':
             for number in range(self.max_retries):
                 chosen = sample_seed(self.replace_seed, 0, index, number) % num_samples
                 sample, bad = _try_to_read(chosen, read, str)
                 if bad is None: break
-            else: raise ImageReadError(
-                f'{fault}; max_retries={self.max_retries}: no replacement could be read either') from fault
+            else:
+                raise ImageReadError(
+                    f'{fault}; max_retries={self.max_retries}: no replacement could be read either') from fault
         self.log.append(BadSample(index, filename(index), fault.cause, chosen))
         return sample

@@ -29,7 +29,8 @@ from .decode import Buffer, decode_image, read_content
 
 # %% ../../nbs/core/50_jpeg.ipynb #23d4dfa8
 try: import simplejpeg
-except ImportError: simplejpeg = None   # an optional accelerator
+except ImportError:
+    simplejpeg = None   # an optional accelerator
 
 # %% ../../nbs/core/50_jpeg.ipynb #ad0288c4
 decode_jpeg = getattr(torch.ops.image, 'decode_jpeg', None)   # behind torchvision.io.decode_jpeg; None once removed
@@ -38,8 +39,10 @@ decode_jpeg = getattr(torch.ops.image, 'decode_jpeg', None)   # behind torchvisi
 @cache
 def _import_torchcodec() -> Callable | None:
     "Import torchcodec's JPEG decoder; None if it is not installed, or does not fit this torch."
-    try: from torchcodec.decoders import decode_jpeg
-    except (ImportError, OSError, RuntimeError): return None
+    try:
+        from torchcodec.decoders import decode_jpeg
+    except (ImportError, OSError, RuntimeError):
+        return None
     return decode_jpeg
 
 
@@ -66,7 +69,9 @@ def resolve_backend(
     """
     backend = 'auto' if backend is None else backend
     check_choice('backend', backend, BACKENDS)
-    if backend == 'auto': return next(name for name, find in _FIND.items() if find() is not None)
+    if backend == 'auto':
+        return next(name
+                    for name, find in _FIND.items() if find() is not None)
     if _FIND[backend]() is None:
         package = "'torchvision<0.30'" if backend == 'torchvision' else backend
         raise ImportError(f'backend={backend!r} is not installed: pip install {package}, or omit backend')
@@ -102,7 +107,8 @@ def read_header(
     Returns:
         None: use Pillow for this file
     """
-    if data[:3] != b'\xff\xd8\xff': return None
+    if data[:3] != b'\xff\xd8\xff':
+        return None
     try:
         if resolve_backend(backend) == 'simplejpeg':
             height, width, space, _ = simplejpeg.decode_jpeg_header(data)
@@ -110,7 +116,8 @@ def read_header(
         else:
             image = Image.open(io.BytesIO(data))   # reads the header only
             (width, height), ordinary = image.size, image.format == 'JPEG' and image.mode in ('RGB', 'L')
-    except Exception: return None   # whatever is wrong with it, Pillow's error will say so
+    except Exception:
+        return None   # whatever is wrong with it, Pillow's error will say so
     return JpegHeader(height, width) if ordinary and not _is_too_large(height, width) else None
 
 # %% ../../nbs/core/50_jpeg.ipynb #a355e6be
@@ -158,11 +165,15 @@ def decode_header(
     """
     backend = resolve_backend(backend)
     try:
-        if backend == 'simplejpeg': return _with_simplejpeg(data, header, factor, is_cut)
-        if factor == 1 and backend == 'torchvision': return _with_torchvision(data)   # it and torchcodec have one size
-        if factor == 1 and backend == 'torchcodec': return _with_torchcodec(data)
+        if backend == 'simplejpeg':
+            return _with_simplejpeg(data, header, factor, is_cut)
+        if factor == 1 and backend == 'torchvision':
+            return _with_torchvision(data)   # it and torchcodec have one size
+        if factor == 1 and backend == 'torchcodec':
+            return _with_torchcodec(data)
         return _with_pillow(data, header, factor)
-    except (ValueError, RuntimeError, OSError, SyntaxError): return None
+    except (ValueError, RuntimeError, OSError, SyntaxError):
+        return None
 
 # %% ../../nbs/core/50_jpeg.ipynb #e3332a58
 _FRAMES, _SCAN = frozenset((0xC0, 0xC1)), 0xDA   # markers: baseline and extended frame, not progressive; pixels
@@ -174,7 +185,8 @@ WORTH_A_LISTED_CUT = 4_000   # where no search for markers is needed
 _AFTER_FF = bytes((0, *range(0xD0, 0xD8), 0xFF))   # among the pixels: FF 00 stands for FF; restart markers; filling
 
 
-def _has_odd_marker(after: np.ndarray) -> bool: return bool(after.tobytes().translate(None, _AFTER_FF))
+def _has_odd_marker(after: np.ndarray) -> bool:
+    return bool(after.tobytes().translate(None, _AFTER_FF))
 
 
 class JpegLayout(NamedTuple):
@@ -225,19 +237,31 @@ def read_layout(
     Returns:
         None: damaged or in an unusual order, so decode all of it
     """
-    at, last, frame, interval, table, num_listed = 2, len(data) - 2, None, 0, 0, 0
-    if data[last:] != b'\xff\xd9': return None   # truncated
+    at = 2
+    last = len(data) - 2
+    frame = None
+    interval = 0
+    table = 0
+    num_listed = 0
+    if data[last:] != b'\xff\xd9':
+        return None   # truncated
     while at + 9 < last and data[at] == 0xFF:
-        if data[at + 1] in _FRAMES: frame = at
-        if data[at + 1] == INTERVAL: interval = _number(data, at + 4)
+        if data[at + 1] in _FRAMES:
+            frame = at
+        if data[at + 1] == INTERVAL:
+            interval = _number(data, at + 4)
         if data[at + 1] == _SCAN: break
         if data[at + 1] == SEGMENT_LIST and data[at + 4:at + 13] == SEGMENT_TABLE:
-            table, num_listed = at + 13, (_number(data, at + 2) - 11) // 4
+            table = at + 13
+            num_listed = (_number(data, at + 2) - 11) // 4
         at += 2 + _number(data, at + 2)
-    if frame is None or data[at:at + 2] != b'\xff\xda': return None
+    if frame is None or data[at:at + 2] != b'\xff\xda':
+        return None
     pixels = at + 2 + _number(data, at + 2)
-    if pixels > last or data[pixels - 3:pixels] != _BASELINE: return None   # a warning; errors after it are warnings
-    height, width = _number(data, frame + 5), _number(data, frame + 7)
+    if pixels > last or data[pixels - 3:pixels] != _BASELINE:
+        return None   # a warning; errors after it are warnings
+    height = _number(data, frame + 5)
+    width = _number(data, frame + 7)
     return JpegLayout(frame, pixels, height, width, interval, table, num_listed)
 
 
@@ -279,10 +303,12 @@ def cut_below(
     Returns:
         None: unexpected markers among the pixels, or too little to gain
     """
-    if len(data) * (1 - height / max(1, layout.height)) < WORTH_A_CUT: return None
+    if len(data) * (1 - height / max(1, layout.height)) < WORTH_A_CUT:
+        return None
     scan = layout.scan(data)
     before, after = scan[:-1] == 0xFF, scan[1:]
-    if (before & (after != 0)).any() and _has_odd_marker(after[before]): return None
+    if (before & (after != 0)).any() and _has_odd_marker(after[before]):
+        return None
     cut = bytearray(data)
     _resize_header(cut, layout.frame, height, layout.width)
     return JpegCut(cut, 0, 0, height, layout.width, False)
@@ -322,13 +348,17 @@ def read_grid(
     if not layout.interval: return None
     frame, num_components = layout.frame, data[layout.frame + 9]
     factors = data[frame + 11:frame + 11 + 3 * num_components:3] if num_components > 1 else b'\x11'
-    block_h, block_w = 8 * max(v & 15 for v in factors), 8 * max(v >> 4 for v in factors)
-    if not (block_h and block_w and layout.height and layout.width): return None   # damaged
-    across, down = math.ceil(layout.width / block_w), math.ceil(layout.height / block_h)
+    block_h = 8 * max(v & 15 for v in factors)
+    block_w = 8 * max(v >> 4 for v in factors)
+    if not (block_h and block_w and layout.height and layout.width):
+        return None   # damaged
+    across = math.ceil(layout.width / block_w)
+    down = math.ceil(layout.height / block_h)
     if layout.interval % across == 0:   # whole rows of blocks
         together = layout.interval // across
         return SegmentGrid(together * block_h, layout.width, math.ceil(down / together), 1, max(block_h, block_w) > 8)
-    if across % layout.interval: return None
+    if across % layout.interval:
+        return None
     columns = across // layout.interval
     return SegmentGrid(block_h, layout.interval * block_w, down, columns, max(block_h, block_w) > 8)
 
@@ -356,7 +386,8 @@ def find_restarts(
     markers = np.flatnonzero(scan[:-1] == 0xFF)
     after = scan[1:][markers]
     is_restart = (after & 0xF8) == 0xD0
-    markers, codes = markers[is_restart], after[is_restart]
+    markers = markers[is_restart]
+    codes = after[is_restart]
     is_whole = len(codes) == number and not ((codes ^ np.arange(len(codes))) & 7).any()
     return markers.tolist() if is_whole and not _has_odd_marker(after) else None
 
@@ -365,9 +396,11 @@ def _renumber(data: bytearray, markers: list[int]) -> bool:
     "Renumber restart markers; the last becomes the end of the image. False: a listed marker does not exist."
     last = markers.pop()
     for at, code in zip(markers, cycle(range(0xD0, 0xD8))):
-        if data[at] != 0xFF or data[at + 1] & 0xF8 != 0xD0: return False
+        if data[at] != 0xFF or data[at + 1] & 0xF8 != 0xD0:
+            return False
         data[at + 1] = code
-    if data[last] != 0xFF or data[last + 1] & 0xF8 != 0xD0 and data[last + 1] != 0xD9: return False
+    if data[last] != 0xFF or data[last + 1] & 0xF8 != 0xD0 and data[last + 1] != 0xD9:
+        return False
     data[last + 1] = 0xD9
     return True
 
@@ -392,25 +425,37 @@ def cut_segments(
     grid = read_grid(data, layout)
     if grid is None: return None
     more = 2 * factor if grid.is_smoothed else 0   # smoothing looks two pixels further
-    top, left, bottom, right = crop[0] - more, crop[1] - more, crop[0] + crop[2] + more, crop[1] + crop[3] + more
-    row, row_end = max(0, top) // grid.height, min(grid.rows, math.ceil(bottom / grid.height))
-    column, column_end = max(0, left) // grid.width, min(grid.columns, math.ceil(right / grid.width))
+    top = crop[0] - more
+    left = crop[1] - more
+    bottom = crop[0] + crop[2] + more
+    right = crop[1] + crop[3] + more
+    row = max(0, top) // grid.height
+    row_end = min(grid.rows, math.ceil(bottom / grid.height))
+    column = max(0, left) // grid.width
+    column_end = min(grid.columns, math.ceil(right / grid.width))
     num = column_end - column   # segments of a row that are needed
     worth = WORTH_A_LISTED_CUT if layout.num_listed else WORTH_A_CUT
-    if len(data) * (1 - (row_end - row) * num / (grid.rows * grid.columns)) < worth: return None
+    if len(data) * (1 - (row_end - row) * num / (grid.rows * grid.columns)) < worth:
+        return None
     y, x = row * grid.height, column * grid.width
-    height, width = min(layout.height, row_end * grid.height) - y, min(layout.width, column_end * grid.width) - x
-    if min(height, width) < 8 * factor: return None   # decoders treat very small pictures in other ways
+    height = min(layout.height, row_end * grid.height) - y
+    width = min(layout.width, column_end * grid.width) - x
+    if min(height, width) < 8 * factor:
+        return None   # decoders treat very small pictures in other ways
     markers = find_restarts(data, layout, grid)
     if markers is None: return None
     ends = [-2, *markers, len(data) - 2 - layout.pixels]   # segment k is between ends k and k + 1
-    cut, moved = bytearray(data[:layout.pixels]), []
+    cut = bytearray(data[:layout.pixels])
+    moved = []
     step = num if num < grid.columns else num * (row_end - row)   # whole rows follow each other
     for first in range(row * grid.columns + column, row_end * grid.columns, max(step, grid.columns)):
-        begin, last = ends[first] + 2, first + step
-        moved += [len(cut) + end - begin for end in ends[first + 1:last + 1]]
+        begin = ends[first] + 2
+        last = first + step
+        moved += [len(cut) + end - begin
+                  for end in ends[first + 1:last + 1]]
         cut += data[layout.pixels + begin:layout.pixels + ends[last] + 2]   # with the marker behind them
-    if not _renumber(cut, moved): return None
+    if not _renumber(cut, moved):
+        return None
     _resize_header(cut, layout.frame, height, width)
     return JpegCut(cut, y, x, height, width, True)
 
@@ -428,7 +473,8 @@ def choose_factor(
     Returns:
         1, 2, 4 or 8
     """
-    return next((f for f in (8, 4, 2) if crop[0] >= size[0] * f and crop[1] >= size[1] * f), 1)
+    return next((f
+                 for f in (8, 4, 2) if crop[0] >= size[0] * f and crop[1] >= size[1] * f), 1)
 
 # %% ../../nbs/core/50_jpeg.ipynb #a1f2ab8a
 _MAY_TURN = re.compile(b'Exif|Orientation')   # the latter in XMP
@@ -449,7 +495,8 @@ def read_raw(
     found = _RAW.match(data) if data[:2] == b'P6' else None
     if not found: return None
     width, height = map(int, found.groups())
-    if not height * width or _is_too_large(height, width) or len(data) < found.end() + 3 * height * width: return None
+    if not height * width or _is_too_large(height, width) or len(data) < found.end() + 3 * height * width:
+        return None
     return np.frombuffer(data, np.uint8, 3 * height * width, found.end()).reshape(height, width, 3)
 
 
@@ -470,9 +517,11 @@ def scale_crop(
     Returns:
         top, left, height, width; at least one pixel
     """
-    height, width = math.ceil(height / factor), math.ceil(width / factor)
+    height = math.ceil(height / factor)
+    width = math.ceil(width / factor)
     top, left, crop_h, crop_w = (round(edge / factor) for edge in crop)
-    top, left = min(top, height - 1), min(left, width - 1)
+    top = min(top, height - 1)
+    left = min(left, width - 1)
     return top, left, max(1, min(crop_h, height - top)), max(1, min(crop_w, width - left))
 
 
@@ -494,22 +543,29 @@ class Pixels:
         background: tuple[int, int, int] | None = None,
         backend: str = 'auto',
     ):
-        with clock('read'): data = read_content(data)
-        self.data, self._backend, self._image = data, resolve_backend(backend), None
+        with clock('read'):
+            data = read_content(data)
+        self.data = data
+        self._backend = resolve_backend(backend)
+        self._image = None
         self._settings = mode, exif_transpose, background
         is_plain = isinstance(data, Buffer) and mode == 'RGB'
-        if exif_transpose and is_plain: is_plain = not _MAY_TURN.search(data)
+        if exif_transpose and is_plain:
+            is_plain = not _MAY_TURN.search(data)
         is_plain = is_plain and self._backend != 'pillow'
         self._raw = read_raw(data) if is_plain else None
         self._header = read_header(data, self._backend) if is_plain and self._raw is None else None
-        if self._raw is not None: self.height, self.width = self._raw.shape[:2]
-        else: self.height, self.width = self._header or self.image.size[::-1]
+        if self._raw is not None:
+            self.height, self.width = self._raw.shape[:2]
+        else:
+            self.height, self.width = self._header or self.image.size[::-1]
 
     @property
     def image(self) -> Image.Image:
         "Decode the image in full with Pillow; a damaged file raises `ImageReadError` here."
         if self._image is None:
-            with clock('decode'): self._image = decode_image(self.data, *self._settings)
+            with clock('decode'):
+                self._image = decode_image(self.data, *self._settings)
         return self._image
 
     @property
@@ -528,13 +584,15 @@ class Pixels:
         Returns:
             uint8 (H, W) or (H, W, C)
         """
-        if self._raw is not None: return self._raw
+        if self._raw is not None:
+            return self._raw
         fast = decode_header(self.data, self._header, factor, self._backend) if self._header else None
         return np.asarray(self.image) if fast is None else fast
 
     def _cut(self, crop: Sequence[int], factor: int) -> JpegCut | None:
         "What is needed of the file for a crop; None: all of it."
-        bottom, is_quiet = crop[0] + crop[2] + 4 * factor, self._backend == 'simplejpeg'
+        bottom = crop[0] + crop[2] + 4 * factor
+        is_quiet = self._backend == 'simplejpeg'
         is_worth = self._header and len(self.data) > WORTH_A_LISTED_CUT
         layout = read_layout(self.data) if is_worth else None
         if layout is None: return None
@@ -554,12 +612,16 @@ class Pixels:
         Returns:
             uint8 (h, w) or (h, w, C)
         """
-        small, fast = scale_crop(crop, factor, self.height, self.width), None
+        small = scale_crop(crop, factor, self.height, self.width)
+        fast = None
         cut = self._cut([edge * factor for edge in small], factor)   # rounding reaches beyond the crop
-        if cut: fast = decode_header(cut.data, cut, factor, self._backend, not cut.is_whole)
-        if fast is None: cut, fast = None, self.read(factor)
+        if cut:
+            fast = decode_header(cut.data, cut, factor, self._backend, not cut.is_whole)
+        if fast is None:
+            cut, fast = None, self.read(factor)
         y, x, *size = cut[1:5] if cut else (0, 0, self.height, self.width)
-        if fast.shape[:2] == tuple(size): factor, small = 1, crop   # it was decoded in full size
+        if fast.shape[:2] == tuple(size):
+            factor, small = 1, crop   # it was decoded in full size
         top, left, height, width = small
         part = fast[top - y // factor:, left - x // factor:][:height, :width]
         return part if part.flags.writeable else part.copy()   # of Pillow's memory or a mapped file

@@ -43,12 +43,15 @@ def sample_seed(
     Returns:
         0 .. 2**63 - 1
     """
-    try: key = struct.pack('<4q', seed, epoch, index, view)
-    except struct.error as error: raise _wrong_key(seed, epoch, index, view) from error
+    try:
+        key = struct.pack('<4q', seed, epoch, index, view)
+    except struct.error as error:
+        raise _wrong_key(seed, epoch, index, view) from error
     return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), 'little') >> 1
 
 # %% ../../nbs/core/10_rng.ipynb #c2420eac
-_MASK, _PACK = 2**64 - 1, struct.Struct('<5q').pack   # Philox counts in unsigned 64-bit words
+_MASK = 2**64 - 1
+_PACK = struct.Struct('<5q').pack   # Philox counts in unsigned 64-bit words
 
 
 class _Philox(threading.local):
@@ -57,7 +60,8 @@ class _Philox(threading.local):
     def __init__(self):
         self.philox = np.random.Philox(0)
         self.state = self.philox.state
-        self.key, self.counter = self.state['state']['key'], self.state['state']['counter']
+        self.key = self.state['state']['key']
+        self.counter = self.state['state']['counter']
 
     def words(self, key: tuple[int, int], counter: tuple[int, int, int, int]) -> list[int]:
         "Compute sixteen numbers of 64 bits: those of the counter and of the three after it."
@@ -90,10 +94,15 @@ class KeyedRandom(random.Random):
         view: int = 0,
         sequence: int = 0,
     ):
-        try: _PACK(seed, epoch, index, view, sequence)
-        except struct.error as error: raise _wrong_key(seed, epoch, index, view) from error
-        self._key, self._counter = (seed & _MASK, epoch & _MASK), (sequence & _MASK, index & _MASK, view & _MASK)
-        self._words, self._block, self.gauss_next = iter(()), 0, None
+        try:
+            _PACK(seed, epoch, index, view, sequence)
+        except struct.error as error:
+            raise _wrong_key(seed, epoch, index, view) from error
+        self._key = (seed & _MASK, epoch & _MASK)
+        self._counter = (sequence & _MASK, index & _MASK, view & _MASK)
+        self._words = iter(())
+        self._block = 0
+        self.gauss_next = None
 
     def _word(self) -> int:
         "Give the next 64 random bits."
@@ -118,7 +127,8 @@ class KeyedRandom(random.Random):
         Returns:
             0 .. 2**k - 1
         """
-        if k <= 64: return self._word() >> (64 - k)
+        if k <= 64:
+            return self._word() >> (64 - k)
         return self.getrandbits(64) << (k - 64) | self.getrandbits(k - 64)
 
     def _refuse(self, *args: Any):
@@ -161,11 +171,14 @@ def keyed_numbers(
     Returns:
         float64 (4, n) in [0, 1)
     """
-    words = [np.full(len(indexes), number & _MASK, np.uint64) for number in (block + 1, sequence)]
+    words = [np.full(len(indexes), number & _MASK, np.uint64)
+             for number in (block + 1, sequence)]
     words += [indexes.astype(np.uint64), views.astype(np.uint64)]
     for turn in range(10):
-        keys = [np.uint64((key + turn * step) & _MASK) for key, step in zip((seed, epoch), _STEPS)]
-        (high, low), (other_high, other_low) = (_multiply(a, word) for a, word in zip(_FACTORS, words[::2]))
+        keys = [np.uint64((key + turn * step) & _MASK)
+                for key, step in zip((seed, epoch), _STEPS)]
+        (high, low), (other_high, other_low) = (_multiply(a, word)
+                                                for a, word in zip(_FACTORS, words[::2]))
         words = [other_high ^ words[1] ^ keys[0], other_low, high ^ words[3] ^ keys[1], low]
     return (np.stack(words) >> 11) * 2.**-53
 

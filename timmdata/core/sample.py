@@ -28,9 +28,12 @@ def fields_of(
     Returns:
         keys 'image', 'target', 2, 3, …; for a dict, its own keys
     """
-    if isinstance(sample, Mapping): fields = dict(sample)
-    elif isinstance(sample, (tuple, list)): fields = dict(zip(('image', 'target', *range(2, len(sample))), sample))
-    else: raise TypeError(f'a sample or batch must be (image, target, …) or a dict, got {type(sample).__name__}')
+    if isinstance(sample, Mapping):
+        fields = dict(sample)
+    elif isinstance(sample, (tuple, list)):
+        fields = dict(zip(('image', 'target', *range(2, len(sample))), sample))
+    else:
+        raise TypeError(f'a sample or batch must be (image, target, …) or a dict, got {type(sample).__name__}')
     if 'image' in fields: return fields
     raise KeyError(f"a sample that is a dict must have the key 'image'; its keys: {', '.join(map(str, fields))}")
 
@@ -56,7 +59,8 @@ def image_tensors(
     Args:
         images: Images of a batch: a tensor, or a list or dict of tensors, one per view.
     """
-    if isinstance(images, Mapping): return list(images.values())
+    if isinstance(images, Mapping):
+        return list(images.values())
     return list(images) if isinstance(images, (tuple, list)) else [images]
 
 # %% ../../nbs/core/20_sample.ipynb #f66e9bbb
@@ -74,7 +78,8 @@ def with_fields(
         a dict, a named tuple of the same kind, or a tuple
     """
     fields = {**fields_of(sample), **changed}
-    if isinstance(sample, Mapping): return fields
+    if isinstance(sample, Mapping):
+        return fields
     return type(sample)(*fields.values()) if hasattr(sample, '_fields') else tuple(fields.values())
 
 
@@ -118,7 +123,8 @@ def apply_transform(
         transform: See `transform_image`; None returns the sample unchanged.
         sample: (image, target, …), a dict with 'image', or None for a skipped sample.
     """
-    if sample is None or transform is None: return sample
+    if sample is None or transform is None:
+        return sample
     return with_image(sample, transform_image(transform, sample_image(sample)))
 
 # %% ../../nbs/core/20_sample.ipynb #327b46fa
@@ -130,9 +136,11 @@ def as_pil_image(
     Args:
         image: PIL image, uint8 tensor (C, H, W) or uint8 array (H, W) or (H, W, C).
     """
-    if isinstance(image, Image.Image): return image
+    if isinstance(image, Image.Image):
+        return image
     is_array = isinstance(image, (torch.Tensor, np.ndarray))
-    if is_array and image.dtype in (torch.uint8, np.uint8): return to_pil_image(image)
+    if is_array and image.dtype in (torch.uint8, np.uint8):
+        return to_pil_image(image)
     what = f'{image.dtype} {type(image).__name__}' if is_array else type(image).__name__
     raise TypeError(f'the dataset returned {what} as an image: return PIL images or uint8 (0..255), which '
                     'create_loader converts to float; or pass create_loader a transform= that normalizes, with '
@@ -155,9 +163,12 @@ def image_size(
     if len(edges) not in (2, 3) or not whole:
         raise ValueError(f'input_size={input_size!r}: must be an edge length, (height, width) or '
                          '(channels, height, width), in positive integers')
-    if len(edges) == 2 and edges[0] <= 4 and edges[1] >= 16: raise ValueError(
-        f'input_size={input_size!r}: this means height {edges[0]}; pass (channels, height, width) or an edge length')
-    if len(edges) == 3 and edges[0] >= 16 and edges[2] <= 4: raise ValueError(
-        f'input_size={input_size!r}: the channels must come first; pass (channels, height, width), '
-        f'such as {(edges[2], *edges[:2])}')
+    if len(edges) == 2 and edges[0] <= 4 and edges[1] >= 16:
+        raise ValueError(
+            f'input_size={input_size!r}: this means height {edges[0]}; pass (channels, height, width) or an '
+            'edge length')
+    if len(edges) == 3 and edges[0] >= 16 and edges[2] <= 4:
+        raise ValueError(
+            f'input_size={input_size!r}: the channels must come first; pass (channels, height, width), '
+            f'such as {(edges[2], *edges[:2])}')
     return tuple(int(e) for e in edges[-2:])

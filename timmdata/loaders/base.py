@@ -30,7 +30,8 @@ def count_images(
         0 if no images are found
     """
     images = batch['image'] if isinstance(batch, Mapping) else batch[0] if isinstance(batch, Sequence) else ()
-    if isinstance(images, Mapping): images = next(iter(images.values()), ())   # such as patches and what they are
+    if isinstance(images, Mapping):
+        images = next(iter(images.values()), ())   # such as patches and what they are
     return len(images) if isinstance(images, Sized) else 0
 
 
@@ -71,7 +72,8 @@ class FromParts:
         if instance is None: return self
         for part in instance.parts:
             value = getattr(part, self.name, self)
-            if value is not self: return value
+            if value is not self:
+                return value
         return None
 
     def __repr__(self) -> str: return str(self.__doc__)
@@ -128,7 +130,8 @@ class Loader:
 
     def __len__(self) -> int: return len(self.loader)   # batches of an epoch
 
-    def __iter__(self) -> Iterator: return iter(self.loader)   # a pass, which begins with the first `next`
+    def __iter__(self) -> Iterator:
+        return iter(self.loader)   # a pass, which begins with the first `next`
 
     def set_epoch(self,
         epoch: int,
@@ -197,8 +200,10 @@ class Loader:
     @mixup_enabled.setter
     def mixup_enabled(self, enabled: bool):
         "Switch mixing on or off."
-        if self.mixing is not None: self.mixing.mixup_enabled = enabled
-        elif enabled: raise AttributeError('this loader does not mix samples: pass mixup= to create_loader')
+        if self.mixing is not None:
+            self.mixing.mixup_enabled = enabled
+        elif enabled:
+            raise AttributeError('this loader does not mix samples: pass mixup= to create_loader')
 
 # %% ../../nbs/loaders/00_base.ipynb #2c61f3e0
 class HostLoader(Loader):
@@ -221,7 +226,8 @@ class HostLoader(Loader):
         """
         raise TypeError('this loader has no buffer: pass buffer= to create_loader')
 
-    def __iter__(self) -> Iterator: yield from map(attrgetter('batch'), self.host_batches())   # holds none of them
+    def __iter__(self) -> Iterator:
+        yield from map(attrgetter('batch'), self.host_batches())   # holds none of them
 
     def stats(self) -> LoaderStats: return LoaderStats()   # nothing is known
 
@@ -282,7 +288,8 @@ class ForeignLoader(ForwardOnly):
         self.epoch = epoch
         parts = [self.loader] if isinstance(self.loader, EpochAware) else [self.sampler, self.dataset]
         for part in parts:
-            if isinstance(part, EpochAware): part.set_epoch(epoch)
+            if isinstance(part, EpochAware):
+                part.set_epoch(epoch)
 
     def __repr__(self) -> str: return self._name()
 
@@ -300,6 +307,7 @@ def as_host_loader(
     Returns:
         the loader itself, if it is one
     """
-    if not isinstance(loader, HostLoader): return ForeignLoader(loader, seed)
+    if not isinstance(loader, HostLoader):
+        return ForeignLoader(loader, seed)
     if seed is None: return loader
     raise TypeError(f'seed={seed}: {type(loader).__name__} has its own seed; omit seed=')

@@ -56,10 +56,13 @@ class BatchSettings:
 
     def __post_init__(self):
         check_whole('batch_size', self.batch_size, 1)
-        if self.pad_last and self.drop_last: raise ValueError(
-            'drop_last and pad_last cannot be used together: choose to drop or to fill an incomplete last batch')
-        if self.pad_last and self.schedule is not None: raise ValueError(
-            'pad_last and schedule cannot be used together: the schedule sets the size of each batch; omit one of them')
+        if self.pad_last and self.drop_last:
+            raise ValueError(
+                'drop_last and pad_last cannot be used together: choose to drop or to fill an incomplete last batch')
+        if self.pad_last and self.schedule is not None:
+            raise ValueError(
+                'pad_last and schedule cannot be used together: the schedule sets the size of each batch; omit '
+                'one of them')
 
     def with_sampler(self,
         sampler: EpochSampler,
@@ -94,7 +97,8 @@ class BatchSettings:
         Args:
             sampler: Sampler of the order; its next epoch is counted.
         """
-        if self.schedule is not None: return len(self.schedule.plan(sampler.epoch))
+        if self.schedule is not None:
+            return len(self.schedule.plan(sampler.epoch))
         full, rest = divmod(len(sampler), self.batch_size)
         return full + bool(rest and not self.drop_last)
 
@@ -106,9 +110,11 @@ class BatchSettings:
         Args:
             sampler: Sampler of the order; its next epoch is counted.
         """
-        if self.schedule is not None: return self.schedule.count_valid(sampler.epoch)
+        if self.schedule is not None:
+            return self.schedule.count_valid(sampler.epoch)
         share, whole = len(sampler), len(sampler) // self.batch_size * self.batch_size
-        if self.pad_last and whole < share: whole += self.batch_size
+        if self.pad_last and whole < share:
+            whole += self.batch_size
         return sampler.count_valid(whole if self.drop_last or self.pad_last else share)
 
     def end(self,
@@ -124,7 +130,8 @@ class BatchSettings:
         Returns:
             samples of all ranks; with a schedule, this may include padding
         """
-        if self.schedule is None: return sampler.length
+        if self.schedule is None:
+            return sampler.length
         return sys.maxsize if self.schedule.num_batches else 2 * sampler.length   # the number of ranks decides
 
     def advance(self,
@@ -160,7 +167,8 @@ class BatchSettings:
             return
         keys = sampler.keys(epoch, start, multiple=self.batch_size if self.pad_last else 1)
         while batch := list(islice(keys, self.batch_size)):
-            if len(batch) == self.batch_size or not self.drop_last: yield batch
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
 
     def _cut_as_planned(
         self,
@@ -178,9 +186,11 @@ class BatchSettings:
             end += planned.batch_size
             size = min(planned.batch_size, end - used)   # 0 or less: all of it was used
             is_whole = size == planned.batch_size
-            if is_whole or size > 0 and not self.drop_last: left.append((planned.bucket, size))
+            if is_whole or size > 0 and not self.drop_last:
+                left.append((planned.bucket, size))
         keys = sampler.keys(epoch, start, share=sum(size for _, size in left) if rest is None else None)
-        for bucket, size in left: yield [key._replace(bucket=bucket) for key in islice(keys, size)]
+        for bucket, size in left:
+            yield [key._replace(bucket=bucket) for key in islice(keys, size)]
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #c1fe6cf6
 class EpochBatchSampler(Sampler):
@@ -261,7 +271,8 @@ class BatchLoader(HostLoader):
                 '_tasks': deque(), '_made_by': Counter()}
 
     @property
-    def parts(self) -> tuple: return self.builder, self.batches, self.workers, self.sampler
+    def parts(self) -> tuple:
+        return self.builder, self.batches, self.workers, self.sampler
 
     @property
     def batch_sampler(self) -> 'EpochBatchSampler | ScheduledBatchSampler':
@@ -294,7 +305,8 @@ class BatchLoader(HostLoader):
         transform = self.builder.batch_transform
         return find_mixing(transform and transform.mixup, self.builder.collate_fn)
 
-    def __len__(self) -> int: return self.batches.count(self.sampler)   # of a whole epoch, after a resume, too
+    def __len__(self) -> int:
+        return self.batches.count(self.sampler)   # of a whole epoch, after a resume, too
 
     # one pass
 
@@ -308,13 +320,16 @@ class BatchLoader(HostLoader):
         tasks, made_by = deque[Task](), Counter[int | None]()
         self._tasks, self._made_by = tasks, made_by
         finished: list[HostBatch] = []   # One at most; popped, so that the consumer alone holds its memory.
-        if self.workers.persistent_workers: self._pool = pool
+        if self.workers.persistent_workers:
+            self._pool = pool
         batches, is_whole = self.batches.cut(self.sampler, epoch, position), position == 0
         num_read, is_empty = 0, True   # samples of this rank; whether all of them were skipped
         try:
             while True:   # workers get their next batch before the consumer gets this one
-                for keys in islice(batches, self.workers.num_ahead - len(tasks)): tasks.append(pool.submit(keys))
-                if finished: yield finished.pop()
+                for keys in islice(batches, self.workers.num_ahead - len(tasks)):
+                    tasks.append(pool.submit(keys))
+                if finished:
+                    yield finished.pop()
                 if not tasks: break
                 task = tasks.popleft()
                 made = pool.take(task, self.workers.timeout)
@@ -325,21 +340,26 @@ class BatchLoader(HostLoader):
                     finished.append(self._finish(made, position))
                     is_empty = False
                 del made, task
-            if is_empty and num_read and is_whole: raise ImageReadError(
-                f'every sample of epoch {epoch} was skipped ({num_read} in all): see dataset.bad_samples for the '
-                "reasons, or use on_error='raise' to stop at the first one")
-        except GeneratorExit: raise   # the consumer has left the loop
+            if is_empty and num_read and is_whole:
+                raise ImageReadError(
+                    f'every sample of epoch {epoch} was skipped ({num_read} in all): see dataset.bad_samples for the '
+                    "reasons, or use on_error='raise' to stop at the first one")
+        except GeneratorExit:
+            raise   # the consumer has left the loop
         except BaseException:
             self._discard(pool)   # at once: a traceback may keep this loader alive for long
             raise
         finally:
-            for task in tasks: pool.cancel(task)
+            for task in tasks:
+                pool.cancel(task)
             tasks.clear()
-            if not self.workers.persistent_workers: pool.close()
+            if not self.workers.persistent_workers:
+                pool.close()
 
     def _finish(self, made: HostBatch, position: int) -> HostBatch:
         "Note how far the epoch is with this batch."
-        if self.pin_batches: made = made._replace(batch=map_tensors(torch.Tensor.pin_memory, made.batch))
+        if self.pin_batches:
+            made = made._replace(batch=map_tensors(torch.Tensor.pin_memory, made.batch))
         return made._replace(position=position)
 
     def stats(self) -> LoaderStats:
@@ -354,15 +374,18 @@ class BatchLoader(HostLoader):
     def _start_pool(self) -> WorkerPool:
         keys = list(islice(self.sampler.keys(0), 8))   # for a trial
         self.workers = resolve_workers(self.builder, self.workers, keys)   # 'auto' is decided once
-        if self.pool is not None: return self.pool(self.builder)
+        if self.pool is not None:
+            return self.pool(self.builder)
         return create_pool(self.builder, self.workers, keys, self.batches.sizes)
 
     def _discard(self, pool: WorkerPool):
-        if self._pool is pool: self._pool = None
+        if self._pool is pool:
+            self._pool = None
         pool.close()
 
     def close(self):
-        if self._pool is not None: self._discard(self._pool)
+        if self._pool is not None:
+            self._discard(self._pool)
 
     # where the consumer is
 
@@ -386,7 +409,8 @@ class BatchLoader(HostLoader):
         Returns:
             name → text
         """
-        if self._fingerprint is None: self._fingerprint = fingerprint(self.dataset)
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self.dataset)
         own = dict(dataset=self._fingerprint, samples=len(self.dataset), shuffle=self.sampler.shuffle,
                    cached=self.cache is not None, changed_pixels=changed_pixels(self.dataset))
         return describe_settings(own, self.batches, *self.settings)
@@ -400,31 +424,38 @@ class BatchLoader(HostLoader):
         check_state(state, self.identity(), None if self.adopts_seed else self.seed)
         epoch, position, seed = (int(state[name]) for name in ('epoch', 'position', 'seed'))
         end = self.batches.end(self.sampler, epoch)
-        if position > end: raise ValueError(
-            f'the state has position={position}, past the end of epoch {epoch}, whose length is '
-            f'{self.sampler.length}: to begin the next epoch, use epoch={epoch + 1}, position=0')
+        if position > end:
+            raise ValueError(
+                f'the state has position={position}, past the end of epoch {epoch}, whose length is '
+                f'{self.sampler.length}: to begin the next epoch, use epoch={epoch + 1}, position=0')
         self.sampler.seed = seed   # the keys of the next pass have it
         self.set_position(epoch, position)
 
     # what training saw
 
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
-        if (batch is None) == (index is None): raise TypeError('pass exactly one of batch= and index=')
+        if (batch is None) == (index is None):
+            raise TypeError('pass exactly one of batch= and index=')
         check_whole('epoch', epoch, 0)
-        if batch is not None: check_whole('batch', batch, 0)
-        if index is not None: check_whole('index', index, -sys.maxsize)
+        if batch is not None:
+            check_whole('batch', batch, 0)
+        if index is not None:
+            check_whole('index', index, -sys.maxsize)
         if index is not None and not -len(self.dataset) <= index < len(self.dataset):
             raise IndexError(f'index={index} is out of range: the dataset has length {len(self.dataset)}')
         if batch is None:
             index = range(len(self.dataset))[index]
             keys = [SampleKey(index, epoch, bucket=self.batches.bucket_of(index), seed=self.seed)]
-        else: keys = next(islice(self.batches.cut(self.sampler, epoch), batch, None), [])
-        if not keys: raise IndexError(
-            f'batch={batch} is out of range: the number of batches in epoch {epoch} is {len(self)}')
+        else:
+            keys = next(islice(self.batches.cut(self.sampler, epoch), batch, None), [])
+        if not keys:
+            raise IndexError(
+                f'batch={batch} is out of range: the number of batches in epoch {epoch} is {len(self)}')
         builder = self.builder.before_transform()
         pool = InlinePool(builder) if self.cache is None else CachedPool(builder, self.cache)
         made = pool.take(pool.submit(keys))
-        if made is None: raise ValueError('every sample of this batch was skipped: dataset.bad_samples has the reasons')
+        if made is None:
+            raise ValueError('every sample of this batch was skipped: dataset.bad_samples has the reasons')
         replay, transform = builder.replay(made), self.builder.batch_transform
         return replay if builder.batch_transform is transform else replay.finish(transform)
 

@@ -30,8 +30,10 @@ def describe_settings(
     """
     named = {}
     for part in settings:
-        if isinstance(part, Mapping): named.update(part)
-        else: named.update({field.name: getattr(part, field.name) for field in fields(part) if field.compare})
+        if isinstance(part, Mapping):
+            named.update(part)
+        else:
+            named.update({field.name: getattr(part, field.name) for field in fields(part) if field.compare})
     return {name: value if isinstance(value, str) else describe(value) for name, value in named.items()}
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #b2ef8287
@@ -98,7 +100,8 @@ def _shown_value(
 ) -> str:
     "Write a value as Python does, but not in full."
     try: return reprlib.repr(value)
-    except ValueError: return 'a number of thousands of digits'   # which Python refuses to write
+    except ValueError:
+        return 'a number of thousands of digits'   # which Python refuses to write
 
 
 def check_form(
@@ -113,14 +116,16 @@ def check_form(
     if {*state} != _KEYS:
         inside = [key for key, value in state.items() if isinstance(value, Mapping) and {*value} == _KEYS]
         give = 'the dict that state_dict() returned'
-        if inside: give = f'load_state_dict(checkpoint[{_shown(repr(inside[0]))}])'
+        if inside:
+            give = f'load_state_dict(checkpoint[{_shown(repr(inside[0]))}])'
         raise ValueError(f'this is not a loader state (missing: {_listed(_KEYS - {*state})}; unknown: '
                          f'{_listed({*state} - _KEYS)}): use {give}')
     for name, least in ('epoch', 0), ('position', 0), ('seed', -2 ** 63):
         value = state[name]
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not is_whole or not least <= value < 2 ** 63: raise ValueError(
-            f'the state has {name}={_shown_value(value)}: must be an integer from {least} to {2 ** 63 - 1}')
+        if not is_whole or not least <= value < 2 ** 63:
+            raise ValueError(
+                f'the state has {name}={_shown_value(value)}: must be an integer from {least} to {2 ** 63 - 1}')
     settings = state['settings']
     if not isinstance(settings, Mapping) or not all(isinstance(text, str) for text in (*settings, *settings.values())):
         raise ValueError(f'the state has settings={_shown_value(settings)}: must be a dict of strings')
@@ -140,8 +145,10 @@ def check_state(
     """
     check_form(state)
     was, now = dict(state['settings']), dict(settings)
-    if 'changed_pixels' not in was: now.pop('changed_pixels', None)   # a state from before they were compared
-    if seed is not None: was['seed'], now['seed'] = str(state['seed']), str(seed)
+    if 'changed_pixels' not in was:
+        now.pop('changed_pixels', None)   # a state from before they were compared
+    if seed is not None:
+        was['seed'], now['seed'] = str(state['seed']), str(seed)
     found = differences(was, now)
     if not found: return
     more = f' and {len(found) - 50:,} more' if len(found) > 50 else ''

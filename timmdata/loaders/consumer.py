@@ -62,7 +62,8 @@ class Consumer:
                 del host
                 yield held.pop()
                 meter.resume()
-                if when_used is not None: when_used(*last)
+                if when_used is not None:
+                    when_used(*last)
         finally:
             meter.stop()
             sampler.running = None
@@ -82,5 +83,6 @@ class Consumer:
         """
         if not isinstance(ahead, Integral) or not 0 <= ahead <= self.max_ahead:
             raise ValueError(f'ahead={ahead!r}: must be the number of batches read but not used, 0 to {self.max_ahead}')
-        if not self._reads or self._num_choices != self.sampler.num_choices: return None
+        if not self._reads or self._num_choices != self.sampler.num_choices:
+            return None
         return self._reads[max(-len(self._reads), -1 - ahead)]

@@ -27,7 +27,8 @@ from ..workers.base import Task, WorkerPool
 def _shown(position: torch.Tensor, size: torch.Tensor, padding_mode: str) -> torch.Tensor:
     "Return which of `size` pixels is shown at a position that may be outside; the nearest one for constant padding."
     last = size - 1
-    if padding_mode == 'reflect': return last - (position.remainder((2 * last).clamp(min=1)) - last).abs()
+    if padding_mode == 'reflect':
+        return last - (position.remainder((2 * last).clamp(min=1)) - last).abs()
     if padding_mode == 'symmetric':
         position = position.remainder(2 * size)
         return torch.minimum(position, 2 * size - 1 - position)
@@ -66,7 +67,8 @@ def crop_batch(
 # %% ../../nbs/loaders/50_device_cache.ipynb #e8f5832a
 def _free_bytes(device: torch.device) -> int:
     "Bytes of memory that can be allocated."
-    if device.type == 'cuda': return torch.cuda.mem_get_info(device)[0]
+    if device.type == 'cuda':
+        return torch.cuda.mem_get_info(device)[0]
     return os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') if hasattr(os, 'sysconf') else 2**63
 
 
@@ -98,14 +100,16 @@ class DeviceCache:
         self.samples: list[Any] = []   # the same samples without their images
         self.rows: dict[int, int] | None = None   # index of a sample → its row; None: nothing was read yet
         frozen = [part for part in base_datasets(builder.dataset) if getattr(part, 'transform', None) is not None]
-        if frozen: raise ValueError(
-            f"cache='device' would keep the first output of the transform of {type(frozen[0]).__name__}: "
-            'remove that transform, and pass its settings to create_loader')
+        if frozen:
+            raise ValueError(
+                f"cache='device' would keep the first output of the transform of {type(frozen[0]).__name__}: "
+                'remove that transform, and pass its settings to create_loader')
         settings = builder.sample_loader.sample_transforms[0].params.settings
-        if settings.is_random and (settings.train_crop_mode != 'rc' or settings.gaussian_blur_prob): raise ValueError(
-            f"cache='device' can only shift crops, not resize or blur them: got train_crop_mode="
-            f"{settings.train_crop_mode!r}, gaussian_blur_prob={settings.gaussian_blur_prob}. Use "
-            "train_crop_mode='rc' (with rc_padding) and no blur, or cache='memory'")
+        if settings.is_random and (settings.train_crop_mode != 'rc' or settings.gaussian_blur_prob):
+            raise ValueError(
+                f"cache='device' can only shift crops, not resize or blur them: got train_crop_mode="
+                f"{settings.train_crop_mode!r}, gaussian_blur_prob={settings.gaussian_blur_prob}. Use "
+                "train_crop_mode='rc' (with rc_padding) and no blur, or cache='memory'")
 
     def load(self,
         seed: int = 0,
@@ -121,7 +125,8 @@ class DeviceCache:
             for begin in range(0, num, 1024):   # at most so many images beside those on the device
                 part = range(begin, min(begin + 1024, num))
                 for index, found in zip(part, pool.map(partial(_read_whole, self.builder, seed), part)):
-                    if found is None: continue
+                    if found is None:
+                        continue
                     image, sample = found
                     if images is None:
                         self._check_unscaled(*image.shape[1:])
@@ -130,22 +135,26 @@ class DeviceCache:
                     rows[index] = len(samples)
                     images[len(samples)] = image
                     samples.append(sample)
-        if num and not samples: raise ValueError('every sample was skipped: see dataset.bad_samples for the reasons')
+        if num and not samples:
+            raise ValueError('every sample was skipped: see dataset.bad_samples for the reasons')
         self.images, self.samples, self.rows = images if images is None else images[:len(samples)], samples, rows
 
     def _allocate(self, num: int, shape: torch.Size) -> torch.Tensor:
         needed, free = num * shape.numel(), _free_bytes(self.device)
-        if needed > 0.8 * free: raise ValueError(
-            f"cache='device' needs {needed / 1e9:.1f} GB for {num:,} images of {tuple(shape)}, "
-            f'but {self.device} has {free / 1e9:.1f} GB free: omit cache=')
+        if needed > 0.8 * free:
+            raise ValueError(
+                f"cache='device' needs {needed / 1e9:.1f} GB for {num:,} images of {tuple(shape)}, "
+                f'but {self.device} has {free / 1e9:.1f} GB free: omit cache=')
         return torch.empty((num, *shape), dtype=torch.uint8, device=self.device)
 
     def _check_unscaled(self, height: int, width: int):
         sampler = self.builder.sample_loader.sample_transforms[0].params
         drawn = sampler.sample_params(height, width, SampleKey(0, 0))
-        if drawn.crop[2:] != drawn.size: raise ValueError(
-            f"cache='device' cannot resize images: crop_pct={sampler.settings.crop_pct} would make {drawn.size} from "
-            f'{drawn.crop[2:]} pixels. Use input_size={(height, width)} and crop_pct=1, or omit cache=')
+        if drawn.crop[2:] != drawn.size:
+            raise ValueError(
+                f"cache='device' cannot resize images: crop_pct={sampler.settings.crop_pct} would make "
+                f"{drawn.size} from "
+                f'{drawn.crop[2:]} pixels. Use input_size={(height, width)} and crop_pct=1, or omit cache=')
 
     def _check_shape(self, index: int, shape: torch.Size, others: torch.Size):
         if shape == others: return
@@ -172,11 +181,13 @@ class CachedPool(WorkerPool):
         builder, cache, sampler = self.builder, self.cache, self.builder.sample_loader.sample_transforms[0].params
         cache.load(task.keys[0].seed)
         keys = [key for key in task.keys if key.index in cache.rows]
-        if cache.images is None or not keys: return None
+        if cache.images is None or not keys:
+            return None
         height, width = cache.images.shape[2:]
         params = [sampler.sample_params(height, width, key) for key in keys]
         at = [cache.rows[key.index] for key in keys]
-        with one_thread(): images = cache.images[torch.tensor(at, device=cache.device)]
+        with one_thread():
+            images = cache.images[torch.tensor(at, device=cache.device)]
         rows = crop_batch(images, params, sampler)
         samples = [[with_image(cache.samples[k], row)] for k, row in zip(at, rows)]
         return builder.collate(keys, samples, {'image': rows})

@@ -30,7 +30,8 @@ from .stats import LoaderStats
 def _gpu_of_rank() -> str:
     "Name the GPU with the local rank of this process under torchrun; 'cuda' if a GPU was already chosen."
     is_chosen = torch.cuda.is_initialized() and torch.cuda.current_device() > 0
-    if is_chosen or 'LOCAL_RANK' not in os.environ or torch.cuda.device_count() < 2: return 'cuda'
+    if is_chosen or 'LOCAL_RANK' not in os.environ or torch.cuda.device_count() < 2:
+        return 'cuda'
     return f'cuda:{int(os.environ["LOCAL_RANK"])}'
 
 
@@ -48,9 +49,11 @@ def resolve_device(
                'mps': torch.backends.mps.is_available, 'cpu': lambda: True}
     if device is None:
         device = next(name for name, is_present in present.items() if is_present())
-        if distributed and device == 'cuda': device = _gpu_of_rank()
-    if str(device).startswith('gpu'): raise ValueError(
-        f"device={device!r}: unknown to torch; for a GPU, use 'cuda', or 'cuda:0' with an index")
+        if distributed and device == 'cuda':
+            device = _gpu_of_rank()
+    if str(device).startswith('gpu'):
+        raise ValueError(
+            f"device={device!r}: unknown to torch; for a GPU, use 'cuda', or 'cuda:0' with an index")
     device = torch.device(device)
     if device.type in present and not present[device.type]():
         best = resolve_device().type
@@ -77,11 +80,15 @@ def adapt_to_chs(
     Returns:
         one per channel
     """
-    try: values = tuple(float(v) for v in values) if isinstance(values, Iterable) else (float(values),)
-    except (TypeError, ValueError): raise ValueError(
-        f'{name}={values!r}: must be one number, or one per channel, such as {name}=(0.5, 0.5, 0.5)') from None
-    if len(values) == channels: return values
-    if len(values) == 1: return values * channels
+    try:
+        values = tuple(float(v) for v in values) if isinstance(values, Iterable) else (float(values),)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f'{name}={values!r}: must be one number, or one per channel, such as {name}=(0.5, 0.5, 0.5)') from None
+    if len(values) == channels:
+        return values
+    if len(values) == 1:
+        return values * channels
     if channels != 1:
         raise ValueError(f'{name} has length {len(values)}, but the input has {channels} channels: '
                          f'pass one value, or {channels}')
@@ -106,8 +113,10 @@ def adapt_statistics(
     Returns:
         mean and std, one value per channel, or None twice
     """
-    if mean is None and std is None: return None, None
-    if mean is None or std is None: raise ValueError(f'mean={mean}, std={std}: pass both, or None for both')
+    if mean is None and std is None:
+        return None, None
+    if mean is None or std is None:
+        raise ValueError(f'mean={mean}, std={std}: pass both, or None for both')
     mean, std = adapt_to_chs(mean, channels, 'mean'), adapt_to_chs(std, channels, 'std')
     check_statistics(mean, std)
     return mean, std
@@ -204,8 +213,10 @@ class PrefetchLoader(Loader):
 
     def _hosts(self) -> Iterator[HostBatch]:
         "The loader's batches, on the device; one ahead where that has streams."
-        if self._stream is None: self._stream = create_stream(self.device, self.loader.device)
-        if self._stream is None: return map(self._on_device, self.loader.host_batches())
+        if self._stream is None:
+            self._stream = create_stream(self.device, self.loader.device)
+        if self._stream is None:
+            return map(self._on_device, self.loader.host_batches())
         return iterate_ahead(self.loader.host_batches(), self._on_device, self._stream)
 
     def stats(self) -> LoaderStats:
@@ -229,9 +240,11 @@ class PrefetchLoader(Loader):
 
     def ack(self):
         "Tell the buffer that the last delivered batch was used, for example after the optimizer step."
-        if self.loader.auto_ack is None: raise TypeError('this loader has no buffer: pass buffer= to create_loader')
+        if self.loader.auto_ack is None:
+            raise TypeError('this loader has no buffer: pass buffer= to create_loader')
         last = self._consumer.last
-        if last is not None: self.loader.acknowledge(*last)
+        if last is not None:
+            self.loader.acknowledge(*last)
 
     def __repr__(self) -> str:
         erasing = f', {self.random_erasing}' if self.random_erasing else ''

@@ -28,14 +28,16 @@ class SideStream:
         device: torch.device,
     ):
         self.module = torch.get_device_module(device)
-        if device.index is None: device = torch.device(device.type, self.module.current_device())
+        if device.index is None:
+            device = torch.device(device.type, self.module.current_device())
         self.device = device
         self.stream = self.module.Stream(device=device)
 
     @contextmanager
     def work(self) -> Iterator[None]:
         "Open a block whose device work goes to this stream, in any thread (new threads begin on device 0)."
-        with self.module.device(self.device), self.module.stream(self.stream): yield
+        with self.module.device(self.device), self.module.stream(self.stream):
+            yield
 
     def ready(self) -> Any:
         "Record an event that completes when all work queued on this stream so far is done."
@@ -75,7 +77,8 @@ class SideStream:
         """
         consumer = self.module.current_stream(self.device)
         consumer.wait_event(event)
-        for tensor in tensors: tensor.record_stream(consumer)
+        for tensor in tensors:
+            tensor.record_stream(consumer)
 
 
 def create_stream(
@@ -108,9 +111,12 @@ def map_tensors(
     Returns:
         same structure
     """
-    if isinstance(value, torch.Tensor): return function(value)
-    if isinstance(value, Mapping): return {key: map_tensors(function, v) for key, v in value.items()}
-    if not isinstance(value, (tuple, list)): return value
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, Mapping):
+        return {key: map_tensors(function, v) for key, v in value.items()}
+    if not isinstance(value, (tuple, list)):
+        return value
     values = [map_tensors(function, v) for v in value]
     return type(value)(*values) if hasattr(value, '_fields') else type(value)(values)   # named tuples take them singly
 
@@ -136,7 +142,8 @@ _END = object()   # after the last batch
 
 def _tensors(batch: Any) -> list[torch.Tensor]:
     "All tensors of a batch."
-    if isinstance(batch, torch.Tensor): return [batch]
+    if isinstance(batch, torch.Tensor):
+        return [batch]
     values = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ()
     return [tensor for value in values for tensor in _tensors(value)]
 
@@ -164,23 +171,28 @@ def iterate_ahead(
                 turn.acquire()   # until the consumer has taken the batch before this one
                 if stop.is_set(): return
                 try:
-                    with stream.work(): staged = stage(batch)
+                    with stream.work():
+                        staged = stage(batch)
                 finally:
                     event = stream.ready()
                     copying.append((event, batch))
-                while len(copying) > 1 and stream.is_done(copying[0][0]): copying.popleft()
+                while len(copying) > 1 and stream.is_done(copying[0][0]):
+                    copying.popleft()
                 ready.put((staged, event))
                 del batch, staged
             ready.put((_END, None))
-        except BaseException as error: ready.put((error, None))   # raised again in the consumer, with its traceback
+        except BaseException as error:
+            ready.put((error, None))   # raised again in the consumer, with its traceback
         finally:
-            for event, _ in copying: stream.wait(event)
+            for event, _ in copying:
+                stream.wait(event)
             copying.clear()
 
     def leave():
         stop.set()
         turn.release()
-        if not threading.current_thread().name.startswith('timmdata-'): thread.join(patience)
+        if not threading.current_thread().name.startswith('timmdata-'):
+            thread.join(patience)
 
     thread = threading.Thread(target=produce, args=(batches,), name='timmdata-prefetch', daemon=True)
     del batches   # the thread alone has them, so their loop ends there
@@ -190,7 +202,8 @@ def iterate_ahead(
         while True:
             staged, event = ready.get()
             if staged is _END: return
-            if isinstance(staged, BaseException): raise staged
+            if isinstance(staged, BaseException):
+                raise staged
             stream.hand_over(_tensors(staged), event)
             turn.release()   # the next batch is staged while the consumer works on this one
             yield staged

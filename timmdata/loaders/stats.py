@@ -64,7 +64,8 @@ class LoaderStats:
         Args:
             earlier: Earlier report of this pass; nothing is subtracted for another pass.
         """
-        if not earlier.batches or earlier.startup != self.startup: return self
+        if not earlier.batches or earlier.startup != self.startup:
+            return self
         before = (*earlier.of_workers, *[0] * len(self.of_workers))
         return replace(
             self, batches=self.batches - earlier.batches, images=self.images - earlier.images,
@@ -81,15 +82,18 @@ class LoaderStats:
         """
         numbers = dict(wait_share=self.wait_share, images_per_s=self.images_per_s, waited_s=self.waited,
                        startup_s=self.startup, batches=self.batches, images=self.images, bad_samples=self.bad_samples)
-        if self.ready is not None: numbers['ready'] = self.ready
+        if self.ready is not None:
+            numbers['ready'] = self.ready
         numbers.update({f'worker_{number}': made for number, made in enumerate(self.of_workers)})
         return {f'{prefix}{name}': float(value) for name, value in numbers.items()}
 
     def describe(self) -> str:
         "Return a short text for a progress bar."
         parts = [f'{self.images_per_s:,.0f} images/s', f'{self.wait_share:.0%} waiting for data']
-        if self.ready is not None: parts.append(f'{self.ready} ready')
-        if self.bad_samples: parts.append(f'bad samples: {self.bad_samples}')
+        if self.ready is not None:
+            parts.append(f'{self.ready} ready')
+        if self.bad_samples:
+            parts.append(f'bad samples: {self.bad_samples}')
         return ', '.join(parts)
 
 # %% ../../nbs/loaders/07_stats.ipynb #54befe3e
@@ -111,7 +115,8 @@ class Meter:
     def _switch(self, account: str | None):
         "Book the time since the last event, and begin with another account."
         now = self._clock()
-        if self._account is not None: self._seconds[self._account] += now - self._event
+        if self._account is not None:
+            self._seconds[self._account] += now - self._event
         self._account, self._event = account, now
 
     def begin(self):
@@ -127,7 +132,8 @@ class Meter:
             num_images: Number of images in the batch.
         """
         self._switch('worked')
-        if not self._batches: self._first = num_images
+        if not self._batches:
+            self._first = num_images
         self._batches += 1
         self._images += num_images
 
@@ -152,7 +158,8 @@ class Meter:
             of_workers: Batches from each worker process.
         """
         seconds = dict(self._seconds)
-        if self._account is not None: seconds[self._account] += self._clock() - self._event
+        if self._account is not None:
+            seconds[self._account] += self._clock() - self._event
         return LoaderStats(batches=self._batches, images=self._images, timed_images=self._images - self._first,
                            ready=ready, bad_samples=bad_samples, of_workers=of_workers, **seconds)
 

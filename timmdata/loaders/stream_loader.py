@@ -58,7 +58,8 @@ def _keep_iterators():
     _kept.extend(_iterators)
 
 
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_keep_iterators)
+if hasattr(os, 'register_at_fork'):
+    os.register_at_fork(after_in_child=_keep_iterators)
 
 
 class _Pass:
@@ -72,12 +73,14 @@ class _Pass:
         self._batches = iter(loader)
         if not loader.num_workers: return
         _iterators.add(self._batches)
-        for process in {*active_children()} - before: leave_to_original(process)
+        for process in {*active_children()} - before:
+            leave_to_original(process)
 
     def __iter__(self) -> '_Pass': return self
 
     def __next__(self) -> Any:
-        if self._batches is None: raise RuntimeError('the loader was closed during this loop: start a new one')
+        if self._batches is None:
+            raise RuntimeError('the loader was closed during this loop: start a new one')
         return next(self._batches)
 
     def close(self): self._batches = None
@@ -115,7 +118,8 @@ class StreamLoader(ForwardOnly):
             persistent_workers=workers.persistent_workers and num_workers > 0, worker_init_fn=workers.worker_init_fn,
             multiprocessing_context=workers.multiprocessing_context, pin_memory=workers.pin_memory,
             generator=torch.Generator().manual_seed(seed))
-        if hasattr(dataset, 'set_loader_cfg'): dataset.set_loader_cfg(num_workers=num_workers)
+        if hasattr(dataset, 'set_loader_cfg'):
+            dataset.set_loader_cfg(num_workers=num_workers)
         self._meter = Meter()   # of the pass that was begun last
         self._renew()
 
@@ -144,7 +148,8 @@ class StreamLoader(ForwardOnly):
         self._meter = meter
         meter.begin()
         begun = self._begin()
-        if self.num_workers: self.dataset.epoch += 1   # for workers that start with the next pass
+        if self.num_workers:
+            self.dataset.epoch += 1   # for workers that start with the next pass
         try:
             for batch in self._watch(begun):
                 if batch is None:
@@ -153,11 +158,13 @@ class StreamLoader(ForwardOnly):
                 meter.hand_out(count_images(batch))
                 yield batch
                 meter.resume()
-            if not meter.stats().batches: self._explain_none(epoch, num_empty)
+            if not meter.stats().batches:
+                self._explain_none(epoch, num_empty)
         finally: meter.stop()
 
     def _begin(self) -> _Pass:
-        if self._pid != os.getpid(): self._renew()   # the workers are another process's
+        if self._pid != os.getpid():
+            self._renew()   # the workers are another process's
         loader = DataLoader(**self._settings) if len(self._passes) else self.loader   # a loop in a loop has its own
         begun = uninterrupted(partial(_Pass, loader)) if self.num_workers else _Pass(loader)
         self._passes.add(begun)
@@ -167,9 +174,11 @@ class StreamLoader(ForwardOnly):
     def _explain_none(self, epoch: int, num_empty: int):
         "Explain an epoch without a batch: raise an error if samples were skipped, and warn if there were none."
         num_skipped = count_bad_samples(self.dataset.dataset)
-        if num_skipped or num_empty: raise ImageReadError(
-            f'epoch {epoch} of the stream has no batch, because samples were skipped: see dataset.bad_samples for the '
-            "reasons, or use on_error='raise' to stop at the first one")
+        if num_skipped or num_empty:
+            raise ImageReadError(
+                f'epoch {epoch} of the stream has no batch, because samples were skipped: see '
+                'dataset.bad_samples for the '
+                "reasons, or use on_error='raise' to stop at the first one")
         few = f'each worker has fewer samples than batch_size={self.batch_size}, and drop_last=True drops such batches'
         warnings.warn(f'epoch {epoch} of the stream has no batch: {few if self.drop_last else "it yielded no sample"}',
                       stacklevel=3)
@@ -182,9 +191,11 @@ class StreamLoader(ForwardOnly):
                 yield batch
                 check_original(pid)   # the next batch of the workers is not for a copy of this process
         except (Exception, KeyboardInterrupt) as error:
-            if not self.num_workers: raise
+            if not self.num_workers:
+                raise
             error.__traceback__ = None   # torch's frames in it hold the iterator; the worker's own is in the message
-            if not isinstance(error, (ConnectionError, EOFError)): raise error from None
+            if not isinstance(error, (ConnectionError, EOFError)):
+                raise error from None
             raise RuntimeError(
                 'a DataLoader worker process died (killed, or out of memory?): try a smaller num_workers') from None
         finally:
@@ -212,12 +223,14 @@ class StreamLoader(ForwardOnly):
             raise ValueError(f'the next epoch is {self.dataset.epoch}, because the persistent workers of a stream '
                              'count epochs themselves: to set an epoch, use persistent_workers=False')
         self.dataset.epoch = epoch
-        if isinstance(self.dataset.dataset, EpochAware): self.dataset.dataset.set_epoch(epoch)
+        if isinstance(self.dataset.dataset, EpochAware):
+            self.dataset.dataset.set_epoch(epoch)
 
     def close(self):
         "Stop the workers; a later loop starts new ones at the loader's next epoch."
         if self.num_workers:
-            for begun in [*self._passes]: begun.close()
+            for begun in [*self._passes]:
+                begun.close()
         self._renew()
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #a247d5cb
@@ -231,19 +244,26 @@ def check_ranks(
         dataset: Has `world` (rank, number of ranks), as a `StreamReader` does, or its reader has.
         num_workers: Number of workers of the loader; all ranks need the same number.
     """
-    if num_workers == 'auto': raise ValueError("num_workers='auto' may differ between ranks: pass a number")
+    if num_workers == 'auto':
+        raise ValueError("num_workers='auto' may differ between ranks: pass a number")
     reader: Any = getattr(dataset, 'reader', dataset)
-    if not hasattr(reader, 'world'): raise ValueError(
-        f'{type(reader).__name__} does not split its samples among ranks: make it a StreamReader, or omit '
-        'distributed and pass each rank a reader of its share')
-    if not (distributed.is_available() and distributed.is_initialized()): raise ValueError(
-        'distributed=True, but torch.distributed is not initialized: call torch.distributed.init_process_group, then '
-        'create the dataset')
+    if not hasattr(reader, 'world'):
+        raise ValueError(
+            f'{type(reader).__name__} does not split its samples among ranks: make it a StreamReader, or omit '
+            'distributed and pass each rank a reader of its share')
+    if not (distributed.is_available() and distributed.is_initialized()):
+        raise ValueError(
+            'distributed=True, but torch.distributed is not initialized: call '
+            'torch.distributed.init_process_group, then '
+            'create the dataset')
     here = distributed.get_rank(), distributed.get_world_size()
-    if reader.world != here: raise ValueError(
-        f'this is rank {here[0]} of {here[1]}, but the stream yields the share of rank {reader.world[0]} of '
-        f'{reader.world[1]}: create the dataset after torch.distributed.init_process_group')
+    if reader.world != here:
+        raise ValueError(
+            f'this is rank {here[0]} of {here[1]}, but the stream yields the share of rank {reader.world[0]} of '
+            f'{reader.world[1]}: create the dataset after torch.distributed.init_process_group')
     faults = getattr(dataset, 'faults', None)
-    if reader.is_training and faults is not None and faults.on_error == 'skip': raise ValueError(
-        "on_error='skip' cannot be used with distributed=True, because a rank that skips samples has fewer batches, "
-        "and the others would wait forever: use on_error='raise'")
+    if reader.is_training and faults is not None and faults.on_error == 'skip':
+        raise ValueError(
+            "on_error='skip' cannot be used with distributed=True, because a rank that skips samples has "
+            "fewer batches, "
+            "and the others would wait forever: use on_error='raise'")

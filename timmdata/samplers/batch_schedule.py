@@ -41,16 +41,22 @@ def choice_probabilities(
         probabilities that sum to 1
     """
     center = progress * (len(weights) - 1)
-    active = [bucket for bucket, weight in enumerate(weights) if weight > 0]
+    active = [bucket
+              for bucket, weight in enumerate(weights) if weight > 0]
     distances = {bucket: abs(bucket - center) for bucket in active}
     if spread < 1e-6:   # so narrow a bell has only its nearest buckets
         nearest = min(distances.values())
-        bell = {bucket: weights[bucket] for bucket in active if distances[bucket] == nearest}
+        bell = {bucket: weights[bucket]
+                for bucket in active if distances[bucket] == nearest}
     else:   # in logarithms: far buckets of a narrow bell do not vanish all together
-        logs = {b: math.log(weights[b]) - 0.5 * (distances[b] / spread) ** 2 for b in active}
-        bell = {bucket: math.exp(log - max(logs.values())) for bucket, log in logs.items()}
-    total, uniform = sum(bell.values()), random_mix / len(active)
-    shares = {bucket: (1 - random_mix) * (bell.get(bucket, 0.) / total) + uniform for bucket in active}
+        logs = {b: math.log(weights[b]) - 0.5 * (distances[b] / spread) ** 2
+                for b in active}
+        bell = {bucket: math.exp(log - max(logs.values()))
+                for bucket, log in logs.items()}
+    total = sum(bell.values())
+    uniform = random_mix / len(active)
+    shares = {bucket: (1 - random_mix) * (bell.get(bucket, 0.) / total) + uniform
+              for bucket in active}
     return tuple(shares.get(bucket, 0.) for bucket in range(len(weights)))
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #49247a3b
@@ -85,18 +91,23 @@ class ScheduleSettings:
 
     def __post_init__(self):
         sizes = tuple(self.batch_sizes) if is_list(self.batch_sizes) else ()
-        if not sizes: raise ValueError(f'batch_sizes={self.batch_sizes!r}: must be one or more positive integers')
-        for size in sizes: check_whole('batch_sizes', size, 1)
+        if not sizes:
+            raise ValueError(f'batch_sizes={self.batch_sizes!r}: must be one or more positive integers')
+        for size in sizes:
+            check_whole('batch_sizes', size, 1)
         weights = [1.] * len(sizes) if self.choice_weights is None else self.choice_weights
         weights = check_weights('choice_weights', weights, len(sizes))
-        if self.num_batches is not None: check_whole('num_batches', self.num_batches, 1)
+        if self.num_batches is not None:
+            check_whole('num_batches', self.num_batches, 1)
         check_choice('choice_schedule', self.choice_schedule, ('constant', 'progressive'))
-        if self.is_progressive: self._check_progress(len(sizes))
+        if self.is_progressive:
+            self._check_progress(len(sizes))
         if self.input_sizes is not None and not (is_list(self.input_sizes) and len(self.input_sizes) == len(sizes)):
             raise ValueError(
                 f'input_sizes={self.input_sizes!r}: must be {len(sizes)} sizes, one for each of batch_sizes')
         object.__setattr__(self, 'batch_sizes', sizes)   # only while it is made
-        object.__setattr__(self, 'choice_weights', tuple(weight / sum(weights) for weight in weights))
+        object.__setattr__(self, 'choice_weights', tuple(weight / sum(weights)
+                                                         for weight in weights))
 
     def _check_progress(self, num_choices: int):
         "Check what a constant schedule does not look at, as in timm."
@@ -122,7 +133,8 @@ class ScheduleSettings:
         Returns:
             sum 1
         """
-        if not self.is_progressive: return self.choice_weights
+        if not self.is_progressive:
+            return self.choice_weights
         last = self.schedule_epochs - 1
         progress = min(max(epoch / last, 0.), 1.) if last else 1.
         return choice_probabilities(self.choice_weights, progress, self.schedule_spread, self.schedule_random_mix)
@@ -164,25 +176,32 @@ class ScheduledBatchSampler(Sampler):
         choice_weights: Sequence[float] | None = None,
         **settings: Any,
     ):
-        if not isinstance(sampler, Sized): raise TypeError(
-            f'{type(sampler).__name__} has no length: pass a sampler that has one')
-        if len(sampler) < 1: raise ValueError('the sampler is empty: it must have at least one sample')
+        if not isinstance(sampler, Sized):
+            raise TypeError(f'{type(sampler).__name__} has no length: pass a sampler that has one')
+        if len(sampler) < 1:
+            raise ValueError('the sampler is empty: it must have at least one sample')
         self.settings = settings = ScheduleSettings(batch_sizes, choice_weights, **settings)
-        self.sampler, self.epoch, self.num_batches = sampler, 0, settings.num_batches
-        self.batch_sizes, self.input_sizes = settings.batch_sizes, settings.input_sizes
+        self.sampler = sampler
+        self.epoch = 0
+        self.num_batches = settings.num_batches
+        self.batch_sizes = settings.batch_sizes
+        self.input_sizes = settings.input_sizes
         self.drop_last = settings.drop_last
         self.choice_weights = torch.tensor(settings.choice_weights, dtype=torch.float64)   # sum 1
         is_ours = isinstance(sampler, EpochSampler)
         self._order = sampler if is_ours else EpochSampler(sampler, seed=settings.seed or 0, sampler=sampler)
         epochs = range(settings.schedule_epochs if settings.is_progressive else 1)
         self.average_batch_size = sum(map(self._expected_size, epochs)) / len(epochs)
-        if settings.is_progressive and self.num_batches is None: self.num_batches = self._count_batches()
+        if settings.is_progressive and self.num_batches is None:
+            self.num_batches = self._count_batches()
         self._composition = self._compose() if self.num_batches is None else []   # the batches of every epoch
-        if not (self.num_batches or self._composition): raise ValueError(
-            f'the samples ({len(sampler)}) do not fill a batch of {min(self.batch_sizes)}: use smaller batch_sizes')
+        if not (self.num_batches or self._composition):
+            raise ValueError(
+                f'the samples ({len(sampler)}) do not fill a batch of {min(self.batch_sizes)}: use smaller batch_sizes')
 
     def _expected_size(self, epoch: int) -> float:
-        return sum(w * size for w, size in zip(self.settings.probabilities(epoch), self.batch_sizes))
+        return sum(w * size
+                   for w, size in zip(self.settings.probabilities(epoch), self.batch_sizes))
 
     def _count_batches(self) -> int:
         "The batches of every epoch with which training as a whole uses each sample once an epoch, on average."
@@ -191,13 +210,18 @@ class ScheduledBatchSampler(Sampler):
 
     def _compose(self) -> list[tuple[int, int]]:
         "Buckets and batch sizes until the samples are used up."
-        rng, rest, composition = KeyedRandom(self.settings.seed or 0, 0, -3), len(self.sampler), []
+        rng = KeyedRandom(self.settings.seed or 0, 0, -3)
+        rest = len(self.sampler)
+        composition = []
         weights = self.settings.choice_weights
-        while valid := [b for b, weight in enumerate(weights) if weight > 0 and self.batch_sizes[b] <= rest]:
+        while valid := [b
+                        for b, weight in enumerate(weights)
+                        if weight > 0 and self.batch_sizes[b] <= rest]:
             bucket, = rng.choices(valid, [weights[b] for b in valid])
             composition.append((bucket, self.batch_sizes[bucket]))
             rest -= self.batch_sizes[bucket]
-        if not rest or self.settings.drop_last: return composition
+        if not rest or self.settings.drop_last:
+            return composition
         return [*composition, (*rng.choices(range(len(weights)), weights), rest)]
 
     def choice_weights_for_epoch(self,
@@ -226,10 +250,13 @@ class ScheduledBatchSampler(Sampler):
         if self.num_batches is not None:
             weights = self.settings.probabilities(epoch)
             buckets = KeyedRandom(seed, epoch, -3).choices(range(len(weights)), weights, k=self.num_batches)
-            batches = [(bucket, self.batch_sizes[bucket]) for bucket in buckets]
-        if self.settings.shuffle_schedule: KeyedRandom(seed, epoch, -4).shuffle(batches)
+            batches = [(bucket, self.batch_sizes[bucket])
+                       for bucket in buckets]
+        if self.settings.shuffle_schedule:
+            KeyedRandom(seed, epoch, -4).shuffle(batches)
         sizes = self.input_sizes or [None] * len(self.batch_sizes)
-        return [PlannedBatch(sizes[bucket], batch_size, bucket) for bucket, batch_size in batches]
+        return [PlannedBatch(sizes[bucket], batch_size, bucket)
+                for bucket, batch_size in batches]
 
     def with_sampler(self,
         sampler: EpochSampler,
@@ -265,10 +292,12 @@ class ScheduledBatchSampler(Sampler):
             start: Number of batches that were already used.
         """
         plan = self.plan(epoch)
-        used, share = (sum(batch.batch_size for batch in part) for part in (plan[:start], plan[start:]))
+        used, share = (sum(batch.batch_size for batch in part)
+                       for part in (plan[:start], plan[start:]))
         keys = self._order.keys(epoch, used * self._order.num_replicas, share if self.num_batches else None)
         for batch in plan[start:]:
-            yield batch, [key._replace(bucket=batch.bucket) for key in islice(keys, batch.batch_size)]
+            yield batch, [key._replace(bucket=batch.bucket)
+                          for key in islice(keys, batch.batch_size)]
 
     def count_valid(self,
         epoch: int,
@@ -284,15 +313,18 @@ class ScheduledBatchSampler(Sampler):
     @property
     def schedule(self) -> tuple[tuple[int, int], ...]:
         "Return the bucket and number of samples of each batch of the next epoch."
-        return tuple((batch.bucket, batch.batch_size) for batch in self.plan(self.epoch))
+        return tuple((batch.bucket, batch.batch_size)
+                     for batch in self.plan(self.epoch))
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         epoch, self.epoch = self.epoch, self.epoch + 1
-        return ([(key.index, batch.bucket) for key in keys] for batch, keys in self.batches(epoch))
+        return ([(key.index, batch.bucket) for key in keys]
+                for batch, keys in self.batches(epoch))
 
     def __len__(self) -> int: return self.num_batches or len(self._composition)
 
-    def __repr__(self) -> str: return f'{type(self).__name__}({self.settings})'   # the same on all ranks
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.settings})'   # the same on all ranks
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #446ed99a
 def create_batch_schedule(
@@ -327,12 +359,14 @@ def create_batch_schedule(
         channels: Channels of the images of all sizes.
         drop_last: Leave out samples that do not fill a batch.
     """
-    if not input_size_choices: raise ValueError('input_size_choices is empty: pass at least one size')
+    if not input_size_choices:
+        raise ValueError('input_size_choices is empty: pass at least one size')
     sizes = [image_size(size) for size in input_size_choices]
     for size in input_size_choices:
         if isinstance(size, Sequence) and len(size) == 3 and size[0] != channels:
             raise ValueError(f'{size} in input_size_choices has channels={size[0]}: all sizes must have {channels}')
-    if batch_size_choices is None: batch_size_choices = [batch_size] * len(sizes)
+    if batch_size_choices is None:
+        batch_size_choices = [batch_size] * len(sizes)
     return ScheduledBatchSampler(
         sampler, batch_size_choices, batch_choice_weights, seed=batch_choice_seed, drop_last=drop_last,
         num_batches=num_batches, choice_schedule=batch_choice_schedule, schedule_epochs=batch_schedule_epochs,

@@ -66,14 +66,16 @@ class OrderedDistributedSampler(Sampler):
         return len(range(self.rank, len(self.dataset), self.num_replicas))
 
     def __iter__(self) -> Iterator[int]:
-        return (position % len(self.dataset) for position in range(self.rank, self.total_size, self.num_replicas))
+        return (position % len(self.dataset)
+                for position in range(self.rank, self.total_size, self.num_replicas))
 
     def __len__(self) -> int: return self.num_samples
 
 # %% ../../nbs/samplers/10_distributed.ipynb #55b78f10
 def _gather(rows: torch.Tensor) -> list[torch.Tensor]:
     "The same rows of all ranks; all have the same shape."
-    parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
+    parts = [torch.empty_like(rows)
+             for _ in range(distributed.get_world_size())]
     distributed.all_gather(parts, rows)
     return parts
 
@@ -91,15 +93,18 @@ def gather_valid(
     Returns:
         (M, …), the same on all ranks: one row per sample, in the order of the dataset
     """
-    if valid.dtype != torch.bool or valid.shape != values.shape[:1]: raise ValueError(
-        f'valid is {valid.dtype} {tuple(valid.shape)} for values of shape {tuple(values.shape)}: '
-        'must be one bool per row of values')
-    if not (distributed.is_available() and distributed.is_initialized()): return values[valid]
+    if valid.dtype != torch.bool or valid.shape != values.shape[:1]:
+        raise ValueError(
+            f'valid is {valid.dtype} {tuple(valid.shape)} for values of shape {tuple(values.shape)}: '
+            'must be one bool per row of values')
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return values[valid]
     row = math.prod(values.shape[1:])
     flat = values.detach().reshape(len(values), row).contiguous().view(torch.uint8)   # any type can be sent as bytes
     sizes = torch.stack(_gather(torch.tensor([len(flat), flat.shape[1]], device=values.device)))
-    if len(sizes[:, 1].unique()) > 1: raise ValueError(
-        f'rows of values have {sizes[:, 1].tolist()} bytes on the ranks: all ranks need the same shape and dtype')
+    if len(sizes[:, 1].unique()) > 1:
+        raise ValueError(
+            f'rows of values have {sizes[:, 1].tolist()} bytes on the ranks: all ranks need the same shape and dtype')
     rows = flat.new_zeros(int(sizes[:, 0].max()), flat.shape[1] + 1)   # the last byte: valid
     rows[:len(flat), :-1], rows[:len(flat), -1] = flat, valid.to(flat.device)
     together = torch.stack(_gather(rows), dim=1).flatten(0, 1)   # row k of rank r is position k · R + r
@@ -123,13 +128,15 @@ def num_selected(
         selected_round: Round the size of the dataset down to a multiple of this; 0: do not round.
         selected_ratio: A rank gets 1 / ratio of the size of the dataset; 0: 1 / num_replicas.
     """
-    if not num_repeats >= 1: raise ValueError(f'num_repeats={num_repeats!r}: must be 1 or more')
+    if not num_repeats >= 1:
+        raise ValueError(f'num_repeats={num_repeats!r}: must be 1 or more')
     if selected_round < 0 or selected_ratio < 0:
         raise ValueError(f'selected_round={selected_round!r}, selected_ratio={selected_ratio!r}: must be 0 or more')
     ratio = selected_ratio or num_replicas
     if selected_round and num_samples >= selected_round:
         selected = max(math.floor(num_samples // selected_round * selected_round / ratio), 1)
-    else: selected = math.ceil(num_samples / ratio)
+    else:
+        selected = math.ceil(num_samples / ratio)
     return min(selected, math.ceil(num_samples * num_repeats / num_replicas))   # no more than there are repeats
 
 # %% ../../nbs/samplers/10_distributed.ipynb #8ccbe4d3
@@ -167,4 +174,5 @@ class RepeatAugSampler(EpochSampler):
         "Return the number of samples per epoch, over all ranks."
         return self.num_selected_samples * self.num_replicas
 
-    def __iter__(self) -> Iterator[int]: return (key.index for key in super().__iter__())
+    def __iter__(self) -> Iterator[int]: return (key.index
+                                                 for key in super().__iter__())

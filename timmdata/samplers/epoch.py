@@ -87,10 +87,12 @@ def _keyed_draws(sampler: Any, number: int) -> Iterator[None]:
     own = getattr(sampler, 'generator', None)
     before = own.get_state() if isinstance(own, torch.Generator) else None
     with seeded(number):
-        if before is not None: own.manual_seed(number)
+        if before is not None:
+            own.manual_seed(number)
         try: yield
         finally:
-            if before is not None: own.set_state(before)
+            if before is not None:
+                own.set_state(before)
 
 # %% ../../nbs/samplers/00_epoch.ipynb #b96bdc50
 def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -98,7 +100,8 @@ def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torc
     lap = min(length, math.ceil(len(order) * num_repeats))   # less than the length where ranks round it up
     sample = (torch.arange(lap, dtype=torch.float64) / num_repeats).long().clamp_(max=len(order) - 1)
     views = torch.arange(lap) - torch.searchsorted(sample, sample)   # how far from the sample's first
-    positions, laps = torch.arange(length) % max(lap, 1), torch.arange(length) // max(lap, 1)
+    positions = torch.arange(length) % max(lap, 1)
+    laps = torch.arange(length) // max(lap, 1)
     return torch.as_tensor(order)[sample][positions], views[positions] + laps * math.ceil(num_repeats)
 
 # %% ../../nbs/samplers/00_epoch.ipynb #9d9f31f5
@@ -148,12 +151,20 @@ class EpochSampler(Sampler):
         check_type('data_source', data_source, Sized, 'pass a dataset or a sequence, such as range(32)')
         if num_repeats and (num_repeats < 1 or sampler is not None):
             raise ValueError(f'num_repeats={num_repeats}: must be 1 or more, and cannot be used with a sampler')
-        if samples_per_epoch is not None and (num_repeats or sampler is not None): raise ValueError(
-            f'samples_per_epoch={samples_per_epoch!r}: omit it; a sampler or num_repeats decides the number')
-        if samples_per_epoch is not None: check_whole('samples_per_epoch', samples_per_epoch, 1)
-        self.data_source, self.shuffle, self.seed = data_source, shuffle, seed
-        self.sampler, self.num_repeats, self.samples_per_epoch = sampler, num_repeats, samples_per_epoch
-        self.num_replicas, self.rank, self.row_size = num_replicas, rank, row_size
+        if samples_per_epoch is not None and (num_repeats or sampler is not None):
+            raise ValueError(
+                f'samples_per_epoch={samples_per_epoch!r}: omit it; a sampler or num_repeats decides the number')
+        if samples_per_epoch is not None:
+            check_whole('samples_per_epoch', samples_per_epoch, 1)
+        self.data_source = data_source
+        self.shuffle = shuffle
+        self.seed = seed
+        self.sampler = sampler
+        self.num_repeats = num_repeats
+        self.samples_per_epoch = samples_per_epoch
+        self.num_replicas = num_replicas
+        self.rank = rank
+        self.row_size = row_size
         self.epoch, self.start = 0, 0   # of the next pass: which, and after how many samples of all ranks it begins
         self.running: int | None = None   # epoch of the pass that a loader's consumer is in
         self.num_choices = 0   # times that the next pass was chosen; what was noted before a choice is out of date
@@ -179,9 +190,12 @@ class EpochSampler(Sampler):
             start: Samples of all ranks that were already used in it.
         """
         check_epoch(epoch)
-        self.epoch, self.start, self.running = epoch, start, None
+        self.epoch = epoch
+        self.start = start
+        self.running = None
         self.num_choices += 1
-        if isinstance(self.sampler, EpochAware): self.sampler.set_epoch(epoch)
+        if isinstance(self.sampler, EpochAware):
+            self.sampler.set_epoch(epoch)
 
     def begin(self) -> tuple[int, int]:
         """Begin a pass; the following one will be the next epoch, from its start.
@@ -201,10 +215,13 @@ class EpochSampler(Sampler):
     @property
     def length(self) -> int:
         "Return the number of samples per epoch, over all ranks; with repeats, rounded down to a multiple of 256."
-        if self.sampler is not None: return len(self.sampler)
+        if self.sampler is not None:
+            return len(self.sampler)
         size = len(self.data_source)
-        if self.samples_per_epoch is not None: return self.samples_per_epoch if size else 0
-        if self.num_repeats <= 1 or size < 256: return size
+        if self.samples_per_epoch is not None:
+            return self.samples_per_epoch if size else 0
+        if self.num_repeats <= 1 or size < 256:
+            return size
         return size // 256 * 256   # as timm/data/distributed_sampler.py
 
     def order(self,
@@ -222,25 +239,30 @@ class EpochSampler(Sampler):
             keys = list(self.sampler.keys(epoch))
             return [key.index for key in keys], [key.view for key in keys]
         if self.sampler is not None:
-            if isinstance(self.sampler, EpochAware): self.sampler.set_epoch(epoch)
+            if isinstance(self.sampler, EpochAware):
+                self.sampler.set_epoch(epoch)
             with _keyed_draws(self.sampler, sample_seed(self.seed, epoch, -2)):
-                indexes = [int(index) for index in islice(self.sampler, len(self.sampler))]
+                indexes = [int(index)
+                           for index in islice(self.sampler, len(self.sampler))]
             return indexes, count_views(torch.tensor(indexes, dtype=torch.int64))
-        if self.samples_per_epoch is not None: return self._part_of_passes(epoch)
+        if self.samples_per_epoch is not None:
+            return self._part_of_passes(epoch)
         order = self._pass(epoch)
         return _repeat(order, self.num_repeats, self.length) if self.num_repeats else (order, None)
 
     def _pass(self, number: int) -> torch.Tensor:
         "All samples, once each."
         size = len(self.data_source)
-        if not self.shuffle: return torch.arange(size)
+        if not self.shuffle:
+            return torch.arange(size)
         generator = torch.Generator().manual_seed(sample_seed(self.seed, number, -1))   # -1: no sample's index
         dtype = torch.int32 if size < 2**31 else torch.int64   # the same order in half the memory
         return torch.randperm(size, generator=generator, dtype=dtype)
 
     def _part_of_passes(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
         "An epoch of a given length: it goes on in the passes over the data where the epoch before it has stopped."
-        size, length = max(1, len(self.data_source)), self.length
+        size = max(1, len(self.data_source))
+        length = self.length
         first, skipped = divmod(epoch * length, size)
         passes = range(first, first + math.ceil((skipped + length) / size))
         indexes = torch.cat([torch.arange(0), *map(self._pass, passes)])[skipped:skipped + length]
@@ -288,11 +310,14 @@ class EpochSampler(Sampler):
             share: Samples of this rank; another round has new views; None: the rest.
             multiple: Fill up the rest to a multiple of this number of samples.
         """
-        seed, order = self.seed, self.order(epoch)   # another seed is for the next pass
-        indexes, views = (each if each is None else np.asarray(each) for each in order)   # a tensor is slow to look up
+        seed = self.seed
+        order = self.order(epoch)   # another seed is for the next pass
+        indexes, views = (each if each is None else np.asarray(each)
+                          for each in order)   # a tensor is slow to look up
         num_views = 1 if views is None else int(views.max(initial=0)) + 1
         fills_up = share is None
-        if fills_up: share = math.ceil(max(0, len(indexes) - start) / (self.num_replicas * multiple)) * multiple
+        if fills_up:
+            share = math.ceil(max(0, len(indexes) - start) / (self.num_replicas * multiple)) * multiple
         for position in self.deal(epoch, start, start + share * self.num_replicas):
             lap, at = divmod(position, len(indexes))
             view = (0 if fills_up else lap * num_views) + (0 if views is None else int(views[at]))
@@ -329,7 +354,8 @@ def view_keys(
         num_views: Number of views of each sample.
     """
     if num_views == 1: return list(keys)
-    return [key._replace(view=key.view * num_views + view) for view in range(num_views) for key in keys]
+    return [key._replace(view=key.view * num_views + view)
+            for view in range(num_views) for key in keys]
 
 
 MAX_VIEWS = 1024   # of one sample, in loaders of several views
@@ -349,7 +375,8 @@ def keys_of_views(
         for each view, first crops first
     """
     firsts = accumulate(counts, initial=0)
-    return [[key._replace(view=MAX_VIEWS * key.view + first + crop) for crop in range(count) for key in keys]
+    return [[key._replace(view=MAX_VIEWS * key.view + first + crop)
+             for crop in range(count) for key in keys]
             for first, count in zip(firsts, counts)]
 
 
@@ -364,5 +391,6 @@ def keys_of_images(
         num_images: Number of images that a collate function made from them.
     """
     num_views, rest = divmod(num_images, len(keys))
-    if rest: return [keys[0]._replace(view=k) for k in range(num_images)]   # its own way to put images together
+    if rest:
+        return [keys[0]._replace(view=k) for k in range(num_images)]   # its own way to put images together
     return view_keys(keys, num_views)

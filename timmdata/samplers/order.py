@@ -47,16 +47,19 @@ class OrderSettings:
         check_number('num_aug_repeats', self.num_aug_repeats, least, 2**31, '0, or a number >= 1')
         if self.weights is not None and not isinstance(self.weights, str):   # so that a state compares numbers
             object.__setattr__(self, 'weights', np.asarray(self.weights))
-        if self.sampler is not None: self._check_sampler()
+        if self.sampler is not None:
+            self._check_sampler()
 
     def _check_sampler(self):
         "Refuse what is no sampler, and one that gives a rank its share already."
-        if not hasattr(self.sampler, '__iter__') or not hasattr(self.sampler, '__len__'): raise TypeError(
-            f'sampler has type {type(self.sampler).__name__}: pass a Sampler of torch, or a list of indexes')
-        if self.distributed and self.num_replicas > 1: raise ValueError(
-            f'distributed=True with a {type(self.sampler).__name__}, which already divides samples among '
-            f'{self.num_replicas} ranks: they would be divided twice. Omit distributed, or pass a sampler of all '
-            'samples, which is then divided among the ranks')
+        if not hasattr(self.sampler, '__iter__') or not hasattr(self.sampler, '__len__'):
+            raise TypeError(
+                f'sampler has type {type(self.sampler).__name__}: pass a Sampler of torch, or a list of indexes')
+        if self.distributed and self.num_replicas > 1:
+            raise ValueError(
+                f'distributed=True with a {type(self.sampler).__name__}, which already divides samples among '
+                f'{self.num_replicas} ranks: they would be divided twice. Omit distributed, or pass a sampler of all '
+                'samples, which is then divided among the ranks')
 
     @property
     def num_replicas(self) -> int:
@@ -79,17 +82,19 @@ class OrderSettings:
             for this rank's share
         """
         num_ranks, rank = _own_rank() if self.distributed else (1, 0)
-        if self.weights is not None: return WeightedSampler(
-            dataset, self.weights, self.samples_per_epoch, seed, num_ranks, rank)
-        if self.balanced_batches: return BalancedSampler(
-            dataset, batch_size, self.samples_per_epoch, seed, num_ranks, rank)
+        if self.weights is not None:
+            return WeightedSampler(dataset, self.weights, self.samples_per_epoch, seed, num_ranks, rank)
+        if self.balanced_batches:
+            return BalancedSampler(dataset, batch_size, self.samples_per_epoch, seed, num_ranks, rank)
         return EpochSampler(dataset, self.shuffle, seed, self.sampler, num_ranks, rank, self.num_aug_repeats,
                             self.samples_per_epoch)
 
 
 def _own_rank() -> tuple[int, int]:
     "The number of ranks, and which one this is."
-    try: return ranks.get_world_size(), ranks.get_rank()
-    except (RuntimeError, ValueError) as error: raise RuntimeError(   # before torch 2.2, a RuntimeError
-        'distributed=True needs a process group: start with torchrun and call '
-        'torch.distributed.init_process_group first') from error
+    try:
+        return ranks.get_world_size(), ranks.get_rank()
+    except (RuntimeError, ValueError) as error:
+        raise RuntimeError(   # before torch 2.2, a RuntimeError
+            'distributed=True needs a process group: start with torchrun and call '
+            'torch.distributed.init_process_group first') from error

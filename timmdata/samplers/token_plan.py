@@ -36,7 +36,8 @@ def calculate_naflex_batch_size(
     """
     check_choice('rounding', rounding, ('floor', 'ceil', 'round'))
     num = tokens_per_batch / seq_len
-    if divisor > 1: num = {'floor': math.floor, 'ceil': math.ceil, 'round': round}[rounding](num / divisor) * divisor
+    if divisor > 1:
+        num = {'floor': math.floor, 'ceil': math.ceil, 'round': round}[rounding](num / divisor) * divisor
     return min(max(1, int(num)), math.inf if max_size is None else max_size)
 
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00012
@@ -65,20 +66,27 @@ def group_by_length(
         seq_lens: Allowed lengths of batches, shortest first; the last fits all samples.
         batch_sizes: Samples per batch, for each of these lengths.
     """
-    buckets, found, rest = np.searchsorted(seq_lens, lengths), [], np.zeros(0, np.int64)
+    buckets = np.searchsorted(seq_lens, lengths)
+    found = []
+    rest = np.zeros(0, np.int64)
     for bucket, size in enumerate(batch_sizes):
         own = np.flatnonzero(buckets == bucket)
         full = len(own) // size * size
-        found += [(batch[-1], bucket, batch) for batch in own[:full].reshape(-1, size)]
+        found += [(batch[-1], bucket, batch)
+                  for batch in own[:full].reshape(-1, size)]
         rest = np.concatenate([rest, own[full:]])   # shorter ones first
         full = len(rest) // size * size
-        found += [(len(lengths), bucket, batch) for batch in rest[:full].reshape(-1, size)]   # after all others
+        found += [(len(lengths), bucket, batch)
+                  for batch in rest[:full].reshape(-1, size)]   # after all others
         rest = rest[full:]
     found.sort(key=lambda batch: batch[0])
-    if len(rest): found.append((len(lengths), int(buckets[rest].max()), rest))
+    if len(rest):
+        found.append((len(lengths), int(buckets[rest].max()), rest))
     ends = np.cumsum([len(batch) for _, _, batch in found], dtype=np.int64)
-    places = np.repeat([bucket for _, bucket, _ in found], np.diff(ends, prepend=0)).astype(np.int64)
-    return TokenBatches(np.concatenate([np.zeros(0, np.int64), *(batch for _, _, batch in found)]), places, ends)
+    places = np.repeat([bucket
+                        for _, bucket, _ in found], np.diff(ends, prepend=0)).astype(np.int64)
+    return TokenBatches(np.concatenate([np.zeros(0, np.int64), *(batch
+                                                                 for _, _, batch in found)]), places, ends)
 
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00015
 def first_fit(
@@ -101,8 +109,10 @@ def first_fit(
     padded[:len(lengths)] = lengths
     padded = padded.reshape(num, window)
     most = 2 * int(padded.sum(1).max(initial=0)) // row_len + 2   # two rows in succession are over half full
-    space, every = np.full((num, most), row_len), np.arange(num)
-    rows, starts = np.zeros_like(padded), np.zeros_like(padded)
+    space = np.full((num, most), row_len)
+    every = np.arange(num)
+    rows = np.zeros_like(padded)
+    starts = np.zeros_like(padded)
     for step in range(window):
         size = padded[:, step]
         row = (space >= size[:, None]).argmax(1)
@@ -143,12 +153,14 @@ class TokenPlan:
     def __post_init__(self):
         check_choice('mode', self.mode, ('native', 'packed'))
         check_whole('window', self.window, 1)
-        if self.tokens_per_epoch is not None: check_whole('tokens_per_epoch', self.tokens_per_epoch, 1)
+        if self.tokens_per_epoch is not None:
+            check_whole('tokens_per_epoch', self.tokens_per_epoch, 1)
 
     @property
     def batch_size(self) -> int:
         "Return the maximum number of samples in a batch."
-        if self.mode == 'native': return max(self.batch_sizes)
+        if self.mode == 'native':
+            return max(self.batch_sizes)
         return self.batch_sizes[0] * min(self.seq_lens[0], self.window)   # one token each
 
     @property
@@ -185,7 +197,8 @@ class TokenPlan:
         if found is None:
             order = sampler.order(epoch)
             found = self._last[of] = order, self._plan(*of, *order)
-            for old in [*self._last][:-2]: self._last.pop(old, None)
+            for old in [*self._last][:-2]:
+                self._last.pop(old, None)
         return found
 
     def _plan(self, seed: int, epoch: int, indexes: Sequence[int], views: Sequence[int] | None) -> TokenBatches:
@@ -193,9 +206,11 @@ class TokenPlan:
         views = np.zeros_like(indexes) if views is None else np.asarray(views, dtype=np.int64)
         lengths = self.lengths(seed, epoch, indexes, views)
         longest = int(lengths.max(initial=0))
-        if longest > self.seq_lens[-1]: raise ValueError(
-            f'a sample has {longest} tokens, but the longest sequence has {self.seq_lens[-1]}: use a longer one')
-        if self.mode == 'native': found = group_by_length(lengths, self.seq_lens, self.batch_sizes)
+        if longest > self.seq_lens[-1]:
+            raise ValueError(
+                f'a sample has {longest} tokens, but the longest sequence has {self.seq_lens[-1]}: use a longer one')
+        if self.mode == 'native':
+            found = group_by_length(lengths, self.seq_lens, self.batch_sizes)
         else: found = self._pack(lengths)
         return self._cut_short(found, epoch)
 
@@ -203,7 +218,8 @@ class TokenPlan:
         (row_len, *_), (num_rows, *_) = self.seq_lens, self.batch_sizes
         rows, starts = first_fit(lengths, row_len, self.window)
         positions = np.lexsort([starts, rows])
-        rows, starts = rows[positions], starts[positions]
+        rows = rows[positions]
+        starts = starts[positions]
         ends = np.flatnonzero(np.diff(rows // num_rows, append=-1)) + 1
         return TokenBatches(positions, rows % num_rows * row_len + starts, ends)
 
@@ -219,19 +235,22 @@ class TokenPlan:
             int64 (M,)
         """
         num = np.diff(batches.ends, prepend=0)
-        if self.mode == 'packed': return np.full(len(num), self.seq_lens[0] * self.batch_sizes[0])
+        if self.mode == 'packed':
+            return np.full(len(num), self.seq_lens[0] * self.batch_sizes[0])
         return num * np.asarray(self.seq_lens)[batches.places[batches.ends - 1]]
 
     def _cut_short(self, batches: TokenBatches, epoch: int) -> TokenBatches:
         "Leave out what is behind the budget of an epoch, and an incomplete last batch."
         num = len(batches.ends)
-        if self.drop_last and num and not self._is_full(batches): num -= 1
+        if self.drop_last and num and not self._is_full(batches):
+            num -= 1
         if self.tokens_per_epoch is not None:
             sums = np.cumsum(self.tokens(batches)[:num])
             is_short = not num or sums[-1] < self.tokens_per_epoch
-            if is_short and not epoch: raise ValueError(   # a later epoch with smaller crops is used whole
-                f'tokens_per_epoch={self.tokens_per_epoch:,}, but the samples of an epoch fill '
-                f'{sums[-1] if num else 0:,} tokens: use fewer, or more samples_per_epoch')
+            if is_short and not epoch:
+                raise ValueError(   # a later epoch with smaller crops is used whole
+                    f'tokens_per_epoch={self.tokens_per_epoch:,}, but the samples of an epoch fill '
+                    f'{sums[-1] if num else 0:,} tokens: use fewer, or more samples_per_epoch')
             num = min(num, max(1, int(np.searchsorted(sums, self.tokens_per_epoch, 'right'))))
         last = batches.ends[num - 1] if num else 0
         return TokenBatches(batches.positions[:last], batches.places[:last], batches.ends[:num])
@@ -240,7 +259,8 @@ class TokenPlan:
         "Whether the last batch has all its samples, or rows."
         first = batches.ends[-2] if len(batches.ends) > 1 else 0
         places = batches.places[first:]
-        if self.mode == 'native': return len(places) == self.batch_sizes[places[0]]
+        if self.mode == 'native':
+            return len(places) == self.batch_sizes[places[0]]
         return places.max() >= (self.batch_sizes[0] - 1) * self.seq_lens[0]
 
     def bucket_of(self,
@@ -325,7 +345,9 @@ class TokenPlan:
         for turn in range(math.ceil((num - first) / sampler.num_replicas)):
             number = first + turn * sampler.num_replicas + sampler.rank
             at = number % num   # batches of the front fill up the last turn
-            begin, end = plan.ends[at - 1] if at else 0, plan.ends[at]
-            positions, places = plan.positions[begin:end].tolist(), plan.places[begin:end].tolist()
+            begin = plan.ends[at - 1] if at else 0
+            end = plan.ends[at]
+            positions = plan.positions[begin:end].tolist()
+            places = plan.places[begin:end].tolist()
             yield [SampleKey(int(indexes[position]), epoch, 0 if views is None else int(views[position]), place,
                              number < num, seed) for position, place in zip(positions, places)]

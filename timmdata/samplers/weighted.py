@@ -22,11 +22,14 @@ from .epoch import EpochSampler, count_views
 def _classes(dataset: Dataset) -> np.ndarray:
     "The class of each sample, int64 (N,); a sample without one, or with several, is an error."
     targets = targets_of(dataset)
-    if targets.ndim != 1: raise ValueError(
-        'samples with several labels have no class to balance: pass weights, one number per sample')
-    if (targets < 0).any(): raise ValueError(
-        f'{int((targets < 0).sum())} of {len(targets)} samples have no label, so no class to balance: exclude them, '
-        'such as with torch.utils.data.Subset, or pass weights, one number per sample')
+    if targets.ndim != 1:
+        raise ValueError(
+            'samples with several labels have no class to balance: pass weights, one number per sample')
+    if (targets < 0).any():
+        raise ValueError(
+            f'{int((targets < 0).sum())} of {len(targets)} samples have no label, so no class to balance: '
+            'exclude them, '
+            'such as with torch.utils.data.Subset, or pass weights, one number per sample')
     return targets
 
 
@@ -55,16 +58,21 @@ def sample_weights(
         check_choice('weights', weights, tuple(_POWERS))
         _, position, counts = np.unique(_classes(dataset), return_inverse=True, return_counts=True)
         return torch.from_numpy(counts.astype(float)[position] ** _POWERS[weights])
-    try: found = torch.as_tensor(weights, dtype=torch.float64, device='cpu')
+    try:
+        found = torch.as_tensor(weights, dtype=torch.float64, device='cpu')
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(f'weights={str(weights)[:60]}: must be one number per sample, '
                         f'or one of {", ".join(_POWERS)}') from None
-    if found.shape != (len(dataset),): raise ValueError(
-        f'weights of shape {tuple(found.shape)} for a dataset of size {len(dataset)}: must be one number per sample')
+    if found.shape != (len(dataset),):
+        raise ValueError(
+            f'weights of shape {tuple(found.shape)} for a dataset of size {len(dataset)}: must be one '
+            'number per sample')
     wrong = (~(found >= 0) | found.isinf()).nonzero()   # NaN is not 0 or more
-    if len(wrong): raise ValueError(f'invalid weights ({len(wrong)} in all), such as weights'
-                                    f'[{int(wrong[0])}]={float(found[wrong[0]])}: must be 0 or more')
-    if len(found) and not found.any(): raise ValueError('all weights are 0: at least one must be above 0')
+    if len(wrong):
+        raise ValueError(f'invalid weights ({len(wrong)} in all), such as weights'
+                                        f'[{int(wrong[0])}]={float(found[wrong[0]])}: must be 0 or more')
+    if len(found) and not found.any():
+        raise ValueError('all weights are 0: at least one must be above 0')
     return found
 
 # %% ../../nbs/samplers/15_weighted.ipynb #0db6f62d
@@ -104,7 +112,8 @@ class WeightedSampler(EpochSampler):
             index and view of each sample
         """
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))   # -1: no sample's index
-        if not self.length: return torch.arange(0), torch.arange(0)
+        if not self.length:
+            return torch.arange(0), torch.arange(0)
         ends = self.weights.cumsum(0)
         points = torch.rand(self.length, dtype=torch.float64, generator=generator) * ends[-1]
         last = int(self.weights.nonzero()[-1])   # rounding may put a point on the end of the line
@@ -136,7 +145,8 @@ class BalancedSampler(EpochSampler):
             data_source, seed=seed, num_replicas=num_replicas, rank=rank, samples_per_epoch=samples_per_epoch,
             row_size=batch_size)
         classes = _classes(data_source)
-        self.members = [torch.from_numpy(np.flatnonzero(classes == k)) for k in np.unique(classes)]
+        self.members = [torch.from_numpy(np.flatnonzero(classes == k))
+                        for k in np.unique(classes)]
 
     def order(self,
         epoch: int,
@@ -150,13 +160,17 @@ class BalancedSampler(EpochSampler):
             index and view of each sample
         """
         generator = torch.Generator().manual_seed(sample_seed(self.seed, epoch, -1))   # -1: no sample's index
-        indexes, views = (torch.empty(self.length, dtype=torch.int64) for _ in range(2))
+        indexes, views = (torch.empty(self.length, dtype=torch.int64)
+                          for _ in range(2))
         num_classes = len(self.members)
         for turn, chosen in enumerate(torch.randperm(num_classes, generator=generator).tolist()):
-            members, num = self.members[chosen], len(range(turn, self.length, num_classes))
+            members = self.members[chosen]
+            num = len(range(turn, self.length, num_classes))
             rounds = range(math.ceil(num / len(members)))   # all samples of the class, shuffled, and again
-            shuffled = [members[torch.randperm(len(members), generator=generator)] for _ in rounds]
-            if shuffled: indexes[turn::num_classes] = torch.cat(shuffled)[:num]
+            shuffled = [members[torch.randperm(len(members), generator=generator)]
+                        for _ in rounds]
+            if shuffled:
+                indexes[turn::num_classes] = torch.cat(shuffled)[:num]
             views[turn::num_classes] = torch.arange(num) // len(members)
         return indexes, views
 

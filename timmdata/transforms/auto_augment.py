@@ -23,10 +23,12 @@ from .policy import AugmentOp, DrawnOp, Policy, apply_ops, draw_all
 # %% ../../nbs/transforms/40_auto_augment.ipynb #b64e85b2
 def _number(part: str, text: str, whole: bool, smallest: float) -> float | int:
     "Read the number in a part."
-    try: value = int(text) if whole or text.isdigit() else float(text)
+    try:
+        value = int(text) if whole or text.isdigit() else float(text)
     except ValueError as error:
         raise ValueError(f'{part!r} needs {"an integer" if whole else "a number"}, got {text!r}') from error
-    if not value >= smallest: raise ValueError(f'{part!r}: must be {smallest} or more')
+    if not value >= smallest:
+        raise ValueError(f'{part!r}: must be {smallest} or more')
     return value
 
 
@@ -46,21 +48,26 @@ def parse_config(
     name, *sections = config.split('-')
     values = {}
     for section in sections:
-        key = next((key for key in sorted(parts, key=len, reverse=True) if section.startswith(key)), None)
+        key = next((key
+                    for key in sorted(parts, key=len, reverse=True)
+                    if section.startswith(key)), None)
         if key is None:
             raise ValueError(f'{config!r}: unknown part {section!r}; {name} accepts {", ".join(parts)}')
-        if key in values: raise ValueError(f'{config!r} has two parts {key!r}: use only one')
+        if key in values:
+            raise ValueError(f'{config!r} has two parts {key!r}: use only one')
         kind, smallest = parts[key]
         text = section[len(key):]
         values[key] = text if kind is str else _number(section, text, kind in (int, bool), smallest)
-        if kind is bool: values[key] = bool(values[key])
+        if kind is bool:
+            values[key] = bool(values[key])
     return name, values
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #c8eb28d9
 _PLAIN = ('AutoContrast', 'Equalize', 'Invert', 'Rotate', 'Posterize', 'Solarize', 'SolarizeAdd', 'Color', 'Contrast',
           'Brightness', 'Sharpness', 'ShearX', 'ShearY', 'TranslateXRel', 'TranslateYRel')
 _REVERSED = {'Posterize', 'Solarize', 'Color', 'Contrast', 'Brightness', 'Sharpness'}   # 10 may mean "as it is"
-_INCREASING = tuple(name + 'Increasing' * (name in _REVERSED) for name in _PLAIN)
+_INCREASING = tuple(name + 'Increasing' * (name in _REVERSED)
+                    for name in _PLAIN)
 _SETS = {   # by the name after t; numbers are weights. timm/data/auto_augment.py
     '3a': ('SolarizeIncreasing', 'Desaturate', 'GaussianBlur'),
     '3aw': dict(SolarizeIncreasing=6, Desaturate=6, GaussianBlur=6, Rotate=3, ShearX=2, ShearY=2, PosterizeIncreasing=1,
@@ -87,7 +94,8 @@ def rand_augment_ops(
         hparams: See `AugmentOp`.
         transforms: Names in `OPERATIONS`; None: RandAugment's fifteen.
     """
-    return [AugmentOp(name, prob, magnitude, hparams) for name in transforms or _PLAIN]
+    return [AugmentOp(name, prob, magnitude, hparams)
+            for name in transforms or _PLAIN]
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #8a963f67
 class RandAugment(Policy):
@@ -104,9 +112,12 @@ class RandAugment(Policy):
         num_layers: int = 2,
         choice_weights: Sequence[float] | None = None,
     ):
-        self.ops, self.num_layers = list(ops), num_layers
-        self.choice_weights = None if choice_weights is None else [float(weight) for weight in choice_weights]
-        if not self.ops: raise ValueError('RandAugment has no operations to choose from: pass at least one')
+        self.ops = list(ops)
+        self.num_layers = num_layers
+        self.choice_weights = None if choice_weights is None else [float(weight)
+                                                                   for weight in choice_weights]
+        if not self.ops:
+            raise ValueError('RandAugment has no operations to choose from: pass at least one')
         if choice_weights is None: return
         if len(self.choice_weights) != len(self.ops) or min(self.choice_weights) < 0:
             raise ValueError(f'choice_weights has length {len(self.choice_weights)}, ops has length {len(self.ops)}: '
@@ -126,18 +137,23 @@ class RandAugment(Policy):
         Returns:
             at most `num_layers`
         """
-        if self.choice_weights is None: return draw_all(rng.choices(self.ops, k=self.num_layers), rng)
-        weights, chosen = list(self.choice_weights), []
+        if self.choice_weights is None:
+            return draw_all(rng.choices(self.ops, k=self.num_layers), rng)
+        weights = list(self.choice_weights)
+        chosen = []
         for _ in range(self.num_layers):
             chosen += rng.choices(range(len(weights)), weights)
             weights[chosen[-1]] = 0.
         return draw_all([self.ops[k] for k in chosen], rng)
 
     def __repr__(self) -> str:
-        settings = {repr(op).replace(op.name + ', ', '', 1) for op in self.ops}
+        settings = {repr(op).replace(op.name + ', ', '', 1)
+                    for op in self.ops}
         shared = f'{settings.pop()[10:-1]}, ' if len(settings) == 1 else ''   # else each says its own
         names = [op.name if shared else repr(op) for op in self.ops]
-        if self.choice_weights: names = [f'{name}: {w:.3g}' for name, w in zip(names, self.choice_weights)]
+        if self.choice_weights:
+            names = [f'{name}: {w:.3g}'
+                     for name, w in zip(names, self.choice_weights)]
         return f'{type(self).__name__}(n={self.num_layers}, {shared}ops=[{", ".join(names)}])'
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #296cea71
@@ -162,17 +178,21 @@ def rand_augment_transform(
     """
     parts = dict(m=(float, 0), n=(int, 1), p=(float, 0), mstd=(float, 0), mmax=(float, 0), inc=(bool, 0), t=(str, 0))
     name, given = parse_config(config_str, parts)
-    if name != 'rand': raise ValueError(f"{config_str!r} is not a RandAugment policy: must start with 'rand'")
+    if name != 'rand':
+        raise ValueError(f"{config_str!r} is not a RandAugment policy: must start with 'rand'")
     hparams = dict(hparams or {})
-    if 'mstd' in given: hparams.setdefault('magnitude_std', math.inf if given['mstd'] > 100 else given['mstd'])
-    if 'mmax' in given: hparams.setdefault('magnitude_max', given['mmax'])
+    if 'mstd' in given:
+        hparams.setdefault('magnitude_std', math.inf if given['mstd'] > 100 else given['mstd'])
+    if 'mmax' in given:
+        hparams.setdefault('magnitude_max', given['mmax'])
     transforms = given.get('t') if transforms is None else transforms
     if isinstance(transforms, str):
         if transforms not in _SETS:
             raise ValueError(f'{config_str!r}: unknown set {transforms!r}; must be one of {", ".join(_SETS)}')
         transforms = _SETS[transforms]
     transforms = transforms or (_INCREASING if given.get('inc') else _PLAIN)
-    weights = [w / sum(transforms.values()) for w in transforms.values()] if isinstance(transforms, dict) else None
+    weights = [w / sum(transforms.values())
+               for w in transforms.values()] if isinstance(transforms, dict) else None
     ops = rand_augment_ops(given.get('m', 10), given.get('p', 0.5), hparams, tuple(transforms))
     return RandAugment(ops, given.get('n', 2), weights)
 
@@ -211,10 +231,11 @@ def auto_augment_policy(
     Returns:
         one of the inner lists is drawn per image
     """
-    if name not in _SUB_POLICIES: raise ValueError(
-        f'unknown policy {name!r}: must be one of {", ".join(_SUB_POLICIES)}')
+    if name not in _SUB_POLICIES:
+        raise ValueError(f'unknown policy {name!r}: must be one of {", ".join(_SUB_POLICIES)}')
     rule = re.compile(r'(\w+) ([\d.]+) (\d+)')
-    return [[AugmentOp(op, float(prob), int(magnitude), hparams) for op, prob, magnitude in rule.findall(sub_policy)]
+    return [[AugmentOp(op, float(prob), int(magnitude), hparams)
+             for op, prob, magnitude in rule.findall(sub_policy)]
             for sub_policy in _SUB_POLICIES[name].split(',')]
 
 
@@ -228,7 +249,8 @@ class AutoAugment(Policy):
     def __init__(self,
         policy: Sequence[Sequence[AugmentOp]],
     ):
-        if not policy: raise ValueError('AutoAugment has no sub-policies: pass at least one')
+        if not policy:
+            raise ValueError('AutoAugment has no sub-policies: pass at least one')
         self.policy = [list(ops) for ops in policy]
 
     def draw(self,
@@ -274,7 +296,8 @@ def auto_augment_transform(
     """
     name, given = parse_config(config_str, dict(mstd=(float, 0)))
     hparams = dict(hparams or {})
-    if given: hparams.setdefault('magnitude_std', given['mstd'])
+    if given:
+        hparams.setdefault('magnitude_std', given['mstd'])
     return ThreeAugment(hparams) if name == '3a' else AutoAugment(auto_augment_policy(name, hparams))
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #0339c3e7
@@ -290,7 +313,8 @@ class AugMixParams(NamedTuple):
     weights: tuple[float, ...]
     share: float
 
-    def __str__(self) -> str: return ', '.join(str(op) for chain in self.chains for op in chain)
+    def __str__(self) -> str:
+        return ', '.join(str(op) for chain in self.chains for op in chain)
 
 
 _AUGMIX = ('AutoContrast', 'ColorIncreasing', 'ContrastIncreasing', 'BrightnessIncreasing', 'SharpnessIncreasing',
@@ -310,13 +334,15 @@ def augmix_ops(
         hparams: See `AugmentOp`.
         transforms: Names in `OPERATIONS`; None: AugMix's thirteen.
     """
-    return [AugmentOp(name, 1., magnitude, hparams) for name in transforms or _AUGMIX]
+    return [AugmentOp(name, 1., magnitude, hparams)
+            for name in transforms or _AUGMIX]
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #5001ac8e
 def _mix_sum(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixParams) -> Image.Image:
     "Sum the chains by weight, then blend with the image."
     mixed = np.zeros_like(np.asarray(image), np.float32)
-    for chain, weight in zip(chains, np.float32(drawn.weights)): mixed += weight * np.asarray(chain, np.float32)
+    for chain, weight in zip(chains, np.float32(drawn.weights)):
+        mixed += weight * np.asarray(chain, np.float32)
     return Image.blend(image, Image.fromarray(np.clip(mixed, 0, 255, out=mixed).astype(np.uint8)), drawn.share)
 
 
@@ -326,7 +352,8 @@ def _mix_in_turn(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMi
     for weight in (np.float32(drawn.weights) * np.float32(drawn.share))[::-1]:
         alphas.append(weight / left)
         left *= 1 - alphas[-1]
-    for chain, alpha in zip(chains, reversed(alphas)): image = Image.blend(image, chain, float(alpha))
+    for chain, alpha in zip(chains, reversed(alphas)):
+        image = Image.blend(image, chain, float(alpha))
     return image
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #eb8d5aa0
@@ -348,10 +375,15 @@ class AugMixAugment(Policy):
         depth: int = -1,
         blended: bool = False,
     ):
-        if not ops: raise ValueError('AugMix has no operations to build chains from: pass at least one')
-        if not alpha > 0 or width < 1: raise ValueError(
-            f'alpha={alpha}, width={width}: must be alpha > 0 and width >= 1')
-        self.ops, self.alpha, self.width, self.depth, self.blended = list(ops), alpha, width, depth, blended
+        if not ops:
+            raise ValueError('AugMix has no operations to build chains from: pass at least one')
+        if not alpha > 0 or width < 1:
+            raise ValueError(f'alpha={alpha}, width={width}: must be alpha > 0 and width >= 1')
+        self.ops = list(ops)
+        self.alpha = alpha
+        self.width = width
+        self.depth = depth
+        self.blended = blended
 
     def draw(self,
         rng: Any = random,
@@ -361,13 +393,16 @@ class AugMixAugment(Policy):
         Args:
             rng: Random number generator: a `random.Random`, or the module.
         """
-        parts = [rng.gammavariate(self.alpha, 1.) for _ in range(self.width)]   # divided by their sum: Dirichlet
-        total, share = sum(parts), rng.betavariate(self.alpha, self.alpha)
+        parts = [rng.gammavariate(self.alpha, 1.)
+                 for _ in range(self.width)]   # divided by their sum: Dirichlet
+        total = sum(parts)
+        share = rng.betavariate(self.alpha, self.alpha)
         chains = []
         for _ in range(self.width):
             depth = self.depth if self.depth > 0 else rng.randint(1, 3)
             chains.append(draw_all(rng.choices(self.ops, k=depth), rng))
-        return AugMixParams(tuple(chains), tuple(part / total for part in parts), share)
+        return AugMixParams(tuple(chains), tuple(part / total
+                                                 for part in parts), share)
 
     def apply(self,
         image: Image.Image,
@@ -404,7 +439,8 @@ def augment_and_mix_transform(
     """
     parts = dict(m=(float, 0), w=(int, 1), d=(int, 0), a=(float, 0), b=(bool, 0), mstd=(float, 0))
     name, given = parse_config(config_str, parts)
-    if name != 'augmix': raise ValueError(f"{config_str!r} is not an AugMix policy: must start with 'augmix'")
+    if name != 'augmix':
+        raise ValueError(f"{config_str!r} is not an AugMix policy: must start with 'augmix'")
     hparams = {'magnitude_std': given.get('mstd', math.inf), **(hparams or {})}
     ops = augmix_ops(given.get('m', 3), hparams)
     return AugMixAugment(ops, given.get('a', 1.), given.get('w', 3), given.get('d', -1), given.get('b', False))
@@ -424,11 +460,16 @@ def create_policy(
         mean: 0..1 per channel: color of pixels from outside the image.
         interpolation: A name; None or 'random': bilinear or bicubic, at random.
     """
-    name, edge = config.split('-')[0], img_size if isinstance(img_size, int) else min(img_size)
-    hparams = dict(translate_const=int(edge * 0.45), img_mean=tuple(min(255, round(255 * v)) for v in mean),
+    name = config.split('-')[0]
+    edge = img_size if isinstance(img_size, int) else min(img_size)
+    hparams = dict(translate_const=int(edge * 0.45), img_mean=tuple(min(255, round(255 * v))
+                                                                    for v in mean),
                    interpolation=interpolation)   # timm/data/transforms_factory.py
-    if name == 'rand': return rand_augment_transform(config, hparams)
-    if name in _SUB_POLICIES: return auto_augment_transform(config, hparams)
-    if name == 'augmix': return augment_and_mix_transform(config, hparams | dict(translate_pct=0.3))
+    if name == 'rand':
+        return rand_augment_transform(config, hparams)
+    if name in _SUB_POLICIES:
+        return auto_augment_transform(config, hparams)
+    if name == 'augmix':
+        return augment_and_mix_transform(config, hparams | dict(translate_pct=0.3))
     raise ValueError(f'unknown policy {config!r}: must be one of rand, {", ".join(_SUB_POLICIES)}, augmix, '
                      "with their parts, such as 'rand-m9-mstd0.5-inc1'")

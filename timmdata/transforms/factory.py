@@ -39,22 +39,28 @@ def evaluation_steps(
     Returns:
         PIL image → PIL image of the input size
     """
-    size, interpolation = settings.input_size, settings.interpolation
+    size = settings.input_size
+    interpolation = settings.interpolation
     scaled = tuple(math.floor(edge / settings.crop_pct) for edge in size)
     steps = [TrimBorder(settings.crop_border_pixels)] if settings.crop_border_pixels else []
-    if resize is not None: return [*steps, resize]
+    if resize is not None:
+        return [*steps, resize]
     if settings.crop_mode == 'border':
         resize = ResizeKeepRatio(scaled, interpolation=interpolation, longest=1.)
         return [*steps, resize, CenterCropOrPad(size, fill=list(settings.fill))]
     mode = str_to_interp_mode(interpolation)
-    if settings.crop_mode == 'squash': resize = v2.Resize(scaled, interpolation=mode)
-    elif scaled[0] == scaled[1]: resize = v2.Resize(scaled[0], interpolation=mode)
-    else: resize = ResizeKeepRatio(scaled, interpolation=interpolation)
+    if settings.crop_mode == 'squash':
+        resize = v2.Resize(scaled, interpolation=mode)
+    elif scaled[0] == scaled[1]:
+        resize = v2.Resize(scaled[0], interpolation=mode)
+    else:
+        resize = ResizeKeepRatio(scaled, interpolation=interpolation)
     return [*steps, resize, v2.CenterCrop(size)]
 
 # %% ../../nbs/transforms/70_factory.ipynb #0f308a62
 def _random_crop(settings: AugmentSettings) -> list[Callable]:
-    size, mode = settings.input_size, settings.train_crop_mode
+    size = settings.input_size
+    mode = settings.train_crop_mode
     if mode == 'rc':
         return [v2.RandomCrop(size, padding=settings.rc_padding or None, padding_mode=settings.padding_mode)]
     if mode == 'rrc':
@@ -80,18 +86,22 @@ def training_steps(
         PIL image → PIL image: crop and flips; changes of its content
     """
     geometry = _random_crop(settings) if crop is None else [crop]
-    if settings.hflip: geometry.append(v2.RandomHorizontalFlip(settings.hflip))
-    if settings.vflip: geometry.append(v2.RandomVerticalFlip(settings.vflip))
+    if settings.hflip:
+        geometry.append(v2.RandomHorizontalFlip(settings.hflip))
+    if settings.vflip:
+        geometry.append(v2.RandomVerticalFlip(settings.vflip))
     colors = [] if settings.policy is None else [settings.policy]
     if settings.color_jitter is not None:
         jitter = v2.ColorJitter(*settings.color_jitter)
         always = settings.color_jitter_prob is None   # then nothing is drawn for it, as in timm
         colors.append(jitter if always else v2.RandomApply([jitter], settings.color_jitter_prob))
-    if settings.grayscale_prob: colors.append(v2.RandomGrayscale(settings.grayscale_prob))
+    if settings.grayscale_prob:
+        colors.append(v2.RandomGrayscale(settings.grayscale_prob))
     if settings.gaussian_blur_prob:
         sigma = settings.gaussian_blur_radius or (0.1, 2.)   # as in timm, and so is 23
         colors.append(v2.RandomApply([GaussianBlur(kernel_size=23, sigma=sigma)], settings.gaussian_blur_prob))
-    if settings.solarize_prob: colors.append(v2.RandomSolarize(128, settings.solarize_prob))
+    if settings.solarize_prob:
+        colors.append(v2.RandomSolarize(128, settings.solarize_prob))
     return geometry, colors
 
 # %% ../../nbs/transforms/70_factory.ipynb #7df2166e
@@ -120,19 +130,28 @@ def compose_transform(
     Returns:
         PIL image → tensor (C, H, W)
     """
-    if settings.num_aug_splits: raise ValueError(
-        'num_aug_splits: a pipeline makes one view; pass it to create_loader, or wrap the dataset in AugMixDataset')
-    if separate and not settings.is_random: raise ValueError(
-        'separate=True is for training with augmentation: use is_training=True, no_aug=False')
-    if settings.is_random: geometry, colors = training_steps(settings, resize)
-    else: geometry, colors = evaluation_steps(settings, resize), []
+    if settings.num_aug_splits:
+        raise ValueError(
+            'num_aug_splits: a pipeline makes one view; pass it to create_loader, or wrap the dataset in AugMixDataset')
+    if separate and not settings.is_random:
+        raise ValueError(
+            'separate=True is for training with augmentation: use is_training=True, no_aug=False')
+    if settings.is_random:
+        geometry, colors = training_steps(settings, resize)
+    else:
+        geometry = evaluation_steps(settings, resize)
+        colors = []
     finish = [MaybePILToTensor()]
     if normalize and not use_prefetcher:
         check_statistics(settings.mean, tuple(std))
         finish = [MaybeToTensor(), v2.Normalize(list(settings.mean), list(std))]
-        if settings.is_random and erasing is not None: finish.append(erasing)
-    if patchify is not None: finish.append(patchify)
-    if separate: return tuple(v2.Compose(steps or [v2.Identity()]) for steps in (geometry, colors, finish))
+        if settings.is_random and erasing is not None:
+            finish.append(erasing)
+    if patchify is not None:
+        finish.append(patchify)
+    if separate:
+        return tuple(v2.Compose(steps or [v2.Identity()])
+                     for steps in (geometry, colors, finish))
     return v2.Compose(geometry + colors + finish)
 
 # %% ../../nbs/transforms/70_factory.ipynb #a61f8572
@@ -218,12 +237,14 @@ def create_transform(
     Returns:
         PIL image → tensor (C, H, W), or a dict of patches
     """
-    if tf_preprocessing: raise NotImplementedError('tf_preprocessing is not supported: omit it')
+    if tf_preprocessing:
+        raise NotImplementedError('tf_preprocessing is not supported: omit it')
     check_switches(use_prefetcher=use_prefetcher, normalize=normalize, separate=separate, naflex=naflex,
                    patchify=patchify)
     if naflex and is_training and no_aug:   # timm's evaluation; an image has no center that covers an input
         is_training = False
-        if kwargs.get('interpolation') == 'random': kwargs['interpolation'] = 'bilinear'
+        if kwargs.get('interpolation') == 'random':
+            kwargs['interpolation'] = 'bilinear'
     settings = AugmentSettings(input_size, is_training, no_aug, **kwargs)
     erasing = ErasingSettings(re_prob, re_mode, re_count, re_num_splits).create()
     return compose_transform(
@@ -235,7 +256,8 @@ def create_transform(
 def _to_sequence(settings: AugmentSettings, patch_size: int | Sequence[int], max_seq_len: int) -> Callable:
     "Crop or resize to a sequence of patches. timm/data/transforms_factory.py."
     check_whole('max_seq_len', max_seq_len, 1)
-    if not settings.is_random: return ResizeToSequence(patch_size, max_seq_len, interpolation=settings.interpolation)
+    if not settings.is_random:
+        return ResizeToSequence(patch_size, max_seq_len, interpolation=settings.interpolation)
     check_choice('train_crop_mode', settings.train_crop_mode, ('rrc',))
     return RandomResizedCropToSequence(
         patch_size, max_seq_len, settings.scale, settings.ratio, settings.interpolation)

@@ -71,9 +71,12 @@ def parse_interpolation(
     Args:
         interpolation: Name, 'random', an interpolation of torchvision or Pillow, or several to choose from.
     """
-    if isinstance(interpolation, (tuple, list)): return tuple(map(parse_interpolation, interpolation))
-    if isinstance(interpolation, int): return InterpolationMode(Image.Resampling(interpolation).name.lower())
-    if isinstance(interpolation, InterpolationMode): return interpolation
+    if isinstance(interpolation, (tuple, list)):
+        return tuple(map(parse_interpolation, interpolation))
+    if isinstance(interpolation, int):
+        return InterpolationMode(Image.Resampling(interpolation).name.lower())
+    if isinstance(interpolation, InterpolationMode):
+        return interpolation
     return RANDOM_INTERPOLATION if interpolation == 'random' else str_to_interp_mode(interpolation)
 
 
@@ -105,7 +108,8 @@ def height_width(
     """
     pair = tuple(size) if isinstance(size, Sequence) else (size, size)
     if len(pair) == 1: pair *= 2
-    are_whole = all(isinstance(edge, Integral) and not isinstance(edge, bool) for edge in pair)
+    are_whole = all(isinstance(edge, Integral) and not isinstance(edge, bool)
+                    for edge in pair)
     if len(pair) != 2 or not are_whole or min(pair) < 1:
         raise ValueError(f'{what}={size!r}: must be one positive integer, or two (height, width)')
     return pair
@@ -168,7 +172,8 @@ class RandomResizedCropAndInterpolation(Shown):
         interpolation: str = 'bilinear',
     ):
         self.size = height_width(size)
-        self.scale, self.ratio = check_range('scale', scale), check_range('ratio', ratio)
+        self.scale = check_range('scale', scale)
+        self.ratio = check_range('ratio', ratio)
         self.interpolation = parse_interpolation(interpolation)
 
     def draw(self,
@@ -187,7 +192,8 @@ class RandomResizedCropAndInterpolation(Shown):
         (height, width), (narrowest, widest) = size, self.ratio
         for h, w in try_sizes(rng, width * height, self.scale, self.ratio):
             h, w = max(1, h), max(1, w)
-            if w <= width and h <= height: return rng.randint(0, height - h), rng.randint(0, width - w), h, w
+            if w <= width and h <= height:
+                return rng.randint(0, height - h), rng.randint(0, width - w), h, w
         aspect = width / height
         w = width if aspect <= widest else round(height * widest)
         h = height if aspect >= narrowest else round(width / narrowest)
@@ -232,9 +238,11 @@ class ResizeKeepRatio(Shown):
         random_aspect_prob: float = 0.,
         random_aspect_range: tuple[float, float] = (0.9, 1.11),
     ):
-        self.size, self.longest = height_width(size), float(longest)
+        self.size = height_width(size)
+        self.longest = float(longest)
         self.interpolation = parse_interpolation(interpolation)
-        self.random_scale_prob, self.random_aspect_prob = random_scale_prob, random_aspect_prob
+        self.random_scale_prob = random_scale_prob
+        self.random_aspect_prob = random_aspect_prob
         self.random_scale_range = check_range('random_scale_range', random_scale_range)
         self.random_scale_area = random_scale_area
         self.random_aspect_range = check_range('random_aspect_range', random_aspect_range)
@@ -257,11 +265,13 @@ class ResizeKeepRatio(Shown):
         scale, aspect = 1., 1.
         if self.random_scale_prob > 0 and rng.random() < self.random_scale_prob:
             scale = rng.uniform(*self.random_scale_range)
-            if self.random_scale_area: scale = 1 / math.sqrt(scale)
+            if self.random_scale_area:
+                scale = 1 / math.sqrt(scale)
         if self.random_aspect_prob > 0 and rng.random() < self.random_aspect_prob:
             aspect = math.sqrt(math.exp(rng.uniform(*map(math.log, self.random_aspect_range))))
         factors = scale / aspect, scale * aspect
-        return tuple(max(1, round(edge * factor / ratio)) for edge, factor in zip(size, factors))
+        return tuple(max(1, round(edge * factor / ratio))
+                     for edge, factor in zip(size, factors))
 
     def __call__(self,
         img: Image.Image,
@@ -304,7 +314,8 @@ def crop_or_pad(
     right, bottom = left + width, top + height
     padding = [max(-left + min(0, right), 0), max(-top + min(0, bottom), 0),
                max(right - max(img_w, left), 0), max(bottom - max(img_h, top), 0)]
-    if any(padding): img = F.pad(img, padding, fill=fill, padding_mode=padding_mode)
+    if any(padding):
+        img = F.pad(img, padding, fill=fill, padding_mode=padding_mode)
     return F.crop(img, max(top, 0), max(left, 0), height, width)
 
 
@@ -322,7 +333,8 @@ def center_offset(
         top, left; negative where the crop is larger
     """
     spare = [edge - target for edge, target in zip(size, wanted)]
-    return tuple(round(part / 2) if part >= 0 else math.ceil(part / 2) for part in spare)
+    return tuple(round(part / 2) if part >= 0 else math.ceil(part / 2)
+                 for part in spare)
 
 
 def center_crop_or_pad(
@@ -361,7 +373,9 @@ class CenterCropOrPad(Shown):
         fill: Any = 0,
         padding_mode: str = 'constant',
     ):
-        self.size, self.fill, self.padding_mode = height_width(size), fill, padding_mode
+        self.size = height_width(size)
+        self.fill = fill
+        self.padding_mode = padding_mode
 
     def __call__(self,
         img: Any,
@@ -399,7 +413,8 @@ class RandomCropOrPad(CenterCropOrPad):
             top and left; negative if there is padding
         """
         deltas = [edge - own for edge, own in zip(size, self.size)]
-        return tuple(int(math.copysign(rng.randint(0, abs(delta)), delta)) for delta in deltas)
+        return tuple(int(math.copysign(rng.randint(0, abs(delta)), delta))
+                     for delta in deltas)
 
     def __call__(self,
         img: Any,
@@ -426,7 +441,8 @@ class TrimBorder(Shown):
     def __init__(self,
         border_size: int,
     ):
-        if border_size < 0: raise ValueError(f'border_size={border_size}: must be 0 or more pixels')
+        if border_size < 0:
+            raise ValueError(f'border_size={border_size}: must be 0 or more pixels')
         self.border_size = border_size
 
     def __call__(self,

@@ -60,12 +60,15 @@ def rand_bbox_minmax(
     Returns:
         top, bottom, left, right
     """
-    rng, edges, cuts = rng or random, img_shape[-2:], []
+    rng = rng or random
+    edges = img_shape[-2:]
+    cuts = []
     for edge in edges:
         least, most = (int(edge * share) for share in minmax)
         # the greatest is left out, as in timm; equal ends are a box of one size, where timm raises
         cuts.append(rng.randrange(least, max(most, least + 1)))
-    top, left = (rng.randrange(edge - cut + 1) for edge, cut in zip(edges, cuts))
+    top, left = (rng.randrange(edge - cut + 1)
+                 for edge, cut in zip(edges, cuts))
     return top, top + cuts[0], left, left + cuts[1]
 
 
@@ -88,8 +91,10 @@ def cutmix_bbox_and_lam(
     Returns:
         (top, bottom, left, right), lam
     """
-    if ratio_minmax is None: box = rand_bbox(img_shape, lam, rng=rng)
-    else: box = rand_bbox_minmax(img_shape, ratio_minmax, rng)
+    if ratio_minmax is None:
+        box = rand_bbox(img_shape, lam, rng=rng)
+    else:
+        box = rand_bbox_minmax(img_shape, ratio_minmax, rng)
     if correct_lam or ratio_minmax is not None:
         top, bottom, left, right = box
         lam = 1. - (bottom - top) * (right - left) / (img_shape[-2] * img_shape[-1])
@@ -109,14 +114,17 @@ def check_target(
         multi_label: Whether a sample may have several labels; then it must be dense.
     """
     shape = tuple(target.shape)
-    if target.ndim == 2 and shape[1] == num_classes: return
+    if target.ndim == 2 and shape[1] == num_classes:
+        return
     if target.ndim != 1 or target.is_floating_point() or multi_label:
         allowed = '' if multi_label else 'integer class indexes (N,) or '
         raise ValueError(f'the target is {target.dtype} {shape}: must be {allowed}dense targets (N, {num_classes})')
     if target.device.type != 'cpu': return
-    wrong = [index for index in target.tolist() if not 0 <= index < num_classes]
-    if wrong: raise ValueError(f'class index {wrong[0]} in the target: with num_classes={num_classes}, must be in '
-                               f'0..{num_classes - 1}; set num_classes, or correct the labels')
+    wrong = [index
+             for index in target.tolist() if not 0 <= index < num_classes]
+    if wrong:
+        raise ValueError(f'class index {wrong[0]} in the target: with num_classes={num_classes}, must be in '
+                                   f'0..{num_classes - 1}; set num_classes, or correct the labels')
 
 
 def mixup_target(
@@ -141,7 +149,8 @@ def mixup_target(
         float32 (N, num_classes), as many rows as partners
     """
     check_target(target, num_classes, multi_label)
-    if target.ndim == 2: y = target.float()
+    if target.ndim == 2:
+        y = target.float()
     else:
         y = (target.long()[:, None] == torch.arange(num_classes, device=target.device)).float()
         if target.device.type != 'cpu':   # a wrong index that was not seen becomes a loss of nan
@@ -158,7 +167,8 @@ def _blend(x: torch.Tensor, other: torch.Tensor, lam: float | torch.Tensor, over
     first, second = x.to(work), other.to(work)
     first = first * lam if work == x.dtype and not overwrite else first.mul_(lam)
     mixed = first.add_(second.mul_(1. - lam))
-    if not x.is_floating_point(): mixed.round_()
+    if not x.is_floating_point():
+        mixed.round_()
     return mixed.to(x.dtype)
 
 
@@ -202,10 +212,13 @@ def paste_masked(
     Returns:
         as `own`
     """
-    edges = torch.tensor([box or (0, 0, 0, 0) for box in boxes]).to(own.device, non_blocking=True)
+    edges = torch.tensor([box or (0, 0, 0, 0)
+                          for box in boxes]).to(own.device, non_blocking=True)
     top, bottom, left, right = edges[:, :, None].unbind(1)
-    y, x = (torch.arange(edge, device=own.device) for edge in own.shape[2:])
-    rows, columns = (y >= top) & (y < bottom), (x >= left) & (x < right)
+    y, x = (torch.arange(edge, device=own.device)
+            for edge in own.shape[2:])
+    rows = (y >= top) & (y < bottom)
+    columns = (x >= left) & (x < right)
     return torch.where(rows[:, None, :, None] & columns[:, None, None, :], other, own)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #07e1def1
@@ -224,13 +237,15 @@ class MixParams(NamedTuple):
     partner: tuple[int, ...]
 
 
-def _num_rows(batch_size: int, mode: str) -> int: return math.ceil(batch_size / 2) if mode == 'half' else batch_size
+def _num_rows(batch_size: int, mode: str) -> int:
+    return math.ceil(batch_size / 2) if mode == 'half' else batch_size
 
 
 def _partners(batch_size: int, mode: str, partner: str, rng: random.Random) -> tuple[int, ...]:
     "The other sample of each row; of a random pair, each is the other's."
     rows = _num_rows(batch_size, mode)
-    if partner == 'reversed': return tuple(range(batch_size - 1, batch_size - 1 - rows, -1))
+    if partner == 'reversed':
+        return tuple(range(batch_size - 1, batch_size - 1 - rows, -1))
     order = list(range(batch_size - rows, batch_size))   # half: the second half, and the middle one of an odd batch
     rng.shuffle(order)
     if mode != 'pair': return tuple(order)
@@ -241,28 +256,36 @@ def _mix_pairs(x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence
     "Mix partners with each other, in place."
     rows, columns = (slice(*box[:2]), slice(*box[2:])) if box else (slice(None), slice(None))
     for n, other in enumerate(partner):
-        if n > other: continue   # it is done
-        a, b = x[n, :, rows, columns], x[other, :, rows, columns]
+        if n > other:
+            continue   # it is done
+        a = x[n, :, rows, columns]
+        b = x[other, :, rows, columns]
         if box:
             mine = a.clone()
             a.copy_(b)
             b.copy_(mine)
         else:
-            mine, yours = a * (1. - lam), b * (1. - lam)
+            mine = a * (1. - lam)
+            yours = b * (1. - lam)
             a.mul_(lam).add_(yours)
-            if n != other: b.mul_(lam).add_(mine)
+            if n != other:
+                b.mul_(lam).add_(mine)
     return x
 
 
 def _mix_alike(x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence[int], overwrite: bool) -> torch.Tensor:
     "Mix all rows with one share, or one box."
     own = x[:len(partner)]
-    are_pairs = len(own) == len(x) and all(partner[other] == n for n, other in enumerate(partner))
+    are_pairs = len(own) == len(x) and all(partner[other] == n
+                                           for n, other in enumerate(partner))
     is_wide = torch.promote_types(x.dtype, torch.float32) == x.dtype   # others are blended in float32
-    if overwrite and are_pairs and is_wide and x.device.type == 'cpu': return _mix_pairs(x, lam, box, partner)
+    if overwrite and are_pairs and is_wide and x.device.type == 'cpu':
+        return _mix_pairs(x, lam, box, partner)
     partner = torch.tensor(partner).to(x.device, non_blocking=True)
-    if box is None: return _blend(own, x[partner], lam, overwrite)
-    rows, columns = slice(*box[:2]), slice(*box[2:])
+    if box is None:
+        return _blend(own, x[partner], lam, overwrite)
+    rows = slice(*box[:2])
+    columns = slice(*box[2:])
     patch = x[:, :, rows, columns][partner]   # before anything is written
     out = own if overwrite else own.clone()
     out[:, :, rows, columns] = patch
@@ -271,13 +294,16 @@ def _mix_alike(x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence
 
 def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tensor:
     "Mix each row in its own way."
-    own, other = x[:len(params.lam)], x[torch.tensor(params.partner).to(x.device, non_blocking=True)]
+    own = x[:len(params.lam)]
+    other = x[torch.tensor(params.partner).to(x.device, non_blocking=True)]
     if 'cutmix' in params.kind:
         on_cpu = x.device.type == 'cpu'
         own = paste_slices(own, other, params.box, overwrite) if on_cpu else paste_masked(own, other, params.box)
         overwrite = True   # it is ours now
-    if 'mixup' not in params.kind: return own
-    lam = torch.tensor([lam if kind == 'mixup' else 1. for lam, kind in zip(params.lam, params.kind)])
+    if 'mixup' not in params.kind:
+        return own
+    lam = torch.tensor([lam if kind == 'mixup' else 1.
+                        for lam, kind in zip(params.lam, params.kind)])
     return _blend(own, other, lam.to(x.device, non_blocking=True).view(-1, 1, 1, 1), overwrite)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #a16e7e5c
@@ -367,7 +393,8 @@ class Mixup(MixingSwitch):
 
     def __post_init__(self):
         self._check()
-        if self.cutmix_minmax is not None: self.cutmix_alpha = 1.
+        if self.cutmix_minmax is not None:
+            self.cutmix_alpha = 1.
         super().__init__()
 
     def _check(self):
@@ -377,17 +404,21 @@ class Mixup(MixingSwitch):
         check_mixing(self)
         check_switches(correct_lam=self.correct_lam)
         minmax = self.cutmix_minmax
-        if minmax is not None and not (len(minmax) == 2 and 0 <= minmax[0] <= minmax[1] <= 1): raise ValueError(
-            f'cutmix_minmax={minmax!r}: must be the smallest and largest edge, 0 <= smallest <= largest <= 1')
+        if minmax is not None and not (len(minmax) == 2 and 0 <= minmax[0] <= minmax[1] <= 1):
+            raise ValueError(
+                f'cutmix_minmax={minmax!r}: must be the smallest and largest edge, 0 <= smallest <= largest <= 1')
         if minmax is None and self.mixup_alpha == self.cutmix_alpha == 0:
             raise ValueError('nothing to mix: pass mixup_alpha or cutmix_alpha above 0, or cutmix_minmax')
 
     def _draw_one(self, size: tuple[int, int], rng: random.Random) -> tuple[str, float, tuple | None]:
         "Kind, lam and box of one sample, pair or batch, in the order in which timm draws for a batch."
-        if not self.mixup_enabled or rng.random() >= self.prob: return 'none', 1., None
+        if not self.mixup_enabled or rng.random() >= self.prob:
+            return 'none', 1., None
         (pastes, lam), box = self.draw_amount(rng), None
-        if lam == 1: return 'none', 1., None
-        if pastes: box, lam = cutmix_bbox_and_lam(size, lam, self.cutmix_minmax, self.correct_lam, rng=rng)
+        if lam == 1:
+            return 'none', 1., None
+        if pastes:
+            box, lam = cutmix_bbox_and_lam(size, lam, self.cutmix_minmax, self.correct_lam, rng=rng)
         return 'cutmix' if pastes else 'mixup', float(np.float32(lam)), box
 
     def draw(self,
@@ -405,11 +436,15 @@ class Mixup(MixingSwitch):
         check_whole('batch_size', batch_size, 1)
         rng = rng or random
         partner = _partners(batch_size, self.mode, self.partner, rng)
-        if self.mode == 'batch': drawn = [self._draw_one(size, rng)] * batch_size
+        if self.mode == 'batch':
+            drawn = [self._draw_one(size, rng)] * batch_size
         elif self.mode == 'pair':
-            first = {n: self._draw_one(size, rng) for n, other in enumerate(partner) if n <= other}
-            drawn = [first[min(n, other)] for n, other in enumerate(partner)]
-        else: drawn = [self._draw_one(size, rng) for _ in partner]
+            first = {n: self._draw_one(size, rng)
+                     for n, other in enumerate(partner) if n <= other}
+            drawn = [first[min(n, other)]
+                     for n, other in enumerate(partner)]
+        else:
+            drawn = [self._draw_one(size, rng) for _ in partner]
         kind, lam, box = zip(*drawn)
         return MixParams(kind, lam, box, partner)
 
@@ -417,11 +452,12 @@ class Mixup(MixingSwitch):
         "Refuse what does not fit together."
         if x.ndim != 4 or not (x.dtype == torch.uint8 or x.is_floating_point()):
             raise TypeError(f'got {x.dtype} {tuple(x.shape)}: images must be (N, C, H, W), uint8 or floating')
-        if not isinstance(target, torch.Tensor): raise TypeError(
-            f'targets have type {type(target).__name__}: pass a tensor of class indexes, or of dense rows with '
-            f'{self.num_classes} values')
-        if len(target) != len(x): raise ValueError(
-            f'images have length {len(x)}, targets {len(target)}: pass one target per image')
+        if not isinstance(target, torch.Tensor):
+            raise TypeError(
+                f'targets have type {type(target).__name__}: pass a tensor of class indexes, or of dense rows with '
+                f'{self.num_classes} values')
+        if len(target) != len(x):
+            raise ValueError(f'images have length {len(x)}, targets {len(target)}: pass one target per image')
         if len(params.lam) != _num_rows(len(x), self.mode) or max(params.partner) >= len(x):
             raise ValueError(
                 f'params has length {len(params.lam)} for a batch of size {len(x)}: draw for a batch of this size')
@@ -447,9 +483,12 @@ class Mixup(MixingSwitch):
         lam, partner = params.lam, params.partner
         mixed_target = mixup_target(target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
         are_alike = len(set(zip(params.kind, lam, params.box))) == 1
-        if set(params.kind) == {'none'}: mixed = x if len(lam) == len(x) else x[:len(lam)]
-        elif are_alike: mixed = _mix_alike(x, lam[0], params.box[0], partner, overwrite)
-        else: mixed = _mix_each(x, params, overwrite)
+        if set(params.kind) == {'none'}:
+            mixed = x if len(lam) == len(x) else x[:len(lam)]
+        elif are_alike:
+            mixed = _mix_alike(x, lam[0], params.box[0], partner, overwrite)
+        else:
+            mixed = _mix_each(x, params, overwrite)
         return mixed, mixed_target
 
     def apply_to_fields(self,
@@ -467,10 +506,13 @@ class Mixup(MixingSwitch):
         Returns:
             in mode 'half', half of the rows of each field
         """
-        if 'target' not in fields: raise KeyError(f'mixing needs targets, but the batch has only {list(fields)}')
+        if 'target' not in fields:
+            raise KeyError(f'mixing needs targets, but the batch has only {list(fields)}')
         images, targets = self.apply(fields['image'], fields['target'], params, overwrite)
         num = len(images)
-        if num < len(fields['image']): fields = {name: values[:num] for name, values in fields.items()}
+        if num < len(fields['image']):
+            fields = {name: values[:num]
+                      for name, values in fields.items()}
         return {**fields, 'image': images, 'target': targets}
 
     def __call__(self,

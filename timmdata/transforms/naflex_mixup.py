@@ -45,7 +45,8 @@ def _pair_up(sizes: Sequence[tuple[int, int]], local_shuffle: int, rng: Any) -> 
             rng.shuffle(window)
             order[start:start + local_shuffle] = window
     partner = list(range(len(sizes)))
-    for a, b in zip(order[::2], order[1::2]): partner[a], partner[b] = b, a
+    for a, b in zip(order[::2], order[1::2]):
+        partner[a], partner[b] = b, a
     return partner
 
 
@@ -54,13 +55,20 @@ def _draw_area(
 ) -> tuple[float, tuple]:
     "An image's own share, and its box: the overlap of the centers, or a rectangle inside."
     overlap = area = min(own[0], other[0]), min(own[1], other[1])
-    offset, num_own, num_overlap = (0, 0), own[0] * own[1], overlap[0] * overlap[1]
+    offset = (0, 0)
+    num_own = own[0] * own[1]
+    num_overlap = overlap[0] * overlap[1]
     if pastes:
-        area = tuple(int(edge * math.sqrt(1. - amount)) for edge in overlap)
-        offset = tuple(rng.randint(0, edge - cut) for edge, cut in zip(overlap, area))
+        area = tuple(int(edge * math.sqrt(1. - amount))
+                     for edge in overlap)
+        offset = tuple(rng.randint(0, edge - cut)
+                       for edge, cut in zip(overlap, area))
         lam = 1. - area[0] * area[1] / num_own
-    else: lam = (num_own - num_overlap) / num_own + amount * num_overlap / num_own
-    starts = [(edge - shared) // 2 + more for size in (own, other) for edge, shared, more in zip(size, overlap, offset)]
+    else:
+        lam = (num_own - num_overlap) / num_own + amount * num_overlap / num_own
+    starts = [(edge - shared) // 2 + more
+              for size in (own, other)
+              for edge, shared, more in zip(size, overlap, offset)]
     return lam, (*starts, *area)
 
 # %% ../../nbs/transforms/62_naflex_mixup.ipynb #3769f260
@@ -167,7 +175,8 @@ class NaFlexMixup(MixingSwitch):
                 is_whole = not own.is_floating_point()
                 work, source = (own.float(), source.float()) if is_whole else (own, source)
                 source = work.mul(params.amount).add_(source, alpha=1. - params.amount)
-                if is_whole: source.round_()
+                if is_whole:
+                    source.round_()
             own.copy_(source)
         return mixed
 
@@ -184,9 +193,11 @@ class NaFlexMixup(MixingSwitch):
         Returns:
             float32 (N, num_classes)
         """
-        num, lam, partner = len(params.partner), params.lam, params.partner
-        if len(target) != num: raise ValueError(
-            f'images have length {num}, targets {len(target)}: pass one target per image')
+        num = len(params.partner)
+        lam = params.lam
+        partner = params.partner
+        if len(target) != num:
+            raise ValueError(f'images have length {num}, targets {len(target)}: pass one target per image')
         return mixup_target(target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
 
     def __call__(self,
@@ -204,6 +215,8 @@ class NaFlexMixup(MixingSwitch):
         Returns:
             images, and a float32 target (num_classes,) per image
         """
-        if not isinstance(targets, torch.Tensor): targets = default_collate(targets)
-        params = self.draw([tuple(image.shape[-2:]) for image in imgs], rng)
+        if not isinstance(targets, torch.Tensor):
+            targets = default_collate(targets)
+        params = self.draw([tuple(image.shape[-2:])
+                            for image in imgs], rng)
         return self.apply_images(imgs, params), self.apply_target(targets, params).unbind(0)

@@ -43,31 +43,42 @@ def get_image_size_for_seq(
         the factor of the edges, and (height, width) of the result
     """
     (height, width), (patch_h, patch_w) = image_hw, height_width(patch_size, 'patch_size')
-    if height < 1 or width < 1: raise ValueError(f'an image of {height}×{width} pixels: edges must be 1 or more')
-    if not eps >= 1e-12: raise ValueError(f'eps={eps!r}: must be 1e-12 or more, or the search does not end')
-    ceil, low, high = math.ceil, eps / 10, 100.
+    if height < 1 or width < 1:
+        raise ValueError(f'an image of {height}×{width} pixels: edges must be 1 or more')
+    if not eps >= 1e-12:
+        raise ValueError(f'eps={eps!r}: must be 1e-12 or more, or the search does not end')
+    ceil = math.ceil
+    low = eps / 10
+    high = 100.
     while high - low >= eps:
         ratio = (low + high) / 2
-        if divisible_by_patch: count = ceil(height * ratio / patch_h) * ceil(width * ratio / patch_w)
-        else: count = max(int(height * ratio) // patch_h, 1) * max(int(width * ratio) // patch_w, 1)
-        if count <= max_seq_len: low = ratio
+        if divisible_by_patch:
+            count = ceil(height * ratio / patch_h) * ceil(width * ratio / patch_w)
+        else:
+            count = max(int(height * ratio) // patch_h, 1) * max(int(width * ratio) // patch_w, 1)
+        if count <= max_seq_len:
+            low = ratio
         else: high = ratio
     ratio = low if max_ratio is None else min(low, max_ratio)
-    if ratio <= eps: raise ValueError(f'an image of {height}×{width} pixels does not fit into {max_seq_len} patches of '
-                                      f'{patch_h}×{patch_w} (max_ratio={max_ratio}): use a larger max_seq_len')
+    if ratio <= eps:
+        raise ValueError(f'an image of {height}×{width} pixels does not fit into {max_seq_len} patches of '
+                                          f'{patch_h}×{patch_w} (max_ratio={max_ratio}): use a larger max_seq_len')
     height, width = height * ratio, width * ratio
-    if divisible_by_patch: return ratio, (patch_h * ceil(height / patch_h), patch_w * ceil(width / patch_w))
+    if divisible_by_patch:
+        return ratio, (patch_h * ceil(height / patch_h), patch_w * ceil(width / patch_w))
     return ratio, (max(int(height), patch_h), max(int(width), patch_w))
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #0b46bc3b
 def _search_grids(edges: np.ndarray, patches: np.ndarray, max_seq_len: int) -> np.ndarray:
     "Count the patches of reduced images (2, N) with the steps of `get_image_size_for_seq`; 0 where nothing fits."
     eps = 1e-5
-    low, high = np.full(edges.shape[1], eps / 10), np.full(edges.shape[1], 100.)
+    low = np.full(edges.shape[1], eps / 10)
+    high = np.full(edges.shape[1], 100.)
     while (high - low).max() >= eps:   # all intervals are equally wide
         ratio = (low + high) / 2
         fits = np.ceil(edges * ratio / patches).prod(0) <= max_seq_len
-        low, high = np.where(fits, ratio, low), np.where(fits, high, ratio)
+        low = np.where(fits, ratio, low)
+        high = np.where(fits, high, ratio)
     return np.where(low > eps, np.ceil(edges * np.minimum(low, 1.) / patches).prod(0), 0)
 
 
@@ -90,7 +101,8 @@ def count_tokens(
     """
     edges = np.stack([heights, widths]).astype(np.int64)
     patches = np.array(height_width(patch_size, 'patch_size'))[:, None]
-    if edges.size and edges.min() < 1: raise ValueError('an image without pixels: edges must be 1 or more')
+    if edges.size and edges.min() < 1:
+        raise ValueError('an image without pixels: edges must be 1 or more')
     counts = (-(-edges // patches)).prod(0)
     # a ratio up to 1e-5 below 1 is the search's 1: it takes a pixel from edges of 100,000 and more
     searched = np.flatnonzero((counts > max_seq_len) | (edges.max(0) >= 100_000))
@@ -98,7 +110,8 @@ def count_tokens(
         part = searched[start:start + 16384]
         counts[part] = _search_grids(edges[:, part], patches, max_seq_len)
     impossible = np.flatnonzero(counts == 0)
-    if len(impossible): get_image_size_for_seq(tuple(edges[:, impossible[0]]), patch_size, max_seq_len)   # it refuses
+    if len(impossible):
+        get_image_size_for_seq(tuple(edges[:, impossible[0]]), patch_size, max_seq_len)   # it refuses
     return counts
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #bb0413fa
@@ -132,8 +145,11 @@ class ResizeToSequence(Shown):
         interpolation: Any = 'bicubic',
     ):
         height_width(patch_size, 'patch_size')   # refuses wrong ones
-        self.patch_size, self.max_seq_len, self.divisible_by_patch = patch_size, max_seq_len, divisible_by_patch
-        self.max_ratio, self.interpolation = max_ratio, parse_interpolation(interpolation)
+        self.patch_size = patch_size
+        self.max_seq_len = max_seq_len
+        self.divisible_by_patch = divisible_by_patch
+        self.max_ratio = max_ratio
+        self.interpolation = parse_interpolation(interpolation)
 
     def __call__(self,
         img: Any,
@@ -184,13 +200,17 @@ class RandomResizedCropToSequence(Shown):
         attempts: int = 10,
     ):
         self.patch_h, self.patch_w = height_width(patch_size, 'patch_size')
-        self.max_seq_len, self.divisible_by_patch, self.max_ratio = max_seq_len, divisible_by_patch, max_ratio
-        self.scale, self.ratio = check_range('scale', scale), check_range('ratio', ratio)
+        self.max_seq_len = max_seq_len
+        self.divisible_by_patch = divisible_by_patch
+        self.max_ratio = max_ratio
+        self.scale = check_range('scale', scale)
+        self.ratio = check_range('ratio', ratio)
         self.final_scale_range = final_scale_range
         if final_scale_range is not None and check_range('final_scale_range', final_scale_range)[1] > 1:
             raise ValueError(
                 f'final_scale_range={final_scale_range!r}: must be factors up to 1; or use a larger max_seq_len')
-        self.attempts, self.interpolation = attempts, parse_interpolation(interpolation)
+        self.attempts = attempts
+        self.interpolation = parse_interpolation(interpolation)
 
     def draw(self,
         image_size: tuple[int, int],
@@ -206,16 +226,19 @@ class RandomResizedCropToSequence(Shown):
             crop, size, one interpolation as it was given
         """
         img_h, img_w = image_size
-        if img_h < 1 or img_w < 1: raise ValueError(f'an image of {img_h}×{img_w} pixels: edges must be 1 or more')
+        if img_h < 1 or img_w < 1:
+            raise ValueError(f'an image of {img_h}×{img_w} pixels: edges must be 1 or more')
         own_aspect, (narrowest, widest) = img_w / img_h, self.ratio
         for h, w in try_sizes(rng, img_h * img_w, self.scale, self.ratio, self.attempts, own_aspect):
             if 0 < h <= img_h and 0 < w <= img_w:
-                top, left = rng.randint(0, img_h - h), rng.randint(0, img_w - w)
+                top = rng.randint(0, img_h - h)
+                left = rng.randint(0, img_w - w)
                 break
         else:   # the whole image, or the largest part of it that `ratio` allows
             h = img_h if narrowest <= 1 else min(max(1, round(img_w / (own_aspect * narrowest))), img_h)
             w = img_w if widest >= 1 else min(max(1, round(img_h * (own_aspect * widest))), img_w)
-            top, left = (img_h - h) // 2, (img_w - w) // 2
+            top = (img_h - h) // 2
+            left = (img_w - w) // 2
 
         patch_hw = patch_h, patch_w = self.patch_h, self.patch_w
         largest, size = get_image_size_for_seq(
@@ -224,9 +247,12 @@ class RandomResizedCropToSequence(Shown):
             factor = min(max(rng.uniform(*self.final_scale_range), 0.), 1.)
             edges = [edge * largest * factor for edge in (h, w)]
             if self.divisible_by_patch:
-                edges = [patch * math.ceil(edge / patch) for edge, patch in zip(edges, patch_hw)]
-            new_h, new_w = (max(round(edge), patch) for edge, patch in zip(edges, patch_hw))
-            if new_h // patch_h * (new_w // patch_w) <= self.max_seq_len: size = new_h, new_w
+                edges = [patch * math.ceil(edge / patch)
+                         for edge, patch in zip(edges, patch_hw)]
+            new_h, new_w = (max(round(edge), patch)
+                            for edge, patch in zip(edges, patch_hw))
+            if new_h // patch_h * (new_w // patch_w) <= self.max_seq_len:
+                size = new_h, new_w
         return (top, left, h, w), size, choose_interpolation(self.interpolation, rng)
 
     def __call__(self,
@@ -264,7 +290,8 @@ def try_crop_sizes(
     (height, width), low, high = edges, math.log(ratio[0]), math.log(ratio[1])
     area = height * width * (scale[0] + (scale[1] - scale[0]) * numbers[0])
     # math.exp, as for one image: NumPy's may differ in the last bit
-    aspect = width / height * np.array([math.exp(log) for log in (low + (high - low) * numbers[1]).tolist()])
+    aspect = width / height * np.array([math.exp(log)
+                                        for log in (low + (high - low) * numbers[1]).tolist()])
     sizes = np.rint(np.sqrt([area / aspect, area * aspect])).astype(np.int64)
     return sizes * ((sizes > 0) & (sizes <= edges)).all(0)
 
@@ -290,17 +317,21 @@ def patchify_image(
     Returns:
         patches (N, Ph·Pw·C) or (N, Ph, Pw, C) as the image; with info: also int64 (N, 2) y, x and bool (N,)
     """
-    if img.ndim != 3: raise ValueError(f'an image of shape {tuple(img.shape)}: must be (C, H, W)')
+    if img.ndim != 3:
+        raise ValueError(f'an image of shape {tuple(img.shape)}: must be (C, H, W)')
     (_, height, width), (patch_h, patch_w) = img.shape, height_width(patch_size, 'patch_size')
-    more_h, more_w = -height % patch_h, -width % patch_w
+    more_h = -height % patch_h
+    more_w = -width % patch_w
     if more_h or more_w:
-        if not pad: raise ValueError(f'an image of {height}×{width} pixels is not divisible into patches of '
-                                     f'{patch_h}×{patch_w}: resize it, or pass pad=True')
+        if not pad:
+            raise ValueError(f'an image of {height}×{width} pixels is not divisible into patches of '
+                                         f'{patch_h}×{patch_w}: resize it, or pass pad=True')
         img = torch.nn.functional.pad(img, (0, more_w, 0, more_h))
     patches = img.unflatten(2, (-1, patch_w)).unflatten(1, (-1, patch_h))   # (C, rows, Ph, columns, Pw)
     _, rows, _, columns, _ = patches.shape
     patches = patches.permute((1, 3, 2, 4, 0) if channels_last else (1, 3, 0, 2, 4)).flatten(0, 1)
-    if flatten_patches: patches = patches.flatten(1)
+    if flatten_patches:
+        patches = patches.flatten(1)
     if not include_info: return patches
     y_x = torch.cartesian_prod(torch.arange(rows, device=img.device), torch.arange(columns, device=img.device))
     return patches, y_x, torch.ones(rows * columns, dtype=torch.bool, device=img.device)
@@ -326,7 +357,8 @@ class Patchify(Shown):
         channels_last: bool = True,
     ):
         self.patch_size = height_width(patch_size, 'patch_size')
-        self.flatten_patches, self.channels_last = flatten_patches, channels_last
+        self.flatten_patches = flatten_patches
+        self.channels_last = channels_last
 
     def __call__(self,
         img: Any,
@@ -339,6 +371,7 @@ class Patchify(Shown):
         Returns:
             'patches', 'patch_coord' and 'patch_valid', as from `patchify_image`
         """
-        if isinstance(img, Image.Image): img = F.to_tensor(img)
+        if isinstance(img, Image.Image):
+            img = F.to_tensor(img)
         order = dict(flatten_patches=self.flatten_patches, channels_last=self.channels_last)
         return dict(zip(('patches', 'patch_coord', 'patch_valid'), patchify_image(img, self.patch_size, **order)))

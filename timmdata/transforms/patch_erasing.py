@@ -58,20 +58,26 @@ class PatchRandomErasing(Erasing):
         num_splits: int = 0,
         device: str | torch.device | None = None,
     ):
-        if patch_drop_prob: raise ValueError(
-            f'patch_drop_prob={patch_drop_prob!r}: patches cannot be dropped (nor in timm); pass 0')
+        if patch_drop_prob:
+            raise ValueError(
+                f'patch_drop_prob={patch_drop_prob!r}: patches cannot be dropped (nor in timm); pass 0')
         check_choice('spatial_mode', spatial_mode, ('region', 'patch'))
         super().__init__(erase_prob, min_area, max_area, min_aspect, max_aspect, mode,
                          min_count, max_count, num_splits)
-        self.value, self.spatial_mode = value, spatial_mode
+        self.value = value
+        self.spatial_mode = spatial_mode
 
     def _draw_region(self, rng: random.Random, grid_h: int, grid_w: int) -> np.ndarray | None:
         "Draw a rectangle of patches; None if none fits."
         for w, h in try_sizes(rng, grid_h * grid_w, self.area, self.aspect):   # as height / width
-            if h > grid_h or w > grid_w: continue
-            top, left = rng.randint(0, grid_h - h), rng.randint(0, grid_w - w)   # timm draws them for no patch, too
-            rows, columns = np.arange(top, top + h), np.arange(left, left + w)
-            if h and w: return (rows[:, None] * grid_w + columns).ravel()
+            if h > grid_h or w > grid_w:
+                continue
+            top = rng.randint(0, grid_h - h)
+            left = rng.randint(0, grid_w - w)   # timm draws them for no patch, too
+            rows = np.arange(top, top + h)
+            columns = np.arange(left, left + w)
+            if h and w:
+                return (rows[:, None] * grid_w + columns).ravel()
         return None
 
     def get_params(self,
@@ -89,12 +95,16 @@ class PatchRandomErasing(Erasing):
         Returns:
             for each erased piece: positions y * grid_w + x of its patches
         """
-        if rng.random() > self.probability or grid_h * grid_w == 0: return []
-        count, num = rng.randint(self.min_count, self.max_count), grid_h * grid_w
+        if rng.random() > self.probability or grid_h * grid_w == 0:
+            return []
+        count = rng.randint(self.min_count, self.max_count)
+        num = grid_h * grid_w
         if self.spatial_mode == 'region':
-            pieces = [self._draw_region(rng, grid_h, grid_w) for _ in range(count)]
+            pieces = [self._draw_region(rng, grid_h, grid_w)
+                      for _ in range(count)]
             return [piece for piece in pieces if piece is not None]
-        least, most = (min(num, max(1, int(num * count * area))) for area in self.area)
+        least, most = (min(num, max(1, int(num * count * area)))
+                       for area in self.area)
         return [np.array(rng.sample(range(num), rng.randint(least, most)))]
 
     def erase(self,
@@ -110,11 +120,14 @@ class PatchRandomErasing(Erasing):
             rngs: One generator per image, after its draw.
         """
         for image, pieces, rng in zip(images, drawn, rngs):
-            if not image.is_floating_point(): raise TypeError(f'patches have dtype {image.dtype}: normalize them first')
+            if not image.is_floating_point():
+                raise TypeError(f'patches have dtype {image.dtype}: normalize them first')
             for piece in pieces:   # in order: later pieces lie over earlier ones
                 shape = (len(piece), *image.shape[1:]) if self.mode == 'pixel' else image.shape[-1:]
-                if self.mode != 'const': value = keyed_noise(rng, shape, image)
-                else: value = torch.as_tensor(self.value, dtype=image.dtype, device=image.device)
+                if self.mode != 'const':
+                    value = keyed_noise(rng, shape, image)
+                else:
+                    value = torch.as_tensor(self.value, dtype=image.dtype, device=image.device)
                 image[torch.as_tensor(piece, device=image.device)] = value
 
     def __call__(self,
@@ -134,19 +147,24 @@ class PatchRandomErasing(Erasing):
         Returns:
             the same tensor
         """
-        if patches.ndim not in (4, 5): raise ValueError(
-            f'patches have shape {tuple(patches.shape)}: must be (B, N, P·P, C) or (B, N, Ph, Pw, C)')
-        if rngs is None: rngs = [random] * len(patches)
+        if patches.ndim not in (4, 5):
+            raise ValueError(
+                f'patches have shape {tuple(patches.shape)}: must be (B, N, P·P, C) or (B, N, Ph, Pw, C)')
+        if rngs is None:
+            rngs = [random] * len(patches)
         coordinates = patch_coord.cpu().numpy()
         valid = np.ones(coordinates.shape[:2], bool) if patch_valid is None else patch_valid.cpu().numpy()
-        grids = [tuple((y_x[is_valid].max(0, initial=-1) + 1).tolist()) for y_x, is_valid in zip(coordinates, valid)]
+        grids = [tuple((y_x[is_valid].max(0, initial=-1) + 1).tolist())
+                 for y_x, is_valid in zip(coordinates, valid)]
         for image, y_x, is_valid, grid, pieces, rng in zip(
                 patches, coordinates, valid, grids, self.draw(rngs, grids), rngs):
             rows = np.full(grid[0] * grid[1], -1)   # position → row of the patch; -1: there is none
             rows[y_x[is_valid] @ (grid[1], 1)] = np.flatnonzero(is_valid)
-            self.erase([image], [[found[found >= 0] for found in (rows[piece] for piece in pieces)]], [rng])
+            self.erase([image], [[found[found >= 0]
+                                  for found in (rows[piece] for piece in pieces)]], [rng])
         return patches
 
     def __repr__(self) -> str:
-        count, kind = (self.min_count, self.max_count), f'mode={self.mode}, spatial={self.spatial_mode}'
+        count = (self.min_count, self.max_count)
+        kind = f'mode={self.mode}, spatial={self.spatial_mode}'
         return f'{type(self).__name__}(p={self.probability}, {kind}, count={count})'

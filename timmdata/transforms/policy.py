@@ -113,7 +113,8 @@ def apply_ops(
     for op in ops:
         if image.mode not in ('RGB', 'L'):
             raise ValueError(f"operations need images of mode RGB or L, got {image.mode}: use image.convert('RGB')")
-        operation, args = OPERATIONS[op.name], [] if op.value is None else [op.value]
+        operation = OPERATIONS[op.name]
+        args = [] if op.value is None else [op.value]
         if operation.moves_pixels:
             fill = _fit_fill(op.fill or (0,), len(image.getbands()))
             args += [Image.Resampling[(op.interpolation or 'nearest').upper()], fill]
@@ -121,15 +122,18 @@ def apply_ops(
     return image
 
 # %% ../../nbs/transforms/10_policy.ipynb #a37ae5e9
-def _enhance(kind: Callable, image: Image.Image, factor: float) -> Image.Image: return kind(image).enhance(factor)
-def _desaturate(image, share): return _enhance(ImageEnhance.Color, image, min(1., max(0., 1. - share)))
+def _enhance(kind: Callable, image: Image.Image, factor: float) -> Image.Image:
+    return kind(image).enhance(factor)
+def _desaturate(image, share):
+    return _enhance(ImageEnhance.Color, image, min(1., max(0., 1. - share)))
 def _posterize(image, bits): return ImageOps.posterize(image, min(8, max(1, bits)))
 def _blur(image, radius): return image.filter(ImageFilter.GaussianBlur(radius))
 
 
 def _solarize_add(image: Image.Image, add: int) -> Image.Image:
     "Add to dark levels."
-    levels = [min(level + add, 255) if level < 128 else level for level in range(256)]
+    levels = [min(level + add, 255) if level < 128 else level
+              for level in range(256)]
     return image.point(levels * len(image.getbands()))
 
 
@@ -162,13 +166,18 @@ def _affine(image: Image.Image, matrix: Sequence[float], resample: Image.Resampl
     return image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=fill)
 
 
-def _rotate(image, degrees, resample, fill): return image.rotate(degrees, resample, fillcolor=fill)
+def _rotate(image, degrees, resample, fill):
+    return image.rotate(degrees, resample, fillcolor=fill)
 def _shear_x(image, slope, *how): return _affine(image, (1, slope, 0, 0, 1, 0), *how)
 def _shear_y(image, slope, *how): return _affine(image, (1, 0, 0, slope, 1, 0), *how)
-def _translate_x(image, pixels, *how): return _affine(image, (1, 0, pixels, 0, 1, 0), *how)
-def _translate_y(image, pixels, *how): return _affine(image, (1, 0, 0, 0, 1, pixels), *how)
-def _translate_x_rel(image, share, *how): return _translate_x(image, share * image.width, *how)
-def _translate_y_rel(image, share, *how): return _translate_y(image, share * image.height, *how)
+def _translate_x(image, pixels, *how):
+    return _affine(image, (1, 0, pixels, 0, 1, 0), *how)
+def _translate_y(image, pixels, *how):
+    return _affine(image, (1, 0, 0, 0, 1, pixels), *how)
+def _translate_x_rel(image, share, *how):
+    return _translate_x(image, share * image.width, *how)
+def _translate_y_rel(image, share, *how):
+    return _translate_y(image, share * image.height, *how)
 
 
 def _moving(function: Callable, span: float | str, unit: str) -> Operation:
@@ -192,10 +201,12 @@ OPERATIONS.update({
 def _interpolation_names(given: Any) -> tuple[str, ...]:
     "Name interpolations, from a name, 'random', a value of Pillow or torchvision, or several of them; None: random."
     modes = parse_interpolation('random' if given is None else given)
-    names = [interp_mode_to_str(mode) for mode in (modes if isinstance(modes, tuple) else (modes,))]
+    names = [interp_mode_to_str(mode)
+             for mode in (modes if isinstance(modes, tuple) else (modes,))]
     for name in names:
-        if name not in ('nearest', 'bilinear', 'bicubic'): raise ValueError(
-            f'interpolation={name!r}: must be one of nearest, bilinear, bicubic, random to move pixels')
+        if name not in ('nearest', 'bilinear', 'bicubic'):
+            raise ValueError(
+                f'interpolation={name!r}: must be one of nearest, bilinear, bicubic, random to move pixels')
     return tuple(names)
 
 
@@ -204,7 +215,8 @@ def _check_hparams(hparams: dict | None) -> dict[str, Any]:
     settings = dict(translate_const=250, translate_pct=0.45, img_mean=(128, 128, 128), interpolation=None,
                     magnitude_std=0., magnitude_max=None)
     unknown = set(hparams or {}) - settings.keys()
-    if unknown: raise ValueError(f'unknown hparams {", ".join(sorted(unknown))}: must be among {", ".join(settings)}')
+    if unknown:
+        raise ValueError(f'unknown hparams {", ".join(sorted(unknown))}: must be among {", ".join(settings)}')
     settings.update(hparams or {})
     mean = settings['img_mean']
     settings['img_mean'] = (mean,) if isinstance(mean, int) else tuple(mean)
@@ -228,11 +240,15 @@ class AugmentOp:
         magnitude: float = 10,
         hparams: dict | None = None,
     ):
-        if name not in OPERATIONS: raise ValueError(
-            f'unknown operation {name!r}: must be one of {", ".join(sorted(OPERATIONS))}')
+        if name not in OPERATIONS:
+            raise ValueError(f'unknown operation {name!r}: must be one of {", ".join(sorted(OPERATIONS))}')
         check_number(f'{name}: prob', prob, 0, 1, 'a probability, 0..1')
-        self.name, self.prob, self.magnitude, self.hparams = name, prob, magnitude, _check_hparams(hparams)
-        self.magnitude_std, self.magnitude_max = self.hparams['magnitude_std'], self.hparams['magnitude_max']
+        self.name = name
+        self.prob = prob
+        self.magnitude = magnitude
+        self.hparams = _check_hparams(hparams)
+        self.magnitude_std = self.hparams['magnitude_std']
+        self.magnitude_max = self.hparams['magnitude_max']
 
     def at(self,
         magnitude: float,
@@ -259,16 +275,23 @@ class AugmentOp:
         Returns:
             None: it is not applied
         """
-        if self.prob < 1 and rng.random() > self.prob: return None
-        magnitude, std = self.magnitude, self.magnitude_std
-        if std == math.inf: magnitude = rng.uniform(0, magnitude)
-        elif std > 0: magnitude = rng.gauss(magnitude, std)
-        operation, magnitude = OPERATIONS[self.name], max(0., min(magnitude, self.magnitude_max or 10.))
+        if self.prob < 1 and rng.random() > self.prob:
+            return None
+        magnitude = self.magnitude
+        std = self.magnitude_std
+        if std == math.inf:
+            magnitude = rng.uniform(0, magnitude)
+        elif std > 0:
+            magnitude = rng.gauss(magnitude, std)
+        operation = OPERATIONS[self.name]
+        magnitude = max(0., min(magnitude, self.magnitude_max or 10.))
         drawn = self.at(magnitude, -1 if operation.is_signed and rng.random() > 0.5 else 1)
         lowest = operation.drawn_from
-        if lowest is not None: return drawn._replace(value=rng.uniform(lowest, drawn.value))
+        if lowest is not None:
+            return drawn._replace(value=rng.uniform(lowest, drawn.value))
         choices = self.hparams['interpolation']
-        if not operation.moves_pixels or len(choices) == 1: return drawn
+        if not operation.moves_pixels or len(choices) == 1:
+            return drawn
         return drawn._replace(interpolation=rng.choice(choices))
 
     def __call__(self,
@@ -352,4 +375,5 @@ def draw_all(
     Returns:
         those that are applied
     """
-    return tuple(drawn for drawn in (op.draw(rng) for op in ops) if drawn is not None)
+    return tuple(drawn
+                 for drawn in (op.draw(rng) for op in ops) if drawn is not None)

@@ -62,7 +62,9 @@ class Erasing:
         max_count: int | None,
         num_splits: int,
     ):
-        self.probability, self.area, self.num_splits = probability, (min_area, max_area), num_splits
+        self.probability = probability
+        self.area = (min_area, max_area)
+        self.num_splits = num_splits
         self.mode, self.min_count, self.max_count = mode.lower(), min_count, max_count or min_count
         check_number('re_prob', probability, 0, 1, 'a probability, 0..1')
         if not 0 < min_area <= max_area:
@@ -70,7 +72,8 @@ class Erasing:
         check_choice('re_mode', self.mode, ('const', 'rand', 'pixel'))
         check_whole('min_count', min_count, 1)
         check_whole('max_count', self.max_count, min_count)
-        for edge in (min_aspect, max_aspect or 1.): check_number('aspect', edge, 1e-6, 1e6, 'a height / width above 0')
+        for edge in (min_aspect, max_aspect or 1.):
+            check_number('aspect', edge, 1e-6, 1e6, 'a height / width above 0')
         self.aspect = min_aspect, max_aspect or 1 / min_aspect
 
     def get_params(self,
@@ -104,13 +107,15 @@ class Erasing:
             as from `get_params`, per image; none for clean images
         """
         clean = len(rngs) // self.num_splits if self.num_splits > 1 else 0
-        return [[] if n < clean else self.get_params(rng, *size) for n, (rng, size) in enumerate(zip(rngs, sizes))]
+        return [[] if n < clean else self.get_params(rng, *size)
+                for n, (rng, size) in enumerate(zip(rngs, sizes))]
 
 
 def _draw_box(erasing: Erasing, rng: random.Random, img_h: int, img_w: int, count: int) -> tuple | None:
     "Draw top, left, height, width of one of `count` rectangles; None if none fits."
     for w, h in try_sizes(rng, img_h * img_w / count, erasing.area, erasing.aspect):   # as height / width
-        if 0 < h < img_h and 0 < w < img_w: return rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w
+        if 0 < h < img_h and 0 < w < img_w:
+            return rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w
     return None
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #8a3d1fd9
@@ -169,10 +174,12 @@ class RandomErasing(Erasing):
         Returns:
             top, left, height, width of each rectangle
         """
-        if rng.random() > self.probability: return []
+        if rng.random() > self.probability:
+            return []
         one_count = self.min_count == self.max_count   # then nothing is drawn, as in timm
         count = self.min_count if one_count else rng.randint(self.min_count, self.max_count)
-        boxes = [_draw_box(self, rng, img_h, img_w, count) for _ in range(count)]
+        boxes = [_draw_box(self, rng, img_h, img_w, count)
+                 for _ in range(count)]
         return [box for box in boxes if box is not None]
 
     def erase(self,

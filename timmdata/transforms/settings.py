@@ -24,8 +24,10 @@ def _color_jitter_factors(factors: float | Sequence[float] | None) -> tuple[floa
     if factors is None: return None
     factors = tuple(factors) if isinstance(factors, (tuple, list)) else (factors,) * 3
     allowed = 'one factor, three (brightness, contrast, saturation) or four (and hue), 0 or more; 40% is 0.4'
-    for factor in factors: check_number('color_jitter', factor, 0, 10, allowed)
-    if len(factors) not in (3, 4): raise ValueError(f'color_jitter={factors!r}: must be {allowed}')
+    for factor in factors:
+        check_number('color_jitter', factor, 0, 10, allowed)
+    if len(factors) not in (3, 4):
+        raise ValueError(f'color_jitter={factors!r}: must be {allowed}')
     if len(factors) == 4 and factors[3] > 0.5:
         raise ValueError(f'color_jitter: the hue shift is {factors[3]}, but must be at most 0.5')
     return tuple(map(float, factors))
@@ -100,16 +102,19 @@ class AugmentSettings:
     def __post_init__(self):
         self._check()
         self._put(
-            input_size=image_size(self.input_size), mean=tuple(float(v) for v in self.mean),
+            input_size=image_size(self.input_size), mean=tuple(float(v)
+                                                               for v in self.mean),
             crop_pct=self.crop_pct or DEFAULT_CROP_PCT, crop_mode=self.crop_mode or DEFAULT_CROP_MODE,
             crop_border_pixels=self.crop_border_pixels or 0, color_jitter=_color_jitter_factors(self.color_jitter))
         self._resolve_crop()
         if self.is_random:
-            if self._replaces_color_jitter(): self._put(color_jitter=None)
+            if self._replaces_color_jitter():
+                self._put(color_jitter=None)
         else: self._switch_off()
 
     def _put(self, **values: Any):
-        for name, value in values.items(): object.__setattr__(self, name, value)   # only while it is made
+        for name, value in values.items():
+            object.__setattr__(self, name, value)   # only while it is made
 
     def _check(self):
         "Refuse values that no other setting makes right."
@@ -117,20 +122,23 @@ class AugmentSettings:
         optional = dict(color_jitter_prob=self.color_jitter_prob, grayscale_prob=self.grayscale_prob,
                         gaussian_blur_prob=self.gaussian_blur_prob,   # timm's train.py gives None for them
                         solarize_prob=self.solarize_prob)
-        given = {name: value for name, value in optional.items() if value is not None}
+        given = {name: value
+                 for name, value in optional.items() if value is not None}
         for name, value in dict(given, hflip=self.hflip, vflip=self.vflip).items():
             check_number(name, value, 0, 1, 'a probability, 0..1')
         check_choice('train_crop_mode', self.train_crop_mode or 'rrc', tuple(_TRAIN_CROPS))
         check_choice('crop_mode', self.crop_mode or 'center', ('center', 'squash', 'border'))
         check_choice('padding_mode', self.padding_mode or 'reflect', ('constant', 'edge', 'reflect', 'symmetric'))
-        if self.interpolation != 'random': str_to_interp_mode(self.interpolation)   # refuses an unknown name
+        if self.interpolation != 'random':
+            str_to_interp_mode(self.interpolation)   # refuses an unknown name
         elif not self.is_training:
             raise ValueError(
                 "interpolation='random' is for training: use a fixed one in evaluation, such as 'bilinear'")
-        if self.crop_pct is not None: check_number('crop_pct', self.crop_pct, 1e-6, 2, (
-            'a share above 0, such as 0.875; 95% is 0.95'))
-        if self.crop_border_pixels is not None: check_number(
-            'crop_border_pixels', self.crop_border_pixels, 0, 2**31, '0 or more pixels', whole=True)
+        if self.crop_pct is not None:
+            check_number('crop_pct', self.crop_pct, 1e-6, 2, ('a share above 0, such as 0.875; 95% is 0.95'))
+        if self.crop_border_pixels is not None:
+            check_number(
+                'crop_border_pixels', self.crop_border_pixels, 0, 2**31, '0 or more pixels', whole=True)
         if self.gaussian_blur_radius is not None and min(check_range(
             'gaussian_blur_radius', self.gaussian_blur_radius)) < 0.05: raise ValueError(
                 f'gaussian_blur_radius={self.gaussian_blur_radius!r}: must be 0.05 pixels or more, such as (0.1, 2.0)')
@@ -144,10 +152,12 @@ class AugmentSettings:
         mode = self.train_crop_mode or 'rrc'
         scale, ratio = _TRAIN_CROPS[mode]
         scale = check_range('scale', scale if self.scale is None else self.scale)
-        if max(scale) > 10: raise ValueError(
-            f"scale={scale!r}: must be shares of the image's area, such as (0.08, 1.0); 8% is 0.08")
-        if mode == 'rrc' and min(scale) > 1: raise ValueError(
-            f"scale={scale!r}: no crop has this area; pass shares of the image's, 0..1, such as (0.08, 1.0)")
+        if max(scale) > 10:
+            raise ValueError(
+                f"scale={scale!r}: must be shares of the image's area, such as (0.08, 1.0); 8% is 0.08")
+        if mode == 'rrc' and min(scale) > 1:
+            raise ValueError(
+                f"scale={scale!r}: no crop has this area; pass shares of the image's, 0..1, such as (0.08, 1.0)")
         self._put(train_crop_mode=mode, scale=scale, ratio=check_range('ratio', self.ratio or ratio),
                   padding_mode=self.padding_mode or ('constant' if mode == 'rc' else 'reflect'))
 
@@ -177,13 +187,16 @@ class AugmentSettings:
         Returns:
             0..255, per channel, or one for all
         """
-        return tuple(round(255 * v) for v in self.mean) if not self.is_random and self.crop_mode == 'border' else (0,)
+        return tuple(round(255 * v)
+                     for v in self.mean) if not self.is_random and self.crop_mode == 'border' else (0,)
 
     @cached_property
     def policy(self) -> Policy | None:
         "Return the policy that `auto_augment` names or is."
-        if not self.auto_augment: return None
-        if isinstance(self.auto_augment, Policy): return self.auto_augment
+        if not self.auto_augment:
+            return None
+        if isinstance(self.auto_augment, Policy):
+            return self.auto_augment
         check_type('auto_augment', self.auto_augment, str, 'pass a string such as "rand-m9-mstd0.5" or a `Policy`; '
                    'pass transforms of other libraries as transform=')
         return create_policy(self.auto_augment, self.input_size, self.mean, self.interpolation)

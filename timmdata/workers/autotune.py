@@ -42,12 +42,16 @@ def choose_workers(
     Returns:
         with the type of workers, and the reason
     """
-    if settings.worker_type != 'auto': return settings
-    if settings.worker_init_fn is not None or not builder.is_thread_safe: kind, why = 'processes', 'to run your code'
-    elif settings.num_workers == 1: kind, why = 'threads', 'no other thread needs the GIL'
+    if settings.worker_type != 'auto':
+        return settings
+    if settings.worker_init_fn is not None or not builder.is_thread_safe:
+        kind, why = 'processes', 'to run your code'
+    elif settings.num_workers == 1:
+        kind, why = 'threads', 'no other thread needs the GIL'
     elif builder.is_remote or not _can_fork(settings.multiprocessing_context):
         kind, why = 'threads', 'processes would not be forked'
-    else: kind, why = 'processes', 'each has its own GIL'
+    else:
+        kind, why = 'processes', 'each has its own GIL'
     return replace(settings, worker_type=kind, reason=why)
 
 # %% ../../nbs/workers/40_autotune.ipynb #61e37937
@@ -90,7 +94,8 @@ class LockShare(NamedTuple):
         "Return how many threads keep the GIL busy all the time, however fast it is handed over."
         return min(_MOST_THREADS, math.ceil(self.image_ms / self.lock_ms))
 
-    def __str__(self) -> str: return f'{self.lock_ms:.2f} of {self.image_ms:.2f} ms per image need the GIL'
+    def __str__(self) -> str:
+        return f'{self.lock_ms:.2f} of {self.image_ms:.2f} ms per image need the GIL'
 
 
 def measure_lock(
@@ -111,9 +116,11 @@ def measure_lock(
         builder.load(keys[0], rows)
         with stopwatch() as seconds:
             for key in keys[1:]:
-                with clock('Python'): builder.load(key, rows)
+                with clock('Python'):
+                    builder.load(key, rows)
                 num += 1
-                if time.perf_counter() - start > 0.1: break
+                if time.perf_counter() - start > 0.1:
+                    break
     if not num: return None
     return LockShare.of_stages({stage: [1000 * part / num for part in spent] for stage, spent in seconds.items()})
 
@@ -134,15 +141,19 @@ def resolve_workers(
         without 'auto'
     """
     cores, is_asked = available_cores(), settings.num_workers != 'auto'
-    if not is_asked: settings = replace(settings, num_workers=cores if cores <= 2 else cores - 1)
-    if not settings.num_workers: return settings
+    if not is_asked:
+        settings = replace(settings, num_workers=cores if cores <= 2 else cores - 1)
+    if not settings.num_workers:
+        return settings
     chosen, num = choose_workers(builder, settings), settings.num_workers
     is_free = settings.worker_type == 'auto' and settings.threads_per_worker == 1 and settings.worker_init_fn is None
     is_group = chosen.worker_type == 'processes' and is_free and num > _FEW and builder.is_thread_safe
     is_limited = chosen.worker_type == 'threads' and not is_asked and num > 1
-    if not (is_group or is_limited): return chosen
+    if not (is_group or is_limited):
+        return chosen
     share = measure_lock(builder, keys) if keys else None
-    if is_limited: chosen = replace(chosen, num_workers=min(num, share.most_threads if share else _MOST_THREADS))
+    if is_limited:
+        chosen = replace(chosen, num_workers=min(num, share.most_threads if share else _MOST_THREADS))
     elif share and (threads := min(share.num_threads, math.ceil(num / _FEW))) > 1:
         chosen = replace(chosen, num_workers=round(num / threads), threads_per_worker=threads)
     return replace(chosen, reason=str(share)) if share else chosen

@@ -62,9 +62,12 @@ class Task:
             position: Position of the sample in the batch.
         """
         try:
-            if position == 0 and not self.cancelled: builder.prefetch(self.keys)
-            if not (self.cancelled or self._errors): self._samples[position] = self._load(builder, position)
-        except BaseException as error: self._errors[position] = error
+            if position == 0 and not self.cancelled:
+                builder.prefetch(self.keys)
+            if not (self.cancelled or self._errors):
+                self._samples[position] = self._load(builder, position)
+        except BaseException as error:
+            self._errors[position] = error
         with self._lock:
             self._num_left -= 1
             is_last = self._num_left == 0
@@ -78,7 +81,8 @@ class Task:
             own = None
             if self.rows and not self._rows:   # by several threads, perhaps: to the same memory
                 self._rows = builder.layout(key.bucket).divide(self.rows, len(self.keys))
-            if self._rows: own = self._rows[position]
+            if self._rows:
+                own = self._rows[position]
             loaded = builder.load(key, own, self.refused.get(key.index, ''))
         except Exception:
             self.report(-1)
@@ -88,11 +92,15 @@ class Task:
         return loaded
 
     def _collate(self, builder: BatchBuilder):
-        if self.cancelled: return self.finish(error=RuntimeError('the workers are closed'))
-        if self._errors: return self.finish(error=self._errors[min(self._errors)])
+        if self.cancelled:
+            return self.finish(error=RuntimeError('the workers are closed'))
+        if self._errors:
+            return self.finish(error=self._errors[min(self._errors)])
         samples = [self._samples[position] for position in range(len(self.keys))]
-        try: result = builder.collate(self.keys, samples, self.rows)
-        except BaseException as error: self.finish(error=error)
+        try:
+            result = builder.collate(self.keys, samples, self.rows)
+        except BaseException as error:
+            self.finish(error=error)
         else: self.finish(result)
 
     def finish(self,
@@ -132,9 +140,11 @@ class Task:
             raise RuntimeError(f'no batch within timeout={timeout} s (use a longer one if samples are this slow): '
                                f'still waiting for {names or "a worker"}')
         try:
-            if self._error is not None: raise self._error
+            if self._error is not None:
+                raise self._error
             return self._result
-        finally: self._result = self._error = None   # An error's traceback holds this frame, which holds the task.
+        finally:
+            self._result = self._error = None   # An error's traceback holds this frame, which holds the task.
 
 # %% ../../nbs/workers/00_base.ipynb #634489d7
 class RowMemory:
@@ -167,7 +177,8 @@ class RowMemory:
         layout = self.builder.layout(bucket)
         num_bytes = layout.num_bytes(num)
         if not num_bytes: return {}
-        if num_bytes > self._pool_bytes: self._grow(num_bytes)
+        if num_bytes > self._pool_bytes:
+            self._grow(num_bytes)
         return layout.allocate(num, self._pool.acquire())
 
     def _grow(self, num_bytes: int):
@@ -245,4 +256,5 @@ class InlinePool(WorkerPool):
         Args:
             task: Task with its rows.
         """
-        for position in range(len(task.keys)): task.load(self.builder, position)
+        for position in range(len(task.keys)):
+            task.load(self.builder, position)

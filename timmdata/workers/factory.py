@@ -39,9 +39,11 @@ def create_pool(
         keys: Sample keys; the first is loaded as a trial if threads would run user code.
         batch_sizes: Samples per batch, for each size bucket; empty: processes share no memory.
     """
-    if not settings.num_workers: return InlinePool(builder)
+    if not settings.num_workers:
+        return InlinePool(builder)
     is_process = WORKER_KINDS[settings.worker_type].is_process
-    if keys and (not is_process or settings.threads_per_worker > 1): check_threads(builder, keys[0])
+    if keys and (not is_process or settings.threads_per_worker > 1):
+        check_threads(builder, keys[0])
     sizes = enumerate(batch_sizes if is_process else ())
     slot_bytes = max((builder.batch_bytes(size, bucket) for bucket, size in sizes), default=0)
     return _MAKERS[settings.worker_type](builder, settings, slot_bytes)

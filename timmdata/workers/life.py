@@ -46,7 +46,8 @@ def start_thread(
 
 def _wait(ended: Iterable[threading.Event], seconds: float):
     deadline = time.monotonic() + seconds
-    for event in ended: event.wait(max(0., deadline - time.monotonic()))
+    for event in ended:
+        event.wait(max(0., deadline - time.monotonic()))
 
 
 def check_original(
@@ -57,9 +58,10 @@ def check_original(
     Args:
         pid: Process id of the process that started the workers.
     """
-    if os.getpid() != pid: raise RuntimeError(
-        f'the workers belong to process {pid}, but this is process {os.getpid()}: '
-        'create the loader in the process that uses it')
+    if os.getpid() != pid:
+        raise RuntimeError(
+            f'the workers belong to process {pid}, but this is process {os.getpid()}: '
+            'create the loader in the process that uses it')
 
 
 class _Life(NamedTuple):
@@ -69,7 +71,8 @@ class _Life(NamedTuple):
     ended: Sequence[threading.Event]   # One for each thread.
     seconds: float   # Seconds that the end of Python waits for it.
 
-    def has_ended(self) -> bool: return self.pid != os.getpid() or all(event.is_set() for event in self.ended)
+    def has_ended(self) -> bool:
+        return self.pid != os.getpid() or all(event.is_set() for event in self.ended)
 
 
 _lives = set[_Life]()   # of all pools, dropped ones among them
@@ -112,7 +115,8 @@ class Lifetime:
     def check(self):
         "Raise RuntimeError if the pool is closed or belongs to another process."
         self.check_owner()
-        if not self.stop.alive: raise RuntimeError('the workers are closed: begin a new loop')
+        if not self.stop.alive:
+            raise RuntimeError('the workers are closed: begin a new loop')
 
     def close(self,
         seconds: float = 5.,
@@ -122,7 +126,8 @@ class Lifetime:
         Args:
             seconds: Maximum seconds to wait.
         """
-        if os.getpid() != self._life.pid: return
+        if os.getpid() != self._life.pid:
+            return
         self._ask()   # itself: an interrupt in `stop` leaves it undone and used up
         self.stop()
         _wait(self._life.ended, seconds)
@@ -167,7 +172,8 @@ class SupervisorEnd:
 
     def warn(self):
         "Issue the pending warnings in the consumer's thread, attributed to the line that called the caller."
-        while self.warnings: warnings.warn(self.warnings.popleft(), RuntimeWarning, stacklevel=3)
+        while self.warnings:
+            warnings.warn(self.warnings.popleft(), RuntimeWarning, stacklevel=3)
 
 # %% ../../nbs/workers/02_life.ipynb #75b6b663
 def uninterrupted(
@@ -184,14 +190,17 @@ def uninterrupted(
     may_begin, is_over, started, errors, was_left = queue.SimpleQueue(), queue.SimpleQueue(), [], [], []
 
     def close():
-        with suppress(IndexError): started.pop().close()   # by one of both threads
+        with suppress(IndexError):
+            started.pop().close()   # by one of both threads
 
     def run():
         may_begin.get()
         try: started.append(start())
-        except BaseException as error: errors.append(error)
+        except BaseException as error:
+            errors.append(error)
         if was_left: close()
-        for _ in range(2): is_over.put(None)   # for the wait, and for the wait after an interrupt
+        for _ in range(2):
+            is_over.put(None)   # for the wait, and for the wait after an interrupt
 
     try:
         threading.Thread(target=run, name='timmdata-start').start()
@@ -204,5 +213,6 @@ def uninterrupted(
             is_over.get(timeout=10)
             close()
         raise
-    if errors: raise errors.pop()   # its traceback holds this frame
+    if errors:
+        raise errors.pop()   # its traceback holds this frame
     return started[0]

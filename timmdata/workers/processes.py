@@ -54,7 +54,8 @@ class WorkerSpec:
     worker_init_fn: Callable[[int], None] | None = None
     status: SharedMemory = field(init=False)
 
-    def __post_init__(self): self.status = SharedMemory(8 * self.num_workers * (self.num_threads + 1))
+    def __post_init__(self):
+        self.status = SharedMemory(8 * self.num_workers * (self.num_threads + 1))
 
     def indexes(self,
         number: int,
@@ -85,7 +86,8 @@ def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
 
     def report(index: int):
         thread = threading.get_ident()
-        if thread not in elements: elements[thread] = next(numbers)
+        if thread not in elements:
+            elements[thread] = next(numbers)
         indexes[elements[thread]] = index
     return report
 
@@ -107,8 +109,10 @@ def make_packed(
     layout, num = builder.layout(task.keys[0].bucket), len(task.keys)
     task.rows, used = layout.allocate(num, memory), 0 if memory is None else layout.num_bytes(num)
     pool.run(task)
-    try: return pack((task.take(), None), memory, used)
-    except Exception as error: return pack((None, portable_error(error)))   # SystemExit ends this worker
+    try:
+        return pack((task.take(), None), memory, used)
+    except Exception as error:
+        return pack((None, portable_error(error)))   # SystemExit ends this worker
 
 
 def _make(message: _Message, spec: WorkerSpec, pool: InlinePool | ThreadPool, report: Callable[[int], None]) -> bytes:
@@ -133,7 +137,8 @@ def set_up_worker(
     torch.set_num_threads(1)
     torch_worker._worker_info = torch_worker.WorkerInfo(   # what `get_worker_info()` answers; there is no public way
         id=number, num_workers=num_workers, seed=0, dataset=builder.dataset)
-    if worker_init_fn is not None: worker_init_fn(number)
+    if worker_init_fn is not None:
+        worker_init_fn(number)
 
 
 def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue, builder: BatchBuilder):
@@ -141,11 +146,14 @@ def _receive(pipe: connection.Connection, inbox: queue.SimpleQueue, builder: Bat
     parent, parent_pid = multiprocessing.parent_process(), os.getppid()
     while True:
         ready = connection.wait([pipe, parent.sentinel], timeout=5)
-        if parent.sentinel in ready or os.getppid() != parent_pid: os._exit(1)
+        if parent.sentinel in ready or os.getppid() != parent_pid:
+            os._exit(1)
         if not ready: continue
         try: message = pipe.recv()
-        except (EOFError, OSError): os._exit(1)
-        if message is not None: builder.prefetch(message.keys, early=True)
+        except (EOFError, OSError):
+            os._exit(1)
+        if message is not None:
+            builder.prefetch(message.keys, early=True)
         inbox.put(message)
         if message is None: return
 
@@ -156,7 +164,8 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
     inbox, report = queue.SimpleQueue(), _reporter(spec.indexes(number))
     receiver = threading.Thread(target=_receive, args=(pipe, inbox, spec.builder), daemon=True)
     receiver.start()   # first: what follows may take long
-    try: set_up_worker(spec.builder, number, spec.num_workers, spec.worker_init_fn)
+    try:
+        set_up_worker(spec.builder, number, spec.num_workers, spec.worker_init_fn)
     except Exception as error:
         pipe.send_bytes(pack((f'{type(error).__name__}: {error}', traceback.format_exc())))
         return
@@ -211,7 +220,8 @@ def _send(pipe: connection.Connection, outbox: queue.SimpleQueue):
     "Send what comes into the outbox, in a thread that may wait for room in the pipe, until a None comes."
     while (data := outbox.get()) is not None:
         try: pipe.send_bytes(data)
-        except OSError: return   # it is dead; its successor gets the same tasks
+        except OSError:
+            return   # it is dead; its successor gets the same tasks
 
 
 class WorkerProcess:
@@ -316,9 +326,11 @@ class Supervisor(SupervisorEnd):
         self._wake, self._woken = context.Pipe()   # something arrives: look at `closed`
         self._workers = []
         try:
-            for number in range(spec.num_workers): self._workers.append(WorkerProcess(spec, context, number))
+            for number in range(spec.num_workers):
+                self._workers.append(WorkerProcess(spec, context, number))
         except BaseException:   # such as a dataset that cannot be pickled
-            for worker in self._workers: worker.end(0)
+            for worker in self._workers:
+                worker.end(0)
             raise
         self.ended = start_thread(self._listen, name='timmdata-listener')
 
@@ -334,7 +346,8 @@ class Supervisor(SupervisorEnd):
             finished with the bytes of `(batch, error)`
         """
         with self.lock:
-            if self.closed: raise self.error()
+            if self.closed:
+                raise self.error()
             assignment = Assignment(next(self._numbers), Task(keys), self.spec.slots.acquire())
             self.slots_of[assignment.task] = assignment.slot
             min(self._workers, key=lambda worker: len(worker.tasks)).send(assignment, self._refused)
@@ -355,8 +368,10 @@ class Supervisor(SupervisorEnd):
     def _listen(self):
         "Attend to the workers until the supervisor is closed, then end them."
         try:
-            while not self.closed: self._attend()
-        except Exception as error: self.stop(f'a worker process could not be replaced: {type(error).__name__}: {error}')
+            while not self.closed:
+                self._attend()
+        except Exception as error:
+            self.stop(f'a worker process could not be replaced: {type(error).__name__}: {error}')
         self._end()
 
     def _attend(self):
@@ -365,20 +380,26 @@ class Supervisor(SupervisorEnd):
         exits = {worker.process.sentinel: worker for worker in self._workers}
         ready = connection.wait([*pipes, *exits, self._woken], timeout=5)
         if self.closed: return
-        for pipe in pipes.keys() & ready: self._receive(pipes[pipe])
-        for sentinel in exits.keys() & ready: self._replace(exits[sentinel])   # after the answers that it had sent
+        for pipe in pipes.keys() & ready:
+            self._receive(pipes[pipe])
+        for sentinel in exits.keys() & ready:
+            self._replace(exits[sentinel])   # after the answers that it had sent
 
     def _receive(self, worker: WorkerProcess) -> bool:
         "Take one answer; False if the pipe is broken."
-        try: data = worker.pipe.recv_bytes()
-        except (EOFError, OSError): return False   # it died; its end is reported as well
+        try:
+            data = worker.pipe.recv_bytes()
+        except (EOFError, OSError):
+            return False   # it died; its end is reported as well
         if not worker.is_ready:
             self._begin(worker, unpack(data))
             return True
-        with self.lock: task = worker.tasks.pop(int.from_bytes(data[:8], 'little')).task
+        with self.lock:
+            task = worker.tasks.pop(int.from_bytes(data[:8], 'little')).task
         task.made_by = worker.number
         task.finish(data[8:])
-        if task.cancelled: self.release(task)
+        if task.cancelled:
+            self.release(task)
         return True
 
     def _begin(self, worker: WorkerProcess, failure: tuple[str, str] | None):
@@ -390,7 +411,8 @@ class Supervisor(SupervisorEnd):
 
     def _replace(self, worker: WorkerProcess):
         "Start another process in place of a dead one, and give it the same tasks."
-        while worker.pipe.poll() and self._receive(worker): pass
+        while worker.pipe.poll() and self._receive(worker):
+            pass
         if self.closed: return
         worker.process.join(5)
         failed_starts = 0 if worker.is_ready else worker.failed_starts + 1
@@ -401,7 +423,8 @@ class Supervisor(SupervisorEnd):
         another = WorkerProcess(self.spec, self.context, worker.number, failed_starts)
         with self.lock:
             self._workers[worker.number] = another
-            for assignment in worker.tasks.values(): another.send(assignment, self._refused)
+            for assignment in worker.tasks.values():
+                another.send(assignment, self._refused)
         worker.end(0)
 
     def _no_start(self, worker: WorkerProcess) -> str:
@@ -411,35 +434,45 @@ class Supervisor(SupervisorEnd):
 
     def _blame(self, worker: WorkerProcess) -> str:
         "Note what a worker died of, and warn."
-        if not worker.is_ready: return 'before it was ready'
+        if not worker.is_ready:
+            return 'before it was ready'
         suspects = frozenset(worker.loading())
         made = next(iter(worker.tasks.values()), None)
-        if made is None: return 'while it had no task'
+        if made is None:
+            return 'while it had no task'
         for index in made.blame(suspects):
             self._refused[index] = f'{worker.death} while loading this sample, for the second time'
-        if made.deaths > 3: self._give_up(worker, made)
+        if made.deaths > 3:
+            self._give_up(worker, made)
         names = [self.spec.builder.sample_loader.describe(key) for key in made.task.keys if key.index in suspects]
         return f'while loading {", ".join(names)}' if names else 'while making a batch'
 
     def _give_up(self, worker: WorkerProcess, assignment: Assignment):
-        with self.lock: del worker.tasks[assignment.number]
+        with self.lock:
+            del worker.tasks[assignment.number]
         assignment.task.finish(error=RuntimeError(f'{worker.death}, repeatedly with the same batch'))
         self.release(assignment.task)
 
     def _end(self):
         "End all workers, by force after a second; every task that is left ends with an error."
-        with self.lock: left = [assignment.task for worker in self._workers for assignment in worker.tasks.values()]
-        for task in left: task.finish(error=self.error())
-        for worker in self._workers: worker.ask_to_end()
+        with self.lock:
+            left = [assignment.task for worker in self._workers for assignment in worker.tasks.values()]
+        for task in left:
+            task.finish(error=self.error())
+        for worker in self._workers:
+            worker.ask_to_end()
         deadline = time.monotonic() + 1
-        while self._workers: self._workers.pop().end(deadline)   # dropped here: a Ctrl-C that meets `__del__` is lost
-        for end in (self._wake, self._woken): end.close()
+        while self._workers:
+            self._workers.pop().end(deadline)   # dropped here: a Ctrl-C that meets `__del__` is lost
+        for end in (self._wake, self._woken):
+            end.close()
         del self._wake, self._woken, end
 
 # %% ../../nbs/workers/30_processes.ipynb #45398a3b
 def _context(builder: BatchBuilder, settings: WorkerSettings) -> BaseContext:
     "How processes start: those that read from a store are no copies, in which its threads would be missing."
-    if not builder.is_remote or settings.context.get_start_method() != 'fork': return settings.context
+    if not builder.is_remote or settings.context.get_start_method() != 'fork':
+        return settings.context
     if settings.multiprocessing_context is None:
         return multiprocessing.get_context('spawn')   # not 'forkserver', whose environment may be an older one
     raise ValueError("multiprocessing_context='fork' cannot be used with samples from a store, whose connections do "
@@ -462,13 +495,15 @@ class ProcessPool(WorkerPool):
         slot_bytes: int = 0,
         max_lent: int = 2,
     ):
-        if multiprocessing.current_process().daemon: raise RuntimeError(
-            "a daemonic process cannot start worker processes: use worker_type='threads' or num_workers=0")
+        if multiprocessing.current_process().daemon:
+            raise RuntimeError(
+                "a daemonic process cannot start worker processes: use worker_type='threads' or num_workers=0")
         settings = replace(settings, worker_type='processes')
         self.builder = builder
         self._lifetime = uninterrupted(partial(self._start, settings, slot_bytes, max_lent))
         try:   # of this thread is the CUDA device
-            if settings.pin_memory: self.slots.pin()
+            if settings.pin_memory:
+                self.slots.pin()
         except BaseException:
             self.close()
             raise
@@ -486,7 +521,8 @@ class ProcessPool(WorkerPool):
 
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
-        try: data = task.take(self.builder.sample_loader.describe, timeout)
+        try:
+            data = task.take(self.builder.sample_loader.describe, timeout)
         finally: self._supervisor.warn()
         slot = self._supervisor.slots_of.pop(task, None)   # from here on it belongs to the batch
         result, error = unpack(data, self.slots.lend(slot))
@@ -495,6 +531,7 @@ class ProcessPool(WorkerPool):
 
     def cancel(self, task: Task):
         super().cancel(task)
-        if task.done.is_set(): self._supervisor.release(task)
+        if task.done.is_set():
+            self._supervisor.release(task)
 
     def close(self): self._lifetime.close(10)

@@ -75,7 +75,8 @@ class BatchMaker:
         self._pool = ThreadPool(builder, num_threads) if num_threads > 1 else InlinePool(builder)
         self._memory = torch.empty(slot_bytes, dtype=torch.uint8) if slot_bytes else None
         self._logs = [_Collected() for _ in _bases(builder)]
-        for base, log in zip(_bases(builder), self._logs): base.faults.log = log   # pyrefly: ignore  (what it calls)
+        for base, log in zip(_bases(builder), self._logs):
+            base.faults.log = log   # pyrefly: ignore  (what it calls)
 
     def make(self,
         keys: Sequence[SampleKey],
@@ -90,7 +91,8 @@ class BatchMaker:
         """
         self._builder.prefetch(keys, early=True)   # here, nobody has submitted them
         memory = self._memory
-        if memory is not None: memory = memory[:self._builder.batch_bytes(len(keys), keys[0].bucket)]
+        if memory is not None:
+            memory = memory[:self._builder.batch_bytes(len(keys), keys[0].bucket)]
         data = make_packed(self._builder, self._pool, Task(keys), memory)
         return data, None if memory is None else memory.numpy(), [log.take() for log in self._logs]
 
@@ -109,19 +111,24 @@ class _Connection:
         "Connect if necessary, with a store of `store_bytes`; False: the user has connected."
         ray = optional('ray', _WHAT)
         with self._lock:
-            if not ray.is_initialized(): self._num_pools = 0   # or somebody has ended what was begun here
-            elif not self._num_pools: return False
-            if not self._num_pools: self._begin(ray, store_bytes)
+            if not ray.is_initialized():
+                self._num_pools = 0   # or somebody has ended what was begun here
+            elif not self._num_pools:
+                return False
+            if not self._num_pools:
+                self._begin(ray, store_bytes)
             self._num_pools += 1
             return True
 
     def _begin(self, ray: Any, store_bytes: int):
         self._end, begun = threading.Event(), queue.SimpleQueue()
         settings: dict[str, Any] = dict(logging_level='ERROR')   # it would warn about its thread
-        if not os.environ.get('RAY_ADDRESS'): settings.update(
-            address='local', include_dashboard=False, num_cpus=available_cores(), object_store_memory=store_bytes)
+        if not os.environ.get('RAY_ADDRESS'):
+            settings.update(
+                address='local', include_dashboard=False, num_cpus=available_cores(), object_store_memory=store_bytes)
         self._ended = start_thread(_stay_connected, ray, settings, begun, self._end, name='timmdata-ray')
-        if (error := begun.get()) is not None: raise error
+        if (error := begun.get()) is not None:
+            raise error
 
     def release(self):
         "Leave; to be called once for each `acquire` that gave True."
@@ -209,7 +216,8 @@ class _Supervisor(SupervisorEnd):
         self._asked = {name: value for name, value in options.items() if name != 'runtime_env'}   # it may have secrets
         self._builder = self._ray.put(builder)   # once for all actors
         self._since = time.monotonic()   # when an actor was ready last
-        for number in range(self._settings.num_workers): self._start_actor(number)
+        for number in range(self._settings.num_workers):
+            self._start_actor(number)
 
     def _start_actor(self, number: int):
         actor = self._actors[number] = _Actor(number, self._make_actor())
@@ -224,51 +232,66 @@ class _Supervisor(SupervisorEnd):
     ):
         "Let the actors make a batch: the task is finished with its bytes."
         with self.lock:
-            if self.closed: raise self.error()
+            if self.closed:
+                raise self.error()
             self._inbox.put((None, _Batch(task, memory), None, None))
 
     def wake(self): self._inbox.put(None)
 
     def _listen(self):
         try:
-            while not self.closed: self._attend()
-        except Exception as error: self.stop(f'Ray failed: {type(error).__name__}: {error}', error)
+            while not self.closed:
+                self._attend()
+        except Exception as error:
+            self.stop(f'Ray failed: {type(error).__name__}: {error}', error)
         self._end()
 
     def _attend(self):
         "Wait for something to happen, and see to it."
-        if not self._ray.is_initialized(): return self.stop('Ray is no longer running: ray.shutdown() was called')
+        if not self._ray.is_initialized():
+            return self.stop('Ray is no longer running: ray.shutdown() was called')
         is_late = time.monotonic() - self._since > self._timeout
-        if self._waiting and is_late and not self._num_ready: return self.stop(self._no_room())
-        try: message = self._inbox.get(timeout=1)
+        if self._waiting and is_late and not self._num_ready:
+            return self.stop(self._no_room())
+        try:
+            message = self._inbox.get(timeout=1)
         except queue.Empty: return
         if message is None: return
         actor, batch, error, value = message
-        if actor is None: self._waiting.append(batch)
-        elif self._actors.get(actor.number) is not actor: return   # it was given up; its batches are made elsewhere
-        elif batch is None: self._begin(actor, error)
-        else: self._receive(actor, batch, error, value)
+        if actor is None:
+            self._waiting.append(batch)
+        elif self._actors.get(actor.number) is not actor:
+            return   # it was given up; its batches are made elsewhere
+        elif batch is None:
+            self._begin(actor, error)
+        else:
+            self._receive(actor, batch, error, value)
         self._give()
 
     @property
-    def _num_ready(self) -> int: return sum(actor.is_ready for actor in self._actors.values())
+    def _num_ready(self) -> int:
+        return sum(actor.is_ready for actor in self._actors.values())
 
     def _begin(self, actor: _Actor, error: BaseException | None):
         "Take the first answer of an actor."
         actor.is_ready = error is None
-        if error is None or self._is_loss(error): return error and self._replace(actor, error)
+        if error is None or self._is_loss(error):
+            return error and self._replace(actor, error)
         why = getattr(error, 'cause', None) or error   # Ray's error holds the one of the actor
         self.stop(f'Ray actor {actor.number} could not start: {type(why).__name__}: {why}; the dataset, your functions '
                   'and timmdata must be importable on each node (ray_options={"runtime_env": …})', error)
 
     def _receive(self, actor: _Actor, batch: _Batch, error: BaseException | None, value: Any):
         "Take the answer to a batch."
-        if error is not None and self._is_loss(error): return self._replace(actor, error)
+        if error is not None and self._is_loss(error):
+            return self._replace(actor, error)
         actor.batches.remove(batch)
         batch.task.made_by, self._losses = actor.number, 0
-        if error is not None: return batch.task.finish(error=error)
+        if error is not None:
+            return batch.task.finish(error=error)
         data, array, bad_samples = value
-        if batch.memory is not None: np.copyto(batch.memory.numpy()[:len(array)], array)   # Ray's memory is let go
+        if batch.memory is not None:
+            np.copyto(batch.memory.numpy()[:len(array)], array)   # Ray's memory is let go
         batch.task.finish((data, batch.memory, bad_samples))
 
     def _is_loss(self, error: BaseException) -> bool:
@@ -280,15 +303,18 @@ class _Supervisor(SupervisorEnd):
         "Give up an actor: its batches go first to others, and a new one is started."
         self._losses += 1
         loss = f'Ray actor {actor.number} was lost ({type(error).__name__})'
-        if self._losses > _MOST_LOSSES * self._settings.num_workers: return self.stop(
-            f'{loss}; losses in a row without a batch: {self._losses}', error)
+        if self._losses > _MOST_LOSSES * self._settings.num_workers:
+            return self.stop(f'{loss}; losses in a row without a batch: {self._losses}', error)
         self.warnings.append(f'{loss}; its batches are recreated, and another actor replaces it')
         self._kill(actor)
-        if actor.is_ready and self._num_ready == 1: self._since = time.monotonic()
+        if actor.is_ready and self._num_ready == 1:
+            self._since = time.monotonic()
         for batch in reversed(actor.batches):
             batch.losses += 1
-            if batch.losses < _MOST_LOSSES: self._waiting.appendleft(batch)
-            else: batch.task.finish(error=RuntimeError(f'{loss}, repeatedly with the same batch'))
+            if batch.losses < _MOST_LOSSES:
+                self._waiting.appendleft(batch)
+            else:
+                batch.task.finish(error=RuntimeError(f'{loss}, repeatedly with the same batch'))
         self._start_actor(actor.number)
 
     def _give(self):
@@ -298,7 +324,8 @@ class _Supervisor(SupervisorEnd):
             free = [actor for actor in self._actors.values() if actor.is_ready and len(actor.batches) < most]
             if not free: return
             batch = self._waiting.popleft()
-            if batch.task.cancelled: continue
+            if batch.task.cancelled:
+                continue
             actor = min(free, key=lambda actor: len(actor.batches))
             actor.batches.append(batch)
             self._expect(actor, batch, actor.handle.make.remote(batch.task.keys))
@@ -314,20 +341,25 @@ class _Supervisor(SupervisorEnd):
 
     def _kill(self, actor: _Actor):
         with suppress(Exception):   # it may be gone, and Ray as well
-            if self._ray.is_initialized(): self._ray.kill(actor.handle)
+            if self._ray.is_initialized():
+                self._ray.kill(actor.handle)
 
     def _end(self):
         "Kill all actors and let go of everything; every task that is left ends with an error."
         left = [*self._waiting, *(batch for actor in self._actors.values() for batch in actor.batches)]
         while not self._inbox.empty():
             message = self._inbox.get()
-            if message is not None and message[0] is None: left.append(message[1])
-        for batch in left: batch.task.finish(error=self.error())
-        for actor in self._actors.values(): self._kill(actor)
+            if message is not None and message[0] is None:
+                left.append(message[1])
+        for batch in left:
+            batch.task.finish(error=self.error())
+        for actor in self._actors.values():
+            self._kill(actor)
         self._actors.clear()
         self._waiting.clear()
         self._builder = self._make_actor = None
-        if self._is_own: _connection.release()
+        if self._is_own:
+            _connection.release()
 
 # %% ../../nbs/workers/35_ray_pool.ipynb #35ra0020
 class RayPool(WorkerPool):
@@ -362,10 +394,12 @@ class RayPool(WorkerPool):
 
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
-        try: data, memory, bad_samples = task.take(self.builder.sample_loader.describe, timeout)
+        try:
+            data, memory, bad_samples = task.take(self.builder.sample_loader.describe, timeout)
         finally: self._supervisor.warn()
         for base, samples in zip(_bases(self.builder), bad_samples):
-            for sample in samples: base.faults.log.append(sample)
+            for sample in samples:
+                base.faults.log.append(sample)
         result, error = unpack(data, memory)
         if error: raise_portable(error)
         return result

@@ -70,14 +70,19 @@ class WorkerSettings:
     reason: str = field(default='', compare=False)
 
     def __post_init__(self):
-        if self.num_workers != 'auto': check_whole('num_workers', self.num_workers, 0)
-        if self.num_workers != 'auto' and self.num_workers > MAX_WORKERS: raise ValueError(
-            f'num_workers={self.num_workers}: must be {MAX_WORKERS} or fewer; use about one per core')
-        if isinstance(self.worker_type, Integral): raise ValueError(
-            f'worker_type={self.worker_type!r}: must be a worker type; did you mean num_workers={self.worker_type!r}?')
+        if self.num_workers != 'auto':
+            check_whole('num_workers', self.num_workers, 0)
+        if self.num_workers != 'auto' and self.num_workers > MAX_WORKERS:
+            raise ValueError(
+                f'num_workers={self.num_workers}: must be {MAX_WORKERS} or fewer; use about one per core')
+        if isinstance(self.worker_type, Integral):
+            raise ValueError(
+                f'worker_type={self.worker_type!r}: must be a worker type; did you mean '
+                f'num_workers={self.worker_type!r}?')
         check_choice('worker_type', self.worker_type, (*WORKER_KINDS, 'auto'))
         check_whole('threads_per_worker', self.threads_per_worker, 1)
-        if self.prefetch_factor is not None: check_whole('prefetch_factor', self.prefetch_factor, 1)
+        if self.prefetch_factor is not None:
+            check_whole('prefetch_factor', self.prefetch_factor, 1)
         check_number('timeout', self.timeout, 0, math.inf, 'seconds >= 0; 0 waits indefinitely')
         context = self.multiprocessing_context
         if not isinstance(context, (BaseContext, type(None))):
@@ -88,34 +93,41 @@ class WorkerSettings:
                 and not WORKER_KINDS[self.worker_type].is_process):
             raise ValueError(f'worker_type={self.worker_type!r} never calls worker_init_fn (or worker_seeding of '
                              "create_loader), which is for worker processes: use worker_type='processes'")
-        if self.worker_type == 'ray' and self.num_workers == 'auto': raise ValueError(
-            "num_workers='auto' cannot be used with worker_type='ray', because it depends on the cores of this "
-            "machine: pass the number of actors, such as int(ray.cluster_resources()['CPU'])")
-        if self.ray_options is not None: self._check_ray_options()
+        if self.worker_type == 'ray' and self.num_workers == 'auto':
+            raise ValueError(
+                "num_workers='auto' cannot be used with worker_type='ray', because it depends on the cores of this "
+                "machine: pass the number of actors, such as int(ray.cluster_resources()['CPU'])")
+        if self.ray_options is not None:
+            self._check_ray_options()
 
     def _check_ray_options(self):
-        if self.worker_type != 'ray': raise ValueError(
-            f"ray_options cannot be used with worker_type={self.worker_type!r}: use worker_type='ray'")
+        if self.worker_type != 'ray':
+            raise ValueError(
+                f"ray_options cannot be used with worker_type={self.worker_type!r}: use worker_type='ray'")
         unknown = [name for name in self.ray_options if name not in RAY_OPTIONS]
-        if unknown: raise ValueError(
-            f'unknown ray_options: {", ".join(map(str, unknown))}; choose from {", ".join(RAY_OPTIONS)} '
-            '(the pool controls restarts, retries and the lifetime of actors)')
+        if unknown:
+            raise ValueError(
+                f'unknown ray_options: {", ".join(map(str, unknown))}; choose from {", ".join(RAY_OPTIONS)} '
+                '(the pool controls restarts, retries and the lifetime of actors)')
         timeout = self.ray_options.get('placement_timeout', 1)
-        if not isinstance(timeout, Real) or isinstance(timeout, bool) or not timeout > 0: raise ValueError(
-            f'ray_options has placement_timeout={timeout!r}: must be seconds > 0')
+        if not isinstance(timeout, Real) or isinstance(timeout, bool) or not timeout > 0:
+            raise ValueError(f'ray_options has placement_timeout={timeout!r}: must be seconds > 0')
 
     @property
     def context(self) -> BaseContext:
         "Return the multiprocessing context."
-        if isinstance(self.multiprocessing_context, BaseContext): return self.multiprocessing_context
+        if isinstance(self.multiprocessing_context, BaseContext):
+            return self.multiprocessing_context
         return multiprocessing.get_context(self.multiprocessing_context)
 
     def describe(self) -> str:
         "Describe the workers and why they were chosen."
-        if not self.num_workers: return 'no workers'
+        if not self.num_workers:
+            return 'no workers'
         kind = WORKER_KINDS.get(self.worker_type)
         who = self.worker_type if kind is None else kind.one   # 'auto' may not be decided yet
-        if kind is not None and self.num_workers != 1: who = {'process': 'processes'}.get(who, f'{who}s')
+        if kind is not None and self.num_workers != 1:
+            who = {'process': 'processes'}.get(who, f'{who}s')
         each = f' with {self.threads_per_worker} threads each' if self.threads_per_worker > 1 else ''
         why = f': {self.reason}' if self.reason else ''
         return f'{self.num_workers} {who}{each}{why}'
@@ -124,5 +136,6 @@ class WorkerSettings:
     def num_ahead(self) -> int:
         "Return how many batches a loader requests ahead of the consumer; type and number of workers must be known."
         factor = self.prefetch_factor or 2
-        if not self.num_workers: return factor
+        if not self.num_workers:
+            return factor
         return factor * self.num_workers if WORKER_KINDS[self.worker_type].prefetches_each else factor

@@ -36,40 +36,48 @@ class SharedMemory:
             fd = os.memfd_create('timmdata')
             os.ftruncate(fd, num_bytes)
             self._map(fd)
-        else: self._share(torch.empty(num_bytes, dtype=torch.uint8).share_memory_())
+        else:
+            self._share(torch.empty(num_bytes, dtype=torch.uint8).share_memory_())
 
     def _map(self, fd: int):
         "torch maps it with a descriptor of its own, which it closes without Python: no callback swallows a Ctrl-C."
-        try: storage = torch.UntypedStorage._new_shared_fd_cpu(fd, self.num_bytes)   # pyrefly: ignore  (not public)
+        try:
+            storage = torch.UntypedStorage._new_shared_fd_cpu(fd, self.num_bytes)   # pyrefly: ignore  (not public)
         finally: os.close(fd)
-        with torch.inference_mode(False): self._share(torch.empty(0, dtype=torch.uint8).set_(storage))
+        with torch.inference_mode(False):
+            self._share(torch.empty(0, dtype=torch.uint8).set_(storage))
         self.fd = storage._share_fd_cpu_()[0]   # torch's own, as long as the storage is there
 
-    def _share(self, tensor: torch.Tensor): self.fd, self.tensor, self._sent = None, tensor, tensor
+    def _share(self, tensor: torch.Tensor):
+        self.fd, self.tensor, self._sent = None, tensor, tensor
 
     def pin(self):
         "Page-lock the memory for a CUDA device, until the last tensor in it is gone."
         cudart, address = torch.cuda.cudart(), self.tensor.data_ptr()
         result = cudart.cudaHostRegister(address, self.num_bytes, 0)
-        if int(result) != 0: raise RuntimeError(
-            f'{self.num_bytes:,} bytes of shared memory could not be page-locked (cudaHostRegister: {result}): '
-            'use pin_memory=False')
+        if int(result) != 0:
+            raise RuntimeError(
+                f'{self.num_bytes:,} bytes of shared memory could not be page-locked (cudaHostRegister: {result}): '
+                'use pin_memory=False')
         self.tensor, held = watch(memory := self.tensor)
         weakref.finalize(held(), _unpin, os.getpid(), cudart, memory).atexit = False   # pyrefly: ignore  (a property)
 
     def __getstate__(self):
-        if self.fd is None: return self.num_bytes, None, self._sent
+        if self.fd is None:
+            return self.num_bytes, None, self._sent
         return self.num_bytes, reduction.DupFd(self.fd), None
 
     def __setstate__(self, state: tuple):
         self.num_bytes, handle, tensor = state
-        if handle is None: self._share(tensor)
+        if handle is None:
+            self._share(tensor)
         else: self._map(handle.detach())
 
 
 def _unpin(pid: int, cudart: Any, memory: torch.Tensor):
     "While it is still mapped: CUDA would take another mapping at this address for page-locked; not in a forked copy."
-    if os.getpid() == pid: cudart.cudaHostUnregister(memory.data_ptr())
+    if os.getpid() == pid:
+        cudart.cudaHostUnregister(memory.data_ptr())
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #72f95888
 LARGE = 1 << 16   # bytes of a tensor from which on it is not sent
@@ -83,24 +91,29 @@ class _Packer(pickle.Pickler):
         self.slot, self.used = slot, used
 
     def persistent_id(self, value: Any) -> tuple | None:
-        if self.slot is None or type(value) is not torch.Tensor: return None
+        if self.slot is None or type(value) is not torch.Tensor:
+            return None
         is_plain = value.device.type == 'cpu' and value.layout == torch.strided and not value.requires_grad
-        if not is_plain or value.nbytes < LARGE: return None
+        if not is_plain or value.nbytes < LARGE:
+            return None
         if not self._is_inside(value):
-            if self._next_offset() + value.nbytes > len(self.slot): return None
+            if self._next_offset() + value.nbytes > len(self.slot):
+                return None
             value = self._copy(value)
         return value.data_ptr() - self.slot.data_ptr(), value.dtype, tuple(value.shape), value.stride()
 
     def reducer_override(self, value: Any) -> Any:
         "A small part of large memory goes by itself; torch would pickle all of the memory."
-        if type(value) is not torch.Tensor or value.layout != torch.strided: return NotImplemented
+        if type(value) is not torch.Tensor or value.layout != torch.strided:
+            return NotImplemented
         is_part = value.untyped_storage().nbytes() > max(LARGE, value.nbytes)
         return value.detach().clone().__reduce_ex__(5) if is_part else NotImplemented
 
     def _is_inside(self, value: torch.Tensor) -> bool:
         return 0 <= value.data_ptr() - self.slot.data_ptr() < len(self.slot)
 
-    def _next_offset(self) -> int: return math.ceil(self.used / 64) * 64   # any type may begin there
+    def _next_offset(self) -> int:
+        return math.ceil(self.used / 64) * 64   # any type may begin there
 
     def _copy(self, value: torch.Tensor) -> torch.Tensor:
         "The same tensor in the slot; dense strides are kept."
@@ -140,7 +153,8 @@ class _Unpacker(pickle.Unpickler):
         super().__init__(file)
         self.slot = slot
 
-    def persistent_load(self, where: tuple) -> torch.Tensor: return _view(self.slot, *where)
+    def persistent_load(self, where: tuple) -> torch.Tensor:
+        return _view(self.slot, *where)
 
 
 def unpack(
@@ -229,7 +243,8 @@ class SlotPool:
         Args:
             slot: Slot that is no longer read.
         """
-        if slot is not None: self._free.append(slot)
+        if slot is not None:
+            self._free.append(slot)
 
     def _reclaim(self):
         "Let the slots that the consumer has dropped be used again."
@@ -263,7 +278,8 @@ def portable_error(
     text = ''.join(traceback.format_exception(type(error), error, error.__traceback__))
     error.__cause__, error.__traceback__ = None, None
     try: pickle.loads(pickle.dumps(error))
-    except Exception: error = RuntimeError(f'{type(error).__name__}: {error}')
+    except Exception:
+        error = RuntimeError(f'{type(error).__name__}: {error}')
     return error, text
 
 

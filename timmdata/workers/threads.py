@@ -31,7 +31,8 @@ def _run(todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaph
     while (entry := todo.get()) is not None:
         task, position = entry
         task.load(builder, position)
-        if task.done.is_set(): tasks.discard(task)
+        if task.done.is_set():
+            tasks.discard(task)
         del entry, task   # nothing is held while waiting
 
 
@@ -40,7 +41,8 @@ def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: set[Task]):
     for task in list(tasks):
         task.cancelled = True
         task.finish(error=RuntimeError('the workers are closed'))
-    for _ in range(num_threads): todo.put(None)
+    for _ in range(num_threads):
+        todo.put(None)
 
 # %% ../../nbs/workers/10_threads.ipynb #7ae76e3e
 class ThreadPool(WorkerPool):
@@ -87,7 +89,8 @@ class ThreadPool(WorkerPool):
             task: Task with its rows.
         """
         self._tasks.add(task)
-        for position in range(len(task.keys)): self._todo.put((task, position))
+        for position in range(len(task.keys)):
+            self._todo.put((task, position))
 
     def take(self, task: Task, timeout: float = 0.) -> HostBatch | None:
         self._lifetime.check_owner()
@@ -115,15 +118,19 @@ def check_threads(
     """
     if builder.is_thread_safe: return
     transform = builder.sample_loader.transform
-    if hasattr(transform, 'set_random_seed'): raise ValueError(   # of Albumentations
-        f"the transform ({type(transform).__name__}) has its own random generator, which threads would share: "
-        "use worker_type='processes' with threads_per_worker=1")
+    if hasattr(transform, 'set_random_seed'):
+        raise ValueError(   # of Albumentations
+            f"the transform ({type(transform).__name__}) has its own random generator, which threads would share: "
+            "use worker_type='processes' with threads_per_worker=1")
     builder = builder.for_threads()
     with seeded(0):
         before = _global_states()
         try: builder.load(key)
-        except Exception: return   # it is reported when the batch is made
+        except Exception:
+            return   # it is reported when the batch is made
         moved = [name for name, state in _global_states().items() if state != before[name]]
-    if moved: raise ValueError(
-        f'the dataset or its transform draws from the global generator of {" and ".join(moved)}, which threads share: '
-        "use worker_type='processes' with threads_per_worker=1, which seeds it for each sample")
+    if moved:
+        raise ValueError(
+            f'the dataset or its transform draws from the global generator of {" and ".join(moved)}, which '
+            'threads share: '
+            "use worker_type='processes' with threads_per_worker=1, which seeds it for each sample")
