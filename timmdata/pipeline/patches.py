@@ -59,7 +59,7 @@ class SequenceParams(ParamSampler):
         self.sizes = sizes
         self.flips_in_worker = True   # a flip moves pixels from patch to patch
         largest = None if sizes is None else 1.   # of its own size, nothing is enlarged
-        self._crop = RandomResizedCropToSequence(
+        self._random_crop = RandomResizedCropToSequence(
             patch_size, max_seq_len, settings.scale, settings.ratio, settings.interpolation, max_ratio=largest)
 
     def draw_crop(self,
@@ -88,10 +88,10 @@ class SequenceParams(ParamSampler):
 
     def _draw(self, height: int, width: int, rng: random.Random) -> SampleParams:
         if self.settings.is_random:
-            crop, size, interpolation = self._crop.draw((height, width), rng)
+            crop, size, interpolation = self._random_crop.draw((height, width), rng)
             return SampleParams(crop, size, (0, 0), interp_mode_to_str(interpolation))
         _, size = get_image_size_for_seq(
-            (height, width), self.patch_size, self.max_seq_len, max_ratio=self._crop.max_ratio)
+            (height, width), self.patch_size, self.max_seq_len, max_ratio=self._random_crop.max_ratio)
         return SampleParams((0, 0, height, width), size, (0, 0), self.settings.interpolation)
 
     def lengths(self,
@@ -128,7 +128,7 @@ class SequenceParams(ParamSampler):
         ratio = self.settings.ratio
         sizes = np.zeros_like(edges)
         left = np.arange(len(indexes))
-        for block in range(self._crop.attempts // 2):   # of four numbers; an attempt takes two
+        for block in range(self._random_crop.attempts // 2):   # of four numbers; an attempt takes two
             numbers = keyed_numbers(seed, epoch, indexes[left], views[left], CROP, block)
             first = try_crop_sizes(edges[:, left], scale, ratio, numbers[:2])
             second = try_crop_sizes(edges[:, left], scale, ratio, numbers[2:])

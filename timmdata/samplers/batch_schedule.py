@@ -15,6 +15,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import torch
+from fastcore.meta import delegates
 from torch.utils.data import Sampler
 
 from ..core.checks import check_choice, check_number, check_weights, check_whole, is_list
@@ -167,20 +168,21 @@ class ScheduledBatchSampler(Sampler):
         sampler: Sampler of indexes, or an `EpochSampler`; this rank's share.
         batch_sizes: Samples per batch, for each bucket.
         choice_weights: Weights of the buckets; 0: never; None: equal weights.
-        **settings: Other settings by name, as for `ScheduleSettings`.
+        **kwargs: Other settings by name, as for `ScheduleSettings`.
     """
 
+    @delegates(ScheduleSettings)
     def __init__(self,
         sampler: Sampler,
         batch_sizes: Sequence[int],
         choice_weights: Sequence[float] | None = None,
-        **settings: Any,
+        **kwargs: Any,
     ):
         if not isinstance(sampler, Sized):
             raise TypeError(f'{type(sampler).__name__} has no length: pass a sampler that has one')
         if len(sampler) < 1:
             raise ValueError('the sampler is empty: it must have at least one sample')
-        self.settings = settings = ScheduleSettings(batch_sizes, choice_weights, **settings)
+        settings = self.settings = ScheduleSettings(batch_sizes, choice_weights, **kwargs)
         self.sampler = sampler
         self.epoch = 0
         self.num_batches = settings.num_batches

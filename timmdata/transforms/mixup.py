@@ -326,6 +326,10 @@ def check_mixing(
 class MixingSwitch:
     "Switch mixing on and off, in worker processes too: one byte of shared memory."
 
+    mixup_alpha: float   # Of blending, as in `Mixup`.
+    cutmix_alpha: float   # Of pasting.
+    switch_prob: float   # Probability of pasting if both are on.
+
     def __init__(self): self._enabled = torch.ones((), dtype=torch.bool).share_memory_()
 
     @property
