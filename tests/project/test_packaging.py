@@ -85,6 +85,7 @@ def test_messages_name_packages_that_an_index_has():
     assert [name for name, text in texts.items() if 'timmdata[' in text] == []
     named = {name for text in texts.values() for line in re.findall(r'pip install (?:--upgrade )?([\w -]+)', text)
              for name in line.split() if '-' not in name[:1]}
+    named |= {name for text in texts.values() for name in re.findall(r"optional\('(\w+)", text)}   # it writes the message
     assert {'simplejpeg', 'pyarrow', 'webdataset', 'datasets', 'imagehash', 'ray', 'ipywidgets', 'tensorflow', 'obstore'} <= named
 
 
