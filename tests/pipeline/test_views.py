@@ -264,7 +264,7 @@ def test_names_and_samples_that_are_dicts(train, reference):
 
 
 @pytest.mark.parametrize('words, message', [
-    (dict(views=DINO[0]), 'must be a non-empty list'), (dict(views=[]), r'views=\[\]: .*non-empty list'),
+    (dict(views=DINO[0]), 'must be a list'), (dict(views=[]), r'views=\[\]: .*non-empty list'),
     (dict(views=[64]), r'views\[0\] has type int'),
     (dict(input_size=64), 'views and input_size'), (dict(scale=(0.2, 1.)), 'views and scale'), (dict(hflip=0.1), 'views and hflip'),
     (dict(is_training=False), 'is_training=False and views'), (dict(collate_fn=list), 'views and collate_fn'),

@@ -91,7 +91,7 @@ class JpegHeader(NamedTuple):
 
 def _is_too_large(height: int, width: int) -> bool:
     "Whether Pillow would refuse an image of this size."
-    return height * width > (Image.MAX_IMAGE_PIXELS or math.inf)
+    return Image.MAX_IMAGE_PIXELS is not None and height * width > Image.MAX_IMAGE_PIXELS
 
 
 def read_header(

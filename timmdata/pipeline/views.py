@@ -104,6 +104,8 @@ def views_by_name(
     Returns:
         name or position → view
     """
+    if isinstance(views, View):
+        raise TypeError(f'views={views}: must be a list; pass views=[{views}]')
     if not isinstance(views, (Mapping, list, tuple)) or not views:
         raise TypeError(
             f'views={views!r}: must be a non-empty list or dict of View, such as [View(224, count=2)]')
