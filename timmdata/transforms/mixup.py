@@ -124,7 +124,7 @@ def check_target(
              for index in target.tolist() if not 0 <= index < num_classes]
     if wrong:
         raise ValueError(f'class index {wrong[0]} in the target: with num_classes={num_classes}, must be in '
-                                   f'0..{num_classes - 1}; set num_classes, or correct the labels')
+                         f'0..{num_classes - 1}; set num_classes, or correct the labels')
 
 
 def mixup_target(
