@@ -93,8 +93,8 @@ def _find_folder(root: Path, year: str) -> Path:
         if folder.name == name and (folder/'Annotations').is_dir():
             return folder
     raise FileNotFoundError(f'there is no {Path("VOCdevkit", name)} with Annotations in {root}: '
-                                                'create it with torchvision.datasets.VOCDetection(root, year, '
-                                                'download=True)')
+                            'create it with torchvision.datasets.VOCDetection(root, year, '
+                            'download=True)')
 
 
 def _read_names(folder: Path, image_set: str) -> list[str]:

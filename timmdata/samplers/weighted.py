@@ -70,7 +70,7 @@ def sample_weights(
     wrong = (~(found >= 0) | found.isinf()).nonzero()   # NaN is not 0 or more
     if len(wrong):
         raise ValueError(f'invalid weights ({len(wrong)} in all), such as weights'
-                                        f'[{int(wrong[0])}]={float(found[wrong[0]])}: must be 0 or more')
+                         f'[{int(wrong[0])}]={float(found[wrong[0]])}: must be 0 or more')
     if len(found) and not found.any():
         raise ValueError('all weights are 0: at least one must be above 0')
     return found

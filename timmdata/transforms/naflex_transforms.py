@@ -62,7 +62,7 @@ def get_image_size_for_seq(
     ratio = low if max_ratio is None else min(low, max_ratio)
     if ratio <= eps:
         raise ValueError(f'an image of {height}×{width} pixels does not fit into {max_seq_len} patches of '
-                                          f'{patch_h}×{patch_w} (max_ratio={max_ratio}): use a larger max_seq_len')
+                         f'{patch_h}×{patch_w} (max_ratio={max_ratio}): use a larger max_seq_len')
     height, width = height * ratio, width * ratio
     if divisible_by_patch:
         return ratio, (patch_h * ceil(height / patch_h), patch_w * ceil(width / patch_w))
@@ -325,7 +325,7 @@ def patchify_image(
     if more_h or more_w:
         if not pad:
             raise ValueError(f'an image of {height}×{width} pixels is not divisible into patches of '
-                                         f'{patch_h}×{patch_w}: resize it, or pass pad=True')
+                             f'{patch_h}×{patch_w}: resize it, or pass pad=True')
         img = torch.nn.functional.pad(img, (0, more_w, 0, more_h))
     patches = img.unflatten(2, (-1, patch_w)).unflatten(1, (-1, patch_h))   # (C, rows, Ph, columns, Pw)
     _, rows, _, columns, _ = patches.shape
