@@ -3,7 +3,6 @@ import sys
 import threading
 import time
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -57,4 +56,6 @@ def test_resizing_lets_go_of_the_lock(data, interpolation):
 def test_decoding_and_the_search_for_damage_let_go_of_the_lock(data):
     assert wakes(lambda: Pixels(data).read(), 20) > 10
     layout, height = read_layout(data), Pixels(data).height // 2
-    assert wakes(lambda: cut_below(data, layout, height)) > 5 and np.frombuffer(data, np.uint8).size > 200_000
+    assert len(data) > 200_000
+    # one search takes 0.15 ms: on a busy machine the other thread is late for many of them
+    assert wakes(lambda: cut_below(data, layout, height), 1000) > 20
