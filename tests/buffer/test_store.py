@@ -34,6 +34,7 @@ def test_flipped_bits_are_made_again(tmp_path):
             else: os.truncate(damaged, size // 2)
             seen += islice(batches, 4)
     rebuilt = buffer.status()['rebuilt']
+    wait_until(lambda: buffer.status()['waiting'] >= 7, 'it is not filled')
     buffer.close()
     used = buffer.status()['used']
     flip(batch_file(directory, used + 1), 77)

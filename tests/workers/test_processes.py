@@ -82,11 +82,11 @@ def test_sample_of_a_users_dataset_that_kills_twice_is_an_error():
 
 def test_worker_that_cannot_be_replaced_is_an_error(monkeypatch):
     loader = create_loader(Coded(400), 8, 4, device='cpu', **PROCESSES)
-    def fail(*_): raise OSError('no more processes')
+    def fail(*_, **__): raise OSError('no more processes')
     with pytest.raises(RuntimeError, match='could not be replaced: OSError: no more processes'):
         for k, _ in enumerate(loader):
             if k == 1:
-                monkeypatch.setattr(processes, 'WorkerProcess', fail)
+                monkeypatch.setattr(processes, 'start_process', fail)
                 children()[0].kill()
     with pytest.raises(OSError, match='no more processes'): next(iter(loader))
 

@@ -118,6 +118,7 @@ class Task:
             self._is_finished = True
         self._result, self._error = result, error
         self._samples, self._errors, self.rows, self._rows = {}, {}, None, ()
+        self.loading = list   # nothing; it may hold a worker
         self.done.set()
 
     def take(self,
