@@ -318,8 +318,7 @@ def _one_type(
 ) -> Any:
     "The type of an argument, None aside; None if there are several."
     kinds = get_args(annotation) if isinstance(annotation, UnionType) else [annotation]
-    kinds = [get_origin(kind) or kind
-             for kind in kinds if kind is not NoneType]
+    kinds = [get_origin(kind) or kind for kind in kinds if kind is not NoneType]
     return kinds[0] if len(kinds) == 1 else None
 
 

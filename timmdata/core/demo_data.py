@@ -94,8 +94,7 @@ def make_view(
     angle = radians(rng.uniform(-15, 15))
     shift = [rng.uniform(-0.12, 0.12) * edge for edge in image.size]
     a, b = scale * cos(angle), scale * sin(angle)
-    center = [edge / 2 + s
-              for edge, s in zip(image.size, shift, strict=True)]
+    center = [edge / 2 + s for edge, s in zip(image.size, shift, strict=True)]
     matrix = (a, b, center[0] - a * width / 2 - b * height / 2, -b, a, center[1] + b * width / 2 - a * height / 2)
     image = image.transform((width, height), Image.Transform.AFFINE, matrix, Image.Resampling.BICUBIC)
     light = rng.uniform(0.7, 1.3)

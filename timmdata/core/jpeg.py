@@ -70,8 +70,7 @@ def resolve_backend(
     backend = 'auto' if backend is None else backend
     check_choice('backend', backend, BACKENDS)
     if backend == 'auto':
-        return next(name
-                    for name, find in _FIND.items() if find() is not None)
+        return next(name for name, find in _FIND.items() if find() is not None)
     if _FIND[backend]() is None:
         package = "'torchvision<0.30'" if backend == 'torchvision' else backend
         raise ImportError(f'backend={backend!r} is not installed: pip install {package}, or omit backend')
@@ -451,8 +450,7 @@ def cut_segments(
     for first in range(row * grid.columns + column, row_end * grid.columns, max(step, grid.columns)):
         begin = ends[first] + 2
         last = first + step
-        moved += [len(cut) + end - begin
-                  for end in ends[first + 1:last + 1]]
+        moved += [len(cut) + end - begin for end in ends[first + 1:last + 1]]
         cut += data[layout.pixels + begin:layout.pixels + ends[last] + 2]   # with the marker behind them
     if not _renumber(cut, moved):
         return None

@@ -42,8 +42,7 @@ def choice_probabilities(
         probabilities that sum to 1
     """
     center = progress * (len(weights) - 1)
-    active = [bucket
-              for bucket, weight in enumerate(weights) if weight > 0]
+    active = [bucket for bucket, weight in enumerate(weights) if weight > 0]
     distances = {bucket: abs(bucket - center) for bucket in active}
     if spread < 1e-6:   # so narrow a bell has only its nearest buckets
         nearest = min(distances.values())
@@ -252,8 +251,7 @@ class ScheduledBatchSampler(Sampler):
         if self.num_batches is not None:
             weights = self.settings.probabilities(epoch)
             buckets = KeyedRandom(seed, epoch, -3).choices(range(len(weights)), weights, k=self.num_batches)
-            batches = [(bucket, self.batch_sizes[bucket])
-                       for bucket in buckets]
+            batches = [(bucket, self.batch_sizes[bucket]) for bucket in buckets]
         if self.settings.shuffle_schedule:
             KeyedRandom(seed, epoch, -4).shuffle(batches)
         sizes = self.input_sizes or [None] * len(self.batch_sizes)

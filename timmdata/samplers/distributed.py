@@ -74,8 +74,7 @@ class OrderedDistributedSampler(Sampler):
 # %% ../../nbs/samplers/10_distributed.ipynb #55b78f10
 def _gather(rows: torch.Tensor) -> list[torch.Tensor]:
     "The same rows of all ranks; all have the same shape."
-    parts = [torch.empty_like(rows)
-             for _ in range(distributed.get_world_size())]
+    parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
     distributed.all_gather(parts, rows)
     return parts
 

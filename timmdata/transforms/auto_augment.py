@@ -66,8 +66,7 @@ def parse_config(
 _PLAIN = ('AutoContrast', 'Equalize', 'Invert', 'Rotate', 'Posterize', 'Solarize', 'SolarizeAdd', 'Color', 'Contrast',
           'Brightness', 'Sharpness', 'ShearX', 'ShearY', 'TranslateXRel', 'TranslateYRel')
 _REVERSED = {'Posterize', 'Solarize', 'Color', 'Contrast', 'Brightness', 'Sharpness'}   # 10 may mean "as it is"
-_INCREASING = tuple(name + 'Increasing' * (name in _REVERSED)
-                    for name in _PLAIN)
+_INCREASING = tuple(name + 'Increasing' * (name in _REVERSED) for name in _PLAIN)
 _SETS = {   # by the name after t; numbers are weights. timm/data/auto_augment.py
     '3a': ('SolarizeIncreasing', 'Desaturate', 'GaussianBlur'),
     '3aw': dict(SolarizeIncreasing=6, Desaturate=6, GaussianBlur=6, Rotate=3, ShearX=2, ShearY=2, PosterizeIncreasing=1,
@@ -147,8 +146,7 @@ class RandAugment(Policy):
         return draw_all([self.ops[k] for k in chosen], rng)
 
     def __repr__(self) -> str:
-        settings = {repr(op).replace(op.name + ', ', '', 1)
-                    for op in self.ops}
+        settings = {repr(op).replace(op.name + ', ', '', 1) for op in self.ops}
         shared = f'{settings.pop()[10:-1]}, ' if len(settings) == 1 else ''   # else each says its own
         names = [op.name if shared else repr(op) for op in self.ops]
         if self.choice_weights:

@@ -67,8 +67,7 @@ def rand_bbox_minmax(
         least, most = (int(edge * share) for share in minmax)
         # the greatest is left out, as in timm; equal ends are a box of one size, where timm raises
         cuts.append(rng.randrange(least, max(most, least + 1)))
-    top, left = (rng.randrange(edge - cut + 1)
-                 for edge, cut in zip(edges, cuts))
+    top, left = (rng.randrange(edge - cut + 1) for edge, cut in zip(edges, cuts))
     return top, top + cuts[0], left, left + cuts[1]
 
 
@@ -120,8 +119,7 @@ def check_target(
         allowed = '' if multi_label else 'integer class indexes (N,) or '
         raise ValueError(f'the target is {target.dtype} {shape}: must be {allowed}dense targets (N, {num_classes})')
     if target.device.type != 'cpu': return
-    wrong = [index
-             for index in target.tolist() if not 0 <= index < num_classes]
+    wrong = [index for index in target.tolist() if not 0 <= index < num_classes]
     if wrong:
         raise ValueError(f'class index {wrong[0]} in the target: with num_classes={num_classes}, must be in '
                          f'0..{num_classes - 1}; set num_classes, or correct the labels')
@@ -215,8 +213,7 @@ def paste_masked(
     edges = torch.tensor([box or (0, 0, 0, 0)
                           for box in boxes]).to(own.device, non_blocking=True)
     top, bottom, left, right = edges[:, :, None].unbind(1)
-    y, x = (torch.arange(edge, device=own.device)
-            for edge in own.shape[2:])
+    y, x = (torch.arange(edge, device=own.device) for edge in own.shape[2:])
     rows = (y >= top) & (y < bottom)
     columns = (x >= left) & (x < right)
     return torch.where(rows[:, None, :, None] & columns[:, None, None, :], other, own)
@@ -445,8 +442,7 @@ class Mixup(MixingSwitch):
         elif self.mode == 'pair':
             first = {n: self._draw_one(size, rng)
                      for n, other in enumerate(partner) if n <= other}
-            drawn = [first[min(n, other)]
-                     for n, other in enumerate(partner)]
+            drawn = [first[min(n, other)] for n, other in enumerate(partner)]
         else:
             drawn = [self._draw_one(size, rng) for _ in partner]
         kind, lam, box = zip(*drawn)
@@ -515,8 +511,7 @@ class Mixup(MixingSwitch):
         images, targets = self.apply(fields['image'], fields['target'], params, overwrite)
         num = len(images)
         if num < len(fields['image']):
-            fields = {name: values[:num]
-                      for name, values in fields.items()}
+            fields = {name: values[:num] for name, values in fields.items()}
         return {**fields, 'image': images, 'target': targets}
 
     def __call__(self,

@@ -59,8 +59,7 @@ def _draw_area(
     num_own = own[0] * own[1]
     num_overlap = overlap[0] * overlap[1]
     if pastes:
-        area = tuple(int(edge * math.sqrt(1. - amount))
-                     for edge in overlap)
+        area = tuple(int(edge * math.sqrt(1. - amount)) for edge in overlap)
         offset = tuple(rng.randint(0, edge - cut)
                        for edge, cut in zip(overlap, area))
         lam = 1. - area[0] * area[1] / num_own
@@ -217,6 +216,5 @@ class NaFlexMixup(MixingSwitch):
         """
         if not isinstance(targets, torch.Tensor):
             targets = default_collate(targets)
-        params = self.draw([tuple(image.shape[-2:])
-                            for image in imgs], rng)
+        params = self.draw([tuple(image.shape[-2:]) for image in imgs], rng)
         return self.apply_images(imgs, params), self.apply_target(targets, params).unbind(0)

@@ -100,8 +100,7 @@ class PatchRandomErasing(Erasing):
         count = rng.randint(self.min_count, self.max_count)
         num = grid_h * grid_w
         if self.spatial_mode == 'region':
-            pieces = [self._draw_region(rng, grid_h, grid_w)
-                      for _ in range(count)]
+            pieces = [self._draw_region(rng, grid_h, grid_w) for _ in range(count)]
             return [piece for piece in pieces if piece is not None]
         least, most = (min(num, max(1, int(num * count * area)))
                        for area in self.area)

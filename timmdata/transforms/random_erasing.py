@@ -178,8 +178,7 @@ class RandomErasing(Erasing):
             return []
         one_count = self.min_count == self.max_count   # then nothing is drawn, as in timm
         count = self.min_count if one_count else rng.randint(self.min_count, self.max_count)
-        boxes = [_draw_box(self, rng, img_h, img_w, count)
-                 for _ in range(count)]
+        boxes = [_draw_box(self, rng, img_h, img_w, count) for _ in range(count)]
         return [box for box in boxes if box is not None]
 
     def erase(self,
