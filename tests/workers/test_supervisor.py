@@ -7,12 +7,12 @@ from loader_parts import Coded, wait_until
 from pool_contract import build, keys
 
 from timmdata.workers.settings import WorkerSettings
-from timmdata.workers.supervisor import Supervisor, Worker
+from timmdata.workers.supervisor import SupervisedWorker, Supervisor
 
 pytestmark = pytest.mark.timeout(60)
 
 
-class Scripted(Worker):
+class Scripted(SupervisedWorker):
     "Does nothing by itself: a test says when it is ready, has an answer or is lost."
     def start(self): self.supervisor.started.append(self)
 

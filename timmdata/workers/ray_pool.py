@@ -30,7 +30,7 @@ from .base import InlinePool, Task
 from .life import Lifetime, start_thread, uninterrupted
 from .processes import make_packed, set_up_worker
 from .settings import WorkerSettings
-from .supervisor import Assignment, SupervisedPool, Supervisor, Worker
+from .supervisor import Assignment, SupervisedPool, SupervisedWorker, Supervisor
 from .threads import ThreadPool
 
 # %% ../../nbs/workers/35_ray_pool.ipynb #35ra0011
@@ -144,7 +144,7 @@ _connection = _Connection()
 _PLACEMENT_TIMEOUT = 120.   # seconds; on a busy machine an actor needs 20 to import torch, an autoscaler minutes
 
 
-class _Actor(Worker):
+class _Actor(SupervisedWorker):
     "An actor, and what it was asked for."
 
     supervisor: '_ActorSupervisor'
