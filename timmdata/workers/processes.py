@@ -196,7 +196,7 @@ class _Process(SupervisedWorker):
         self.process = start_process(context, _serve, there, spec, number, name=f'timmdata-worker-{number}')
         there.close()
         self._outbox = queue.SimpleQueue()   # of pickled messages
-        self._threads = [   # the pipe is closed when both have ended
+        self._threads = [   # the pipe closes when both have ended
             start_thread(_send, pipe, self._outbox, name=f'timmdata-sender-{number}'),
             start_thread(self._forward, pipe, name=f'timmdata-receiver-{number}')]
 
@@ -226,7 +226,7 @@ class _Process(SupervisedWorker):
             self.supervisor.stop(f'worker process {self.number} could not start: {error}', WorkerTraceback(text))
 
     def _report_end(self):
-        "Say how the process has ended."
+        "Record how the process ended, and have it replaced."
         self.process.join(5)
         code = self.process.exitcode or 0
         self.loss = f'worker process {self.number} died (exit code {code}{_CAUSES.get(code, "")})'
@@ -250,7 +250,7 @@ class _Process(SupervisedWorker):
 
 
 class ProcessSupervisor(Supervisor):
-    """Look after worker processes, and the slots of shared memory that they write to.
+    """Manage worker processes and the slots of shared memory that they write to.
 
     Args:
         spec: What every worker receives.

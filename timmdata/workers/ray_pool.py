@@ -145,7 +145,7 @@ _PLACEMENT_TIMEOUT = 120.   # seconds; on a busy machine an actor needs 20 to im
 
 
 class _Actor(SupervisedWorker):
-    "An actor, and what it was asked for."
+    "Manage one Ray actor."
 
     supervisor: '_ActorSupervisor'
 
@@ -167,7 +167,7 @@ class _Actor(SupervisedWorker):
         self.supervisor.tell(self._receive, assignment, error, None if error else future.result())
 
     def _receive(self, assignment: Assignment | None, error: BaseException | None, value: Any):
-        "Take the answer to a batch, or without an assignment that to `begin`."
+        "Take the answer to a batch, or, without an assignment, the answer to `begin`."
         if self.loss: return   # its batches are made elsewhere
         if error is not None and self.supervisor.is_loss(error):
             self.loss = f'Ray actor {self.number} was lost ({type(error).__name__})'
@@ -192,7 +192,7 @@ class _Actor(SupervisedWorker):
 
 
 class _ActorSupervisor(Supervisor):
-    "Look after Ray actors, and connect to Ray for them."
+    "Manage Ray actors and the connection to Ray."
 
     worker_class = _Actor
     kind = 'actor'
