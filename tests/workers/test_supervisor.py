@@ -141,3 +141,17 @@ gone = []
 def test_a_worker_that_cannot_be_started_ends_those_before_it():
     with pytest.raises(TypeError, match='cannot be pickled'): Unstartable(build(Coded(8)), WorkerSettings(2, 'processes'))
     assert gone == [True]
+
+
+def test_a_task_that_is_submitted_while_a_signal_handler_closes_the_pool_is_finished(supervisor):
+    supervisor.acquire = lambda task: supervisor.stop('closed by a handler')
+    with pytest.raises(RuntimeError, match='closed by a handler'): supervisor.submit(keys(0)).take(timeout=5)
+
+
+def test_errors_in_the_listener_end_the_pool_and_every_task(supervisor):
+    def fail(): raise MemoryError('no memory')
+    task = supervisor.submit(keys(0))
+    with supervisor.lock:   # both are there before the first is handled
+        for _ in range(2): supervisor.tell(fail)
+    with pytest.raises(RuntimeError, match='a worker could not be replaced: MemoryError: no memory') as raised: task.take(timeout=5)
+    assert 'in fail' in str(raised.value.__cause__) and supervisor.ended.wait(5)

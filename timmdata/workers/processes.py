@@ -15,7 +15,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import connection
@@ -196,9 +195,14 @@ class _Process(SupervisedWorker):
         self.process = start_process(context, _serve, there, spec, number, name=f'timmdata-worker-{number}')
         there.close()
         self._outbox = queue.SimpleQueue()   # of pickled messages
-        self._threads = [   # the pipe closes when both have ended
-            start_thread(_send, pipe, self._outbox, name=f'timmdata-sender-{number}'),
-            start_thread(self._forward, pipe, name=f'timmdata-receiver-{number}')]
+        try:   # the pipe closes when both have ended
+            self._threads = [
+                start_thread(_send, pipe, self._outbox, name=f'timmdata-sender-{number}'),
+                start_thread(self._forward, pipe, name=f'timmdata-receiver-{number}')]
+        except BaseException:   # such as too many threads
+            self.process.kill()
+            self._outbox.put(None)
+            raise
 
     def send(self, assignment: Assignment, refused: dict[int, str]):
         keys = assignment.task.keys
@@ -210,9 +214,15 @@ class _Process(SupervisedWorker):
 
     def _forward(self, pipe: connection.Connection):
         "Forward the answers of the process to the supervisor, then report its end."
-        with suppress(EOFError, OSError):
-            while pipe in connection.wait([pipe, self.process.sentinel]):
-                self.supervisor.tell(self._receive, pipe.recv_bytes())
+        try:
+            while self.process.is_alive() or pipe.poll():   # a process that it has forked may keep the pipe open
+                if pipe in connection.wait([pipe, self.process.sentinel], timeout=1):
+                    self.supervisor.tell(self._receive, pipe.recv_bytes())
+        except (EOFError, OSError):
+            pass   # it has ended
+        except Exception as error:
+            self.supervisor.stop(f'an answer of worker process {self.number} could not be received: '
+                                 f'{type(error).__name__}: {error}')
         self.supervisor.tell(self._report_end)
 
     def _receive(self, data: bytes):

@@ -209,7 +209,6 @@ class _ActorSupervisor(Supervisor):
             lambda: torch.empty(slot_bytes, dtype=torch.uint8, pin_memory=settings.pin_memory), 4)
         self._options = dict(settings.ray_options or {})
         self._timeout = self._options.pop('placement_timeout', _PLACEMENT_TIMEOUT)
-        self._since = time.monotonic()   # when an actor was ready last
         super().__init__(builder, settings)
 
     def connect(self):
@@ -220,6 +219,7 @@ class _ActorSupervisor(Supervisor):
         self.make_actor = self.ray.remote(BatchMaker).options(max_restarts=0, max_task_retries=0, **options).remote
         self._asked = {name: value for name, value in options.items() if name != 'runtime_env'}   # it may have secrets
         self.builder_ref = self.ray.put(self.builder)   # once for all actors
+        self._since = time.monotonic()   # when an actor was ready last
 
     def disconnect(self):
         self.builder_ref = self.make_actor = None   # nothing of Ray's is held

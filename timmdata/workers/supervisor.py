@@ -9,9 +9,11 @@ __all__ = ['Assignment', 'SupervisedWorker', 'Supervisor', 'SupervisedPool']
 import queue
 import threading
 import time
+import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +22,7 @@ from ..samplers.epoch import SampleKey
 from .base import Task, WorkerPool
 from .life import Lifetime, start_thread
 from .settings import WorkerSettings
-from .shared_memory import raise_portable, unpack
+from .shared_memory import WorkerTraceback, raise_portable, unpack
 
 # %% ../../nbs/workers/25_supervisor.ipynb #25sv0009
 @dataclass(eq=False)
@@ -144,11 +146,11 @@ class Supervisor:
             self.connect()
             for number in range(settings.num_workers):
                 self._workers.append(self.worker_class(self, number))
+            self.ended = start_thread(self._listen, name='timmdata-listener')
         except BaseException:   # such as a dataset that cannot be pickled
             self.stop()
             self._end()
             raise
-        self.ended = start_thread(self._listen, name='timmdata-listener')
 
     def connect(self):
         "Prepare what all workers need."
@@ -196,6 +198,8 @@ class Supervisor:
             if self.closed:
                 raise self.error()
             self.tell(self._waiting.append, Assignment(task, self.acquire(task)))
+        if self.closed:   # meanwhile, perhaps by a signal handler in this thread
+            task.finish(error=self.error())
         return task
 
     def tell(self,
@@ -244,7 +248,7 @@ class Supervisor:
             while not self.closed:
                 self._handle_next()
         except Exception as error:
-            self.stop(f'{self.failure}: {type(error).__name__}: {error}', error)
+            self.stop(f'{self.failure}: {type(error).__name__}: {error}', WorkerTraceback(traceback.format_exc()))
         self._end()
 
     def _handle_next(self):
@@ -270,6 +274,7 @@ class Supervisor:
             if not free: return
             assignment = self._waiting.popleft()
             if assignment.task.cancelled:
+                assignment.task.finish(error=RuntimeError('the batch was cancelled'))
                 self.release(assignment.task)
                 continue
             worker = min(free, key=lambda worker: len(worker.tasks))
@@ -333,7 +338,8 @@ class Supervisor:
     def _end(self):
         "End all workers, by force after a second; every task that is left ends with an error."
         while not self._inbox.empty():
-            self._handle(self._inbox.get())
+            with suppress(Exception):   # its task ends with an error
+                self._handle(self._inbox.get())
         for worker in self._workers:
             self._waiting.extend(worker.tasks)
             worker.tasks.clear()   # they know their worker, too: a circle would keep the memory
