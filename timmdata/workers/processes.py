@@ -28,7 +28,7 @@ from ..core.processes import reset_process, start_process
 from ..pipeline.fetch import BatchBuilder
 from ..samplers.epoch import SampleKey
 from .base import InlinePool, Task
-from .life import Lifetime, start_thread, uninterrupted
+from .life import Lifetime, uninterrupted
 from .settings import WorkerSettings
 from .shared_memory import SharedMemory, SlotPool, WorkerTraceback, pack, portable_error, unpack
 from .supervisor import Assignment, SupervisedPool, SupervisedWorker, Supervisor
@@ -195,10 +195,13 @@ class _Process(SupervisedWorker):
         self.process = start_process(context, _serve, there, spec, number, name=f'timmdata-worker-{number}')
         there.close()
         self._outbox = queue.SimpleQueue()   # of pickled messages
-        try:   # the pipe closes when both have ended
-            self._threads = [
-                start_thread(_send, pipe, self._outbox, name=f'timmdata-sender-{number}'),
-                start_thread(self._forward, pipe, name=f'timmdata-receiver-{number}')]
+        sender, receiver = f'timmdata-sender-{number}', f'timmdata-receiver-{number}'
+        self._threads = [   # the pipe closes when both have ended
+            threading.Thread(target=_send, args=(pipe, self._outbox), name=sender, daemon=True),
+            threading.Thread(target=self._forward, args=(pipe,), name=receiver, daemon=True)]
+        try:
+            for thread in self._threads:
+                thread.start()
         except BaseException:   # such as too many threads
             self.process.kill()
             self._outbox.put(None)
@@ -255,8 +258,8 @@ class _Process(SupervisedWorker):
                 force()
                 self.process.join(2)
         self._outbox.put(None)
-        for ended in self._threads:
-            ended.wait(1)   # nobody reads any more, so what is sent fails
+        for thread in self._threads:
+            thread.join(1)   # nobody reads any more, so what is sent fails
 
 
 class ProcessSupervisor(Supervisor):
