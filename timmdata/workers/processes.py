@@ -72,11 +72,11 @@ class _Message(NamedTuple):
     keys: list[SampleKey]
     slot: int | None
     refused: dict[int, str]   # Index → why this sample must not be tried.
-    is_careful: bool   # A worker died of this batch: one sample after the other.
+    is_careful: bool   # Load one sample at a time, because a worker died while making this batch.
 
 
 def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
-    "Make a function with which each thread writes down what it loads, in an element of its own."
+    "Return a function that each thread calls to record the index it is loading, in its own element."
     elements, numbers = {}, itertools.count()   # thread → its element
 
     def report(index: int):
@@ -128,7 +128,7 @@ def set_up_worker(
         number: Number of the worker.
     """
     torch.set_num_threads(1)
-    torch_worker._worker_info = torch_worker.WorkerInfo(   # what `get_worker_info()` answers; there is no public way
+    torch_worker._worker_info = torch_worker.WorkerInfo(   # returned by `get_worker_info()`; torch has no public setter
         id=number, num_workers=settings.num_workers, seed=0, dataset=builder.dataset)
     if settings.worker_init_fn is not None:
         settings.worker_init_fn(number)
@@ -156,7 +156,7 @@ def _serve(pipe: connection.Connection, spec: WorkerSpec, number: int):
     reset_process()
     inbox, report = queue.SimpleQueue(), _reporter(spec.indexes(number))
     receiver = threading.Thread(target=_receive, args=(pipe, inbox, spec.builder), daemon=True)
-    receiver.start()   # first: what follows may take long
+    receiver.start()   # started first, because setup may be slow
     try:
         set_up_worker(spec.builder, spec.settings, number)
     except Exception as error:
@@ -291,11 +291,11 @@ class ProcessSupervisor(Supervisor):
 
 # %% ../../nbs/workers/30_processes.ipynb #45398a3b
 def _context(builder: BatchBuilder, settings: WorkerSettings) -> BaseContext:
-    "How processes start: those that read from a store are no copies, in which its threads would be missing."
+    "Return the multiprocessing context; not 'fork' if samples come from a store, whose threads do not survive a fork."
     if not builder.is_remote or settings.context.get_start_method() != 'fork':
         return settings.context
     if settings.multiprocessing_context is None:
-        return multiprocessing.get_context('spawn')   # not 'forkserver', whose environment may be an older one
+        return multiprocessing.get_context('spawn')   # not 'forkserver', whose environment may be out of date
     raise ValueError("multiprocessing_context='fork' cannot be used with samples from a store, whose connections do "
                      "not survive a fork: use 'forkserver' or 'spawn', or worker_type='threads'")
 
@@ -324,7 +324,7 @@ class ProcessPool(SupervisedPool):
         settings = replace(settings, worker_type='processes')
         self.builder = builder
         self._lifetime = uninterrupted(partial(self._start, settings, slot_bytes, max_lent))
-        try:   # of this thread is the CUDA device
+        try:   # in this thread, because the current CUDA device is set per thread
             if settings.pin_memory:
                 self.slots.pin()
         except BaseException:

@@ -40,7 +40,7 @@ def _bases(builder: BatchBuilder) -> list[ImageDataset]:
 
 
 class BatchMaker:
-    "Make batches in a Ray actor, which holds nothing that matters if it is lost."
+    "Make batches in a Ray actor, which has no state worth saving."
 
     def begin(self,
         builder: BatchBuilder,
@@ -76,7 +76,7 @@ class BatchMaker:
         Returns:
             bytes for `unpack`, uint8 memory, lines of the logs
         """
-        self._builder.prefetch(keys, early=True)   # here, nobody has submitted them
+        self._builder.prefetch(keys, early=True)   # an actor has no `submit` that would have started this
         memory = self._memory
         if memory is not None:
             memory = memory[:self._builder.batch_bytes(len(keys), keys[0].bucket)]
@@ -90,18 +90,17 @@ _WHAT = "worker_type='ray'"   # needs Ray
 
 
 class _Connection:
-    """Connects this process to Ray for its pools, unless the user has done so, and disconnects with the last pool.
+    """Connect this process to Ray unless the user has done so, and disconnect after the last pool is closed.
 
-    `_num_pools` counts the pools that use what was begun here; 0: nothing was begun. It changes under the lock.
+    `_num_pools` counts the pools that use the connection made here (0: none was made). It changes only under the lock.
     """
     def __init__(self): self._lock, self._num_pools = threading.RLock(), 0
 
-    def acquire(self, store_bytes: int) -> bool:
+    def acquire(self, ray: Any, store_bytes: int) -> bool:
         "Connect if necessary, with a store of `store_bytes`; False: the user has connected."
-        ray = optional('ray', _WHAT)
         with self._lock:
             if not ray.is_initialized():
-                self._num_pools = 0   # or somebody has ended what was begun here
+                self._num_pools = 0   # `ray.shutdown()` may have closed our connection
             elif not self._num_pools:
                 return False
             if not self._num_pools:
@@ -174,13 +173,13 @@ class _Actor(SupervisedWorker):
             self.supervisor.replace(self)
         elif assignment is not None:
             if value is not None and assignment.memory is not None:
-                np.copyto(assignment.memory.numpy()[:len(value[1])], value[1])   # Ray's memory is let go
+                np.copyto(assignment.memory.numpy()[:len(value[1])], value[1])   # so that Ray can free it
                 value = value[0], assignment.memory, value[2]
             self.supervisor.finish(self, assignment, value, error)
         elif error is None:
             self.is_ready = True
         else:
-            why = getattr(error, 'cause', None) or error   # Ray's error holds the one of the actor
+            why = getattr(error, 'cause', None) or error   # Ray wraps the actor's error
             self.supervisor.stop(
                 f'Ray actor {self.number} could not start: {type(why).__name__}: {why}; the dataset, your functions '
                 'and timmdata must be importable on each node (ray_options={"runtime_env": …})', error)
@@ -213,16 +212,16 @@ class _ActorSupervisor(Supervisor):
 
     def connect(self):
         settings = self.settings
-        self._is_own = _connection.acquire(max(300_000_000, 4 * settings.num_ahead * self.slot_bytes))
+        self._is_own = _connection.acquire(self.ray, max(300_000_000, 4 * settings.num_ahead * self.slot_bytes))
         own = 0 if self._is_own and not os.environ.get('RAY_ADDRESS') else settings.threads_per_worker
-        options = {'num_cpus': own, 'scheduling_strategy': 'SPREAD', **self._options}   # nobody else needs our cluster
+        options = {'num_cpus': own, 'scheduling_strategy': 'SPREAD', **self._options}   # 0: no other program uses ours
         self.make_actor = self.ray.remote(BatchMaker).options(max_restarts=0, max_task_retries=0, **options).remote
-        self._asked = {name: value for name, value in options.items() if name != 'runtime_env'}   # it may have secrets
+        self._asked = {name: value for name, value in options.items() if name != 'runtime_env'}   # may hold secrets
         self.builder_ref = self.ray.put(self.builder)   # once for all actors
-        self._since = time.monotonic()   # when an actor was ready last
+        self._since = time.monotonic()   # last time an actor was ready
 
     def disconnect(self):
-        self.builder_ref = self.make_actor = None   # nothing of Ray's is held
+        self.builder_ref = self.make_actor = None   # drop all references to Ray's objects
         if self._is_own:
             _connection.release()
 
@@ -266,7 +265,7 @@ class RayPool(SupervisedPool):
         settings: WorkerSettings,
         slot_bytes: int = 0,
     ):
-        optional('ray', _WHAT)   # in this thread: it sets handlers of signals
+        optional('ray', _WHAT)   # imported in this thread, because it installs signal handlers
         self.builder = builder
         self._lifetime = uninterrupted(partial(self._start, settings, slot_bytes))
 
