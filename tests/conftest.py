@@ -4,13 +4,10 @@ import os
 import shutil
 import sys
 import warnings
-from collections import Counter
 from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
-from export import is_ours
-from test import changed
 
 IS_FULL = bool(os.environ.get('TIMMDATA_FULL'))   # in .ci/run
 
@@ -34,53 +31,20 @@ def pytest_cmdline_main(config):
 
 
 def pytest_configure(config):
-    "Other tools write another package than ours: without what parameters mean in `help()`."
-    if not is_ours(): raise pytest.UsageError('the package was written by nbdev_export: run `python tools/export.py`, then the tests')
-    if 'PYTEST_XDIST_WORKER' in os.environ:   # processes that run side by side do not see each other's buffers and temporary files
+    "Processes that run side by side do not see each other's buffers and temporary files."
+    if 'PYTEST_XDIST_WORKER' in os.environ:
         import tempfile
         os.environ['TMPDIR'] = tempfile.tempdir = tempfile.mkdtemp(prefix='timmdata-tests-')
         Finalize(None, shutil.rmtree, (tempfile.tempdir, True), exitpriority=-200)   # after multiprocessing's own folder in it
 
 
-seconds = Counter()   # of each test file
-
-
-pages = {}   # that have passed, and their digests
-
-
-def pytest_runtest_logreport(report):
-    seconds[report.nodeid.partition('::')[0]] += report.duration
-    if report.passed: pages.update(value for name, value in report.user_properties if name == 'page')
-
-
-def pytest_sessionfinish(session):
-    "How long files take is kept for `tools/test.py`: the longest that was seen, since a part of a file takes less."
-    if hasattr(session.config, 'workerinput') or getattr(session.config, 'cache', None) is None: return
-    known = session.config.cache.get('timmdata/seconds', {})
-    longer = {name: max(round(took, 1), known.get(name, 0)) for name, took in seconds.items()}
-    session.config.cache.set('timmdata/seconds', {**known, **longer})
-    if pages: session.config.cache.set('timmdata/pages', {**session.config.cache.get('timmdata/pages', {}), **pages})
-
-
 def pytest_collection_modifyitems(config, items):
-    """Tests marked `gpu` need a CUDA device. Those marked `full` are for `.ci/run` (TIMMDATA_FULL=1). Those marked `apart(…)` run there,
-    where they are named, and where one of their files differs from the branch that this one goes to; a page, where it or a module that it
-    imports does, until it has passed."""
+    "Tests marked `gpu` need a CUDA device; those marked `full` run in `.ci/run` (TIMMDATA_FULL=1), and where they are named one by one."
     import torch
     for item in items:
         if item.get_closest_marker('gpu') and not torch.cuda.is_available(): item.add_marker(pytest.mark.skip(reason='no CUDA device'))
-    if IS_FULL: return
-    for item in items:
-        if item.get_closest_marker('full'): item.add_marker(pytest.mark.skip(reason='takes long: set TIMMDATA_FULL=1'))
-    if not is_whole(config): return
-    files, passed = changed(), config.cache.get('timmdata/pages', {})
-    def is_left(item):
-        apart = item.get_closest_marker('apart')
-        if apart is None: return False
-        if name := getattr(item, 'callspec', None) and item.callspec.params.get('name'):
-            return not item.module.has_changed(name, files) or passed.get(name) == item.module.digest(name)
-        return not any(file.startswith(apart.args) for file in files)
-    left = [item for item in items if is_left(item)]
+    if IS_FULL or any('::' in arg for arg in config.args): return
+    left = [item for item in items if item.get_closest_marker('full')]
     if left: config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in set(left)]
 

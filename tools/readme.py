@@ -1,4 +1,4 @@
-"Write README.md and its pictures from nbs/index.ipynb: python tools/readme.py"
+"README.md and its pictures, written from nbs/index.ipynb by `tools/save.py`."
 import base64
 import posixpath
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from notebooks import find_notebooks, join_code_cells, page_name, read_notebook, read_settings, root, site_url, split_cell
 
-WARNING = '<!-- Generated from nbs/index.ipynb by tools/readme.py: edit the notebook, not this file. -->'
+WARNING = '<!-- Generated from nbs/index.ipynb by tools/save.py: edit the notebook, not this file. -->'
 LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)\s]+)\)')
 FENCED = re.compile(r'^```.*?^```', re.MULTILINE | re.DOTALL)
 IMAGE_SUFFIX = {'image/jpeg': 'jpg', 'image/png': 'png'}
@@ -85,5 +85,3 @@ def write_readme(base: Path = root):
         (base/name).write_bytes(picture)
     (base/'README.md').write_text(text, encoding='utf-8', newline='\n')
 
-
-if __name__ == '__main__': write_readme()

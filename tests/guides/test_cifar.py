@@ -8,9 +8,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from execute import execute
 from notebooks import read_notebook
 from PIL import Image
+from save import execute
 from shared_data import shared_data
 from synthetic import ROOT
 

@@ -1,9 +1,9 @@
 "Cells that need a framework (`#| needs: keras`) run where it is installed, and say what is stored on their page."
 import pytest
-from execute import check, kernel_env
-from forked import ForkServer
+from forked import ForkServer, check
 from frameworks import require
 from notebooks import find_notebooks, needed, read_notebook
+from save import kernel_env
 from synthetic import ROOT
 
 pytestmark = pytest.mark.timeout(300)

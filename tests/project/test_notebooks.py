@@ -1,19 +1,15 @@
 "Every notebook runs top to bottom in a process of its own, says what it has stored, and stays as it is."
-import hashlib
 import os
-import sys
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache
 from queue import SimpleQueue
 
 import nbformat
 import pytest
-from execute import check, execute, joined, kernel_env
-from forked import ForkServer
-from imports import code_of, modules, used, with_imports
+from forked import ForkServer, check
 from jpegtran import require_jpegtran
 from nbclient.exceptions import CellExecutionError
 from notebooks import NOT_TESTED, find_notebooks
+from save import execute, join_streams, kernel_env
 from synthetic import ROOT, code, notebook, stream, write_notebook
 
 # they run after the others, alone, and never say the same twice
@@ -61,34 +57,13 @@ def running(request, server, caches, tmp_path_factory):
     for one in servers[1:]: one.close()
 
 
-@cache
-def files_of(name: str) -> list[str]:
-    "The file of a page and those of the modules that it imports."
-    found = sorted(with_imports(used(code_of(ROOT/'nbs'/name))))
-    paths = [f"timmdata/{module.replace('.', '/')}" for module in found if module in modules()]
-    return [f'nbs/{name}', *(f'{path}.py' if (ROOT/f'{path}.py').exists() else f'{path}/__init__.py' for path in paths)]
-
-
-@cache
-def digest(name: str) -> str:
-    "Of all that a page is: its file, the modules that it imports, what runs it, and the Python."
-    parts = [(ROOT/file).read_text(encoding='utf-8') for file in (*files_of(name), 'tools/forked.py', 'tools/notebooks.py')]
-    return hashlib.sha256('\0'.join([sys.version, *parts]).encode()).hexdigest()
-
-
-def has_changed(name: str, files: list[str]) -> bool:
-    "Whether a page or a module that it imports is among `files`."
-    return not set(files).isdisjoint(files_of(name))
-
-
-@pytest.mark.apart()
+@pytest.mark.full
 @pytest.mark.timeout(600)   # those that run alone wait for the others
 @pytest.mark.parametrize('name', IDS)
-def test_notebook(name, running, record_property):
+def test_notebook(name, running):
     if name in WITH_JPEGTRAN: require_jpegtran()
     found = running[name].result()
-    assert name in MEASURE_TIME or not found, f'run `python tools/execute.py {name.removesuffix(".ipynb")}`, and look at what has changed'
-    record_property('page', [name, digest(name)])
+    assert name in MEASURE_TIME or not found, f'run `python tools/save.py nbs/{name}`, and look at what has changed'
 
 
 def written(path, *cells: str):
@@ -162,4 +137,4 @@ def test_a_stored_text_that_a_run_does_not_give_is_found(tmp_path, server):
 def test_pieces_of_a_stream_are_stored_as_one():
     pieces = [nbformat.from_dict({**stream(''), 'name': name, 'text': text}) for name, text in (
         ('stdout', 'a\n'), ('stdout', 'b\n'), ('stderr', 'c\n'), ('stdout', 'd\n'))]
-    assert [(o.name, o.text) for o in joined(pieces)] == [('stdout', 'a\nb\n'), ('stderr', 'c\n'), ('stdout', 'd\n')]
+    assert [(o.name, o.text) for o in join_streams(pieces)] == [('stdout', 'a\nb\n'), ('stderr', 'c\n'), ('stdout', 'd\n')]

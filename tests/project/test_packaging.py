@@ -12,8 +12,7 @@ import pytest
 from notebooks import find_notebooks, needed, read_notebook, read_settings, split_cell
 from synthetic import ROOT
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.apart(
-    'setup.py', 'settings.ini', 'constraints.txt', 'MANIFEST.in', 'tests/project/test_packaging.py')]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.full]
 SOURCES = ['timmdata', 'tools', 'tests', 'docs', 'benchmarks', 'nbs', 'setup.py', 'settings.ini', 'MANIFEST.in',
            'pyproject.toml', 'README.md', 'LICENSE', 'CHANGELOG.md',
            'SECURITY.md']

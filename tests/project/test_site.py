@@ -22,8 +22,7 @@ from notebooks import read_settings
 import timmdata
 
 root = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.timeout(300), pytest.mark.apart(
-    'docs/', 'tools/symbols.py', 'tests/support/browsers.py', 'tests/project/test_site.py')]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.full]
 
 
 def page_of(notebook: Path) -> str:

@@ -1,16 +1,15 @@
 "The sync check, run in a copy of the checkout: passes as committed, names the file that does not agree."
+import json
 import os
 import shutil
 import subprocess
 import sys
 
 import pytest
-from export import GENERATED
 from notebooks import find_notebooks
-from readme import write_readme
 from synthetic import ROOT, code, git, md, notebook, write_notebook
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.apart('tools/', 'settings.ini', 'tests/project/test_sync.py')]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.full]
 
 
 @pytest.fixture(scope='module')
@@ -38,116 +37,80 @@ def commit(base):
     git(base, 'commit', '-q', '-m', 'as it is')
 
 
-def sync(base, *args):
-    "Run the sync check in `base`; IN_TEST is what nbdev_test leaves behind."
-    env = {**os.environ, 'IN_TEST': '1'}
-    return subprocess.run([sys.executable, 'tools/sync.py', *args], cwd=base, env=env, capture_output=True, text=True)
+def run(base, *command):
+    "Run a program in `base`; IN_TEST is what nbdev_test leaves behind."
+    env = {**os.environ, 'PATH': os.pathsep.join([os.path.dirname(sys.executable), os.environ['PATH']]), 'IN_TEST': '1'}
+    return subprocess.run(command, cwd=base, env=env, capture_output=True, text=True)
 
 
-def some_module(base):
-    "A generated module of the checkout."
-    return next(p for p in sorted((base/'timmdata').glob('*.py')) if GENERATED in p.read_text(encoding='utf-8'))
+def sync(base): return run(base, sys.executable, 'tools/sync.py')
+
+
+def append(path, text): path.write_text(path.read_text(encoding='utf-8') + text, encoding='utf-8')
 
 
 def test_checkout_is_in_sync(checkout):
     done = sync(checkout)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert 'passed' in done.stdout
+    assert done.returncode == 0 and 'passed' in done.stdout, done.stdout + done.stderr
 
 
-def test_hand_edited_module_is_named(checkout):
-    module = some_module(checkout)
-    module.write_text(module.read_text(encoding='utf-8') + '\nEDITED = 1\n', encoding='utf-8')
-    commit(checkout)
-    done = sync(checkout)
-    assert done.returncode == 1 and f'timmdata/{module.name}' in done.stdout
-    assert 'EDITED' not in module.read_text(encoding='utf-8')
+def edit_module(base): append(base/'timmdata/loader.py', '\nEDITED = 1\n')
+def leave_module(base): shutil.copy2(base/'timmdata/loader.py', base/'timmdata/left_behind.py')
+def edit_readme(base): append(base/'README.md', '\nOne more line.\n')
 
 
-def test_module_of_a_removed_notebook_is_named(checkout):
-    module = some_module(checkout)
-    (checkout/'timmdata/left_behind.py').write_text(module.read_text(encoding='utf-8'), encoding='utf-8')
-    commit(checkout)
-    done = sync(checkout)
-    assert done.returncode == 1 and 'timmdata/left_behind.py' in done.stdout
-
-
-def test_notebook_that_was_not_exported_is_named(checkout):
-    write_notebook(checkout/'nbs/99_added.ipynb', notebook(
+def add_notebook(base):
+    write_notebook(base/'nbs/99_added.ipynb', notebook(
         code('#| default_exp added'), md('# Added\n\n> A notebook.'), code('#| export\nANSWER = 42')))
+
+
+def run_notebook(base):
+    path = find_notebooks(base)[0]
+    path.write_text(path.read_text(encoding='utf-8').replace('"execution_count": null', '"execution_count": 7'), encoding='utf-8')
+
+
+@pytest.mark.parametrize('spoil, named', [
+    (edit_module, 'timmdata/loader.py'), (leave_module, 'timmdata/left_behind.py'), (edit_readme, 'README.md'),
+    (add_notebook, 'timmdata/added.py'), (run_notebook, '18_formats.ipynb')])
+def test_what_does_not_agree_is_named(checkout, spoil, named):
+    spoil(checkout)
     commit(checkout)
     done = sync(checkout)
-    assert done.returncode == 1 and '?? timmdata/added.py' in done.stdout
+    assert done.returncode == 1 and named in done.stdout, done.stdout + done.stderr
 
 
-def test_notebook_that_was_not_cleaned_is_named(checkout):
-    path = find_notebooks(checkout)[0]
-    path.write_text(path.read_text(encoding='utf-8').replace('"execution_count": null', '"execution_count": 7'),
-                    encoding='utf-8')
-    commit(checkout)
-    done = sync(checkout)
-    assert done.returncode == 1 and path.name in done.stdout
-
-
-def test_notebook_that_is_not_json_fails(checkout):
+def test_a_notebook_that_is_not_json_fails(checkout):
     path = find_notebooks(checkout)[0]
     path.write_text('<<<<<<< HEAD\n' + path.read_text(encoding='utf-8'), encoding='utf-8')
     commit(checkout)
     assert sync(checkout).returncode not in (0, 2)
 
 
-def test_hand_edited_readme_is_named(checkout):
-    readme = checkout/'README.md'
-    readme.write_text(readme.read_text(encoding='utf-8') + '\nOne more line.\n', encoding='utf-8')
-    commit(checkout)
+def test_a_tree_that_is_not_committed_is_refused_and_left_alone(checkout):
+    edit_module(checkout)
     done = sync(checkout)
-    assert done.returncode == 1 and 'README.md' in done.stdout
+    assert done.returncode == 2 and 'timmdata/loader.py' in done.stdout
+    assert 'EDITED' in (checkout/'timmdata/loader.py').read_text(encoding='utf-8')
 
 
-def test_dirty_tree_is_refused_and_left_alone(checkout):
-    module = some_module(checkout)
-    module.write_text(module.read_text(encoding='utf-8') + '\nEDITED = 1\n', encoding='utf-8')
-    (checkout/'scratch.txt').write_text('mine')
-    done = sync(checkout)
-    assert done.returncode == 2 and f'timmdata/{module.name}' in done.stdout and 'scratch.txt' in done.stdout
-    assert 'EDITED' in module.read_text(encoding='utf-8')
+def test_plain_nbdev_export_writes_what_is_committed(checkout):
+    for path in (checkout/'timmdata').rglob('*.py'):
+        if 'AUTOGENERATED' in path.read_text(encoding='utf-8')[:4000]: path.unlink()
+    env = {name: value for name, value in os.environ.items() if name != 'IN_TEST'}
+    done = subprocess.run([os.path.join(os.path.dirname(sys.executable), 'nbdev_export')], cwd=checkout, env=env, capture_output=True)
+    assert done.returncode == 0 and git(checkout, 'status', '--porcelain') == ''
 
 
-def test_write_regenerates_a_dirty_tree(checkout):
-    module = some_module(checkout)
-    module.write_text(module.read_text(encoding='utf-8') + '\nEDITED = 1\n', encoding='utf-8')
-    done = sync(checkout, '--write')
-    assert done.returncode == 0 and f'timmdata/{module.name}' in done.stdout
-    assert git(checkout, 'status', '--porcelain') == ''
-
-
-def run(base, *command):
-    env = {**os.environ, 'PATH': os.pathsep.join([os.path.dirname(sys.executable), os.environ['PATH']])}
-    env.pop('IN_TEST', None)
-    return subprocess.run(command, cwd=base, env=env, capture_output=True, text=True)
-
-
-def test_one_exported_notebook_gives_the_package_that_all_give(checkout):
-    notebook, = (checkout/'nbs/transforms').glob('*_settings.ipynb')   # create_transform and others show its fields
-    line = next(line for line in notebook.read_text(encoding='utf-8').split('\n') if '    hflip: float' in line)
-    text = notebook.read_text(encoding='utf-8').replace(line, line.replace('   # ', '   # In a mirror: '))
-    notebook.write_text(text, encoding='utf-8')
-    assert run(checkout, sys.executable, 'tools/export.py', 'nbs/transforms/' + notebook.name).returncode == 0
-    assert 'hflip: In a mirror: ' in (checkout/'timmdata/transforms/factory.py').read_text(encoding='utf-8')
-    git(checkout, 'add', '-A')
-    assert run(checkout, sys.executable, 'tools/export.py').returncode == 0
-    assert git(checkout, 'diff', '--stat') == ''
-
-
-def test_a_package_written_by_nbdev_export_is_refused_until_it_is_ours_again(checkout):
-    done = run(checkout, 'nbdev_export')
-    assert done.returncode == 0, done.stderr
-    asked = run(checkout, sys.executable, '-m', 'pytest', '--collect-only', '-q', 'tests/project/test_names.py')
-    assert asked.returncode == 4 and 'run `python tools/export.py`' in asked.stderr
-    assert run(checkout, sys.executable, 'tools/export.py').returncode == 0
-    assert git(checkout, 'status', '--porcelain') == ''
-
-
-def test_readme_of_this_checkout_is_current(snapshot, checkout):
-    write_readme(checkout)
-    assert (checkout/'README.md').read_text(encoding='utf-8') == (snapshot/'README.md').read_text(encoding='utf-8')
+def test_save_runs_a_page_and_exports_it(checkout):
+    page = next((checkout/'nbs/core').glob('*_constants.ipynb'))
+    nb = json.loads(page.read_text(encoding='utf-8'))
+    exported = [cell for cell in nb['cells'] if '#| export\n' in cell['source']][-1]
+    exported['source'].append('\n# saved')
+    nb['cells'].append({**code('print(6 * 7)'), 'id': 'answer'})
+    page.write_text(json.dumps(nb), encoding='utf-8')
+    done = run(checkout, sys.executable, 'tools/save.py', 'core/constants')
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '# saved' in (checkout/'timmdata/core/constants.py').read_text(encoding='utf-8')
+    last = json.loads(page.read_text(encoding='utf-8'))['cells'][-1]
+    assert last['outputs'][0]['text'] == ['42\n'] and last['execution_count'] is None
+    assert set(git(checkout, 'status', '--porcelain').split()) == {'M', 'nbs/core/00_constants.ipynb', 'timmdata/core/constants.py'}

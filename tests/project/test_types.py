@@ -27,7 +27,7 @@ batch = train.replay(0, 3).batch
 train.close()
 '''
 
-pytestmark = pytest.mark.apart('tools/', 'pyproject.toml', '.github/', 'tests/project/test_types.py')
+pytestmark = pytest.mark.full
 
 
 def check(*paths: Path | str, cwd: Path = ROOT, errors: tuple[str, ...] = ()) -> subprocess.CompletedProcess:

@@ -26,6 +26,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
+from .producer import ProducerProcess, batches_from, numbering_of, start_producer
+from .status import buffer_status
+from .store import PRODUCER, SETUP, TRAINER, BatchStore, DamagedBatch, check_unused, encode_batch
 from ..core.checks import check_choice, check_whole, checks_names, parse_size
 from ..core.memory_pool import end_with
 from ..core.paths import StrPath, expand_home
@@ -38,10 +42,6 @@ from ..loaders.stats import LoaderStats, count_bad_samples
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.numbering import Numbering
 from ..workers.settings import WorkerSettings
-from .files import BatchBufferError, FileLock, PrivateDirectory, check_system
-from .producer import ProducerProcess, batches_from, numbering_of, start_producer
-from .status import buffer_status
-from .store import PRODUCER, SETUP, TRAINER, BatchStore, DamagedBatch, check_unused, encode_batch
 
 # %% ../../nbs/buffer/50_buffer.ipynb #822dc81a
 _PATIENCE = 5.   # seconds until a batch of which producers die is given up

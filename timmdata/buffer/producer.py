@@ -22,14 +22,14 @@ from typing import Any
 
 import torch
 
+from .files import BatchBufferError
+from .store import PRODUCER, SETUP, TRAINER, BatchStore
 from ..core.paths import StrPath
 from ..core.processes import reset_process, start_process
 from ..loaders.batch_loader import BatchLoader
 from ..pipeline.fetch import HostBatch
 from ..samplers.numbering import Numbering
 from ..workers.life import uninterrupted
-from .files import BatchBufferError
-from .store import PRODUCER, SETUP, TRAINER, BatchStore
 
 # %% ../../nbs/buffer/20_producer.ipynb #a6b9f4eb
 class Producer:

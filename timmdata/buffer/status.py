@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from .store import PRODUCER, SETUP, TRAINER, BatchStore, check_unused, open_directory, remove_directory
 from ..core.paths import StrPath
 from ..samplers.numbering import Numbering
-from .store import PRODUCER, SETUP, TRAINER, BatchStore, check_unused, open_directory, remove_directory
 
 # %% ../../nbs/buffer/40_status.ipynb #85b62d1f
 def buffer_status(

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .files import BatchBufferError, PrivateDirectory
 from ..core.memory_pool import MemoryPool
 from ..core.paths import StrPath, expand_home
 from ..pipeline.fetch import HostBatch
 from ..samplers.epoch import SampleKey
 from ..workers.shared_memory import WorkerTraceback
-from .files import BatchBufferError, PrivateDirectory
 
 # %% ../../nbs/buffer/10_store.ipynb #9698ee39
 _DTYPES = {str(dtype).removeprefix('torch.'): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}

@@ -14,11 +14,11 @@ from torch.utils.data import Dataset
 from torchvision import datasets as torchvision_datasets
 
 from ..core.paths import StrPath, expand_home
+from .image_dataset import ImageDataset, IterableImageDataset
+from .wrappers import fingerprint
 from ..readers.base import NoSplitError, ReaderFiles, split_group
 from ..readers.class_map import ClassMap
 from ..readers.folder import resolve_split
-from .image_dataset import ImageDataset, IterableImageDataset
-from .wrappers import fingerprint
 
 # %% ../../nbs/datasets/60_factory.ipynb #eed14f1b
 _BASIC = {'train': {'train': True}, 'test': {'train': False}}

@@ -21,8 +21,8 @@ from ..core.demo_data import cache_dir
 from ..core.faults import ImageReadError, is_system_error
 from ..core.paths import replace_file
 from ..core.sample import as_pil_image, sample_image
-from ..readers.file_index import load_array
 from .wrappers import base_datasets, content_key, gives_bytes, unwrap
+from ..readers.file_index import load_array
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #26c00009
 def _known(base: Any) -> np.ndarray | None:

@@ -42,14 +42,14 @@ from ..core.faults import BadSample, printable
 from ..core.jpeg import Pixels
 from ..core.paths import StrPath, expand_home, replace_file
 from ..core.restarts import JpegtranError, add_restarts, encode_jpeg, jpegtran_version
+from .image_dataset import ImageDataset, read_bytes
+from .wrappers import fingerprint
 from ..readers.base import ReaderFiles, split_group
 from ..readers.extensions import is_img_extension
 from ..readers.pack import INFO_FILE, PACK_VERSION, ROW, read_pack, save_index
 from ..readers.sample_table import LabelLists, SampleTable
 from ..readers.store import is_url
 from ..readers.table import ReaderTable
-from .image_dataset import ImageDataset, read_bytes
-from .wrappers import fingerprint
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00036
 FORMATS = 'jpeg', 'keep', 'raw'

@@ -21,9 +21,9 @@ from ..core.checks import check_choice
 from ..core.faults import listed, printable
 from ..core.sample import with_fields
 from ..readers.class_map import ClassMap, build_class_map, check_class_map, load_class_map
+from .image_dataset import ImageDataset
 from ..readers.base import ReaderFiles
 from ..readers.sample_table import LabelLists
-from .image_dataset import ImageDataset
 
 # %% ../../nbs/datasets/20_relabel.ipynb #28d7c3df
 def _check_targets(targets: np.ndarray, num_samples: int) -> np.ndarray:

@@ -25,10 +25,10 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, ge
 from ..readers.base import ReaderFiles
 from ..readers.class_map import class_map_fingerprint
 from ..readers.file_index import stamp
+from .image_dataset import ImageDataset
 from ..readers.sample_table import LabelLists, SampleTable
 from ..core.rng import sample_seed, seed_all, seeded
 from ..core.sample import apply_transform
-from .image_dataset import ImageDataset
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #d1544eed
 def unwrap(

@@ -17,10 +17,10 @@ import numpy as np
 
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.relabel import targets_of
-from ..pipeline.params import CenterCrop
-from ..transforms.settings import AugmentSettings
 from .measure import MEASURES
 from .similar import group_rows, group_similar
+from ..pipeline.params import CenterCrop
+from ..transforms.settings import AugmentSettings
 
 # %% ../../nbs/inspection/20_findings.ipynb #784507bf
 @dataclass(frozen=True)

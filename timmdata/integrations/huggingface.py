@@ -14,10 +14,10 @@ from torch.utils.data import Dataset, IterableDataset
 
 from ..core.sample import fields_of
 from ..core.checks import optional
+from .base import base_class
 from ..loader import create_loader
 from ..loaders.base import Loader
 from ..samplers.epoch import EpochSampler
-from .base import base_class
 
 # %% ../../nbs/integrations/20_huggingface.ipynb #02baac0c
 NAMES = {'image': 'pixel_values', 'target': 'labels', 'label': 'labels'}   # of an image classifier

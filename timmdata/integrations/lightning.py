@@ -14,9 +14,9 @@ from torch.utils.data import Dataset
 
 from ..core.paths import StrPath
 from ..datasets.image_dataset import ImageDataset
+from .base import base_class
 from ..loader import create_loader
 from ..loaders.prefetch import PrefetchLoader
-from .base import base_class
 
 # %% ../../nbs/integrations/10_lightning.ipynb #76f1e3be
 LightningDataModule = base_class('lightning.pytorch', 'LightningDataModule')

@@ -13,9 +13,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 
+from .stats import LoaderStats
 from ..pipeline.fetch import HostBatch, Replay
 from ..samplers.epoch import EpochAware, EpochSampler, SampleKey
-from .stats import LoaderStats
 
 # %% ../../nbs/loaders/00_base.ipynb #2bca35f3
 def count_images(

@@ -22,6 +22,12 @@ from torch.utils.data import Dataset, Sampler
 from ..core.checks import check_whole
 from ..core.faults import ImageReadError
 from ..datasets.wrappers import changed_pixels, fingerprint
+from .base import HostLoader, find_mixing
+from .checkpoint import check_state, describe_settings, make_state
+from .consumer import Consumer
+from .device_cache import CachedPool, DeviceCache
+from .side_stream import map_tensors
+from .stats import LoaderStats, count_bad_samples
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import BatchBuilder, HostBatch, Replay
 from ..samplers.batch_schedule import PlannedBatch, ScheduledBatchSampler
@@ -31,12 +37,6 @@ from ..workers.autotune import resolve_workers
 from ..workers.base import InlinePool, Task, WorkerPool
 from ..workers.settings import WORKER_KINDS, WorkerSettings
 from ..workers.factory import create_pool
-from .base import HostLoader, find_mixing
-from .checkpoint import check_state, describe_settings, make_state
-from .consumer import Consumer
-from .device_cache import CachedPool, DeviceCache
-from .side_stream import map_tensors
-from .stats import LoaderStats, count_bad_samples
 
 # %% ../../nbs/loaders/10_batch_loader.ipynb #47f894bd
 @dataclass(frozen=True)

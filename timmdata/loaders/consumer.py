@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from numbers import Integral
 from typing import Any
 
+from .stats import Meter
 from ..pipeline.fetch import HostBatch
 from ..samplers.epoch import EpochSampler
-from .stats import Meter
 
 # %% ../../nbs/loaders/08_consumer.ipynb #85ce73c7
 class Consumer:

@@ -18,13 +18,13 @@ import torch
 from ..core.checks import check_statistics
 from ..core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from ..datasets.wrappers import TransformedIterableDataset
-from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
-from ..pipeline.fetch import HostBatch, Replay
-from ..transforms.random_erasing import ErasingSettings, RandomErasing
 from .base import FromParts, HostLoader, Loader, as_host_loader, find_mixing
 from .consumer import Consumer
 from .side_stream import SideStream, create_stream, iterate_ahead, move_to_device
 from .stats import LoaderStats
+from ..pipeline.batch_transform import BatchTransform, BatchTransformSettings
+from ..pipeline.fetch import HostBatch, Replay
+from ..transforms.random_erasing import ErasingSettings, RandomErasing
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
 def _gpu_of_rank() -> str:

@@ -22,14 +22,14 @@ from ..core.faults import ImageReadError
 from ..core.processes import leave_to_original
 from ..core.rng import sample_seed
 from ..datasets.wrappers import TransformedIterableDataset
+from .base import ForwardOnly, count_images, find_mixing, number_batches
+from .stats import LoaderStats, Meter, count_bad_samples
 from ..pipeline.collate import fast_collate
 from ..pipeline.fetch import HostBatch
 from ..samplers.epoch import EpochAware, check_epoch
 from ..core.cores import available_cores
 from ..workers.life import check_original, uninterrupted
 from ..workers.settings import WorkerSettings
-from .base import ForwardOnly, count_images, find_mixing, number_batches
-from .stats import LoaderStats, Meter, count_bad_samples
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68
 class _CollatePresent:

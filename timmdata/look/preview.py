@@ -17,10 +17,10 @@ from ..core.checks import check_whole
 from ..core.sample import sample_image
 from ..datasets.wrappers import base_datasets
 from ..loader import create_loader
-from ..workers.settings import WorkerSettings
 from .paste import loader_call
 from .pictures import draw_sheet, names_by_index, replay_rows
 from .trace import BatchTrace, Step
+from ..workers.settings import WorkerSettings
 
 # %% ../../nbs/look/30_preview.ipynb #b49e84d7
 # which samples come when, and who does the work: of no effect on the pixels of a chosen sample

@@ -17,9 +17,9 @@ from PIL import Image
 from ..core.faults import printable
 from ..core.sample import image_tensors, sample_image
 from ..datasets.image_dataset import ImageDataset
-from ..pipeline.fetch import HostBatch, Replay
 from .pictures import batch_rows, names_by_index, target_title, to_uint8_array
 from .preview import spread_indexes
+from ..pipeline.fetch import HostBatch, Replay
 
 
 # %% ../../nbs/look/05_thumbnails.ipynb #ecf9d752

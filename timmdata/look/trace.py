@@ -17,12 +17,11 @@ from PIL import Image
 from ..core.sample import fields_of, sample_image
 from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
+from .pictures import Box, Picture, batch_rows, denormalize, mixing_text, replay_images
+from .pictures import title_lines, to_uint8_array
 from ..pipeline.batch_transform import BatchTransformSettings, ImageByImage
 from ..pipeline.fetch import Replay, read_sample
 from ..pipeline.layout import allocate_rows
-from .pictures import (
-    Box, Picture, batch_rows, denormalize, mixing_text, replay_images, title_lines, to_uint8_array,
-)
 
 # %% ../../nbs/look/20_trace.ipynb #0646c86c
 # step → the arguments of `create_loader` that its numbers are drawn by; those of all other steps are drawn by a policy

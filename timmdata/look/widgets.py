@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.checks import optional
-from ..transforms.mixup import Mixup
 from .preview import preview
+from ..transforms.mixup import Mixup
 
 # %% ../../nbs/look/40_widgets.ipynb #33c07540
 _POLICIES = ('rand-m9-mstd0.5', 'rand-m9-mstd0.5-inc1', 'rand-m7-mstd0.5-inc1', '3a', 'augmix-m5-w4-d2', 'v0',

@@ -28,10 +28,10 @@ from ..loaders.batch_loader import BatchLoader
 from ..loaders.prefetch import PrefetchLoader
 from ..loaders.side_stream import map_tensors
 from ..look.paste import loader_call
-from ..workers.autotune import LockShare, resolve_workers
-from ..workers.settings import WorkerSettings
 from .machine import Trial, compare_speeds, cpu_seconds, describe_machine, format_machine, run_pass
 from .stages import StageTime, host_loader, measure_stages, spread
+from ..workers.autotune import LockShare, resolve_workers
+from ..workers.settings import WorkerSettings
 
 # %% ../../nbs/measure/20_diagnosis.ipynb #8fc00a4a
 SAME = 'as it is', 'the same again'

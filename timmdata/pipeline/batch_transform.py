@@ -23,10 +23,10 @@ import torch
 from ..core.memory_pool import MemoryPool
 from ..core.cores import one_thread
 from ..core.sample import fields_of, with_fields
+from .params import ERASING, MIXING, AppearanceParams, ParamSampler
 from ..samplers.epoch import SampleKey, keys_of_images
 from ..transforms.mixup import Mixup
 from ..transforms.random_erasing import RandomErasing
-from .params import ERASING, MIXING, AppearanceParams, ParamSampler
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #df2eec86
 _SAME = np.eye(3)

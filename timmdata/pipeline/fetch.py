@@ -22,18 +22,17 @@ from ..core.clock import clock
 from ..core.faults import ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
-from ..core.sample import (
-    apply_transform, as_pil_image, fields_of, sample_image, with_fields, with_image,
-)
+from ..core.sample import apply_transform, as_pil_image, fields_of, sample_image, with_fields
+from ..core.sample import with_image
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
-from ..samplers.epoch import SampleKey, keys_of_images, view_keys
-from ..transforms.mixup import MixParams
 from .batch_transform import BatchTransform, DeviceTransform
 from .collate import fast_collate
 from .params import AppearanceParams, ParamSampler, SampleParams
 from .layout import BatchLayout
 from .sample_transform import SampleTransform
+from ..samplers.epoch import SampleKey, keys_of_images, view_keys
+from ..transforms.mixup import MixParams
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #9773b738
 def _check_device(sample: Any):

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from ..core.sample import image_size
 from ..samplers.epoch import SampleKey
-from ..transforms.geometry import (
-    RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio, center_offset,
-)
+from ..transforms.geometry import RandomCropOrPad, RandomResizedCropAndInterpolation, ResizeKeepRatio
+from ..transforms.geometry import center_offset
 from ..transforms.policy import DrawnOp
 from ..transforms.settings import AugmentSettings
 

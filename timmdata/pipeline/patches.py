@@ -19,20 +19,18 @@ import torch
 from ..core.jpeg import Pixels
 from ..core.rng import keyed_numbers
 from ..core.sample import sample_image
-from ..samplers.epoch import SampleKey
-from ..transforms.geometry import interp_mode_to_str
-from ..transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
-from ..transforms.naflex_transforms import (
-    RandomResizedCropToSequence, count_tokens, get_image_size_for_seq, try_crop_sizes,
-)
-from ..transforms.patch_erasing import PatchRandomErasing
-from ..transforms.settings import AugmentSettings
-from .batch_transform import (
-    BatchTransformSettings, DeviceTransform, DrawnBatch, ImageByImage, change_colors, normalize_lines,
-)
+from .batch_transform import BatchTransformSettings, DeviceTransform, DrawnBatch
+from .batch_transform import ImageByImage, change_colors, normalize_lines
 from .layout import BatchLayout, allocate_rows
 from .params import CROP, ERASING, MIXING, AppearanceParams, ParamSampler, SampleParams
 from .sample_transform import DecodeSettings, SampleTransform
+from ..samplers.epoch import SampleKey
+from ..transforms.geometry import interp_mode_to_str
+from ..transforms.naflex_mixup import NaFlexMixParams, NaFlexMixup
+from ..transforms.naflex_transforms import RandomResizedCropToSequence, count_tokens
+from ..transforms.naflex_transforms import get_image_size_for_seq, try_crop_sizes
+from ..transforms.patch_erasing import PatchRandomErasing
+from ..transforms.settings import AugmentSettings
 
 # %% ../../nbs/pipeline/37_patches.ipynb #26b00006
 class SequenceParams(ParamSampler):

@@ -21,11 +21,11 @@ from torchvision.transforms import functional as F
 
 from ..core.clock import clock
 from ..core.jpeg import Pixels, choose_factor, resolve_backend
+from .layout import BatchLayout, allocate_rows
+from .params import AppearanceParams, ParamSampler, SampleParams
 from ..samplers.epoch import SampleKey, view_keys
 from ..transforms.geometry import crop_or_pad, str_to_pil_interp
 from ..transforms.policy import Policy
-from .layout import BatchLayout, allocate_rows
-from .params import AppearanceParams, ParamSampler, SampleParams
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #7bac8493
 _PILLOW_MAJOR = int(PIL.__version__.split('.')[0])

@@ -18,13 +18,13 @@ from ..core.checks import check_number, check_type, checks_names
 from ..core.clock import clock
 from ..core.constants import IMAGENET_DEFAULT_MEAN
 from ..core.jpeg import Pixels, choose_factor, scale_crop
-from ..samplers.epoch import MAX_VIEWS, SampleKey, keys_of_views
-from ..transforms.policy import Policy
-from ..transforms.settings import AugmentSettings
 from .batch_transform import BatchTransform, DeviceTransform, DrawnBatch
 from .layout import BatchLayout
 from .params import SampleParams
 from .sample_transform import SampleTransform
+from ..samplers.epoch import MAX_VIEWS, SampleKey, keys_of_views
+from ..transforms.policy import Policy
+from ..transforms.settings import AugmentSettings
 
 # %% ../../nbs/pipeline/35_views.ipynb #35a00007
 @checks_names

@@ -24,8 +24,8 @@ from typing import Any
 from ..core.checks import check_type
 from ..core.faults import listed, printable
 from ..core.paths import StrPath, expand_home
-from ..timm_names import names_of
 from .sample_table import MAX_CLASSES
+from ..timm_names import names_of
 
 # %% ../../nbs/readers/10_class_map.ipynb #663b1574
 _NUMBER = re.compile(r'\d+')

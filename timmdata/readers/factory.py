@@ -13,7 +13,6 @@ from urllib.request import url2pathname
 
 from ..core.checks import argument_names, check_arguments, check_type
 from ..core.paths import StrPath, expand_home
-from ..timm_names import find
 from .base import Reader, split_group
 from .extensions import is_img_extension
 from .folder import ReaderImageFolder, find_splits, list_folder
@@ -24,6 +23,7 @@ from .stream import StreamReader
 from .table import TABLE_TYPES, ReaderTable
 from .tar import ReaderImageTar
 from .webdataset import ReaderWds
+from ..timm_names import find
 
 # %% ../../nbs/readers/90_factory.ipynb #7dfa8fad
 _TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')   # the compressed ones for a clear error

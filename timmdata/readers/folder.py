@@ -21,8 +21,8 @@ from ..core.faults import printable
 from ..core.paths import StrPath, expand_home
 from .requests import open_single
 from .store import is_url, list_names, list_objects
-from .base import (
-    SPLIT_NAMES, NoSplitError, ReaderFiles, choose_split, is_split_name, is_whole, split_group)
+from .base import SPLIT_NAMES, NoSplitError, ReaderFiles, choose_split, is_split_name
+from .base import is_whole, split_group
 from .class_map import ClassMap, natural_key
 from .extensions import Extensions, check_extensions, get_img_extensions, is_img_extension
 from .file_index import FileIndex, keep_index, label_samples, stamp

@@ -17,11 +17,11 @@ import numpy as np
 
 from ..core.faults import listed
 from ..core.paths import StrPath, expand_home
-from ..core.checks import optional
 from .base import Reader, choose_split, choose_splits, open_file
 from .stream import StreamReader
 from .target_fields import TargetFields, class_names
 from .class_map import ClassMap
+from ..core.checks import optional
 
 # %% ../../nbs/readers/70_huggingface.ipynb #54eb5bb9
 _datasets = partial(optional, 'datasets', 'reading Hugging Face datasets')   # imported when it is used

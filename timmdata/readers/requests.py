@@ -31,9 +31,8 @@ from ..core.memory_pool import end_with
 from ..core.paths import replace_file
 from .base import Source
 from .sample_table import SampleTable
-from .store import (
-    ObjectChanged, Stored, StoreLimits, find_objects, open_store, persist, request_loop, split_url, wait_for)
-
+from .store import ObjectChanged, Stored, StoreLimits, find_objects, open_store, persist
+from .store import request_loop, split_url, wait_for
 
 # %% ../../nbs/readers/27_requests.ipynb #57000035
 _GAP, _JOINED = 4096, 1_000_000   # bytes that may be read in vain; most bytes of a joined request
@@ -85,7 +84,6 @@ class _Part:
     expected: int = 0   # times that it was announced and not read yet
     readers: int = 0   # that wait for it now
     since: float = 0.   # time at which it came
-
 
 # %% ../../nbs/readers/27_requests.ipynb #57000138
 class _Requests:
@@ -240,7 +238,6 @@ class _Requests:
         self.parts.clear()
         self.num_bytes = 0
 
-
 # %% ../../nbs/readers/27_requests.ipynb #57000040
 @dataclass
 class StoreCounts:
@@ -258,7 +255,6 @@ class StoreCounts:
     asked_again: int = 0
     bytes_asked: int = 0
     bytes_read: int = 0
-
 
 # %% ../../nbs/readers/27_requests.ipynb #57000140
 class Ranges(Source):
@@ -386,7 +382,6 @@ def open_ranges(
         raise FileNotFoundError(f'there is no object {posixpath.join(url, gone)}')
     return Ranges(url, found)   # pyrefly: ignore  (none is None)
 
-
 # %% ../../nbs/readers/27_requests.ipynb #rq000011
 class _Objects(Sequence):
     "The objects of a table of single images, without a copy of their names."
@@ -415,7 +410,6 @@ def open_single(
     numbers = np.arange(len(samples))
     samples.columns['span'] = np.stack([numbers, np.zeros_like(numbers), stored[:, 0]], 1)
     return Ranges(url, _Objects(samples, stored))
-
 
 # %% ../../nbs/readers/27_requests.ipynb #rq000012
 def keep_objects(

@@ -16,13 +16,12 @@ from torchvision.transforms import v2
 
 from ..core.checks import check_choice, check_switches, check_whole
 from ..core.constants import IMAGENET_DEFAULT_STD
-from ..core.checks import check_statistics
-from .geometry import (
-    CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad, RandomResizedCropAndInterpolation,
-    ResizeKeepRatio, TrimBorder, str_to_interp_mode,
-)
+from .geometry import CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad
+from .geometry import RandomResizedCropAndInterpolation, ResizeKeepRatio, TrimBorder
+from .geometry import str_to_interp_mode
 from .naflex_transforms import Patchify, RandomResizedCropToSequence, ResizeToSequence
 from .random_erasing import ErasingSettings, RandomErasing
+from ..core.checks import check_statistics
 from .settings import AugmentSettings
 
 # %% ../../nbs/transforms/70_factory.ipynb #1035cfc5

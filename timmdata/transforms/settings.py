@@ -13,10 +13,10 @@ from typing import Any
 
 from ..core.checks import check_choice, check_number, check_range, check_switches, check_type
 from ..core.constants import DEFAULT_CROP_MODE, DEFAULT_CROP_PCT, IMAGENET_DEFAULT_MEAN
-from ..core.sample import image_size
 from .auto_augment import ThreeAugment, create_policy
 from .geometry import str_to_interp_mode
 from .policy import Policy
+from ..core.sample import image_size
 
 # %% ../../nbs/transforms/65_settings.ipynb #c3d87015
 def _color_jitter_factors(factors: float | Sequence[float] | None) -> tuple[float, ...] | None:

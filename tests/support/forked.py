@@ -1,13 +1,14 @@
 """Run notebooks without waiting for imports: a process that has imported what they need is forked for each of them.
 
 A kernel takes some five seconds to start and to import torch, torchvision and timm; a fork takes none. What runs the
-cells is IPython, as in a kernel; the package itself is imported afresh. `tools/execute.py` stores outputs with real kernels.
+cells is IPython, as in a kernel; the package itself is imported afresh. `tools/save.py` stores outputs with real kernels.
 """
 import atexit
 import gc
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,10 +17,31 @@ import time
 import traceback
 from pathlib import Path
 
-from notebooks import is_skipped, read_notebook, root
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]/'tools'))
+from notebooks import NOT_TESTED, is_skipped, read_notebook, root  # noqa: E402
 
 PRELOADED = ('IPython.core.interactiveshell', 'matplotlib_inline.backend_inline', 'matplotlib.pyplot', 'torch', 'torchvision',
              'torch.utils.data', 'torchvision.transforms.v2', 'timm.data', 'fastcore.test')
+
+
+# what differs from run to run: addresses, temporary paths, times and rates
+VOLATILE = re.compile(r'0x[0-9a-f]+|/tmp/\S+|\d[\d.,]*(?= ?(?:s|ms|µs|us|seconds?|(?:images|samples|img)/s|[KMG]B/s)\b)')
+
+
+def stored(cell: dict) -> str:
+    "What a code cell has printed and returned, as its notebook has it."
+    texts = [output['text'] if output['output_type'] == 'stream' else output['data'].get('text/plain', '') for output in cell['outputs']
+             if output['output_type'] == 'execute_result' or output.get('name') == 'stdout']
+    return ''.join(map(''.join, texts))
+
+
+def check(path: Path, server) -> list[str]:
+    "Run a notebook without its cells marked `#| notest`: each cell that no longer says what is stored, with both texts."
+    cells = [(k, cell) for k, cell in enumerate(read_notebook(path)['cells'])
+             if cell['cell_type'] == 'code' and not is_skipped(cell['source'], NOT_TESTED)]
+    said = server.run(path, skip=NOT_TESTED)
+    pairs = [(k, *(VOLATILE.sub('…', text).strip() for text in (stored(cell), new))) for (k, cell), new in zip(cells, said, strict=True)]
+    return [f'cell {k} said\n{old}\nand says now\n{new}' for k, old, new in pairs if old != new]
 
 
 class ForkServer:

@@ -1,0 +1,93 @@
+"""Save pages after editing them: python tools/save.py [PAGE ...]
+
+A page is named `nbs/readers/40_tar.ipynb`, `readers/tar` or `tar`. Its notebook runs in a fresh kernel, the outputs are stored,
+and the notebook is cleaned. Then all modules are exported and README.md is written. Without a page, no notebook runs.
+"""
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbdev.clean import nbdev_clean
+from nbdev.doclinks import nbdev_export
+from notebooks import find_notebooks, is_skipped, page_name, root
+from readme import write_readme
+
+
+def find_pages(names: list[str]) -> list[Path]:
+    "Return the notebooks with these names, in reading order; an unknown name ends the program."
+    found = {}
+    for path in find_notebooks():
+        page = page_name(path.relative_to(root/'nbs').as_posix()).removesuffix('.html')
+        for name in (path.relative_to(root).as_posix(), page, page.rpartition('/')[2], path.stem):
+            found.setdefault(name, []).append(path)
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise SystemExit(f'no notebook named {", ".join(unknown)}; name one as nbs/readers/40_tar.ipynb, readers/tar or tar')
+    return sorted({path for name in names for path in found[name]})
+
+
+def kernel_env(extra: dict[str, str] | None = None) -> dict[str, str]:
+    "Return the environment of a kernel, which imports the package of this checkout, with `extra` variables."
+    path = os.pathsep.join([str(root), *filter(None, [os.environ.get('PYTHONPATH')])])
+    # tqdm.auto warns if ipywidgets is missing and shows a path of this machine; torch.jit.script is called by fastai
+    quiet = 'ignore:IProgress not found,ignore:`torch.jit.script` is deprecated'
+    return {**os.environ, 'PYTHONPATH': path, 'PYTHONWARNINGS': quiet, **(extra or {})}
+
+
+def join_streams(outputs: list[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    "Join neighboring pieces of one stream: a busy machine cuts them at other places."
+    found = []
+    for output in outputs:
+        before = found[-1] if found else {}
+        if output.output_type == 'stream' == before.get('output_type') and output.name == before.name:
+            before.text += output.text
+        else:
+            found.append(output)
+    return found
+
+
+def execute(
+    path: Path,   # the notebook
+    timeout: int = 300,   # seconds per cell
+    env: dict[str, str] | None = None,   # environment variables for the kernel, in addition to the current ones
+) -> nbformat.NotebookNode:
+    "Run a notebook in a fresh kernel and return it with its outputs; the first failing cell raises CellExecutionError."
+    nb = nbformat.read(path, as_version=4)
+    for cell in nb.cells:
+        if cell.cell_type == 'code' and is_skipped(cell.source, ['eval: false']):
+            cell.metadata['tags'] = ['skip-execution']   # it keeps its stored output
+    client = NotebookClient(nb, timeout=timeout, kernel_name='python3', resources={'metadata': {'path': str(path.parent)}},
+                            skip_cells_with_tag='skip-execution', extra_arguments=['--log-level=ERROR'])
+    client.execute(env=kernel_env(env))
+    for cell in nb.cells:
+        cell.metadata.pop('tags', None)
+        cell.metadata.pop('execution', None)
+        if cell.cell_type == 'code':
+            cell.outputs = join_streams(cell.outputs)
+    nb.metadata = nbformat.from_dict({'kernelspec': nb.metadata.get('kernelspec', {})})
+    return nb
+
+
+def write_all():
+    "Export all modules, clean all notebooks and write README.md; a notebook that cannot be cleaned is an error."
+    os.environ.pop('IN_TEST', None)   # nbdev_export does nothing if it is set
+    os.chdir(root)   # where nbdev looks for settings.ini
+    nbdev_export()
+    with warnings.catch_warnings():
+        warnings.filterwarnings('error', message='Failed to clean')
+        for path in find_notebooks():
+            nbdev_clean(str(path))
+    write_readme()
+
+
+if __name__ == '__main__':
+    pages = find_pages(sys.argv[1:])
+    write_all()   # the kernel imports what the pages export
+    for page in pages:
+        print(page.relative_to(root), flush=True)
+        nbformat.write(execute(page), page)
+    if pages:
+        write_all()
