@@ -18,20 +18,6 @@ def process() -> Path:
     return Path(nbdev.serve.proc_nbs(force=True, n_workers=0))
 
 
-def write_redirects(out: Path):
-    "Lead from the address that a page had before to the one that it has now, the anchor as well."
-    for line in (docs/'moved.txt').read_text(encoding='utf-8').splitlines():
-        if line.startswith('#'): continue
-        old, new = (part.strip() for part in line.split('|'))
-        if not (out/f'{new}.html').exists(): raise SystemExit(f'docs/moved.txt: there is no page {new}')
-        page, url = out/f'{old}.html', '../' * old.count('/') + f'{new}.html'
-        if page.exists(): raise SystemExit(f'docs/moved.txt: there is a page {old}')
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(f"""<!doctype html><meta charset="utf-8"><title>Moved</title><meta http-equiv="refresh" content="1; url={url}">
-<script>location.replace("{url}" + location.hash)</script><a href="{url}">This page has moved.</a>
-""", encoding='utf-8')
-
-
 def build(out: Path, work: Path) -> int:
     "Make the site in `out`; any Sphinx warning is an error. `work` is the folder that nbdev fills."
     import prep
@@ -47,7 +33,6 @@ def build(out: Path, work: Path) -> int:
     shutil.rmtree(cache, ignore_errors=True)
     for name in ('objects.inv', '.buildinfo'): (out/name).unlink(missing_ok=True)
     shutil.copy2(pages/'llms.txt', out)
-    if code == 0: write_redirects(out)
     return code
 
 

@@ -16,7 +16,7 @@ version = release = _settings['version']
 language = 'en'
 smartquotes = False   # 'bicubic' in a sentence is a string
 
-extensions = ['myst_nb', 'sphinx_copybutton', 'search']
+extensions = ['myst_nb', 'sphinx_copybutton']
 templates_path = [str(prep.root/'docs/_templates')]
 copybutton_selector = 'div.cell_input pre, details.source pre, div.highlight-sh pre, div.highlight-python:not(.signature *) pre'
 nb_code_prompt_show, nb_code_prompt_hide = 'Imports', 'Imports'   # cells with `#| code-fold: true` say 'Drawing code'
@@ -38,12 +38,11 @@ html_sidebars = {'**': [f'sidebar/{name}.html' for name in ('brand', 'about', 's
 html_context = {'git_url': _settings['git_url'], 'changes': f"{_settings['git_url']}/blob/{_settings['branch']}/CHANGELOG.md"}
 html_static_path = [str(prep.root/'docs/_static')]
 html_css_files = ['site.css']
-html_js_files = ['site.js', 'search.js']
+html_js_files = ['site.js']
 html_favicon = str(prep.root/'docs/_static/favicon.svg')
 html_copy_source = False
 html_show_sourcelink = False
 html_use_index = False
-html_additional_pages = {'search': 'search.html'}
 html_domain_indices = False
 pygments_style = 'friendly'
 pygments_dark_style = 'github-dark'

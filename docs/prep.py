@@ -24,6 +24,7 @@ _definitions = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 _pictures = '.png', '.jpg', '.jpeg', '.svg', '.gif', '.webp'
 
 OPEN_LINES = 40   # public code of at most so many lines is shown; longer code, and what is private, is folded
+INDEXED = 'create_loader'   # the search leads from each of its parameters to its page
 OPEN_ROWS = 8   # a table of at most so many parameters is shown in the story
 
 
@@ -315,9 +316,7 @@ class Writer:
     def top(self, front: dict) -> str:
         "Title, subtitle and where the page comes from."
         path, s = f"{settings()['nbs_path']}/{self.page.path.as_posix()}", settings()
-        name, links = s['git_url'].split('github.com/')[-1], [f'[Notebook]({self.repository(path)})']
-        if s['colab_branch']:   # copies that install the library: tools/colab.py
-            links.insert(0, f"[Open in Colab](https://colab.research.google.com/github/{name}/blob/{s['colab_branch']}/{path})")
+        links = [f'[Notebook]({self.repository(path)})']
         if self.page.name == 'index':
             links = [f"[GitHub]({s['git_url']})", f"[Version {s['version']}]({self.repository('CHANGELOG.md')})", *links]
         if self.page.module: links.append(f'[Module]({self.repository(module_path(self.page.module))})')
@@ -400,6 +399,8 @@ class Writer:
         for cell in todo: take(cell)
         if self.offered():
             at, text = self.opening(cells)
+            indexed = [p.short for symbol in self.offered() if symbol.name == INDEXED for p in symbol.params if not p.marker]
+            text = '\n'.join([*(f'```{{index}} ! {name}\n```' for name in indexed), text])
             cells.insert(at, dict(cell_type='markdown', id='opening', metadata={}, source=text))
         meta = dict(kernelspec=dict(display_name='Python 3', language='python', name='python3'),
                     language_info=dict(name='python', pygments_lexer='ipython3'))
@@ -567,7 +568,7 @@ def prepare(processed: Path, pages_dir: Path):
     nbs = root/settings()['nbs_path']
     pages, read = find_pages(nbs), lambda p: json.loads(p.read_text(encoding='utf-8'))   # noqa: E731
     if pages_dir.exists(): shutil.rmtree(pages_dir)
-    groups = sections(pages, root/'docs/toc.txt')
+    groups, needs = sections(pages, root/'docs/toc.txt'), read_needs(root/'docs/needs.txt')
     notebooks = {path: (read(nbs/path), read(processed/path)) for path in pages}
     for notebook in notebooks['index.ipynb']: notebook['cells'] = join_code_cells(notebook['cells'])   # as in README
     for path, (_, nb) in notebooks.items():
@@ -576,6 +577,8 @@ def prepare(processed: Path, pages_dir: Path):
             if symbol and '.' in symbol.name: shown.add(f'{symbol.module}:{symbol.name}')
     for path, page in pages.items():
         nb = Writer(page, pages).convert(*notebooks[path])
+        terms = ' '.join(need.words for need in needs if need.page == page.name)   # Sphinx searches them, too
+        nb['metadata']['myst'] = {'html_meta': {'keywords': terms}} if terms else {}
         if page.name == 'index':
             nb['cells'].append(dict(cell_type='markdown', id='toctrees', metadata={}, source=toctrees(groups)))
         if not page.listed: nb['metadata']['orphan'] = True
@@ -590,7 +593,7 @@ def prepare(processed: Path, pages_dir: Path):
         folder = pages_dir/group.caption if group.sentence else pages_dir
         if group.sentence: (folder/'index.md').write_text(package_page(group), encoding='utf-8')
         if group.caption != 'Guides': (folder/'reference.md').write_text(reference_page(group, pages), encoding='utf-8')
-    needs, titles = read_needs(root/'docs/needs.txt'), {page.name: page.title for page in pages.values()}
+    titles = {page.name: page.title for page in pages.values()}
     (pages_dir/'find.md').write_text(needs_page(needs, titles), encoding='utf-8')
     about = pages['index.ipynb'].subtitle if 'index.ipynb' in pages else settings()['description']
     (pages_dir/'llms.txt').write_text(llms(settings()['title'], about, groups, needs), encoding='utf-8')

@@ -1,11 +1,8 @@
-"""Read the package's public definitions from its source, without importing it: names, signatures, what parameters mean."""
+"""Read the package's public definitions from its source, without importing it: names, signatures, docstrings."""
 import ast
-import io
 import re
 import textwrap
-import tokenize
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
 _functions = ast.FunctionDef, ast.AsyncFunctionDef
@@ -19,8 +16,7 @@ class Param:
     default: str = ''
     details: str = ''
     marker: bool = False   # a bare * or /, in the signature but not in the table
-    group: str = ''   # heading of its part of the signature: a comment on a line of its own there
-    lines: tuple[int, ...] = ()   # of the source, that hold its details as comments
+    group: str = ''   # heading of its section in the docstring, if not Args
 
     @property
     def short(self) -> str:
@@ -68,51 +64,33 @@ class Symbol:
         return '\n'.join([f'{self.name}(', *('    ' + o for o in [*lines, line] if o), end])
 
 
-@cache
-def _parse(source: str) -> tuple[ast.Module, dict[int, tuple[str, bool]]]:
-    "The syntax tree of a module, and its comments: line number -> (comment, whether the line holds nothing else)."
-    found = {}
-    for tok in tokenize.generate_tokens(io.StringIO(source).readline):
-        if tok.type != tokenize.COMMENT: continue
-        text = tok.string.lstrip('#').strip()
-        if not text.startswith(('%%', '|')) and 'noqa' not in text:
-            found[tok.start[0]] = text, tok.line.strip().startswith('#')
-    return ast.parse(source), found
-
-
-def _beside(line: int, comments: dict) -> str:
-    "The comment at the end of a line of code."
-    return comments[line][0] if line in comments and not comments[line][1] else ''
-
-
-def _heading(first: int, line: int, comments: dict) -> str:
-    "The last comment on a line of its own from line `first` to `line`: the heading of a group of parameters."
-    return next((comments[at][0] for at in range(line, first, -1) if at in comments and comments[at][1]), '')
-
-
-def _constant_details(node, comments: dict) -> str:
+def _constant_details(node, lines: list[str]) -> str:
     "The comment beside a constant, after those on lines of their own above it."
-    above, line = [], node.lineno - 1
-    while line in comments and comments[line][1]: above.insert(0, comments[line][0]); line -= 1
-    return ' '.join(filter(None, [*above, _beside(node.end_lineno, comments)]))
+    above, at = [], node.lineno - 2
+    while at >= 0 and re.match(r'# (?!%%|noqa)', lines[at]): above.insert(0, lines[at][2:].strip()); at -= 1
+    beside = re.search(r'   # (?!noqa)(.*)', lines[node.end_lineno - 1])
+    return ' '.join([*above, *([beside[1]] if beside else [])])
 
 
 _section = re.compile(r'\n\n(?=(?:[A-Z*][^\n]*):\n    \S)')
 
 
-def split_doc(doc: str, names: list[str]) -> tuple[str, dict[str, str]]:
-    "A docstring without the sections that `tools/docstrings.py` writes, and what these say about the parameters `names`."
+def split_doc(doc: str, params: list[Param], returns: Param | None) -> tuple[str, list[Param], Param | None]:
+    "A docstring without the sections about parameters and the result, and these with what the sections say."
     text, *sections = _section.split(doc)
-    found = {}
+    names, found, groups = {p.short for p in params}, {}, {}
     for section in sections:
         heading, _, body = section.partition(':\n')
         rows = [row.split(':', 1) for row in re.split(r'\n    (?! )', '\n' + body)[1:]]
-        if heading.startswith('**'): found['kwargs'] = heading.partition(', ')[2]
+        if heading.startswith('**'): found[heading.partition(',')[0].lstrip('*')] = heading.partition(', ')[2]
         elif heading == 'Returns': found['return'] = ' '.join(body.split())
         elif all(len(row) == 2 and row[0].lstrip('*') in names for row in rows):
-            found |= {name.lstrip('*'): ' '.join(details.split()) for name, details in rows}
+            for name, details in rows:
+                found[name.lstrip('*')] = ' '.join(details.split())
+                groups[name.lstrip('*')] = '' if heading == 'Args' else heading
         else: text += f'\n\n{section}'
-    return text, found
+    params = [replace(p, details=found.get(p.short, p.details), group=groups.get(p.short, p.group)) for p in params]
+    return text, params, replace(returns, details=found.get('return', '')) if returns else None
 
 
 def _delegate(fn) -> tuple[str, tuple[str, ...]]:
@@ -128,7 +106,7 @@ def _unparse(node) -> str:
     return text[1:-1] if isinstance(node, ast.Constant) and isinstance(node.value, str) else text
 
 
-def _params(fn, comments: dict, method: bool) -> tuple[list[Param], Param | None]:
+def _params(fn, method: bool) -> tuple[list[Param], Param | None]:
     "The parameters of a function, without self or cls, and what it returns."
     a = fn.args
     plain = a.posonlyargs + a.args
@@ -140,23 +118,10 @@ def _params(fn, comments: dict, method: bool) -> tuple[list[Param], Param | None
     rows += [('', p, d) for p, d in zip(a.kwonlyargs, a.kw_defaults, strict=True)]
     if a.kwarg: rows.append(('**', a.kwarg, None))
     if method and plain and not any(_unparse(d) == 'staticmethod' for d in fn.decorator_list): rows.pop(0)
-
-    last = {}   # the last parameter of each line has that line's comment
-    for _, p, d in rows:
-        if p is not None: last[max(p.end_lineno, d.end_lineno if d is not None else 0)] = p
-    params = []
-    for star, p, d in rows:
-        if p is None: params.append(Param(star, marker=True)); continue
-        end = max(p.end_lineno, d.end_lineno if d is not None else 0)
-        details = _beside(end, comments) if last[end] is p else ''
-        params.append(Param(star + p.arg, _unparse(p.annotation), ast.unparse(d) if d is not None else '', details,
-                            group=_heading(fn.lineno, p.lineno, comments), lines=(end,) if details else ()))
-    returns = None
-    if fn.returns is not None and _unparse(fn.returns) != 'None':
-        line = fn.returns.end_lineno
-        details = _beside(line, comments) if line not in last and line < fn.body[0].lineno else ''
-        returns = Param('return', _unparse(fn.returns), details=details, lines=(line,) if details else ())
-    return params, returns
+    params = [Param(star, marker=True) if p is None else Param(star + p.arg, _unparse(p.annotation), '' if d is None else ast.unparse(d))
+              for star, p, d in rows]
+    has_result = fn.returns is not None and _unparse(fn.returns) != 'None'
+    return params, Param('return', _unparse(fn.returns)) if has_result else None
 
 
 def _is_record(node: ast.ClassDef) -> bool:
@@ -165,21 +130,15 @@ def _is_record(node: ast.ClassDef) -> bool:
             or any('NamedTuple' in _unparse(b) for b in node.bases))
 
 
-def _class(node: ast.ClassDef, comments: dict, classes: dict) -> tuple[list[Param], bool]:
+def _class(node: ast.ClassDef, classes: dict) -> tuple[list[Param], bool]:
     "The parameters of a class: of its own or inherited `__init__`, or the fields of a record."
     methods = {item.name: item for item in node.body if isinstance(item, _functions)}
     made = methods.get('__init__') or methods.get('__new__')
-    if made is not None: return _params(made, comments, True)[0], True
+    if made is not None: return _params(made, True)[0], True
     if _is_record(node):
-        return [Param(o.target.id, _unparse(o.annotation), ast.unparse(o.value) if o.value is not None else '',
-                      _beside(o.end_lineno, comments), group=_heading(node.lineno, o.lineno, comments),
-                      lines=(o.end_lineno,) if _beside(o.end_lineno, comments) else ())
+        return [Param(o.target.id, _unparse(o.annotation), ast.unparse(o.value) if o.value is not None else '')
                 for o in node.body if isinstance(o, ast.AnnAssign) and not o.target.id.startswith('_')], True
-    for base in node.bases:
-        if _unparse(base) in classes:
-            params, called = classes[_unparse(base)]
-            return [replace(p, lines=()) for p in params], called   # their lines are those of another class
-    return [], False
+    return next((classes[_unparse(base)] for base in node.bases if _unparse(base) in classes), ([], False))
 
 
 def _names(tree) -> list[str]:
@@ -195,25 +154,24 @@ def _names(tree) -> list[str]:
 
 def read_module(path: Path, module: str, classes: dict | None = None) -> dict[str, Symbol]:
     "All named definitions of one module, such as `readers.tar`, in order."
-    tree, comments = _parse(path.read_text(encoding='utf-8'))
+    source = path.read_text(encoding='utf-8')
+    tree, lines = ast.parse(source), source.split('\n')
     public, found, classes = _names(tree), {}, {} if classes is None else classes
 
     def add(name, kind, node, params=(), returns=None, doc='', **kw):
-        doc, details = split_doc(doc, [p.short for p in params])
-        params = [replace(p, details=p.details or details.get(p.short, '')) for p in params]
-        if returns: returns = replace(returns, details=returns.details or details.get('return', ''))
+        doc, params, returns = split_doc(doc, params, returns)
         found[name] = Symbol(name, module, kind, node.lineno, doc=doc, public=name.split('.')[0] in public, params=params,
                              returns=returns, node=node, **kw)
         return params
 
     for node in tree.body:
         if isinstance(node, _functions):
-            params, returns = _params(node, comments, False)
+            params, returns = _params(node, False)
             delegate, but = _delegate(node)
             add(node.name, 'function', node, doc=ast.get_docstring(node) or '', params=params, returns=returns,
                 delegate=delegate, but=but)
         elif isinstance(node, ast.ClassDef):
-            params, called = _class(node, comments, classes)
+            params, called = _class(node, classes)
             params = add(node.name, 'class', node, doc=ast.get_docstring(node) or '', params=params, called=called,
                          bases=[_unparse(b) for b in node.bases if _unparse(b) != 'object'])
             classes[node.name] = params, called
@@ -222,7 +180,7 @@ def read_module(path: Path, module: str, classes: dict | None = None) -> dict[st
                 if isinstance(item, ast.AnnAssign) and isinstance(value, ast.Call) and _unparse(value.func) == 'Asked':
                     add(f'{node.name}.{item.target.id}', 'property', item, doc=value.args[0].value, called=False)
                 if not isinstance(item, _functions): continue
-                params, returns = _params(item, comments, True)
+                params, returns = _params(item, True)
                 is_property = any(re.search(r'\b(cached_)?property\b', _unparse(d)) for d in item.decorator_list)
                 if any('.setter' in _unparse(d) for d in item.decorator_list): continue
                 add(f'{node.name}.{item.name}', 'property' if is_property else 'method', item,
@@ -230,7 +188,7 @@ def read_module(path: Path, module: str, classes: dict | None = None) -> dict[st
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 if not isinstance(target, ast.Name) or target.id.startswith('__'): continue
-                add(target.id, 'constant', node, value=_unparse(node.value), doc=_constant_details(node, comments))
+                add(target.id, 'constant', node, value=_unparse(node.value), doc=_constant_details(node, lines))
     return found
 
 
