@@ -6,6 +6,7 @@ import pytest
 from synthetic import ROOT
 from timm.data import auto_augment
 
+pytestmark = pytest.mark.full
 FOLDER = ROOT/'benchmarks'
 SCRIPTS = sorted(path.stem for path in FOLDER.glob('*.py'))
 RESULTS = sorted((FOLDER/'results').glob('*.json'))

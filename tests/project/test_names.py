@@ -244,6 +244,7 @@ else: raise AssertionError
 '''
 
 
+@pytest.mark.full
 def test_without_timm_the_error_says_what_is_timms():
     done = subprocess.run([sys.executable, '-c', WITHOUT_TIMM], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

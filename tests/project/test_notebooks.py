@@ -15,6 +15,7 @@ from synthetic import ROOT, code, notebook, stream, write_notebook
 # they run after the others, alone, and never say the same twice
 MEASURE_TIME = ('measure/10_stages.ipynb', 'measure/20_diagnosis.ipynb', 'guides/faster.ipynb')
 WITH_JPEGTRAN = ('core/52_restarts.ipynb', 'datasets/70_packing.ipynb', 'guides/pack.ipynb')
+pytestmark = [pytest.mark.full, pytest.mark.timeout(600)]   # those that run alone wait for the others
 IDS = [p.relative_to(ROOT/'nbs').as_posix() for p in find_notebooks()]
 
 
@@ -57,8 +58,6 @@ def running(request, server, caches, tmp_path_factory):
     for one in servers[1:]: one.close()
 
 
-@pytest.mark.full
-@pytest.mark.timeout(600)   # those that run alone wait for the others
 @pytest.mark.parametrize('name', IDS)
 def test_notebook(name, running):
     if name in WITH_JPEGTRAN: require_jpegtran()
