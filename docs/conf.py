@@ -91,7 +91,15 @@ def _mathml(display):
     return visit
 
 
+def name_arguments(app, _):
+    "Let the search lead from each argument of `create_loader` to its row."
+    if app.env.docname != 'loader': return
+    for p in prep.package().find('create_loader', 'loader').params:
+        if not p.marker: app.env.get_domain('std').note_object('confval', p.short, f'create_loader-{p.short}')
+
+
 def setup(app):
+    app.connect('doctree-read', name_arguments)
     app.add_transform(NameAnchors)
     app.add_transform(ImageTexts)
     app.add_html_math_renderer('mathml', (_mathml('inline'), None), (_mathml('block'), None))

@@ -24,7 +24,6 @@ _definitions = ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef
 _pictures = '.png', '.jpg', '.jpeg', '.svg', '.gif', '.webp'
 
 OPEN_LINES = 40   # public code of at most so many lines is shown; longer code, and what is private, is folded
-INDEXED = 'create_loader'   # the search leads from each of its parameters to its page
 OPEN_ROWS = 8   # a table of at most so many parameters is shown in the story
 
 
@@ -399,8 +398,6 @@ class Writer:
         for cell in todo: take(cell)
         if self.offered():
             at, text = self.opening(cells)
-            indexed = [p.short for symbol in self.offered() if symbol.name == INDEXED for p in symbol.params if not p.marker]
-            text = '\n'.join([*(f'```{{index}} ! {name}\n```' for name in indexed), text])
             cells.insert(at, dict(cell_type='markdown', id='opening', metadata={}, source=text))
         meta = dict(kernelspec=dict(display_name='Python 3', language='python', name='python3'),
                     language_info=dict(name='python', pygments_lexer='ipython3'))
