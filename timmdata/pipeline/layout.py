@@ -49,8 +49,10 @@ def allocate_rows(
         uint8 (N, C, H, W), channels-last
     """
     height, width = size
-    memory = torch.empty(num * channels * height * width, dtype=torch.uint8)
-    return view_rows(memory, (channels, height, width))
+    return view_rows(
+        torch.empty(num * channels * height * width, dtype=torch.uint8),
+        (channels, height, width),
+    )
 
 # %% ../../nbs/pipeline/05_layout.ipynb #a84bc96a
 @dataclass(frozen=True)
