@@ -20,19 +20,29 @@ from ..core.checks import check_number
 from .epoch import EpochSampler
 from .weighted import BalancedSampler, WeightedSampler
 
+# %% ../../nbs/samplers/25_order.ipynb #71111b53
+def _own_rank() -> tuple[int, int]:
+    "Return the number of ranks and this rank."
+    try:
+        return ranks.get_world_size(), ranks.get_rank()
+    except (RuntimeError, ValueError) as error:   # RuntimeError before torch 2.2
+        raise RuntimeError(
+            'distributed=True needs a process group: start with torchrun and call '
+            'torch.distributed.init_process_group first') from error
+
 # %% ../../nbs/samplers/25_order.ipynb #9734f323
 @dataclass(frozen=True)
 class OrderSettings:
-    """Settings of which samples an epoch has, and in which order; checked when created.
+    """Define which samples an epoch has, and in which order; checked when created.
 
     Args:
-        shuffle: Whether to reshuffle every epoch.
-        sampler: Your own order of all samples; None: by the other settings.
-        weights: How often samples are drawn, as in `sample_weights`.
-        balanced_batches: Whether each batch has equal numbers of each class.
+        shuffle: Reshuffle every epoch; False: in order.
+        sampler: Your own order of all samples; None: the other settings decide.
+        weights: How often each sample is drawn, as in `sample_weights`; None: all equally often.
+        balanced_batches: Give each batch equal numbers of each class.
         samples_per_epoch: Samples per epoch, over all ranks; None: the size of the dataset.
         num_aug_repeats: Repeats of a sample in a row, with different augmentation; 0: none.
-        distributed: Whether each rank of torch.distributed gets a share.
+        distributed: Divide the samples among the ranks of torch.distributed.
     """
     shuffle: bool = False
     sampler: Sampler | Sequence[int] | None = None
@@ -45,25 +55,27 @@ class OrderSettings:
     def __post_init__(self):
         least = 1 if self.num_aug_repeats else 0
         check_number('num_aug_repeats', self.num_aug_repeats, least, 2**31, '0, or a number >= 1')
-        if self.weights is not None and not isinstance(self.weights, str):   # so that a state compares numbers
+        if self.weights is not None and not isinstance(self.weights, str):
+            # states compare arrays
             object.__setattr__(self, 'weights', np.asarray(self.weights))
         if self.sampler is not None:
             self._check_sampler()
 
     def _check_sampler(self):
-        "Refuse what is no sampler, and one that gives a rank its share already."
+        "Raise an error unless `sampler` is a sampler of all samples, not of one rank's share."
         if not hasattr(self.sampler, '__iter__') or not hasattr(self.sampler, '__len__'):
             raise TypeError(
-                f'sampler has type {type(self.sampler).__name__}: pass a Sampler of torch, or a list of indexes')
+                f'sampler has type {type(self.sampler).__name__}: '
+                'pass a Sampler of torch, or a list of indexes')
         if self.distributed and self.num_replicas > 1:
             raise ValueError(
-                f'distributed=True with a {type(self.sampler).__name__}, which already divides samples among '
-                f'{self.num_replicas} ranks: they would be divided twice. Omit distributed, or pass a sampler of all '
-                'samples, which is then divided among the ranks')
+                f'distributed=True with a {type(self.sampler).__name__}, which already divides samples '
+                f'among {self.num_replicas} ranks: they would be divided twice. Omit distributed, or '
+                'pass a sampler of all samples, which is then divided among the ranks')
 
     @property
     def num_replicas(self) -> int:
-        "Return the number of ranks that the sampler itself divides samples among, as `DistributedSampler`; else 1."
+        "Return the number of ranks among which `sampler` itself divides samples, as `DistributedSampler` does; else 1."
         return getattr(self.sampler, 'num_replicas', 1)
 
     def create(self,
@@ -79,22 +91,15 @@ class OrderSettings:
             batch_size: Samples per batch of this rank, for balanced batches.
 
         Returns:
-            for this rank's share
+            sampler of this rank's share
         """
         num_ranks, rank = _own_rank() if self.distributed else (1, 0)
         if self.weights is not None:
-            return WeightedSampler(dataset, self.weights, self.samples_per_epoch, seed, num_ranks, rank)
+            return WeightedSampler(
+                dataset, self.weights, self.samples_per_epoch, seed, num_ranks, rank)
         if self.balanced_batches:
-            return BalancedSampler(dataset, batch_size, self.samples_per_epoch, seed, num_ranks, rank)
-        return EpochSampler(dataset, self.shuffle, seed, self.sampler, num_ranks, rank, self.num_aug_repeats,
-                            self.samples_per_epoch)
-
-
-def _own_rank() -> tuple[int, int]:
-    "The number of ranks, and which one this is."
-    try:
-        return ranks.get_world_size(), ranks.get_rank()
-    except (RuntimeError, ValueError) as error:
-        raise RuntimeError(   # before torch 2.2, a RuntimeError
-            'distributed=True needs a process group: start with torchrun and call '
-            'torch.distributed.init_process_group first') from error
+            return BalancedSampler(
+                dataset, batch_size, self.samples_per_epoch, seed, num_ranks, rank)
+        return EpochSampler(
+            dataset, self.shuffle, seed, self.sampler, num_ranks, rank, self.num_aug_repeats,
+            self.samples_per_epoch)
