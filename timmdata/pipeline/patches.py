@@ -367,7 +367,7 @@ def lay_out(
     flatten: bool,
     channels_last: bool,
 ) -> torch.Tensor:
-    """Arrange patches as a network takes them.
+    """Arrange patches in the shape that a network expects.
 
     Args:
         x: (B, N, pixels, C), patches.

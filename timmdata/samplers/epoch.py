@@ -97,7 +97,9 @@ def _draw_order(sampler: Sampler, epoch: int, number: int) -> list[int]:
                 own.set_state(before)
 
 # %% ../../nbs/samplers/00_epoch.ipynb #b96bdc50
-def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _repeat(
+    order: Sequence[int], num_repeats: float, length: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
     "Repeat each sample in a row, each time as its next view; after the last sample, start again with new views."
     # less than the length if ranks round their shares up
     lap = min(length, math.ceil(len(order) * num_repeats))
@@ -107,7 +109,10 @@ def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torc
     views = torch.arange(lap) - torch.searchsorted(sample, sample)
     positions = torch.arange(length) % max(lap, 1)
     laps = torch.arange(length) // max(lap, 1)
-    return torch.as_tensor(order)[sample][positions], views[positions] + laps * math.ceil(num_repeats)
+    return (
+        torch.as_tensor(order)[sample][positions],
+        views[positions] + laps * math.ceil(num_repeats),
+    )
 
 # %% ../../nbs/samplers/00_epoch.ipynb #9d9f31f5
 def check_epoch(
@@ -316,7 +321,7 @@ class EpochSampler(Sampler):
         Args:
             epoch: Epoch number, from 0.
             start: Samples of all ranks that were already used.
-            share: Number of samples of this rank, which start over with new views; None: the rest.
+            share: Number of samples of this rank; if there are too few, start over with new views; None: the rest.
             multiple: Fill up the rest to a multiple of this number; without `share`.
         """
         seed = self.seed   # a seed that is set later is for the next pass
@@ -405,6 +410,6 @@ def keys_of_images(
         num_images: Number of images that the collate function made from these samples.
     """
     num_views, rest = divmod(num_images, len(keys))
-    if rest:
-        return [keys[0]._replace(view=k) for k in range(num_images)]   # the function combines images in its own way
+    if rest:   # the function combines images in its own way
+        return [keys[0]._replace(view=k) for k in range(num_images)]
     return view_keys(keys, num_views)

@@ -47,7 +47,7 @@ class TokenBatches(NamedTuple):
 
     Args:
         positions: Position of each sample in the order: int64 (n,).
-        places: Bucket of each sample's batch; packed: the sample's first token in its batch. int64 (n,).
+        places: Bucket of each sample's batch; packed: its first token in the batch. int64 (n,).
         ends: Number of samples up to the end of each batch: int64 (M,).
     """
     positions: np.ndarray
@@ -83,8 +83,8 @@ def group_by_length(
     if len(rest):
         found.append((len(lengths), int(buckets[rest].max()), rest))
     ends = np.cumsum([len(batch) for _, _, batch in found], dtype=np.int64)
-    buckets = [bucket for _, bucket, _ in found]
-    places = np.repeat(buckets, np.diff(ends, prepend=0)).astype(np.int64)
+    of_batches = [bucket for _, bucket, _ in found]
+    places = np.repeat(of_batches, np.diff(ends, prepend=0)).astype(np.int64)
     positions = np.concatenate([np.zeros(0, np.int64), *(batch for _, _, batch in found)])
     return TokenBatches(positions, places, ends)
 

@@ -201,5 +201,6 @@ class BalancedSampler(EpochSampler):
         """
         for row in self.rows(start, stop):
             positions = list(row)
-            KeyedRandom(self.seed, epoch, -5, row.start).shuffle(positions)   # no sample has the index -5
+            # no sample has the index -5
+            KeyedRandom(self.seed, epoch, -5, row.start).shuffle(positions)
             yield from positions
