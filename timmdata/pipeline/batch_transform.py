@@ -43,7 +43,7 @@ def color_matrices(
 
     Args:
         color: (operation, factor) pairs in order, hue at most once.
-        channels: 1 or 3.
+        channels: Number of channels, 1 or 3.
 
     Returns:
         hue turn; M and K (C, 2C), float64
@@ -194,7 +194,7 @@ def change_colors(
     Args:
         x: Floating, whole numbers 0..255, (B, N, P, C): N lines of P pixels.
         number: int64 (B, N): image number of each line, from 1; 0: no image.
-        params: One per image.
+        params: Parameters of each image.
 
     Returns:
         same shape, 0..255
@@ -232,7 +232,7 @@ def normalize_lines(
     Args:
         x: Floating, 0..255, (B, N, P, C); overwritten.
         number: int64 (B, N): image number of each line, from 1; 0: no image, which becomes black.
-        params: One per image; only solarization is applied.
+        params: Parameters of each image; only solarization is applied.
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel.
 
@@ -258,7 +258,7 @@ def change_batch(
 
     Args:
         images: uint8 (N, C, H, W), on any device.
-        params: One per image.
+        params: Parameters of each image.
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel.
 
@@ -539,7 +539,7 @@ class ImageByImage:
 
         Args:
             images: uint8 (N, C, H, W) on the CPU; if not channels-last, `change_batch` is used.
-            params: One per image.
+            params: Parameters of each image.
 
         Returns:
             (N, C, H, W), normalized
@@ -797,7 +797,7 @@ class BatchTransform(DeviceTransform):
 
         Args:
             images: uint8 (N, C, H, W) on the device; not changed.
-            keys: One per image.
+            keys: Keys of the images.
 
         Returns:
             img_dtype (N, C, H, W)

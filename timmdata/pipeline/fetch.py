@@ -283,7 +283,7 @@ class HostBatch(NamedTuple):
     Args:
         batch: (images, target, …) or a dict.
         keys: Keys of its samples, without skipped ones.
-        position: Samples of the epoch consumed once it is used, on all ranks; set by the loader.
+        position: Samples of the epoch, on all ranks, that are used up once this batch is used; set by the loader.
     """
     batch: Any
     keys: list[SampleKey]
@@ -331,7 +331,7 @@ def fit_image(
 
     Args:
         image: Output of a transform.
-        size: Height, width of the network's input.
+        size: Height and width of the network's input.
         name: Name of the sample, for the message.
     """
     if isinstance(image, np.ndarray) and image.ndim == 3:

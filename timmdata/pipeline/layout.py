@@ -43,7 +43,7 @@ def allocate_rows(
     Args:
         num: Number of images.
         channels: Channels per image.
-        size: Height, width, pixels.
+        size: Height and width, in pixels.
 
     Returns:
         uint8 (N, C, H, W), channels-last

@@ -28,7 +28,7 @@ class TokenBucket(NamedTuple):
     Args:
         max_seq_len: Maximum patches per image.
         seq_len: Patches per sequence, including padding.
-        patch_size: Height, width of a patch, pixels.
+        patch_size: Height and width of a patch, in pixels.
         num_rows: Sequences per batch.
         weight: Relative probability of this shape, in 'schedule'.
     """

@@ -25,7 +25,7 @@ class SampleParams(NamedTuple):
 
     Args:
         crop: Top, left, height, width of the crop, in image pixels.
-        size: Height, width the crop is resized to, pixels.
+        size: Height and width, in pixels, to which the crop is resized.
         offset: Top, left of the result within the resized crop; negative values mean padding.
         interpolation: Interpolation used for resizing.
         ops: Policy operations in order, applied after flipping.
@@ -44,7 +44,7 @@ class SampleParams(NamedTuple):
         """Find the part of the image that the result shows; with padding, it extends beyond the image.
 
         Args:
-            size: Height, width of the result, pixels.
+            size: Height and width of the result, in pixels.
 
         Returns:
             left, top, width, height, in pixels of the image
@@ -65,7 +65,7 @@ class AppearanceParams(NamedTuple):
         hflip: Flip left to right.
         vflip: Flip top to bottom.
         color: (operation, factor) pairs, in order.
-        blur: Standard deviation of a Gaussian blur after the colors, pixels; 0: no blur.
+        blur: Standard deviation of a Gaussian blur after the colors, in pixels; 0: no blur.
         solarize: Invert bright pixels (128 to 255) as the last step.
     """
     hflip: bool = False
@@ -140,8 +140,8 @@ class RandomCrop:
         )
 
     def __call__(self,
-        height: int,   # Height of the image, pixels.
-        width: int,   # Width of the image, pixels.
+        height: int,   # Height of the image, in pixels.
+        width: int,   # Width of the image, in pixels.
         rng: random.Random,   # Random generator of the sample.
     ) -> SampleParams:
         settings = self.settings
@@ -188,8 +188,8 @@ class CenterCrop:
         self._keep_ratio = ResizeKeepRatio(self._scaled, longest=longest)
 
     def __call__(self,
-        height: int,   # Height of the image, pixels.
-        width: int,   # Width of the image, pixels.
+        height: int,   # Height of the image, in pixels.
+        width: int,   # Width of the image, in pixels.
         rng: random.Random | None = None,   # Unused.
     ) -> SampleParams:
         settings = self.settings
@@ -348,8 +348,8 @@ class ParamSampler:
         """Draw the crop and the size it is resized to.
 
         Args:
-            height: Height of the image, pixels.
-            width: Width of the image, pixels.
+            height: Height of the image, in pixels.
+            width: Width of the image, in pixels.
             key: Key of the sample; unused, because all images get the same size.
             rng: Random generator of the sample.
         """
@@ -363,8 +363,8 @@ class ParamSampler:
         """Draw the crop, the policy operations, and timm's blur.
 
         Args:
-            height: Height of the image, pixels.
-            width: Width of the image, pixels.
+            height: Height of the image, in pixels.
+            width: Width of the image, in pixels.
             key: Key of the sample, or of one of its views.
         """
         shared, own, is_clean = self._rngs(key, CROP)
@@ -403,7 +403,7 @@ class ParamSampler:
         """Split flips and colors into the worker's part and the device's part.
 
         Args:
-            drawn: Flips and colors.
+            drawn: Flips and colors of the sample.
         """
         if self.colors_in_worker:
             return drawn, AppearanceParams()
@@ -442,8 +442,8 @@ class ParamSampler:
         """List what was drawn for an image, in the order in which it is applied.
 
         Args:
-            params: From `sample_params`.
-            appearance: From `appearance_params`.
+            params: Parameters drawn by `sample_params`.
+            appearance: Parameters drawn by `appearance_params`.
         """
         return list(_steps(params, appearance, self.colors_in_worker))
 

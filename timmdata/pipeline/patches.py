@@ -38,7 +38,7 @@ class SequenceParams(ParamSampler):
 
     Args:
         settings: Training or evaluation settings.
-        patch_size: Height, width of a patch, pixels.
+        patch_size: Height and width of a patch, in pixels.
         max_seq_len: Maximum patches per image.
         sizes: (N, 2): height, width of images that keep their size; None: resize all.
         in_worker: Change colors in the worker, too.
@@ -70,8 +70,8 @@ class SequenceParams(ParamSampler):
         """Draw the crop and the size it is resized to. timm 1.0.31, timm/data/transforms_factory.py.
 
         Args:
-            height: Height of the image, pixels.
-            width: Width of the image, pixels.
+            height: Height of the image, in pixels.
+            width: Width of the image, in pixels.
             key: Key of the sample.
             rng: Random generator of the sample.
         """
@@ -252,7 +252,7 @@ def image_of_patches(
     Args:
         patches: (n, pixels, C), the patches of one image, row by row.
         grid: Rows and columns of patches.
-        patch_size: Height, width of a patch, pixels.
+        patch_size: Height and width of a patch, in pixels.
 
     Returns:
         (C, height, width)
@@ -302,7 +302,7 @@ def change_tokens(
     Args:
         tokens: uint8 (B, N, pixels, C), on any device.
         number: int64 (B, N): image number of each token, from 1; 0: padding.
-        params: One per image.
+        params: Parameters of each image.
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel.
 
@@ -331,8 +331,8 @@ class TokensByImage(ImageByImage):
 
         Args:
             tokens: uint8 (B, N, pixels, C) on the CPU.
-            documents: As in `HostPatches`, sorted by first token.
-            params: One per image.
+            documents: Documents of the images, as in `HostPatches`, sorted by first token.
+            params: Parameters of each image.
 
         Returns:
             same shape; padding is black
@@ -371,7 +371,7 @@ def lay_out(
 
     Args:
         x: (B, N, pixels, C), patches.
-        patch_size: Height, width of a patch, pixels.
+        patch_size: Height and width of a patch, in pixels.
         flatten: Flatten each patch to a vector; False: keep its height and width.
         channels_last: Channels vary fastest within a patch; False: slowest.
 
@@ -394,7 +394,7 @@ def bounds_of(
     """Return where images begin and end among the valid tokens of a packed batch.
 
     Args:
-        documents: As in `HostPatches`.
+        documents: Documents of the images, as in `HostPatches`.
         device: Device of the batch.
 
     Returns:

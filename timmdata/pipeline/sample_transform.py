@@ -43,8 +43,8 @@ def is_vertical_first(
     """Return whether Pillow shrinks vertically first, as Pillow 13 does for some images. src/libImaging/Resample.c.
 
     Args:
-        old: Height, width of an image.
-        new: Height, width it is resized to.
+        old: Height and width of an image.
+        new: Height and width to which the image is resized.
     """
     less_h = old[0] - new[0]
     less_w = old[1] - new[1]

@@ -178,7 +178,7 @@ class ViewsTransform(SampleTransform):
     """Fill the rows of one sample for several views: draw all crops, decode what they need once, finish each.
 
     Args:
-        parts: One per view.
+        parts: Sample transforms, one per view.
         counts: Number of crops per view.
     """
 

@@ -75,7 +75,7 @@ class ScheduleSettings:
         schedule_epochs: Progressive: epochs until the last bucket.
         schedule_spread: Progressive: width of the bell, in buckets.
         schedule_random_mix: Progressive: share of uniform draws, 0..1.
-        input_sizes: Height, width for each bucket, for the plan.
+        input_sizes: Height and width of the images, for each bucket; copied into the plan.
     """
     batch_sizes: Sequence[int]
     choice_weights: Sequence[float] | None = None
@@ -149,7 +149,7 @@ class PlannedBatch(NamedTuple):
     """Describe a batch before it has samples.
 
     Args:
-        size: Height, width of the images, pixels; None: sizes were not given.
+        size: Height and width of the images, in pixels; None: sizes were not given.
         batch_size: Samples in the batch.
         bucket: Number of the size bucket.
     """
@@ -185,7 +185,7 @@ class ScheduledBatchSampler(Sampler):
     [(8, (128, 128)), (16, (96, 96)), (16, (96, 96))]
 
     Args:
-        sampler: Sampler of indexes, or an `EpochSampler`; this rank's share.
+        sampler: Sampler of this rank's share: an `EpochSampler`, or any sampler of indexes.
         batch_sizes: Samples per batch, for each bucket.
         choice_weights: Weights of the buckets; 0: never; None: equal weights.
         **kwargs: Other settings by name, as for `ScheduleSettings`.
@@ -358,8 +358,8 @@ def create_batch_schedule(
     """Create the batch sampler that a loader's settings describe.
 
     Args:
-        sampler: See `ScheduledBatchSampler`.
-        batch_size: Samples per batch, whatever the image size; used without batch_size_choices.
+        sampler: Sampler of this rank's share: an `EpochSampler`, or any sampler of indexes.
+        batch_size: Samples per batch, whatever the image size; unused with batch_size_choices.
         input_size_choices: Edge lengths, (height, width) or (channels, height, width).
         batch_size_choices: Samples per batch, for each size.
         batch_choice_weights: Weights of the sizes; 0: never; None: equal weights.
@@ -368,7 +368,7 @@ def create_batch_schedule(
         batch_schedule_epochs: Progressive: epochs until the last size.
         batch_schedule_spread: Progressive: width of the bell, in sizes.
         batch_schedule_random_mix: Progressive: share of uniform draws, 0..1.
-        num_batches: Batches per epoch.
+        num_batches: Batches per epoch; None: as many as the samples fill.
         channels: Channels of the images of all sizes.
         drop_last: Leave out samples that do not fill a batch.
     """

@@ -44,7 +44,7 @@ class SampleKey(NamedTuple):
         """Create the random number generator of the sample.
 
         Args:
-            sequence: Sequence number: each purpose uses its own.
+            sequence: Number of the random sequence; each purpose uses its own.
         """
         return KeyedRandom(self.seed, self.epoch, self.index, self.view, sequence)
 
@@ -305,8 +305,8 @@ class EpochSampler(Sampler):
 
         Args:
             epoch: Epoch number, from 0.
-            start: See `rows`.
-            stop: See `rows`.
+            start: Position of the first sample in the order.
+            stop: Position after the last sample in the order.
         """
         return chain.from_iterable(self.rows(start, stop))
 
@@ -346,7 +346,7 @@ class EpochSampler(Sampler):
         """Count this rank's samples of an epoch, except those that only fill up.
 
         Args:
-            share: Number of first samples, including those that fill up; None: all.
+            share: Count only this many samples from the start, including those that fill up; None: all.
         """
         stop = (len(self) if share is None else share) * self.num_replicas
         # number of full rows, the same on all ranks
