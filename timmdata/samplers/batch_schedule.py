@@ -210,9 +210,9 @@ class ScheduledBatchSampler(Sampler):
         self.input_sizes = settings.input_sizes
         self.drop_last = settings.drop_last
         self.choice_weights = torch.tensor(settings.choice_weights, dtype=torch.float64)   # sum 1
-        self._order = sampler
-        if not isinstance(sampler, EpochSampler):
-            self._order = EpochSampler(sampler, seed=settings.seed or 0, sampler=sampler)
+        is_ours = isinstance(sampler, EpochSampler)
+        self._order = sampler if is_ours else EpochSampler(
+            sampler, seed=settings.seed or 0, sampler=sampler)
         epochs = range(settings.schedule_epochs if settings.is_progressive else 1)
         self.average_batch_size = sum(map(self._expected_size, epochs)) / len(epochs)
         if settings.is_progressive and self.num_batches is None:
