@@ -30,8 +30,9 @@ from ..transforms.random_erasing import RandomErasing
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #df2eec86
 _SAME = np.eye(3)
-_GRAY = np.array([[0.299, 0.587, 0.114]] * 3)   # of red, green, blue: ITU-R 601-2, as Pillow and torchvision
-BRIGHT = 127.5   # of 255: what would be rounded to 128 or more is inverted by solarizing
+# weights of red, green and blue from ITU-R 601-2, as in Pillow and torchvision
+_GRAY = np.array([[0.299, 0.587, 0.114]] * 3)
+BRIGHT = 127.5   # of 255: solarizing inverts what would be rounded to 128 or more
 
 
 def color_matrices(
@@ -42,13 +43,14 @@ def color_matrices(
 
     Args:
         color: (operation, factor) pairs in order, hue at most once.
-        channels: 1 or 3.
+        channels: Number of channels, 1 or 3.
 
     Returns:
         hue turn; M and K (C, 2C), float64
     """
     turn = 0.
-    parts = [1., 0., 0., 0., 0.]   # factors of p and its gray in M, of its gray in K; of the older gray in M, in K
+    # factors of p and its gray in M, of its gray in K; of the gray before the turn in M and in K
+    parts = [1., 0., 0., 0., 0.]
     for name, factor in color:
         a, b, q, old_b, old_q = parts
         if name in ('brightness', 'contrast'):
@@ -114,7 +116,7 @@ def turn_hue(
     turned = own - after + middle + low
     return torch.minimum(torch.maximum(turned, low), high)
 
-
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #3ad3afea
 def lanes_of(
     turns: Sequence[float],
 ) -> np.ndarray:
@@ -133,7 +135,7 @@ def lanes_of(
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #30b10002
 def _blur_along(x: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tensor:
-    "A weighted sum of shifted images; `weights` (N, T) has those of each image."
+    "Sum shifted copies of each image, weighted by its row of `weights` (N, T)."
     size = x.shape[dim]
     padding = [-1] * 4
     padding[dim] = weights.shape[1] // 2
@@ -147,7 +149,7 @@ def _blur_along(x: torch.Tensor, weights: torch.Tensor, dim: int) -> torch.Tenso
         y.addcmul_(shifted, weight)
     return y
 
-
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #bb9b14ed
 def gaussian_blur(
     images: torch.Tensor,
     sigma: Sequence[float],
@@ -156,13 +158,13 @@ def gaussian_blur(
 
     Args:
         images: Floating (N, C, H, W), on any device.
-        sigma: Standard deviation for each image, in pixels, above 0.
+        sigma: Standard deviation of each image's Gaussian, in pixels, above 0.
 
     Returns:
         same shape
     """
     spread = np.asarray(sigma)[:, None]
-    reach = np.ceil(3 * spread).clip(1)   # of each image, so that none depends on the others
+    reach = np.ceil(3 * spread).clip(1)   # separate, so that no image depends on the others
     farthest = reach.max()
     offsets = np.arange(-farthest, farthest + 1)
     weights = np.exp(-0.5 * (offsets / spread) ** 2)
@@ -173,13 +175,15 @@ def gaussian_blur(
     return _blur_along(rows, weights, 3)
 
 # %% ../../nbs/pipeline/30_batch_transform.ipynb #18f8e44b
-def _on_device(values: Any, device: torch.device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def _on_device(
+    values: Any, device: torch.device, dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
     tensor = torch.as_tensor(np.asarray(values)).to(dtype)
     if device.type == 'cuda':
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
-
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #af10ff7a
 def change_colors(
     x: torch.Tensor,
     number: torch.Tensor,
@@ -190,7 +194,7 @@ def change_colors(
     Args:
         x: Floating, whole numbers 0..255, (B, N, P, C): N lines of P pixels.
         number: int64 (B, N): image number of each line, from 1; 0: no image.
-        params: One per image.
+        params: Parameters of each image.
 
     Returns:
         same shape, 0..255
@@ -228,7 +232,7 @@ def normalize_lines(
     Args:
         x: Floating, 0..255, (B, N, P, C); overwritten.
         number: int64 (B, N): image number of each line, from 1; 0: no image, which becomes black.
-        params: One per image; only solarization is applied.
+        params: Parameters of each image; only solarization is applied.
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel.
 
@@ -254,7 +258,7 @@ def change_batch(
 
     Args:
         images: uint8 (N, C, H, W), on any device.
-        params: One per image.
+        params: Parameters of each image.
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel.
 
@@ -264,7 +268,8 @@ def change_batch(
     device = images.device
     flips = {3: [one.hflip for one in params], 2: [one.vflip for one in params]}
     for axis, flags in flips.items():
-        if not any(flags): continue
+        if not any(flags):
+            continue
         is_flipped = _on_device(flags, device, torch.bool)[:, None, None, None]
         images = torch.where(is_flipped, images.flip(axis), images)
     x = images.permute(0, 2, 3, 1).float()
@@ -285,7 +290,7 @@ def _select(mask: np.ndarray, inside: np.ndarray, outside: np.ndarray, out: np.n
     np.bitwise_and(out, mask, out=out)
     np.bitwise_xor(out, outside, out=out)
 
-
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #b0f77495
 def _turn_bytes(
     own: np.ndarray,
     after: np.ndarray,
@@ -395,8 +400,10 @@ class ImageKernel:
         self.turned = ((255 - 2 * exact_mean) / exact_std).float()   # minus x: 255 - x, normalized
         low_high = np.stack([self.offset, 255 * self.scale + self.offset])
         self.low, self.high = torch.from_numpy(low_high).float().repeat(1, width)
-        self.x, self.y, self.untouched = torch.empty(3, height, width * self.channels)   # they stay in the cache
-        self.block = math.gcd(width if lines_vary else height * width, 8)   # pixels in one line of the product
+        # reused for every image, so that they stay in the cache
+        self.x, self.y, self.untouched = torch.empty(3, height, width * self.channels)
+        # pixels in one line of the matrix product
+        self.block = math.gcd(width if lines_vary else height * width, 8)
         weight = torch.zeros(self.block, self.channels, self.block, self.channels)
         self.weight = weight.view(self.block * self.channels, -1)
         self.diagonal = weight.diagonal(0, 0, 2)   # the small matrices in the large one
@@ -428,7 +435,8 @@ class ImageKernel:
             sources = [self.hue(image, turn)]
             if m[:, channels:].any() or k[:, channels:].any():
                 sources.append(image)
-        parts, totals = [], []
+        parts = []
+        totals = []
         for lines, source in zip((x, self.untouched), sources):
             part = lines[:len(image)].copy_(source)
             parts.append(part)
@@ -484,15 +492,17 @@ class BatchTransformSettings:
 
     def __post_init__(self):
         if not self.img_dtype.is_floating_point:
-            raise TypeError(f'img_dtype={self.img_dtype}: must be a floating-point dtype, such as torch.float16')
+            raise TypeError(
+                f'img_dtype={self.img_dtype}: must be a floating-point dtype, such as torch.float16')
 
-
+# %% ../../nbs/pipeline/30_batch_transform.ipynb #7947cc8e
 def _check_images(images: Any, mean: Sequence[float] | None):
-    "Errors that name what a batch is and what is expected."
+    "Raise an error that says what the batch is and what is expected."
     if not isinstance(images, torch.Tensor) or images.ndim != 4:
         what = tuple(getattr(images, 'shape', ())) or type(images).__name__
         raise TypeError(f'the first field of the batch is {what}: must be an image tensor (N, C, H, W)')
-    if mean is None: return
+    if mean is None:
+        return
     if images.dtype != torch.uint8:
         raise TypeError(
             f'got {images.dtype} images: must be uint8 (0..255) to be normalized; '
@@ -519,7 +529,7 @@ class ImageByImage:
         self._pool: tuple[int, Any] = -1, None   # bytes of each buffer, and the pool
 
     def __reduce__(self):
-        return type(self), (self.settings,)   # the memory stays here
+        return type(self), (self.settings,)   # memory is not pickled
 
     def __call__(self,
         images: torch.Tensor,
@@ -529,7 +539,7 @@ class ImageByImage:
 
         Args:
             images: uint8 (N, C, H, W) on the CPU; if not channels-last, `change_batch` is used.
-            params: One per image.
+            params: Parameters of each image.
 
         Returns:
             (N, C, H, W), normalized
@@ -603,7 +613,7 @@ class DrawnBatch(NamedTuple):
         appearance: Flips and colors of each image.
         mixing: Parameters of mixing; None: not mixed.
         erased: Rectangles to erase in each image; None: no erasing.
-        rngs: Generators that drew them; noise comes from them next, so only once.
+        rngs: Generators that drew the rectangles; `apply` draws noise from them, so it works only once.
         views: What was drawn for each view, if images have several.
     """
     appearance: list[AppearanceParams]
@@ -641,7 +651,8 @@ class DeviceTransform:
         channels = len(settings.mean)
         if channels not in (1, 3):
             raise ValueError(
-                f'colors of {channels}-channel images cannot be changed: set color_jitter=None, grayscale_prob=0')
+                f'colors of {channels}-channel images cannot be changed: '
+                'set color_jitter=None, grayscale_prob=0')
 
     def appearance_params(self,
         keys: Sequence[SampleKey],
@@ -662,7 +673,7 @@ class DeviceTransform:
         """Draw everything that `apply` needs; by default nothing.
 
         Args:
-            images: Images of a batch, of which only the sizes count.
+            images: Images of a batch; only their sizes are used.
             keys: Keys of the samples.
         """
         return DrawnBatch([])
@@ -678,11 +689,11 @@ class DeviceTransform:
             drawn: What was drawn for this batch; applied once.
 
         Returns:
-            with changed images; targets are float32 (N, num_classes) if mixed
+            fields with changed images; targets are float32 (N, num_classes) if mixed
         """
         raise NotImplementedError
 
-    @torch.inference_mode(False)   # what is kept for the next batch may be used in training
+    @torch.inference_mode(False)   # memory kept for the next batch may be used in training
     def draw_and_apply(self,
         batch: Any,
         keys: Sequence[SampleKey],
@@ -694,7 +705,7 @@ class DeviceTransform:
             keys: Keys of the samples.
 
         Returns:
-            same structure, ready for the network; what was drawn
+            the changed batch, in the same structure, and what was drawn
         """
         with one_thread():
             fields = fields_of(batch)
@@ -751,7 +762,7 @@ class BatchTransform(DeviceTransform):
         """Draw flips, colors, mixing and erasing.
 
         Args:
-            images: uint8 (N, C, H, W), of which only the shape counts.
+            images: uint8 (N, C, H, W); only the shape is used.
             keys: Keys of the samples, or of the images.
         """
         _check_images(images, self.settings.mean)
@@ -763,7 +774,7 @@ class BatchTransform(DeviceTransform):
         appearance = self.appearance_params(keys)
         if not self.erasing:
             return DrawnBatch(appearance, mixing)
-        num = len(mixing.lam) if mixing else len(keys)   # half of them in mode 'half'
+        num = len(mixing.lam) if mixing else len(keys)   # in mode 'half', half of the keys
         rngs = [key.rng(ERASING) for key in keys[:num]]
         erased = self.erasing.draw(rngs, [images.shape[2:]] * num)
         return DrawnBatch(appearance, mixing, erased, rngs)
@@ -771,7 +782,8 @@ class BatchTransform(DeviceTransform):
     def apply(self, fields: dict[Any, Any], drawn: DrawnBatch) -> dict[Any, Any]:
         fields['image'] = self._normalize(fields['image'], drawn.appearance)
         if drawn.mixing is not None:
-            overwrite = self.settings.mean is not None   # else the images may be the caller's
+            # images that were normalized before may belong to the caller
+            overwrite = self.settings.mean is not None
             fields = self.mixup.apply_to_fields(fields, drawn.mixing, overwrite)
         if drawn.erased is not None:
             fields['image'] = self.erasing.erase(fields['image'], drawn.erased, drawn.rngs)
@@ -785,7 +797,7 @@ class BatchTransform(DeviceTransform):
 
         Args:
             images: uint8 (N, C, H, W) on the device; not changed.
-            keys: One per image.
+            keys: Keys of the images.
 
         Returns:
             img_dtype (N, C, H, W)

@@ -22,21 +22,23 @@ from ..transforms.mixup import Mixup
 
 # %% ../../nbs/pipeline/20_collate.ipynb #3cdb29fe
 def _image_tensor(image: Any, position: int) -> torch.Tensor:
-    "One image as a tensor (C, H, W), uint8 or floating."
+    "Convert one image to a tensor (C, H, W), uint8 or floating."
     if isinstance(image, Image.Image):
         image = pil_to_tensor(image)
     elif isinstance(image, np.ndarray):
         image = torch.from_numpy(np.ascontiguousarray(image))
     if not isinstance(image, torch.Tensor):
         what = type(image).__name__
-        raise TypeError(f'image {position} of the batch has type {what}: must be a PIL image, a tensor or an array')
+        raise TypeError(
+            f'image {position} of the batch has type {what}: must be a PIL image, a tensor or an array')
     if image.dtype != torch.uint8 and not image.is_floating_point():
-        raise TypeError(f'image {position} of the batch has dtype {image.dtype}: must be uint8 (0..255) or float')
+        raise TypeError(
+            f'image {position} of the batch has dtype {image.dtype}: must be uint8 (0..255) or float')
     return image
 
 # %% ../../nbs/pipeline/20_collate.ipynb #8fae1170
 def _split_views(images: Sequence[Any]) -> tuple[Sequence[Any], int]:
-    "The first view of each sample, then the second, and so on; and the number of views."
+    "Return the first view of each sample, then the second, and so on; and the number of views."
     if not isinstance(images[0], (tuple, list)):
         return images, 1
     views = len(images[0])
@@ -47,8 +49,9 @@ def _split_views(images: Sequence[Any]) -> tuple[Sequence[Any], int]:
                 'every sample must have the same number of views')
     return list(chain(*zip(*images))), views
 
-
+# %% ../../nbs/pipeline/20_collate.ipynb #8e2b9470
 def _stack_images(images: Sequence[Any]) -> torch.Tensor:
+    "Stack images of the same shape and dtype."
     tensors = [_image_tensor(image, k) for k, image in enumerate(images)]
     shape = tensors[0].shape
     dtype = tensors[0].dtype
@@ -65,7 +68,7 @@ def _stack_images(images: Sequence[Any]) -> torch.Tensor:
 
 # %% ../../nbs/pipeline/20_collate.ipynb #95820eaa
 def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
-    "Whole numbers to int64, numbers to float32, equal tensors to a stack; else the list itself."
+    "Stack integers as int64, floats as float32, and tensors of one shape; return anything else as a list."
     if all(isinstance(value, (Number, np.generic)) for value in values):
         array = np.asarray(values)
         kind = array.dtype.kind
@@ -74,7 +77,8 @@ def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
         if kind == 'f':
             return torch.from_numpy(array.astype(np.float32))
         return list(values)
-    if all(isinstance(value, (list, tuple)) and all(isinstance(x, Number) for x in value) for value in values):
+    if all(isinstance(value, (list, tuple)) and all(isinstance(x, Number) for x in value)
+           for value in values):
         values = [np.asarray(value) for value in values]
     if not all(isinstance(value, (torch.Tensor, np.ndarray)) for value in values):
         return list(values)
@@ -88,8 +92,9 @@ def _stack_field(values: Sequence[Any]) -> torch.Tensor | list:
     is_index = stacked.ndim == 1 and not stacked.is_floating_point()
     return stacked.long() if is_index else stacked
 
-
+# %% ../../nbs/pipeline/20_collate.ipynb #cd19a634
 def _repeat(field: torch.Tensor | list, views: int) -> torch.Tensor | list:
+    "Repeat a field once per view."
     if views == 1:
         return field
     if isinstance(field, list):
@@ -98,7 +103,7 @@ def _repeat(field: torch.Tensor | list, views: int) -> torch.Tensor | list:
 
 # %% ../../nbs/pipeline/20_collate.ipynb #17675ecc
 def _columns(samples: Sequence[Any]) -> dict[Any, list]:
-    "The values of each field."
+    "Return the values of each field."
     are_dicts = all(isinstance(sample, Mapping) for sample in samples)
     are_tuples = all(isinstance(sample, (tuple, list)) and len(sample) > 1 for sample in samples)
     if not are_dicts and not are_tuples:
@@ -109,10 +114,11 @@ def _columns(samples: Sequence[Any]) -> dict[Any, list]:
     named = [fields_of(sample) for sample in samples]
     first = named[0]
     if any(fields.keys() != first.keys() for fields in named):
-        raise ValueError('the samples of the batch have different fields: every sample must have the same ones')
+        raise ValueError(
+            'the samples of the batch have different fields: every sample must have the same ones')
     return {name: [fields[name] for fields in named] for name in first}
 
-
+# %% ../../nbs/pipeline/20_collate.ipynb #1bd059f0
 def fast_collate(
     batch: Sequence[Any],
     images: torch.Tensor | None = None,

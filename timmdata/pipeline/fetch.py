@@ -36,7 +36,7 @@ from ..transforms.mixup import MixParams
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #9773b738
 def _check_device(sample: Any):
-    "Refuse tensors on another device in a worker process, where no GPU can be used."
+    "Raise an error if a sample has tensors on another device; worker processes cannot use a GPU."
     fields = [sample]
     if isinstance(sample, dict):
         fields = list(sample.values())
@@ -49,19 +49,21 @@ def _check_device(sample: Any):
             f'the dataset returned a tensor on {field.device} in a worker process: return CPU '
             'tensors, images or numbers; the loader moves whole batches to the device')
 
-
+# %% ../../nbs/pipeline/40_fetch.ipynb #d912f8fd
 def _explain(error: Exception, what: str):
-    "Add to an error which sample it is, and what to do about a GPU that was used in a worker."
-    if sys.version_info < (3, 11): return   # errors have no notes
+    "Add a note to an error: which sample it is, and what to do if a worker used a GPU."
+    if sys.version_info < (3, 11):   # exceptions have no notes
+        return
     error.add_note(f'while loading {what}')
     if get_worker_info() is None or 'CUDA' not in str(error):
         return
-    error.add_note('a worker process cannot use the GPU: return CPU tensors from the dataset; '
-                   'the loader moves whole batches to the device')
+    error.add_note(
+        'a worker process cannot use the GPU: return CPU tensors from the dataset; '
+        'the loader moves whole batches to the device')
 
-
+# %% ../../nbs/pipeline/40_fetch.ipynb #a36d4800
 def _has_own_policy(transforms: Sequence[SampleTransform]) -> bool:
-    "Whether a user-defined policy changes images."
+    "Return whether a user-defined policy changes images."
     for transform in transforms:
         for part in transform.parts:
             policy = part.params.policy
@@ -71,7 +73,7 @@ def _has_own_policy(transforms: Sequence[SampleTransform]) -> bool:
 
 
 def _shares_its_reader(base: Any) -> bool:
-    "Whether threads can read a dataset, because only timmdata's own code does."
+    "Return whether threads can read a dataset: only timmdata's own code reads it."
     if not gives_bytes(base) or base.target_transform is not None:
         return False
     return getattr(base.reader, 'is_thread_safe', False)
@@ -83,10 +85,10 @@ class SampleLoader:
 
     Args:
         dataset: Map-style dataset.
-        sample_transforms: Fill rows, one per size bucket; empty: use `transform`.
+        sample_transforms: One per size bucket, each fills the rows of a sample; empty: use `transform`.
         transform: Called on the image if there are no sample transforms; None: no change.
         shape: Shape of the images that a transform should return: (C, H, W).
-        keys_globals: Seed the global random generators for each sample, for code that draws from them.
+        keys_globals: Seed the global random generators for each sample, for code that uses them.
     """
     dataset: Dataset
     sample_transforms: Sequence[SampleTransform] = ()
@@ -106,7 +108,7 @@ class SampleLoader:
 
     @property
     def is_thread_safe(self) -> bool:
-        "Whether only timmdata's own code loads samples, with readers that support threads."
+        "Return whether only timmdata's own code loads samples, with readers that support threads."
         if not self.sample_transforms or _has_own_policy(self.sample_transforms):
             return False
         return all(map(_shares_its_reader, base_datasets(self.dataset)))
@@ -123,7 +125,8 @@ class SampleLoader:
             None with a user-defined transform
         """
         transforms = self.sample_transforms
-        if not transforms: return None
+        if not transforms:
+            return None
         return transforms[bucket if len(transforms) > 1 else 0]
 
     def describe(self,
@@ -165,7 +168,7 @@ class SampleLoader:
 
         Args:
             key: Key of the sample.
-            rows: Its rows, as its layout divides them; overwritten.
+            rows: Rows of the sample, as the layout divides them; overwritten.
             refuse: Reason not to try this sample again; if given, its file counts as unreadable.
 
         Returns:
@@ -173,7 +176,7 @@ class SampleLoader:
         """
         try:
             if self.sample_transforms:
-                sample = self._fill(key, rows, refuse)
+                sample = _fill_rows(self, key, rows, refuse)
             elif refuse:
                 raise RuntimeError(refuse)
             else:
@@ -186,19 +189,11 @@ class SampleLoader:
         except Exception as error:
             _explain(error, self.describe(key))
             raise
-        if sample is None: return []
+        if sample is None:
+            return []
         if not self.sample_transforms:
             return [sample]
         return [with_image(sample, image) for image in sample_image(sample)]
-
-    def _fill(self, key: SampleKey, rows: Sequence[torch.Tensor], refuse: str) -> Any:
-        "Read a sample into its rows; its image is a list, one for each view."
-        def own_numbers(view: SampleKey) -> AbstractContextManager: return self.global_numbers(view, view.view)
-
-        numbers = own_numbers if _has_own_policy(self.sample_transforms) else nullcontext
-        transform = self.transform_of(key.bucket)
-        first, *_ = view_keys([key], self.num_splits)   # its numbers are those of what all views share
-        return read_sample(self, first, lambda pixels: transform(pixels, rows, key, numbers), refuse)
 
     def sample_params(self,
         key: SampleKey,
@@ -208,7 +203,7 @@ class SampleLoader:
 
         Args:
             key: Key of the sample, or of one of its views.
-            params: Sampler that drew it; None: that of the key's size bucket.
+            params: Sampler that drew them; None: the sampler of the key's size bucket.
         """
         pixels = sample_image(read_sample(self, key, lambda pixels: pixels))
         params = params or self.transform_of(key.bucket).params
@@ -237,7 +232,7 @@ def read_sample(
     Args:
         loader: Loader of the sample.
         key: Key of the sample.
-        make: Makes the sample's image from the undecoded one.
+        make: Makes the sample's image from the undecoded image.
         refuse: Reason not to try this sample again; if given, its file counts as unreadable.
 
     Returns:
@@ -249,12 +244,13 @@ def read_sample(
             raise RuntimeError(refuse)
         with clock('dataset'), loader.global_numbers(key):
             sample = loader.dataset[key.index]
-        if sample is None: return None
+        if sample is None:
+            return None
         pixels = Pixels(as_pil_image(sample_image(sample)), mode=None)
         return with_image(sample, make(pixels))
     backend = loader.sample_transforms[0].decode.backend
 
-    def read(number: int) -> tuple:   # Of the sample, or of its substitute.
+    def read(number: int) -> tuple:   # number of the sample, or of its substitute
         if refuse and number == index:
             raise ImageReadError(refuse)
         with clock('read'):
@@ -262,9 +258,23 @@ def read_sample(
         return make(base.pixels(data, backend)), *others
 
     sample = base.attempt(index, read)
-    if sample is None: return None
+    if sample is None:
+        return None
     image, target, *others = sample
     return image, base.target(target), *others
+
+# %% ../../nbs/pipeline/40_fetch.ipynb #23da845b
+def _fill_rows(
+    loader: SampleLoader, key: SampleKey, rows: Sequence[torch.Tensor], refuse: str,
+) -> Any:
+    "Read a sample into its rows; its image is a list with one image per view."
+    def own_numbers(view: SampleKey) -> AbstractContextManager:
+        return loader.global_numbers(view, view.view)
+
+    numbers = own_numbers if _has_own_policy(loader.sample_transforms) else nullcontext
+    transform = loader.transform_of(key.bucket)
+    first, *_ = view_keys([key], loader.num_splits)   # all views share its random numbers
+    return read_sample(loader, first, lambda pixels: transform(pixels, rows, key, numbers), refuse)
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #4edf4b3c
 class HostBatch(NamedTuple):
@@ -273,7 +283,7 @@ class HostBatch(NamedTuple):
     Args:
         batch: (images, target, …) or a dict.
         keys: Keys of its samples, without skipped ones.
-        position: Samples of the epoch consumed once it is used, on all ranks; set by the loader.
+        position: Samples of the epoch, on all ranks, that are used up once this batch is used; set by the loader.
     """
     batch: Any
     keys: list[SampleKey]
@@ -290,7 +300,7 @@ class Replay(NamedTuple):
         appearance_params: Flips and colors; None with a user-defined transform.
         mix_params: Mixing parameters; None: the batch was not mixed.
         erase_boxes: Top, left, height, width of the erased rectangles, per image.
-        steps: Steps of each image in the order in which they were applied; None as above.
+        steps: Steps of each image in the order of application; None with a user-defined transform.
     """
     batch: Any
     keys: list[SampleKey]
@@ -317,18 +327,19 @@ def fit_image(
     size: tuple[int, int],
     name: str,
 ) -> Any:
-    """Move the channels of an array first, and raise ValueError unless the image has the network's input size.
+    """Move the channels of an array to the front, and raise ValueError unless the image has the input size.
 
     Args:
         image: Output of a transform.
-        size: Height, width of the network's input.
+        size: Height and width of the network's input.
         name: Name of the sample, for the message.
     """
     if isinstance(image, np.ndarray) and image.ndim == 3:
-        has_channels_last = image.shape[:2] == size and image.shape[1:] != size   # as Albumentations and OpenCV
+        # as from Albumentations and OpenCV
+        has_channels_last = image.shape[:2] == size and image.shape[1:] != size
         if has_channels_last:
             image = image.transpose(2, 0, 1)
-    found = size   # of anything else, such as several views
+    found = size   # anything else, such as several views, is not checked
     if isinstance(image, Image.Image):
         found = image.size[::-1]
     elif isinstance(image, (torch.Tensor, np.ndarray)):
@@ -345,15 +356,15 @@ def with_valid_mask(
     keys: Sequence[SampleKey],
     num_images: int | None = None,
 ) -> Any:
-    """Append a mask of the images of valid samples; the others only fill up a rank's share or a batch.
+    """Append a mask of the images of valid samples; invalid samples only fill up a rank's share or a batch.
 
     Args:
         batch: (images, target, …) or a dict with 'image'.
         keys: Keys of its samples, or of its images.
-        num_images: Number of its images; None: their length.
+        num_images: Number of images in the batch; None: the length of the images.
 
     Returns:
-        the same, with a bool (N,) at the end, or as 'valid' in a dict
+        the same batch, with a bool (N,) at the end, or as 'valid' in a dict
     """
     if not isinstance(batch, (Mapping, tuple, list)) or hasattr(batch, '_fields') or not len(batch):
         raise TypeError(
@@ -374,7 +385,7 @@ def with_valid_mask(
 
 # %% ../../nbs/pipeline/40_fetch.ipynb #38e63aff
 def _announce(dataset: Dataset, keys: Sequence[SampleKey], is_remote: bool):
-    "Tell readers of stores, or the others, which of their samples are loaded next."
+    "Tell readers of remote stores, or all other readers, which of their samples are loaded next."
     found = {}   # base dataset → indexes of its samples
     for key in keys:
         base, index = unwrap(dataset, key.index)
@@ -383,9 +394,9 @@ def _announce(dataset: Dataset, keys: Sequence[SampleKey], is_remote: bool):
         if isinstance(base, ImageDataset) and base.is_remote == is_remote:
             base.prefetch(indexes)
 
-
+# %% ../../nbs/pipeline/40_fetch.ipynb #19c9e7f7
 def _redraw(loader: SampleLoader, made: HostBatch) -> Replay:
-    "Draw the parameters of a batch again, from the sizes of its images."
+    "Redraw the parameters of a batch from the sizes of its images."
     keys = made.keys
     if not loader.sample_transforms:
         return Replay(made.batch, keys, None, None)
@@ -403,7 +414,7 @@ def _redraw(loader: SampleLoader, made: HostBatch) -> Replay:
 # %% ../../nbs/pipeline/40_fetch.ipynb #ef75b6d0
 @dataclass(eq=False)
 class BatchBuilder:
-    """Say where a batch lies in memory, load its samples, and collate them; one object serves all workers.
+    """Define the memory of a batch, load its samples, and collate them; one object serves all workers.
 
     Args:
         sample_loader: Loads one sample by its key.
@@ -428,13 +439,14 @@ class BatchBuilder:
 
     @property
     def is_thread_safe(self) -> bool:
-        "Whether only timmdata's own code makes batches, with readers that support threads."
+        "Return whether only timmdata's own code makes batches, with readers that support threads."
         return self.collate_fn is None and self.sample_loader.is_thread_safe
 
     @property
     def is_remote(self) -> bool:
-        "Whether samples come from a remote store."
-        return any(isinstance(base, ImageDataset) and base.is_remote for base in base_datasets(self.dataset))
+        "Return whether samples come from a remote store."
+        return any(isinstance(base, ImageDataset) and base.is_remote
+                   for base in base_datasets(self.dataset))
 
     def for_threads(self) -> 'BatchBuilder':
         "Return a copy that does not seed the global random generators, because threads share them."
@@ -447,7 +459,7 @@ class BatchBuilder:
     def layout(self,
         bucket: int = 0,
     ) -> BatchLayout:
-        """Return where the rows of a batch lie; it has no fields if a user-defined transform makes the images.
+        """Return the layout of a batch; it has no fields if a user-defined transform makes the images.
 
         Args:
             bucket: Number of a size bucket.
@@ -478,12 +490,12 @@ class BatchBuilder:
 
         Args:
             keys: Keys of the samples in a batch.
-            early: When the batch is submitted: tell readers of stores, which are slow; False: the others.
+            early: Tell readers of remote stores, which are slow, when the batch is submitted; False: tell the others.
         """
         if not early:
             _announce(self.dataset, keys, is_remote=False)
         elif self.is_remote:
-            with suppress(Exception):   # the read will tell what is wrong
+            with suppress(Exception):   # reading will raise the error again
                 _announce(self.dataset, keys, is_remote=True)
 
     def load(self,
@@ -495,7 +507,7 @@ class BatchBuilder:
 
         Args:
             key: Key of the sample.
-            rows: Its rows, as the layout divides them; None: new memory.
+            rows: Rows of the sample, as the layout divides them; None: new memory.
             refuse: Reason not to try this sample again; if given, its file counts as unreadable.
 
         Returns:
@@ -508,7 +520,8 @@ class BatchBuilder:
         if self.collate_fn is None and loader.transform is not None and any(loader.shape):
             size = loader.shape[1:]
             name = loader.describe(key)
-            return [with_image(sample, fit_image(sample_image(sample), size, name)) for sample in samples]
+            return [with_image(sample, fit_image(sample_image(sample), size, name))
+                    for sample in samples]
         if self.collate_fn is None or self.batch_transform is None:
             return samples
         finished = []
@@ -536,10 +549,12 @@ class BatchBuilder:
         bucket = keys[0].bucket
         num_images = None
         present = [k for k, views in enumerate(samples) if views]
-        if not present: return None
+        if not present:
+            return None
         keys = view_keys([keys[k] for k in present], self.num_splits)
         found = [samples[k] for k in present]
-        flat = [views[split] for split in range(self.num_splits) for views in found]   # first views first
+        # first views first
+        flat = [views[split] for split in range(self.num_splits) for views in found]
         if self.collate_fn is not None:
             batch = self._collate_by_user(keys, flat)
         elif rows:
@@ -548,7 +563,8 @@ class BatchBuilder:
             images = self.sample_loader.transform_of(bucket).images(rows, flat)
             batch = fast_collate(flat, images)
             num_images = len(keys)
-        else: batch = fast_collate(flat)
+        else:
+            batch = fast_collate(flat)
         if self.valid_mask:
             batch = with_valid_mask(batch, keys, num_images)
         if self.batch_transform is not None and self.collate_fn is None:
@@ -556,8 +572,8 @@ class BatchBuilder:
         return HostBatch(batch, keys)
 
     def _collate_by_user(self, keys: Sequence[SampleKey], samples: Sequence[Any]) -> Any:
-        "Call the user's function; what it draws is keyed to the batch: to its first sample."
-        of_batch = -1 - keys[0].view   # negative: no view of a sample has these numbers
+        "Call the user's function; its random numbers are keyed to the first sample of the batch."
+        of_batch = -1 - keys[0].view   # negative, unlike the number of any view
         with self.sample_loader.global_numbers(keys[0], of_batch):
             return self.collate_fn(samples)
 
@@ -572,7 +588,8 @@ class BatchBuilder:
         replay = _redraw(self.sample_loader, made)
         if self.batch_transform is None or replay.steps is None:
             return replay
-        transform = self.sample_loader.transform_of(made.keys[0].bucket)   # it finished each image before collate_fn
+        # the batch transform finished each image before collate_fn
+        transform = self.sample_loader.transform_of(made.keys[0].bucket)
         shape = len(made.keys), transform.channels, *transform.params.size
         images = torch.empty(shape, dtype=torch.uint8, device='meta')
         return replay._replace(erase_boxes=self.batch_transform.draw(images, made.keys).erased)

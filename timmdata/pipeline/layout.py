@@ -21,7 +21,7 @@ def view_rows(
     """View memory as rows of a batch.
 
     Args:
-        memory: uint8, one dimension, as many bytes as the rows have.
+        memory: uint8, one dimension, as many bytes as the rows need.
         shape: Shape of a row, such as (C, H, W).
 
     Returns:
@@ -32,7 +32,7 @@ def view_rows(
     channels, height, width = shape
     return memory.view(-1, height, width, channels).permute(0, 3, 1, 2)
 
-
+# %% ../../nbs/pipeline/05_layout.ipynb #d25303b1
 def allocate_rows(
     num: int,
     channels: int,
@@ -43,22 +43,25 @@ def allocate_rows(
     Args:
         num: Number of images.
         channels: Channels per image.
-        size: Height, width, pixels.
+        size: Height and width, in pixels.
 
     Returns:
         uint8 (N, C, H, W), channels-last
     """
     height, width = size
-    return view_rows(torch.empty(num * channels * height * width, dtype=torch.uint8), (channels, height, width))
+    return view_rows(
+        torch.empty(num * channels * height * width, dtype=torch.uint8),
+        (channels, height, width),
+    )
 
 # %% ../../nbs/pipeline/05_layout.ipynb #a84bc96a
 @dataclass(frozen=True)
 class BatchLayout:
-    """Define where the rows of a batch lie: view v of sample k is row v·N + k of its field, for N samples.
+    """Define the rows of a batch: for N samples, view v of sample k is row v·N + k of its field.
 
     Args:
-        fields: Field → views per sample, shape of a row.
-        shared: Field → shape of rows that samples share.
+        fields: Field → views per sample, then the shape of a row.
+        shared: Field → shape of a tensor whose rows all samples share.
     """
     fields: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
     shared: Mapping[Any, tuple[int, ...]] = field(default_factory=dict)
@@ -102,7 +105,8 @@ class BatchLayout:
         """
         if memory is None:
             memory = torch.empty(self.num_bytes(num), dtype=torch.uint8)
-        rows, start = {}, 0
+        rows = {}
+        start = 0
         for name, shape in self.shapes(num).items():
             stop = start + math.prod(shape)
             rows[name] = view_rows(memory[start:stop], shape[1:])
@@ -118,14 +122,14 @@ class BatchLayout:
         rows: Mapping[Any, torch.Tensor],
         num: int,
     ) -> list[list[torch.Tensor]]:
-        """Give each sample its rows; torch is called once per field, because each call releases Python's lock.
+        """Divide the rows among the samples; torch is called once per field, because each call releases Python's lock.
 
         Args:
             rows: Rows of a batch.
             num: Number of samples.
 
         Returns:
-            for each sample its rows, one field after another
+            the rows of each sample, one field after another
         """
         of_samples = [[] for _ in range(num)]
         for name, tensor in rows.items():
@@ -151,7 +155,8 @@ class BatchLayout:
         """
         kept = dict(rows)
         for name in self.fields:
-            tensor, end = rows[name], 0
+            tensor = rows[name]
+            end = 0
             for first in range(0, len(tensor), num):
                 for k in present:
                     if first + k != end:

@@ -28,7 +28,7 @@ class TokenBucket(NamedTuple):
     Args:
         max_seq_len: Maximum patches per image.
         seq_len: Patches per sequence, including padding.
-        patch_size: Height, width of a patch, pixels.
+        patch_size: Height and width of a patch, in pixels.
         num_rows: Sequences per batch.
         weight: Relative probability of this shape, in 'schedule'.
     """
@@ -55,7 +55,7 @@ class NaFlex:
         train_seq_lens: Sequence lengths in training, in patches.
         seq_len_probs: Weights of these lengths, in 'schedule'; None: equal.
         max_seq_len: Sequence length in evaluation, in patches; 576 is 24 × 24.
-        mode: 'schedule': a length per batch; 'native': a length per crop; 'packed': many images a row.
+        mode: 'schedule': one length per batch; 'native': one per crop; 'packed': several images per row.
         max_tokens_per_batch: Patches per batch, including padding; None: batch_size × longest.
         batch_divisor: Make the number of samples in a batch a multiple of this.
         tokens_per_epoch: Patches per epoch on all ranks, including padding; None: all samples.
@@ -84,39 +84,18 @@ class NaFlex:
     __repr__ = call_repr
 
     def __post_init__(self):
-        check_choice('mode', self.mode, ('schedule', 'native', 'packed'))
-        for name in 'max_seq_len', 'batch_divisor', 'window':
-            check_whole(name, getattr(self, name), 1)
-        for name in 'max_tokens_per_batch', 'tokens_per_epoch', 'pad_multiple', 'row_len':
-            if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), 1)
-        is_several = isinstance(self.train_seq_lens, Sequence)
-        lengths = tuple(self.train_seq_lens) if is_several else (self.train_seq_lens,)
-        if not lengths:
-            raise ValueError('train_seq_lens is empty: pass one or more lengths, such as (128, 256)')
-        for length in lengths:
-            check_whole('train_seq_lens', length, 1)
-        if self.patch_size_choices is not None and self.patch_size is not None:
-            raise ValueError('patch_size and patch_size_choices cannot be used together: pass one of them')
-        if self.patch_size_choices is not None and self.mode != 'schedule':
-            raise ValueError(
-                f'mode={self.mode!r} and patch_size_choices cannot be used together, because sequence '
-                'lengths depend on the patch size: pass patch_size')
-        object.__setattr__(self, 'train_seq_lens', lengths)   # only while it is made
-        patch_sizes = self.patch_sizes
-        of_sizes = self.patch_size_choice_probs
-        of_lengths = self.seq_len_probs
-        if of_sizes is not None:
-            check_weights('patch_size_choice_probs', of_sizes, len(patch_sizes))
-        if of_lengths is not None:
-            check_weights('seq_len_probs', of_lengths, len(lengths))
+        lengths = self.train_seq_lens
+        if not isinstance(lengths, Sequence):
+            lengths = [lengths]
+        object.__setattr__(self, 'train_seq_lens', tuple(lengths))
+        _check_settings(self)
 
     @property
     def patch_sizes(self) -> list[tuple[int, int]]:
         "Return the height and width of each patch size that can be chosen."
-        choices = [16 if self.patch_size is None else self.patch_size]
-        if self.patch_size_choices is not None:
-            choices = list(self.patch_size_choices)
+        choices = self.patch_size_choices
+        if choices is None:
+            choices = [16 if self.patch_size is None else self.patch_size]
         return [height_width(size, 'patch_size') for size in choices]
 
     def seq_lens(self,
@@ -160,11 +139,6 @@ class NaFlex:
                              f'{sizes.argmin() // 2}: must be 1 pixel or more')
         return sizes.astype(np.int32)
 
-    def _count(self, num: int) -> int:
-        "Round down to a multiple of `batch_divisor`; keep smaller counts as they are (timm makes them 1)."
-        divisor = self.batch_divisor if num >= self.batch_divisor else 1
-        return calculate_naflex_batch_size(num, 1, divisor=divisor)
-
     def padded(self,
         length: int,
     ) -> int:
@@ -186,29 +160,7 @@ class NaFlex:
             batch_size: Samples in a batch of the longest sequences.
             is_training: True: training; False: evaluation.
         """
-        lengths = self.seq_lens(is_training)
-        longest = lengths[-1]
-        patch_size = self.patch_sizes[0]
-        budget = self.max_tokens_per_batch or batch_size * self.padded(longest)
-        if self.mode == 'packed':
-            if self.row_len is not None and self.row_len < longest:
-                raise ValueError(f'row_len={self.row_len}: too short for an image of {longest} patches; '
-                                 f'use {longest} or more')
-            row = self.padded(self.row_len or max(longest, min(4 * longest, budget)))
-            return [TokenBucket(longest, row, patch_size, max(1, budget // row))]
-        if self.mode == 'schedule' and not is_training:
-            return [TokenBucket(longest, self.padded(longest), patch_size, batch_size)]
-        weights = self.seq_len_probs or [1.] * len(self.train_seq_lens)
-        of_length = Counter()   # a length may be given twice
-        for length, weight in zip(self.train_seq_lens, weights):
-            of_length[length] += weight
-        found = []
-        for size, of_size in zip(self.patch_sizes, self.patch_size_choice_probs or [1.] * len(self.patch_sizes)):
-            for length in lengths:
-                padded = self.padded(length)
-                num = self._count(budget // padded)
-                found.append(TokenBucket(length, padded, size, num, of_length[length] * of_size))
-        return found
+        return _list_buckets(self, batch_size, is_training)
 
     def plan(self,
         lengths: Callable[..., np.ndarray],
@@ -229,7 +181,9 @@ class NaFlex:
         buckets = self.buckets(batch_size, is_training)
         seq_lens = tuple(bucket.seq_len for bucket in buckets)
         num_rows = tuple(bucket.num_rows for bucket in buckets)
-        return TokenPlan(lengths, self.mode, seq_lens, num_rows, self.window, drop_last, self.tokens_per_epoch, digest)
+        return TokenPlan(
+            lengths, self.mode, seq_lens, num_rows, self.window, drop_last, self.tokens_per_epoch,
+            digest)
 
     def schedule(self,
         sampler: EpochSampler,
@@ -254,3 +208,65 @@ class NaFlex:
         weights = [bucket.weight for bucket in buckets]
         return ScheduledBatchSampler(
             sampler, num_rows, weights, seed=seed, drop_last=drop_last, num_batches=num_batches)
+
+# %% ../../nbs/pipeline/36_naflex.ipynb #a7568de4
+def _check_settings(naflex: NaFlex):
+    "Raise an error if a setting is out of range, or if two settings conflict."
+    check_choice('mode', naflex.mode, ('schedule', 'native', 'packed'))
+    for name in 'max_seq_len', 'batch_divisor', 'window':
+        check_whole(name, getattr(naflex, name), 1)
+    for name in 'max_tokens_per_batch', 'tokens_per_epoch', 'pad_multiple', 'row_len':
+        if getattr(naflex, name) is not None:
+            check_whole(name, getattr(naflex, name), 1)
+    lengths = naflex.train_seq_lens
+    if not lengths:
+        raise ValueError('train_seq_lens is empty: pass one or more lengths, such as (128, 256)')
+    for length in lengths:
+        check_whole('train_seq_lens', length, 1)
+    if naflex.patch_size_choices is not None:
+        if naflex.patch_size is not None:
+            raise ValueError(
+                'patch_size and patch_size_choices cannot be used together: pass one of them')
+        if naflex.mode != 'schedule':
+            raise ValueError(
+                f'mode={naflex.mode!r} and patch_size_choices cannot be used together, because '
+                'sequence lengths depend on the patch size: pass patch_size')
+    patch_sizes = naflex.patch_sizes   # raises an error if one is invalid
+    if naflex.patch_size_choice_probs is not None:
+        check_weights('patch_size_choice_probs', naflex.patch_size_choice_probs, len(patch_sizes))
+    if naflex.seq_len_probs is not None:
+        check_weights('seq_len_probs', naflex.seq_len_probs, len(lengths))
+
+# %% ../../nbs/pipeline/36_naflex.ipynb #51723c29
+def _round_down(num: int, divisor: int) -> int:
+    "Round down to a multiple of `divisor`; keep smaller counts as they are (timm makes them 1)."
+    return calculate_naflex_batch_size(num, 1, divisor=divisor if num >= divisor else 1)
+
+
+def _list_buckets(naflex: NaFlex, batch_size: int, is_training: bool) -> list[TokenBucket]:
+    "List the shapes of batches: one in evaluation and in 'packed', else one per length and patch size."
+    lengths = naflex.seq_lens(is_training)
+    longest = lengths[-1]
+    patch_size = naflex.patch_sizes[0]
+    budget = naflex.max_tokens_per_batch or batch_size * naflex.padded(longest)
+    if naflex.mode == 'packed':
+        if naflex.row_len is not None and naflex.row_len < longest:
+            raise ValueError(
+                f'row_len={naflex.row_len}: too short for an image of {longest} patches; '
+                f'use {longest} or more')
+        row = naflex.padded(naflex.row_len or max(longest, min(4 * longest, budget)))
+        return [TokenBucket(longest, row, patch_size, max(1, budget // row))]
+    if naflex.mode == 'schedule' and not is_training:
+        return [TokenBucket(longest, naflex.padded(longest), patch_size, batch_size)]
+    weights = naflex.seq_len_probs or [1.] * len(naflex.train_seq_lens)
+    of_length = Counter()   # a length may be given twice
+    for length, weight in zip(naflex.train_seq_lens, weights):
+        of_length[length] += weight
+    found = []
+    sizes = naflex.patch_sizes
+    for size, of_size in zip(sizes, naflex.patch_size_choice_probs or [1.] * len(sizes)):
+        for length in lengths:
+            padded = naflex.padded(length)
+            num = _round_down(budget // padded, naflex.batch_divisor)
+            found.append(TokenBucket(length, padded, size, num, of_length[length] * of_size))
+    return found

@@ -25,7 +25,7 @@ class SampleParams(NamedTuple):
 
     Args:
         crop: Top, left, height, width of the crop, in image pixels.
-        size: Height, width the crop is resized to, pixels.
+        size: Height and width, in pixels, to which the crop is resized.
         offset: Top, left of the result within the resized crop; negative values mean padding.
         interpolation: Interpolation used for resizing.
         ops: Policy operations in order, applied after flipping.
@@ -44,7 +44,7 @@ class SampleParams(NamedTuple):
         """Find the part of the image that the result shows; with padding, it extends beyond the image.
 
         Args:
-            size: Height, width of the result, pixels.
+            size: Height and width of the result, in pixels.
 
         Returns:
             left, top, width, height, in pixels of the image
@@ -57,15 +57,15 @@ class SampleParams(NamedTuple):
         top += offset_y * scale_y
         return left, top, size[1] * scale_x, size[0] * scale_y
 
-
+# %% ../../nbs/pipeline/00_params.ipynb #716069bc
 class AppearanceParams(NamedTuple):
-    """Describe the flips, colors and effects that the device applies. (With a policy, which runs later, workers flip.)
+    """Describe the flips, colors and effects that the device applies. (With a policy, workers apply the flips.)
 
     Args:
         hflip: Flip left to right.
         vflip: Flip top to bottom.
         color: (operation, factor) pairs, in order.
-        blur: Standard deviation of a Gaussian blur after the colors, pixels; 0: no blur.
+        blur: Standard deviation of a Gaussian blur after the colors, in pixels; 0: no blur.
         solarize: Invert bright pixels (128 to 255) as the last step.
     """
     hflip: bool = False
@@ -74,12 +74,12 @@ class AppearanceParams(NamedTuple):
     blur: float = 0.
     solarize: bool = False
 
-
+# %% ../../nbs/pipeline/00_params.ipynb #2bec4e09
 class DrawnStep(NamedTuple):
     """Describe one change of an image.
 
     Args:
-        name: Such as 'crop', 'flip' or 'Rotate'.
+        name: Name of the change, such as 'crop', 'flip' or 'Rotate'.
         text: Value that was drawn, with its unit; empty if the name says everything.
         params: What a worker does, up to and including this step.
         appearance: Flips, colors and effects, up to and including this step.
@@ -91,6 +91,27 @@ class DrawnStep(NamedTuple):
 
     def __str__(self) -> str:
         return f'{self.name} {self.text}'.strip()
+
+# %% ../../nbs/pipeline/00_params.ipynb #d11e38aa
+def _draw_unscaled(
+    height: int, width: int, settings: AugmentSettings, rng: random.Random,
+) -> tuple[tuple, tuple]:
+    "Draw a crop and its offset for an image that is not scaled, as torchvision's RandomCrop does."
+    padding = settings.rc_padding
+    wanted_h, wanted_w = settings.input_size
+    spare_h = height + 2 * padding - wanted_h
+    spare_w = width + 2 * padding - wanted_w
+    if min(spare_h, spare_w) < 0:
+        raise ValueError(
+            f"train_crop_mode='rc' cannot cut {wanted_h}×{wanted_w} out of {height}×{width} pixels: "
+            'use a larger rc_padding, a smaller input_size, or another train_crop_mode')
+    top = rng.randint(0, spare_h) - padding
+    left = rng.randint(0, spare_w) - padding
+    seen_top = max(top, 0)
+    seen_left = max(left, 0)
+    seen_h = min(top + wanted_h, height) - seen_top
+    seen_w = min(left + wanted_w, width) - seen_left
+    return (seen_top, seen_left, seen_h, seen_w), (top - seen_top, left - seen_left)
 
 # %% ../../nbs/pipeline/00_params.ipynb #e91a06ad
 class RandomCrop:
@@ -106,7 +127,8 @@ class RandomCrop:
         self.settings = settings
         names = settings.interpolation
         self._interpolations = ('bilinear', 'bicubic') if names == 'random' else (names,)
-        self._crop = RandomResizedCropAndInterpolation(settings.input_size, settings.scale, settings.ratio)
+        self._crop = RandomResizedCropAndInterpolation(
+            settings.input_size, settings.scale, settings.ratio)
         self._shift = RandomCropOrPad(settings.input_size)
         self._resize = ResizeKeepRatio(
             settings.input_size,
@@ -118,8 +140,8 @@ class RandomCrop:
         )
 
     def __call__(self,
-        height: int,   # Height of the image, pixels.
-        width: int,   # Width of the image, pixels.
+        height: int,   # Height of the image, in pixels.
+        width: int,   # Width of the image, in pixels.
         rng: random.Random,   # Random generator of the sample.
     ) -> SampleParams:
         settings = self.settings
@@ -127,7 +149,7 @@ class RandomCrop:
         size = settings.input_size
         offset = 0, 0
         if mode == 'rc':
-            crop, offset = self._unscaled(height, width, rng)
+            crop, offset = _draw_unscaled(height, width, settings, rng)
             size = crop[2:]
         elif mode == 'rrc':
             crop = self._crop.draw((height, width), rng)
@@ -142,27 +164,9 @@ class RandomCrop:
             offset = center_offset(size, settings.input_size)
         return SampleParams(crop, size, offset, interpolation)
 
-    def _unscaled(self, height: int, width: int, rng: random.Random) -> tuple[tuple, tuple]:
-        "Crop and offset of the result's size, for an image that is not scaled; torchvision's RandomCrop."
-        padding = self.settings.rc_padding
-        wanted_h, wanted_w = self.settings.input_size
-        spare_h = height + 2 * padding - wanted_h
-        spare_w = width + 2 * padding - wanted_w
-        if min(spare_h, spare_w) < 0:
-            raise ValueError(
-                f"train_crop_mode='rc' cannot cut {wanted_h}×{wanted_w} out of {height}×{width} pixels: "
-                'use a larger rc_padding, a smaller input_size, or another train_crop_mode')
-        top = rng.randint(0, spare_h) - padding
-        left = rng.randint(0, spare_w) - padding
-        seen_top = max(top, 0)
-        seen_left = max(left, 0)
-        seen_h = min(top + wanted_h, height) - seen_top
-        seen_w = min(left + wanted_w, width) - seen_left
-        return (seen_top, seen_left, seen_h, seen_w), (top - seen_top, left - seen_left)
-
 # %% ../../nbs/pipeline/00_params.ipynb #e59b524d
 def _shorter_edge(height: int, width: int, edge: int) -> tuple[int, int]:
-    "The size whose shorter edge is `edge`; the longer one is cut off as in torchvision's Resize."
+    "Return the size whose shorter edge is `edge`; the longer edge is rounded down, as in torchvision's Resize."
     short, long = sorted((height, width))
     longer = int(edge * long / short)
     return (edge, longer) if height <= width else (longer, edge)
@@ -184,28 +188,30 @@ class CenterCrop:
         self._keep_ratio = ResizeKeepRatio(self._scaled, longest=longest)
 
     def __call__(self,
-        height: int,   # Height of the image, pixels.
-        width: int,   # Width of the image, pixels.
+        height: int,   # Height of the image, in pixels.
+        width: int,   # Width of the image, in pixels.
         rng: random.Random | None = None,   # Unused.
     ) -> SampleParams:
         settings = self.settings
         border = settings.crop_border_pixels
         if min(height, width) <= 2 * border:
-            raise ValueError(f'crop_border_pixels={border} leaves nothing of a {width}×{height} image: reduce it')
+            raise ValueError(
+                f'crop_border_pixels={border} leaves nothing of a {width}×{height} image: reduce it')
         height -= 2 * border
         width -= 2 * border
         size = self._resized(height, width)
         wanted = settings.input_size
         crop = border, border, height, width
         offset = top, left = center_offset(size, wanted)
-        if size == (height, width) and min(offset) >= 0:   # nothing is resized: what is cut off is not read
+        # if nothing is resized, only the center is read
+        if size == (height, width) and min(offset) >= 0:
             crop = border + top, border + left, *wanted
             size = wanted
             offset = 0, 0
         return SampleParams(crop, size, offset, settings.interpolation)
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
-        "The size that an image is resized to."
+        "Return the size to which an image is resized."
         mode = self.settings.crop_mode
         target_h, target_w = self._scaled
         if mode == 'squash':
@@ -220,14 +226,14 @@ APPEARANCE = 1   # the sequence for flips and colors
 ERASING = 2   # the sequence for erasing
 MIXING = 3   # the sequence for mixing a batch, of its first sample
 
-
+# %% ../../nbs/pipeline/00_params.ipynb #ed740710
 def _toss(prob: float | None, rng: random.Random) -> bool:
     "Toss a coin; nothing is drawn if the probability is 0."
     return bool(prob) and rng.random() < prob
 
 
 def _jitter_ranges(settings: AugmentSettings) -> list[tuple[str, float, float]]:
-    "The range of each operation's factor, and of a turn of the hue."
+    "Return the range of each operation's factor, and of the hue shift."
     strengths = settings.color_jitter or ()
     names = 'brightness', 'contrast', 'saturation'
     ranges = [(name, max(0., 1 - v), 1 + v) for name, v in zip(names, strengths) if v]
@@ -236,7 +242,10 @@ def _jitter_ranges(settings: AugmentSettings) -> list[tuple[str, float, float]]:
     return ranges
 
 
-def _draw_color(settings: AugmentSettings, ranges: list, rng: random.Random) -> tuple[tuple[str, float], ...]:
+def _draw_color(
+    settings: AugmentSettings, ranges: list, rng: random.Random,
+) -> tuple[tuple[str, float], ...]:
+    "Draw color operations and their factors, in random order."
     color = []
     prob = settings.color_jitter_prob
     if ranges and (prob is None or prob == 1 or rng.random() < prob):
@@ -248,8 +257,9 @@ def _draw_color(settings: AugmentSettings, ranges: list, rng: random.Random) -> 
 
 # %% ../../nbs/pipeline/00_params.ipynb #0dfc427c
 def _policy_steps(ops: Any) -> list[tuple[str, str, Any]]:
-    "The operations of a policy; anything other than a plain list, such as AugMix's chains, is one step."
-    if ops is None: return []
+    "List a policy's steps as (name, text, operations so far); anything else, such as AugMix's chains, is one step."
+    if ops is None:
+        return []
     is_list = isinstance(ops, tuple) and all(isinstance(op, DrawnOp) for op in ops)
     if not is_list:
         return [('policy', str(ops), ops)]
@@ -257,22 +267,25 @@ def _policy_steps(ops: Any) -> list[tuple[str, str, Any]]:
 
 
 def _color_text(name: str, factor: float) -> str:
+    "Describe a factor, with its unit."
     if name == 'hue':
         return f'shifted by {360 * factor:+.0f}°'
     return '' if name == 'grayscale' else f'× {factor:.2f}'
 
-
+# %% ../../nbs/pipeline/00_params.ipynb #f0522fed
 def _steps(params: SampleParams, looks: AppearanceParams, in_worker: bool) -> Iterator[DrawnStep]:
-    "The steps as they are applied: a worker blurs after its own colors, but before those of the device."
+    "Yield the steps in the order of application: a worker blurs after its own colors, but before the device's."
     height, width = params.crop[2:]
-    resized = f'{width} × {height} pixels; resized to {params.size[1]} × {params.size[0]}, {params.interpolation}'
+    resized = (
+        f'{width} × {height} pixels; '
+        f'resized to {params.size[1]} × {params.size[0]}, {params.interpolation}')
     here = params._replace(ops=(), blur=0.)
     done = AppearanceParams()
     yield DrawnStep('crop', resized, here, done)
     if looks.hflip or looks.vflip:
         done = AppearanceParams(looks.hflip, looks.vflip)
-        ways = ['left ↔ right'] * looks.hflip + ['top ↕ bottom'] * looks.vflip
-        yield DrawnStep('flip', ', '.join(ways), here, done)
+        axes = ['left ↔ right'] * looks.hflip + ['top ↕ bottom'] * looks.vflip
+        yield DrawnStep('flip', ', '.join(axes), here, done)
     for name, text, ops in _policy_steps(params.ops):
         here = here._replace(ops=ops)
         yield DrawnStep(name, text, here, done)
@@ -318,7 +331,7 @@ class ParamSampler:
         self._crop = RandomCrop(settings) if settings.is_random else CenterCrop(settings)
 
     def _rngs(self, key: SampleKey, sequence: int) -> tuple[random.Random, random.Random, bool]:
-        "The generator that all views of a sample share, that of this view, and whether this is the clean view."
+        "Return the generator shared by all views of a sample, this view's generator, and whether this view is clean."
         own = key.rng(sequence)
         split = key.view % self.num_splits
         if not split:
@@ -335,8 +348,8 @@ class ParamSampler:
         """Draw the crop and the size it is resized to.
 
         Args:
-            height: Height of the image, pixels.
-            width: Width of the image, pixels.
+            height: Height of the image, in pixels.
+            width: Width of the image, in pixels.
             key: Key of the sample; unused, because all images get the same size.
             rng: Random generator of the sample.
         """
@@ -350,8 +363,8 @@ class ParamSampler:
         """Draw the crop, the policy operations, and timm's blur.
 
         Args:
-            height: Height of the image, pixels.
-            width: Width of the image, pixels.
+            height: Height of the image, in pixels.
+            width: Width of the image, in pixels.
             key: Key of the sample, or of one of its views.
         """
         shared, own, is_clean = self._rngs(key, CROP)
@@ -390,7 +403,7 @@ class ParamSampler:
         """Split flips and colors into the worker's part and the device's part.
 
         Args:
-            drawn: Flips and colors.
+            drawn: Flips and colors of the sample.
         """
         if self.colors_in_worker:
             return drawn, AppearanceParams()
@@ -429,19 +442,19 @@ class ParamSampler:
         """List what was drawn for an image, in the order in which it is applied.
 
         Args:
-            params: From `sample_params`.
-            appearance: From `appearance_params`.
+            params: Parameters drawn by `sample_params`.
+            appearance: Parameters drawn by `appearance_params`.
         """
         return list(_steps(params, appearance, self.colors_in_worker))
 
     @property
     def changes_color(self) -> bool:
-        "Whether any color operation is enabled."
+        "Return whether any color operation is enabled."
         return bool(self.jitter or self.settings.grayscale_prob)
 
     @property
     def changes_on_device(self) -> bool:
-        "Whether the device does anything besides normalizing."
+        "Return whether the device does anything besides normalizing."
         if self.colors_in_worker:
             return False
         settings = self.settings

@@ -18,7 +18,7 @@ from .patches import image_of_patches
 def unpad_batch(
     batch: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Drop the padding, which leaves T tokens in image order; those of image k begin at cu_seqlens[k].
+    """Drop the padding, which leaves T tokens in image order; the tokens of image k begin at cu_seqlens[k].
 
     Args:
         batch: Batch from a loader with `naflex`, or from timm: patches, patch_coord, patch_valid.
@@ -29,15 +29,19 @@ def unpad_batch(
     valid = batch['patch_valid']
     found = dict(tokens=batch['patches'][valid].flatten(1), coord=batch['patch_coord'][valid])
     if 'cu_seqlens' in batch:
-        found['cu_seqlens'] = batch['cu_seqlens']
-        found['max_seqlen'] = batch['max_seqlen']
-        found['document_ids'] = batch['document_ids'][valid]
-        return found
+        return dict(
+            found,
+            cu_seqlens=batch['cu_seqlens'],
+            max_seqlen=batch['max_seqlen'],
+            document_ids=batch['document_ids'][valid],
+        )
     lengths = valid.sum(1)
-    found['cu_seqlens'] = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
-    found['max_seqlen'] = int(lengths.max())
-    found['document_ids'] = valid.nonzero()[:, 0] + 1
-    return found
+    return dict(
+        found,
+        cu_seqlens=torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
+        max_seqlen=int(lengths.max()),
+        document_ids=valid.nonzero()[:, 0] + 1,
+    )
 
 # %% ../../nbs/pipeline/38_patch_formats.ipynb #26e00015
 def as_siglip2(
@@ -57,6 +61,23 @@ def as_siglip2(
     return dict(pixel_values=batch['patches'].flatten(2),
                 pixel_attention_mask=batch['patch_valid'].long(),
                 spatial_shapes=batch['patch_coord'].amax(1) + 1)
+
+# %% ../../nbs/pipeline/38_patch_formats.ipynb #93c2de4b
+def _patch_size(
+    given: Any, patches: torch.Tensor, num_pixels: int, channels_last: bool,
+) -> Sequence[int]:
+    "Return height and width of a patch: as given, from the shape of `patches`, or of a square."
+    if isinstance(given, int):
+        given = given, given
+    if given is None and patches.ndim == 5:
+        given = patches.shape[2:4] if channels_last else patches.shape[3:5]
+    if given is None:
+        given = (round(num_pixels ** 0.5),) * 2
+    height, width = given
+    if height * width != num_pixels:
+        raise ValueError(f'patches have {num_pixels} pixels, not {height} × {width}: '
+                         'pass patch_size=(height, width)')
+    return given
 
 # %% ../../nbs/pipeline/38_patch_formats.ipynb #26e00018
 def unpatchify(
@@ -95,18 +116,3 @@ def unpatchify(
         grid = (coord[begin:end].amax(0) + 1).tolist()
         images.append(image_of_patches(pixels[begin:end].contiguous(), grid, size))
     return images
-
-
-def _patch_size(given: Any, patches: torch.Tensor, num_pixels: int, channels_last: bool) -> Sequence[int]:
-    "Height and width of a patch: as given, as its shape says, or of a square."
-    if isinstance(given, int):
-        given = given, given
-    if given is None and patches.ndim == 5:
-        given = patches.shape[2:4] if channels_last else patches.shape[3:5]
-    if given is None:
-        given = (round(num_pixels ** 0.5),) * 2
-    height, width = given
-    if height * width != num_pixels:
-        raise ValueError(f'patches have {num_pixels} pixels, not {height} × {width}: '
-                         'pass patch_size=(height, width)')
-    return given

@@ -38,7 +38,7 @@ class SequenceParams(ParamSampler):
 
     Args:
         settings: Training or evaluation settings.
-        patch_size: Height, width of a patch, pixels.
+        patch_size: Height and width of a patch, in pixels.
         max_seq_len: Maximum patches per image.
         sizes: (N, 2): height, width of images that keep their size; None: resize all.
         in_worker: Change colors in the worker, too.
@@ -56,9 +56,10 @@ class SequenceParams(ParamSampler):
         self.max_seq_len = max_seq_len
         self.sizes = sizes
         self.flips_in_worker = True   # a flip moves pixels from patch to patch
-        largest = None if sizes is None else 1.   # of its own size, nothing is enlarged
+        largest = None if sizes is None else 1.   # an image that keeps its size is never enlarged
         self._random_crop = RandomResizedCropToSequence(
-            patch_size, max_seq_len, settings.scale, settings.ratio, settings.interpolation, max_ratio=largest)
+            patch_size, max_seq_len, settings.scale, settings.ratio, settings.interpolation,
+            max_ratio=largest)
 
     def draw_crop(self,
         height: int,
@@ -69,19 +70,19 @@ class SequenceParams(ParamSampler):
         """Draw the crop and the size it is resized to. timm 1.0.31, timm/data/transforms_factory.py.
 
         Args:
-            height: Height of the image, pixels.
-            width: Width of the image, pixels.
+            height: Height of the image, in pixels.
+            width: Width of the image, in pixels.
             key: Key of the sample.
             rng: Random generator of the sample.
         """
         drawn = self._draw(height, width, rng)
         if self.sizes is None or (height, width) == tuple(self.sizes[key.index].tolist()):
             return drawn
-        # another image than was planned, such as the substitute of a damaged one: it has the room of that one
+        # not the planned image, but for example the substitute of a damaged one: fit it to the planned length
         index = np.array([key.index])
         view = np.array([key.view])
-        [room] = self.lengths(key.seed, key.epoch, index, view).tolist()
-        _, size = get_image_size_for_seq(drawn.crop[2:], self.patch_size, room, max_ratio=1.)
+        [planned] = self.lengths(key.seed, key.epoch, index, view).tolist()
+        _, size = get_image_size_for_seq(drawn.crop[2:], self.patch_size, planned, max_ratio=1.)
         return drawn._replace(size=size)
 
     def _draw(self, height: int, width: int, rng: random.Random) -> SampleParams:
@@ -111,28 +112,29 @@ class SequenceParams(ParamSampler):
         """
         edges = self.sizes[indexes].T.astype(np.int64)
         if self.settings.is_random:
-            for start in range(0, len(indexes), 16384):   # parts that stay in the cache of a core
+            for start in range(0, len(indexes), 16384):   # parts that fit into a core's cache
                 part = slice(start, start + 16384)
-                found = self._crop_sizes(seed, epoch, indexes[part], views[part], edges[:, part])
-                edges[:, part] = found
+                edges[:, part] = self._crop_sizes(
+                    seed, epoch, indexes[part], views[part], edges[:, part])
         heights, widths = edges
         return count_tokens(heights, widths, self.patch_size, self.max_seq_len)
 
     def _crop_sizes(
         self, seed: int, epoch: int, indexes: np.ndarray, views: np.ndarray, edges: np.ndarray,
     ) -> np.ndarray:
-        "Heights and widths (2, n) of the crops that `draw_crop` draws for images of these heights and widths."
+        "Return heights and widths (2, n) of the crops that `draw_crop` draws for images of these sizes."
         scale = self.settings.scale
         ratio = self.settings.ratio
         sizes = np.zeros_like(edges)
-        left = np.arange(len(indexes))
-        for block in range(self._random_crop.attempts // 2):   # of four numbers; an attempt takes two
-            numbers = keyed_numbers(seed, epoch, indexes[left], views[left], CROP, block)
-            first = try_crop_sizes(edges[:, left], scale, ratio, numbers[:2])
-            second = try_crop_sizes(edges[:, left], scale, ratio, numbers[2:])
-            sizes[:, left] = np.where(first, first, second)
-            left = left[sizes[0, left] == 0]
-        for k in left.tolist():   # no attempt fits: the center
+        rest = np.arange(len(indexes))   # samples without a crop
+        # an attempt takes two numbers, and a block has four
+        for block in range(self._random_crop.attempts // 2):
+            numbers = keyed_numbers(seed, epoch, indexes[rest], views[rest], CROP, block)
+            first = try_crop_sizes(edges[:, rest], scale, ratio, numbers[:2])
+            second = try_crop_sizes(edges[:, rest], scale, ratio, numbers[2:])
+            sizes[:, rest] = np.where(first, first, second)
+            rest = rest[sizes[0, rest] == 0]
+        for k in rest.tolist():   # if no attempt fits, the crop is the center
             key = SampleKey(int(indexes[k]), epoch, int(views[k]), seed=seed)
             height, width = edges[:, k].tolist()
             sizes[:, k] = self._draw(height, width, key.rng(CROP)).crop[2:]
@@ -152,11 +154,12 @@ class HostPatches(NamedTuple):
 # %% ../../nbs/pipeline/37_patches.ipynb #975c33e5
 def _cut(image: torch.Tensor, patches: torch.Tensor, grid: Sequence[int], patch_size: Sequence[int]):
     "Write an image (C, H, W) as patches (n, pixels, C); the inverse of `image_of_patches`."
-    (down, across), (height, width) = grid, patch_size
+    down, across = grid
+    height, width = patch_size
     in_patches = image.view(-1, down, height, across, width).permute(1, 3, 2, 4, 0)
     patches.view(down, across, height, width, -1).copy_(in_patches)
 
-
+# %% ../../nbs/pipeline/37_patches.ipynb #81fe743e
 class PatchTransform(SampleTransform):
     """Fill the patches of one sample: draw, crop and finish as for any image, then cut it into patches.
 
@@ -182,7 +185,7 @@ class PatchTransform(SampleTransform):
 
     @property
     def layout(self) -> BatchLayout:
-        "Return where the rows of a batch lie: each is an image whose lines are patches."
+        "Return the layout of a batch: each row is an image whose lines are patches."
         length = self.seq_len * (self.num_rows or 1)
         tokens = {'tokens': (1, self.channels, length, math.prod(self.patch_size))}
         return BatchLayout(shared=tokens) if self.num_rows else BatchLayout(tokens)
@@ -214,10 +217,10 @@ class PatchTransform(SampleTransform):
             pixels: The image; decoded and cropped once.
             rows: uint8 (C, N, pixels), overwritten.
             key: Key of the sample.
-            numbers: Seeds its global random numbers.
+            numbers: Seeds the sample's global random numbers.
 
         Returns:
-            the sample's image: its document
+            the sample's image, which is its document
         """
         [lines] = rows
         with numbers(key):
@@ -228,10 +231,13 @@ class PatchTransform(SampleTransform):
         height, width = self.patch_size
         down = params.size[0] // height
         across = params.size[1] // width
-        first, num = 0, down * across
+        first = 0
+        num = down * across
         tokens = lines.permute(1, 2, 0)
-        if self.num_rows: first = key.bucket   # the first token of its slot
-        else: tokens[num:].zero_()
+        if self.num_rows:
+            first = key.bucket   # the first token of the sample's slot
+        else:
+            tokens[num:].zero_()
         _cut(image, tokens[first:first + num], (down, across), self.patch_size)
         return [(first, down, across, height, width)]
 
@@ -246,16 +252,17 @@ def image_of_patches(
     Args:
         patches: (n, pixels, C), the patches of one image, row by row.
         grid: Rows and columns of patches.
-        patch_size: Height, width of a patch, pixels.
+        patch_size: Height and width of a patch, in pixels.
 
     Returns:
         (C, height, width)
     """
-    (down, across), (height, width) = grid, patch_size
+    down, across = grid
+    height, width = patch_size
     pixels = patches.view(down, across, height, width, -1).permute(4, 0, 2, 1, 3)
     return pixels.reshape(len(pixels), down * height, across * width)
 
-
+# %% ../../nbs/pipeline/37_patches.ipynb #7b83d24a
 def describe_tokens(
     documents: torch.Tensor,
     shape: tuple[int, int],
@@ -273,7 +280,8 @@ def describe_tokens(
     down = documents[:, 1]
     across = documents[:, 2]
     token = torch.arange(math.prod(shape), device=documents.device)
-    number = torch.searchsorted(first, token, right=True)   # of the documents that began: the last may be over
+    # number of the last document that has begun; it may have ended
+    number = torch.searchsorted(first, token, right=True)
     last = (number - 1).clamp_(min=0)
     offset = token - first[last]
     valid = (number > 0) & (offset < (down * across)[last])
@@ -294,7 +302,7 @@ def change_tokens(
     Args:
         tokens: uint8 (B, N, pixels, C), on any device.
         number: int64 (B, N): image number of each token, from 1; 0: padding.
-        params: One per image.
+        params: Parameters of each image.
         mean: Mean per channel, for pixels in 0..1.
         std: Standard deviation per channel.
 
@@ -323,8 +331,8 @@ class TokensByImage(ImageByImage):
 
         Args:
             tokens: uint8 (B, N, pixels, C) on the CPU.
-            documents: As in `HostPatches`, sorted by first token.
-            params: One per image.
+            documents: Documents of the images, as in `HostPatches`, sorted by first token.
+            params: Parameters of each image.
 
         Returns:
             same shape; padding is black
@@ -359,11 +367,11 @@ def lay_out(
     flatten: bool,
     channels_last: bool,
 ) -> torch.Tensor:
-    """Arrange patches as a network takes them.
+    """Arrange patches in the shape that a network expects.
 
     Args:
         x: (B, N, pixels, C), patches.
-        patch_size: Height, width of a patch, pixels.
+        patch_size: Height and width of a patch, in pixels.
         flatten: Flatten each patch to a vector; False: keep its height and width.
         channels_last: Channels vary fastest within a patch; False: slowest.
 
@@ -378,15 +386,15 @@ def lay_out(
     shape = (*patch_size, channels) if channels_last else (channels, *patch_size)
     return x.view(batch, num, *shape)
 
-
+# %% ../../nbs/pipeline/37_patches.ipynb #ddfa9012
 def bounds_of(
     documents: np.ndarray,
     device: torch.device,
 ) -> dict[str, Any]:
-    """Tell where images begin and end among the valid tokens of a packed batch.
+    """Return where images begin and end among the valid tokens of a packed batch.
 
     Args:
-        documents: As in `HostPatches`.
+        documents: Documents of the images, as in `HostPatches`.
         device: Device of the batch.
 
     Returns:
@@ -444,18 +452,25 @@ class PatchBatchTransform(DeviceTransform):
         tokens, documents = fields['image']
         if self.row_len:
             tokens = tokens.view(-1, self.row_len, *tokens.shape[2:])
-        on_device = torch.from_numpy(documents.astype(np.int64)).to(tokens.device, non_blocking=True)
+        on_device = torch.from_numpy(documents.astype(np.int64)).to(
+            tokens.device, non_blocking=True)
         coord, valid, number = describe_tokens(on_device, tokens.shape[:2])
         x = self._normalize(tokens, documents, number, drawn.appearance)
         flat = x.flatten(0, 1)
-        images = [flat[first:first + down * across] for first, down, across, *_ in documents.tolist()]
+        images = [flat[first:first + down * across]
+                  for first, down, across, *_ in documents.tolist()]
         if drawn.mixing is not None:
             fields['target'] = self._mix(images, documents, fields['target'], drawn.mixing)
         if drawn.erased is not None:
             self.erasing.erase(images, drawn.erased, drawn.rngs)
         patches = lay_out(x, documents[0, 3:5].tolist(), self.flatten, self.channels_last)
-        described = dict(patches=patches, patch_coord=coord, patch_valid=valid, seq_len=x.shape[1],
-                         grid_sizes=on_device[:, 1:3])
+        described = dict(
+            patches=patches,
+            patch_coord=coord,
+            patch_valid=valid,
+            seq_len=x.shape[1],
+            grid_sizes=on_device[:, 1:3],
+        )
         if self.row_len:
             described.update(bounds_of(documents, tokens.device), document_ids=number)
         return {**fields, 'image': described}
@@ -476,7 +491,8 @@ class PatchBatchTransform(DeviceTransform):
         "Mix the images in place, and return their targets."
         if set(params.kind) != {'none'}:
             lines = documents.tolist()
-            whole = [image_of_patches(image, line[1:3], line[3:5]) for image, line in zip(images, lines)]
+            whole = [image_of_patches(image, line[1:3], line[3:5])
+                     for image, line in zip(images, lines)]
             whole = self.mixup.apply_images(whole, params)
             for patches, image, line in zip(images, whole, lines):
                 _cut(image, patches, line[1:3], line[3:5])

@@ -29,7 +29,8 @@ from ..transforms.policy import Policy
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #7bac8493
 _PILLOW_MAJOR = int(PIL.__version__.split('.')[0])
-_RESIZE: dict[str, Callable] = {   # what torch's `interpolate` calls; under torch.ops, a call takes 3 µs more
+# the functions that torch's `interpolate` calls; through torch.ops, a call takes 3 µs longer
+_RESIZE: dict[str, Callable] = {
     'bilinear': torch._C._nn._upsample_bilinear2d_aa,
     'bicubic': torch._C._nn._upsample_bicubic2d_aa,
 }
@@ -39,11 +40,11 @@ def is_vertical_first(
     old: Sequence[int],
     new: Sequence[int],
 ) -> bool:
-    """Tell whether Pillow shrinks vertically first, as Pillow 13 does for some images. src/libImaging/Resample.c.
+    """Return whether Pillow shrinks vertically first, as Pillow 13 does for some images. src/libImaging/Resample.c.
 
     Args:
-        old: Height, width of an image.
-        new: Height, width it is resized to.
+        old: Height and width of an image.
+        new: Height and width to which the image is resized.
     """
     less_h = old[0] - new[0]
     less_w = old[1] - new[1]
@@ -62,14 +63,15 @@ def resize_into(
         pixels: uint8 (C, h, w), any strides; channels-last is fastest.
         out: uint8 (C, H, W), overwritten.
         interpolation: Name of the interpolation; all but bilinear and bicubic use Pillow.
-        scale: Of height, width, if `out` is the top left part of the result.
+        scale: Scale of height and width, if `out` is only the top left part of the result.
     """
     size = list(out.shape[1:])
-    if scale[0] is None and interpolation == 'bicubic' and is_vertical_first(pixels.shape[1:], size):
+    if (scale[0] is None and interpolation == 'bicubic'
+            and is_vertical_first(pixels.shape[1:], size)):
         narrow = allocate_rows(1, len(pixels), (size[0], pixels.shape[2]))[0]
         resize_into(pixels, narrow, interpolation)
         pixels = narrow
-    if pixels.stride(0) != 1:   # as `out`
+    if pixels.stride(0) != 1:   # make it channels-last, like `out`
         pixels = pixels[None].contiguous(memory_format=torch.channels_last)[0]
     if pixels.shape == out.shape:
         out.copy_(pixels)
@@ -83,20 +85,23 @@ def resize_into(
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #7b7ea13b
 def _check_channels(channels: int, row: torch.Tensor, kind: str):
-    if channels == len(row): return
+    if channels == len(row):
+        return
     raise ValueError(
         f'got a {channels}-channel image ({kind}) for a {len(row)}-channel batch: pass '
         f'input_size=({channels}, H, W) and a mean of the same length, or another input_img_mode')
 
-
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #873523e0
 def _fit(image: Any, params: SampleParams, row: torch.Tensor, sampler: ParamSampler) -> Any:
-    "Cut or pad the resized crop to the result."
+    "Crop or pad the resized image to the size of the row."
     settings = sampler.settings
     fill = settings.fill
     if len(fill) != len(row):
         fill = fill * len(row)
-    if len(fill) == 1: fill = fill[0]
-    (top, left), (height, width) = params.offset, row.shape[1:]
+    if len(fill) == 1:
+        fill = fill[0]
+    top, left = params.offset
+    height, width = row.shape[1:]
     return crop_or_pad(image, top, left, height, width, fill, settings.padding_mode)
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #16bc22a7
@@ -123,21 +128,22 @@ def crop_with_pillow(
         return _fit(image, params, row, sampler)
 
 # %% ../../nbs/pipeline/10_sample_transform.ipynb #f8a3b1a7
-_REACH = {'bilinear': 1, 'bicubic': 2}   # pixels of the result on each side that share pixels of the image
+_REACH = {'bilinear': 1, 'bicubic': 2}   # how far a filter reaches, in pixels of the result
 
 
 def _part_shown(params: SampleParams, end: tuple[int, int]) -> tuple[int, tuple[int, int], tuple]:
-    "Rows of the crop, size and scale that make the result up to `end`; all of it where torch cannot make a part."
-    (*_, height, width), size = params.crop, params.size
+    "Return the crop rows, size and scale for the result up to `end`; all of it if torch cannot make a part."
+    *_, height, width = params.crop
+    size = params.size
     reach = _REACH.get(params.interpolation)
     if not reach or size[0] > height or size[1] > width or is_vertical_first((height, width), size):
         return height, size, (None, None)
     num_rows = math.ceil((end[0] + reach) * height / size[0]) + 1
     return min(height, num_rows), end, (size[0] / height, size[1] / width)
 
-
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #ea0c8169
 def _read_crop(pixels: Pixels, crop: tuple[int, int, int, int], factor: int) -> torch.Tensor:
-    "The pixels of a crop (C, h, w), decoded smaller by the factor if possible."
+    "Read the pixels of a crop (C, h, w), decoded at 1/factor of their size if possible."
     with clock('decode'):
         array = pixels.read_crop(crop, factor)
     array = array.transpose(2, 0, 1) if array.ndim == 3 else array[None]
@@ -180,7 +186,7 @@ def crop_with_torch(
         resize_into(crop, resized, params.interpolation, scale)
         if is_inside:
             return row if is_whole else row.copy_(resized[:, top:bottom, left:right])
-        image = F.to_pil_image(resized)   # Pillow's padding reflects to and fro, torch's once
+        image = F.to_pil_image(resized)   # Pillow's padding can reflect repeatedly, torch's only once
         image = _fit(image, params, row, sampler)
         return row.copy_(F.pil_to_tensor(image))
 
@@ -226,9 +232,10 @@ def apply_flips(
         params: Parameters; only the flips are applied.
     """
     axes = [axis for axis, flip in ((2, params.hflip), (1, params.vflip)) if flip]
-    if axes: row.copy_(row.flip(axes))
+    if axes:
+        row.copy_(row.flip(axes))
 
-
+# %% ../../nbs/pipeline/10_sample_transform.ipynb #05cc69d4
 def apply_last(
     row: torch.Tensor,
     params: AppearanceParams,
@@ -307,11 +314,12 @@ class SampleTransform:
         self.params = params
         self.decode = decode or DecodeSettings()
         self.channels = channels
-        self.parts: tuple[SampleTransform, ...] = (self,)   # one for each view with settings of its own
+        # one for each view that has its own settings
+        self.parts: tuple[SampleTransform, ...] = (self,)
 
     @property
     def layout(self) -> BatchLayout:
-        "Return where the rows of a batch lie: (N·V, C, H, W) for V views."
+        "Return the layout of a batch: images (N·V, C, H, W) for V views."
         return BatchLayout({'image': (self.params.num_splits, self.channels, *self.params.size)})
 
     def images(self,
@@ -379,7 +387,7 @@ class SampleTransform:
         ops = params.ops
         has_steps = ops is not None and not (isinstance(ops, tuple) and not ops)
         policy = self.params.policy if has_steps else None
-        if here.color and not policy:   # of the crop, before it is a row
+        if here.color and not policy:   # before the crop is copied to its row
             image = apply_color(image, here.color)
         if isinstance(image, Image.Image):
             image = F.pil_to_tensor(image)
@@ -409,7 +417,7 @@ class SampleTransform:
             numbers: Seeds a view's global random numbers.
 
         Returns:
-            the image of each view: its row
+            the image of each view, which is its row
         """
         crop = None
         sampler = self.params

@@ -37,7 +37,7 @@ class View:
     (0.05, 0.4)
 
     Args:
-        input_size: Edge or (height, width); pixels.
+        input_size: Edge, or (height, width), in pixels.
         count: Crops per image, each drawn independently.
         train_crop_mode: Crop mode: 'rrc', 'rkrc', 'rkrr' or 'rc'; None: 'rrc'.
         scale: Area of the crop, as a fraction of the image; None: the mode's default.
@@ -74,8 +74,9 @@ class View:
     auto_augment: str | Policy | None = None
 
     def __post_init__(self):
-        check_number('count', self.count, 1, MAX_VIEWS, f'an integer from 1 to {MAX_VIEWS}', whole=True)
-        self.augment()   # refuses wrong settings
+        check_number(
+            'count', self.count, 1, MAX_VIEWS, f'an integer from 1 to {MAX_VIEWS}', whole=True)
+        self.augment()   # raises an error if a setting is invalid
 
     def augment(self,
         mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,
@@ -96,7 +97,7 @@ class View:
 def views_by_name(
     views: Mapping[str, View] | Sequence[View],
 ) -> dict[str | int, View]:
-    """Check the views of a loader and return each under its name or position.
+    """Check the views of a loader, and return each view under its name or position.
 
     Args:
         views: Views as passed to `create_loader`.
@@ -138,9 +139,9 @@ class SharedRegion:
         self.width = pixels.width
         self._factor = factor
         small = np.array([scale_crop(crop, factor, self.height, self.width) for crop in crops])
-        boxes = np.concatenate([crops, factor * small])   # rounding may reach beyond a crop
+        boxes = np.concatenate([crops, factor * small])   # rounded boxes may extend beyond the crops
         begins = boxes[:, :2]
-        ends = boxes[:, :2] + boxes[:, 2:]
+        ends = begins + boxes[:, 2:]
         top, left = begins.min(0).tolist()
         bottom, right = ends.max(0).tolist()
         box = top, left, bottom - top, right - left
@@ -148,7 +149,8 @@ class SharedRegion:
         in_small = scale_crop(box, factor, self.height, self.width)
         if array.shape[:2] == in_small[2:]:
             top, left = in_small[:2]
-        else: self._factor = 1   # it was decoded in full size
+        else:   # it was decoded at full size
+            self._factor = 1
         self._array = array
         self._top = top
         self._left = left
@@ -161,7 +163,7 @@ class SharedRegion:
 
         Args:
             crop: Top, left, height, width of one of the crops.
-            factor: Unused: the region has its own.
+            factor: Unused; the region has its own factor.
 
         Returns:
             uint8 (h, w) or (h, w, C), a view
@@ -176,7 +178,7 @@ class ViewsTransform(SampleTransform):
     """Fill the rows of one sample for several views: draw all crops, decode what they need once, finish each.
 
     Args:
-        parts: One per view.
+        parts: Sample transforms, one per view.
         counts: Number of crops per view.
     """
 
@@ -194,7 +196,7 @@ class ViewsTransform(SampleTransform):
 
     @property
     def layout(self) -> BatchLayout:
-        "Return where the rows of a batch lie: a field for each view, counted from 0."
+        "Return the layout of a batch: one field per view, numbered from 0."
         fields = {}
         for part, count in zip(self.parts, self.counts):
             fields[len(fields)] = count, part.channels, *part.params.size
@@ -229,7 +231,7 @@ class ViewsTransform(SampleTransform):
         return keys_of_views(keys, self.counts)
 
     def _factor(self, drawn: Sequence[SampleParams]) -> int:
-        "The scale that the most demanding crop allows: no crop is enlarged that would not be by itself."
+        "Return the decoding factor that the most demanding crop allows."
         if not self.decode.scaled_decode:
             return 1
         return min(choose_factor(params.crop[2:], params.size) for params in drawn)
@@ -249,7 +251,7 @@ class ViewsTransform(SampleTransform):
             numbers: Seeds a crop's global random numbers.
 
         Returns:
-            the image of the sample: its rows
+            the image of the sample, which is its rows
         """
         views = sum(self.keys_of_parts([key]), [])
         drawn = []
@@ -282,7 +284,8 @@ class ViewsBatchTransform(DeviceTransform):
     ):
         self.parts = dict(parts)
         self.counts = tuple(counts)
-        first = next(iter(parts.values()))   # all views have its settings and erasing; nothing is mixed
+        # all views have the same settings and erasing; nothing is mixed
+        first = next(iter(parts.values()))
         params = next((part.params for part in parts.values() if part.params), None)
         super().__init__(first.settings, params, first.erasing)
         self._is_list = all(isinstance(name, int) for name in parts)

@@ -44,15 +44,15 @@ def choice_probabilities(
     center = progress * (len(weights) - 1)
     active = [bucket for bucket, weight in enumerate(weights) if weight > 0]
     distances = {bucket: abs(bucket - center) for bucket in active}
-    if spread < 1e-6:   # so narrow a bell has only its nearest buckets
+    if spread < 1e-6:   # such a narrow bell covers only the nearest buckets
         nearest = min(distances.values())
-        bell = {bucket: weights[bucket]
-                for bucket in active if distances[bucket] == nearest}
-    else:   # in logarithms: far buckets of a narrow bell do not vanish all together
-        logs = {b: math.log(weights[b]) - 0.5 * (distances[b] / spread) ** 2
-                for b in active}
-        bell = {bucket: math.exp(log - max(logs.values()))
-                for bucket, log in logs.items()}
+        bell = {bucket: weights[bucket] for bucket in active if distances[bucket] == nearest}
+    else:   # in logarithms, so that a narrow bell is not rounded to 0 everywhere
+        logs = {
+            bucket: math.log(weights[bucket]) - 0.5 * (distances[bucket] / spread) ** 2
+            for bucket in active
+        }
+        bell = {bucket: math.exp(log - max(logs.values())) for bucket, log in logs.items()}
     total = sum(bell.values())
     uniform = random_mix / len(active)
     shares = {bucket: (1 - random_mix) * (bell.get(bucket, 0.) / total) + uniform
@@ -62,12 +62,12 @@ def choice_probabilities(
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #49247a3b
 @dataclass(frozen=True)
 class ScheduleSettings:
-    """Settings of the sizes that batches have, and when; checked when created.
+    """Define the sizes of batches in the course of training; checked when created.
 
     Args:
         batch_sizes: Samples per batch, for each bucket.
         choice_weights: Weights of the buckets; 0: never; None: equal weights.
-        seed: Seed of the plans, the same on all ranks; None: that of the order.
+        seed: Seed of the plans, the same on all ranks; None: the seed of the order.
         drop_last: Leave out samples that do not fill a batch.
         shuffle_schedule: Put the batches of an epoch in random order.
         num_batches: Batches per epoch; None: as many as the samples fill.
@@ -75,7 +75,7 @@ class ScheduleSettings:
         schedule_epochs: Progressive: epochs until the last bucket.
         schedule_spread: Progressive: width of the bell, in buckets.
         schedule_random_mix: Progressive: share of uniform draws, 0..1.
-        input_sizes: Height, width for each bucket, for the plan.
+        input_sizes: Height and width of the images, for each bucket; copied into the plan.
     """
     batch_sizes: Sequence[int]
     choice_weights: Sequence[float] | None = None
@@ -92,7 +92,8 @@ class ScheduleSettings:
     def __post_init__(self):
         sizes = tuple(self.batch_sizes) if is_list(self.batch_sizes) else ()
         if not sizes:
-            raise ValueError(f'batch_sizes={self.batch_sizes!r}: must be one or more positive integers')
+            raise ValueError(
+                f'batch_sizes={self.batch_sizes!r}: must be one or more positive integers')
         for size in sizes:
             check_whole('batch_sizes', size, 1)
         weights = [1.] * len(sizes) if self.choice_weights is None else self.choice_weights
@@ -102,20 +103,23 @@ class ScheduleSettings:
         check_choice('choice_schedule', self.choice_schedule, ('constant', 'progressive'))
         if self.is_progressive:
             self._check_progress(len(sizes))
-        if self.input_sizes is not None and not (is_list(self.input_sizes) and len(self.input_sizes) == len(sizes)):
+        of_images = self.input_sizes
+        if of_images is not None and not (is_list(of_images) and len(of_images) == len(sizes)):
             raise ValueError(
-                f'input_sizes={self.input_sizes!r}: must be {len(sizes)} sizes, one for each of batch_sizes')
-        object.__setattr__(self, 'batch_sizes', sizes)   # only while it is made
-        object.__setattr__(self, 'choice_weights', tuple(weight / sum(weights)
-                                                         for weight in weights))
+                f'input_sizes={of_images!r}: must be {len(sizes)} sizes, one for each of batch_sizes')
+        # the fields of a frozen object can be set here only
+        object.__setattr__(self, 'batch_sizes', sizes)
+        shares = tuple(weight / sum(weights) for weight in weights)
+        object.__setattr__(self, 'choice_weights', shares)
 
     def _check_progress(self, num_choices: int):
-        "Check what a constant schedule does not look at, as in timm."
+        "Check the settings that only a progressive schedule uses; otherwise they are ignored, as in timm."
         check_number('schedule_spread', self.schedule_spread, 0, math.inf, 'a number >= 0')
         check_number('schedule_random_mix', self.schedule_random_mix, 0, 1, 'a share, 0..1')
         check_whole('schedule_epochs', self.schedule_epochs, 1)
         if num_choices < 2:
-            raise ValueError(f"choice_schedule='progressive' needs at least two batch_sizes, got {num_choices}")
+            raise ValueError(
+                f"choice_schedule='progressive' needs at least two batch_sizes, got {num_choices}")
 
     @property
     def is_progressive(self) -> bool:
@@ -137,14 +141,15 @@ class ScheduleSettings:
             return self.choice_weights
         last = self.schedule_epochs - 1
         progress = min(max(epoch / last, 0.), 1.) if last else 1.
-        return choice_probabilities(self.choice_weights, progress, self.schedule_spread, self.schedule_random_mix)
+        return choice_probabilities(
+            self.choice_weights, progress, self.schedule_spread, self.schedule_random_mix)
 
 # %% ../../nbs/samplers/20_batch_schedule.ipynb #ba7bf2a7
 class PlannedBatch(NamedTuple):
-    """What is known about a batch before it has samples.
+    """Describe a batch before it has samples.
 
     Args:
-        size: Height, width of the images, pixels; None: sizes were not given.
+        size: Height and width of the images, in pixels; None: sizes were not given.
         batch_size: Samples in the batch.
         bucket: Number of the size bucket.
     """
@@ -152,7 +157,23 @@ class PlannedBatch(NamedTuple):
     batch_size: int
     bucket: int
 
+# %% ../../nbs/samplers/20_batch_schedule.ipynb #e749bb22
+def _compose(settings: ScheduleSettings, rest: int) -> list[tuple[int, int]]:
+    "Draw buckets and batch sizes until all samples are used; `rest` is their number."
+    rng = KeyedRandom(settings.seed or 0, 0, -3)
+    sizes = settings.batch_sizes
+    weights = settings.choice_weights
+    composition = []
+    while valid := [bucket for bucket, weight in enumerate(weights)
+                    if weight > 0 and sizes[bucket] <= rest]:
+        bucket, = rng.choices(valid, [weights[bucket] for bucket in valid])
+        composition.append((bucket, sizes[bucket]))
+        rest -= sizes[bucket]
+    if not rest or settings.drop_last:
+        return composition
+    return [*composition, (*rng.choices(range(len(weights)), weights), rest)]
 
+# %% ../../nbs/samplers/20_batch_schedule.ipynb #d19659fa
 class ScheduledBatchSampler(Sampler):
     """Yield batches of varying image size and number of samples: lists of (index, bucket), for a `DataLoader`.
 
@@ -164,7 +185,7 @@ class ScheduledBatchSampler(Sampler):
     [(8, (128, 128)), (16, (96, 96)), (16, (96, 96))]
 
     Args:
-        sampler: Sampler of indexes, or an `EpochSampler`; this rank's share.
+        sampler: Sampler of this rank's share: an `EpochSampler`, or any sampler of indexes.
         batch_sizes: Samples per batch, for each bucket.
         choice_weights: Weights of the buckets; 0: never; None: equal weights.
         **kwargs: Other settings by name, as for `ScheduleSettings`.
@@ -190,40 +211,29 @@ class ScheduledBatchSampler(Sampler):
         self.drop_last = settings.drop_last
         self.choice_weights = torch.tensor(settings.choice_weights, dtype=torch.float64)   # sum 1
         is_ours = isinstance(sampler, EpochSampler)
-        self._order = sampler if is_ours else EpochSampler(sampler, seed=settings.seed or 0, sampler=sampler)
+        self._order = sampler if is_ours else EpochSampler(
+            sampler, seed=settings.seed or 0, sampler=sampler)
         epochs = range(settings.schedule_epochs if settings.is_progressive else 1)
         self.average_batch_size = sum(map(self._expected_size, epochs)) / len(epochs)
         if settings.is_progressive and self.num_batches is None:
             self.num_batches = self._count_batches()
-        self._composition = self._compose() if self.num_batches is None else []   # the batches of every epoch
+        # the batches of every epoch, unless each epoch draws its own
+        self._composition = _compose(settings, len(sampler)) if self.num_batches is None else []
         if not (self.num_batches or self._composition):
             raise ValueError(
-                f'the samples ({len(sampler)}) do not fill a batch of {min(self.batch_sizes)}: use smaller batch_sizes')
+                f'the samples ({len(sampler)}) do not fill a batch of {min(self.batch_sizes)}: '
+                'use smaller batch_sizes')
 
     def _expected_size(self, epoch: int) -> float:
-        return sum(w * size
-                   for w, size in zip(self.settings.probabilities(epoch), self.batch_sizes))
+        return sum(
+            share * size
+            for share, size in zip(self.settings.probabilities(epoch), self.batch_sizes))
 
     def _count_batches(self) -> int:
-        "The batches of every epoch with which training as a whole uses each sample once an epoch, on average."
-        average = self.batch_sizes[0] if len(set(self.batch_sizes)) == 1 else self.average_batch_size
+        "Return the batches per epoch that use each sample once per epoch, on average over all of training."
+        average = (   # exact if all batches have the same size
+            self.batch_sizes[0] if len(set(self.batch_sizes)) == 1 else self.average_batch_size)
         return (math.floor if self.settings.drop_last else math.ceil)(len(self.sampler) / average)
-
-    def _compose(self) -> list[tuple[int, int]]:
-        "Buckets and batch sizes until the samples are used up."
-        rng = KeyedRandom(self.settings.seed or 0, 0, -3)
-        rest = len(self.sampler)
-        composition = []
-        weights = self.settings.choice_weights
-        while valid := [b
-                        for b, weight in enumerate(weights)
-                        if weight > 0 and self.batch_sizes[b] <= rest]:
-            bucket, = rng.choices(valid, [weights[b] for b in valid])
-            composition.append((bucket, self.batch_sizes[bucket]))
-            rest -= self.batch_sizes[bucket]
-        if not rest or self.settings.drop_last:
-            return composition
-        return [*composition, (*rng.choices(range(len(weights)), weights), rest)]
 
     def choice_weights_for_epoch(self,
         epoch: int,
@@ -246,17 +256,19 @@ class ScheduledBatchSampler(Sampler):
         Args:
             epoch: Epoch number, from 0.
         """
-        seed = self._order.seed if self.settings.seed is None else self.settings.seed   # a state may bring another
+        seed = self.settings.seed
+        if seed is None:
+            seed = self._order.seed   # loading a state may change it
         batches = list(self._composition)
         if self.num_batches is not None:
             weights = self.settings.probabilities(epoch)
-            buckets = KeyedRandom(seed, epoch, -3).choices(range(len(weights)), weights, k=self.num_batches)
+            buckets = KeyedRandom(seed, epoch, -3).choices(
+                range(len(weights)), weights, k=self.num_batches)
             batches = [(bucket, self.batch_sizes[bucket]) for bucket in buckets]
         if self.settings.shuffle_schedule:
             KeyedRandom(seed, epoch, -4).shuffle(batches)
         sizes = self.input_sizes or [None] * len(self.batch_sizes)
-        return [PlannedBatch(sizes[bucket], batch_size, bucket)
-                for bucket, batch_size in batches]
+        return [PlannedBatch(sizes[bucket], batch_size, bucket) for bucket, batch_size in batches]
 
     def with_sampler(self,
         sampler: EpochSampler,
@@ -292,12 +304,13 @@ class ScheduledBatchSampler(Sampler):
             start: Number of batches that were already used.
         """
         plan = self.plan(epoch)
-        used, share = (sum(batch.batch_size for batch in part)
-                       for part in (plan[:start], plan[start:]))
-        keys = self._order.keys(epoch, used * self._order.num_replicas, share if self.num_batches else None)
-        for batch in plan[start:]:
-            yield batch, [key._replace(bucket=batch.bucket)
-                          for key in islice(keys, batch.batch_size)]
+        rest = plan[start:]
+        used, share = (sum(batch.batch_size for batch in part) for part in (plan[:start], rest))
+        keys = self._order.keys(
+            epoch, used * self._order.num_replicas, share if self.num_batches else None)
+        for batch in rest:
+            yield batch, [
+                key._replace(bucket=batch.bucket) for key in islice(keys, batch.batch_size)]
 
     def count_valid(self,
         epoch: int,
@@ -313,15 +326,15 @@ class ScheduledBatchSampler(Sampler):
     @property
     def schedule(self) -> tuple[tuple[int, int], ...]:
         "Return the bucket and number of samples of each batch of the next epoch."
-        return tuple((batch.bucket, batch.batch_size)
-                     for batch in self.plan(self.epoch))
+        return tuple((batch.bucket, batch.batch_size) for batch in self.plan(self.epoch))
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        return ([(key.index, batch.bucket) for key in keys]
-                for batch, keys in self.batches(epoch))
+        epoch = self.epoch
+        self.epoch += 1
+        return ([(key.index, batch.bucket) for key in keys] for batch, keys in self.batches(epoch))
 
-    def __len__(self) -> int: return self.num_batches or len(self._composition)
+    def __len__(self) -> int:
+        return self.num_batches or len(self._composition)
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.settings})'   # the same on all ranks
@@ -345,8 +358,8 @@ def create_batch_schedule(
     """Create the batch sampler that a loader's settings describe.
 
     Args:
-        sampler: See `ScheduledBatchSampler`.
-        batch_size: Samples per batch of any size, without batch_size_choices.
+        sampler: Sampler of this rank's share: an `EpochSampler`, or any sampler of indexes.
+        batch_size: Samples per batch, whatever the image size; unused with batch_size_choices.
         input_size_choices: Edge lengths, (height, width) or (channels, height, width).
         batch_size_choices: Samples per batch, for each size.
         batch_choice_weights: Weights of the sizes; 0: never; None: equal weights.
@@ -355,7 +368,7 @@ def create_batch_schedule(
         batch_schedule_epochs: Progressive: epochs until the last size.
         batch_schedule_spread: Progressive: width of the bell, in sizes.
         batch_schedule_random_mix: Progressive: share of uniform draws, 0..1.
-        num_batches: Batches per epoch.
+        num_batches: Batches per epoch; None: as many as the samples fill.
         channels: Channels of the images of all sizes.
         drop_last: Leave out samples that do not fill a batch.
     """
@@ -364,10 +377,20 @@ def create_batch_schedule(
     sizes = [image_size(size) for size in input_size_choices]
     for size in input_size_choices:
         if isinstance(size, Sequence) and len(size) == 3 and size[0] != channels:
-            raise ValueError(f'{size} in input_size_choices has channels={size[0]}: all sizes must have {channels}')
+            raise ValueError(
+                f'{size} in input_size_choices has channels={size[0]}: all sizes must have {channels}')
     if batch_size_choices is None:
         batch_size_choices = [batch_size] * len(sizes)
     return ScheduledBatchSampler(
-        sampler, batch_size_choices, batch_choice_weights, seed=batch_choice_seed, drop_last=drop_last,
-        num_batches=num_batches, choice_schedule=batch_choice_schedule, schedule_epochs=batch_schedule_epochs,
-        schedule_spread=batch_schedule_spread, schedule_random_mix=batch_schedule_random_mix, input_sizes=sizes)
+        sampler,
+        batch_size_choices,
+        batch_choice_weights,
+        seed=batch_choice_seed,
+        drop_last=drop_last,
+        num_batches=num_batches,
+        choice_schedule=batch_choice_schedule,
+        schedule_epochs=batch_schedule_epochs,
+        schedule_spread=batch_schedule_spread,
+        schedule_random_mix=batch_schedule_random_mix,
+        input_sizes=sizes,
+    )

@@ -17,17 +17,20 @@ from .epoch import EpochSampler
 
 # %% ../../nbs/samplers/10_distributed.ipynb #5734cb32
 def _world(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    "Number of ranks and which this is; what is not given comes from torch's process group."
-    if (num_replicas is None or rank is None) and not (distributed.is_available() and distributed.is_initialized()):
-        raise RuntimeError('there is no process group: pass num_replicas and rank, '
-                           'or call torch.distributed.init_process_group first')
+    "Return the number of ranks and this rank; None stands for that of torch's process group."
+    has_group = distributed.is_available() and distributed.is_initialized()
+    if (num_replicas is None or rank is None) and not has_group:
+        raise RuntimeError(
+            'there is no process group: pass num_replicas and rank, '
+            'or call torch.distributed.init_process_group first')
     num_replicas = distributed.get_world_size() if num_replicas is None else num_replicas
     rank = distributed.get_rank() if rank is None else rank
     if not 0 <= rank < num_replicas:
-        raise ValueError(f'rank={rank} of num_replicas={num_replicas}: the rank must be in 0..num_replicas - 1')
+        raise ValueError(
+            f'rank={rank} of num_replicas={num_replicas}: the rank must be in 0..num_replicas - 1')
     return num_replicas, rank
 
-
+# %% ../../nbs/samplers/10_distributed.ipynb #a753bae1
 class OrderedDistributedSampler(Sampler):
     """Yield a rank's share of a dataset, in order, for evaluation.
 
@@ -62,23 +65,24 @@ class OrderedDistributedSampler(Sampler):
 
     @property
     def num_valid_samples(self) -> int:
-        "Count this rank's samples, except those that fill up; valid samples come first."
+        "Count this rank's valid samples; they come before those that only fill up."
         return len(range(self.rank, len(self.dataset), self.num_replicas))
 
     def __iter__(self) -> Iterator[int]:
         return (position % len(self.dataset)
                 for position in range(self.rank, self.total_size, self.num_replicas))
 
-    def __len__(self) -> int: return self.num_samples
+    def __len__(self) -> int:
+        return self.num_samples
 
 # %% ../../nbs/samplers/10_distributed.ipynb #55b78f10
 def _gather(rows: torch.Tensor) -> list[torch.Tensor]:
-    "The same rows of all ranks; all have the same shape."
+    "Return the rows of each rank; they must have the same shape on all ranks."
     parts = [torch.empty_like(rows) for _ in range(distributed.get_world_size())]
     distributed.all_gather(parts, rows)
     return parts
 
-
+# %% ../../nbs/samplers/10_distributed.ipynb #e6b03179
 def gather_valid(
     values: torch.Tensor,
     valid: torch.Tensor,
@@ -99,14 +103,19 @@ def gather_valid(
     if not (distributed.is_available() and distributed.is_initialized()):
         return values[valid]
     row = math.prod(values.shape[1:])
-    flat = values.detach().reshape(len(values), row).contiguous().view(torch.uint8)   # any type can be sent as bytes
-    sizes = torch.stack(_gather(torch.tensor([len(flat), flat.shape[1]], device=values.device)))
+    # as bytes, so that any dtype can be sent
+    flat = values.detach().reshape(len(values), row).contiguous().view(torch.uint8)
+    sizes = torch.stack(
+        _gather(torch.tensor([len(flat), flat.shape[1]], device=values.device)))
     if len(sizes[:, 1].unique()) > 1:
         raise ValueError(
-            f'rows of values have {sizes[:, 1].tolist()} bytes on the ranks: all ranks need the same shape and dtype')
+            f'rows of values have {sizes[:, 1].tolist()} bytes on the ranks: '
+            'all ranks need the same shape and dtype')
     rows = flat.new_zeros(int(sizes[:, 0].max()), flat.shape[1] + 1)   # the last byte: valid
-    rows[:len(flat), :-1], rows[:len(flat), -1] = flat, valid.to(flat.device)
-    together = torch.stack(_gather(rows), dim=1).flatten(0, 1)   # row k of rank r is position k · R + r
+    rows[:len(flat), :-1] = flat
+    rows[:len(flat), -1] = valid.to(flat.device)
+    # row k of rank r is position k · R + r
+    together = torch.stack(_gather(rows), dim=1).flatten(0, 1)
     together = together[together[:, -1] > 0, :-1].contiguous()
     return together.view(values.dtype).reshape(len(together), *values.shape[1:])
 
@@ -125,18 +134,20 @@ def num_selected(
         num_replicas: Number of ranks.
         num_repeats: Number of repeats of each sample, at least 1.
         selected_round: Round the size of the dataset down to a multiple of this; 0: do not round.
-        selected_ratio: A rank gets 1 / ratio of the size of the dataset; 0: 1 / num_replicas.
+        selected_ratio: A rank gets 1 / ratio of the dataset's size; 0: 1 / num_replicas of it.
     """
     if not num_repeats >= 1:
         raise ValueError(f'num_repeats={num_repeats!r}: must be 1 or more')
     if selected_round < 0 or selected_ratio < 0:
-        raise ValueError(f'selected_round={selected_round!r}, selected_ratio={selected_ratio!r}: must be 0 or more')
+        raise ValueError(
+            f'selected_round={selected_round!r}, selected_ratio={selected_ratio!r}: must be 0 or more')
     ratio = selected_ratio or num_replicas
     if selected_round and num_samples >= selected_round:
         selected = max(math.floor(num_samples // selected_round * selected_round / ratio), 1)
     else:
         selected = math.ceil(num_samples / ratio)
-    return min(selected, math.ceil(num_samples * num_repeats / num_replicas))   # no more than there are repeats
+    # no more than there are repeats
+    return min(selected, math.ceil(num_samples * num_repeats / num_replicas))
 
 # %% ../../nbs/samplers/10_distributed.ipynb #8ccbe4d3
 class RepeatAugSampler(EpochSampler):
@@ -165,13 +176,13 @@ class RepeatAugSampler(EpochSampler):
     ):
         super().__init__(dataset, shuffle, seed, None, *_world(num_replicas, rank), num_repeats)
         self.dataset = dataset
-        self.num_selected_samples = num_selected(len(dataset), self.num_replicas, num_repeats, selected_round,
-                                                 selected_ratio)
+        self.num_selected_samples = num_selected(
+            len(dataset), self.num_replicas, num_repeats, selected_round, selected_ratio)
 
     @property
     def length(self) -> int:
         "Return the number of samples per epoch, over all ranks."
         return self.num_selected_samples * self.num_replicas
 
-    def __iter__(self) -> Iterator[int]: return (key.index
-                                                 for key in super().__iter__())
+    def __iter__(self) -> Iterator[int]:
+        return (key.index for key in super().__iter__())

@@ -9,7 +9,6 @@ __all__ = ['MAX_VIEWS', 'SampleKey', 'EpochAware', 'count_views', 'check_epoch',
 # %% ../../nbs/samplers/00_epoch.ipynb #9ff36afc
 import math
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from contextlib import contextmanager
 from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -45,7 +44,7 @@ class SampleKey(NamedTuple):
         """Create the random number generator of the sample.
 
         Args:
-            sequence: Sequence number: each purpose uses its own.
+            sequence: Number of the random sequence; each purpose uses its own.
         """
         return KeyedRandom(self.seed, self.epoch, self.index, self.view, sequence)
 
@@ -63,7 +62,7 @@ class EpochAware(Protocol):
             epoch: Epoch of the next pass, from 0.
         """
 
-
+# %% ../../nbs/samplers/00_epoch.ipynb #75a0e9ae
 def count_views(
     indexes: torch.Tensor,
 ) -> torch.Tensor:
@@ -77,32 +76,43 @@ def count_views(
     """
     together, position = torch.sort(indexes, stable=True)
     views = torch.empty_like(indexes)
-    views[position] = torch.arange(len(indexes)) - torch.searchsorted(together, together)   # how far from its first
+    # distance from the first occurrence
+    views[position] = torch.arange(len(indexes)) - torch.searchsorted(together, together)
     return views
 
-
-@contextmanager
-def _keyed_draws(sampler: Any, number: int) -> Iterator[None]:
-    "A block in which a user's sampler draws from keyed generators: the global ones, and one of its own, as in torch's."
+# %% ../../nbs/samplers/00_epoch.ipynb #1bacce68
+def _draw_order(sampler: Sampler, epoch: int, number: int) -> list[int]:
+    "Return the order of a user's sampler; `number` seeds the global generators and the sampler's own."
+    if isinstance(sampler, EpochAware):
+        sampler.set_epoch(epoch)
     own = getattr(sampler, 'generator', None)
     before = own.get_state() if isinstance(own, torch.Generator) else None
     with seeded(number):
         if before is not None:
             own.manual_seed(number)
-        try: yield
+        try:
+            return [int(index) for index in islice(sampler, len(sampler))]
         finally:
             if before is not None:
                 own.set_state(before)
 
 # %% ../../nbs/samplers/00_epoch.ipynb #b96bdc50
-def _repeat(order: Sequence[int], num_repeats: float, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    "Each sample several times in a row, with its views; after the last sample it starts again, and views count on."
-    lap = min(length, math.ceil(len(order) * num_repeats))   # less than the length where ranks round it up
-    sample = (torch.arange(lap, dtype=torch.float64) / num_repeats).long().clamp_(max=len(order) - 1)
-    views = torch.arange(lap) - torch.searchsorted(sample, sample)   # how far from the sample's first
+def _repeat(
+    order: Sequence[int], num_repeats: float, length: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    "Repeat each sample in a row, each time as its next view; after the last sample, start again with new views."
+    # less than the length if ranks round their shares up
+    lap = min(length, math.ceil(len(order) * num_repeats))
+    sample = torch.arange(lap, dtype=torch.float64) / num_repeats
+    sample = sample.long().clamp_(max=len(order) - 1)
+    # distance from the first repeat of the sample
+    views = torch.arange(lap) - torch.searchsorted(sample, sample)
     positions = torch.arange(length) % max(lap, 1)
     laps = torch.arange(length) // max(lap, 1)
-    return torch.as_tensor(order)[sample][positions], views[positions] + laps * math.ceil(num_repeats)
+    return (
+        torch.as_tensor(order)[sample][positions],
+        views[positions] + laps * math.ceil(num_repeats),
+    )
 
 # %% ../../nbs/samplers/00_epoch.ipynb #9d9f31f5
 def check_epoch(
@@ -115,7 +125,7 @@ def check_epoch(
     """
     check_whole('epoch', epoch, 0)
 
-
+# %% ../../nbs/samplers/00_epoch.ipynb #8f6cfe12
 class EpochSampler(Sampler):
     """Yield the keys of an epoch, or of a rank's share of it, reshuffled every epoch or in order.
 
@@ -148,13 +158,16 @@ class EpochSampler(Sampler):
         samples_per_epoch: int | None = None,
         row_size: int = 1,
     ):
-        check_type('data_source', data_source, Sized, 'pass a dataset or a sequence, such as range(32)')
+        check_type(
+            'data_source', data_source, Sized, 'pass a dataset or a sequence, such as range(32)')
         if num_repeats and (num_repeats < 1 or sampler is not None):
-            raise ValueError(f'num_repeats={num_repeats}: must be 1 or more, and cannot be used with a sampler')
-        if samples_per_epoch is not None and (num_repeats or sampler is not None):
             raise ValueError(
-                f'samples_per_epoch={samples_per_epoch!r}: omit it; a sampler or num_repeats decides the number')
+                f'num_repeats={num_repeats}: must be 1 or more, and cannot be used with a sampler')
         if samples_per_epoch is not None:
+            if num_repeats or sampler is not None:
+                raise ValueError(
+                    f'samples_per_epoch={samples_per_epoch!r}: omit it; '
+                    'a sampler or num_repeats decides the number')
             check_whole('samples_per_epoch', samples_per_epoch, 1)
         self.data_source = data_source
         self.shuffle = shuffle
@@ -165,14 +178,16 @@ class EpochSampler(Sampler):
         self.num_replicas = num_replicas
         self.rank = rank
         self.row_size = row_size
-        self.epoch, self.start = 0, 0   # of the next pass: which, and after how many samples of all ranks it begins
-        self.running: int | None = None   # epoch of the pass that a loader's consumer is in
-        self.num_choices = 0   # times that the next pass was chosen; what was noted before a choice is out of date
+        self.epoch = 0   # of the next pass
+        self.start = 0   # samples of all ranks that were already used in it
+        self.running: int | None = None   # epoch of the pass that is being read
+        # times that the next pass was set; anything noted before is out of date
+        self.num_choices = 0
 
     def set_epoch(self,
         epoch: int,
     ):
-        """Set the next epoch. It begins at its start, or at a position in it that was set and not used yet.
+        """Set the next epoch, which begins at its start, or at a position in it that was set and not yet used.
 
         Args:
             epoch: Epoch of the next pass, from 0.
@@ -183,7 +198,7 @@ class EpochSampler(Sampler):
         epoch: int,
         start: int,
     ):
-        """Set where the next pass begins. The epoch is passed on to your own sampler.
+        """Set where the next pass begins; your own sampler gets the epoch, too.
 
         Args:
             epoch: Epoch of the next pass, from 0.
@@ -198,18 +213,20 @@ class EpochSampler(Sampler):
             self.sampler.set_epoch(epoch)
 
     def begin(self) -> tuple[int, int]:
-        """Begin a pass; the following one will be the next epoch, from its start.
+        """Begin a pass; the next pass will be the next epoch, from its start.
 
         Returns:
-            its epoch, and the samples of all ranks that were already used in it
+            epoch of the pass, and the samples of all ranks that were already used in it
         """
-        epoch, start = self.epoch, self.start
-        self.epoch, self.start = epoch + 1, 0
+        epoch = self.epoch
+        start = self.start
+        self.epoch = epoch + 1
+        self.start = 0
         return epoch, start
 
     @property
     def current(self) -> int:
-        "Return the epoch of the running pass, or of the next one if none is running, for lengths asked in a loop."
+        "Return the epoch of the running pass; if none is running, of the next pass."
         return self.epoch if self.running is None else self.running
 
     @property
@@ -235,15 +252,11 @@ class EpochSampler(Sampler):
         Returns:
             index and view of each sample; None: all are first views
         """
-        if isinstance(self.sampler, EpochSampler):   # it knows which view of a sample another rank has
+        if isinstance(self.sampler, EpochSampler):   # it counts views over all ranks
             keys = list(self.sampler.keys(epoch))
             return [key.index for key in keys], [key.view for key in keys]
         if self.sampler is not None:
-            if isinstance(self.sampler, EpochAware):
-                self.sampler.set_epoch(epoch)
-            with _keyed_draws(self.sampler, sample_seed(self.seed, epoch, -2)):
-                indexes = [int(index)
-                           for index in islice(self.sampler, len(self.sampler))]
+            indexes = _draw_order(self.sampler, epoch, sample_seed(self.seed, epoch, -2))
             return indexes, count_views(torch.tensor(indexes, dtype=torch.int64))
         if self.samples_per_epoch is not None:
             return self._part_of_passes(epoch)
@@ -251,16 +264,17 @@ class EpochSampler(Sampler):
         return _repeat(order, self.num_repeats, self.length) if self.num_repeats else (order, None)
 
     def _pass(self, number: int) -> torch.Tensor:
-        "All samples, once each."
+        "Return all samples once each, shuffled if `shuffle` is set."
         size = len(self.data_source)
         if not self.shuffle:
             return torch.arange(size)
-        generator = torch.Generator().manual_seed(sample_seed(self.seed, number, -1))   # -1: no sample's index
+        # no sample has the index -1
+        generator = torch.Generator().manual_seed(sample_seed(self.seed, number, -1))
         dtype = torch.int32 if size < 2**31 else torch.int64   # the same order in half the memory
         return torch.randperm(size, generator=generator, dtype=dtype)
 
     def _part_of_passes(self, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        "An epoch of a given length: it goes on in the passes over the data where the epoch before it has stopped."
+        "Return an epoch of a given length, which resumes the passes over the data where the previous epoch stopped."
         size = max(1, len(self.data_source))
         length = self.length
         first, skipped = divmod(epoch * length, size)
@@ -272,7 +286,7 @@ class EpochSampler(Sampler):
         start: int,
         stop: int,
     ) -> Iterator[range]:
-        """Yield this rank's positions in the order: one block of every `row_size` × ranks positions.
+        """Yield this rank's positions in the order: one block out of every `row_size` × ranks positions.
 
         Args:
             start: Position of the first sample in the order.
@@ -291,8 +305,8 @@ class EpochSampler(Sampler):
 
         Args:
             epoch: Epoch number, from 0.
-            start: See `rows`.
-            stop: See `rows`.
+            start: Position of the first sample in the order.
+            stop: Position after the last sample in the order.
         """
         return chain.from_iterable(self.rows(start, stop))
 
@@ -302,25 +316,28 @@ class EpochSampler(Sampler):
         share: int | None = None,
         multiple: int = 1,
     ) -> Iterator[SampleKey]:
-        """Yield this rank's share of an epoch; start over if samples do not suffice or divide evenly.
+        """Yield this rank's share of an epoch; start over if there are too few samples or they do not divide evenly.
 
         Args:
             epoch: Epoch number, from 0.
             start: Samples of all ranks that were already used.
-            share: Samples of this rank; another round has new views; None: the rest.
-            multiple: Fill up the rest to a multiple of this number of samples.
+            share: Number of samples of this rank; if there are too few, start over with new views; None: the rest.
+            multiple: Fill up the rest to a multiple of this number; without `share`.
         """
-        seed = self.seed
-        order = self.order(epoch)   # another seed is for the next pass
-        indexes, views = (each if each is None else np.asarray(each)
-                          for each in order)   # a tensor is slow to look up
+        seed = self.seed   # a seed that is set later is for the next pass
+        order = self.order(epoch)
+        # indexing an array is faster than indexing a tensor
+        indexes, views = (each if each is None else np.asarray(each) for each in order)
         num_views = 1 if views is None else int(views.max(initial=0)) + 1
         fills_up = share is None
         if fills_up:
-            share = math.ceil(max(0, len(indexes) - start) / (self.num_replicas * multiple)) * multiple
+            rest = max(0, len(indexes) - start)
+            share = math.ceil(rest / (self.num_replicas * multiple)) * multiple
         for position in self.deal(epoch, start, start + share * self.num_replicas):
             lap, at = divmod(position, len(indexes))
-            view = (0 if fills_up else lap * num_views) + (0 if views is None else int(views[at]))
+            view = 0 if views is None else int(views[at])
+            if not fills_up:
+                view += lap * num_views
             yield SampleKey(int(indexes[at]), epoch, view, valid=not (fills_up and lap), seed=seed)
 
     def count_valid(self,
@@ -329,10 +346,11 @@ class EpochSampler(Sampler):
         """Count this rank's samples of an epoch, except those that only fill up.
 
         Args:
-            share: Number of first samples, including those that fill up; None: all.
+            share: Count only this many samples from the start, including those that fill up; None: all.
         """
         stop = (len(self) if share is None else share) * self.num_replicas
-        full = min(self.length, stop) // (self.row_size * self.num_replicas)   # rows, of this rank as of the others
+        # number of full rows, the same on all ranks
+        full = min(self.length, stop) // (self.row_size * self.num_replicas)
         last = next(self.rows(full * self.row_size * self.num_replicas, stop), range(0))
         return full * self.row_size + len(range(last.start, min(last.stop, self.length)))
 
@@ -353,12 +371,13 @@ def view_keys(
         keys: Keys of the samples.
         num_views: Number of views of each sample.
     """
-    if num_views == 1: return list(keys)
+    if num_views == 1:
+        return list(keys)
     return [key._replace(view=key.view * num_views + view)
             for view in range(num_views) for key in keys]
 
-
-MAX_VIEWS = 1024   # of one sample, in loaders of several views
+# %% ../../nbs/samplers/00_epoch.ipynb #8307b12e
+MAX_VIEWS = 1024   # crops of a sample, in loaders with several views
 
 
 def keys_of_views(
@@ -372,25 +391,25 @@ def keys_of_views(
         counts: Number of crops of each view.
 
     Returns:
-        for each view, first crops first
+        the keys of each view, first crops first
     """
     firsts = accumulate(counts, initial=0)
     return [[key._replace(view=MAX_VIEWS * key.view + first + crop)
              for crop in range(count) for key in keys]
             for first, count in zip(firsts, counts)]
 
-
+# %% ../../nbs/samplers/00_epoch.ipynb #306b45b9
 def keys_of_images(
     keys: Sequence[SampleKey],
     num_images: int,
 ) -> list[SampleKey]:
-    """Make one key per image, also if a collate function made several views of each sample.
+    """Make one key per image, even if a collate function made several views of each sample.
 
     Args:
         keys: Keys of the samples.
-        num_images: Number of images that a collate function made from them.
+        num_images: Number of images that the collate function made from these samples.
     """
     num_views, rest = divmod(num_images, len(keys))
-    if rest:
-        return [keys[0]._replace(view=k) for k in range(num_images)]   # its own way to put images together
+    if rest:   # the function combines images in its own way
+        return [keys[0]._replace(view=k) for k in range(num_images)]
     return view_keys(keys, num_views)

@@ -17,7 +17,7 @@ class Numbering(NamedTuple):
         length: Samples per epoch.
         batch_size: Samples per batch of this rank.
         num_replicas: Number of ranks.
-        drop_last: Whether incomplete batches are left out.
+        drop_last: Leave out an incomplete last batch.
     """
     length: int
     batch_size: int
@@ -49,7 +49,7 @@ class Numbering(NamedTuple):
         epoch: int,
         position: int,
     ) -> int:
-        """Count the batches before a position: the number of the next one.
+        """Count the batches before a position, which is the number of the next batch.
 
         Args:
             epoch: Epoch number, from 0.
@@ -66,7 +66,7 @@ class Numbering(NamedTuple):
             number: Number of a batch.
 
         Returns:
-            epoch, samples of all ranks
+            epoch, and samples of all ranks that were already used
         """
         epoch = self.epoch_of(number)
         return epoch, (number - self.first(epoch)) * self.batch_size * self.num_replicas

@@ -37,23 +37,24 @@ def calculate_naflex_batch_size(
     check_choice('rounding', rounding, ('floor', 'ceil', 'round'))
     num = tokens_per_batch / seq_len
     if divisor > 1:
-        num = {'floor': math.floor, 'ceil': math.ceil, 'round': round}[rounding](num / divisor) * divisor
+        round_to = {'floor': math.floor, 'ceil': math.ceil, 'round': round}[rounding]
+        num = round_to(num / divisor) * divisor
     return min(max(1, int(num)), math.inf if max_size is None else max_size)
 
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00012
 class TokenBatches(NamedTuple):
-    """The batches of an epoch: positions in its order, one batch after the other.
+    """Hold the batches of an epoch: positions in its order, one batch after another.
 
     Args:
         positions: Position of each sample in the order: int64 (n,).
-        places: Bucket of its batch; packed: its first token in the batch. int64 (n,).
+        places: Bucket of each sample's batch; packed: its first token in the batch. int64 (n,).
         ends: Number of samples up to the end of each batch: int64 (M,).
     """
     positions: np.ndarray
     places: np.ndarray
     ends: np.ndarray
 
-
+# %% ../../nbs/samplers/22_token_plan.ipynb #310c3b2f
 def group_by_length(
     lengths: np.ndarray,
     seq_lens: Sequence[int],
@@ -72,21 +73,20 @@ def group_by_length(
     for bucket, size in enumerate(batch_sizes):
         own = np.flatnonzero(buckets == bucket)
         full = len(own) // size * size
-        found += [(batch[-1], bucket, batch)
-                  for batch in own[:full].reshape(-1, size)]
+        found += [(batch[-1], bucket, batch) for batch in own[:full].reshape(-1, size)]
         rest = np.concatenate([rest, own[full:]])   # shorter ones first
         full = len(rest) // size * size
-        found += [(len(lengths), bucket, batch)
-                  for batch in rest[:full].reshape(-1, size)]   # after all others
+        # after all other batches
+        found += [(len(lengths), bucket, batch) for batch in rest[:full].reshape(-1, size)]
         rest = rest[full:]
     found.sort(key=lambda batch: batch[0])
     if len(rest):
         found.append((len(lengths), int(buckets[rest].max()), rest))
     ends = np.cumsum([len(batch) for _, _, batch in found], dtype=np.int64)
-    places = np.repeat([bucket
-                        for _, bucket, _ in found], np.diff(ends, prepend=0)).astype(np.int64)
-    return TokenBatches(np.concatenate([np.zeros(0, np.int64), *(batch
-                                                                 for _, _, batch in found)]), places, ends)
+    of_batches = [bucket for _, bucket, _ in found]
+    places = np.repeat(of_batches, np.diff(ends, prepend=0)).astype(np.int64)
+    positions = np.concatenate([np.zeros(0, np.int64), *(batch for _, _, batch in found)])
+    return TokenBatches(positions, places, ends)
 
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00015
 def first_fit(
@@ -94,7 +94,7 @@ def first_fit(
     row_len: int,
     window: int = 1024,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pack samples into rows: each goes to the first row of its window that has room.
+    """Pack samples into rows: each goes to the first row of its window that has enough space.
 
     Args:
         lengths: Tokens of each sample, in the order of an epoch, at most row_len: int (n,).
@@ -102,25 +102,42 @@ def first_fit(
         window: Number of samples that are packed together.
 
     Returns:
-        int64 (n,) twice: row of each sample, first token in it
+        int64 (n,) twice: row of each sample, and its first token in the row
     """
     num = math.ceil(len(lengths) / window)
     padded = np.zeros(num * window, np.int64)
     padded[:len(lengths)] = lengths
     padded = padded.reshape(num, window)
-    most = 2 * int(padded.sum(1).max(initial=0)) // row_len + 2   # two rows in succession are over half full
-    space = np.full((num, most), row_len)
+    # any two neighboring rows hold more than one row's tokens
+    max_rows = 2 * int(padded.sum(1).max(initial=0)) // row_len + 2
+    space = np.full((num, max_rows), row_len)
     every = np.arange(num)
     rows = np.zeros_like(padded)
     starts = np.zeros_like(padded)
     for step in range(window):
         size = padded[:, step]
         row = (space >= size[:, None]).argmax(1)
-        rows[:, step], starts[:, step] = row, row_len - space[every, row]
+        rows[:, step] = row
+        starts[:, step] = row_len - space[every, row]
         space[every, row] -= size
     used = (space < row_len).sum(1)
     rows += (np.cumsum(used) - used)[:, None]
     return rows.reshape(-1)[:len(lengths)], starts.reshape(-1)[:len(lengths)]
+
+# %% ../../nbs/samplers/22_token_plan.ipynb #892cf483
+def _pack(lengths: np.ndarray, row_len: int, num_rows: int, window: int) -> TokenBatches:
+    "Pack samples into batches of `num_rows` rows."
+    rows, starts = first_fit(lengths, row_len, window)
+    positions = np.lexsort([starts, rows])
+    rows = rows[positions]
+    starts = starts[positions]
+    ends = np.flatnonzero(np.diff(rows // num_rows, append=-1)) + 1
+    return TokenBatches(positions, rows % num_rows * row_len + starts, ends)
+
+
+def _batch_at(ends: np.ndarray, position: int) -> int:
+    "Return the number of the batch that begins at a position of the order."
+    return int(np.searchsorted(ends, position, 'right'))
 
 # %% ../../nbs/samplers/22_token_plan.ipynb #26a00020
 @dataclass(frozen=True)
@@ -145,9 +162,10 @@ class TokenPlan:
     drop_last: bool = False
     tokens_per_epoch: int | None = None
     digest: int = 0
-    _last: dict = field(default_factory=dict, init=False, repr=False, compare=False)   # Orders and plans of two epochs.
+    # orders and plans of two epochs
+    _last: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    schedule = None   # its batches have no sizes of images
+    schedule = None   # no image sizes are planned
     pad_last = False
 
     def __post_init__(self):
@@ -191,7 +209,7 @@ class TokenPlan:
         return self._planned(sampler, epoch)[1]
 
     def _planned(self, sampler: EpochSampler, epoch: int) -> tuple[tuple[Any, Any], TokenBatches]:
-        "The order of an epoch, of all ranks, and its plan."
+        "Return the order of an epoch, over all ranks, and its plan."
         of = sampler.seed, epoch
         found = self._last.get(of)   # another thread may plan the next epoch
         if found is None:
@@ -201,27 +219,22 @@ class TokenPlan:
                 self._last.pop(old, None)
         return found
 
-    def _plan(self, seed: int, epoch: int, indexes: Sequence[int], views: Sequence[int] | None) -> TokenBatches:
+    def _plan(
+        self, seed: int, epoch: int, indexes: Sequence[int], views: Sequence[int] | None,
+    ) -> TokenBatches:
         indexes = np.asarray(indexes, dtype=np.int64)
         views = np.zeros_like(indexes) if views is None else np.asarray(views, dtype=np.int64)
         lengths = self.lengths(seed, epoch, indexes, views)
         longest = int(lengths.max(initial=0))
         if longest > self.seq_lens[-1]:
             raise ValueError(
-                f'a sample has {longest} tokens, but the longest sequence has {self.seq_lens[-1]}: use a longer one')
+                f'a sample has {longest} tokens, but the longest sequence has {self.seq_lens[-1]}: '
+                'use a longer one')
         if self.mode == 'native':
             found = group_by_length(lengths, self.seq_lens, self.batch_sizes)
-        else: found = self._pack(lengths)
+        else:
+            found = _pack(lengths, self.seq_lens[0], self.batch_sizes[0], self.window)
         return self._cut_short(found, epoch)
-
-    def _pack(self, lengths: np.ndarray) -> TokenBatches:
-        (row_len, *_), (num_rows, *_) = self.seq_lens, self.batch_sizes
-        rows, starts = first_fit(lengths, row_len, self.window)
-        positions = np.lexsort([starts, rows])
-        rows = rows[positions]
-        starts = starts[positions]
-        ends = np.flatnonzero(np.diff(rows // num_rows, append=-1)) + 1
-        return TokenBatches(positions, rows % num_rows * row_len + starts, ends)
 
     def tokens(self,
         batches: TokenBatches,
@@ -240,7 +253,7 @@ class TokenPlan:
         return num * np.asarray(self.seq_lens)[batches.places[batches.ends - 1]]
 
     def _cut_short(self, batches: TokenBatches, epoch: int) -> TokenBatches:
-        "Leave out what is behind the budget of an epoch, and an incomplete last batch."
+        "Drop an incomplete last batch, and the batches beyond the budget of an epoch."
         num = len(batches.ends)
         if self.drop_last and num and not self._is_full(batches):
             num -= 1
@@ -248,15 +261,17 @@ class TokenPlan:
             sums = np.cumsum(self.tokens(batches)[:num])
             is_short = not num or sums[-1] < self.tokens_per_epoch
             if is_short and not epoch:
-                raise ValueError(   # a later epoch with smaller crops is used whole
+                # a later epoch with smaller crops is used completely
+                raise ValueError(
                     f'tokens_per_epoch={self.tokens_per_epoch:,}, but the samples of an epoch fill '
                     f'{sums[-1] if num else 0:,} tokens: use fewer, or more samples_per_epoch')
-            num = min(num, max(1, int(np.searchsorted(sums, self.tokens_per_epoch, 'right'))))
+            within = int(np.searchsorted(sums, self.tokens_per_epoch, 'right'))
+            num = min(num, max(1, within))
         last = batches.ends[num - 1] if num else 0
         return TokenBatches(batches.positions[:last], batches.places[:last], batches.ends[:num])
 
     def _is_full(self, batches: TokenBatches) -> bool:
-        "Whether the last batch has all its samples, or rows."
+        "Return whether the last batch has all its samples, or all its rows."
         first = batches.ends[-2] if len(batches.ends) > 1 else 0
         places = batches.places[first:]
         if self.mode == 'native':
@@ -266,10 +281,10 @@ class TokenPlan:
     def bucket_of(self,
         index: int,
     ) -> int:
-        """Return the size bucket in which a sample is made on its own; packed: its first token is the first.
+        """Return the size bucket of a sample that is loaded alone; packed: 0, its first token.
 
         Args:
-            index: Index of a sample; not used, since the longest bucket fits any.
+            index: Index of a sample; unused, because the longest bucket fits any sample.
         """
         return len(self.seq_lens) - 1
 
@@ -312,20 +327,16 @@ class TokenPlan:
         position: int,
         num: int,
     ) -> int:
-        """Return how many samples of all ranks are used after one batch of each.
+        """Return how many samples of all ranks are used after one more batch on each rank.
 
         Args:
             sampler: Sampler that decides the order.
             epoch: Epoch number, from 0.
             position: Samples of all ranks that were already used.
-            num: Samples in this rank's batch; not used, since other ranks have other numbers.
+            num: Samples in this rank's batch; unused, because other ranks have other numbers.
         """
         ends = self.batches(sampler, epoch).ends
-        return int(ends[min(self._first(ends, position) + sampler.num_replicas, len(ends)) - 1])
-
-    def _first(self, ends: np.ndarray, position: int) -> int:
-        "The number of the batch that begins at a position, of all ranks."
-        return int(np.searchsorted(ends, position, 'right'))
+        return int(ends[min(_batch_at(ends, position) + sampler.num_replicas, len(ends)) - 1])
 
     def cut(self,
         sampler: EpochSampler,
@@ -339,15 +350,25 @@ class TokenPlan:
             epoch: Epoch number, from 0.
             start: Samples of all ranks that were already used.
         """
-        seed, ((indexes, views), plan) = sampler.seed, self._planned(sampler, epoch)
+        seed = sampler.seed
+        (indexes, views), plan = self._planned(sampler, epoch)
         num = len(plan.ends)
-        first = self._first(plan.ends, start)
+        first = _batch_at(plan.ends, start)
         for turn in range(math.ceil((num - first) / sampler.num_replicas)):
             number = first + turn * sampler.num_replicas + sampler.rank
-            at = number % num   # batches of the front fill up the last turn
+            at = number % num   # the first batches fill up the last turn
             begin = plan.ends[at - 1] if at else 0
             end = plan.ends[at]
             positions = plan.positions[begin:end].tolist()
             places = plan.places[begin:end].tolist()
-            yield [SampleKey(int(indexes[position]), epoch, 0 if views is None else int(views[position]), place,
-                             number < num, seed) for position, place in zip(positions, places)]
+            yield [
+                SampleKey(
+                    int(indexes[position]),
+                    epoch,
+                    0 if views is None else int(views[position]),
+                    place,
+                    number < num,
+                    seed,
+                )
+                for position, place in zip(positions, places)
+            ]
