@@ -37,8 +37,10 @@ class Arguments:
         self._values = {name: values.get(name, default) for name, default in self._defaults.items()}
 
     def __getattr__(self, name: str) -> Any:
-        try: return self.__dict__['_values'][name]
-        except KeyError: raise AttributeError(f'the call has no argument {name!r}') from None
+        try:
+            return self.__dict__['_values'][name]
+        except KeyError:
+            raise AttributeError(f'the call has no argument {name!r}') from None
 
     def replace(self,
         **changed: Any,
@@ -84,7 +86,8 @@ class Arguments:
             name: Name of an argument.
         """
         value, default = self._values[name], self._defaults[name]
-        if default is None: return value is not None and not is_off(value)
+        if default is None:
+            return value is not None and not is_off(value)
         return value is not default and value != default
 
 
@@ -99,7 +102,8 @@ def is_off(
     return value is None or isinstance(value, (Real, np.bool_)) and value == 0
 
 # %% ../../nbs/core/28_arguments.ipynb #6f9fc39e
-Refusal = tuple[str, str, str]   # What excludes the others, why, and the others, separated by commas.
+# What excludes the others, why, and the others, separated by commas.
+Refusal = tuple[str, str, str]
 
 
 def refuse_together(
@@ -117,16 +121,20 @@ def refuse_together(
     facts = facts or {}
 
     def holds(what: str) -> bool:
-        if what in facts: return facts[what]
+        if what in facts:
+            return facts[what]
         name, equals, value = what.partition('=')
         return repr(getattr(given, name)) == value if equals else given.is_given(name)
 
-    def all_hold(item: str) -> bool: return all(map(holds, item.split(' with ')))
+    def all_hold(item: str) -> bool:
+        return all(map(holds, item.split(' with ')))
 
     for one, why, others in table:
-        if not all_hold(one): continue
+        if not all_hold(one):
+            continue
         found = [other for other in others.split(', ') if all_hold(other)]
-        if found: raise ValueError(f'{one} and {", ".join(found)} cannot be used together: {why}')
+        if found:
+            raise ValueError(f'{one} and {", ".join(found)} cannot be used together: {why}')
 
 # %% ../../nbs/core/28_arguments.ipynb #ac040af4
 def call_repr(
@@ -142,9 +150,11 @@ def call_repr(
     """
     words = []
     for part in fields(self):
-        if not (part.init and part.repr): continue
+        if not (part.init and part.repr):
+            continue
         value = getattr(self, part.name)
-        if value != part.default: words.append(f'{part.name}={value!r}')
+        if value != part.default:
+            words.append(f'{part.name}={value!r}')
     return f'{type(self).__name__}({", ".join(words)})'
 
 # %% ../../nbs/core/28_arguments.ipynb #3712658b
@@ -157,5 +167,6 @@ def warn_caller(
         message: Text of the warning.
     """
     level = 2
-    while sys._getframe(level - 1).f_globals['__name__'].startswith('timmdata.'): level += 1
+    while sys._getframe(level - 1).f_globals['__name__'].startswith('timmdata.'):
+        level += 1
     warnings.warn(message, stacklevel=level)

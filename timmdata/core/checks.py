@@ -34,7 +34,8 @@ def check_switches(
     for name, value in switches.items():
         is_number = isinstance(value, (bool, np.bool_, Integral)) and value in (0, 1)
         if value is not None and not is_number:
-            raise ValueError(f'{name}={value!r}: must be True or False (in Python, any non-empty string is true)')
+            raise ValueError(
+                f'{name}={value!r}: must be True or False (in Python, any non-empty string is true)')
 
 # %% ../../nbs/core/27_checks.ipynb #d1b54ce3
 def check_number(
@@ -181,7 +182,8 @@ def check_weights(
     for number in numbers:
         check_number(name, number, 0, math.inf, 'weights of 0 or more')
     if len(numbers) != num or not 0 < sum(numbers) < math.inf:
-        raise ValueError(f'{name}={weights!r}: must be numbers >= 0, {num} in all, at least one of them above 0')
+        raise ValueError(
+            f'{name}={weights!r}: must be numbers >= 0, {num} in all, at least one of them above 0')
     return numbers
 
 

@@ -16,20 +16,23 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 class _Watch:
     "Adds up CPU and wall seconds of stages; what passes between two notes belongs to the innermost open stage."
 
-    def __init__(self): self.seconds, self._open, self._noted = defaultdict(lambda: [0., 0.]), [], (0., 0.)
+    def __init__(self):
+        self.seconds, self._open, self._noted = defaultdict(lambda: [0., 0.]), [], (0., 0.)
 
     def _note(self):
         now = time.thread_time(), time.perf_counter()
         if self._open:
             spent = self.seconds[self._open[-1]]
-            for k in range(2): spent[k] += now[k] - self._noted[k]
+            for k in range(2):
+                spent[k] += now[k] - self._noted[k]
         self._noted = now
 
     @contextmanager
     def run(self, stage: str) -> Iterator[None]:
         self._note()
         self._open.append(stage)
-        try: yield
+        try:
+            yield
         finally:
             self._note()
             self._open.pop()
@@ -46,8 +49,10 @@ def stopwatch() -> Iterator[dict[str, list[float]]]:
         stage → CPU and wall seconds, added up while the block runs
     """
     _here.watch = watch = _Watch()
-    try: yield watch.seconds
-    finally: _here.watch = None
+    try:
+        yield watch.seconds
+    finally:
+        _here.watch = None
 
 
 def clock(

@@ -10,11 +10,14 @@ __all__ = ['DEFAULT_CROP_PCT', 'DEFAULT_CROP_MODE', 'IMAGENET_DEFAULT_MEAN', 'IM
 DEFAULT_CROP_PCT = 0.875   # evaluation crop: input size / resized shorter edge, 224 / 256
 DEFAULT_CROP_MODE = 'center'   # evaluation crop: resize the shorter edge, then crop the center
 
-IMAGENET_DEFAULT_MEAN = (0.485, 0.456, 0.406)   # ImageNet mean, from the Torch7 ResNet training code
+# ImageNet mean, from the Torch7 ResNet training code
+IMAGENET_DEFAULT_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_DEFAULT_STD = (0.229, 0.224, 0.225)   # ImageNet standard deviation, from the same code
-IMAGENET_INCEPTION_MEAN = (0.5, 0.5, 0.5)   # maps 0..1 to -1..1: Inception, ViT and other models from TensorFlow
+# Maps 0..1 to -1..1: Inception, ViT and other models from TensorFlow
+IMAGENET_INCEPTION_MEAN = (0.5, 0.5, 0.5)
 IMAGENET_INCEPTION_STD = (0.5, 0.5, 0.5)   # standard deviation for these models
 IMAGENET_DPN_MEAN = (124 / 255, 117 / 255, 104 / 255)   # mean for Dual Path Networks
 IMAGENET_DPN_STD = (1 / (.0167 * 255),) * 3   # standard deviation for Dual Path Networks
 OPENAI_CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)   # mean of CLIP's training images
-OPENAI_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)   # standard deviation of CLIP's training images
+# Standard deviation of CLIP's training images
+OPENAI_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)

@@ -17,9 +17,12 @@ def available_cores() -> int:
     "Count the cores that this process may use, by its CPU affinity and the quota of its container."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
     try:
-        with open('/sys/fs/cgroup/cpu.max') as file: quota, period = file.read().split()
-        if quota != 'max': cores = min(cores, max(1, round(int(quota) / int(period))))
-    except (OSError, ValueError): pass   # no control groups, or another version of them
+        with open('/sys/fs/cgroup/cpu.max') as file:
+            quota, period = file.read().split()
+        if quota != 'max':
+            cores = min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError):
+        pass   # no control groups, or another version of them
     return cores
 
 # %% ../../nbs/core/55_cores.ipynb #cd5c314e
@@ -27,7 +30,10 @@ def available_cores() -> int:
 def one_thread() -> Iterator[None]:
     "Limit torch operations of this thread to one core, and restore the setting at the end."
     before = torch.get_num_threads()
-    if before > 1: torch.set_num_threads(1)
-    try: yield
+    if before > 1:
+        torch.set_num_threads(1)
+    try:
+        yield
     finally:
-        if before > 1: torch.set_num_threads(before)
+        if before > 1:
+            torch.set_num_threads(before)

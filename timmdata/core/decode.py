@@ -63,10 +63,12 @@ def check_background(
     Args:
         background: See `decode_image`.
     """
-    if background is None: return
+    if background is None:
+        return
     parts = background if isinstance(background, Sequence) and len(background) == 3 else (None,)
     if not all(isinstance(v, Integral) and 0 <= v <= 255 for v in parts):
-        raise ValueError(f'background={background!r}: must be three integers 0..255: red, green, blue')
+        raise ValueError(
+            f'background={background!r}: must be three integers 0..255: red, green, blue')
 
 
 def check_mode(
@@ -77,7 +79,8 @@ def check_mode(
     Args:
         mode: See `decode_image`.
     """
-    try: ImageMode.getmode(mode or 'RGB')
+    try:
+        ImageMode.getmode(mode or 'RGB')
     except (KeyError, TypeError):
         raise ValueError(
             f"input_img_mode={mode!r}: must be a Pillow mode, such as 'RGB', 'L' (gray) or 'RGBA', or None") from None
@@ -101,7 +104,8 @@ def read_content(
         return memoryview(data)
     if not hasattr(data, 'read'):
         return data
-    with closing(data): return data.read()
+    with closing(data):
+        return data.read()
 
 
 def decode_image(
@@ -137,7 +141,8 @@ def decode_image(
         image = data if isinstance(data, Image.Image) else Image.open(data)
         return _convert(image, mode, exif_transpose, background)
     except UnidentifiedImageError as error:   # its own message names an object in memory
-        raise ImageReadError(f'Pillow does not recognize the file as an image; it begins with {head!r}') from error
+        raise ImageReadError(
+            f'Pillow does not recognize the file as an image; it begins with {head!r}') from error
     except Exception as error:   # on damage, Pillow raises OSError, SyntaxError, ValueError, struct.error, …
         if is_system_error(error):
             raise

@@ -43,10 +43,12 @@ PHOTOGRAPHS = {   # class → file in skimage/data; source; license
     'coffee': 'coffee.png',   # Rachel Michetti; CC0
     'galaxies': 'hubble_deep_field.jpg',   # NASA, HubbleSite; public domain
     'gravel': 'gravel.png',   # CC0Textures Gravel04; CC0
-    'motorcycle': 'motorcycle_left.png',   # Middlebury Stereo 2014 (Scharstein et al., GCPR 2014); none stated
+    # Middlebury Stereo 2014 (Scharstein et al., GCPR 2014); none stated
+    'motorcycle': 'motorcycle_left.png',
     'retina': 'retina.jpg',   # Mikael Häggström, Wikimedia Commons; CC0
     'rocket': 'rocket.jpg',   # SpaceX; public domain
-    'tissue': 'ihc.png',   # Center for Microscopy And Molecular Imaging; no known copyright restrictions
+    # Center for Microscopy And Molecular Imaging; no known copyright restrictions
+    'tissue': 'ihc.png',
 }
 
 
@@ -57,7 +59,8 @@ def _photograph(name: str) -> Image.Image:
         raise ImportError("the sample photos come with scikit-image: pip install scikit-image")
     path = Path(skimage.submodule_search_locations[0], 'data', PHOTOGRAPHS[name])
     if not path.is_file():
-        raise ImportError(f"the installed scikit-image has no data/{path.name}: pip install --upgrade scikit-image")
+        raise ImportError(
+            f"the installed scikit-image has no data/{path.name}: pip install --upgrade scikit-image")
     image = Image.open(path)
     scale = min(1, 640 / min(image.size))
     return image.resize([round(edge * scale)
@@ -145,13 +148,15 @@ def get_samples(
         a folder with train/ and val/
     """
     folder = (Path(expand_home(root)) if root is not None else cache_dir())/_VERSION
-    if _is_complete(folder): return folder
+    if _is_complete(folder):
+        return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory('.tmp', f'{folder.name}.', folder.parent) as building:
             made = Path(building, 'made')
             _write_samples(made)
-            try: made.rename(folder)
+            try:
+                made.rename(folder)
             except OSError:
                 if not _is_complete(folder):
                     raise   # else another process was first

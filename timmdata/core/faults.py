@@ -133,7 +133,8 @@ class BadSampleLog:
     ):
         name = f'timmdata-bad-samples-{os.getpid()}-{os.urandom(6).hex()}.jsonl'
         self.path = path or os.path.join(tempfile.gettempdir(), name)
-        self._known, self._num_read = {}, 0   # samples by index; bytes of the file that they were read from
+        # Samples by index; bytes of the file that they were read from
+        self._known, self._num_read = {}, 0
         if path is None:
             end_with(self, Path(self.path).unlink, True)   # it may not be there
 
@@ -155,7 +156,8 @@ class BadSampleLog:
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             num_written = os.write(file, line)
-        finally: os.close(file)
+        finally:
+            os.close(file)
         if num_written < len(line):
             raise OSError(
                 errno.ENOSPC,
@@ -176,7 +178,8 @@ class BadSampleLog:
         start = self._num_read
         with open(self.path, 'rb') as file:
             file.seek(start)
-            lines, end, _ = file.read().rpartition(b'\n')   # the last line may not be written to its end yet
+            # The last line may not be written to its end yet
+            lines, end, _ = file.read().rpartition(b'\n')
         for sample in filter(None, map(_parse, lines.split(b'\n'))):
             self._known[sample.index] = sample
         self._num_read = start + len(lines) + len(end)
@@ -194,7 +197,8 @@ def _try_to_read(
     index: int, read: Callable[[int], Any], name: Callable[[], str],
 ) -> tuple[Any, ImageReadError | None]:
     "The sample, and None; or None, and the fault of its file, under the file's name."
-    try: return read(index), None
+    try:
+        return read(index), None
     except (OSError, EOFError) as error:
         if is_system_error(error):
             raise
@@ -240,7 +244,8 @@ class FaultPolicy:
         """
         where = f' (index {index})' if num_samples else ' of the stream'
         sample, fault = _try_to_read(index, read, lambda: filename(index) + where)
-        if fault is None: return sample
+        if fault is None:
+            return sample
         if self.on_error == 'raise':
             raise _with_advice(fault, num_samples > 0) from fault.__cause__
         chosen = None
@@ -248,7 +253,8 @@ class FaultPolicy:
             for number in range(self.max_retries):
                 chosen = sample_seed(self.replace_seed, 0, index, number) % num_samples
                 sample, bad = _try_to_read(chosen, read, str)
-                if bad is None: break
+                if bad is None:
+                    break
             else:
                 raise ImageReadError(
                     f'{fault}; max_retries={self.max_retries}: no replacement could be read either') from fault

@@ -28,12 +28,14 @@ from .clock import clock
 from .decode import Buffer, decode_image, read_content
 
 # %% ../../nbs/core/50_jpeg.ipynb #23d4dfa8
-try: import simplejpeg
+try:
+    import simplejpeg
 except ImportError:
     simplejpeg = None   # an optional accelerator
 
 # %% ../../nbs/core/50_jpeg.ipynb #ad0288c4
-decode_jpeg = getattr(torch.ops.image, 'decode_jpeg', None)   # behind torchvision.io.decode_jpeg; None once removed
+# Behind torchvision.io.decode_jpeg; None once removed
+decode_jpeg = getattr(torch.ops.image, 'decode_jpeg', None)
 
 
 @cache
@@ -46,7 +48,8 @@ def _import_torchcodec() -> Callable | None:
     return decode_jpeg
 
 
-_FIND = {   # name → what gives the decoder, or None if it is not installed; the first one found is the fastest
+# Name → what gives the decoder, or None if it is not installed; the first one found is the fastest
+_FIND = {
     'simplejpeg': lambda: simplejpeg, 'torchvision': lambda: decode_jpeg, 'torchcodec': _import_torchcodec,
     'pillow': lambda: Image}
 BACKENDS = ('auto', *_FIND)
@@ -73,7 +76,8 @@ def resolve_backend(
         return next(name for name, find in _FIND.items() if find() is not None)
     if _FIND[backend]() is None:
         package = "'torchvision<0.30'" if backend == 'torchvision' else backend
-        raise ImportError(f'backend={backend!r} is not installed: pip install {package}, or omit backend')
+        raise ImportError(
+            f'backend={backend!r} is not installed: pip install {package}, or omit backend')
     return backend
 
 # %% ../../nbs/core/50_jpeg.ipynb #97b27e3e
@@ -123,17 +127,20 @@ def read_header(
 def _with_simplejpeg(data: Buffer, header: JpegHeader, factor: int, is_cut: bool) -> np.ndarray:
     least = {} if factor == 1 else dict(
         min_height=math.ceil(header.height / factor), min_width=math.ceil(header.width / factor))
-    return simplejpeg.decode_jpeg(data, 'RGB', strict=not is_cut, **least)   # strict: a warning is an error
+    # strict: a warning is an error
+    return simplejpeg.decode_jpeg(data, 'RGB', strict=not is_cut, **least)
 
 
 def _with_torchvision(data: Buffer) -> np.ndarray:
     tensor = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    return decode_jpeg(tensor, ImageReadMode.RGB.value, False).permute(1, 2, 0).numpy()   # False: EXIF unheeded
+    # False: EXIF unheeded
+    return decode_jpeg(tensor, ImageReadMode.RGB.value, False).permute(1, 2, 0).numpy()
 
 
 def _with_torchcodec(data: Buffer) -> np.ndarray:
     header, scan, rest = bytes(data).partition(b'\xff\xda')
-    header = header.replace(b'\xff\xe1', b'\xff\xef')   # hide EXIF: it would turn the image by itself
+    # Hide EXIF: it would turn the image by itself
+    header = header.replace(b'\xff\xe1', b'\xff\xef')
     return _import_torchcodec()(header + scan + rest, mode='RGB').permute(1, 2, 0).numpy()
 
 
@@ -175,13 +182,16 @@ def decode_header(
         return None
 
 # %% ../../nbs/core/50_jpeg.ipynb #e3332a58
-_FRAMES, _SCAN = frozenset((0xC0, 0xC1)), 0xDA   # markers: baseline and extended frame, not progressive; pixels
+# markers: baseline and extended frame, not progressive; pixels
+_FRAMES, _SCAN = frozenset((0xC0, 0xC1)), 0xDA
 INTERVAL = 0xDD   # marker: how many blocks lie between two restart markers
-SEGMENT_LIST, SEGMENT_TABLE = 0xE9, b'segments\0'   # marker of applications, and our name: where restart markers are
+# Marker of applications, and our name: where restart markers are
+SEGMENT_LIST, SEGMENT_TABLE = 0xE9, b'segments\0'
 _BASELINE = bytes((0, 63, 0))   # end of a scan's header: all 64 frequencies, whole values
 WORTH_A_CUT = 6_000   # bytes: a cut takes as long as decoding about as many, benchmarks/segments.py
 WORTH_A_LISTED_CUT = 4_000   # where no search for markers is needed
-_AFTER_FF = bytes((0, *range(0xD0, 0xD8), 0xFF))   # among the pixels: FF 00 stands for FF; restart markers; filling
+# Among the pixels: FF 00 stands for FF; restart markers; filling
+_AFTER_FF = bytes((0, *range(0xD0, 0xD8), 0xFF))
 
 
 def _has_odd_marker(after: np.ndarray) -> bool:
@@ -222,7 +232,8 @@ class JpegLayout(NamedTuple):
         return np.frombuffer(data, np.uint8, len(data) - 2 - self.pixels, self.pixels)
 
 
-def _number(data: Buffer, at: int) -> int: return int.from_bytes(data[at:at + 2], 'big')
+def _number(data: Buffer, at: int) -> int:
+    return int.from_bytes(data[at:at + 2], 'big')
 
 
 def read_layout(
@@ -249,7 +260,8 @@ def read_layout(
             frame = at
         if data[at + 1] == INTERVAL:
             interval = _number(data, at + 4)
-        if data[at + 1] == _SCAN: break
+        if data[at + 1] == _SCAN:
+            break
         if data[at + 1] == SEGMENT_LIST and data[at + 4:at + 13] == SEGMENT_TABLE:
             table = at + 13
             num_listed = (_number(data, at + 2) - 11) // 4
@@ -344,7 +356,8 @@ def read_grid(
     Returns:
         None: no restart markers, or a segment that ends in the middle of a row
     """
-    if not layout.interval: return None
+    if not layout.interval:
+        return None
     frame, num_components = layout.frame, data[layout.frame + 9]
     factors = data[frame + 11:frame + 11 + 3 * num_components:3] if num_components > 1 else b'\x11'
     block_h = 8 * max(v & 15 for v in factors)
@@ -422,7 +435,8 @@ def cut_segments(
         None: no segments that can be separated, or too little to gain
     """
     grid = read_grid(data, layout)
-    if grid is None: return None
+    if grid is None:
+        return None
     more = 2 * factor if grid.is_smoothed else 0   # smoothing looks two pixels further
     top = crop[0] - more
     left = crop[1] - more
@@ -442,7 +456,8 @@ def cut_segments(
     if min(height, width) < 8 * factor:
         return None   # decoders treat very small pictures in other ways
     markers = find_restarts(data, layout, grid)
-    if markers is None: return None
+    if markers is None:
+        return None
     ends = [-2, *markers, len(data) - 2 - layout.pixels]   # segment k is between ends k and k + 1
     cut = bytearray(data[:layout.pixels])
     moved = []
@@ -451,7 +466,8 @@ def cut_segments(
         begin = ends[first] + 2
         last = first + step
         moved += [len(cut) + end - begin for end in ends[first + 1:last + 1]]
-        cut += data[layout.pixels + begin:layout.pixels + ends[last] + 2]   # with the marker behind them
+        # With the marker behind them
+        cut += data[layout.pixels + begin:layout.pixels + ends[last] + 2]
     if not _renumber(cut, moved):
         return None
     _resize_header(cut, layout.frame, height, width)
@@ -491,7 +507,8 @@ def read_raw(
         uint8 (H, W, 3), a view; None: use Pillow
     """
     found = _RAW.match(data) if data[:2] == b'P6' else None
-    if not found: return None
+    if not found:
+        return None
     width, height = map(int, found.groups())
     if not height * width or _is_too_large(height, width) or len(data) < found.end() + 3 * height * width:
         return None
@@ -593,9 +610,11 @@ class Pixels:
         is_quiet = self._backend == 'simplejpeg'
         is_worth = self._header and len(self.data) > WORTH_A_LISTED_CUT
         layout = read_layout(self.data) if is_worth else None
-        if layout is None: return None
+        if layout is None:
+            return None
         cut = cut_segments(self.data, layout, crop, factor)
-        return cut or (cut_below(self.data, layout, bottom) if is_quiet else None)   # the others print a warning
+        # The others print a warning
+        return cut or (cut_below(self.data, layout, bottom) if is_quiet else None)
 
     def read_crop(self,
         crop: Sequence[int],
@@ -612,7 +631,8 @@ class Pixels:
         """
         small = scale_crop(crop, factor, self.height, self.width)
         fast = None
-        cut = self._cut([edge * factor for edge in small], factor)   # rounding reaches beyond the crop
+        # Rounding reaches beyond the crop
+        cut = self._cut([edge * factor for edge in small], factor)
         if cut:
             fast = decode_header(cut.data, cut, factor, self._backend, not cut.is_whole)
         if fast is None:

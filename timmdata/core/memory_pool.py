@@ -51,7 +51,8 @@ def end_with(
 
 def _if_original(pid: int, function: Callable, args: tuple):
     "Call a function in the process that asked for it."
-    if os.getpid() == pid: function(*args)
+    if os.getpid() == pid:
+        function(*args)
 
 # %% ../../nbs/core/60_memory_pool.ipynb #02559956
 class MemoryPool:
@@ -67,7 +68,8 @@ class MemoryPool:
     def __init__(self,
         make: Callable[[], torch.Tensor],
         max_free: int = 8,
-    ): self._make, self._max_free, self._lent = make, max_free, deque[tuple[torch.Tensor, weakref.ref]]()
+    ):
+        self._make, self._max_free, self._lent = make, max_free, deque[tuple[torch.Tensor, weakref.ref]]()
 
     def acquire(self) -> torch.Tensor:
         """Acquire a buffer, reusing a free one if possible.
@@ -77,10 +79,14 @@ class MemoryPool:
         """
         free = []
         for _ in range(len(self._lent)):
-            try: buffer, held = self._lent.pop()   # the last first: it is in the cache
-            except IndexError: break   # another thread looks at it
-            if held() is None: free.append(buffer)
-            if held() is not None or 1 < len(free) <= self._max_free: self._lent.appendleft((buffer, held))
+            try:
+                buffer, held = self._lent.pop()   # the last first: it is in the cache
+            except IndexError:
+                break   # another thread looks at it
+            if held() is None:
+                free.append(buffer)
+            if held() is not None or 1 < len(free) <= self._max_free:
+                self._lent.appendleft((buffer, held))
         buffer = free[0] if free else self._make()
         tensor, held = watch(buffer)
         self._lent.append((buffer, held))

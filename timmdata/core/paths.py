@@ -27,11 +27,16 @@ def expand_home(
     Returns:
         the same object; a str if it began with ~
     """
-    if isinstance(path, (str, os.PathLike)): text = os.fspath(path)
-    else: text = path
-    if isinstance(text, bytes): raise TypeError(f'the path {text!r} is bytes: pass a str, such as os.fsdecode(path)')
-    if not isinstance(text, str): return path
-    if text.startswith('~'): return os.path.abspath(os.path.expanduser(text))
+    if isinstance(path, (str, os.PathLike)):
+        text = os.fspath(path)
+    else:
+        text = path
+    if isinstance(text, bytes):
+        raise TypeError(f'the path {text!r} is bytes: pass a str, such as os.fsdecode(path)')
+    if not isinstance(text, str):
+        return path
+    if text.startswith('~'):
+        return os.path.abspath(os.path.expanduser(text))
     return os.path.abspath(text) if os.path.normpath(text).startswith('~') else path
 
 # %% ../../nbs/core/25_paths.ipynb #a25f0002
@@ -54,13 +59,15 @@ def replace_file(
     path = Path(path)
     temporary = Path(path.parent if folder is None else folder)/f'{path.name}.{os.urandom(8).hex()}.tmp'
     try:
-        with temporary.open('xb') as file:   # new, so nobody else writes to it, and no link is followed
+        # new, so nobody else writes to it, and no link is followed
+        with temporary.open('xb') as file:
             yield file
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
-    finally: temporary.unlink(missing_ok=True)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 # %% ../../nbs/core/25_paths.ipynb #a25f0007
 def open_private(
@@ -75,12 +82,15 @@ def open_private(
         file descriptor
     """
     path = expand_home(path)
-    try: fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         reason = 'it is a link' if os.path.islink(path) else error.strerror
         raise ValueError(f'{path} cannot be used: {reason}; pass a directory of your own') from None
     found = os.fstat(fd)
-    if found.st_uid == os.getuid() and not found.st_mode & 0o077: return fd
+    if found.st_uid == os.getuid() and not found.st_mode & 0o077:
+        return fd
     os.close(fd)
-    raise ValueError(f'{path} cannot be used, because it belongs to another user or others may open it: '
+    raise ValueError(
+        f'{path} cannot be used, because it belongs to another user or others may open it: '
                      'pass a directory of your own with mode 700')

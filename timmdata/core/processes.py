@@ -37,10 +37,12 @@ def leave_to_original(
 
 def _forget_processes():
     "In a copy of this program: they are not its children."
-    for process in _processes: multiprocessing.process._children.discard(process)   # pyrefly: ignore
+    for process in _processes:
+        multiprocessing.process._children.discard(process)   # pyrefly: ignore
 
 
-if hasattr(os, 'register_at_fork'): os.register_at_fork(after_in_child=_forget_processes)
+if hasattr(os, 'register_at_fork'):
+    os.register_at_fork(after_in_child=_forget_processes)
 
 # %% ../../nbs/core/57_processes.ipynb #57b00009
 @contextmanager
@@ -50,21 +52,26 @@ def signals_later() -> Iterator[None]:
         yield
         return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGTERM])
-    try: yield
-    finally: signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def reset_process():
     "Reset the signal handlers and import locks that a worker process inherited from its parent."
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
-        if callable(signal.getsignal(number)): signal.signal(number, signal.SIG_DFL)
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, 'pthread_sigmask'): signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
+    if hasattr(signal, 'pthread_sigmask'):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
     importlib._bootstrap._module_locks.clear()   # pyrefly: ignore  (of a thread that imports the user's script)
 
 # %% ../../nbs/core/57_processes.ipynb #02e00007
-_SECONDS_TO_BEGIN = 10.   # a copy takes milliseconds; one that has not begun by then waits for a lock
+# A copy takes milliseconds; one that has not begun by then waits for a lock
+_SECONDS_TO_BEGIN = 10.
 
 
 def _begin(pipe: Any, run: Callable, args: tuple):
@@ -92,21 +99,26 @@ def start_process(
     """
     make = partial(context.Process, name=name, daemon=True)   # pyrefly: ignore  (each kind of context has one)
     if context.get_start_method() != 'fork':
-        try: return _started(make(target=run, args=args))
-        except (AttributeError, PicklingError, TypeError) as error: raise TypeError(
-            f'{error}: processes that are not forked get pickled copies, and pickle cannot copy a lambda or what is '
-            'defined inside a function: define it at the top level of a module, or use '
-            "worker_type='threads'") from error
+        try:
+            return _started(make(target=run, args=args))
+        except (AttributeError, PicklingError, TypeError) as error:
+            raise TypeError(
+                f'{error}: processes that are not forked get pickled copies, and pickle cannot copy a lambda or what is '
+                'defined inside a function: define it at the top level of a module, or use '
+                "worker_type='threads'") from error
     for _ in range(3):
         here, there = context.Pipe(duplex=False)
-        with signals_later(): process = _started(make(target=_begin, args=(there, run, args)))
+        with signals_later():
+            process = _started(make(target=_begin, args=(there, run, args)))
         there.close()
         has_begun = here.poll(_SECONDS_TO_BEGIN)   # or it has died, as its owner will see
         here.close()
-        if has_begun: return process
+        if has_begun:
+            return process
         process.kill()
         process.join()
-        warnings.warn('a forked process did not start, because another thread of this program held a lock when it was '
+        warnings.warn(
+            'a forked process did not start, because another thread of this program held a lock when it was '
                       'forked; another process replaces it', RuntimeWarning, stacklevel=2)
     raise RuntimeError(
         f'three forked processes did not start within {_SECONDS_TO_BEGIN:g} s each, because other threads of this '

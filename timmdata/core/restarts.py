@@ -34,9 +34,11 @@ def list_segments(
     """
     layout = read_layout(data)
     grid = layout and read_grid(data, layout)
-    if grid is None or layout.num_listed: return data
+    if grid is None or layout.num_listed:
+        return data
     markers = find_restarts(data, layout, grid)
-    if markers is None or not 0 < len(markers) <= _MOST_LISTED: return data
+    if markers is None or not 0 < len(markers) <= _MOST_LISTED:
+        return data
     table = SEGMENT_TABLE + struct.pack(f'<{len(markers)}I', *markers)
     scan = data.rindex(b'\xff\xda', 0, layout.pixels)   # the last part of the header
     return data[:scan] + struct.pack('>BBH', 0xFF, SEGMENT_LIST, len(table) + 2) + table + data[scan:]
@@ -80,8 +82,10 @@ class JpegtranError(RuntimeError):
 
 
 def _run_jpegtran(*options: str, data: bytes = b'') -> subprocess.CompletedProcess:
-    try: return subprocess.run(['jpegtran', *options], input=data, capture_output=True, timeout=_SECONDS)
-    except FileNotFoundError: raise JpegtranError(f'jpegtran is not on PATH: {_INSTALL}') from None
+    try:
+        return subprocess.run(['jpegtran', *options], input=data, capture_output=True, timeout=_SECONDS)
+    except FileNotFoundError:
+        raise JpegtranError(f'jpegtran is not on PATH: {_INSTALL}') from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JpegtranError(f'jpegtran failed: {type(error).__name__}') from error
 
@@ -90,7 +94,8 @@ def _run_jpegtran(*options: str, data: bytes = b'') -> subprocess.CompletedProce
 def jpegtran_version() -> str:
     "Return the version of `jpegtran`; `JpegtranError` says what to install if it is not libjpeg-turbo's."
     found = re.match(rb'libjpeg-turbo version (\S+)', _run_jpegtran('-version').stderr)
-    if not found: raise JpegtranError(f"the jpegtran on PATH is not libjpeg-turbo's: {_INSTALL}")
+    if not found:
+        raise JpegtranError(f"the jpegtran on PATH is not libjpeg-turbo's: {_INSTALL}")
     return found[1].decode()
 
 # %% ../../nbs/core/52_restarts.ipynb #51a0000e
@@ -106,9 +111,11 @@ def add_restarts(
         unchanged if progressive or damaged; existing markers are only listed
     """
     layout = read_layout(data)
-    if layout is None or layout.interval or layout.num_listed: return list_segments(data)
+    if layout is None or layout.interval or layout.num_listed:
+        return list_segments(data)
     grid = read_grid(data, layout._replace(interval=1))   # as if each block were a segment
-    if grid is None or data.find(b'\xff\xd9', layout.pixels) < len(data) - 2: return data   # more than an image
+    if grid is None or data.find(b'\xff\xd9', layout.pixels) < len(data) - 2:
+        return data   # more than an image
     jpegtran_version()
     interval = _interval(grid.columns, grid.width)
     run = _run_jpegtran('-copy', 'all', '-optimize', '-restart', f'{interval}B', data=data)

@@ -107,7 +107,8 @@ class KeyedRandom(random.Random):
     def _word(self) -> int:
         "Give the next 64 random bits."
         word = next(self._words, None)
-        if word is not None: return word
+        if word is not None:
+            return word
         self._words = iter(_PHILOX.words(self._key, (self._block, *self._counter)))
         self._block += 4   # a block is four words, and sixteen are made at once
         return next(self._words)
@@ -133,7 +134,8 @@ class KeyedRandom(random.Random):
 
     def _refuse(self, *args: Any):
         "Raise: the key is the seed, and there is no state."
-        raise TypeError('a KeyedRandom has no state and cannot be reseeded: create a new one from its key')
+        raise TypeError(
+            'a KeyedRandom has no state and cannot be reseeded: create a new one from its key')
 
     seed = getstate = setstate = _refuse
 
@@ -207,7 +209,8 @@ def seeded(
     """
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     seed_all(key)
-    try: yield
+    try:
+        yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])

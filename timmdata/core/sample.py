@@ -33,9 +33,12 @@ def fields_of(
     elif isinstance(sample, (tuple, list)):
         fields = dict(zip(('image', 'target', *range(2, len(sample))), sample))
     else:
-        raise TypeError(f'a sample or batch must be (image, target, …) or a dict, got {type(sample).__name__}')
-    if 'image' in fields: return fields
-    raise KeyError(f"a sample that is a dict must have the key 'image'; its keys: {', '.join(map(str, fields))}")
+        raise TypeError(
+            f'a sample or batch must be (image, target, …) or a dict, got {type(sample).__name__}')
+    if 'image' in fields:
+        return fields
+    raise KeyError(
+        f"a sample that is a dict must have the key 'image'; its keys: {', '.join(map(str, fields))}")
 
 
 def sample_image(
@@ -48,7 +51,8 @@ def sample_image(
     """
     if isinstance(sample, Mapping) or isinstance(sample, (tuple, list)) and len(sample) > 1:
         return fields_of(sample)['image']
-    raise TypeError(f'a sample must be (image, target, …) or a dict, but the dataset returned {type(sample).__name__}')
+    raise TypeError(
+        f'a sample must be (image, target, …) or a dict, but the dataset returned {type(sample).__name__}')
 
 
 def image_tensors(
@@ -142,7 +146,8 @@ def as_pil_image(
     if is_array and image.dtype in (torch.uint8, np.uint8):
         return to_pil_image(image)
     what = f'{image.dtype} {type(image).__name__}' if is_array else type(image).__name__
-    raise TypeError(f'the dataset returned {what} as an image: return PIL images or uint8 (0..255), which '
+    raise TypeError(
+        f'the dataset returned {what} as an image: return PIL images or uint8 (0..255), which '
                     'create_loader converts to float; or pass create_loader a transform= that normalizes, with '
                     'mean=None, std=None')
 

@@ -67,7 +67,8 @@ class AugMixDataset(Dataset):
         views = finish(image), *(finish(augment(image)) for _ in range(self.num_splits - 1))
         return with_image(sample, views)
 
-    def __len__(self) -> int: return len(self.dataset)
+    def __len__(self) -> int:
+        return len(self.dataset)
 
 # %% ../../nbs/datasets/45_augmix.ipynb #4b3f2170
 def without_splits(

@@ -112,7 +112,8 @@ def _lock(path: Path, timeout: float = -1) -> FileLock:
 def _remove_unless_read(root: Path, timeout: float = 0.):
     "Remove a cache in a private folder, and the file of its lock, unless a program reads it or makes it."
     lock = root.with_suffix('.lock')
-    with suppress(OSError), _lock(lock, timeout):   # a lock that another one has is a Timeout, which is an OSError
+    # A lock that another one has is a Timeout, which is an OSError
+    with suppress(OSError), _lock(lock, timeout):
         for reader in root.glob('readers/*'):
             with _lock(reader, 0):
                 reader.unlink()   # it has ended
@@ -150,8 +151,10 @@ class CacheHold:
         lock.acquire()
         end_with(self, _leave, lock, root)
 
-    def __deepcopy__(self, memo: dict) -> 'CacheHold': return self
-    def __reduce__(self) -> tuple: return type(None), ()
+    def __deepcopy__(self, memo: dict) -> 'CacheHold':
+        return self
+    def __reduce__(self) -> tuple:
+        return type(None), ()
 
 
 def _leave(lock: FileLock, root: Path):
@@ -184,7 +187,8 @@ class ReaderCache(ReaderPack):
 @contextmanager
 def _writing_to(folder: Path) -> Iterator[None]:
     "Name the folder of caches in an error of the system; those of images and stores have no number."
-    try: yield
+    try:
+        yield
     except OSError as error:
         if error.errno is None:
             raise

@@ -185,7 +185,8 @@ def open_splits(
         except NoSplitError as error:
             errors.append(error)
             continue
-        identity = fingerprint(dataset) if isinstance(dataset.reader, ReaderFiles) else name   # of the files' paths
+        # Of the files' paths
+        identity = fingerprint(dataset) if isinstance(dataset.reader, ReaderFiles) else name
         if identity not in known:
             found[name] = dataset   # a root called val is train and val
         known.add(identity)

@@ -191,7 +191,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         Returns:
             the result of `read`; None: the sample is skipped
         """
-        index, size = operator.index(index), len(self)   # a TypeError for 0.7, which int() would cut off
+        # A TypeError for 0.7, which int() would cut off
+        index, size = operator.index(index), len(self)
         if not -size <= index < size:
             raise IndexError(f'index {index} is out of range for {size} samples')
         return self.faults.attempt(index % size, read, self.filename, size)
@@ -295,7 +296,8 @@ class ImageDataset(_Images, torch.utils.data.Dataset):
         return {**self.__dict__, '_lists': {}}   # workers and copies make their own
 
     def __repr__(self) -> str:
-        is_whole = not getattr(self.reader, 'split', self.split)   # a reader knows whether its root is divided
+        # A reader knows whether its root is divided
+        is_whole = not getattr(self.reader, 'split', self.split)
         split = 'none, the whole root' if is_whole else printable(self.split)
         lines = [f'root: {printable(self.root)}', f'split: {split}', f'samples: {len(self):,}',
                  f'classes: {len(self.class_to_idx) if self.is_labeled else "none, so every target is -1"}']

@@ -44,7 +44,8 @@ def _read_size(base: Any, index: int) -> tuple[int, int]:
         return pixels.height, pixels.width
     if base.faults.on_error == 'raise':
         return base.attempt(index, read)   # its error names the file
-    try: return read(index)
+    try:
+        return read(index)
     except (OSError, EOFError) as error:
         if is_system_error(error):
             raise
@@ -55,7 +56,8 @@ def _file(dataset: Dataset) -> Path | None:
     "The file that keeps the sizes; None: a change of the images could not be seen."
     if not all(map(gives_bytes, base_datasets(dataset))):
         return None
-    try: key = content_key(dataset)
+    try:
+        key = content_key(dataset)
     except OSError:
         return None   # an image is gone: who reads it knows what to do
     return None if key is None else cache_dir()/'sizes'/f'{key}.npy'

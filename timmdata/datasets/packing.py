@@ -54,7 +54,8 @@ from ..readers.table import ReaderTable
 # %% ../../nbs/datasets/70_packing.ipynb #70a00036
 FORMATS = 'jpeg', 'keep', 'raw'
 _SUBSAMPLING = '4:4:4', '4:2:2', '4:2:0'   # as Pillow numbers them
-_ENDINGS = {'JPEG': 'jpg', 'PPM': 'ppm', 'TIFF': 'tif', 'JPEG2000': 'jp2'}   # others are the format in lower case
+# Others are the format in lower case
+_ENDINGS = {'JPEG': 'jpg', 'PPM': 'ppm', 'TIFF': 'tif', 'JPEG2000': 'jp2'}
 
 
 class Encoded(NamedTuple):
@@ -171,7 +172,8 @@ class PackSettings:
             divided = add_restarts(kept.data)
         except JpegtranError as error:
             return kept._replace(what=f'as it is ({error})')
-        is_exact = divided != kept.data and np.array_equal(pixels, decode_image(divided, None))   # for safety
+        # For safety
+        is_exact = divided != kept.data and np.array_equal(pixels, decode_image(divided, None))
         return kept._replace(data=divided, what='segments') if is_exact else kept
 
 
@@ -217,7 +219,8 @@ _AHEAD = 64   # samples that a reader is told of at a time: those after the next
 
 def _plain(target: Any, is_labels: bool, name: str) -> Any:
     "A target as JSON has it; of several labels, the indexes of those that a sample has."
-    if target is None: return -1
+    if target is None:
+        return -1
     if is_labels:
         return np.flatnonzero(target).tolist()
     plain = target.tolist() if isinstance(target, (np.ndarray, np.generic)) else target
@@ -580,7 +583,8 @@ def _check_target(dataset: ImageDataset, root: Path):
     found = (real for depth in ('*', '*/*', '*/*/*') for name in iglob(depth, root_dir=real)
              if is_img_extension(os.path.splitext(name)[1]))
     place = next(near, None) or next(found, None)
-    if place is None: return
+    if place is None:
+        return
     folder = place.parent if len(split_group(place.name)) > 1 else place
     raise ValueError(
         f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
@@ -594,14 +598,16 @@ def _locked(root: Path) -> Iterator[None]:
     "Refuse a second packing into a folder. The lock ends with the program, however it ends."
     path = root/'.packing.lock'
     lock = FileLock(path)
-    try: lock.acquire(blocking=False)
+    try:
+        lock.acquire(blocking=False)
     except Timeout:
         raise BlockingIOError(
             errno.EAGAIN, f'another program is packing into {root}: wait until it ends, or use '
                           'another folder') from None
     except (OSError, NotImplementedError):
         pass   # a disk without locks
-    try: yield
+    try:
+        yield
     finally:
         with suppress(OSError):
             path.unlink()   # before another program can have the lock; Windows refuses
@@ -634,8 +640,10 @@ def write_split(
     with _locked(root):
         there = read_pack(root)
         if there and split in there['splits']:
-            shutil.rmtree(root/_PARTS.format(split), ignore_errors=True)   # of one that was killed at its very end
-            raise FileExistsError(f'{root} already has a split {split!r}: use another folder, or remove that one')
+            # Of one that was killed at its very end
+            shutil.rmtree(root/_PARTS.format(split), ignore_errors=True)
+            raise FileExistsError(
+                f'{root} already has a split {split!r}: use another folder, or remove that one')
         plan = plan_pack(dataset, root, split, settings, seed, num_workers, limit)
         begin_pack(plan)
         title = f'about {plan.num_bytes / 1e9:,.2f} GB in {root}'

@@ -57,7 +57,8 @@ def targets_of(
         return targets_of(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
     if isinstance(dataset, ConcatDataset):
         return np.concatenate([targets_of(part) for part in dataset.datasets])
-    found = getattr(getattr(dataset, 'reader', None), 'targets', None)   # a user's own reader may have none
+    # A user's own reader may have none
+    found = getattr(getattr(dataset, 'reader', None), 'targets', None)
     for name in ('targets', 'labels', '_labels', 'y'):   # torchvision's names
         if found is None:
             found = getattr(dataset, name, None)
@@ -96,7 +97,8 @@ def classes_of(
     found = getattr(dataset, 'class_to_idx', None)
     if not found:
         found = {name: k for k, name in enumerate(getattr(dataset, 'classes', ()))}
-    if found: return dict(found)
+    if found:
+        return dict(found)
     raise TypeError(f'{type(dataset).__name__} does not provide class names: '
                     'add an attribute `class_to_idx` to it, name → index')
 
@@ -226,9 +228,11 @@ class RelabeledDataset(Dataset):
         rows: np.ndarray,
         targets: np.ndarray,
         class_to_idx: Mapping[str, int],
-    ): self.dataset, self.rows, self.targets, self.class_to_idx = dataset, rows, targets, dict(class_to_idx)
+    ):
+        self.dataset, self.rows, self.targets, self.class_to_idx = dataset, rows, targets, dict(class_to_idx)
 
-    def __len__(self) -> int: return len(self.rows)
+    def __len__(self) -> int:
+        return len(self.rows)
 
     def __getitem__(self, index: int) -> Any:
         sample = self.dataset[int(self.rows[index])]

@@ -135,7 +135,8 @@ def voc_table(
         scene = read_voc_objects(folder/'Annotations'/f'{name}.xml')
         counted = [one for one in scene if use_difficult or not one.is_difficult]
         found = choose_names(counted, objects)
-        if not found: continue
+        if not found:
+            continue
         table['path'].append((folder/'JPEGImages'/f'{name}.jpg').relative_to(root).as_posix())
         table['label'].append(found if objects == 'any' else found[0])
     if not table['path']:

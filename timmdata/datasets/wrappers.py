@@ -81,8 +81,10 @@ def gives_bytes(
 
 # %% ../../nbs/datasets/10_wrappers.ipynb #4523c948
 _ADDRESS = re.compile(r' at 0x[0-9a-fA-F]+')
-_BARE = object.__repr__, torch.nn.Module.__repr__, partial.__repr__, MethodType.__repr__   # do not say what is inside
-_PASSING = ('epoch', 'start', 'rank', 'generator')   # attributes that change while a run goes on, or from rank to rank
+# Do not say what is inside
+_BARE = object.__repr__, torch.nn.Module.__repr__, partial.__repr__, MethodType.__repr__
+# Attributes that change while a run goes on, or from rank to rank
+_PASSING = ('epoch', 'start', 'rank', 'generator')
 
 
 def _hash(content: Any) -> str:
@@ -201,7 +203,8 @@ def fingerprint(
         parts = [fingerprint(dataset.dataset), np.asarray(dataset.indices)]
     elif type(dataset) is ConcatDataset:
         parts = map(fingerprint, dataset.datasets)
-    else: parts = _base_parts(dataset)
+    else:
+        parts = _base_parts(dataset)
     digest = hashlib.blake2b(digest_size=8)
     for part in parts:
         is_numbers = isinstance(part, np.ndarray) and part.dtype != object
@@ -214,7 +217,8 @@ def _stamps(reader: ReaderFiles) -> Iterator[tuple[int, int]]:
     if reader.store is not None:
         return (item[1:] for item in reader.store.objects)
     paths = reader.source.paths if reader.container else reader.filenames(absolute=True)
-    parts = (paths[first:first + 64] for first in range(0, len(paths), 64))   # one by one takes five times as long
+    # One by one takes five times as long
+    parts = (paths[first:first + 64] for first in range(0, len(paths), 64))
     with ThreadPoolExecutor(16) as pool:
         return chain.from_iterable(pool.map(lambda part: [*map(stamp, part)], parts))
 
@@ -291,4 +295,5 @@ class TransformedIterableDataset(IterableDataset):
             number += step
             yield sample
 
-    def __len__(self) -> int: return len(self.dataset)
+    def __len__(self) -> int:
+        return len(self.dataset)

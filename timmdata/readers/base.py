@@ -25,12 +25,15 @@ from .sample_table import LabelLists, SampleTable
 class Reader:
     "Define what a dataset needs from its source; a reader defines `__len__`, `__getitem__` and `filename`."
     is_thread_safe: bool = False   # Whether several threads may read at the same time.
-    is_remote: bool = False   # Whether it reads from a store: `prefetch` does not wait and is called early.
+    # Whether it reads from a store: `prefetch` does not wait and is called early.
+    is_remote: bool = False
     class_to_idx: Mapping[str, int] = {}   # Class name → index; empty if there are no classes.
     targets: Any = None   # Targets of all samples, if known without reading any.
-    image_sizes: Any = None   # (N, 2), height and width of all images, as stored, if an index has them.
+    # (N, 2), height and width of all images, as stored, if an index has them.
+    image_sizes: Any = None
 
-    def __len__(self) -> int: raise NotImplementedError
+    def __len__(self) -> int:
+        raise NotImplementedError
 
     def __getitem__(self, index: int) -> tuple:   # Returns (buffer, open file or image; target; …).
         raise NotImplementedError
@@ -79,7 +82,8 @@ def _size(number: int, path: StrPath) -> int:
     raise OSError(f'{printable(path)} is not a regular file')
 
 
-_READ = os.O_RDONLY | getattr(os, 'O_NONBLOCK', 0) | getattr(os, 'O_BINARY', 0)   # waits for no pipe
+# Waits for no pipe
+_READ = os.O_RDONLY | getattr(os, 'O_NONBLOCK', 0) | getattr(os, 'O_BINARY', 0)
 
 
 def open_file(
@@ -91,8 +95,11 @@ def open_file(
         path: Path of a regular file.
     """
     file = open(path, 'rb', buffering=0, opener=lambda path, flags: os.open(path, _READ))
-    try: _size(file.fileno(), path)
-    except OSError: file.close(); raise
+    try:
+        _size(file.fileno(), path)
+    except OSError:
+        file.close()
+        raise
     return file
 
 
@@ -108,16 +115,19 @@ def read_file(
     try:
         size = _size(number, path)
         data = os.read(number, size + 1)
-        if len(data) == size: return data
+        if len(data) == size:
+            return data
         with open(number, 'rb', buffering=0, closefd=False) as file:
             return data + file.read()   # it grows, or is huge
-    finally: os.close(number)
+    finally:
+        os.close(number)
 
 # %% ../../nbs/readers/25_base.ipynb #82812a8c
 class Source:
     "Read bytes of files or objects, by number, offset and size; a source defines `read`."
     paths: Sequence[str] = ()   # Files or objects, by their numbers.
-    store: Any = None   # The `Ranges` that it requests bytes from, of a store; None: files on this disk.
+    # The `Ranges` that it requests bytes from, of a store; None: files on this disk.
+    store: Any = None
 
     def read(self,
         number: int,
@@ -158,7 +168,8 @@ class ReaderFiles(Reader):
     """
     is_thread_safe = True
     split: Any = None   # Name of its split; None: the whole root.
-    container: str = ''   # What samples are inside of: 'tars' or 'shards'; '': each is a file or an object.
+    # What samples are inside of: 'tars' or 'shards'; '': each is a file or an object.
+    container: str = ''
 
     def __init__(self,
         root: StrPath,
@@ -203,7 +214,8 @@ class ReaderFiles(Reader):
         selected.class_to_idx = class_to_idx
         return selected
 
-    def __len__(self) -> int: return len(self.samples)
+    def __len__(self) -> int:
+        return len(self.samples)
 
     def target(self,
         index: int,
@@ -381,7 +393,8 @@ def is_whole(
         split: Name of the split to find.
         own_names: Names of the root itself.
     """
-    if not split: return True
+    if not split:
+        return True
     return not splits and any(name.lower() in split_group(split)
                               for name in ('train', *own_names))
 
@@ -406,7 +419,8 @@ def choose_split(
         one of the names
     """
     found = matching_splits(names, split)
-    if len(found) == 1: return found[0]
+    if len(found) == 1:
+        return found[0]
     if found:
         raise ValueError(
             f'split {split!r} could be any of {listed(found)} in {where}: pass the exact name')

@@ -33,10 +33,13 @@ _NUMBER = re.compile(r'\d+')
 
 def _number(found: re.Match) -> str:
     "A number as text that sorts by value: how many digits it has, then the digits."
-    try: digits = str(int(found[0]))
+    try:
+        digits = str(int(found[0]))
     except ValueError:
-        digits = ''.join(str(int(digit)) for digit in found[0]).lstrip('0')   # more than 4,300 of them
-    return f'\0{chr(min(len(digits), 0x10ffff))}{digits}'   # no name holds a 0, so a number comes before any text
+        # More than 4,300 of them
+        digits = ''.join(str(int(digit)) for digit in found[0]).lstrip('0')
+    # No name holds a 0, so a number comes before any text
+    return f'\0{chr(min(len(digits), 0x10ffff))}{digits}'
 
 
 def natural_key(
@@ -97,8 +100,10 @@ def _read_csv_map(text: str) -> dict[str, int]:
     rows = [row for row in csv.reader(io.StringIO(text, newline=None)) if row]
     if any(len(row) != 2 for row in rows):
         raise ValueError('it must have two columns, class name and index')
-    def is_index(cell): return cell.strip().isdecimal()
-    def is_number(cell): return re.match(r'[+-]?\.?\d', cell.strip())
+    def is_index(cell):
+        return cell.strip().isdecimal()
+    def is_number(cell):
+        return re.match(r'[+-]?\.?\d', cell.strip())
     if rows and not any(map(is_number, rows[0])):
         rows = rows[1:]   # a header
     if rows and all(is_index(a) and not is_index(b) for a, b in rows):

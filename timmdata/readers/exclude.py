@@ -75,9 +75,11 @@ class ReaderRows(Reader):
         "Return height and width of these images, if the index of the reader has them."
         return self._known('image_sizes')
 
-    def __len__(self) -> int: return len(self.rows)
+    def __len__(self) -> int:
+        return len(self.rows)
 
-    def __getitem__(self, index: int) -> tuple: return self.reader[int(self.rows[index])]
+    def __getitem__(self, index: int) -> tuple:
+        return self.reader[int(self.rows[index])]
 
     def filename(self,
         index: int,
@@ -143,7 +145,8 @@ def exclude_samples(
     Returns:
         with the class indexes of the reader
     """
-    names = {name.replace(os.sep, '/') for name in read_names(names)}   # as in archives, on every system
+    # As in archives, on every system
+    names = {name.replace(os.sep, '/') for name in read_names(names)}
     if not hasattr(reader, 'filename'):
         raise TypeError(
             f'exclude needs sample names, which {type(reader).__name__} does not have: add a '

@@ -26,7 +26,8 @@ from .webdataset import ReaderWds
 from ..timm_names import find
 
 # %% ../../nbs/readers/90_factory.ipynb #7dfa8fad
-_TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')   # the compressed ones for a clear error
+# The compressed ones for a clear error
+_TARS = ('.tar', '.tar.gz', '.tgz', '.tar.bz2', '.tar.xz', '.tar.zst')
 
 
 def _is_folder_of_tars(folder: str) -> bool:
@@ -51,7 +52,8 @@ def holds_tars(
                for name in find_splits(path) or [''])
 
 # %% ../../nbs/readers/90_factory.ipynb #47bea999
-_PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'wds': ReaderWds, 'tfds': None}   # None: timm's reader
+# None: timm's reader
+_PREFIXES = {'hfds': ReaderHfds, 'hfids': ReaderHfids, 'wds': ReaderWds, 'tfds': None}
 
 
 def _local_or_url(root: Any) -> Any:

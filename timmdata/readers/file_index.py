@@ -82,8 +82,10 @@ def stamps_of(
     if is_url(root):
         return [item[1:] if item else (0, 0) for item in find_objects(root, sources)]
     def look(source: str) -> tuple[int, int]:
-        try: return stamp(root, source)
-        except OSError: return 0, 0
+        try:
+            return stamp(root, source)
+        except OSError:
+            return 0, 0
 
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(look, sources))
@@ -236,7 +238,8 @@ def _check_numbers(index: FileIndex):
     are_numbers = targets.ndim == 1 and targets.dtype.kind in 'iu'
     if not are_numbers or not lie_within(targets, 0, len(index.folders)):
         raise ValueError('some images have no folder')
-    if spans is None: return
+    if spans is None:
+        return
     if spans.shape != (len(table), 3) or spans.dtype.kind != 'i':
         raise ValueError('each image needs three integers')
     archives, offsets, sizes = spans.T
@@ -251,7 +254,8 @@ def _check_names(index: FileIndex):
     "Refuse an index that names files outside its root. Paths are looked at one by one only if there is a reason to."
     table = index.table
     begins = table.ends[:-1][np.diff(table.ends) > 0]
-    firsts = bytes(table.paths[:1]) + np.unique(table.paths[begins]).tobytes()   # letters that a path begins with
+    # Letters that a path begins with
+    firsts = bytes(table.paths[:1]) + np.unique(table.paths[begins]).tobytes()
     is_strange = b'..' in table.paths.tobytes() or b'/' in firsts or b'\\' in firsts
     names = [*index.folders, *index.sources, *(path for path, _ in table if is_strange)]
     outside = next((name for name in names if not is_below(name)), None)

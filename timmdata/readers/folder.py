@@ -76,7 +76,8 @@ def find_splits(
 def _nested_splits(folders: Iterable[str]) -> list[str]:
     "Find the first folder below the root in which two splits or more lie side by side, each with class folders."
     found = defaultdict(list)
-    for folder in sorted({os.path.dirname(folder) for folder in folders}):   # those that hold folders
+    # Those that hold folders
+    for folder in sorted({os.path.dirname(folder) for folder in folders}):
         above, name = os.path.split(folder)
         if above and is_split_name(name):
             found[above].append(folder)
@@ -105,7 +106,8 @@ def _hint(root: StrPath, folders: Iterable[str]) -> str:
     "What to do about a split that is not there; `folders` lie below the root."
     whole = 'split=None reads the whole folder'
     nested = _nested_splits(folders)
-    if not nested: return whole
+    if not nested:
+        return whole
     first, *others = nested
     shortened = (f'…/{os.path.basename(name)}' for name in others)
     names = ' and '.join([os.path.join(root, first), *shortened])
@@ -128,7 +130,8 @@ def resolve_split(
     """
     root = expand_home(root)
     splits = find_splits(root)
-    if not split: return ''
+    if not split:
+        return ''
     folders, _ = list_folder(root)
     if split in folders and split not in SPLIT_NAMES['train']:
         return split
@@ -143,7 +146,8 @@ _OTHER_IMAGE_TYPES = frozenset('.avif .bmp .gif .heic .jp2 .pgm .ppm .tif .tiff 
 
 class _Listing(NamedTuple):
     "What is in one folder."
-    stamp: tuple[int, int]   # Taken before listing, so that a change while listing makes an index stale.
+    # Taken before listing, so that a change while listing makes an index stale.
+    stamp: tuple[int, int]
     folders: list[tuple[str, str]]   # Path, and where it leads if it is a link, else ''; sorted.
     table: SampleTable   # Its images, sorted.
     left_out: Counter   # Extension → image files of other types.
@@ -171,7 +175,8 @@ def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...
                 is_folder = entry.is_dir()
                 is_file = entry.is_file() or entry.is_symlink()
             except OSError:
-                is_folder, is_file = False, True   # a link to itself: an error when it is read, not before
+                # A link to itself: an error when it is read, not before
+                is_folder, is_file = False, True
             if is_folder:
                 target = os.path.realpath(entry.path) if entry.is_symlink() else ''
                 folders.append((prefix + name, target))
@@ -196,7 +201,8 @@ def _leads_back(target: str, root: str, folder: str) -> bool:
 class _Links:
     "Decide which links are followed."
 
-    def __init__(self, root: str): self.root, self.entered = root, set()
+    def __init__(self, root: str):
+        self.root, self.entered = root, set()
 
     def follow(self, folder: str, within: str, path: str, target: str) -> bool:
         "Whether the link `path` in `folder` is followed; `within` is the first link on the way there, '' if none."
@@ -345,7 +351,8 @@ def index_folder(
     if is_url(root):
         settings.append(['object'])   # the column that such an index has
     scan = partial(scan_objects if is_url(root) else scan_folder, root, starts, extensions)
-    if index_file is None: return scan()
+    if index_file is None:
+        return scan()
     kept_in = Path(index_file).parent.resolve()
     if not is_url(root) and any(kept_in.is_relative_to(Path(root, start).resolve())
                                 for start in starts):

@@ -24,7 +24,8 @@ from .class_map import ClassMap
 from ..core.checks import optional
 
 # %% ../../nbs/readers/70_huggingface.ipynb #54eb5bb9
-_datasets = partial(optional, 'datasets', 'reading Hugging Face datasets')   # imported when it is used
+# Imported when it is used
+_datasets = partial(optional, 'datasets', 'reading Hugging Face datasets')
 
 
 @contextlib.contextmanager
@@ -33,7 +34,8 @@ def _without_download(name: str, download: bool) -> Iterator[None]:
     config = _datasets().config
     before = config.HF_HUB_OFFLINE
     config.HF_HUB_OFFLINE = before or not download
-    try: yield
+    try:
+        yield
     except (ConnectionError, FileNotFoundError) as error:
         if download or before:
             raise
@@ -46,7 +48,8 @@ def _without_download(name: str, download: bool) -> Iterator[None]:
 
 def _trust(load: Callable, trust_remote_code: bool) -> dict[str, bool]:
     "The argument with which a data set's own code may run, where the package still has it."
-    if not trust_remote_code: return {}
+    if not trust_remote_code:
+        return {}
     if 'trust_remote_code' in signature(load).parameters:
         return {'trust_remote_code': True}
     raise ValueError(
@@ -86,7 +89,8 @@ def load_hf(
         return loaded[wanted] if wanted in loaded else hf.load_dataset(name, split=wanted, **settings)
 
 # %% ../../nbs/readers/70_huggingface.ipynb #fe3d4672
-_FILES = 'string', 'large_string', 'binary', 'large_binary'   # paths, or bytes without a type of their own
+# paths, or bytes without a type of their own
+_FILES = 'string', 'large_string', 'binary', 'large_binary'
 
 
 def _bytes_of(image: Mapping[str, Any]) -> bytes:
@@ -155,7 +159,8 @@ class ReaderHfds(Reader):
                   for key in self._fields.keys}
         self.dataset = self.dataset.select_columns([input_key, *(needed - {input_key}), *self.additional_features])
 
-    def __len__(self) -> int: return len(self.dataset)
+    def __len__(self) -> int:
+        return len(self.dataset)
 
     def __getitem__(self, index: int) -> tuple:
         row = self.dataset[int(index)]

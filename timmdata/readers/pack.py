@@ -160,11 +160,13 @@ def read_pack(
     path = _info_path(root)
     if not os.path.isfile(path):
         return None
-    try: info = _load_json(path)
+    try:
+        info = _load_json(path)
     except (ValueError, RecursionError) as error:
         raise ValueError(f'{path} is damaged: {error}') from error
     ours = info.get('timmdata') if isinstance(info, dict) else None
-    if ours is None: return None
+    if ours is None:
+        return None
     version = ours.get('pack_version') if isinstance(ours, dict) else None
     if version != PACK_VERSION:
         raise ValueError(
@@ -205,7 +207,8 @@ class _IndexedReader(ReaderFiles):
     ) -> str:
         "Return the path of the shard, followed by the name in it or in the source."
         shard, *_ = self.span(index)
-        return f'{absolute_path(self.source.paths[shard])}/{self.samples.path(index)}'   # no file: `..` leads nowhere
+        # No file: `..` leads nowhere
+        return f'{absolute_path(self.source.paths[shard])}/{self.samples.path(index)}'
 
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00040
@@ -251,7 +254,8 @@ class ReaderPack(_IndexedReader):
     def _open(self) -> SampleTable:
         folder = os.path.join(self.root, 'index', self.split)
         if is_url(folder):
-            if self._copy is None or not self._copy.is_dir():   # a worker on this host finds it there
+            # A worker on this host finds it there
+            if self._copy is None or not self._copy.is_dir():
                 self._copy = keep_objects(folder, [f'{name}.npy' for name in _INDEX_FILES])
             folder = self._copy
         table = open_index(folder)
@@ -322,7 +326,8 @@ class ReaderPack(_IndexedReader):
             self.samples = self._opened
 
 # %% ../../nbs/readers/65_pack.ipynb #65a0000d
-_KEY = re.compile(r'((?:.*/)?[^./][^./]*)\.([^/]*)')   # WebDataset's key of a sample, and the ending
+# WebDataset's key of a sample, and the ending
+_KEY = re.compile(r'((?:.*/)?[^./][^./]*)\.([^/]*)')
 
 
 def _groups(path: str, wanted: frozenset[str]) -> Iterator[tuple[str, dict[str, tuple[int, int]]]]:
@@ -337,7 +342,8 @@ def _groups(path: str, wanted: frozenset[str]) -> Iterator[tuple[str, dict[str, 
             group = {}
         key = found[1]
         group[found[2].lower()] = offset, size
-    if group: yield key, group
+    if group:
+        yield key, group
 
 
 def scan_shards(
@@ -364,7 +370,8 @@ def scan_shards(
     targets = []
     for number, name in enumerate(shards):
         path = os.path.join(root, name) if name else os.fspath(root)
-        opened = copied_object(path) if is_url(path) else nullcontext(path)   # it is read in small pieces
+        # It is read in small pieces
+        opened = copied_object(path) if is_url(path) else nullcontext(path)
         with opened as local:
             for key, (offset, size), ending, target in _samples_of(local, fields, what, input_keys):
                 rows.append((number, size, offset, 0, 0))
@@ -489,10 +496,12 @@ class ReaderShards(_IndexedReader):
         inputs = input_key.split(';')
         fields = TargetFields(json_key or 'cls', (), class_map, target_format)
         what = 'json' if json_key else 'cls'
-        def make(): return scan_shards(root, shards, fields, what, inputs)
+        def make():
+            return scan_shards(root, shards, fields, what, inputs)
 
         path = index_path(index_file, root, f'shards-{split}')
-        if path is None: index = make()
+        if path is None:
+            index = make()
         else:
             files = [(name, *found) for name, found in zip(shards, stamps_of(root, shards))]
             key = repr((absolute_path(root), files, json_key, inputs, target_format, fields.class_to_idx))

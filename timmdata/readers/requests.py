@@ -197,7 +197,8 @@ class _Requests:
                     part.answer.set_result(data[at:at + size])
         except Exception as error:
             is_other = isinstance(error, (FileNotFoundError, ObjectChanged))
-            if is_other and num_bytes < self.objects[group.number].size:   # read in parts: an archive of many samples
+            # Read in parts: an archive of many samples
+            if is_other and num_bytes < self.objects[group.number].size:
                 error = SourceError(str(error))
             for span, part in zip(group.spans, parts):
                 if not part or part.answer.done():
@@ -222,7 +223,8 @@ class _Requests:
     def _heard(self, event: str):
         if event == 'again':
             self.counts.asked_again += 1
-        else: self.counts.retries += 1
+        else:
+            self.counts.retries += 1
         if event == 'busy':
             self.allowed = max(1., self.allowed / 2)
 
@@ -278,7 +280,8 @@ class Ranges(Source):
         self.limits = limits or StoreLimits()
         self._of_process: dict[int, _Requests] = {}
 
-    def __getstate__(self): return {**self.__dict__, '_of_process': {}}
+    def __getstate__(self):
+        return {**self.__dict__, '_of_process': {}}
 
     @property
     def store(self) -> 'Ranges':
@@ -300,7 +303,8 @@ class Ranges(Source):
         if (found := self._of_process.get(os.getpid())) is not None:
             return found
         made = _Requests(self.url, self.objects, self.limits)
-        found = self._of_process.setdefault(os.getpid(), made)   # of two threads that come at once, one wins
+        # Of two threads that come at once, one wins
+        found = self._of_process.setdefault(os.getpid(), made)
         if found is made:
             end_with(self, request_loop().call_soon_threadsafe, made.stop)
         return found
@@ -389,7 +393,8 @@ class _Objects(Sequence):
     def __init__(self, samples: SampleTable, stored: np.ndarray):
         self._samples, self._stored = samples, stored
 
-    def __len__(self) -> int: return len(self._samples)
+    def __len__(self) -> int:
+        return len(self._samples)
 
     def __getitem__(self, number: int) -> Stored:
         return Stored(self._samples.path(number), *self._stored[number].tolist())
@@ -450,10 +455,13 @@ class _ObjectFile(io.RawIOBase):
         self._at = 0
         self._number = -1
         self._data = memoryview(b'')
-        self._ahead, self._asked = 1, 0   # blocks asked for ahead, more as it goes on; the first one not asked for
+        # Blocks asked for ahead, more as it goes on; the first one not asked for
+        self._ahead, self._asked = 1, 0
 
-    def readable(self) -> bool: return True
-    def seekable(self) -> bool: return True
+    def readable(self) -> bool:
+        return True
+    def seekable(self) -> bool:
+        return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]

@@ -101,7 +101,8 @@ class LabelLists:
         row[self.labels(range(len(self))[index])] = 1
         return row
 
-    def __len__(self) -> int: return len(self.ends)
+    def __len__(self) -> int:
+        return len(self.ends)
 
 # %% ../../nbs/readers/20_sample_table.ipynb #58b12dac
 class SampleTable:
@@ -212,7 +213,8 @@ class SampleTable:
 
     def __getitem__(self, index: int) -> tuple[str, Any]:
         return self.path(index), self.target(index)
-    def __len__(self) -> int: return len(self.targets)
+    def __len__(self) -> int:
+        return len(self.targets)
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return (self[k] for k in range(len(self)))
     def __repr__(self) -> str:

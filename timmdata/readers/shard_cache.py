@@ -55,7 +55,8 @@ class ShardCache:
                 f'cache_dir={os.fspath(folder)!r}: the folder cannot be created ({error.strerror}): '
                 'pass an existing folder, or one that you can create') from None
         mode = self.folder.stat().st_mode
-        self._is_shared = bool(mode & stat.S_IWGRP and not mode & stat.S_ISVTX)   # by a group, on purpose
+        # By a group, on purpose
+        self._is_shared = bool(mode & stat.S_IWGRP and not mode & stat.S_ISVTX)
 
     def _lock(self, name: str, timeout: float = 0) -> FileLock:
         "The lock of a copy, finished or not; it raises Timeout, an OSError, while another program has it."
@@ -117,7 +118,8 @@ class ShardCache:
         for last, its_size, path in sorted(found):
             if path.suffix != '.tmp' and (now - last < _REST or fits()):
                 continue
-            with suppress(OSError), self._lock(path.name) as lock:   # it is another user's, or somebody writes it
+            # It is another user's, or somebody writes it
+            with suppress(OSError), self._lock(path.name) as lock:
                 path.unlink()
                 used -= its_size
                 os.unlink(lock.lock_file)
@@ -140,8 +142,10 @@ class ShardCache:
         size = ranges.objects[number].size
         self.folder.stat()   # an error if it is gone: its lock would make it again, open to all
         with suppress(Timeout), self._lock(path.name):   # another program copies it
-            if path.exists(): return True
-            with replace_file(path, sync=True) as file:   # synced: a power failure leaves no copy with holes
+            if path.exists():
+                return True
+            # synced: a power failure leaves no copy with holes
+            with replace_file(path, sync=True) as file:
                 if not self._is_shared:
                     os.chmod(file.name, 0o600)
                 with self._lock('room', 60):   # one program after the other
@@ -160,7 +164,8 @@ class _NoRoom(OSError):
 def _copy_all(requests: queue.SimpleQueue, cache: ShardCache, ranges: Ranges):
     "What the thread does until a None comes."
     while (number := requests.get()) is not None:
-        try: cache.copy(ranges, number)
+        try:
+            cache.copy(ranges, number)
         except _NoRoom:
             continue   # read by ranges; a smaller one may fit
         except Exception as error:

@@ -96,11 +96,13 @@ class Stored(NamedTuple):
 
 def _tag(what: Any) -> int:
     "A hash of an ETag or a time, as int64."
-    if not what: return 0
+    if not what:
+        return 0
     return int.from_bytes(hashlib.blake2b(str(what).encode(), digest_size=8).digest(), 'little', signed=True)
 
 # %% ../../nbs/readers/26_store.ipynb #57000017
-_used_in: set[int] = set()   # processes in which obstore has started its threads, this one's parents among them
+# Processes in which obstore has started its threads, this one's parents among them
+_used_in: set[int] = set()
 
 
 class _ObStore:
@@ -155,7 +157,8 @@ class _FsspecStore:
         try:
             self._fs, self._root = fsspec.core.url_to_fs(url, skip_instance_cache=not url.startswith('memory:'))
         except (ImportError, ValueError) as error:
-            package = getattr(error.__cause__, 'name', None)   # what the import of its file system lacked
+            # What the import of its file system lacked
+            package = getattr(error.__cause__, 'name', None)
             advice = 'pass a URL of a kind that it knows, such as s3:// or hf://'
             if package:
                 advice = f'pip install {package}'
@@ -168,7 +171,8 @@ class _FsspecStore:
             key = info['name'].strip('/')[len(self._root.strip('/')):].strip('/')
         return Stored(key, info['size'], _tag(next(filter(None, tags), None)))
 
-    def _path(self, key: str) -> str: return f'{self._root.rstrip("/")}/{key}'
+    def _path(self, key: str) -> str:
+        return f'{self._root.rstrip("/")}/{key}'
 
     async def objects(self) -> list[Stored]:
         found = await asyncio.to_thread(self._fs.find, self._root, detail=True)
@@ -243,7 +247,8 @@ def wait_for(
         its result
     """
     future = asyncio.run_coroutine_threadsafe(question, request_loop())
-    try: return future.result()
+    try:
+        return future.result()
     finally:
         future.cancel()   # after an interrupt: nobody waits any more
 
@@ -318,7 +323,8 @@ async def _first_answer(ask: Callable[[], Awaitable], patience: float, end: floa
                 raise TimeoutError
         raise next(error for task in tasks if (error := task.exception()))
     finally:
-        for task in tasks: task.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 # %% ../../nbs/readers/26_store.ipynb #57000027
@@ -333,7 +339,8 @@ class ObjectChanged(OSError):
     "An object is not the one that was indexed."
 
 
-def _ignore(event: str): return
+def _ignore(event: str):
+    return
 
 
 async def persist(
@@ -399,20 +406,24 @@ _answers: ContextVar[dict | None] = ContextVar('answers', default=None)   # ques
 def ask_once() -> Iterator[None]:
     "Ask each question about stores once while the block runs, so a reader sees one state of a store while it opens."
     token = _answers.set({})
-    try: yield
-    finally: _answers.reset(token)
+    try:
+        yield
+    finally:
+        _answers.reset(token)
 
 
 def _answer(question: tuple, ask: Callable[[], Any]) -> Any:
     known = _answers.get()
-    if known is None: return ask()
+    if known is None:
+        return ask()
     if question not in known:
         known[question] = ask()
     return known[question]
 
 
 def _list(url: str, verb: str) -> Any:
-    def ask(): return wait_for(persist(url, getattr(open_store(url), verb)))
+    def ask():
+        return wait_for(persist(url, getattr(open_store(url), verb)))
 
     try:
         return _answer((verb, url.rstrip('/')), ask)

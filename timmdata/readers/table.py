@@ -33,7 +33,8 @@ from .requests import keep_objects, open_ranges, open_single
 from .store import Stored, absolute_path, find_objects, is_url
 
 # %% ../../nbs/readers/50_table.ipynb #9760d346
-TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')   # extensions of files that `read_table` reads
+# Extensions of files that `read_table` reads
+TABLE_TYPES = ('.csv', '.tsv', '.jsonl', '.ndjson', '.parquet')
 _WHOLE = r'-?(0|[1-9]\d*)'
 _PARQUET = 'reading Parquet or Arrow tables'
 
@@ -95,7 +96,8 @@ def _read_separated(path: str, separator: str) -> Table:
     return Table(names, len(rows), lambda number: list(columns[number]), True, uneven)
 
 # %% ../../nbs/readers/50_table.ipynb #tblread1
-def _refuse(constant: str): raise ValueError(f'{constant} is not valid JSON')
+def _refuse(constant: str):
+    raise ValueError(f'{constant} is not valid JSON')
 
 
 def _read_json_lines(path: str) -> Table:
@@ -105,7 +107,8 @@ def _read_json_lines(path: str) -> Table:
     strange = next((k for k, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
     if strange is not None:
         raise ValueError(f'row {strange} is not a JSON object')
-    json.dumps(rows, ensure_ascii=False).encode()   # an error here for half of a character, such as \ud800
+    # An error here for half of a character, such as \ud800
+    json.dumps(rows, ensure_ascii=False).encode()
     names = dict.fromkeys(name for row in rows for name in row)
     return _of_columns({name: [row.get(name) for row in rows] for name in names})
 
@@ -137,7 +140,8 @@ def _of_arrow(table: Any) -> Table:
 def _read_parquet(path: str) -> Table:
     read = optional('pyarrow.parquet', _PARQUET).read_table(path, page_checksum_verification=True)
     read.validate(full=True)
-    return _of_arrow(read.rename_columns(read.column_names))   # an error here, where a name is not UTF-8
+    # An error here, where a name is not UTF-8
+    return _of_arrow(read.rename_columns(read.column_names))
 
 # %% ../../nbs/readers/50_table.ipynb #tblread2
 def read_table(
@@ -281,7 +285,8 @@ class TableError(ValueError):
         super().__init__(message)
         self.problems = dict(problems)
 
-    def __reduce__(self): return TableError, (self.args[0], self.problems)
+    def __reduce__(self):
+        return TableError, (self.args[0], self.problems)
 
 
 def _stored(root: str, paths: Sequence[str | None]) -> dict[str, Stored | None]:
@@ -383,11 +388,13 @@ _USUAL_NAMES = {   # of a column, in lower case
 class _Columns:
     "Find columns by name; `what` is the table, for messages."
 
-    def __init__(self, table: Table, what: str): self.table, self.what = table, what
+    def __init__(self, table: Table, what: str):
+        self.table, self.what = table, what
 
     def key(self, key: str, argument: str) -> str:
         "The name itself, or for 'auto' the one column that has a usual name; timmdata's own name comes first."
-        if key != 'auto': return key
+        if key != 'auto':
+            return key
         usual = _USUAL_NAMES[argument]
         found = [name for name in self.table.names if name.lower() in usual]
         if usual[0] in found:
@@ -422,7 +429,8 @@ class _Columns:
         "A column of texts, with gaps."
         values = self.names(key, argument)
         strange = next((v for v in values if not isinstance(v, str | None)), None)
-        if strange is None: return values
+        if strange is None:
+            return values
         raise TypeError(
             f'column {key!r} of {self.what} has a value of type {type(strange).__name__}: '
             f'{argument} needs strings')

@@ -229,12 +229,14 @@ def choose_folders(
     """
     parts = [folder.split('/') for folder in folders]
     names = [Path(root).stem]
-    while len({part[0] for part in parts}) == 1 and all(len(part) > 1 for part in parts):   # what all have before
+    # What all have before
+    while len({part[0] for part in parts}) == 1 and all(len(part) > 1 for part in parts):
         names.append(parts[0][0])
         parts = [part[1:] for part in parts]
     tops = sorted({part[0] for part in parts})
     named = [top for top in tops if is_split_name(top)]
-    is_divided = len(named) == len(tops) or len({split_group(top) for top in named}) > 1   # one alone may be a class
+    # One alone may be a class
+    is_divided = len(named) == len(tops) or len({split_group(top) for top in named}) > 1
     splits = named if is_divided else []
     if is_whole(splits, split, names):
         return np.ones(len(folders), bool)
@@ -242,7 +244,8 @@ def choose_folders(
     return np.array([part[0] == chosen for part in parts], bool)
 
 # %% ../../nbs/readers/40_tar.ipynb #ec5a1482
-_MOST_OPEN = 128   # archives that stay mapped; more are mapped for each read: processes have a limit of open files
+# Archives that stay mapped; more are mapped for each read: processes have a limit of open files
+_MOST_OPEN = 128
 
 
 class _Gone(SourceError, FileNotFoundError):
@@ -258,7 +261,8 @@ class Archives(Source):
 
     def __init__(self,
         paths: Sequence[str],
-    ): self.paths, self._maps = list(paths), {}
+    ):
+        self.paths, self._maps = list(paths), {}
 
     def __getstate__(self):
         return {'paths': self.paths, '_maps': {}}   # a process maps its own

@@ -24,7 +24,8 @@ from .target_fields import TargetFields
 from .class_map import ClassMap
 
 # %% ../../nbs/readers/60_webdataset.ipynb #428c49f7
-_webdataset = partial(optional, 'webdataset', 'reading WebDataset shards')   # imported when it is used
+# Imported when it is used
+_webdataset = partial(optional, 'webdataset', 'reading WebDataset shards')
 
 
 # %% ../../nbs/readers/60_webdataset.ipynb #8310ef7d
