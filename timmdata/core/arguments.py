@@ -90,7 +90,7 @@ class Arguments:
             return value is not None and not is_off(value)
         return value is not default and value != default
 
-
+# %% ../../nbs/core/28_arguments.ipynb #c374b011
 def is_off(
     value: Any,
 ) -> bool:

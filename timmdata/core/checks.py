@@ -133,7 +133,7 @@ def check_range(
         raise ValueError(f'{name}={values!r}: must be (low, high) with 0 < low <= high')
     return pair
 
-
+# %% ../../nbs/core/27_checks.ipynb #ca3836aa
 def check_type(
     name: str,
     value: Any,
@@ -151,7 +151,7 @@ def check_type(
     if not isinstance(value, types):
         raise TypeError(f'{name} has type {type(value).__name__}: {advice}')
 
-
+# %% ../../nbs/core/27_checks.ipynb #c62b7cbf
 def is_list(
     values: Any,
 ) -> bool:
@@ -266,7 +266,7 @@ class UnknownArgument(TypeError):
         there_is = f'help({self.call}) lists all' if many else f'allowed: {", ".join(self.allowed)}'
         return f'{self.call} has no argument {self.name!r}: ' + (f'{hint} ({there_is})' if hint else there_is)
 
-
+# %% ../../nbs/core/27_checks.ipynb #c56d14a3
 def check_arguments(
     call: str,
     given: Iterable[str],
@@ -331,7 +331,7 @@ def _type_name(
     kind = type(value)
     return kind.__name__ if kind.__module__ == 'builtins' else f'{kind.__module__}.{kind.__name__}'
 
-
+# %% ../../nbs/core/27_checks.ipynb #cdde080c
 def checks_call(
     hints: Mapping[str, str],
     want: Mapping[Any, str],

@@ -37,7 +37,7 @@ class _Watch:
             self._note()
             self._open.pop()
 
-
+# %% ../../nbs/core/65_clock.ipynb #c2799506
 _here, _OFF = threading.local(), nullcontext()   # a watch belongs to a thread: no lock
 
 

@@ -54,7 +54,7 @@ def _convert(image: Image.Image, mode: str | None, exif_transpose: bool, backgro
         image = image.convert('RGBA')   # Pillow asks for this step
     return image.convert(mode)
 
-
+# %% ../../nbs/core/40_decode.ipynb #c9073dbf
 def check_background(
     background: Sequence[int] | None,
 ):
@@ -85,7 +85,7 @@ def check_mode(
         raise ValueError(
             f"input_img_mode={mode!r}: must be a Pillow mode, such as 'RGB', 'L' (gray) or 'RGBA', or None") from None
 
-
+# %% ../../nbs/core/40_decode.ipynb #c5906e81
 Buffer = bytes | bytearray | memoryview   # a file's content; a view may be of mapped memory
 
 

@@ -73,7 +73,7 @@ def _mirrored(image: Image.Image) -> Image.Image:
     pad = [(array.shape[0] // 2,) * 2, (array.shape[1] // 2,) * 2] + [(0, 0)] * (array.ndim - 2)
     return Image.fromarray(np.pad(array, pad, mode='symmetric'))
 
-
+# %% ../../nbs/core/70_demo_data.ipynb #c8a22bdb
 def make_view(
     name: str,
     view: int,

@@ -120,7 +120,7 @@ def _parse(line: bytes) -> BadSample | None:
     except (ValueError, TypeError):
         return None
 
-
+# %% ../../nbs/core/30_faults.ipynb #c914ba10
 class BadSampleLog:
     """List of bad samples, shared by all processes of a run.
 
@@ -204,7 +204,7 @@ def _try_to_read(
             raise
         return None, name_fault(error, name())
 
-
+# %% ../../nbs/core/30_faults.ipynb #c2885908
 @dataclass
 class FaultPolicy:
     """Decide what happens to a sample that cannot be read, and log it.

@@ -149,7 +149,7 @@ def _with_pillow(data: Buffer, header: JpegHeader, factor: int) -> np.ndarray:
     image.draft('RGB', (max(1, header.width // factor), max(1, header.height // factor)))
     return np.asarray(image.convert('RGB'))
 
-
+# %% ../../nbs/core/50_jpeg.ipynb #c2dbc3f0
 def decode_header(
     data: Buffer,
     header: 'JpegHeader | JpegCut',
@@ -231,7 +231,7 @@ class JpegLayout(NamedTuple):
         """
         return np.frombuffer(data, np.uint8, len(data) - 2 - self.pixels, self.pixels)
 
-
+# %% ../../nbs/core/50_jpeg.ipynb #c3475c02
 def _number(data: Buffer, at: int) -> int:
     return int.from_bytes(data[at:at + 2], 'big')
 
@@ -275,7 +275,7 @@ def read_layout(
     width = _number(data, frame + 7)
     return JpegLayout(frame, pixels, height, width, interval, table, num_listed)
 
-
+# %% ../../nbs/core/50_jpeg.ipynb #c39628cc
 class JpegCut(NamedTuple):
     """Hold a part of a JPEG that can be decoded as a JPEG.
 
@@ -323,7 +323,6 @@ def cut_below(
     cut = bytearray(data)
     _resize_header(cut, layout.frame, height, layout.width)
     return JpegCut(cut, 0, 0, height, layout.width, False)
-
 
 # %% ../../nbs/core/50_jpeg.ipynb #5e9b1c02
 class SegmentGrid(NamedTuple):
@@ -374,7 +373,7 @@ def read_grid(
     columns = across // layout.interval
     return SegmentGrid(block_h, layout.interval * block_w, down, columns, max(block_h, block_w) > 8)
 
-
+# %% ../../nbs/core/50_jpeg.ipynb #ca8d7fc6
 def find_restarts(
     data: Buffer,
     layout: JpegLayout,
@@ -403,7 +402,7 @@ def find_restarts(
     is_whole = len(codes) == number and not ((codes ^ np.arange(len(codes))) & 7).any()
     return markers.tolist() if is_whole and not _has_odd_marker(after) else None
 
-
+# %% ../../nbs/core/50_jpeg.ipynb #cef92f23
 def _renumber(data: bytearray, markers: list[int]) -> bool:
     "Renumber restart markers; the last becomes the end of the image. False: a listed marker does not exist."
     last = markers.pop()
@@ -539,7 +538,7 @@ def scale_crop(
     left = min(left, width - 1)
     return top, left, max(1, min(crop_h, height - top)), max(1, min(crop_w, width - left))
 
-
+# %% ../../nbs/core/50_jpeg.ipynb #c3bca641
 class Pixels:
     """An image whose size is known and whose pixels are decoded on demand.
 
@@ -643,4 +642,3 @@ class Pixels:
         top, left, height, width = small
         part = fast[top - y // factor:, left - x // factor:][:height, :width]
         return part if part.flags.writeable else part.copy()   # of Pillow's memory or a mapped file
-

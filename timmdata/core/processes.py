@@ -80,7 +80,7 @@ def _begin(pipe: Any, run: Callable, args: tuple):
     pipe.close()
     run(*args)
 
-
+# %% ../../nbs/core/57_processes.ipynb #c68d814f
 def start_process(
     context: BaseContext,
     run: Callable,

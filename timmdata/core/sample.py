@@ -40,7 +40,7 @@ def fields_of(
     raise KeyError(
         f"a sample that is a dict must have the key 'image'; its keys: {', '.join(map(str, fields))}")
 
-
+# %% ../../nbs/core/20_sample.ipynb #c5ee8d52
 def sample_image(
     sample: Any,
 ) -> Any:
@@ -99,7 +99,7 @@ def with_image(
     """
     return with_fields(sample, {'image': image})
 
-
+# %% ../../nbs/core/20_sample.ipynb #cb6933a7
 def transform_image(
     transform: Callable,
     image: Any,

@@ -135,7 +135,7 @@ def remove_unread(
     for key in {name[:32] for name in found}:
         _remove_unless_read(folder/key)   # filelock may have removed the lock
 
-
+# %% ../../nbs/datasets/75_cache.ipynb #cf4320e8
 class CacheHold:
     """Register a reader of a cache. Copies of a reader share it; a pickled reader, as in a worker, has None.
 
@@ -160,7 +160,6 @@ class CacheHold:
 def _leave(lock: FileLock, root: Path):
     lock.release()
     _remove_unless_read(root, timeout=1)   # seconds: for readers that come and go at the same time
-
 
 # %% ../../nbs/datasets/75_cache.ipynb #75a0000f
 class ReaderCache(ReaderPack):
@@ -197,7 +196,7 @@ def _writing_to(folder: Path) -> Iterator[None]:
                          'writable directory '
                          "that has room, such as cache={'where': 'disk', 'directory': …}") from error
 
-
+# %% ../../nbs/datasets/75_cache.ipynb #c3a68844
 def cached_dataset(
     dataset: ImageDataset,
     settings: CacheSettings,

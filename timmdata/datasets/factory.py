@@ -92,7 +92,7 @@ def _split_name(name: str) -> tuple[str, str]:
         raise ValueError(f'unknown dataset name {name!r}: must be one of {_NAMES}')
     return kind, rest
 
-
+# %% ../../nbs/datasets/60_factory.ipynb #cc37a3b4
 def create_dataset(
     name: str = '',
     root: StrPath | None = None,

@@ -62,7 +62,7 @@ def read_bytes(
     data = read_content(data)
     return bytes(data) if isinstance(data, Buffer) else data
 
-
+# %% ../../nbs/datasets/00_image_dataset.ipynb #cb53c17a
 class _Images:
     "What a data set of images has, with an index or as a stream: a reader, how images are read, names and classes."
 

@@ -51,7 +51,7 @@ def _read_size(base: Any, index: int) -> tuple[int, int]:
             raise
         return 0, 0
 
-
+# %% ../../nbs/datasets/47_image_sizes.ipynb #cc1cf6c3
 def _file(dataset: Dataset) -> Path | None:
     "The file that keeps the sizes; None: a change of the images could not be seen."
     if not all(map(gives_bytes, base_datasets(dataset))):
@@ -80,7 +80,6 @@ def _keep(path: Path, found: np.ndarray):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as file:
             np.save(file, found)
-
 
 # %% ../../nbs/datasets/47_image_sizes.ipynb #47a00010
 def image_sizes(

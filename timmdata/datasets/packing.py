@@ -74,7 +74,7 @@ class Encoded(NamedTuple):
     width: int
     what: str
 
-
+# %% ../../nbs/datasets/70_packing.ipynb #c720153a
 def _saved(image: Image.Image, format: str) -> bytes:
     file = io.BytesIO()
     image.save(file, format)
@@ -101,7 +101,6 @@ def _reencode(data: Buffer, source: Image.Image, settings: 'PackSettings') -> En
         exif[0x0112] = turned
     data = encode_jpeg(image, settings.quality, chosen, exif.tobytes() if exif else b'')
     return Encoded(data, 'jpg', image.height, image.width, 'encoded')
-
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00006
 @dataclass(frozen=True)
@@ -255,7 +254,7 @@ def read_samples(
         target = _plain(sample[1], has_labels, dataset.filename(index))
         yield index, target, read_bytes(sample[0])
 
-
+# %% ../../nbs/datasets/70_packing.ipynb #cf5651fc
 def encode_samples(
     dataset: ImageDataset,
     settings: PackSettings,
@@ -286,7 +285,6 @@ def encode_samples(
             bar.update()
             if image is not None:
                 yield index, image, target
-
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00041
 _SHARD_BYTES = 256 << 20   # a shard is about as large
@@ -336,7 +334,7 @@ class PackPlan(NamedTuple):
         """
         return f'{self.split}-{number:06}.tar'
 
-
+# %% ../../nbs/datasets/70_packing.ipynb #cd515189
 def _describe(dataset: ImageDataset, settings: PackSettings, order: np.ndarray, per_shard: int) -> dict[str, Any]:
     jpegtran = None
     if settings.format == 'jpeg':
@@ -383,7 +381,6 @@ def plan_pack(
     about = _describe(dataset, settings, order, per_shard)
     return PackPlan(dataset, root, split, settings, order, per_shard, num_bytes, about)
 
-
 # %% ../../nbs/datasets/70_packing.ipynb #70a00042
 def _save_json(path: Path, value: Any, folder: Path):
     "Write a file; until it is whole it lies in a folder that is removed at the end."
@@ -425,7 +422,7 @@ def begin_pack(
         path.unlink()   # of a program that was killed
     _save_json(noted, plan.about, plan.parts)
 
-
+# %% ../../nbs/datasets/70_packing.ipynb #c9de661c
 def write_part(
     plan: PackPlan,
     number: int,
@@ -451,7 +448,6 @@ def write_part(
     part = dict(samples=samples, kinds=kinds, bad=plan.dataset.bad_samples, size=path.stat().st_size,
                 checksum=_checksum(path))
     _save_json(done, part, plan.parts)
-
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00060
 class PackReport(NamedTuple):
@@ -516,7 +512,7 @@ def _save_description(plan: PackPlan, parts: list[dict[str, Any]]):
         shard_bytes=[part['size'] for part in parts], checksums=shards | index)
     _save_json(plan.root/INFO_FILE, info, plan.parts)
 
-
+# %% ../../nbs/datasets/70_packing.ipynb #cd742316
 def finish_pack(
     plan: PackPlan,
 ) -> PackReport:
@@ -538,7 +534,6 @@ def finish_pack(
     shutil.rmtree(plan.parts)
     kinds = sum((Counter(part['kinds']) for part in parts), Counter())
     return PackReport(plan.split, num_samples, len(parts), sum(part['size'] for part in parts), dict(kinds), bad)
-
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00063
 def check_packable(
@@ -573,7 +568,7 @@ def _sources(reader: Any) -> list[Path]:
         names.add('')   # a table may lie beside other things
     return sorted(Path(reader.root, name).resolve() for name in names)
 
-
+# %% ../../nbs/datasets/70_packing.ipynb #c45b106a
 def _check_target(dataset: ImageDataset, root: Path):
     "Refuse a folder where the files of a pack would become a part of a data set of images."
     real = root.resolve()
@@ -590,7 +585,6 @@ def _check_target(dataset: ImageDataset, root: Path):
         f'{root} is, contains or is inside {place}, where images are read from: a pack there would '
         'change that dataset. Use a separate folder, such as '
         f'{folder.with_name(f"{folder.name}-packed")}')
-
 
 # %% ../../nbs/datasets/70_packing.ipynb #70a00044
 @contextmanager

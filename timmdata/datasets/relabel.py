@@ -75,7 +75,7 @@ def targets_of(
                           for target in (found.tolist() if found.ndim == 1 else found)])
     return _check_targets(found, len(dataset))
 
-
+# %% ../../nbs/datasets/20_relabel.ipynb #c5325e4e
 def classes_of(
     dataset: Dataset,
 ) -> dict[str, int]:
@@ -177,7 +177,7 @@ def _names_of_index(label_map: LabelMap, class_to_idx: Mapping[str, int]) -> dic
                 f'the LabelMap makes {" and ".join(map(str, new))} of them: map them to one name')
     return names
 
-
+# %% ../../nbs/datasets/20_relabel.ipynb #c57e625d
 def label_report(
     label_map: LabelMap,
     targets: np.ndarray,
@@ -243,7 +243,7 @@ class RelabeledDataset(Dataset):
             return None   # skipped
         return with_fields(sample, {'target': target})
 
-
+# %% ../../nbs/datasets/20_relabel.ipynb #c48aaad6
 def _select(dataset: Dataset, rows: np.ndarray, targets: np.ndarray, class_to_idx: dict) -> Dataset:
     "Take some samples with other targets: as an `ImageDataset` where possible, else wrapped."
     if isinstance(dataset, Subset):
@@ -298,7 +298,7 @@ def number_classes(
                          f'it has {listed(class_to_idx, 10)}')
     return class_to_idx
 
-
+# %% ../../nbs/datasets/20_relabel.ipynb #c4775ba3
 def _move(label_map: LabelMap, targets: np.ndarray, old: Mapping[str, int], new: Mapping[str, int]) -> np.ndarray:
     "Replace old indexes by new ones; what is dropped, or has no label, becomes -1 or a row of zeros."
     table = np.full(max(old.values()) + 1, -1, np.int64)

@@ -107,7 +107,7 @@ def _read_names(folder: Path, image_set: str) -> list[str]:
     raise ValueError(
         f'{folder.name} has no image set {image_set!r}; available: {", ".join(there) or "none"}')
 
-
+# %% ../../nbs/datasets/30_voc.ipynb #cd446efb
 def voc_table(
     root: StrPath,
     year: str = '2012',
@@ -144,4 +144,3 @@ def voc_table(
             f'no image of {folder.name} {image_set} gets a label with objects={objects!r}: use '
             'another rule')
     return table
-

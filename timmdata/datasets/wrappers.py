@@ -123,7 +123,7 @@ def _object_text(value: Any, depth: int) -> str:
     return f'{text} ' + ', '.join(f'{name}={describe(parts[name], depth - 1)}'
                                   for name in names)
 
-
+# %% ../../nbs/datasets/10_wrappers.ipynb #c318ba41
 def describe(
     value: Any,
     depth: int = 4,
@@ -171,7 +171,7 @@ def _base_parts(dataset: Dataset) -> Iterator[Any]:
     elif isinstance(targets, (Sequence, np.ndarray, torch.Tensor)):
         yield np.asarray(targets)
 
-
+# %% ../../nbs/datasets/10_wrappers.ipynb #cb22d04a
 def changed_pixels(
     dataset: Dataset,
 ) -> str:

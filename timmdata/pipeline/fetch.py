@@ -22,8 +22,7 @@ from ..core.clock import clock
 from ..core.faults import ImageReadError, printable
 from ..core.jpeg import Pixels
 from ..core.rng import sample_seed
-from ..core.sample import apply_transform, as_pil_image, fields_of, sample_image, with_fields
-from ..core.sample import with_image
+from ..core.sample import apply_transform, as_pil_image, fields_of, sample_image, with_fields, with_image
 from ..datasets.image_dataset import ImageDataset
 from ..datasets.wrappers import base_datasets, gives_bytes, sample_numbers, unwrap
 from .batch_transform import BatchTransform, DeviceTransform

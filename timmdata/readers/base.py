@@ -398,7 +398,7 @@ def is_whole(
     return not splits and any(name.lower() in split_group(split)
                               for name in ('train', *own_names))
 
-
+# %% ../../nbs/readers/25_base.ipynb #c9a438f6
 def choose_split(
     names: Collection[str],
     split: str,

@@ -94,7 +94,7 @@ def _read_pickle_map(data: bytes) -> Any:
             raise ValueError(f'memo index {argument} is larger than the file, {len(data)} bytes')
     return _NoCodeUnpickler(io.BytesIO(data)).load()
 
-
+# %% ../../nbs/readers/10_class_map.ipynb #cabb08a2
 def _read_csv_map(text: str) -> dict[str, int]:
     "Two columns, name and index, with or without a header line; the index may come first."
     rows = [row for row in csv.reader(io.StringIO(text, newline=None)) if row]

@@ -109,7 +109,7 @@ class ReaderRows(Reader):
     def __repr__(self) -> str:
         return f'ReaderRows({len(self):,} samples of {self.reader!r})'
 
-
+# %% ../../nbs/readers/92_exclude.ipynb #c9d2021f
 def keep_rows(
     reader: Any,
     rows: np.ndarray,

@@ -48,7 +48,7 @@ class FileIndex:
     stamps: np.ndarray
     left_out: Mapping[tuple[str, str], int]
 
-
+# %% ../../nbs/readers/28_file_index.ipynb #cc23e751
 def stamp(
     root: str,
     source: str = '',
@@ -140,7 +140,7 @@ def check_arrays(
         with file.open(item) as member:
             check_array(member, item.file_size)
 
-
+# %% ../../nbs/readers/28_file_index.ipynb #cb7a3715
 _Index = TypeVar('_Index')
 
 
@@ -229,7 +229,7 @@ def check_ends(
     if last != len(parts) or len(ends) and ends[0] < 0 or (ends[1:] < ends[:-1]).any():
         raise ValueError('the lengths of its lists do not match its data')
 
-
+# %% ../../nbs/readers/28_file_index.ipynb #c59f9667
 def _check_numbers(index: FileIndex):
     "Refuse an index whose arrays do not fit together, or that points past the end of an archive."
     table, spans = index.table, index.table.columns.get('span')
@@ -261,7 +261,6 @@ def _check_names(index: FileIndex):
     outside = next((name for name in names if not is_below(name)), None)
     if outside is not None:
         raise ValueError(f'{outside!r} is not below the root')
-
 
 # %% ../../nbs/readers/28_file_index.ipynb #28a00010
 def _arrays_of(index: FileIndex) -> dict[str, np.ndarray]:
@@ -321,7 +320,7 @@ def _class_names(index: FileIndex, not_classes: Collection[str]) -> list[str]:
                                                for parent in PurePath(name).parents)
     return [os.path.basename(name) if is_class(name) else '' for name in index.folders]
 
-
+# %% ../../nbs/readers/28_file_index.ipynb #cd76e58e
 def _warn_nested(where: str, folders: Mapping[str, str]):
     "Warn if class folders lie inside each other, or if one class has several first folders; folder → class."
     firsts = defaultdict(set)   # class → first folders below the split

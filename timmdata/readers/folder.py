@@ -101,7 +101,7 @@ def _look_below(root: StrPath, levels: int = 8, most: int = 20) -> list[str]:
         found, level = found + below, below
     return found
 
-
+# %% ../../nbs/readers/30_folder.ipynb #c7650a5e
 def _hint(root: StrPath, folders: Iterable[str]) -> str:
     "What to do about a split that is not there; `folders` lie below the root."
     whole = 'split=None reads the whole folder'
@@ -157,7 +157,7 @@ def _in_order(paths: Iterable[str]) -> list[str]:
     "Paths in natural order; equal keys, such as those of `A` and `a`, in the order of the names themselves."
     return [path for _, path in sorted((natural_key(path), path) for path in paths)]
 
-
+# %% ../../nbs/readers/30_folder.ipynb #c12e4417
 def _list_folder(root: str, folder: str, number: int, extensions: tuple[str, ...]) -> _Listing:
     "List a folder, which has a number in the index."
     time = stamp(root, folder)
@@ -250,7 +250,7 @@ def _warn_repeats(root: str, folders: Sequence[str], tables: Iterable[tuple[str,
             f'listed more than once, because of links such as {printable(folders[again[0]])}: '
             'remove the links, or pass these files as exclude=', stacklevel=5)
 
-
+# %% ../../nbs/readers/30_folder.ipynb #c93cbdca
 def scan_folder(
     root: StrPath,
     starts: Sequence[str] = ('',),

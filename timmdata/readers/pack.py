@@ -76,7 +76,7 @@ def index_of_arrays(
         raise ValueError(f'its targets have dtype {targets.dtype}, not a numeric one')
     return SampleTable(names, name_ends, targets, {'row': rows})
 
-
+# %% ../../nbs/readers/65_pack.ipynb #c8a74b02
 def save_index(
     index: SampleTable,
     folder: StrPath,
@@ -145,7 +145,7 @@ def _check_pack(info: dict[str, Any], root: StrPath):
         if wrong:
             raise ValueError(f'split {name!r} has the invalid number {wrong[0]!r}')
 
-
+# %% ../../nbs/readers/65_pack.ipynb #c21b56ed
 def read_pack(
     root: StrPath,
 ) -> dict[str, Any] | None:
@@ -379,7 +379,7 @@ def scan_shards(
                 targets.append(target)
     return SampleTable.from_samples(names, _as_targets(targets, fields), {'row': np.array(rows, ROW)})
 
-
+# %% ../../nbs/readers/65_pack.ipynb #cbb4856b
 def _samples_of(path: str, fields: TargetFields, what: str, input_keys: Sequence[str]) -> Iterator[tuple]:
     "Key, offset and size of the image, its ending and the target of each sample in a shard."
     archive = Archives([path])
@@ -404,7 +404,6 @@ def _as_targets(targets: list, fields: TargetFields) -> np.ndarray | LabelLists:
     indexes = [idx for labels in targets for idx in labels]
     last = max([*fields.class_to_idx.values(), *indexes], default=-1)
     return LabelLists.from_lists(targets, last + 1)
-
 
 # %% ../../nbs/readers/65_pack.ipynb #65a00041
 def _split_of(name: str) -> str:
@@ -463,7 +462,7 @@ def holds_shards(
     num_labels = sum(ending == '.cls' for _, ending in names)
     return 2 * num_labels >= len({stem for stem, _ in names}) > 0
 
-
+# %% ../../nbs/readers/65_pack.ipynb #c5bd615b
 class ReaderShards(_IndexedReader):
     """Read samples of WebDataset shards in any order; `reader[index]` is `(bytes, target)`.
 

@@ -493,7 +493,7 @@ class _ObjectFile(io.RawIOBase):
             self._ranges.close()
         super().close()
 
-
+# %% ../../nbs/readers/27_requests.ipynb #cfad8ab1
 def open_object(
     url: str,
 ) -> io.RawIOBase:

@@ -196,7 +196,7 @@ class _FsspecStore:
         data = await asyncio.to_thread(self._fs.cat_file, self._path(key), start, stop)
         return data, Stored(key, -1, 0)
 
-
+# %% ../../nbs/readers/26_store.ipynb #c73c4558
 _OBSTORE = ('s3', 's3a', 'gs', 'az', 'azure', 'adl', 'abfs', 'abfss', 'http', 'https')   # schemes
 
 
@@ -342,7 +342,7 @@ class ObjectChanged(OSError):
 def _ignore(event: str):
     return
 
-
+# %% ../../nbs/readers/26_store.ipynb #ceadd3c2
 async def persist(
     name: str,
     ask: Callable[[], Awaitable],
@@ -420,7 +420,7 @@ def _answer(question: tuple, ask: Callable[[], Any]) -> Any:
         known[question] = ask()
     return known[question]
 
-
+# %% ../../nbs/readers/26_store.ipynb #cf22f957
 def _list(url: str, verb: str) -> Any:
     def ask():
         return wait_for(persist(url, getattr(open_store(url), verb)))
@@ -468,7 +468,6 @@ def list_names(
     folders, files = (sorted(name for name in names if name and name[0] != '.')
                       for names in _list(url, 'names'))
     return folders, files
-
 
 # %% ../../nbs/readers/26_store.ipynb #57000133
 _FEW = 32   # objects that are looked up one by one; more are found in the list of all
@@ -522,7 +521,7 @@ def _find(url: str, keys: Sequence[str]) -> list[Stored | None]:
             except FileNotFoundError:
                 return None
 
-    async def look_all() -> list[Stored | None]:
+    async def look_all():
         return await asyncio.gather(*map(look, keys))
 
     return wait_for(look_all())

@@ -73,7 +73,7 @@ class Table:
         found = iter(numbers)
         return [next(found) if text else None for text in values]
 
-
+# %% ../../nbs/readers/50_table.ipynb #c5b81066
 def _plain_numbers(texts: list[str]) -> list:
     "The texts as numbers if all are: '7' and '0.5' are, '007' and 'nan' are names."
     for number, form in ((int, _WHOLE), (float, _WHOLE + r'(\.\d+)?([eE][-+]?\d+)?')):
@@ -112,7 +112,7 @@ def _read_json_lines(path: str) -> Table:
     names = dict.fromkeys(name for row in rows for name in row)
     return _of_columns({name: [row.get(name) for row in rows] for name in names})
 
-
+# %% ../../nbs/readers/50_table.ipynb #c91d55b8
 def _of_columns(columns: Mapping[str, Sequence]) -> Table:
     "A table of lists."
     lengths = {len(column) for column in columns.values()}
@@ -302,7 +302,7 @@ def _are_there(root: str | Mapping[str, Stored | None], paths: Sequence[str]) ->
     with ThreadPoolExecutor(16) as pool:
         return list(pool.map(lambda path: os.path.isfile(os.path.join(root, path)), paths))
 
-
+# %% ../../nbs/readers/50_table.ipynb #c50a4261
 def find_problems(
     paths: Sequence[str | None],
     targets: Sequence[Any],
@@ -442,7 +442,7 @@ class _Columns:
         return [text and [label.strip() for label in text.split(separator)]
                 for text in self.texts(key, 'target_separator')]
 
-
+# %% ../../nbs/readers/50_table.ipynb #c5811622
 def _rows_of_split(splits: list[str | None] | None, num_rows: int, split: str | None, what: str) -> Iterable[int]:
     "Rows of one split, by its name or another name for it; `splits` has the name of each row."
     if is_whole(splits or (), split):
@@ -512,7 +512,7 @@ class _TableRows(NamedTuple):
             others[name] = np.fromiter((column[row] for row in rows), kind, len(rows))
         return SampleTable.from_samples([self.paths[row] for row in rows], targets, others)
 
-
+# %% ../../nbs/readers/50_table.ipynb #c5355e3f
 def _report(problems: dict, rows: _TableRows, on_problem: str, what: str, root: StrPath):
     "Raise an error of all problems, or warn of them."
     message = f'{what}: {describe_problems(problems, len(rows.paths))}'

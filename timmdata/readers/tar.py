@@ -68,7 +68,7 @@ def _walk(file: BinaryIO, name: str = '', start: int = 0) -> Iterator[tuple[str,
             raise tarfile.ReadError(f'no end mark at byte {start + tar.offset:,}')
         _warn_of_more(file)
 
-
+# %% ../../nbs/readers/40_tar.ipynb #cce07b82
 def _warn_of_more(file: BinaryIO):
     "Warn when anything but zeros comes after an end mark."
     begin = file.tell()

@@ -41,7 +41,7 @@ def get_field(
     except (KeyError, TypeError):
         raise ValueError(f'there is no field {path!r}; available: {listed(record)}') from None
 
-
+# %% ../../nbs/readers/45_target_fields.ipynb #c12e7a4d
 def _item_feature(feature: Any) -> Any:
     "What a list holds, for features of `datasets`; another feature is given as it is."
     while hasattr(feature, 'feature'):

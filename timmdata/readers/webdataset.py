@@ -71,7 +71,7 @@ def check_info(
             raise ValueError(f'split {name!r}: alt_label must be a string')
     return info
 
-
+# %% ../../nbs/readers/60_webdataset.ipynb #c8610c14
 def load_info(
     root: StrPath,
 ) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def load_info(
             raise ValueError(f'{path} does not describe splits: {error}') from error
     return {}
 
-
+# %% ../../nbs/readers/60_webdataset.ipynb #c3b5cd45
 def find_shards(
     root: StrPath,
     split: str,
@@ -163,7 +163,7 @@ def image_key(
         f'available: {there}. '
         'Pass the extension of the image as input_key=')
 
-
+# %% ../../nbs/readers/60_webdataset.ipynb #c669a91a
 def target_of(
     group: Mapping[str, Any],
     fields: TargetFields,
