@@ -77,7 +77,8 @@ class Task:
             self._collate(builder)
 
     def _load(self, builder: BatchBuilder, position: int) -> list[Any]:
-        key, thread = self.keys[position], threading.get_ident()
+        key = self.keys[position]
+        thread = threading.get_ident()
         self._indexes[thread] = key.index
         self.report(key.index)
         try:
@@ -122,7 +123,8 @@ class Task:
             if self._is_finished:
                 return
             self._is_finished = True
-        self._result, self._error = result, error
+        self._result = result
+        self._error = error
         self._samples, self._errors, self.rows, self._rows = {}, {}, None, ()
         self.loading = list   # returns an empty list; the old function may hold a worker
         self.done.set()
