@@ -276,8 +276,8 @@ class BatchLoader(HostLoader):
         self._tasks = deque[Task]()   # of the pass that began last
         self._made_by = Counter[int | None]()   # of the same pass: batches of each worker process
 
+    # For a copy, or for another process, which has its own sampler and pool
     def __getstate__(self) -> dict[str, Any]:
-        "Return the state for a copy, or for another process; it has its own sampler and pool."
         sampler = copy.copy(self.sampler)
         batches = self.batches.with_sampler(sampler)
         return {
@@ -483,7 +483,8 @@ class BatchLoader(HostLoader):
         if made is None:
             raise ValueError(
                 'every sample of this batch was skipped: dataset.bad_samples has the reasons')
-        replay, transform = builder.replay(made), self.builder.batch_transform
+        replay = builder.replay(made)
+        transform = self.builder.batch_transform
         return replay if builder.batch_transform is transform else replay.finish(transform)
 
     def __repr__(self) -> str:

@@ -150,7 +150,8 @@ def check_state(
         seed: Seed of this run; None: use the seed of the state.
     """
     check_form(state)
-    was, now = dict(state['settings']), dict(settings)
+    was = dict(state['settings'])
+    now = dict(settings)
     if 'changed_pixels' not in was:
         now.pop('changed_pixels', None)   # an old state, saved before this was compared
     if seed is not None:

@@ -52,7 +52,8 @@ def crop_batch(
     """
     device = images.device
     settings = sampler.settings
-    at, inside = [], []   # of rows and of columns: position in the image, and whether it is inside
+    at = []   # positions in the image: of rows, then of columns
+    inside = []   # whether these positions are inside the crop
     numbers = torch.tensor([[*p.crop, *p.offset] for p in params]).to(device, non_blocking=True)
     for axis, size in enumerate(sampler.size):
         start, length, offset = numbers[:, axis::2, None].unbind(1)
@@ -156,7 +157,8 @@ class DeviceCache:
         self.rows = rows
 
     def _allocate(self, num: int, shape: torch.Size) -> torch.Tensor:
-        needed, free = num * shape.numel(), _free_bytes(self.device)
+        needed = num * shape.numel()
+        free = _free_bytes(self.device)
         if needed > 0.8 * free:
             raise ValueError(
                 f"cache='device' needs {needed / 1e9:.1f} GB for {num:,} images of {tuple(shape)}, "

@@ -193,8 +193,8 @@ class PrefetchLoader(Loader):
             mean, std = adapt_statistics(mean, std, channels)
             erasing = ErasingSettings(re_prob, re_mode, re_count, re_num_splits).create()
             img_dtype = torch.float16 if fp16 else img_dtype or torch.float32
-            settings = BatchTransformSettings(mean, std, img_dtype)
-            batch_transform = BatchTransform(settings, erasing=erasing)
+            batch_transform = BatchTransform(
+                BatchTransformSettings(mean, std, img_dtype), erasing=erasing)
         self.batch_transform = batch_transform
         self._consumer = Consumer(self.sampler)   # the loader may be ahead of it
         # Created with the first batch; before that, the GPU is not used
@@ -225,8 +225,8 @@ class PrefetchLoader(Loader):
     # one pass
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        when_used = self.loader.acknowledge if self.loader.auto_ack else None
-        hosts = self._consumer.deliver(self._hosts, when_used)
+        hosts = self._consumer.deliver(
+            self._hosts, self.loader.acknowledge if self.loader.auto_ack else None)
         yield from map(attrgetter('batch'), hosts)   # a loop would hold the delivered batch
 
     def _hosts(self) -> Iterator[HostBatch]:

@@ -124,7 +124,8 @@ class Meter:
         now = self._clock()
         if self._account is not None:
             self._seconds[self._account] += now - self._event
-        self._account, self._event = account, now
+        self._account = account
+        self._event = now
 
     def begin(self):
         "Record that the consumer requests the first batch."

@@ -136,8 +136,8 @@ class StreamLoader(ForwardOnly):
         self._passes: weakref.WeakSet[_Pass] = weakref.WeakSet()   # passes that have not ended
         self._are_counting = False   # whether persistent workers have started and count epochs
 
+    # For a copy, or for another process, which has its own workers
     def __getstate__(self) -> dict[str, Any]:
-        "Return the state for a copy, or for another process; it has its own workers."
         new = dict(loader=DataLoader(**self._settings), _passes=(), _pid=0, _are_counting=False)
         return {**vars(self), **new}
 
