@@ -150,7 +150,7 @@ class Loader:
     def set_epoch(self,
         epoch: int,
     ):
-        """Set the epoch of the next pass, to go back or to skip; a position in it that was just loaded is kept.
+        """Set the epoch of the next pass, to go back or to skip; keeps a position in it that was just loaded.
 
         Args:
             epoch: Epoch of the next pass, counted from 0.
@@ -173,7 +173,7 @@ class Loader:
     def load_state_dict(self,
         state: dict[str, Any],
     ):
-        """Resume where the state was saved: the next loop begins with the following batch. Workers and ranks may differ.
+        """Resume where the state was saved, with the batch after it. Workers and ranks may differ.
 
         Args:
             state: State from `state_dict` of a loader with the same settings.

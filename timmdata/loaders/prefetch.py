@@ -43,7 +43,7 @@ def resolve_device(
 
     Args:
         device: Requested device; None: the first available one of cuda, xpu, mps and cpu.
-        distributed: If there are several GPUs, use the one with the local rank of this process for `device=None`.
+        distributed: Let `device=None` choose the GPU with this process's local rank, if there are several.
     """
     present = {
         'cuda': torch.cuda.is_available, 'xpu': torch.xpu.is_available,

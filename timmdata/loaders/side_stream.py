@@ -166,7 +166,7 @@ def iterate_ahead(
         batches: Iterator over the batches of a loader.
         stage: Function that moves one batch to the device and returns it.
         stream: Side stream, or an object with its methods.
-        patience: Maximum seconds to wait for the thread, which ends after its current batch, when the loop is left.
+        patience: Maximum seconds to wait for the thread, if the loop is left; it ends after its current batch.
     """
     ready, turn, stop = queue.SimpleQueue(), threading.Semaphore(1), threading.Event()
 

@@ -257,7 +257,7 @@ def check_ranks(
     """Raise ValueError unless the stream yields the share of this torch.distributed rank.
 
     Args:
-        dataset: Stream that has `world` (rank and number of ranks), or whose reader has it, as a `StreamReader` does.
+        dataset: Stream whose reader has `world`, its rank and number of ranks, as a `StreamReader` does.
         num_workers: Number of workers of the loader, which must be the same on all ranks.
     """
     if num_workers == 'auto':
@@ -275,7 +275,8 @@ def check_ranks(
     if reader.world != here:
         raise ValueError(
             f'this is rank {here[0]} of {here[1]}, but the stream yields the share of rank '
-            f'{reader.world[0]} of {reader.world[1]}: create the dataset after torch.distributed.init_process_group')
+            f'{reader.world[0]} of {reader.world[1]}: '
+            'create the dataset after torch.distributed.init_process_group')
     faults = getattr(dataset, 'faults', None)
     if reader.is_training and faults is not None and faults.on_error == 'skip':
         raise ValueError(

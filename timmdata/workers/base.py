@@ -186,8 +186,8 @@ class RowMemory:
         Returns:
             field → uint8 rows; empty if the builder uses no rows
         """
-        num, bucket = len(keys), keys[0].bucket
-        layout = self.builder.layout(bucket)
+        num = len(keys)
+        layout = self.builder.layout(keys[0].bucket)
         num_bytes = layout.num_bytes(num)
         if not num_bytes:
             return {}
@@ -253,7 +253,8 @@ class InlinePool(WorkerPool):
     def __init__(self,
         builder: BatchBuilder,
     ):
-        self.builder, self._memory = builder, RowMemory(builder)
+        self.builder = builder
+        self._memory = RowMemory(builder)
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
         self.builder.prefetch(keys, early=True)

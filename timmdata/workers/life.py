@@ -23,7 +23,7 @@ def start_thread(
     *args: Any,
     name: str,
 ) -> threading.Event:
-    """Start a daemon thread, and keep no reference to its `Thread`: dropping one in the main thread can lose a Ctrl-C.
+    """Start a daemon thread without keeping its `Thread`, because dropping one can lose a Ctrl-C.
 
     Args:
         run: Function that the thread runs; its arguments must not hold the pool.
@@ -79,7 +79,7 @@ _lives = set[_Life]()   # of all pools, including those that were dropped
 
 
 def _end_all():
-    "Stop all threads and wait for them: a thread that returns from native code while Python exits would crash it."
+    "Stop and wait for all threads: one that returns from native code while Python exits would crash it."
     left = [life for life in list(_lives) if not life.has_ended()]
     for life in left:
         life.stop()
@@ -89,7 +89,9 @@ def _end_all():
 
 # %% ../../nbs/workers/02_life.ipynb #c8277605
 class Lifetime:
-    """End the threads of a pool when it is closed or dropped, or Python exits; only in the process that created it.
+    """End the threads of a pool when it is closed or dropped, or when Python exits.
+
+    A forked copy of the process ends nothing.
 
     Args:
         pool: Pool that owns the threads.
@@ -141,7 +143,7 @@ class Lifetime:
 def uninterrupted(
     start: Callable[[], Any],
 ) -> Any:
-    """Start something in a thread, completely. If the wait is interrupted, close what was started and raise the interrupt.
+    """Start an object in a thread. If the wait is interrupted, close the object and raise the interrupt.
 
     Args:
         start: Function that starts an object with a `close` method, and returns it.

@@ -78,7 +78,8 @@ class _Message(NamedTuple):
 # %% ../../nbs/workers/30_processes.ipynb #6a3685aa
 def _reporter(indexes: torch.Tensor) -> Callable[[int], None]:
     "Return a function with which each thread records, in its own element, the index it is loading."
-    elements, numbers = {}, itertools.count()   # thread → its element
+    elements = {}   # thread → number of its element
+    numbers = itertools.count()
 
     def report(index: int):
         thread = threading.get_ident()

@@ -22,7 +22,7 @@ class WorkerKind:
     """Describe a worker type for code that does not create the workers.
 
     Args:
-        is_process: Each worker has its own dataset and transforms and calls `worker_init_fn`; False: threads share them.
+        is_process: Each worker has its own dataset and transforms, and calls `worker_init_fn`.
         prefetches_each: `prefetch_factor` counts batches per worker; False: of all workers together.
         one: Name of one worker, for messages.
     """
@@ -40,19 +40,34 @@ RAY_OPTIONS = (   # options of Ray's actors that do not interfere with the pool,
     'num_cpus', 'num_gpus', 'memory', 'resources', 'accelerator_type', 'label_selector',
     'scheduling_strategy', 'runtime_env', 'placement_timeout')
 
+# %% ../../nbs/workers/04_settings.ipynb #2a379482
+def _check_ray_options(options: Mapping[str, Any], worker_type: str):
+    "Raise ValueError if a Ray actor cannot have these options."
+    if worker_type != 'ray':
+        raise ValueError(
+            f"ray_options cannot be used with worker_type={worker_type!r}: use worker_type='ray'")
+    unknown = [name for name in options if name not in RAY_OPTIONS]
+    if unknown:
+        raise ValueError(
+            f'unknown ray_options: {", ".join(map(str, unknown))}; choose from {", ".join(RAY_OPTIONS)} '
+            '(the pool controls restarts, retries and the lifetime of actors)')
+    timeout = options.get('placement_timeout', 1)
+    if not isinstance(timeout, Real) or isinstance(timeout, bool) or not timeout > 0:
+        raise ValueError(f'ray_options has placement_timeout={timeout!r}: must be seconds > 0')
+
 # %% ../../nbs/workers/04_settings.ipynb #4a7d0702
 @dataclass(frozen=True)
 class WorkerSettings:
     """Define which workers make the batches, and how many batches they make ahead of the consumer.
 
     Args:
-        num_workers: Number of threads, processes or actors; 0: load in the consumer's thread; 'auto': depends on the cores.
-        worker_type: 'threads', 'processes' or 'ray'; 'auto': processes for your own code, or if several can be forked.
-        threads_per_worker: Threads per process; `worker_type='auto'` may raise it if there are more than eight workers.
+        num_workers: Number of threads, processes or actors; 0: none; 'auto': depends on the cores.
+        worker_type: 'threads', 'processes' or 'ray'; 'auto': processes for your own code or several workers.
+        threads_per_worker: Threads per process; `worker_type='auto'` may raise it above eight workers.
         prefetch_factor: Batches made ahead per process or actor, or by all threads together; None: 2.
         persistent_workers: Keep the workers between epochs.
         timeout: Seconds to wait for a batch; 0: no limit.
-        multiprocessing_context: Start method of processes ('fork', 'spawn', 'forkserver'); None: Python's default.
+        multiprocessing_context: Start method: 'fork', 'spawn' or 'forkserver'; None: Python's default.
         worker_init_fn: Function called in each worker process with the worker's number.
         pin_memory: Page-lock the rows, for a loader that copies them to a CUDA device.
         ray_options: Options of the Ray actors; None: no options.
@@ -104,22 +119,7 @@ class WorkerSettings:
                 "num_workers='auto' cannot be used with worker_type='ray', because it depends on the "
                 "cores of this machine: pass the number of actors, such as int(ray.cluster_resources()['CPU'])")
         if self.ray_options is not None:
-            self._check_ray_options()
-
-    def _check_ray_options(self):
-        if self.worker_type != 'ray':
-            raise ValueError(
-                f'ray_options cannot be used with worker_type={self.worker_type!r}: '
-                "use worker_type='ray'")
-        unknown = [name for name in self.ray_options if name not in RAY_OPTIONS]
-        if unknown:
-            raise ValueError(
-                f'unknown ray_options: {", ".join(map(str, unknown))}; '
-                f'choose from {", ".join(RAY_OPTIONS)} '
-                '(the pool controls restarts, retries and the lifetime of actors)')
-        timeout = self.ray_options.get('placement_timeout', 1)
-        if not isinstance(timeout, Real) or isinstance(timeout, bool) or not timeout > 0:
-            raise ValueError(f'ray_options has placement_timeout={timeout!r}: must be seconds > 0')
+            _check_ray_options(self.ray_options, self.worker_type)
 
     @property
     def context(self) -> BaseContext:
@@ -144,7 +144,7 @@ class WorkerSettings:
 
     @property
     def num_ahead(self) -> int:
-        "Return the number of batches that a loader submits ahead; the type and number of workers must be known."
+        "Return how many batches a loader submits ahead; type and number of workers must be known."
         factor = self.prefetch_factor or 2
         if not self.num_workers:
             return factor

@@ -55,7 +55,8 @@ class SharedMemory:
 
     def pin(self):
         "Page-lock the memory for a CUDA device until the last tensor in it is gone."
-        cudart, address = torch.cuda.cudart(), self.tensor.data_ptr()
+        cudart = torch.cuda.cudart()
+        address = self.tensor.data_ptr()
         result = cudart.cudaHostRegister(address, self.num_bytes, 0)
         if int(result) != 0:
             raise RuntimeError(
@@ -103,7 +104,8 @@ class _Packer(pickle.Pickler):
 
     def __init__(self, file: BytesIO, slot: torch.Tensor | None, used: int):
         super().__init__(file, protocol=5)
-        self.slot, self.used = slot, used
+        self.slot = slot
+        self.used = used
 
     def persistent_id(self, value: Any) -> tuple | None:
         if self.slot is None or type(value) is not torch.Tensor:

@@ -54,7 +54,8 @@ class Assignment:
             indexes that were also being loaded at the previous death
         """
         guilty = suspects & self.suspects
-        self.suspects, self.is_careful = suspects, True
+        self.suspects = suspects
+        self.is_careful = True
         self.deaths = 0 if guilty else self.deaths + 1
         return guilty
 
