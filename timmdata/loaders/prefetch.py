@@ -256,8 +256,8 @@ class PrefetchLoader(Loader):
 
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         replay = self.loader.replay(epoch, batch, index)
-        batch = move_to_device(replay.batch, self.device)
-        return replay._replace(batch=batch).finish(self.batch_transform)
+        moved = move_to_device(replay.batch, self.device)
+        return replay._replace(batch=moved).finish(self.batch_transform)
 
     def ack(self):
         "Tell the buffer that the last batch was used, for example after the optimizer step."
