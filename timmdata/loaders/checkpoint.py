@@ -23,30 +23,31 @@ def describe_settings(
     """Describe settings as strings that can be saved and compared.
 
     Args:
-        *settings: Frozen dataclasses, and mappings of names to values; later names override earlier ones.
+        *settings: Frozen dataclasses, or mappings of names to values; later ones override earlier ones.
 
     Returns:
-        name → text, the same in every run
+        name → text that is the same in every run
     """
     named = {}
     for part in settings:
         if isinstance(part, Mapping):
             named.update(part)
         else:
-            named.update({field.name: getattr(part, field.name) for field in fields(part) if field.compare})
-    return {name: value if isinstance(value, str) else describe(value) for name, value in named.items()}
+            named.update({
+                field.name: getattr(part, field.name) for field in fields(part) if field.compare})
+    return {
+        name: value if isinstance(value, str) else describe(value) for name, value in named.items()}
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #b2ef8287
-def _shown(
-    text: Any,   # Text, such as one of a state.
-) -> str:
-    "Write a text so that it is short and can be shown anywhere."
+def _shown(text: Any) -> str:
+    "Return a text in a form that is short and can be shown anywhere."
     text = str(text)
     return printable(text if len(text) <= 200 else f'{text[:80]}… ({len(text):,} characters)')
 
 
-_MEANINGS = {   # of texts that end in a hash, or are one
-    'dataset': ' (a hash of paths, targets and classes)', 'digest': " (a checksum of the images' sizes)",
+_MEANINGS = {   # of settings that are, or contain, a hash
+    'dataset': ' (a hash of paths, targets and classes)',
+    'digest': " (a checksum of the images' sizes)",
     'schedule': ' (sizes of batches, their weights, and the seed of the plan)'}
 
 
@@ -57,14 +58,16 @@ def differences(
     """List the settings that differ.
 
     Args:
-        was: Settings that were saved.
+        was: Saved settings.
         now: Settings of this run.
 
     Returns:
-        such as 'batch_size was 64, is 32'
+        one text per setting, such as 'batch_size was 64, is 32'
     """
-    return [f'{_shown(name)} was {_shown(was.get(name))}, is {_shown(now.get(name))}{_MEANINGS.get(name, "")}'
-            for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
+    return [
+        f'{_shown(name)} was {_shown(was.get(name))}, is {_shown(now.get(name))}'
+        f'{_MEANINGS.get(name, "")}'
+        for name in sorted({*was, *now}) if was.get(name) != now.get(name)]
 
 # %% ../../nbs/loaders/05_checkpoint.ipynb #02900d97
 def make_state(
@@ -73,53 +76,54 @@ def make_state(
     seed: int,
     settings: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Create a state: a dict of plain Python numbers and strings.
+    """Create a state, a dict of plain Python numbers and strings.
 
     Args:
         epoch: Epoch, counted from 0.
-        position: Samples used in this epoch, on all ranks.
+        position: Number of samples used in this epoch, on all ranks together.
         seed: Seed of the run.
         settings: Settings from `describe_settings`.
     """
-    return {'epoch': int(epoch), 'position': int(position), 'seed': int(seed), 'settings': dict(settings)}
+    return {
+        'epoch': int(epoch), 'position': int(position), 'seed': int(seed),
+        'settings': dict(settings)}
+
+# %% ../../nbs/loaders/05_checkpoint.ipynb #00d7dd99
+_KEYS = {'epoch', 'position', 'seed', 'settings'}   # keys of a state
 
 
-_KEYS = {'epoch', 'position', 'seed', 'settings'}   # of a state
-
-
-def _listed(
-    names: set[Any],   # Keys of a dict.
-) -> str:
-    "List a few names so that they can be shown anywhere."
+def _listed(names: set[Any]) -> str:
+    "List a few keys of a dict in a form that can be shown anywhere."
     shown = sorted(_shown(name) for name in names)
     return ', '.join(shown[:6] + ['…'] * (len(shown) > 6)) or 'nothing'
 
 
-def _shown_value(
-    value: Any,   # Value, such as a number of a state.
-) -> str:
-    "Write a value as Python does, but not in full."
-    try: return reprlib.repr(value)
+def _shown_value(value: Any) -> str:
+    "Return the `repr` of a value, shortened."
+    try:
+        return reprlib.repr(value)
     except ValueError:
-        return 'a number of thousands of digits'   # which Python refuses to write
+        return 'a number with thousands of digits'   # Python refuses to convert it to text
 
-
+# %% ../../nbs/loaders/05_checkpoint.ipynb #b505bb7b
 def check_form(
     state: Any,
 ):
-    """Raise an error unless this is a state with no other keys; for a checkpoint, name the key that has the state.
+    """Raise an error unless this is a state; if it is a checkpoint, name the key that contains the state.
 
     Args:
         state: State from `make_state`, possibly from another program or damaged.
     """
     check_type('the state', state, Mapping, 'pass the dict that state_dict() returned')
     if {*state} != _KEYS:
-        inside = [key for key, value in state.items() if isinstance(value, Mapping) and {*value} == _KEYS]
-        give = 'the dict that state_dict() returned'
+        inside = [
+            key for key, value in state.items() if isinstance(value, Mapping) and {*value} == _KEYS]
+        advice = 'the dict that state_dict() returned'
         if inside:
-            give = f'load_state_dict(checkpoint[{_shown(repr(inside[0]))}])'
-        raise ValueError(f'this is not a loader state (missing: {_listed(_KEYS - {*state})}; unknown: '
-                         f'{_listed({*state} - _KEYS)}): use {give}')
+            advice = f'load_state_dict(checkpoint[{_shown(repr(inside[0]))}])'
+        raise ValueError(
+            f'this is not a loader state (missing: {_listed(_KEYS - {*state})}; '
+            f'unknown: {_listed({*state} - _KEYS)}): use {advice}')
     for name, least in ('epoch', 0), ('position', 0), ('seed', -2 ** 63):
         value = state[name]
         is_whole = isinstance(value, Integral) and not isinstance(value, bool)
@@ -127,16 +131,18 @@ def check_form(
             raise ValueError(
                 f'the state has {name}={_shown_value(value)}: must be an integer from {least} to {2 ** 63 - 1}')
     settings = state['settings']
-    if not isinstance(settings, Mapping) or not all(isinstance(text, str) for text in (*settings, *settings.values())):
-        raise ValueError(f'the state has settings={_shown_value(settings)}: must be a dict of strings')
+    if not isinstance(settings, Mapping) or not all(
+            isinstance(text, str) for text in (*settings, *settings.values())):
+        raise ValueError(
+            f'the state has settings={_shown_value(settings)}: must be a dict of strings')
 
-
+# %% ../../nbs/loaders/05_checkpoint.ipynb #a89ad49c
 def check_state(
     state: Mapping[str, Any],
     settings: Mapping[str, str],
     seed: int | None,
 ):
-    """Raise ValueError if the state belongs to other settings, and list the differences.
+    """Raise ValueError with the differences if the state belongs to other settings.
 
     Args:
         state: State from `make_state`, possibly from another program.
@@ -144,14 +150,17 @@ def check_state(
         seed: Seed of this run; None: use the seed of the state.
     """
     check_form(state)
-    was, now = dict(state['settings']), dict(settings)
+    was = dict(state['settings'])
+    now = dict(settings)
     if 'changed_pixels' not in was:
-        now.pop('changed_pixels', None)   # a state from before they were compared
+        now.pop('changed_pixels', None)   # an old state, saved before this was compared
     if seed is not None:
         was['seed'], now['seed'] = str(state['seed']), str(seed)
     found = differences(was, now)
-    if not found: return
+    if not found:
+        return
     more = f' and {len(found) - 50:,} more' if len(found) > 50 else ''
     raise ValueError(
-        f'the state belongs to other settings: {"; ".join(found[:50])}{more}. Resume with the data, settings and '
+        f'the state belongs to other settings: {"; ".join(found[:50])}{more}. '
+        'Resume with the data, settings and '
         f"timmdata version that saved it, or restart its epoch: loader.set_epoch({state['epoch']})")

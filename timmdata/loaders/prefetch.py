@@ -28,40 +28,44 @@ from ..transforms.random_erasing import ErasingSettings, RandomErasing
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #0c5a7de2
 def _gpu_of_rank() -> str:
-    "Name the GPU with the local rank of this process under torchrun; 'cuda' if a GPU was already chosen."
+    "Return the GPU with the local rank of this process under torchrun, or 'cuda' if one was chosen."
     is_chosen = torch.cuda.is_initialized() and torch.cuda.current_device() > 0
     if is_chosen or 'LOCAL_RANK' not in os.environ or torch.cuda.device_count() < 2:
         return 'cuda'
     return f'cuda:{int(os.environ["LOCAL_RANK"])}'
 
-
+# %% ../../nbs/loaders/40_prefetch.ipynb #59ed9ada
 def resolve_device(
     device: str | torch.device | None = None,
     distributed: bool = False,
 ) -> torch.device:
-    """Choose the device; raises an error if torch does not see it.
+    """Choose the device; raise an error if torch does not find it.
 
     Args:
-        device: Device; None: the first available of cuda, xpu, mps, cpu.
-        distributed: Device None means `cuda:LOCAL_RANK` if there are several GPUs.
+        device: Requested device; None: the first available one of cuda, xpu, mps and cpu.
+        distributed: Let `device=None` choose the GPU with this process's local rank, if there are several.
     """
-    present = {'cuda': torch.cuda.is_available, 'xpu': torch.xpu.is_available,
-               'mps': torch.backends.mps.is_available, 'cpu': lambda: True}
+    present = {
+        'cuda': torch.cuda.is_available, 'xpu': torch.xpu.is_available,
+        'mps': torch.backends.mps.is_available, 'cpu': lambda: True}
     if device is None:
         device = next(name for name, is_present in present.items() if is_present())
         if distributed and device == 'cuda':
             device = _gpu_of_rank()
     if str(device).startswith('gpu'):
         raise ValueError(
-            f"device={device!r}: unknown to torch; for a GPU, use 'cuda', or 'cuda:0' with an index")
+            f'device={device!r}: unknown to torch; '
+            "for a GPU, use 'cuda', or 'cuda:0' with an index")
     device = torch.device(device)
     if device.type in present and not present[device.type]():
         best = resolve_device().type
-        raise RuntimeError(f'device={str(device)!r}: torch finds no such device; '
-                           f'device=None selects the best available ({best})')
+        raise RuntimeError(
+            f'device={str(device)!r}: torch finds no such device; '
+            f'device=None selects the best available ({best})')
     if device.type == 'cuda' and (device.index or 0) >= torch.cuda.device_count():
-        raise RuntimeError(f'device={str(device)!r}: the index must be below {torch.cuda.device_count()}, '
-                           'the number of GPUs')
+        raise RuntimeError(
+            f'device={str(device)!r}: the index must be below {torch.cuda.device_count()}, '
+            'the number of GPUs')
     return device
 
 # %% ../../nbs/loaders/40_prefetch.ipynb #bfc3cea3
@@ -70,54 +74,61 @@ def adapt_to_chs(
     channels: int,
     name: str = 'mean',
 ) -> tuple[float, ...]:
-    """Fit a mean or std to the number of channels.
+    """Adapt a mean or std to the number of channels.
 
     Args:
-        values: Mean or std, per channel.
-        channels: Channels of the input.
-        name: Name for messages.
+        values: Mean or std, as one number or one per channel.
+        channels: Number of channels of the input.
+        name: Name of the argument, for messages.
 
     Returns:
-        one per channel
+        one value per channel
     """
     try:
-        values = tuple(float(v) for v in values) if isinstance(values, Iterable) else (float(values),)
+        if isinstance(values, Iterable):
+            values = tuple(float(v) for v in values)
+        else:
+            values = (float(values),)
     except (TypeError, ValueError):
         raise ValueError(
-            f'{name}={values!r}: must be one number, or one per channel, such as {name}=(0.5, 0.5, 0.5)') from None
+            f'{name}={values!r}: must be one number, or one per channel, '
+            f'such as {name}=(0.5, 0.5, 0.5)') from None
     if len(values) == channels:
         return values
     if len(values) == 1:
         return values * channels
     if channels != 1:
-        raise ValueError(f'{name} has length {len(values)}, but the input has {channels} channels: '
-                         f'pass one value, or {channels}')
+        raise ValueError(
+            f'{name} has length {len(values)}, but the input has {channels} channels: '
+            f'pass one value, or {channels}')
     average = sum(values) / len(values)
-    warnings.warn(f'{name} has length {len(values)}, but the input has 1 channel: using the average, {average:.4g}',
-                  stacklevel=3)
+    warnings.warn(
+        f'{name} has length {len(values)}, but the input has 1 channel: '
+        f'using the average, {average:.4g}', stacklevel=3)
     return (average,)
 
-
+# %% ../../nbs/loaders/40_prefetch.ipynb #b135a657
 def adapt_statistics(
     mean: float | Sequence[float] | None,
     std: float | Sequence[float] | None,
     channels: int,
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    """Fit mean and std to the number of channels; raises ValueError unless std is above 0.
+    """Adapt mean and std to the number of channels; raise ValueError unless std is above 0.
 
     Args:
-        mean: Mean per channel, for pixels in 0..1; None: already normalized.
-        std: Standard deviation per channel, above 0; None if mean is None.
-        channels: Channels of the input.
+        mean: Mean per channel, for pixels in 0..1; None: images are already normalized.
+        std: Standard deviation per channel, above 0; None if `mean` is None.
+        channels: Number of channels of the input.
 
     Returns:
-        mean and std, one value per channel, or None twice
+        mean and std with one value per channel; both None if there is no normalization
     """
     if mean is None and std is None:
         return None, None
     if mean is None or std is None:
         raise ValueError(f'mean={mean}, std={std}: pass both, or None for both')
-    mean, std = adapt_to_chs(mean, channels, 'mean'), adapt_to_chs(std, channels, 'std')
+    mean = adapt_to_chs(mean, channels, 'mean')
+    std = adapt_to_chs(std, channels, 'std')
     check_statistics(mean, std)
     return mean, std
 
@@ -139,23 +150,25 @@ class PrefetchLoader(Loader):
     6
 
     Args:
-        loader: Yields (images, target, …) or dicts with 'image'; images uint8 (N, C, H, W).
-        mean: Mean, for pixels in 0..1; None: normalized.
-        std: Standard deviation, above 0; None as mean.
-        channels: Channels of the images.
-        device: Device of the batches; None: the best available.
+        loader: Yields tuples (images, target, …) or dicts with 'image'; images are uint8 (N, C, H, W).
+        mean: Mean per channel, for pixels in 0..1; None: images are already normalized.
+        std: Standard deviation per channel, above 0; None if `mean` is None.
+        channels: Number of channels of the images.
+        device: Device of the batches; None: the best available device.
         img_dtype: Dtype of the normalized images; None: torch.float32.
-        fp16: Timm's old name for img_dtype=torch.float16.
+        fp16: Use torch.float16; timm's old argument for `img_dtype`.
         re_prob: Probability of random erasing, 0..1.
         re_mode: 'const', 'rand' or 'pixel', as in `RandomErasing`.
-        re_count: Maximum number of erased rectangles.
+        re_count: Maximum number of erased rectangles per image.
         re_num_splits: If above 1, the first 1/re_num_splits of a batch is not erased.
-        seed: Seed of erasing, for a loader without one; None: drawn from torch's generator.
-        batch_transform: Transform that replaces all settings except `device`.
+        seed: Seed of erasing, if the loader has no seed; None: drawn from torch's generator.
+        batch_transform: Batch transform; replaces all other settings except `device`.
     """
 
-    mean: Any = FromParts('Mean per channel, for pixels in 0..1; None: images are not normalized here.')
-    std: Any = FromParts('Standard deviation per channel; None: images are not normalized here.')
+    mean: Any = FromParts(
+        'Mean per channel, for pixels in 0..1; None: images are not normalized here.')
+    std: Any = FromParts(
+        'Standard deviation per channel; None: images are not normalized here.')
     img_dtype: Any = FromParts('Dtype of the images.')
 
     def __init__(self,
@@ -174,17 +187,20 @@ class PrefetchLoader(Loader):
         seed: int | None = None,
         batch_transform: BatchTransform | None = None,
     ):
-        self.loader, self.device = as_host_loader(loader, seed), resolve_device(device)
+        self.loader = as_host_loader(loader, seed)
+        self.device = resolve_device(device)
         if batch_transform is None:
             mean, std = adapt_statistics(mean, std, channels)
             erasing = ErasingSettings(re_prob, re_mode, re_count, re_num_splits).create()
             img_dtype = torch.float16 if fp16 else img_dtype or torch.float32
-            batch_transform = BatchTransform(BatchTransformSettings(mean, std, img_dtype), erasing=erasing)
+            batch_transform = BatchTransform(
+                BatchTransformSettings(mean, std, img_dtype), erasing=erasing)
         self.batch_transform = batch_transform
         self._consumer = Consumer(self.sampler)   # the loader may be ahead of it
-        self._stream: SideStream | None = None   # made at the first batch: a GPU is not touched before
+        # Created with the first batch; before that, the GPU is not used
+        self._stream: SideStream | None = None
 
-    # what training scripts ask a loader for
+    # what training scripts read from a loader
 
     @property
     def dataset(self) -> Any:
@@ -193,26 +209,28 @@ class PrefetchLoader(Loader):
         return dataset.dataset if isinstance(dataset, TransformedIterableDataset) else dataset
 
     @property
-    def parts(self) -> tuple: return self.batch_transform.settings, self.loader
+    def parts(self) -> tuple:
+        return self.batch_transform.settings, self.loader
 
     @property
     def mixing(self) -> Any:
-        "Return what mixes the batches, here or in the loader; None: no mixing."
+        "Return the object that mixes the batches, here or in the loader; None: no mixing."
         return find_mixing(self.batch_transform.mixup, self.loader.mixing)
 
     @property
     def random_erasing(self) -> RandomErasing | None:
-        "Return the random erasing; None: no erasing."
+        "Return the transform that erases; None: no erasing."
         return self.batch_transform.erasing
 
     # one pass
 
     def __iter__(self) -> Iterator:   # a pass begins with the first `next`
-        hosts = self._consumer.deliver(self._hosts, self.loader.acknowledge if self.loader.auto_ack else None)
-        yield from map(attrgetter('batch'), hosts)   # a loop here would hold a batch that was delivered
+        hosts = self._consumer.deliver(
+            self._hosts, self.loader.acknowledge if self.loader.auto_ack else None)
+        yield from map(attrgetter('batch'), hosts)   # a loop would hold the delivered batch
 
     def _hosts(self) -> Iterator[HostBatch]:
-        "The loader's batches, on the device; one ahead where that has streams."
+        "Return the batches of the loader on the device; one batch ahead if the device has streams."
         if self._stream is None:
             self._stream = create_stream(self.device, self.loader.device)
         if self._stream is None:
@@ -225,21 +243,24 @@ class PrefetchLoader(Loader):
         return replace(own, of_workers=below.of_workers)
 
     def _on_device(self, host: HostBatch) -> HostBatch:
-        "Everything that is done to one batch on the device."
+        "Move one batch to the device and transform it there."
         batch = move_to_device(host.batch, self.device)
         return host._replace(batch=self.batch_transform.on_batch(batch, host.keys))
 
     # where the consumer is
 
-    def state_dict(self, progress: tuple[int, int] | None = None, *, ahead: int = 0) -> dict[str, Any]:
+    def state_dict(
+        self, progress: tuple[int, int] | None = None, *, ahead: int = 0,
+    ) -> dict[str, Any]:
         return self.loader.state_dict(progress or self._consumer.at(ahead))
 
     def replay(self, epoch: int, batch: int | None = None, index: int | None = None) -> Replay:
         replay = self.loader.replay(epoch, batch, index)
-        return replay._replace(batch=move_to_device(replay.batch, self.device)).finish(self.batch_transform)
+        moved = move_to_device(replay.batch, self.device)
+        return replay._replace(batch=moved).finish(self.batch_transform)
 
     def ack(self):
-        "Tell the buffer that the last delivered batch was used, for example after the optimizer step."
+        "Tell the buffer that the last batch was used, for example after the optimizer step."
         if self.loader.auto_ack is None:
             raise TypeError('this loader has no buffer: pass buffer= to create_loader')
         last = self._consumer.last
@@ -248,5 +269,6 @@ class PrefetchLoader(Loader):
 
     def __repr__(self) -> str:
         erasing = f', {self.random_erasing}' if self.random_erasing else ''
-        device = str(self.device)
-        return f'PrefetchLoader(device={device!r}, img_dtype={self.img_dtype}{erasing}, loader={self.loader!r})'
+        return (
+            f'PrefetchLoader(device={str(self.device)!r}, img_dtype={self.img_dtype}{erasing}, '
+            f'loader={self.loader!r})')

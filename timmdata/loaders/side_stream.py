@@ -18,10 +18,10 @@ import torch
 
 # %% ../../nbs/loaders/30_side_stream.ipynb #fa2945a4
 class SideStream:
-    """Queue work on a device in parallel with the consumer's, and order both when a batch is handed over.
+    """Queue work on a device in parallel with the consumer's work, and order both when a batch is handed over.
 
     Args:
-        device: Device with streams, such as cuda; without an index, this thread's current device.
+        device: Device with streams, such as cuda; if it has no index, the current device of this thread is used.
     """
 
     def __init__(self,
@@ -35,7 +35,7 @@ class SideStream:
 
     @contextmanager
     def work(self) -> Iterator[None]:
-        "Open a block whose device work goes to this stream, in any thread (new threads begin on device 0)."
+        "Send the device work of a block to this stream, in any thread (new threads begin on device 0)."
         with self.module.device(self.device), self.module.stream(self.stream):
             yield
 
@@ -51,7 +51,7 @@ class SideStream:
         """Check whether the work before the event is done.
 
         Args:
-            event: Event from `ready`.
+            event: Event that `ready` returned.
         """
         return event.query()
 
@@ -61,7 +61,7 @@ class SideStream:
         """Wait until the work before the event is done.
 
         Args:
-            event: Event from `ready`.
+            event: Event that `ready` returned.
         """
         event.synchronize()
 
@@ -69,18 +69,18 @@ class SideStream:
         tensors: Iterable[torch.Tensor],
         event: Any,
     ):
-        """Make the consumer's current stream wait for the tensors, and keep their memory until it is done with them.
+        """Make the consumer's current stream wait for the tensors, and keep their memory until it has read them.
 
         Args:
-            tensors: Tensors made on this stream.
-            event: Event from `ready`, after they were made.
+            tensors: Tensors that were made on this stream.
+            event: Event that `ready` returned after they were made.
         """
         consumer = self.module.current_stream(self.device)
         consumer.wait_event(event)
         for tensor in tensors:
             tensor.record_stream(consumer)
 
-
+# %% ../../nbs/loaders/30_side_stream.ipynb #26e431df
 def create_stream(
     device: torch.device,
     source: torch.device,
@@ -92,7 +92,7 @@ def create_stream(
         source: Device that batches come from.
 
     Returns:
-        None: nothing can overlap, as on a CPU, or with batches that are already there
+        the stream; None if nothing can overlap, as on a CPU or if batches are already on the device
     """
     has_streams = device.type in ('cuda', 'xpu', 'npu')
     return SideStream(device) if has_streams and source.type != device.type else None
@@ -102,14 +102,14 @@ def map_tensors(
     function: Callable[[torch.Tensor], torch.Tensor],
     value: Any,
 ) -> Any:
-    """Apply a function to every tensor in tuples, lists and dicts; keep other values.
+    """Apply a function to every tensor in tuples, lists and dicts; other values do not change.
 
     Args:
-        function: Called on every tensor.
-        value: A batch or a part of one.
+        function: Function that is called on every tensor.
+        value: A batch, or a part of one.
 
     Returns:
-        same structure
+        the same structure with the results
     """
     if isinstance(value, torch.Tensor):
         return function(value)
@@ -118,49 +118,55 @@ def map_tensors(
     if not isinstance(value, (tuple, list)):
         return value
     values = [map_tensors(function, v) for v in value]
-    return type(value)(*values) if hasattr(value, '_fields') else type(value)(values)   # named tuples take them singly
+    if hasattr(value, '_fields'):   # a named tuple takes its values as separate arguments
+        return type(value)(*values)
+    return type(value)(values)
 
 
 def move_to_device(
     batch: Any,
     device: torch.device,
 ) -> Any:
-    """Move every tensor, asynchronously if its memory is page-locked.
+    """Move every tensor to a device, asynchronously if its memory is page-locked.
 
     Args:
-        batch: Tensors in tuples, lists and dicts.
+        batch: Batch, with tensors in tuples, lists and dicts.
         device: Target device.
 
     Returns:
-        same structure
+        the same structure on the device
     """
     return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), batch)
 
-
-_END = object()   # after the last batch
-
-
+# %% ../../nbs/loaders/30_side_stream.ipynb #1999810d
 def _tensors(batch: Any) -> list[torch.Tensor]:
-    "All tensors of a batch."
+    "Return all tensors of a batch."
     if isinstance(batch, torch.Tensor):
         return [batch]
-    values = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, (tuple, list)) else ()
+    values = ()
+    if isinstance(batch, Mapping):
+        values = batch.values()
+    elif isinstance(batch, (tuple, list)):
+        values = batch
     return [tensor for value in values for tensor in _tensors(value)]
 
 # %% ../../nbs/loaders/30_side_stream.ipynb #b909c57a
+_END = object()   # follows the last batch
+
+
 def iterate_ahead(
     batches: Iterator,
     stage: Callable,
     stream: SideStream,
     patience: float = 5.,
 ) -> Iterator:
-    """Stage batches in a thread, on the stream, one ahead of the consumer. Closing the iterator ends the thread.
+    """Stage batches on a stream, in a thread, one ahead of the consumer. Closing the iterator ends the thread.
 
     Args:
-        batches: Batches of the loader.
-        stage: Moves one batch to the device and returns it.
+        batches: Iterator over the batches of a loader.
+        stage: Function that moves one batch to the device and returns it.
         stream: Side stream, or an object with its methods.
-        patience: Seconds to wait for the thread when the loop is left; it ends after its current batch.
+        patience: Maximum seconds to wait for the thread, if the loop is left; it ends after its current batch.
     """
     ready, turn, stop = queue.SimpleQueue(), threading.Semaphore(1), threading.Event()
 
@@ -169,7 +175,8 @@ def iterate_ahead(
         try:
             for batch in batches:
                 turn.acquire()   # until the consumer has taken the batch before this one
-                if stop.is_set(): return
+                if stop.is_set():
+                    return
                 try:
                     with stream.work():
                         staged = stage(batch)
@@ -182,7 +189,7 @@ def iterate_ahead(
                 del batch, staged
             ready.put((_END, None))
         except BaseException as error:
-            ready.put((error, None))   # raised again in the consumer, with its traceback
+            ready.put((error, None))   # the consumer raises it, with its traceback
         finally:
             for event, _ in copying:
                 stream.wait(event)
@@ -194,14 +201,16 @@ def iterate_ahead(
         if not threading.current_thread().name.startswith('timmdata-'):
             thread.join(patience)
 
-    thread = threading.Thread(target=produce, args=(batches,), name='timmdata-prefetch', daemon=True)
-    del batches   # the thread alone has them, so their loop ends there
+    thread = threading.Thread(
+        target=produce, args=(batches,), name='timmdata-prefetch', daemon=True)
+    del batches   # only the thread holds the iterator, so the iterator ends in the thread
     atexit.register(leave)   # a thread that uses a device must not outlive Python
     thread.start()
     try:
         while True:
             staged, event = ready.get()
-            if staged is _END: return
+            if staged is _END:
+                return
             if isinstance(staged, BaseException):
                 raise staged
             stream.hand_over(_tensors(staged), event)

@@ -33,69 +33,73 @@ from ..workers.settings import WorkerSettings
 
 # %% ../../nbs/loaders/20_stream_loader.ipynb #4b4a8d68
 class _CollatePresent:
-    "Leave out the samples that were skipped; None if none is left."
+    "Collate the samples that were not skipped; return None if all were skipped."
 
-    def __init__(self, collate_fn: Callable): self.collate_fn = collate_fn
+    def __init__(self, collate_fn: Callable):
+        self.collate_fn = collate_fn
 
     def __call__(self, samples: Sequence[Any]) -> Any:
         present = [sample for sample in samples if sample is not None]
         return self.collate_fn(present) if present else None
 
-
+# %% ../../nbs/loaders/20_stream_loader.ipynb #427c024f
 def _rank_seed(dataset: IterableDataset, seed: int) -> int:
-    "Return this rank's own seed, because each rank counts its random numbers from 0."
+    "Return a seed for this rank, because each rank counts its random numbers from 0."
     reader = getattr(dataset, 'reader', dataset)
     rank, _ = getattr(reader, 'world', (0, 1))
     return sample_seed(seed, 0, rank) if rank else seed
 
 
-_iterators = weakref.WeakSet()   # torch's, with workers of this process
-_kept = []   # those of the original, in a copy of it
+_iterators = weakref.WeakSet()   # torch's iterators whose workers belong to this process
+_kept = []   # in a forked copy: the iterators of the original process
 
 
 def _keep_iterators():
-    "Keep the iterators in a copy of this process: the end of one would end the original's workers."
+    "Keep the iterators in a forked copy of this process, where deleting one would end the original's workers."
     _kept.extend(_iterators)
 
 
 if hasattr(os, 'register_at_fork'):
     os.register_at_fork(after_in_child=_keep_iterators)
 
-
+# %% ../../nbs/loaders/20_stream_loader.ipynb #d1c65ced
 class _Pass:
-    """A pass of a torch loader.
+    """Iterate over a torch loader once.
 
-    Nothing else holds torch's iterator, or only a loader with persistent workers does: workers end with their iterator.
+    Workers end with torch's iterator. Only this object holds it, and a loader with persistent workers.
     """
 
     def __init__(self, loader: DataLoader):
         before = {*active_children()}
         self._batches = iter(loader)
-        if not loader.num_workers: return
+        if not loader.num_workers:
+            return
         _iterators.add(self._batches)
         for process in {*active_children()} - before:
             leave_to_original(process)
 
-    def __iter__(self) -> '_Pass': return self
+    def __iter__(self) -> '_Pass':
+        return self
 
     def __next__(self) -> Any:
         if self._batches is None:
             raise RuntimeError('the loader was closed during this loop: start a new one')
         return next(self._batches)
 
-    def close(self): self._batches = None
+    def close(self):
+        self._batches = None
 
-
+# %% ../../nbs/loaders/20_stream_loader.ipynb #5c8a7a40
 class StreamLoader(ForwardOnly):
-    """Make batches of a stream by a torch `DataLoader`; counts epochs, and omits batches without samples.
+    """Make batches of a stream with a torch `DataLoader`; count epochs and omit batches without samples.
 
     Args:
-        dataset: Yields (image, target, …) or dicts with 'image'.
-        transform: Called on the image; None: no change.
+        dataset: Yields tuples (image, target, …) or dicts with 'image'.
+        transform: Function that is called on each image; None: images do not change.
         batch_size: Samples per batch.
-        drop_last: Drop an incomplete last batch of each worker.
-        workers: Settings of torch's worker processes; None: load in the consumer.
-        collate_fn: Collates samples into a batch.
+        drop_last: Drop the last batch of each worker if it is incomplete.
+        workers: Settings of torch's worker processes; None: batches are made in the consumer's process.
+        collate_fn: Function that collates samples into a batch.
         seed: Seed of the random numbers of all samples, the same on all ranks.
     """
     dataset: TransformedIterableDataset   # The user's dataset, with its transform.
@@ -113,23 +117,27 @@ class StreamLoader(ForwardOnly):
         num_workers = available_cores() if workers.num_workers == 'auto' else workers.num_workers
         own = TransformedIterableDataset(dataset, transform, _rank_seed(dataset, seed))
         self._settings = dict(
-            dataset=own, batch_size=batch_size, drop_last=drop_last, collate_fn=_CollatePresent(collate_fn),
-            num_workers=num_workers, prefetch_factor=workers.prefetch_factor, timeout=workers.timeout,
-            persistent_workers=workers.persistent_workers and num_workers > 0, worker_init_fn=workers.worker_init_fn,
+            dataset=own, batch_size=batch_size, drop_last=drop_last,
+            collate_fn=_CollatePresent(collate_fn), num_workers=num_workers,
+            prefetch_factor=workers.prefetch_factor, timeout=workers.timeout,
+            persistent_workers=workers.persistent_workers and num_workers > 0,
+            worker_init_fn=workers.worker_init_fn,
             multiprocessing_context=workers.multiprocessing_context, pin_memory=workers.pin_memory,
             generator=torch.Generator().manual_seed(seed))
         if hasattr(dataset, 'set_loader_cfg'):
             dataset.set_loader_cfg(num_workers=num_workers)
-        self._meter = Meter()   # of the pass that was begun last
+        self._meter = Meter()   # of the pass that began last
         self._renew()
 
     def _renew(self):
-        "Make torch's loader anew; the workers of the old one end, unless they are another process's."
-        self.loader, self._pid = DataLoader(**self._settings), os.getpid()
-        self._passes: weakref.WeakSet[_Pass] = weakref.WeakSet()   # begun and not ended
-        self._are_counting = False   # whether persistent workers have started, which count epochs
+        "Create torch's loader again; the old workers end unless they belong to another process."
+        self.loader = DataLoader(**self._settings)
+        self._pid = os.getpid()
+        self._passes: weakref.WeakSet[_Pass] = weakref.WeakSet()   # passes that have not ended
+        self._are_counting = False   # whether persistent workers have started and count epochs
 
-    def __getstate__(self) -> dict[str, Any]:   # of a copy, or for another process: with workers of its own
+    # For a copy, or for another process, which has its own workers
+    def __getstate__(self) -> dict[str, Any]:
         new = dict(loader=DataLoader(**self._settings), _passes=(), _pid=0, _are_counting=False)
         return {**vars(self), **new}
 
@@ -164,40 +172,47 @@ class StreamLoader(ForwardOnly):
 
     def _begin(self) -> _Pass:
         if self._pid != os.getpid():
-            self._renew()   # the workers are another process's
-        loader = DataLoader(**self._settings) if len(self._passes) else self.loader   # a loop in a loop has its own
+            self._renew()   # the workers belong to another process
+        loader = self.loader
+        if len(self._passes):   # a loop in a loop has its own loader
+            loader = DataLoader(**self._settings)
         begun = uninterrupted(partial(_Pass, loader)) if self.num_workers else _Pass(loader)
         self._passes.add(begun)
         self._are_counting |= self.persistent_workers
         return begun
 
     def _explain_none(self, epoch: int, num_empty: int):
-        "Explain an epoch without a batch: raise an error if samples were skipped, and warn if there were none."
+        "Explain an epoch without batches: raise an error if samples were skipped; warn if there were none."
         num_skipped = count_bad_samples(self.dataset.dataset)
         if num_skipped or num_empty:
             raise ImageReadError(
-                f'epoch {epoch} of the stream has no batch, because samples were skipped: see '
-                'dataset.bad_samples for the '
+                f'epoch {epoch} of the stream has no batch, because samples were skipped: '
+                'see dataset.bad_samples for the '
                 "reasons, or use on_error='raise' to stop at the first one")
-        few = f'each worker has fewer samples than batch_size={self.batch_size}, and drop_last=True drops such batches'
-        warnings.warn(f'epoch {epoch} of the stream has no batch: {few if self.drop_last else "it yielded no sample"}',
-                      stacklevel=3)
+        reason = 'it yielded no sample'
+        if self.drop_last:
+            reason = (
+                f'each worker has fewer samples than batch_size={self.batch_size}, '
+                'and drop_last=True drops such batches')
+        warnings.warn(f'epoch {epoch} of the stream has no batch: {reason}', stacklevel=3)
 
     def _watch(self, begun: _Pass) -> Iterator:
-        "The batches; None: all of it was skipped. An error ends the workers at once, not when garbage is collected."
+        "Yield the batches, or None if all samples were skipped. An error ends the workers at once."
         pid = os.getpid()
         try:
             for batch in begun:
                 yield batch
-                check_original(pid)   # the next batch of the workers is not for a copy of this process
+                check_original(pid)   # a forked copy must not take the workers' next batch
         except (Exception, KeyboardInterrupt) as error:
             if not self.num_workers:
                 raise
-            error.__traceback__ = None   # torch's frames in it hold the iterator; the worker's own is in the message
+            # Its frames of torch hold the iterator; the worker's traceback is in the message
+            error.__traceback__ = None
             if not isinstance(error, (ConnectionError, EOFError)):
                 raise error from None
             raise RuntimeError(
-                'a DataLoader worker process died (killed, or out of memory?): try a smaller num_workers') from None
+                'a DataLoader worker process died (killed, or out of memory?): '
+                'try a smaller num_workers') from None
         finally:
             self._passes.discard(begun)
             begun.close()
@@ -213,21 +228,22 @@ class StreamLoader(ForwardOnly):
     def set_epoch(self,
         epoch: int,
     ):
-        """Set the epoch of the next pass; raises ValueError if persistent workers already count another one.
+        """Set the epoch of the next pass; raise ValueError if persistent workers already count another one.
 
         Args:
             epoch: Epoch of the next pass, counted from 0.
         """
         check_epoch(epoch)
         if self._are_counting and epoch != self.dataset.epoch:
-            raise ValueError(f'the next epoch is {self.dataset.epoch}, because the persistent workers of a stream '
-                             'count epochs themselves: to set an epoch, use persistent_workers=False')
+            raise ValueError(
+                f'the next epoch is {self.dataset.epoch}, because the persistent workers of a stream '
+                'count epochs themselves: to set an epoch, use persistent_workers=False')
         self.dataset.epoch = epoch
         if isinstance(self.dataset.dataset, EpochAware):
             self.dataset.dataset.set_epoch(epoch)
 
     def close(self):
-        "Stop the workers; a later loop starts new ones at the loader's next epoch."
+        "Stop the workers; a later loop starts new workers, at the loader's next epoch."
         if self.num_workers:
             for begun in [*self._passes]:
                 begun.close()
@@ -241,29 +257,29 @@ def check_ranks(
     """Raise ValueError unless the stream yields the share of this torch.distributed rank.
 
     Args:
-        dataset: Has `world` (rank, number of ranks), as a `StreamReader` does, or its reader has.
-        num_workers: Number of workers of the loader; all ranks need the same number.
+        dataset: Stream whose reader has `world`, its rank and number of ranks, as a `StreamReader` does.
+        num_workers: Number of workers of the loader, which must be the same on all ranks.
     """
     if num_workers == 'auto':
         raise ValueError("num_workers='auto' may differ between ranks: pass a number")
     reader: Any = getattr(dataset, 'reader', dataset)
     if not hasattr(reader, 'world'):
         raise ValueError(
-            f'{type(reader).__name__} does not split its samples among ranks: make it a StreamReader, or omit '
-            'distributed and pass each rank a reader of its share')
+            f'{type(reader).__name__} does not split its samples among ranks: '
+            'make it a StreamReader, or omit distributed and pass each rank a reader of its share')
     if not (distributed.is_available() and distributed.is_initialized()):
         raise ValueError(
-            'distributed=True, but torch.distributed is not initialized: call '
-            'torch.distributed.init_process_group, then '
-            'create the dataset')
+            'distributed=True, but torch.distributed is not initialized: '
+            'call torch.distributed.init_process_group, then create the dataset')
     here = distributed.get_rank(), distributed.get_world_size()
     if reader.world != here:
         raise ValueError(
-            f'this is rank {here[0]} of {here[1]}, but the stream yields the share of rank {reader.world[0]} of '
-            f'{reader.world[1]}: create the dataset after torch.distributed.init_process_group')
+            f'this is rank {here[0]} of {here[1]}, but the stream yields the share of rank '
+            f'{reader.world[0]} of {reader.world[1]}: '
+            'create the dataset after torch.distributed.init_process_group')
     faults = getattr(dataset, 'faults', None)
     if reader.is_training and faults is not None and faults.on_error == 'skip':
         raise ValueError(
-            "on_error='skip' cannot be used with distributed=True, because a rank that skips samples has "
-            "fewer batches, "
-            "and the others would wait forever: use on_error='raise'")
+            "on_error='skip' cannot be used with distributed=True, because a rank that skips "
+            'samples has fewer batches, and the others would wait forever: '
+            "use on_error='raise'")

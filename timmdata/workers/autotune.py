@@ -23,24 +23,27 @@ from .settings import WorkerSettings
 
 # %% ../../nbs/workers/40_autotune.ipynb #b11bcafb
 def _can_fork(context: str | BaseContext | None) -> bool:
-    "Whether worker processes may start here, as forks. Does not set the start method as a side effect."
-    method = context if isinstance(context, str) else (context or multiprocessing).get_start_method(allow_none=True)
+    "Return whether worker processes can be forked here; does not set the start method as a side effect."
+    if isinstance(context, str):
+        method = context
+    else:
+        method = (context or multiprocessing).get_start_method(allow_none=True)
     is_fork = (method or multiprocessing.get_all_start_methods()[0]) == 'fork'
     return is_fork and not multiprocessing.current_process().daemon
 
-
+# %% ../../nbs/workers/40_autotune.ipynb #9681fb54
 def choose_workers(
     builder: BatchBuilder,
     settings: WorkerSettings,
 ) -> WorkerSettings:
-    """Choose the type of workers.
+    """Choose the type of the workers.
 
     Args:
-        builder: Builder, which knows whether user code runs.
-        settings: Requested settings; the number of workers must be known.
+        builder: Batch builder, which knows whether user code runs.
+        settings: Settings whose number of workers is known.
 
     Returns:
-        with the type of workers, and the reason
+        the settings with the type of the workers, and the reason for it
     """
     if settings.worker_type != 'auto':
         return settings
@@ -55,17 +58,18 @@ def choose_workers(
     return replace(settings, worker_type=kind, reason=why)
 
 # %% ../../nbs/workers/40_autotune.ipynb #61e37937
-_WITHOUT_LOCK = 'read', 'decode', 'resize'   # stages that need Python's lock for a moment only
-_HAND_OVER = 3.5   # times as long as an image holds the lock, others cannot have it: benchmarks/many_cores.py
-_MOST_THREADS = 8   # of one lock; and so many where nothing was measured
-_FEW = 8   # processes, which are fastest with one thread each
+_WITHOUT_LOCK = 'read', 'decode', 'resize'   # stages that hold Python's lock only for a moment
+# An image keeps the lock from other threads this many times as long as it holds it: benchmarks/many_cores.py
+_HAND_OVER = 3.5
+_MOST_THREADS = 8   # threads that share a lock, at most; also used if nothing was measured
+_FEW = 8   # up to this many processes are fastest with one thread each
 
 
 class LockShare(NamedTuple):
-    """Hold the time per image, and how much of it needs the GIL.
+    """Hold the time per image, and how much of this time needs the GIL.
 
     Args:
-        image_ms: Milliseconds per image, in one thread.
+        image_ms: Milliseconds per image in one thread.
         lock_ms: Milliseconds per image in which the thread holds the GIL.
     """
     image_ms: float
@@ -75,10 +79,10 @@ class LockShare(NamedTuple):
     def of_stages(cls,
         spent: Mapping[str, Sequence[float]],
     ) -> 'LockShare':
-        """Split the time per image into stages that release the GIL, and all others.
+        """Split the time per image into stages that release the GIL and stages that hold it.
 
         Args:
-            spent: Stage → milliseconds per image, CPU and wall time.
+            spent: Stage → CPU time and wall time, in milliseconds per image.
         """
         free = sum(wall for stage, (_, wall) in spent.items() if stage in _WITHOUT_LOCK)
         held = sum(cpu for stage, (cpu, _) in spent.items() if stage not in _WITHOUT_LOCK)
@@ -91,28 +95,30 @@ class LockShare(NamedTuple):
 
     @property
     def most_threads(self) -> int:
-        "Return how many threads keep the GIL busy all the time, however fast it is handed over."
+        "Return how many threads keep the GIL busy all the time, even if passing it on took no time."
         return min(_MOST_THREADS, math.ceil(self.image_ms / self.lock_ms))
 
     def __str__(self) -> str:
         return f'{self.lock_ms:.2f} of {self.image_ms:.2f} ms per image need the GIL'
 
-
+# %% ../../nbs/workers/40_autotune.ipynb #471d2a2d
 def measure_lock(
     builder: BatchBuilder,
     keys: Sequence[SampleKey],
 ) -> LockShare | None:
-    """Load some samples in this thread, on one core, to measure how long they hold the GIL.
+    """Measure how long samples hold the GIL, by loading some in this thread on one core.
 
     Args:
         builder: Loads the samples.
         keys: Samples to load, for at most 0.1 s; the first one is a warm-up.
 
     Returns:
-        None: no sample could be loaded
+        the measurement; None if no sample could be loaded
     """
-    rows, num, start = builder.layout(keys[0].bucket).allocate_one(), 0, time.perf_counter()
-    with one_thread(), suppress(Exception):   # the workers will report what is wrong with a sample
+    rows = builder.layout(keys[0].bucket).allocate_one()
+    num = 0
+    start = time.perf_counter()
+    with one_thread(), suppress(Exception):   # the workers will report the error of a sample
         builder.load(keys[0], rows)
         with stopwatch() as seconds:
             for key in keys[1:]:
@@ -121,10 +127,12 @@ def measure_lock(
                 num += 1
                 if time.perf_counter() - start > 0.1:
                     break
-    if not num: return None
-    return LockShare.of_stages({stage: [1000 * part / num for part in spent] for stage, spent in seconds.items()})
+    if not num:
+        return None
+    return LockShare.of_stages({
+        stage: [1000 * part / num for part in spent] for stage, spent in seconds.items()})
 
-
+# %% ../../nbs/workers/40_autotune.ipynb #508c84a4
 def resolve_workers(
     builder: BatchBuilder,
     settings: WorkerSettings,
@@ -135,25 +143,31 @@ def resolve_workers(
     Args:
         builder: Makes the batches.
         settings: Settings that may contain 'auto'.
-        keys: Samples for a trial; empty: nothing is measured.
+        keys: Samples that may be loaded for a measurement; empty: nothing is measured.
 
     Returns:
-        without 'auto'
+        settings without 'auto'
     """
-    cores, is_asked = available_cores(), settings.num_workers != 'auto'
-    if not is_asked:
+    cores = available_cores()
+    is_given = settings.num_workers != 'auto'
+    if not is_given:
         settings = replace(settings, num_workers=cores if cores <= 2 else cores - 1)
     if not settings.num_workers:
         return settings
-    chosen, num = choose_workers(builder, settings), settings.num_workers
-    is_free = settings.worker_type == 'auto' and settings.threads_per_worker == 1 and settings.worker_init_fn is None
-    is_group = chosen.worker_type == 'processes' and is_free and num > _FEW and builder.is_thread_safe
-    is_limited = chosen.worker_type == 'threads' and not is_asked and num > 1
-    if not (is_group or is_limited):
+    chosen = choose_workers(builder, settings)
+    num = settings.num_workers
+    is_free = (
+        settings.worker_type == 'auto' and settings.threads_per_worker == 1
+        and settings.worker_init_fn is None)
+    is_grouped = (   # into fewer processes of several threads
+        chosen.worker_type == 'processes' and is_free and num > _FEW and builder.is_thread_safe)
+    is_limited = chosen.worker_type == 'threads' and not is_given and num > 1
+    if not (is_grouped or is_limited):
         return chosen
     share = measure_lock(builder, keys) if keys else None
     if is_limited:
-        chosen = replace(chosen, num_workers=min(num, share.most_threads if share else _MOST_THREADS))
+        most = share.most_threads if share else _MOST_THREADS
+        chosen = replace(chosen, num_workers=min(num, most))
     elif share and (threads := min(share.num_threads, math.ceil(num / _FEW))) > 1:
         chosen = replace(chosen, num_workers=round(num / threads), threads_per_worker=threads)
     return replace(chosen, reason=str(share)) if share else chosen

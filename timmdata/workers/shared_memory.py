@@ -22,10 +22,10 @@ from ..core.memory_pool import watch
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #887a1016
 class SharedMemory:
-    """Hold memory that several processes share.
+    """Allocate memory that several processes share.
 
     Args:
-        num_bytes: Number of bytes, 1 or more.
+        num_bytes: Size in bytes, 1 or more.
     """
 
     def __init__(self,
@@ -40,27 +40,32 @@ class SharedMemory:
             self._share(torch.empty(num_bytes, dtype=torch.uint8).share_memory_())
 
     def _map(self, fd: int):
-        "torch maps it with a descriptor of its own, which it closes without Python: no callback swallows a Ctrl-C."
+        "Let torch map the memory: it closes its own descriptor without Python, so no callback can lose a Ctrl-C."
         try:
-            storage = torch.UntypedStorage._new_shared_fd_cpu(fd, self.num_bytes)   # pyrefly: ignore  (not public)
-        finally: os.close(fd)
+            storage = torch.UntypedStorage._new_shared_fd_cpu(   # pyrefly: ignore  (not public)
+                fd, self.num_bytes)
+        finally:
+            os.close(fd)
         with torch.inference_mode(False):
             self._share(torch.empty(0, dtype=torch.uint8).set_(storage))
-        self.fd = storage._share_fd_cpu_()[0]   # torch's own, as long as the storage is there
+        self.fd = storage._share_fd_cpu_()[0]   # torch's descriptor, valid while the storage exists
 
     def _share(self, tensor: torch.Tensor):
         self.fd, self.tensor, self._sent = None, tensor, tensor
 
     def pin(self):
-        "Page-lock the memory for a CUDA device, until the last tensor in it is gone."
-        cudart, address = torch.cuda.cudart(), self.tensor.data_ptr()
+        "Page-lock the memory for a CUDA device until the last tensor in it is gone."
+        cudart = torch.cuda.cudart()
+        address = self.tensor.data_ptr()
         result = cudart.cudaHostRegister(address, self.num_bytes, 0)
         if int(result) != 0:
             raise RuntimeError(
-                f'{self.num_bytes:,} bytes of shared memory could not be page-locked (cudaHostRegister: {result}): '
+                f'{self.num_bytes:,} bytes of shared memory could not be page-locked '
+                f'(cudaHostRegister: {result}): '
                 'use pin_memory=False')
         self.tensor, held = watch(memory := self.tensor)
-        weakref.finalize(held(), _unpin, os.getpid(), cudart, memory).atexit = False   # pyrefly: ignore  (a property)
+        weakref.finalize(   # pyrefly: ignore  (a property)
+            held(), _unpin, os.getpid(), cudart, memory).atexit = False
 
     def __getstate__(self):
         if self.fd is None:
@@ -71,39 +76,53 @@ class SharedMemory:
         self.num_bytes, handle, tensor = state
         if handle is None:
             self._share(tensor)
-        else: self._map(handle.detach())
+        else:
+            self._map(handle.detach())
 
 
 def _unpin(pid: int, cudart: Any, memory: torch.Tensor):
-    "While it is still mapped: CUDA would take another mapping at this address for page-locked; not in a forked copy."
+    """Unlock memory while it is mapped, except in a forked copy of the process.
+
+    CUDA would treat a later mapping at the same address as page-locked.
+    """
     if os.getpid() == pid:
         cudart.cudaHostUnregister(memory.data_ptr())
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #72f95888
-LARGE = 1 << 16   # bytes of a tensor from which on it is not sent
+LARGE = 1 << 16   # minimum bytes of a tensor that is not pickled
 
 
+def _view(
+    slot: torch.Tensor, offset: int, dtype: torch.dtype, shape: tuple, stride: tuple,
+) -> torch.Tensor:
+    num_bytes = math.prod(shape) * dtype.itemsize
+    return slot[offset:offset + num_bytes].view(dtype).as_strided(shape, stride)
+
+# %% ../../nbs/workers/20_shared_memory.ipynb #838888ba
 class _Packer(pickle.Pickler):
-    "Pickles all but large tensors, which it puts into a slot of shared memory."
+    "Pickle everything except large tensors, which go into a slot of shared memory."
 
     def __init__(self, file: BytesIO, slot: torch.Tensor | None, used: int):
         super().__init__(file, protocol=5)
-        self.slot, self.used = slot, used
+        self.slot = slot
+        self.used = used
 
     def persistent_id(self, value: Any) -> tuple | None:
         if self.slot is None or type(value) is not torch.Tensor:
             return None
-        is_plain = value.device.type == 'cpu' and value.layout == torch.strided and not value.requires_grad
+        is_plain = (
+            value.device.type == 'cpu' and value.layout == torch.strided and not value.requires_grad)
         if not is_plain or value.nbytes < LARGE:
             return None
         if not self._is_inside(value):
             if self._next_offset() + value.nbytes > len(self.slot):
                 return None
             value = self._copy(value)
-        return value.data_ptr() - self.slot.data_ptr(), value.dtype, tuple(value.shape), value.stride()
+        return (
+            value.data_ptr() - self.slot.data_ptr(), value.dtype, tuple(value.shape), value.stride())
 
     def reducer_override(self, value: Any) -> Any:
-        "A small part of large memory goes by itself; torch would pickle all of the memory."
+        "Copy a tensor that is a small part of large memory; torch would pickle all of the memory."
         if type(value) is not torch.Tensor or value.layout != torch.strided:
             return NotImplemented
         is_part = value.untyped_storage().nbytes() > max(LARGE, value.nbytes)
@@ -113,32 +132,28 @@ class _Packer(pickle.Pickler):
         return 0 <= value.data_ptr() - self.slot.data_ptr() < len(self.slot)
 
     def _next_offset(self) -> int:
-        return math.ceil(self.used / 64) * 64   # any type may begin there
+        return math.ceil(self.used / 64) * 64   # aligned for any dtype
 
     def _copy(self, value: torch.Tensor) -> torch.Tensor:
-        "The same tensor in the slot; dense strides are kept."
+        "Copy a tensor to the slot and return the copy; dense strides are kept."
         offset = self._next_offset()
         self.used = offset + value.nbytes
-        is_dense = value.is_contiguous() or value.ndim == 4 and value.is_contiguous(memory_format=torch.channels_last)
+        is_dense = value.is_contiguous() or (
+            value.ndim == 4 and value.is_contiguous(memory_format=torch.channels_last))
         stride = value.stride() if is_dense else torch.empty(value.shape, device='meta').stride()
         return _view(self.slot, offset, value.dtype, value.shape, stride).copy_(value)
 
-
-def _view(slot: torch.Tensor, offset: int, dtype: torch.dtype, shape: tuple, stride: tuple) -> torch.Tensor:
-    num_bytes = math.prod(shape) * dtype.itemsize
-    return slot[offset:offset + num_bytes].view(dtype).as_strided(shape, stride)
-
-
+# %% ../../nbs/workers/20_shared_memory.ipynb #73334f4a
 def pack(
     value: Any,
     slot: torch.Tensor | None = None,
     used: int = 0,
 ) -> bytes:
-    """Pickle a batch, with its large tensors in a slot.
+    """Pickle a batch, and put its large tensors into a slot.
 
     Args:
-        value: Value to be sent.
-        slot: uint8 shared memory for large tensors; None: pickle them.
+        value: Batch, or anything else that can be pickled.
+        slot: uint8 shared memory for large tensors; None: large tensors are pickled too.
         used: Bytes at the front of the slot that are already in use.
     """
     file = BytesIO()
@@ -147,7 +162,7 @@ def pack(
 
 # %% ../../nbs/workers/20_shared_memory.ipynb #76bbc56d
 class _Unpacker(pickle.Unpickler):
-    "Makes views of the slot where the packer met large tensors."
+    "Unpickle, and make a view of the slot for each large tensor."
 
     def __init__(self, file: BytesIO, slot: torch.Tensor | None):
         super().__init__(file)
@@ -164,7 +179,7 @@ def unpack(
     """Restore the batch; its large tensors are views of the slot.
 
     Args:
-        data: Data from `pack`.
+        data: Bytes that `pack` returned.
         slot: Memory that was passed to `pack`.
     """
     return _Unpacker(BytesIO(data), slot).load()
@@ -174,9 +189,9 @@ class SlotPool:
     """Manage shared memory for batches, in slots of one size.
 
     Args:
-        num_slots: Number of batches that can be in progress or held at a time.
-        slot_bytes: Bytes per slot; 0: no slots, batches are pickled.
-        max_lent: Slots that the consumer may hold.
+        num_slots: Number of batches that can be in progress or held at the same time.
+        slot_bytes: Bytes per slot; 0: there are no slots, and batches are pickled.
+        max_lent: Number of slots that the consumer may hold.
     """
 
     def __init__(self,
@@ -184,13 +199,15 @@ class SlotPool:
         slot_bytes: int,
         max_lent: int = 2,
     ):
-        self.slot_bytes, self.max_lent = math.ceil(slot_bytes / 64) * 64, max_lent
+        self.slot_bytes = math.ceil(slot_bytes / 64) * 64
+        self.max_lent = max_lent
         self.memory = SharedMemory(max(64, self.slot_bytes * num_slots))
         self._free = deque(range(num_slots if slot_bytes else 0))
-        self._lent: dict[int, weakref.ref] = {}   # slot → dead when the consumer has dropped the last tensor in it
+        # Slot → reference that dies when the consumer drops the last tensor in it
+        self._lent: dict[int, weakref.ref] = {}
 
     def pin(self):
-        "Page-lock all slots for a CUDA device; call this before the first is lent."
+        "Page-lock all slots for a CUDA device; call this before lending the first slot."
         self.memory.pin()
 
     def view(self,
@@ -199,18 +216,20 @@ class SlotPool:
         """Return the memory of a slot.
 
         Args:
-            slot: Slot from `acquire`.
+            slot: Slot that `acquire` returned.
 
         Returns:
-            uint8; None without a slot
+            uint8 memory; None if `slot` is None
         """
-        return None if slot is None else self.memory.tensor[slot * self.slot_bytes:(slot + 1) * self.slot_bytes]
+        if slot is None:
+            return None
+        return self.memory.tensor[slot * self.slot_bytes:(slot + 1) * self.slot_bytes]
 
     def acquire(self) -> int | None:
         """Acquire a slot for a new batch.
 
         Returns:
-            None if no slot is free
+            number of the slot; None if no slot is free
         """
         self._reclaim()
         return self._free.popleft() if self._free else None
@@ -218,15 +237,16 @@ class SlotPool:
     def lend(self,
         slot: int | None,
     ) -> torch.Tensor | None:
-        """Lend the memory of a slot until the consumer drops its last tensor; return a copy if `max_lent` are lent.
+        """Lend the memory of a slot until the consumer drops its last tensor; return a copy if too many are lent.
 
         Args:
             slot: Slot with a finished batch.
 
         Returns:
-            uint8; None without a slot
+            uint8 memory; None if `slot` is None
         """
-        if slot is None: return None
+        if slot is None:
+            return None
         self._reclaim()
         if len(self._lent) < self.max_lent:
             tensor, self._lent[slot] = watch(self.view(slot))
@@ -241,13 +261,13 @@ class SlotPool:
         """Make a slot available again.
 
         Args:
-            slot: Slot that is no longer read.
+            slot: Slot that nobody reads any more.
         """
         if slot is not None:
             self._free.append(slot)
 
     def _reclaim(self):
-        "Let the slots that the consumer has dropped be used again."
+        "Make the slots that the consumer has dropped available again."
         for slot in [slot for slot, held in self._lent.items() if held() is None]:
             del self._lent[slot]
             self._free.append(slot)
@@ -261,7 +281,8 @@ class SlotPool:
 # %% ../../nbs/workers/20_shared_memory.ipynb #e568e0b9
 class WorkerTraceback(Exception):
     "Show the traceback of an error in a worker process, as the cause of the error."
-    def __str__(self): return '\n' + self.args[0]
+    def __str__(self):
+        return '\n' + self.args[0]
 
 
 def portable_error(
@@ -270,14 +291,15 @@ def portable_error(
     """Return an error that can be pickled, and its traceback as text.
 
     Args:
-        error: Any error; its traceback is removed.
+        error: Any error; its traceback and cause are removed.
 
     Returns:
         the error and its traceback
     """
     text = ''.join(traceback.format_exception(type(error), error, error.__traceback__))
     error.__cause__, error.__traceback__ = None, None
-    try: pickle.loads(pickle.dumps(error))
+    try:
+        pickle.loads(pickle.dumps(error))
     except Exception:
         error = RuntimeError(f'{type(error).__name__}: {error}')
     return error, text
@@ -286,10 +308,10 @@ def portable_error(
 def raise_portable(
     sent: tuple[BaseException, str],
 ):
-    """Raise an error from another process, with its traceback as the cause.
+    """Raise an error from another process, with the traceback as its cause.
 
     Args:
-        sent: Error from `portable_error`.
+        sent: Error and traceback that `portable_error` returned.
     """
     error, text = sent
     raise error from WorkerTraceback(text)

@@ -23,21 +23,23 @@ from .base import RowMemory, Task, WorkerPool
 from .life import Lifetime, start_thread, uninterrupted
 
 # %% ../../nbs/workers/10_threads.ipynb #87eeef05
-def _run(todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaphore, tasks: set[Task]):
-    "What a thread does: load samples, on one core, until a None comes."
+def _run(
+    todo: queue.SimpleQueue, builder: BatchBuilder, ready: threading.Semaphore, tasks: set[Task],
+):
+    "Load samples in a thread, on one core, until None arrives."
     torch.set_num_threads(1)
-    torch.get_num_threads()   # makes the setting this thread's own
+    torch.get_num_threads()   # torch applies the setting to this thread
     ready.release()
     while (entry := todo.get()) is not None:
         task, position = entry
         task.load(builder, position)
         if task.done.is_set():
             tasks.discard(task)
-        del entry, task   # nothing is held while waiting
+        del entry, task   # hold nothing while waiting
 
-
+# %% ../../nbs/workers/10_threads.ipynb #9a846358
 def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: set[Task]):
-    "Ask the threads to end; one that loads a sample ends after it."
+    "Ask the threads to end; a thread that is loading a sample ends after it."
     for task in list(tasks):
         task.cancelled = True
         task.finish(error=RuntimeError('the workers are closed'))
@@ -46,10 +48,10 @@ def _stop(todo: queue.SimpleQueue, num_threads: int, tasks: set[Task]):
 
 # %% ../../nbs/workers/10_threads.ipynb #7ae76e3e
 class ThreadPool(WorkerPool):
-    """Make batches in threads of this process; for transforms that release the GIL and use no global generator.
+    """Make batches in threads of this process, for transforms that release the GIL and use no global generator.
 
     Args:
-        builder: Makes the batches; several threads call its datasets and functions.
+        builder: Makes the batches; several threads call its datasets and functions at the same time.
         num_workers: Number of threads.
         pin_memory: Page-lock the rows, for a CUDA device.
     """
@@ -59,18 +61,22 @@ class ThreadPool(WorkerPool):
         num_workers: int,
         pin_memory: bool = False,
     ):
-        self.builder, self.num_workers, self._memory = builder, num_workers, RowMemory(builder, pin_memory)
-        self._todo, self._tasks = queue.SimpleQueue(), set[Task]()
+        self.builder = builder
+        self.num_workers = num_workers
+        self._memory = RowMemory(builder, pin_memory)
+        self._todo = queue.SimpleQueue()
+        self._tasks = set[Task]()
         self._lifetime = uninterrupted(self._start)
 
     def _start(self) -> Lifetime:
-        "Start threads that use one core each, and leave the setting of the other threads as it was."
+        "Start threads that use one core each; the setting of other threads does not change."
         before, ready, ended = torch.get_num_threads(), threading.Semaphore(0), []
         builder = self.builder.for_threads()
         for number in range(self.num_workers):
-            ended.append(start_thread(_run, self._todo, builder, ready, self._tasks, name=f'timmdata-worker-{number}'))
+            ended.append(start_thread(
+                _run, self._todo, builder, ready, self._tasks, name=f'timmdata-worker-{number}'))
             ready.acquire()
-        torch.set_num_threads(before)   # a thread's call changes the default of later threads too
+        torch.set_num_threads(before)   # the call in a thread also changed the default for later threads
         return Lifetime(self, partial(_stop, self._todo, self.num_workers, self._tasks), ended)
 
     def submit(self, keys: Sequence[SampleKey]) -> Task:
@@ -86,7 +92,7 @@ class ThreadPool(WorkerPool):
         """Hand the samples of a task to the threads.
 
         Args:
-            task: Task with its rows.
+            task: Task whose rows are allocated.
         """
         self._tasks.add(task)
         for position in range(len(task.keys)):
@@ -96,14 +102,16 @@ class ThreadPool(WorkerPool):
         self._lifetime.check_owner()
         return task.take(self.builder.sample_loader.describe, timeout)
 
-    def close(self): self._lifetime.close(2)
+    def close(self):
+        self._lifetime.close(2)
 
 # %% ../../nbs/workers/10_threads.ipynb #9f46e9cb
 def _global_states() -> dict[str, Any]:
-    "Copies of the states of the global generators, comparable."
+    "Return the states of the global generators, in a form that can be compared."
     numpy: Any = np.random.get_state()[1:]
-    return {'Python': random.getstate(), 'NumPy': (numpy[0].tolist(), numpy[1:]),
-            'torch': torch.get_rng_state().tolist()}
+    return {
+        'Python': random.getstate(), 'NumPy': (numpy[0].tolist(), numpy[1:]),
+        'torch': torch.get_rng_state().tolist()}
 
 
 def check_threads(
@@ -113,24 +121,27 @@ def check_threads(
     """Raise ValueError if the dataset or transform draws from global random generators.
 
     Args:
-        builder: Builder to be used by threads.
-        key: Key of a sample to load as a trial, if user code is involved.
+        builder: Batch builder that threads will use.
+        key: Key of a sample that is loaded as a trial if user code would run.
     """
-    if builder.is_thread_safe: return
+    if builder.is_thread_safe:
+        return
     transform = builder.sample_loader.transform
     if hasattr(transform, 'set_random_seed'):
         raise ValueError(   # of Albumentations
-            f"the transform ({type(transform).__name__}) has its own random generator, which threads would share: "
+            f'the transform ({type(transform).__name__}) has its own random generator, '
+            'which threads would share: '
             "use worker_type='processes' with threads_per_worker=1")
     builder = builder.for_threads()
     with seeded(0):
         before = _global_states()
-        try: builder.load(key)
+        try:
+            builder.load(key)
         except Exception:
-            return   # it is reported when the batch is made
+            return   # the error is reported when the batch is made
         moved = [name for name, state in _global_states().items() if state != before[name]]
     if moved:
         raise ValueError(
-            f'the dataset or its transform draws from the global generator of {" and ".join(moved)}, which '
-            'threads share: '
+            'the dataset or its transform draws from the global generator of '
+            f'{" and ".join(moved)}, which threads share: '
             "use worker_type='processes' with threads_per_worker=1, which seeds it for each sample")
