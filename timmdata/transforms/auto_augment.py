@@ -26,8 +26,8 @@ def _number(part: str, text: str, whole: bool, smallest: float) -> float | int:
     try:
         value = int(text) if whole or text.isdigit() else float(text)
     except ValueError as error:
-        needed = 'an integer' if whole else 'a number'
-        raise ValueError(f'{part!r} needs {needed}, got {text!r}') from error
+        raise ValueError(f'{part!r} needs {"an integer" if whole else "a number"}, '
+                         f'got {text!r}') from error
     if not value >= smallest:
         raise ValueError(f'{part!r}: must be {smallest} or more')
     return value
@@ -49,8 +49,8 @@ def parse_config(
     name, *sections = config.split('-')
     values = {}
     for section in sections:
-        longest_first = sorted(parts, key=len, reverse=True)
-        key = next((key for key in longest_first if section.startswith(key)), None)
+        key = next(
+            (key for key in sorted(parts, key=len, reverse=True) if section.startswith(key)), None)
         if key is None:
             raise ValueError(f'{config!r}: unknown part {section!r}; '
                              f'{name} accepts {", ".join(parts)}')
@@ -364,8 +364,8 @@ def _mix_sum(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixPar
     mixed = np.zeros_like(np.asarray(image), np.float32)
     for chain, weight in zip(chains, np.float32(drawn.weights)):
         mixed += weight * np.asarray(chain, np.float32)
-    mixed = np.clip(mixed, 0, 255, out=mixed).astype(np.uint8)
-    return Image.blend(image, Image.fromarray(mixed), drawn.share)
+    return Image.blend(
+        image, Image.fromarray(np.clip(mixed, 0, 255, out=mixed).astype(np.uint8)), drawn.share)
 
 
 def _mix_in_turn(
@@ -425,8 +425,7 @@ class AugMixAugment(Policy):
         for _ in range(self.width):
             depth = self.depth if self.depth > 0 else rng.randint(1, 3)
             chains.append(draw_all(rng.choices(self.ops, k=depth), rng))
-        weights = tuple(part / total for part in parts)
-        return AugMixParams(tuple(chains), weights, share)
+        return AugMixParams(tuple(chains), tuple(part / total for part in parts), share)
 
     def apply(self,
         image: Image.Image,
@@ -499,6 +498,6 @@ def create_policy(
         return auto_augment_transform(config, hparams)
     if name == 'augmix':
         return augment_and_mix_transform(config, hparams | dict(translate_pct=0.3))
-    names = ', '.join(_SUB_POLICIES)
-    raise ValueError(f'unknown policy {config!r}: must be one of rand, {names}, augmix, '
+    raise ValueError(f'unknown policy {config!r}: '
+                     f'must be one of rand, {", ".join(_SUB_POLICIES)}, augmix, '
                      "with their parts, such as 'rand-m9-mstd0.5-inc1'")

@@ -243,7 +243,6 @@ class MixParams(NamedTuple):
 
 # %% ../../nbs/transforms/60_mixup.ipynb #54817ef1
 def _num_rows(batch_size: int, mode: str) -> int:
-    "Return the number of rows of the result."
     return math.ceil(batch_size / 2) if mode == 'half' else batch_size
 
 

@@ -145,8 +145,8 @@ class NaFlexMixup(MixingSwitch):
             _draw_area(sizes[n], sizes[other], amount, pastes, rng)
             for n, other in enumerate(partner)]
         lam, boxes = zip(*drawn)
-        kind = 'cutmix' if pastes else 'mixup'
-        return NaFlexMixParams(tuple(partner), lam, amount, kind, boxes)
+        return NaFlexMixParams(
+            tuple(partner), lam, amount, 'cutmix' if pastes else 'mixup', boxes)
 
     def apply_images(self,
         images: Sequence[torch.Tensor],

@@ -96,10 +96,10 @@ class PatchRandomErasing(Erasing):
         Returns:
             For each erased piece, the positions y * grid_w + x of its patches.
         """
-        if rng.random() > self.probability or grid_h * grid_w == 0:
+        num = grid_h * grid_w
+        if rng.random() > self.probability or num == 0:
             return []
         count = rng.randint(self.min_count, self.max_count)
-        num = grid_h * grid_w
         if self.spatial_mode == 'region':
             pieces = [self._draw_region(rng, grid_h, grid_w) for _ in range(count)]
             return [piece for piece in pieces if piece is not None]
@@ -167,6 +167,5 @@ class PatchRandomErasing(Erasing):
         return patches
 
     def __repr__(self) -> str:
-        count = (self.min_count, self.max_count)
-        kind = f'mode={self.mode}, spatial={self.spatial_mode}'
-        return f'{type(self).__name__}(p={self.probability}, {kind}, count={count})'
+        return (f'{type(self).__name__}(p={self.probability}, mode={self.mode}, '
+                f'spatial={self.spatial_mode}, count=({self.min_count}, {self.max_count}))')

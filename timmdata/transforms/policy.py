@@ -408,8 +408,8 @@ class Policy(Protocol):
         return self.apply(image, self.draw())
 
     def __repr__(self) -> str:   # a resumed run compares this text
-        settings = (f'{name}={value!r}' for name, value in vars(self).items())
-        return f'{type(self).__name__}({", ".join(settings)})'
+        return (f'{type(self).__name__}('
+                f'{", ".join(f"{name}={value!r}" for name, value in vars(self).items())})')
 
 # %% ../../nbs/transforms/10_policy.ipynb #e48816f1
 def draw_all(
@@ -425,5 +425,4 @@ def draw_all(
     Returns:
         The drawn operations, without those that are not applied.
     """
-    drawn = (op.draw(rng) for op in ops)
-    return tuple(op for op in drawn if op is not None)
+    return tuple(drawn for drawn in (op.draw(rng) for op in ops) if drawn is not None)

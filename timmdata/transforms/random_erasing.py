@@ -233,8 +233,8 @@ class RandomErasing(Erasing):
         return input
 
     def __repr__(self) -> str:
-        count = (self.min_count, self.max_count)
-        return f'{type(self).__name__}(p={self.probability}, mode={self.mode}, count={count})'
+        return (f'{type(self).__name__}(p={self.probability}, mode={self.mode}, '
+                f'count=({self.min_count}, {self.max_count}))')
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #3b3fb0fb
 @dataclass(frozen=True)
@@ -254,8 +254,9 @@ class ErasingSettings:
     re_num_splits: int = 0
 
     def __post_init__(self):
-        allowed = 'an integer >= 1; pass re_prob=0 for no erasing'
-        check_number('re_count', self.re_count, 1, 2**31, allowed, whole=True)
+        check_number(
+            're_count', self.re_count, 1, 2**31,
+            'an integer >= 1; pass re_prob=0 for no erasing', whole=True)
         self.create()   # checks the other settings
 
     def create(self) -> RandomErasing | None:
