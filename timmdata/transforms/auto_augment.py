@@ -372,7 +372,8 @@ def _mix_in_turn(
     image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixParams,
 ) -> Image.Image:
     "Blend the chains into the image one by one; each alpha makes up for the later chains, which dim it."
-    alphas, left = [], 1.
+    alphas = []
+    left = 1.
     for weight in (np.float32(drawn.weights) * np.float32(drawn.share))[::-1]:
         alphas.append(weight / left)
         left *= 1 - alphas[-1]
@@ -445,7 +446,8 @@ class AugMixAugment(Policy):
         return mix(image, chains, drawn)
 
     def __repr__(self) -> str:
-        op, names = self.ops[0], ', '.join(op.name for op in self.ops)
+        op = self.ops[0]
+        names = ', '.join(op.name for op in self.ops)
         return (f'{type(self).__name__}(alpha={self.alpha}, width={self.width}, '
                 f'depth={self.depth}, blended={self.blended}, m={op.magnitude}, '
                 f'mstd={op.magnitude_std}, ops=[{names}])')

@@ -190,9 +190,11 @@ class RandomResizedCropAndInterpolation(Shown):
         Returns:
             Top, left, height and width of the crop.
         """
-        (height, width), (narrowest, widest) = size, self.ratio
+        height, width = size
+        narrowest, widest = self.ratio
         for h, w in try_sizes(rng, width * height, self.scale, self.ratio):
-            h, w = max(1, h), max(1, w)
+            h = max(1, h)
+            w = max(1, w)
             if w <= width and h <= height:
                 return rng.randint(0, height - h), rng.randint(0, width - w), h, w
         aspect = width / height
@@ -264,7 +266,8 @@ class ResizeKeepRatio(Shown):
         """
         ratios = [edge / target for edge, target in zip(size, self.size)]
         ratio = max(ratios) * self.longest + min(ratios) * (1 - self.longest)
-        scale, aspect = 1., 1.
+        scale = 1.
+        aspect = 1.
         if self.random_scale_prob > 0 and rng.random() < self.random_scale_prob:
             scale = rng.uniform(*self.random_scale_range)
             if self.random_scale_area:
@@ -312,7 +315,8 @@ def crop_or_pad(
         PIL image or tensor of that size.
     """
     _, img_h, img_w = F.get_dimensions(img)
-    right, bottom = left + width, top + height
+    right = left + width
+    bottom = top + height
     padding = [max(-left + min(0, right), 0), max(-top + min(0, bottom), 0),
                max(right - max(img_w, left), 0), max(bottom - max(img_h, top), 0)]
     if any(padding):

@@ -370,6 +370,24 @@ class MixingSwitch:
         alpha = self.cutmix_alpha if pastes else self.mixup_alpha
         return pastes, rng.betavariate(alpha, alpha)
 
+# %% ../../nbs/transforms/60_mixup.ipynb #ccf4d024
+def _check_batch(
+    mixing: Any, x: torch.Tensor, target: torch.Tensor, params: MixParams,
+):
+    "Raise an error if images, targets and parameters do not fit together."
+    if x.ndim != 4 or not (x.dtype == torch.uint8 or x.is_floating_point()):
+        raise TypeError(f'got {x.dtype} {tuple(x.shape)}: '
+                        'images must be (N, C, H, W), uint8 or floating')
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(f'targets have type {type(target).__name__}: pass a tensor of class '
+                        f'indexes, or of dense rows with {mixing.num_classes} values')
+    if len(target) != len(x):
+        raise ValueError(f'images have length {len(x)}, targets {len(target)}: '
+                         'pass one target per image')
+    if len(params.lam) != _num_rows(len(x), mixing.mode) or max(params.partner) >= len(x):
+        raise ValueError(f'params has length {len(params.lam)} for a batch of size {len(x)}: '
+                         'draw for a batch of this size')
+
 # %% ../../nbs/transforms/60_mixup.ipynb #450ac601
 @dataclass(eq=False)
 class Mixup(MixingSwitch):
@@ -467,21 +485,6 @@ class Mixup(MixingSwitch):
         kind, lam, box = zip(*drawn)
         return MixParams(kind, lam, box, partner)
 
-    def _check_batch(self, x: torch.Tensor, target: torch.Tensor, params: MixParams):
-        "Raise an error if images, targets and parameters do not fit together."
-        if x.ndim != 4 or not (x.dtype == torch.uint8 or x.is_floating_point()):
-            raise TypeError(f'got {x.dtype} {tuple(x.shape)}: '
-                            'images must be (N, C, H, W), uint8 or floating')
-        if not isinstance(target, torch.Tensor):
-            raise TypeError(f'targets have type {type(target).__name__}: pass a tensor of class '
-                            f'indexes, or of dense rows with {self.num_classes} values')
-        if len(target) != len(x):
-            raise ValueError(f'images have length {len(x)}, targets {len(target)}: '
-                             'pass one target per image')
-        if len(params.lam) != _num_rows(len(x), self.mode) or max(params.partner) >= len(x):
-            raise ValueError(f'params has length {len(params.lam)} for a batch of size {len(x)}: '
-                             'draw for a batch of this size')
-
     def apply(self,
         x: torch.Tensor,
         target: torch.Tensor,
@@ -499,8 +502,9 @@ class Mixup(MixingSwitch):
         Returns:
             Images like x, and float32 targets (N, num_classes); with mode 'half', half of the rows.
         """
-        self._check_batch(x, target, params)
-        lam, partner = params.lam, params.partner
+        _check_batch(self, x, target, params)
+        lam = params.lam
+        partner = params.partner
         mixed_target = mixup_target(
             target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
         are_alike = len(set(zip(params.kind, lam, params.box))) == 1

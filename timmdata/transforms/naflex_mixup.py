@@ -46,7 +46,8 @@ def _pair_up(sizes: Sequence[tuple[int, int]], local_shuffle: int, rng: Any) -> 
             order[start:start + local_shuffle] = window
     partner = list(range(len(sizes)))
     for a, b in zip(order[::2], order[1::2]):
-        partner[a], partner[b] = b, a
+        partner[a] = b
+        partner[b] = a
     return partner
 
 # %% ../../nbs/transforms/62_naflex_mixup.ipynb #3b4a4a5d
@@ -133,7 +134,8 @@ class NaFlexMixup(MixingSwitch):
             rng: Random number generator; None uses Python's global generator.
             epoch: Epoch number; None uses the number from `set_epoch`.
         """
-        rng, num = rng or random, len(sizes)
+        rng = rng or random
+        num = len(sizes)
         epoch = int(self._epoch) if epoch is None else epoch
         is_on = self.mixup_enabled and not 0 < self.mixup_off_epoch <= epoch
         if num < 2 or not is_on or rng.random() >= self.prob:

@@ -43,7 +43,8 @@ def get_image_size_for_seq(
     Returns:
         The factor of the edges, and (height, width) of the result.
     """
-    (height, width), (patch_h, patch_w) = image_hw, height_width(patch_size, 'patch_size')
+    height, width = image_hw
+    patch_h, patch_w = height_width(patch_size, 'patch_size')
     if height < 1 or width < 1:
         raise ValueError(f'an image of {height}×{width} pixels: edges must be 1 or more')
     if not eps >= 1e-12:
@@ -65,7 +66,8 @@ def get_image_size_for_seq(
     if ratio <= eps:
         raise ValueError(f'an image of {height}×{width} pixels does not fit into {max_seq_len} patches '
                          f'of {patch_h}×{patch_w} (max_ratio={max_ratio}): use a larger max_seq_len')
-    height, width = height * ratio, width * ratio
+    height *= ratio
+    width *= ratio
     if divisible_by_patch:
         return ratio, (patch_h * ceil(height / patch_h), patch_w * ceil(width / patch_w))
     return ratio, (max(int(height), patch_h), max(int(width), patch_w))
@@ -232,7 +234,8 @@ class RandomResizedCropToSequence(Shown):
         img_h, img_w = image_size
         if img_h < 1 or img_w < 1:
             raise ValueError(f'an image of {img_h}×{img_w} pixels: edges must be 1 or more')
-        own_aspect, (narrowest, widest) = img_w / img_h, self.ratio
+        own_aspect = img_w / img_h
+        narrowest, widest = self.ratio
         for h, w in try_sizes(
                 rng, img_h * img_w, self.scale, self.ratio, self.attempts, own_aspect):
             if 0 < h <= img_h and 0 < w <= img_w:
@@ -293,7 +296,9 @@ def try_crop_sizes(
     Returns:
         Heights and widths, int64 (2, N); 0 if the crop does not fit in its image.
     """
-    (height, width), low, high = edges, math.log(ratio[0]), math.log(ratio[1])
+    height, width = edges
+    low = math.log(ratio[0])
+    high = math.log(ratio[1])
     area = height * width * (scale[0] + (scale[1] - scale[0]) * numbers[0])
     # math.exp, as for one image; NumPy's exp can differ in the last bit
     aspect = width / height * np.array(
@@ -325,7 +330,8 @@ def patchify_image(
     """
     if img.ndim != 3:
         raise ValueError(f'an image of shape {tuple(img.shape)}: must be (C, H, W)')
-    (_, height, width), (patch_h, patch_w) = img.shape, height_width(patch_size, 'patch_size')
+    _, height, width = img.shape
+    patch_h, patch_w = height_width(patch_size, 'patch_size')
     more_h = -height % patch_h
     more_w = -width % patch_w
     if more_h or more_w:

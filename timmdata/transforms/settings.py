@@ -43,6 +43,49 @@ _TRAIN_CROPS = {
     'rc': ((1., 1.), (1., 1.)),
 }
 
+# %% ../../nbs/transforms/65_settings.ipynb #98fbf8c8
+def _check_probabilities(settings: 'AugmentSettings'):
+    "Raise an error unless all probabilities are in 0..1."
+    optional = dict(   # timm's train.py passes None for these
+        color_jitter_prob=settings.color_jitter_prob,
+        grayscale_prob=settings.grayscale_prob,
+        gaussian_blur_prob=settings.gaussian_blur_prob,
+        solarize_prob=settings.solarize_prob)
+    given = {name: value for name, value in optional.items() if value is not None}
+    for name, value in dict(given, hflip=settings.hflip, vflip=settings.vflip).items():
+        check_number(name, value, 0, 1, 'a probability, 0..1')
+
+# %% ../../nbs/transforms/65_settings.ipynb #012b54e9
+def _check_values(settings: 'AugmentSettings'):
+    "Raise an error for values that are invalid with any other settings."
+    check_choice('train_crop_mode', settings.train_crop_mode or 'rrc', tuple(_TRAIN_CROPS))
+    check_choice('crop_mode', settings.crop_mode or 'center', ('center', 'squash', 'border'))
+    check_choice(
+        'padding_mode',
+        settings.padding_mode or 'reflect',
+        ('constant', 'edge', 'reflect', 'symmetric'))
+    if settings.interpolation != 'random':
+        str_to_interp_mode(settings.interpolation)   # raises an error for an unknown name
+    elif not settings.is_training:
+        raise ValueError("interpolation='random' is for training: "
+                         "use a fixed one in evaluation, such as 'bilinear'")
+    if settings.crop_pct is not None:
+        check_number(
+            'crop_pct', settings.crop_pct, 1e-6, 2, 'a share above 0, such as 0.875; 95% is 0.95')
+    if settings.crop_border_pixels is not None:
+        check_number(
+            'crop_border_pixels', settings.crop_border_pixels, 0, 2**31,
+            '0 or more pixels', whole=True)
+    radius = settings.gaussian_blur_radius
+    if radius is not None and min(check_range('gaussian_blur_radius', radius)) < 0.05:
+        raise ValueError(f'gaussian_blur_radius={radius!r}: must be 0.05 pixels or more, '
+                         'such as (0.1, 2.0)')
+    check_number('rc_padding', settings.rc_padding, 0, 2**31, '0 or more pixels', whole=True)
+    mode = settings.train_crop_mode
+    if settings.rc_padding and mode != 'rc':
+        raise ValueError(f"rc_padding={settings.rc_padding} with {mode or 'rrc'!r}: "
+                         "padding needs train_crop_mode='rc'")
+
 # %% ../../nbs/transforms/65_settings.ipynb #067c3429
 @dataclass(frozen=True)
 class AugmentSettings:
@@ -106,7 +149,12 @@ class AugmentSettings:
     force_color_jitter: bool = False
 
     def __post_init__(self):
-        self._check()
+        check_switches(
+            is_training=self.is_training,
+            no_aug=self.no_aug,
+            force_color_jitter=self.force_color_jitter)
+        _check_probabilities(self)
+        _check_values(self)
         self._put(
             input_size=image_size(self.input_size),
             mean=tuple(float(v) for v in self.mean),
@@ -123,48 +171,6 @@ class AugmentSettings:
     def _put(self, **values: Any):
         for name, value in values.items():
             object.__setattr__(self, name, value)   # only while the object is created
-
-    def _check(self):
-        "Raise an error for values that are invalid with any other settings."
-        check_switches(
-            is_training=self.is_training,
-            no_aug=self.no_aug,
-            force_color_jitter=self.force_color_jitter)
-        optional = dict(   # timm's train.py passes None for these
-            color_jitter_prob=self.color_jitter_prob,
-            grayscale_prob=self.grayscale_prob,
-            gaussian_blur_prob=self.gaussian_blur_prob,
-            solarize_prob=self.solarize_prob)
-        given = {name: value for name, value in optional.items() if value is not None}
-        for name, value in dict(given, hflip=self.hflip, vflip=self.vflip).items():
-            check_number(name, value, 0, 1, 'a probability, 0..1')
-        check_choice('train_crop_mode', self.train_crop_mode or 'rrc', tuple(_TRAIN_CROPS))
-        check_choice('crop_mode', self.crop_mode or 'center', ('center', 'squash', 'border'))
-        check_choice(
-            'padding_mode',
-            self.padding_mode or 'reflect',
-            ('constant', 'edge', 'reflect', 'symmetric'))
-        if self.interpolation != 'random':
-            str_to_interp_mode(self.interpolation)   # raises an error for an unknown name
-        elif not self.is_training:
-            raise ValueError("interpolation='random' is for training: "
-                             "use a fixed one in evaluation, such as 'bilinear'")
-        if self.crop_pct is not None:
-            check_number(
-                'crop_pct', self.crop_pct, 1e-6, 2, 'a share above 0, such as 0.875; 95% is 0.95')
-        if self.crop_border_pixels is not None:
-            check_number(
-                'crop_border_pixels', self.crop_border_pixels, 0, 2**31,
-                '0 or more pixels', whole=True)
-        radius = self.gaussian_blur_radius
-        if radius is not None and min(check_range('gaussian_blur_radius', radius)) < 0.05:
-            raise ValueError(f'gaussian_blur_radius={radius!r}: must be 0.05 pixels or more, '
-                             'such as (0.1, 2.0)')
-        check_number('rc_padding', self.rc_padding, 0, 2**31, '0 or more pixels', whole=True)
-        mode = self.train_crop_mode
-        if self.rc_padding and mode != 'rc':
-            raise ValueError(f"rc_padding={self.rc_padding} with {mode or 'rrc'!r}: "
-                             "padding needs train_crop_mode='rc'")
 
     def _resolve_crop(self):
         "Fill in the defaults of the training crop, and raise an error for a scale that no crop has."
