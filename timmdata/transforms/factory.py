@@ -230,7 +230,7 @@ def create_transform(
         max_seq_len: Maximum number of patches, used by naflex; timm's default of 24 × 24.
         patchify: Return patches, as `Patchify` does, instead of an image.
         patchify_channels_last: Whether channels vary fastest within a patch; if not, slowest.
-        patchify_flatten: Whether to flatten patches to vectors; if not, keep height and width (timm does in evaluation).
+        patchify_flatten: Whether to flatten patches to vectors; if not, keep height and width, as timm does in evaluation.
 
     **kwargs, Other fields of `AugmentSettings`.:
         train_crop_mode: Training crop: 'rrc', 'rkrc', 'rkrr' or 'rc' (see the page of this module); None means 'rrc'.
@@ -247,11 +247,11 @@ def create_transform(
         auto_augment: Policy such as 'rand-m9-mstd0.5'; except for '3a', it replaces color_jitter.
         interpolation: Name as in `str_to_interp_mode`; in training, 'random' draws bilinear or bicubic.
         crop_pct: In evaluation, input size / size after resizing, above 0; None means 0.875.
-        crop_mode: In evaluation, 'center', 'squash' (ignores the aspect ratio) or 'border' (pads); None means 'center'.
+        crop_mode: In evaluation, 'center', 'squash' (ignores the aspect) or 'border' (pads); None means 'center'.
         crop_border_pixels: In evaluation, pixels to cut off each side of the image first; None means 0.
         mean: Mean per channel, 0..1: the color of borders and of pixels from outside the image.
         rc_padding: With 'rc', pixels by which the crop may extend beyond the image.
-        padding_mode: Padding: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None uses the default of the mode.
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None uses the default of the mode.
         force_color_jitter: Use color jitter together with any policy.
 
     Returns:

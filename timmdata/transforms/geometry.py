@@ -181,7 +181,7 @@ class RandomResizedCropAndInterpolation(Shown):
         size: tuple[int, int],
         rng: Any = random,
     ) -> tuple[int, int, int, int]:
-        """Draw a crop; if ten attempts do not fit, use the largest centered crop of an allowed ratio (timm/data/transforms.py).
+        """Draw a crop as timm/data/transforms.py does; if ten attempts fail, use the largest allowed centered crop.
 
         Args:
             size: Height, width of the image, pixels.

@@ -164,8 +164,8 @@ class NaFlexMixup(MixingSwitch):
             Mixed images; an image that is not mixed is the same object.
         """
         if len(images) != len(params.partner):
-            raise ValueError(f'params has length {len(params.partner)} for a batch of size {len(images)}: '
-                             'draw for this batch')
+            raise ValueError(f'params has length {len(params.partner)} '
+                             f'for a batch of size {len(images)}: draw for this batch')
         mixed = list(images)
         for n, (other, box) in enumerate(zip(params.partner, params.boxes)):
             if other == n:
@@ -204,7 +204,8 @@ class NaFlexMixup(MixingSwitch):
             raise ValueError(f'images have length {num}, targets {len(target)}: '
                              'pass one target per image')
         return mixup_target(
-            target, self.num_classes, params.lam, self.label_smoothing, self.multi_label, params.partner)
+            target, self.num_classes, params.lam, self.label_smoothing, self.multi_label,
+            params.partner)
 
     def __call__(self,
         imgs: Sequence[torch.Tensor],

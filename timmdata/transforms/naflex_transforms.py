@@ -326,7 +326,8 @@ def patchify_image(
         channels_last: Whether to put channels after the pixels; if not, before them.
 
     Returns:
-        Patches (N, Ph·Pw·C) or (N, Ph, Pw, C) of the image's dtype; with info, also y and x, int64 (N, 2), and bool (N,).
+        Patches (N, Ph·Pw·C) or (N, Ph, Pw, C) of the image's dtype. With info, also their y and x,
+        int64 (N, 2), and their validity, bool (N,).
     """
     if img.ndim != 3:
         raise ValueError(f'an image of shape {tuple(img.shape)}: must be (C, H, W)')

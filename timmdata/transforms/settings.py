@@ -114,11 +114,11 @@ class AugmentSettings:
         auto_augment: Policy such as 'rand-m9-mstd0.5'; except for '3a', it replaces color_jitter.
         interpolation: Name as in `str_to_interp_mode`; in training, 'random' draws bilinear or bicubic.
         crop_pct: In evaluation, input size / size after resizing, above 0; None means 0.875.
-        crop_mode: In evaluation, 'center', 'squash' (ignores the aspect ratio) or 'border' (pads); None means 'center'.
+        crop_mode: In evaluation, 'center', 'squash' (ignores the aspect) or 'border' (pads); None means 'center'.
         crop_border_pixels: In evaluation, pixels to cut off each side of the image first; None means 0.
         mean: Mean per channel, 0..1: the color of borders and of pixels from outside the image.
         rc_padding: With 'rc', pixels by which the crop may extend beyond the image.
-        padding_mode: Padding: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None uses the default of the mode.
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None uses the default of the mode.
         num_aug_splits: Number of views of a sample, the first only cropped and flipped; 0 means one augmented view.
         force_color_jitter: Use color jitter together with any policy.
     """
