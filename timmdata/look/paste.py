@@ -19,7 +19,7 @@ from ..transforms.mixup import Mixup
 
 # %% ../../nbs/look/10_paste.ipynb #2deb0830
 def _is_plain(value: Any) -> bool:
-    "Whether `repr` of a value can be pasted."
+    "Return whether you can paste the `repr` of a value."
     if isinstance(value, (list, tuple)):
         return all(map(_is_plain, value))
     return isinstance(value, (str, int, float, torch.dtype, NoneType))
@@ -30,24 +30,25 @@ def loader_call(
     batch_size: int,
     settings: Mapping[str, Any],
 ) -> str:
-    """Write the `create_loader` call that has these settings.
+    """Write the `create_loader` call for some settings.
 
     Args:
-        input_size: Size of the network's input, pixels.
+        input_size: Size of the network input, pixels.
         batch_size: Samples per batch.
         settings: Other arguments of `create_loader`.
 
     Returns:
-        one line of Python
+        The call, as one line of Python.
     """
-    words = ['dataset', repr(input_size), repr(batch_size)]
+    arguments = ['dataset', repr(input_size), repr(batch_size)]
     for name, parameter in inspect.signature(create_loader).parameters.items():
-        if name not in settings: continue
+        if name not in settings:
+            continue
         value = settings[name]
         if isinstance(value, Mixup):
-            words.append(f'{name}={call_repr(value)}')
+            arguments.append(f'{name}={call_repr(value)}')
         elif not _is_plain(value):
-            words.append(f'{name}={name}')   # a variable of that name
+            arguments.append(f'{name}={name}')   # a variable with the name of the parameter
         elif value != parameter.default:
-            words.append(f'{name}={value!r}')
-    return f'create_loader({", ".join(words)})'
+            arguments.append(f'{name}={value!r}')
+    return f'create_loader({", ".join(arguments)})'

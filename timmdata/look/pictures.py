@@ -45,7 +45,7 @@ def denormalize(
         std: Standard deviation per channel, for pixels in 0..1.
 
     Returns:
-        float32 (..., C, H, W), clipped to 0..1
+        float32 (..., C, H, W), clipped to 0..1.
     """
     channels = images.shape[-3]
     values = {}
@@ -67,7 +67,7 @@ def to_uint8_array(
         image: PIL image, array (H, W) or (H, W, C), or tensor (C, H, W); floats in 0..1.
 
     Returns:
-        uint8 (H, W) or (H, W, 3 or 4)
+        uint8 (H, W) or (H, W, 3 or 4).
     """
     if isinstance(image, torch.Tensor):
         if image.ndim != 3:
@@ -104,7 +104,7 @@ def notebook_figure(
         image_format: Image format in a notebook: 'png' for lines, 'jpeg' for photos.
 
     Returns:
-        matplotlib `Figure`
+        The matplotlib `Figure`.
     """
     from matplotlib.figure import Figure   # here: importing timmdata must not import matplotlib
     figure: Any = Figure(figsize=(width, height), layout='constrained')
@@ -122,17 +122,17 @@ def _display(figure: Any, image_format: str):
     publish_display_data({f'image/{image_format}': buffer.getvalue(), 'text/plain': text})
 
 # %% ../../nbs/look/00_pictures.ipynb #3cd91b89
-Box = tuple[float, float, float, float]   # Left, top, width, height; pixels.
+Box = tuple[float, float, float, float]   # left, top, width and height, pixels
 
 
 class Picture(NamedTuple):
-    """Hold a picture of a sheet.
+    """Hold a picture of a sheet with its title and frames.
 
     Args:
         image: Image as in `to_uint8_array`.
         title: Title above the image.
         boxes: Frames over the image.
-        color: Color of its border; '0.7': a gray hairline.
+        color: Color of the border; the default is a gray hairline.
     """
     image: Any
     title: str = ''
@@ -147,24 +147,26 @@ class Picture(NamedTuple):
 
         Args:
             axes: Matplotlib axes.
-            fontsize: Size of the title, points; None: matplotlib's.
+            fontsize: Size of the title, points; None uses the default of matplotlib.
         """
         axes.imshow(to_uint8_array(self.image), cmap='gray', vmin=0, vmax=255)
-        axes.set(xticks=[], yticks=[], anchor='N')   # at the top, where the layout has left room for a title
+        axes.set(xticks=[], yticks=[], anchor='N')   # at the top, next to the room for the title
         axes.spines[:].set(linewidth=0.5 if self.color == '0.7' else 1.5, color=self.color)
         title = printable(self.title, keep='\n\N{NO-BREAK SPACE}')
-        axes.set_title(title, parse_math=False, fontsize=fontsize)   # a name may look like a formula
+        # a class name may look like a formula
+        axes.set_title(title, parse_math=False, fontsize=fontsize)
         for k, box in enumerate(self.boxes):
             _draw_box(axes, box, box_color(k))
 
-
+# %% ../../nbs/look/00_pictures.ipynb #2f57ad67
 def _draw_box(axes: Any, box: Box, own_color: str):
-    "Draw a frame around a part of the picture; its parts outside of the picture are shown, too."
-    from matplotlib.patches import Rectangle   # here, because importing timmdata must not import matplotlib
+    "Draw a frame around a part of the picture, and show the parts of the frame that are outside."
+    from matplotlib.patches import Rectangle   # here: importing timmdata must not import it
     left, top, *size = box
-    for color, linewidth in (('white', 3), (own_color, 1.5)):   # matplotlib puts the first pixel's edge at -0.5
-        axes.add_patch(Rectangle((left - 0.5, top - 0.5), *size, fill=False, edgecolor=color, linewidth=linewidth))
-    axes.margins(0)   # shows all of the frame
+    for color, linewidth in (('white', 3), (own_color, 1.5)):
+        axes.add_patch(Rectangle(   # in matplotlib, the first pixel begins at -0.5
+            (left - 0.5, top - 0.5), *size, fill=False, edgecolor=color, linewidth=linewidth))
+    axes.margins(0)   # shows the whole frame
 
 
 def box_color(
@@ -173,10 +175,10 @@ def box_color(
     """Return the color of a frame.
 
     Args:
-        k: Number of a frame over a picture, from 0.
+        k: Number of the frame, counted from 0.
 
     Returns:
-        name of a matplotlib color; the first is red
+        The name of a matplotlib color; the first is red.
     """
     return f'C{(3 + k) % 10}'
 
@@ -191,13 +193,13 @@ def draw_sheet(
 
     Args:
         pictures: Pictures, row by row.
-        ncols: Pictures per row.
+        ncols: Number of pictures per row.
         size: Size of one picture, inches.
         fontsize: Size of the titles, points.
     """
     rows = [pictures[k:k + ncols] for k in range(0, len(pictures), ncols)]
     height = len(rows) * size
-    for row in rows:   # a line of 9 points takes 0.15 inches
+    for row in rows:   # a line of text takes 0.15 inches
         if any(picture.title for picture in row):
             height += 0.1 + 0.15 * max(picture.title.count('\n') + 1 for picture in row)
     sheet = notebook_figure(ncols * size, height, 'jpeg')
@@ -206,7 +208,7 @@ def draw_sheet(
         picture.draw(sheet.add_subplot(len(rows), ncols, k), fontsize)
     return sheet
 
-
+# %% ../../nbs/look/00_pictures.ipynb #114af538
 def show_images(
     images: Sequence[Any],
     titles: Sequence[Any] | None = None,
@@ -218,7 +220,7 @@ def show_images(
     Args:
         images: Images, each as in `to_uint8_array`.
         titles: Titles, one per image.
-        ncols: Columns; None: at most 4.
+        ncols: Number of columns; None means at most 4.
         size: Size of one picture, inches.
     """
     images = list(images)
@@ -227,11 +229,12 @@ def show_images(
     if titles is None:
         titles = [''] * len(images)
     if len(titles) != len(images):
-        raise ValueError(f'len(titles)={len(titles)}, len(images)={len(images)}: pass one title per image')
+        raise ValueError(f'len(titles)={len(titles)}, len(images)={len(images)}: '
+                         'pass one title per image')
     pictures = [Picture(image, str(title)) for image, title in zip(images, titles)]
     return draw_sheet(pictures, min(len(images), ncols or 4), size, fontsize=9)
 
-
+# %% ../../nbs/look/00_pictures.ipynb #931ed612
 def show_image(
     image: Any,
     title: Any = '',
@@ -243,8 +246,8 @@ def show_image(
     Args:
         image: Image, as in `to_uint8_array`.
         title: Title above the image.
-        ax: Matplotlib axes to draw into; None: create a figure.
-        size: Size in inches, without `ax`.
+        ax: Matplotlib axes to draw into; None creates a figure.
+        size: Size of the figure without `ax`, inches.
     """
     if ax is None:
         return show_images([image], [title], size=size)
@@ -259,11 +262,11 @@ def names_by_index(
     """Map class indexes to names, from a list, a `class_to_idx` mapping or the dataset.
 
     Args:
-        names: Class names; None: the dataset's `class_to_idx` or `classes`.
+        names: Class names; None uses the dataset's `class_to_idx` or `classes`.
         dataset: Dataset that provides the names if `names` is None.
 
     Returns:
-        index → name; empty if unknown
+        Name by index; empty if no names are known.
     """
     if names is None:
         names = getattr(dataset, 'class_to_idx', None) or getattr(dataset, 'classes', ())
@@ -271,16 +274,16 @@ def names_by_index(
         return {int(index): printable(name) for name, index in names.items()}
     return {index: printable(name) for index, name in enumerate(names or ())}
 
-
+# %% ../../nbs/look/00_pictures.ipynb #cfcd2c00
 def target_title(
     target: Any,
     names: dict[int, str],
 ) -> str:
-    """Format a target: a class index as its name, a vector of scores as its largest, anything else as text.
+    """Format a target: a class index as its name, scores as the largest one, anything else as text.
 
     Args:
         target: Target of one sample.
-        names: Index → name.
+        names: Class name by index.
     """
     if not isinstance(target, (torch.Tensor, int, float, np.ndarray, np.generic)):
         return str(target)[:24]
@@ -306,26 +309,28 @@ def batch_rows(
 
     Args:
         images: Images of a batch: a tensor, a tensor for each of several views, or patches.
-        num: Number of samples, if there are several views; None: each image is a sample.
+        num: Number of samples, if there are several views; None if each image is a sample.
         loader: Loader that made the batch, whose normalization is undone.
-        mean: Mean to undo; None: the loader's, or ImageNet's if values are negative.
-        std: Standard deviation to undo; None: as for `mean`.
+        mean: Mean to undo; None uses the loader's, or ImageNet's if values are negative.
+        std: Standard deviation to undo; None as for `mean`.
 
     Returns:
-        for each sample its images: uint8, or floats in 0..1, (C, H, W)
+        The images of each sample, (C, H, W): uint8, or floats in 0..1.
     """
-    maker = getattr(loader, 'builder', loader)   # a batch is finished by workers, or on the device
+    maker = getattr(loader, 'builder', loader)   # the workers or the device finish a batch
     transform = getattr(maker, 'batch_transform', None)
     if transform:
         mean = mean or transform.settings.mean
         std = std or transform.settings.std
     tensors = image_tensors(images)
-    is_normalized = mean is not None or std is not None or any(tensor.min() < 0 for tensor in tensors)
+    is_normalized = (mean is not None or std is not None
+                     or any(tensor.min() < 0 for tensor in tensors))
     mean = mean or IMAGENET_DEFAULT_MEAN
     std = std or IMAGENET_DEFAULT_STD
     if is_patches(images):
         channels_last = getattr(transform, 'channels_last', True)
-        return [[image] for image in unpatchify(images, mean=mean, std=std, channels_last=channels_last)]
+        return [[image] for image in unpatchify(
+            images, mean=mean, std=std, channels_last=channels_last)]
     if tensors[0].shape[-3:-2] != (len(mean),):   # such as images of one channel
         mean = [sum(mean) / len(mean)]
         std = [sum(std) / len(std)]
@@ -337,11 +342,11 @@ def batch_rows(
             row += tensor[k::len(rows)]
     return rows
 
-
+# %% ../../nbs/look/00_pictures.ipynb #9a87177f
 def is_patches(
     images: Any,
 ) -> bool:
-    """Whether images are sequences of patches.
+    """Return whether images are sequences of patches.
 
     Args:
         images: Images of a batch.
@@ -364,15 +369,16 @@ def show_batch(
     >>> show_batch(loader).savefig('batch.png')
 
     Args:
-        loader_or_batch: Loader, whose next batch is drawn, or (images, targets, …) or {'image': …}.
+        loader_or_batch: Loader, whose next batch is drawn, or a batch: (images, targets, …) or {'image': …}.
         n: Maximum number of images.
-        class_names: Names of the classes; None: the dataset's.
-        mean: Mean to undo; None: the loader's, or ImageNet's if values are negative.
-        std: Standard deviation to undo; None: as for `mean`.
-        ncols: Images per row; None: at most 4.
+        class_names: Names of the classes; None uses those of the dataset.
+        mean: Mean to undo; None uses the loader's, or ImageNet's if values are negative.
+        std: Standard deviation to undo; None as for `mean`.
+        ncols: Number of images per row; None means at most 4.
     """
     check_number('n', n, 1, 2**31, 'an integer >= 1', whole=True)
-    loader, batch = None, loader_or_batch
+    loader = None
+    batch = loader_or_batch
     if not isinstance(batch, (tuple, list, Mapping, torch.Tensor)):
         loader = batch
         batch = _next_batch(batch)
@@ -382,7 +388,8 @@ def show_batch(
     has_views = len(image_tensors(images)) > 1 and targets is not None
     rows = batch_rows(images, len(targets) if has_views else None, loader, mean, std)
     names = names_by_index(class_names, getattr(loader, 'dataset', None))
-    shown, num_views = [], len(rows[0])
+    shown = []
+    num_views = len(rows[0])
     for k, row in enumerate(rows):
         title = '' if targets is None else target_title(targets[k], names)
         shown += [Picture(image, title) for image in row]
@@ -391,12 +398,13 @@ def show_batch(
     shown = shown[:max(n, num_views)]
     return draw_sheet(shown, min(len(shown), ncols), size=1.8, fontsize=9)
 
-
+# %% ../../nbs/look/00_pictures.ipynb #d1ffc475
 def _next_batch(loader: Any) -> Any:
     if hasattr(type(loader), '__getitem__'):
         raise TypeError(
-            f'{type(loader).__name__} has no batches: pass a loader, as in show_batch(create_loader(dataset, …)), or a '
-            'batch; for images of a dataset, use show_images([dataset[index][0] for index in range(8)])')
+            f'{type(loader).__name__} has no batches: '
+            'pass a loader, as in show_batch(create_loader(dataset, …)), or a batch; for images of a '
+            'dataset, use show_images([dataset[index][0] for index in range(8)])')
     batch = next(iter(loader), None)
     if batch is None:
         raise ValueError('the loader has no batch to show: check the dataset and drop_last')
@@ -415,13 +423,13 @@ def show_transform(
     """Draw an image next to `n` random results of a transform. Returns a matplotlib `Figure`.
 
     Args:
-        dataset: `dataset[index]` is an image, a tuple that starts with one, or a dict with 'image'.
+        dataset: Dataset whose samples are images, tuples that start with one, or dicts with 'image'.
         index: Index of the image.
-        transform: Called on the image; may return an image or a tensor.
+        transform: Callable for the image; it may return an image or a tensor.
         n: Number of random results.
-        seed: Seed; result k is the same each time.
-        mean: Mean to undo; None: ImageNet's if values are negative.
-        std: Standard deviation to undo; None: as for `mean`.
+        seed: Seed of the random numbers; result k is the same each time.
+        mean: Mean to undo; None uses ImageNet's if values are negative.
+        std: Standard deviation to undo; None as for `mean`.
     """
     sample = dataset[index]
     image = sample
@@ -429,7 +437,8 @@ def show_transform(
         image = sample['image']
     elif isinstance(sample, (tuple, list)):
         image = sample[0]
-    images, titles = [image], ['original']
+    images = [image]
+    titles = ['original']
     for k in range(n):
         with seeded(sample_seed(seed, 0, index, k)):
             drawn = transform(image)
@@ -448,10 +457,10 @@ def mixing_text(
 
     Args:
         replay: Replay of a batch.
-        position: Position of the image in it, from 0.
+        position: Position of the image in the batch, counted from 0.
 
     Returns:
-        empty if nothing was mixed
+        The share and the index of the sample; an empty text if nothing was mixed.
     """
     mixing = replay.mix_params
     if mixing is None or mixing.kind[position] == 'none':
@@ -460,7 +469,7 @@ def mixing_text(
     partner = mixing.partner[position]
     return f'{share:.0%} of sample {replay.keys[partner].index}'
 
-
+# %% ../../nbs/look/00_pictures.ipynb #70f271af
 def replay_images(
     loader: Any,
     replay: Replay,
@@ -472,11 +481,11 @@ def replay_images(
         replay: Replay of a batch.
 
     Returns:
-        for each sample its views: uint8, or floats in 0..1, (C, H, W)
+        The views of each sample, (C, H, W): uint8, or floats in 0..1.
     """
     images = sample_image(replay.batch)
     num = len(replay.keys)
-    kept = len(replay.mix_params.lam) if replay.mix_params else num   # half of them in mode 'half'
+    kept = len(replay.mix_params.lam) if replay.mix_params else num   # half of num in mode 'half'
     for tensor in image_tensors(images):
         if isinstance(tensor, torch.Tensor) and tensor.ndim == 4 and len(tensor) >= kept:
             continue
@@ -489,28 +498,50 @@ def replay_images(
 def title_lines(
     words: Sequence[str],
 ) -> str:
-    """Join the parts with commas, in lines as wide as a picture.
+    """Join the parts of a title with commas, and break it into lines as wide as a picture.
 
     Args:
-        words: Parts of a title; each is kept on one line if it fits.
+        words: Parts of a title; each stays on one line if it fits.
 
     Returns:
-        in lines of at most 26 characters
+        The title, in lines of at most 26 characters.
     """
-    unbroken = (word if len(word) >= 26 else word.replace(' ', '\N{NO-BREAK SPACE}') for word in words)
+    unbroken = (word if len(word) >= 26 else word.replace(' ', '\N{NO-BREAK SPACE}')
+                for word in words)
     return '\n'.join(textwrap.wrap(', '.join(unbroken), 26))
 
-
+# %% ../../nbs/look/00_pictures.ipynb #fe08f3ac
 def _steps_of(replay: Replay, position: int) -> list[list[DrawnStep]]:
-    "The steps of each view of a sample; with a user-defined transform, there are none."
-    if replay.steps is None: return [[]]
+    "Return the steps of each view of a sample; a user-defined transform has no steps."
+    if replay.steps is None:
+        return [[]]
     found = []
     has_views = isinstance(replay.steps[0][0], list)
     for view in replay.steps if has_views else [replay.steps]:
         found += view[position::len(replay.keys)]
     return found
 
+# %% ../../nbs/look/00_pictures.ipynb #4c490136
+def _pictures_of(
+    replay: Replay, position: int, images: Sequence[torch.Tensor], names: Mapping[int, str] | None,
+) -> list[Picture]:
+    "Return what the network got of one sample, with target, steps and mixing in the title."
+    first = ''
+    last = mixing_text(replay, position)
+    target = fields_of(replay.batch).get('target')
+    if names is not None and target is not None:
+        first = target_title(target[position], names)
+    if last:
+        last = f'{replay.mix_params.kind[position]} {last}'
+    pictures = []
+    for image, steps in zip(images, _steps_of(replay, position)):
+        drawn = title_lines([str(step) for step in steps[1:]])
+        if not drawn:
+            drawn = 'no flip, original colors' if steps else 'by your own transform'
+        pictures.append(Picture(image, '\n'.join(filter(None, [first, drawn, last]))))
+    return pictures
 
+# %% ../../nbs/look/00_pictures.ipynb #8afa5f07
 def replay_rows(
     loader: Any,
     replays: Sequence[Replay],
@@ -521,12 +552,12 @@ def replay_rows(
 
     Args:
         loader: Loader that made the batches.
-        replays: Replays of the same samples, such as in several epochs.
+        replays: Replays of the same samples, for example in several epochs.
         num_images: Maximum number of samples.
-        names: Class names, to begin titles with targets; None: no targets.
+        names: Class names, with which titles begin; None omits the targets.
 
     Returns:
-        for each sample: the original image, then what the network got
+        One row per sample: the original image, then what the network got.
     """
     results = [replay_images(loader, replay) for replay in replays]
     samples = _batch_loader(loader).builder.sample_loader
@@ -547,26 +578,6 @@ def replay_rows(
         rows.append([Picture(photograph, title, boxes), *row])
     return rows
 
-
-def _pictures_of(
-    replay: Replay, position: int, images: Sequence[torch.Tensor], names: Mapping[int, str] | None,
-) -> list[Picture]:
-    "What the network got of one sample, with the target, the steps and the mixing in the title."
-    first = ''
-    last = mixing_text(replay, position)
-    target = fields_of(replay.batch).get('target')
-    if names is not None and target is not None:
-        first = target_title(target[position], names)
-    if last:
-        last = f'{replay.mix_params.kind[position]} {last}'
-    pictures = []
-    for image, steps in zip(images, _steps_of(replay, position)):
-        drawn = title_lines([str(step) for step in steps[1:]])
-        if not drawn:
-            drawn = 'no flip, original colors' if steps else 'by your own transform'
-        pictures.append(Picture(image, '\n'.join(filter(None, [first, drawn, last]))))
-    return pictures
-
 # %% ../../nbs/look/00_pictures.ipynb #00100014
 def _batch_loader(loader: Any) -> BatchLoader:
     "Return the loader that makes the batches; its samples must have an index."
@@ -575,10 +586,10 @@ def _batch_loader(loader: Any) -> BatchLoader:
         inner = inner.loader
     if isinstance(inner, BatchLoader):
         return inner
-    raise TypeError(f'{type(inner).__name__} cannot be replayed, because its samples have no index: '
-                    'use create_loader with a map-style dataset')
+    raise TypeError(f'{type(inner).__name__} cannot be replayed, '
+                    'because its samples have no index: use create_loader with a map-style dataset')
 
-
+# %% ../../nbs/look/00_pictures.ipynb #cca117a3
 def show_replay(
     loader: Any,
     epoch: int,
@@ -605,7 +616,8 @@ def show_replay(
                         'which draws their images')
     rows = replay_rows(loader, [replay], num_images)
     pictures = []
-    for row in rows: pictures += row
+    for row in rows:
+        pictures += row
     ncols = len(rows[0])
     if ncols == 2 and len(rows) > 1:
         ncols = 4   # two samples per row

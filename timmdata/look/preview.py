@@ -23,21 +23,25 @@ from .trace import BatchTrace, Step
 from ..workers.settings import WorkerSettings
 
 # %% ../../nbs/look/30_preview.ipynb #b49e84d7
-# which samples come when, and who does the work: of no effect on the pixels of a chosen sample
-_ORDER = ('shuffle', 'drop_last', 'sampler', 'weights', 'balanced_batches', 'samples_per_epoch', 'num_aug_repeats',
-          'distributed', 'pad_last', 'valid_mask', 'input_size_choices', 'num_batches')
-_WORK = ('device', 'use_prefetcher', 'buffer', 'cache', *(field.name for field in fields(WorkerSettings)))
+# arguments for the order of samples and for the work; they do not change the pixels of a chosen sample
+_ORDER = (
+    'shuffle', 'drop_last', 'sampler', 'weights', 'balanced_batches', 'samples_per_epoch',
+    'num_aug_repeats', 'distributed', 'pad_last', 'valid_mask', 'input_size_choices', 'num_batches')
+_WORK = (
+    'device', 'use_prefetcher', 'buffer', 'cache',
+    *(field.name for field in fields(WorkerSettings)))
 
 
-def _shows_in_pixels(name: str) -> bool:   # batch_size_choices, batch_choice_weights, …: of sizes that come in turn
+def _changes_pixels(name: str) -> bool:
+    # arguments such as batch_size_choices set only the sizes of batches
     return name not in (*_ORDER, *_WORK) and not name.startswith('batch_')
 
-
+# %% ../../nbs/look/30_preview.ipynb #f7af29f7
 def spread_indexes(
     length: int,
     count: int,
 ) -> list[int]:
-    """Choose evenly spread indexes; in class folders, these are of different classes.
+    """Choose evenly spread indexes; in class folders, these belong to different classes.
 
     Args:
         length: Number of samples.
@@ -56,11 +60,11 @@ class Preview:
 
     Args:
         dataset: Map-style dataset.
-        input_size: Size of the network's input, pixels.
+        input_size: Size of the network input, pixels.
         indexes: Indexes of the samples in the batch.
         settings: Other arguments of `create_loader`.
         epoch: Epoch of the random numbers, counted from 0.
-        position: Position of the image whose steps are shown, from 0.
+        position: Position of the image whose steps are shown, counted from 0.
         trace: Trace of the batch.
     """
     dataset: Any
@@ -72,18 +76,19 @@ class Preview:
     trace: BatchTrace = field(init=False)
 
     def __post_init__(self):
-        settings = {name: value for name, value in self.settings.items() if _shows_in_pixels(name)}
+        settings = {name: value for name, value in self.settings.items() if _changes_pixels(name)}
         loader = create_loader(self.dataset, self.input_size, len(self.indexes), **settings,
                                sampler=list(self.indexes), num_workers=0, device='cpu')
         self.trace = BatchTrace(loader, self.epoch)
-        self.position = min(self.position, self.trace.num_images - 1)   # some are skipped, or merged in mode 'half'
+        # fewer images than samples: some are skipped, or mixed in mode 'half'
+        self.position = min(self.position, self.trace.num_images - 1)
 
     @property
     def call(self) -> str:
         """Return the `create_loader` call, ready to paste.
 
         Returns:
-            one line of Python
+            The call, as one line of Python.
         """
         return loader_call(self.input_size, len(self.indexes), self.settings)
 
@@ -97,7 +102,7 @@ class Preview:
         """Return the class names that the dataset knows.
 
         Returns:
-            index → name
+            Class name by index.
         """
         return names_by_index(None, base_datasets(self.dataset)[0])
 
@@ -106,32 +111,34 @@ class Preview:
         """Return the images of the batch, exactly as the loader makes them.
 
         Returns:
-            (N, C, H, W), normalized
+            Normalized images (N, C, H, W).
         """
         return sample_image(self.trace.replay.batch)
 
     def figure(self,
         num_epochs: int = 4,
     ) -> Any:
-        """Draw each image as the network gets it in several epochs, and the steps of the chosen one.
+        """Draw each image as the network gets it in several epochs, and the steps of the chosen image.
 
         Args:
-            num_epochs: Number of epochs to show, from `epoch` on; evaluation shows one.
+            num_epochs: Number of epochs to show, beginning with `epoch`; evaluation shows one.
 
         Returns:
-            matplotlib `Figure`
+            The matplotlib `Figure`.
         """
         later = range(1, num_epochs if self.settings.get('is_training') else 1)
         replays = [self.trace.replay, *(self.trace.loader.replay(self.epoch + k, 0) for k in later)]
         rows = replay_rows(self.trace.loader, replays, self.trace.num_images, self.names)
         film = [step.picture(k) for k, step in enumerate(self.steps)]
-        return draw_sheet([picture for row in [*rows, film] for picture in row], len(rows[0]), size=1.4)
+        return draw_sheet(
+            [picture for row in [*rows, film] for picture in row], len(rows[0]), size=1.4)
 
     def _ipython_display_(self):
         self.figure()._ipython_display_()
         print(self.call)
 
-    def __repr__(self) -> str: return f'Preview of {self.call}'
+    def __repr__(self) -> str:
+        return f'Preview of {self.call}'
 
 # %% ../../nbs/look/30_preview.ipynb #00300005
 def preview(
@@ -157,30 +164,35 @@ def preview(
 
     Args:
         dataset: Map-style dataset of (image, target, …) or dicts with 'image'.
-        input_size: Edge, (height, width) or (channels, height, width); pixels.
+        input_size: Edge length, (height, width) or (channels, height, width), in pixels.
         batch_size: Number of images, one row each.
-        indexes: Indexes of the samples; None: `batch_size` of them, evenly spread.
+        indexes: Indexes of the samples; None chooses `batch_size` indexes, evenly spread.
         epoch: Epoch of the random numbers, counted from 0.
-        position: Position of the image whose steps are shown, from 0.
-        is_training: Show training; False: evaluation.
+        position: Position of the image whose steps are shown, counted from 0.
+        is_training: Whether to show training; if not, show evaluation.
         seed: Seed of all random numbers.
         **settings: Other arguments of `create_loader`.
 
     Returns:
-        a notebook shows its sheet and its call
+        A preview; a notebook shows its sheet and its call.
     """
     if not (hasattr(dataset, '__getitem__') and hasattr(dataset, '__len__')):
         raise TypeError(
-            f'dataset has type {type(dataset).__name__}: must have __getitem__ and __len__, as '
-            'ImageDataset(folder) has; the samples of a stream have no index and cannot be recreated')
+            f'dataset has type {type(dataset).__name__}: must have __getitem__ and __len__, '
+            'as ImageDataset(folder) has; '
+            'the samples of a stream have no index and cannot be recreated')
     if settings.get('views') is not None:
         raise ValueError(
-            'views cannot be used with preview, which shows one view: pass its arguments, as in '
-            'preview(dataset, **views[0].loader_kwargs()), or draw all views with show_batch and show_replay')
+            'views cannot be used with preview, which shows one view: '
+            'pass its arguments, as in preview(dataset, **views[0].loader_kwargs()), '
+            'or draw all views with show_batch and show_replay')
     if settings.get('naflex') is not None:
         raise ValueError(
-            'naflex cannot be used with preview, which shows images, not patches: omit naflex=, or draw the patches as '
-            'images with show_batch(create_loader(dataset, …, naflex=…))')
+            'naflex cannot be used with preview, which shows images, not patches: '
+            'omit naflex=, or draw the patches as images with '
+            'show_batch(create_loader(dataset, …, naflex=…))')
     if indexes is None:
         indexes = spread_indexes(len(dataset), batch_size)
-    return Preview(dataset, input_size, indexes, dict(is_training=is_training, seed=seed, **settings), epoch, position)
+    return Preview(
+        dataset, input_size, indexes, dict(is_training=is_training, seed=seed, **settings),
+        epoch, position)

@@ -24,13 +24,14 @@ from ..pipeline.fetch import HostBatch, Replay
 
 # %% ../../nbs/look/05_thumbnails.ipynb #ecf9d752
 def _figure(image: Image.Image, label: str) -> str:
-    "Show one image, as a JPEG inside the page, with a line below it."
+    "Format one image as a JPEG inside the page, with a label below it."
     image = image.convert('RGB')
     content = io.BytesIO()
     image.thumbnail((128, 64))
     image.save(content, 'JPEG', quality=80)
     return ('<figure style="display:inline-block;margin:4px">'
-            f'<img src="data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()}" alt="">'
+            '<img src="data:image/jpeg;base64,'
+            f'{base64.b64encode(content.getvalue()).decode()}" alt="">'
             f'<figcaption>{html.escape(printable(label))}</figcaption></figure>')
 
 
@@ -39,15 +40,15 @@ def show_thumbnails(
     images: Sequence[Image.Image],
     labels: Sequence[str],
 ) -> str:
-    """Format a text and small images side by side, at most 64 pixels high, as HTML.
+    """Format a text and a row of small images, at most 64 pixels high, as HTML.
 
     Args:
         text: Text above the images.
         images: Images of any size and mode.
-        labels: Labels, one below each image.
+        labels: One label per image, shown below it.
 
     Returns:
-        HTML
+        The HTML.
     """
     figures = ''.join(map(_figure, images, labels))
     return f'<pre>{html.escape(text)}</pre><div>{figures}</div>'
@@ -56,13 +57,13 @@ def show_thumbnails(
 def dataset_html(
     dataset: ImageDataset,
 ) -> str:
-    """Show the `repr` of a dataset and eight of its images.
+    """Format the `repr` of a dataset and eight of its images as HTML.
 
     Args:
-        dataset: Dataset, possibly with damaged files.
+        dataset: Dataset; it may have damaged files.
 
     Returns:
-        HTML
+        The HTML.
     """
     images = []
     labels = []
@@ -71,28 +72,32 @@ def dataset_html(
         try:
             data, target, *_ = dataset.reader[index]
             images.append(dataset.pixels(data, 'pillow').image)
-        except OSError: continue
+        except OSError:
+            continue
         labels.append(target_title(target, names))
     return show_thumbnails(repr(dataset), images, labels)
 
-
+# %% ../../nbs/look/05_thumbnails.ipynb #e17a7816
 def batch_html(
     batch: HostBatch | Replay,
 ) -> str:
-    """Show the first eight images of a batch.
+    """Format the first eight images of a batch as HTML.
 
     Args:
-        batch: Batch with its keys.
+        batch: Batch with the keys of its samples.
 
     Returns:
-        HTML
+        The HTML.
     """
-    found = next(iter(image_tensors(sample_image(batch.batch))), None)   # of several views, the first one's
+    # of several views, show the first
+    found = next(iter(image_tensors(sample_image(batch.batch))), None)
     is_images = isinstance(found, torch.Tensor) and found.ndim == 4 and found.shape[1] in (1, 3, 4)
-    images = [Image.fromarray(to_uint8_array(image)) for image, in batch_rows(found[:8])] if is_images else []
+    images = [
+        Image.fromarray(to_uint8_array(image)) for image, in batch_rows(found[:8])
+    ] if is_images else []
     labels = [f'{key.index}' for key in batch.keys]
     return show_thumbnails(f'{type(batch).__name__} of {len(labels)} samples', images, labels)
 
-
+# %% ../../nbs/look/05_thumbnails.ipynb #67d0bf7e
 for kind, html_of in (ImageDataset, dataset_html), (HostBatch, batch_html), (Replay, batch_html):
     kind._repr_html_ = html_of

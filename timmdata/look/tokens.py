@@ -27,10 +27,10 @@ class ModeReport(NamedTuple):
     Args:
         mode: 'schedule', 'native' or 'packed'.
         padding: Fraction of the patches that are padding, 0..1.
-        num_batches: Batches per epoch, on one rank.
-        batch_tokens: Patches per batch, including padding, on average.
-        batch_images: Images per batch, on average.
-        shapes: (sequences, length) of all batches except incomplete ones.
+        num_batches: Number of batches per epoch, on one rank.
+        batch_tokens: Mean number of patches per batch, including padding.
+        batch_images: Mean number of images per batch.
+        shapes: Shapes (sequences, length) of all complete batches.
     """
     mode: str
     padding: float
@@ -39,14 +39,14 @@ class ModeReport(NamedTuple):
     batch_images: float
     shapes: tuple[tuple[int, int], ...]
 
-
+# %% ../../nbs/look/45_tokens.ipynb #3edeaf25
 @dataclass(frozen=True)
 class NaFlexReport:
-    """Compare the modes of NaFlex for one dataset; prints as a table.
+    """Compare the modes of NaFlex for one dataset; `print` shows a table.
 
     Args:
         modes: One report per mode.
-        lengths: Patches of each image at its own size: int (N,).
+        lengths: Number of patches of each image at its own size, int (N,).
     """
     modes: tuple[ModeReport, ...]
     lengths: np.ndarray
@@ -55,8 +55,8 @@ class NaFlexReport:
         lines = ['mode      padding  batches  patches/batch  images/batch  shapes']
         for mode in self.modes:
             shapes = ' '.join(f'{rows}×{length}' for rows, length in mode.shapes)
-            lines.append(f'{mode.mode:9} {mode.padding:7.1%} {mode.num_batches:8,} {mode.batch_tokens:14,.0f} '
-                         f'{mode.batch_images:13.1f}  {shapes}')
+            lines.append(f'{mode.mode:9} {mode.padding:7.1%} {mode.num_batches:8,} '
+                         f'{mode.batch_tokens:14,.0f} {mode.batch_images:13.1f}  {shapes}')
         return '\n'.join(lines)
 
     __repr__ = __str__
@@ -65,7 +65,7 @@ class NaFlexReport:
 def _report_schedule(
     naflex: NaFlex, sizes: np.ndarray, order: EpochSampler, batch_size: int, is_training: bool,
 ) -> ModeReport:
-    "The batches of mode 'schedule', whose crops are resized to the length of their batch."
+    "Describe the batches of mode 'schedule', which resizes crops to the length of their batch."
     buckets = naflex.buckets(batch_size, is_training)
     if is_training:
         plan = naflex.schedule(order, batch_size).plan(0)
@@ -73,8 +73,8 @@ def _report_schedule(
     else:
         firsts = range(0, len(order), batch_size)
         planned = [(buckets[0], min(batch_size, len(order) - first)) for first in firsts]
-    some = sizes[::max(1, len(sizes) // 500)].tolist()   # of 500 images, the share is known well enough
-    filled = {}   # bucket → patches of an image on average
+    some = sizes[::max(1, len(sizes) // 500)].tolist()   # 500 images estimate the share well enough
+    filled = {}   # bucket → mean number of patches per image
     for bucket in buckets:
         (height, width), num_patches = bucket.patch_size, []
         for size in some:
@@ -88,18 +88,19 @@ def _report_schedule(
     num = len(planned)
     return ModeReport('schedule', 1 - used / tokens, num, tokens / num, images / num, shapes)
 
-
+# %% ../../nbs/look/45_tokens.ipynb #6590bc50
 def _report_plan(
     plan: TokenPlan, params: SequenceParams, order: EpochSampler, seed: int,
 ) -> ModeReport:
-    "The batches of modes 'native' and 'packed', whose crops keep their size."
+    "Describe the batches of modes 'native' and 'packed', which keep the size of crops."
     batches = plan.batches(order, epoch=0)
     indexes = np.asarray(order.order(0)[0], np.int64)[batches.positions]
     used = params.lengths(seed, 0, indexes, np.zeros_like(indexes)).sum()
     tokens = plan.tokens(batches).sum()
     num = len(batches.ends)
     shapes = tuple(zip(plan.batch_sizes, plan.seq_lens))
-    return ModeReport(plan.mode, 1 - used / tokens, plan.count(order), tokens / num, len(indexes) / num, shapes)
+    return ModeReport(
+        plan.mode, 1 - used / tokens, plan.count(order), tokens / num, len(indexes) / num, shapes)
 
 # %% ../../nbs/look/45_tokens.ipynb #a86465df
 def compare_naflex_modes(
@@ -122,10 +123,10 @@ def compare_naflex_modes(
     packed       3.1%       38         16,384          26.3  4×4096
 
     Args:
-        dataset: Dataset, or (N, 2): height, width of its images, pixels.
-        batch_size: Samples in a batch of the longest sequences.
-        naflex: Patch size, lengths and budgets; its mode is ignored. None: timm's defaults.
-        is_training: True: training; False: evaluation.
+        dataset: Dataset, or the heights and widths of its images, int (N, 2), pixels.
+        batch_size: Number of samples in a batch of the longest sequences.
+        naflex: Patch size, lengths and budgets; its mode is ignored. None uses timm's defaults.
+        is_training: Whether to plan training; if not, plan evaluation.
         num_replicas: Number of ranks that share an epoch.
         seed: Seed of the order and the crops.
         **crop: Crop arguments of `create_loader`: scale, ratio, no_aug.

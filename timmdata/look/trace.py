@@ -24,20 +24,21 @@ from ..pipeline.fetch import Replay, read_sample
 from ..pipeline.layout import allocate_rows
 
 # %% ../../nbs/look/20_trace.ipynb #0646c86c
-# step → the arguments of `create_loader` that its numbers are drawn by; those of all other steps are drawn by a policy
+# step → the arguments of `create_loader` that control it; a policy controls all other steps
 _SETTINGS = {
     'photograph': '', 'crop': 'scale, ratio / crop_pct', 'flip': 'hflip, vflip',
     'grayscale': 'grayscale_prob', 'blur': 'gaussian_blur_prob', 'solarize': 'solarize_prob',
     **dict.fromkeys(('brightness', 'contrast', 'saturation', 'hue'), 'color_jitter'),
-    'mixup': 'mixup', 'cutmix': 'mixup', 'erasing': 're_prob, re_mode, re_count', 'transform': 'transform'}
+    'mixup': 'mixup', 'cutmix': 'mixup', 'erasing': 're_prob, re_mode, re_count',
+    'transform': 'transform'}
 
 
 class Step(NamedTuple):
-    """Hold one change of a sample and the image after it.
+    """Hold one change of a sample, and the image after this change.
 
     Args:
-        name: Name such as 'crop'.
-        drawn: Values that were drawn, with units.
+        name: Name of the step, such as 'crop'.
+        drawn: Drawn values, with units.
         image: uint8 (H, W, 3) or (H, W).
         boxes: Frames over the image.
     """
@@ -59,12 +60,14 @@ class Step(NamedTuple):
         Args:
             number: Number of the step.
         """
-        words = [f'{number}. {self.name}', title_lines(self.drawn.split('; ')), self.setting]
-        return Picture(self.image, '\n'.join(filter(None, words)), self.boxes)
+        lines = [f'{number}. {self.name}', title_lines(self.drawn.split('; ')), self.setting]
+        return Picture(self.image, '\n'.join(filter(None, lines)), self.boxes)
 
 
 def _photograph_step(image: Image.Image, boxes: tuple[Box, ...] = ()) -> Step:
-    return Step('photograph', f'{image.width} × {image.height} pixels', to_uint8_array(image.convert('RGB')), boxes)
+    return Step(
+        'photograph', f'{image.width} × {image.height} pixels',
+        to_uint8_array(image.convert('RGB')), boxes)
 
 # %% ../../nbs/look/20_trace.ipynb #8601840a
 def sample_steps(
@@ -76,13 +79,13 @@ def sample_steps(
     """Return the steps of one sample before mixing and erasing.
 
     Args:
-        loader: Loader that made the sample's batch.
+        loader: Loader that made the batch of the sample.
         replay: Replay of the batch, with its parameters.
         position: Position of the sample in the batch, from 0.
         device: Settings of the device's transform.
 
     Returns:
-        the original image, its crop, and each change
+        The steps: the original image, its crop, and each change.
     """
     samples = loader.builder.sample_loader
     key = replay.keys[position]
@@ -127,7 +130,7 @@ class BatchTrace:
         """Return the images of the batch, with the normalization undone.
 
         Returns:
-            uint8 (H, W, 3) or (H, W)
+            One array per image, uint8 (H, W, 3) or (H, W).
         """
         return [to_uint8_array(row[0]) for row in replay_images(self.loader, self.replay)]
 
@@ -145,11 +148,11 @@ class BatchTrace:
             position: Position of the sample in the batch, from 0.
 
         Returns:
-            from the original image to what the network gets
+            The steps from the original image to what the network gets.
         """
         if not 0 <= position < self.num_images:
-            raise IndexError(
-                f'position={position} is out of range: the batch has images 0..{self.num_images - 1}')
+            raise IndexError(f'position={position} is out of range: '
+                             f'the batch has images 0..{self.num_images - 1}')
         inner = self.loader.loader
         replay = self.replay
         if replay.steps is None:
@@ -174,7 +177,7 @@ class BatchTrace:
 
     @cached_property
     def _before_erasing(self) -> list[np.ndarray]:
-        "The images of the batch, mixed but not erased."
+        "Return the images of the batch, mixed but not erased."
         host = self.loader.loader.replay(self.epoch, self.batch)
         transform = self.loader.batch_transform
         fields = fields_of(host.batch)
@@ -183,4 +186,5 @@ class BatchTrace:
         return [to_uint8_array(image) for [image] in batch_rows(images, loader=self.loader)]
 
 
-def _box(top: int, left: int, height: int, width: int) -> Box: return left, top, width, height
+def _box(top: int, left: int, height: int, width: int) -> Box:
+    return left, top, width, height

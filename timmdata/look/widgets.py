@@ -15,22 +15,26 @@ from .preview import preview
 from ..transforms.mixup import Mixup
 
 # %% ../../nbs/look/40_widgets.ipynb #33c07540
-_POLICIES = ('rand-m9-mstd0.5', 'rand-m9-mstd0.5-inc1', 'rand-m7-mstd0.5-inc1', '3a', 'augmix-m5-w4-d2', 'v0',
-             'original')
+_POLICIES = (
+    'rand-m9-mstd0.5', 'rand-m9-mstd0.5-inc1', 'rand-m7-mstd0.5-inc1', '3a', 'augmix-m5-w4-d2',
+    'v0', 'original')
 
 
 def _make_widgets(widgets: Any, given: dict[str, Any]) -> dict[str, Any]:
-    "Make a widget for each of twelve settings, by name."
-    chance = dict(max=1., step=0.05, continuous_update=False)   # it begins at 0
+    "Create a widget for each of twelve settings, and return the widgets by name."
+    chance = dict(max=1., step=0.05, continuous_update=False)   # a slider from 0 to 1
     made = dict(
         train_crop_mode=widgets.Dropdown(options=('rrc', 'rkrc', 'rkrr', 'rc')),
-        scale=widgets.FloatRangeSlider(value=(0.08, 1.), min=0.02, max=1., step=0.01, continuous_update=False),
-        ratio=widgets.FloatRangeSlider(value=(3 / 4, 4 / 3), min=0.3, max=3., step=0.01, continuous_update=False),
+        scale=widgets.FloatRangeSlider(
+            value=(0.08, 1.), min=0.02, max=1., step=0.01, continuous_update=False),
+        ratio=widgets.FloatRangeSlider(
+            value=(3 / 4, 4 / 3), min=0.3, max=3., step=0.01, continuous_update=False),
         interpolation=widgets.Dropdown(options=('bilinear', 'bicubic', 'random')),
         hflip=widgets.FloatSlider(value=0.5, **chance),
         vflip=widgets.FloatSlider(**chance),
         color_jitter=widgets.FloatSlider(value=0.4, **chance),
-        auto_augment=widgets.Combobox(options=_POLICIES, placeholder='none', continuous_update=False),
+        auto_augment=widgets.Combobox(
+            options=_POLICIES, placeholder='none', continuous_update=False),
         re_prob=widgets.FloatSlider(**chance),
         re_mode=widgets.Dropdown(options=('const', 'rand', 'pixel')),
         mixup_alpha=widgets.FloatSlider(max=2., continuous_update=False),
@@ -40,17 +44,17 @@ def _make_widgets(widgets: Any, given: dict[str, Any]) -> dict[str, Any]:
         widget.style.description_width = '120px'
         widget.layout.width = '330px'
         if isinstance(given.get(name), type(widget.value)):
-            widget.value = given[name]   # else it has no place on it
+            widget.value = given[name]   # a widget cannot show values of other types
     return made
 
 # %% ../../nbs/look/40_widgets.ipynb #994339e2
 def _rounded(value: Any) -> Any:
-    "A value of a slider without the noise of its steps; an empty text is None."
+    "Round the value of a slider; turn an empty text into None."
     if isinstance(value, tuple):
         return tuple(map(_rounded, value))
     return round(value, 3) if isinstance(value, float) else value or None
 
-
+# %% ../../nbs/look/40_widgets.ipynb #7f04f0e0
 def moved_settings(
     start: Mapping[str, Any],
     values: Mapping[str, Any],
@@ -61,10 +65,10 @@ def moved_settings(
     Args:
         start: Initial values of the widgets, by name.
         values: Current values of the widgets, by name.
-        mixing: Provides the other fields of a `Mixup` if its alphas were changed.
+        mixing: `Mixup` that provides the other fields if its alphas were changed.
 
     Returns:
-        arguments of `create_loader`
+        Arguments of `create_loader`.
     """
     moved = {name: _rounded(value) for name, value in values.items() if value != start[name]}
     if 'mixup_alpha' in moved or 'cutmix_alpha' in moved:
@@ -84,27 +88,29 @@ def explore(
 
     Args:
         dataset: Map-style dataset of (image, target, …) or dicts with 'image'.
-        input_size: Edge, (height, width) or (channels, height, width); pixels.
+        input_size: Edge length, (height, width) or (channels, height, width), in pixels.
         batch_size: Number of images, one row each.
         **settings: Arguments as in `preview`: `indexes`, `epoch`, and those of `create_loader`.
 
     Returns:
-        a widget of ipywidgets, which a notebook shows
+        A widget of ipywidgets, which a notebook shows.
     """
     widgets = optional('ipywidgets', 'explore')
     mixup = settings.get('mixup')
-    mixing = mixup or Mixup(num_classes=len(preview(dataset, input_size, batch_size, **settings).names) or 1000)
+    mixing = mixup or Mixup(
+        num_classes=len(preview(dataset, input_size, batch_size, **settings).names) or 1000)
     alphas = dict(mixup_alpha=mixup.mixup_alpha, cutmix_alpha=mixup.cutmix_alpha) if mixup else {}
     controls = _make_widgets(widgets, {**settings, **alphas})
     start = {name: widget.value for name, widget in controls.items()}
 
     def show(**values: Any):
-        from IPython.display import display   # ipywidgets requires it
+        from IPython.display import display   # installed with ipywidgets
         changed = {**settings, **moved_settings(start, values, mixing)}
         try:
             display(preview(dataset, input_size, batch_size, **changed))
         except Exception as error:
-            print(f'{type(error).__name__}: {error}')   # in the place of the sheet
+            print(f'{type(error).__name__}: {error}')   # instead of the sheet
 
     output = widgets.interactive_output(show, controls)
-    return widgets.VBox([widgets.HBox(list(controls.values()), layout=dict(flex_flow='row wrap')), output])
+    return widgets.VBox([
+        widgets.HBox(list(controls.values()), layout=dict(flex_flow='row wrap')), output])

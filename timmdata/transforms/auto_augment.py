@@ -22,11 +22,12 @@ from .policy import AugmentOp, DrawnOp, Policy, apply_ops, draw_all
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #b64e85b2
 def _number(part: str, text: str, whole: bool, smallest: float) -> float | int:
-    "Read the number in a part."
+    "Read the number in a part of a policy string."
     try:
         value = int(text) if whole or text.isdigit() else float(text)
     except ValueError as error:
-        raise ValueError(f'{part!r} needs {"an integer" if whole else "a number"}, got {text!r}') from error
+        raise ValueError(f'{part!r} needs {"an integer" if whole else "a number"}, '
+                         f'got {text!r}') from error
     if not value >= smallest:
         raise ValueError(f'{part!r}: must be {smallest} or more')
     return value
@@ -40,19 +41,19 @@ def parse_config(
 
     Args:
         config: String such as 'rand-m9-mstd0.5'.
-        parts: Name of each part → its type and smallest value.
+        parts: Type and smallest value of each part, by name.
 
     Returns:
-        the name of the policy, and its parts
+        The name of the policy, and the values of its parts by name.
     """
     name, *sections = config.split('-')
     values = {}
     for section in sections:
-        key = next((key
-                    for key in sorted(parts, key=len, reverse=True)
-                    if section.startswith(key)), None)
+        key = next(
+            (key for key in sorted(parts, key=len, reverse=True) if section.startswith(key)), None)
         if key is None:
-            raise ValueError(f'{config!r}: unknown part {section!r}; {name} accepts {", ".join(parts)}')
+            raise ValueError(f'{config!r}: unknown part {section!r}; '
+                             f'{name} accepts {", ".join(parts)}')
         if key in values:
             raise ValueError(f'{config!r} has two parts {key!r}: use only one')
         kind, smallest = parts[key]
@@ -63,22 +64,27 @@ def parse_config(
     return name, values
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #c8eb28d9
-_PLAIN = ('AutoContrast', 'Equalize', 'Invert', 'Rotate', 'Posterize', 'Solarize', 'SolarizeAdd', 'Color', 'Contrast',
-          'Brightness', 'Sharpness', 'ShearX', 'ShearY', 'TranslateXRel', 'TranslateYRel')
-_REVERSED = {'Posterize', 'Solarize', 'Color', 'Contrast', 'Brightness', 'Sharpness'}   # 10 may mean "as it is"
+_PLAIN = (
+    'AutoContrast', 'Equalize', 'Invert', 'Rotate', 'Posterize', 'Solarize', 'SolarizeAdd', 'Color',
+    'Contrast', 'Brightness', 'Sharpness', 'ShearX', 'ShearY', 'TranslateXRel', 'TranslateYRel')
+# operations for which magnitude 10 may mean "unchanged"
+_REVERSED = {'Posterize', 'Solarize', 'Color', 'Contrast', 'Brightness', 'Sharpness'}
 _INCREASING = tuple(name + 'Increasing' * (name in _REVERSED) for name in _PLAIN)
-_SETS = {   # by the name after t; numbers are weights. timm/data/auto_augment.py
+# sets by the name after t; numbers are weights; from timm/data/auto_augment.py
+_SETS = {
     '3a': ('SolarizeIncreasing', 'Desaturate', 'GaussianBlur'),
-    '3aw': dict(SolarizeIncreasing=6, Desaturate=6, GaussianBlur=6, Rotate=3, ShearX=2, ShearY=2, PosterizeIncreasing=1,
-                AutoContrast=1, ColorIncreasing=1, SharpnessIncreasing=1, ContrastIncreasing=1, BrightnessIncreasing=1,
-                Equalize=1, Invert=1),
-    'weights': dict(Rotate=3, ShearX=2, ShearY=2, TranslateXRel=1, TranslateYRel=1, ColorIncreasing=0.25,
-                    SharpnessIncreasing=0.25, AutoContrast=0.25, SolarizeIncreasing=0.05, SolarizeAdd=0.05,
-                    ContrastIncreasing=0.05, BrightnessIncreasing=0.05, Equalize=0.05, PosterizeIncreasing=0.05,
-                    Invert=0.05),
+    '3aw': dict(
+        SolarizeIncreasing=6, Desaturate=6, GaussianBlur=6, Rotate=3, ShearX=2, ShearY=2,
+        PosterizeIncreasing=1, AutoContrast=1, ColorIncreasing=1, SharpnessIncreasing=1,
+        ContrastIncreasing=1, BrightnessIncreasing=1, Equalize=1, Invert=1),
+    'weights': dict(
+        Rotate=3, ShearX=2, ShearY=2, TranslateXRel=1, TranslateYRel=1,
+        ColorIncreasing=0.25, SharpnessIncreasing=0.25, AutoContrast=0.25,
+        SolarizeIncreasing=0.05, SolarizeAdd=0.05, ContrastIncreasing=0.05,
+        BrightnessIncreasing=0.05, Equalize=0.05, PosterizeIncreasing=0.05, Invert=0.05),
 }
 
-
+# %% ../../nbs/transforms/40_auto_augment.ipynb #ec958350
 def rand_augment_ops(
     magnitude: float = 10,
     prob: float = 0.5,
@@ -90,20 +96,19 @@ def rand_augment_ops(
     Args:
         magnitude: Magnitude of all operations, 0..10.
         prob: Probability that a chosen operation is applied, 0..1.
-        hparams: See `AugmentOp`.
-        transforms: Names in `OPERATIONS`; None: RandAugment's fifteen.
+        hparams: Settings as in `AugmentOp`.
+        transforms: Names in `OPERATIONS`; None uses RandAugment's fifteen.
     """
-    return [AugmentOp(name, prob, magnitude, hparams)
-            for name in transforms or _PLAIN]
+    return [AugmentOp(name, prob, magnitude, hparams) for name in transforms or _PLAIN]
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #8a963f67
 class RandAugment(Policy):
-    """Draw a few operations from a list: with replacement, or by weight without replacement.
+    """Draw a few operations from a list, with replacement; if weighted, without replacement.
 
     Args:
         ops: Operations to choose from.
         num_layers: Number of operations chosen per image.
-        choice_weights: One weight per operation; None: equal weights.
+        choice_weights: One weight per operation; None gives all the same weight.
     """
 
     def __init__(self,
@@ -113,28 +118,30 @@ class RandAugment(Policy):
     ):
         self.ops = list(ops)
         self.num_layers = num_layers
-        self.choice_weights = None if choice_weights is None else [float(weight)
-                                                                   for weight in choice_weights]
+        self.choice_weights = None
         if not self.ops:
             raise ValueError('RandAugment has no operations to choose from: pass at least one')
-        if choice_weights is None: return
+        if choice_weights is None:
+            return
+        self.choice_weights = [float(weight) for weight in choice_weights]
         if len(self.choice_weights) != len(self.ops) or min(self.choice_weights) < 0:
-            raise ValueError(f'choice_weights has length {len(self.choice_weights)}, ops has length {len(self.ops)}: '
-                             'pass one weight >= 0 per operation')
+            raise ValueError(f'choice_weights has length {len(self.choice_weights)}, '
+                             f'ops has length {len(self.ops)}: pass one weight >= 0 per operation')
         num_choices = sum(weight > 0 for weight in self.choice_weights)
         if num_layers > num_choices:
-            raise ValueError(f'num_layers={num_layers}: must be at most {num_choices}, the number of weights above 0')
+            raise ValueError(f'num_layers={num_layers}: must be at most {num_choices}, '
+                             'the number of weights above 0')
 
     def draw(self,
         rng: Any = random,
     ) -> tuple[DrawnOp, ...]:
-        """Choose operations, then draw each.
+        """Choose operations, and draw the value of each.
 
         Args:
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            at most `num_layers`
+            At most `num_layers` drawn operations.
         """
         if self.choice_weights is None:
             return draw_all(rng.choices(self.ops, k=self.num_layers), rng)
@@ -147,11 +154,11 @@ class RandAugment(Policy):
 
     def __repr__(self) -> str:
         settings = {repr(op).replace(op.name + ', ', '', 1) for op in self.ops}
-        shared = f'{settings.pop()[10:-1]}, ' if len(settings) == 1 else ''   # else each says its own
+        # settings that differ appear with each operation
+        shared = f'{settings.pop()[10:-1]}, ' if len(settings) == 1 else ''
         names = [op.name if shared else repr(op) for op in self.ops]
         if self.choice_weights:
-            names = [f'{name}: {w:.3g}'
-                     for name, w in zip(names, self.choice_weights)]
+            names = [f'{name}: {w:.3g}' for name, w in zip(names, self.choice_weights)]
         return f'{type(self).__name__}(n={self.num_layers}, {shared}ops=[{", ".join(names)}])'
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #296cea71
@@ -170,11 +177,13 @@ def rand_augment_transform(
     15
 
     Args:
-        config_str: 'rand', then -m -n -p -mstd -mmax -inc -t in any order.
-        hparams: See `AugmentOp`; its magnitude_std and magnitude_max win.
-        transforms: Names, weights by name, or a set.
+        config_str: String 'rand', followed by -m -n -p -mstd -mmax -inc -t in any order.
+        hparams: Settings as in `AugmentOp`; its magnitude_std and magnitude_max override the string.
+        transforms: Names of operations, weights by name, or the name of a set; overrides the string.
     """
-    parts = dict(m=(float, 0), n=(int, 1), p=(float, 0), mstd=(float, 0), mmax=(float, 0), inc=(bool, 0), t=(str, 0))
+    parts = dict(
+        m=(float, 0), n=(int, 1), p=(float, 0), mstd=(float, 0), mmax=(float, 0), inc=(bool, 0),
+        t=(str, 0))
     name, given = parse_config(config_str, parts)
     if name != 'rand':
         raise ValueError(f"{config_str!r} is not a RandAugment policy: must start with 'rand'")
@@ -186,32 +195,43 @@ def rand_augment_transform(
     transforms = given.get('t') if transforms is None else transforms
     if isinstance(transforms, str):
         if transforms not in _SETS:
-            raise ValueError(f'{config_str!r}: unknown set {transforms!r}; must be one of {", ".join(_SETS)}')
+            raise ValueError(f'{config_str!r}: unknown set {transforms!r}; '
+                             f'must be one of {", ".join(_SETS)}')
         transforms = _SETS[transforms]
     transforms = transforms or (_INCREASING if given.get('inc') else _PLAIN)
-    weights = [w / sum(transforms.values())
-               for w in transforms.values()] if isinstance(transforms, dict) else None
+    weights = None
+    if isinstance(transforms, dict):
+        weights = [w / sum(transforms.values()) for w in transforms.values()]
     ops = rand_augment_ops(given.get('m', 10), given.get('p', 0.5), hparams, tuple(transforms))
     return RandAugment(ops, given.get('n', 2), weights)
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #d8114e0b
-_ORIGINAL = """PosterizeOriginal .4 8 Rotate .6 9, Solarize .6 5 AutoContrast .6 5, Equalize .8 8 Equalize .6 3,
-PosterizeOriginal .6 7 PosterizeOriginal .6 6, Equalize .4 7 Solarize .2 4, Equalize .4 4 Rotate .8 8,
-Solarize .6 3 Equalize .6 7, PosterizeOriginal .8 5 Equalize 1 2, Rotate .2 3 Solarize .6 8,
-Equalize .6 8 PosterizeOriginal .4 6, Rotate .8 8 Color .4 0, Rotate .4 9 Equalize .6 2, Equalize 0 7 Equalize .8 8,
-Invert .6 4 Equalize 1 8, Color .6 4 Contrast 1 8, Rotate .8 8 Color 1 2, Color .8 8 Solarize .8 7,
-Sharpness .4 7 Invert .6 8, ShearX .6 5 Equalize 1 9, Color .4 0 Equalize .6 3, Equalize .4 7 Solarize .2 4,
-Solarize .6 5 AutoContrast .6 5, Invert .6 4 Equalize 1 8, Color .6 4 Contrast 1 8, Equalize .8 8 Equalize .6 3"""
-_V0 = """Equalize .8 1 ShearY .8 4, Color .4 9 Equalize .6 3, Color .4 1 Rotate .6 8, Solarize .8 3 Equalize .4 7,
-Solarize .4 2 Solarize .6 2, Color .2 0 Equalize .8 8, Equalize .4 8 SolarizeAdd .8 3, ShearX .2 9 Rotate .6 8,
-Color .6 1 Equalize 1 2, Invert .4 9 Rotate .6 0, Equalize 1 9 ShearY .6 3, Color .4 7 Equalize .6 0,
-Posterize .4 6 AutoContrast .4 7, Solarize .6 8 Color .6 9, Solarize .2 4 Rotate .8 9, Rotate 1 7 TranslateYRel .8 9,
-ShearX 0 0 Solarize .8 4, ShearY .8 0 Color .6 4, Color 1 0 Rotate .6 2, Equalize .8 4 Equalize 0 8,
-Equalize 1 4 AutoContrast .6 2, ShearY .4 7 SolarizeAdd .6 7, Posterize .8 2 Solarize .6 10,
-Solarize .6 8 Equalize .6 1, Color .8 6 Rotate .4 5"""
-_SUB_POLICIES = {   # operation, probability, magnitude; timm/data/auto_augment.py
-    'original': _ORIGINAL, 'originalr': _ORIGINAL.replace('PosterizeOriginal', 'PosterizeIncreasing'),
-    'v0': _V0, 'v0r': _V0.replace('Posterize', 'PosterizeIncreasing'),
+_ORIGINAL = """
+PosterizeOriginal .4 8 Rotate .6 9, Solarize .6 5 AutoContrast .6 5, Equalize .8 8 Equalize .6 3,
+PosterizeOriginal .6 7 PosterizeOriginal .6 6, Equalize .4 7 Solarize .2 4,
+Equalize .4 4 Rotate .8 8, Solarize .6 3 Equalize .6 7, PosterizeOriginal .8 5 Equalize 1 2,
+Rotate .2 3 Solarize .6 8, Equalize .6 8 PosterizeOriginal .4 6, Rotate .8 8 Color .4 0,
+Rotate .4 9 Equalize .6 2, Equalize 0 7 Equalize .8 8, Invert .6 4 Equalize 1 8,
+Color .6 4 Contrast 1 8, Rotate .8 8 Color 1 2, Color .8 8 Solarize .8 7,
+Sharpness .4 7 Invert .6 8, ShearX .6 5 Equalize 1 9, Color .4 0 Equalize .6 3,
+Equalize .4 7 Solarize .2 4, Solarize .6 5 AutoContrast .6 5, Invert .6 4 Equalize 1 8,
+Color .6 4 Contrast 1 8, Equalize .8 8 Equalize .6 3"""
+_V0 = """
+Equalize .8 1 ShearY .8 4, Color .4 9 Equalize .6 3, Color .4 1 Rotate .6 8,
+Solarize .8 3 Equalize .4 7, Solarize .4 2 Solarize .6 2, Color .2 0 Equalize .8 8,
+Equalize .4 8 SolarizeAdd .8 3, ShearX .2 9 Rotate .6 8, Color .6 1 Equalize 1 2,
+Invert .4 9 Rotate .6 0, Equalize 1 9 ShearY .6 3, Color .4 7 Equalize .6 0,
+Posterize .4 6 AutoContrast .4 7, Solarize .6 8 Color .6 9, Solarize .2 4 Rotate .8 9,
+Rotate 1 7 TranslateYRel .8 9, ShearX 0 0 Solarize .8 4, ShearY .8 0 Color .6 4,
+Color 1 0 Rotate .6 2, Equalize .8 4 Equalize 0 8, Equalize 1 4 AutoContrast .6 2,
+ShearY .4 7 SolarizeAdd .6 7, Posterize .8 2 Solarize .6 10, Solarize .6 8 Equalize .6 1,
+Color .8 6 Rotate .4 5"""
+# operation, probability, magnitude; from timm/data/auto_augment.py
+_SUB_POLICIES = {
+    'original': _ORIGINAL,
+    'originalr': _ORIGINAL.replace('PosterizeOriginal', 'PosterizeIncreasing'),
+    'v0': _V0,
+    'v0r': _V0.replace('Posterize', 'PosterizeIncreasing'),
     '3a': 'Solarize 1 5, Desaturate 1 10, GaussianBlurRand 1 10',
 }
 
@@ -224,10 +244,10 @@ def auto_augment_policy(
 
     Args:
         name: 'original', 'originalr', 'v0', 'v0r' or '3a'.
-        hparams: See `AugmentOp`.
+        hparams: Settings as in `AugmentOp`.
 
     Returns:
-        one of the inner lists is drawn per image
+        The sub-policies; one of them is drawn per image.
     """
     if name not in _SUB_POLICIES:
         raise ValueError(f'unknown policy {name!r}: must be one of {", ".join(_SUB_POLICIES)}')
@@ -236,9 +256,9 @@ def auto_augment_policy(
              for op, prob, magnitude in rule.findall(sub_policy)]
             for sub_policy in _SUB_POLICIES[name].split(',')]
 
-
+# %% ../../nbs/transforms/40_auto_augment.ipynb #53e21622
 class AutoAugment(Policy):
-    """Draw one of several short sequences of operations.
+    """Choose one of several short sequences of operations per image.
 
     Args:
         policy: Policy from `auto_augment_policy`, or your own.
@@ -260,7 +280,7 @@ class AutoAugment(Policy):
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            those of one sub-policy that are applied
+            The drawn operations of one sub-policy.
         """
         return draw_all(rng.choice(self.policy), rng)
 
@@ -270,10 +290,10 @@ class AutoAugment(Policy):
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #80386cc2
 class ThreeAugment(AutoAugment):
-    """Solarize, desaturate or blur, one of the three: 3-Augment of DeiT III.
+    """Solarize, desaturate or blur each image: 3-Augment of DeiT III.
 
     Args:
-        hparams: See `AugmentOp`.
+        hparams: Settings as in `AugmentOp`.
     """
 
     def __init__(self,
@@ -281,7 +301,7 @@ class ThreeAugment(AutoAugment):
     ):
         super().__init__(auto_augment_policy('3a', hparams))
 
-
+# %% ../../nbs/transforms/40_auto_augment.ipynb #32c39d67
 def auto_augment_transform(
     config_str: str,
     hparams: dict | None = None,
@@ -289,22 +309,24 @@ def auto_augment_transform(
     """Create AutoAugment from a string such as 'original-mstd0.5'.
 
     Args:
-        config_str: 'original', 'originalr', 'v0', 'v0r' or '3a', then -mstd.
-        hparams: See `AugmentOp`; its magnitude_std wins.
+        config_str: String 'original', 'originalr', 'v0', 'v0r' or '3a', optionally followed by -mstd.
+        hparams: Settings as in `AugmentOp`; its magnitude_std overrides the string.
     """
     name, given = parse_config(config_str, dict(mstd=(float, 0)))
     hparams = dict(hparams or {})
     if given:
         hparams.setdefault('magnitude_std', given['mstd'])
-    return ThreeAugment(hparams) if name == '3a' else AutoAugment(auto_augment_policy(name, hparams))
+    if name == '3a':
+        return ThreeAugment(hparams)
+    return AutoAugment(auto_augment_policy(name, hparams))
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #0339c3e7
 class AugMixParams(NamedTuple):
-    """Everything that is drawn for one image.
+    """Hold everything that AugMix draws for one image.
 
     Args:
-        chains: Operations of each chain, in order.
-        weights: Weights of each chain; they sum to 1.
+        chains: Drawn operations of each chain, in order.
+        weights: Weight of each chain; the weights sum to 1.
         share: Share of the mixture in the result, 0..1.
     """
     chains: tuple[tuple[DrawnOp, ...], ...]
@@ -314,10 +336,12 @@ class AugMixParams(NamedTuple):
     def __str__(self) -> str:
         return ', '.join(str(op) for chain in self.chains for op in chain)
 
-
-_AUGMIX = ('AutoContrast', 'ColorIncreasing', 'ContrastIncreasing', 'BrightnessIncreasing', 'SharpnessIncreasing',
-           'Equalize', 'Rotate', 'PosterizeIncreasing', 'SolarizeIncreasing', 'ShearX', 'ShearY', 'TranslateXRel',
-           'TranslateYRel')   # four color operations more than in the paper, as in timm/data/auto_augment.py
+# %% ../../nbs/transforms/40_auto_augment.ipynb #5d8e69cf
+# the operations of the paper and four color operations, as in timm/data/auto_augment.py
+_AUGMIX = (
+    'AutoContrast', 'ColorIncreasing', 'ContrastIncreasing', 'BrightnessIncreasing',
+    'SharpnessIncreasing', 'Equalize', 'Rotate', 'PosterizeIncreasing', 'SolarizeIncreasing',
+    'ShearX', 'ShearY', 'TranslateXRel', 'TranslateYRel')
 
 
 def augmix_ops(
@@ -325,28 +349,31 @@ def augmix_ops(
     hparams: dict | None = None,
     transforms: Sequence[str] | None = None,
 ) -> list[AugmentOp]:
-    """List the operations to build chains from; each is always applied.
+    """List the operations to build chains from; a chosen operation is always applied.
 
     Args:
         magnitude: Magnitude of all operations, 0..10.
-        hparams: See `AugmentOp`.
-        transforms: Names in `OPERATIONS`; None: AugMix's thirteen.
+        hparams: Settings as in `AugmentOp`.
+        transforms: Names in `OPERATIONS`; None uses AugMix's thirteen.
     """
-    return [AugmentOp(name, 1., magnitude, hparams)
-            for name in transforms or _AUGMIX]
+    return [AugmentOp(name, 1., magnitude, hparams) for name in transforms or _AUGMIX]
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #5001ac8e
 def _mix_sum(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixParams) -> Image.Image:
-    "Sum the chains by weight, then blend with the image."
+    "Add the weighted chains, then blend the sum with the image."
     mixed = np.zeros_like(np.asarray(image), np.float32)
     for chain, weight in zip(chains, np.float32(drawn.weights)):
         mixed += weight * np.asarray(chain, np.float32)
-    return Image.blend(image, Image.fromarray(np.clip(mixed, 0, 255, out=mixed).astype(np.uint8)), drawn.share)
+    return Image.blend(
+        image, Image.fromarray(np.clip(mixed, 0, 255, out=mixed).astype(np.uint8)), drawn.share)
 
 
-def _mix_in_turn(image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixParams) -> Image.Image:
-    "Blend the chains into the image one by one; a later one dims those before it, so their alphas are raised."
-    alphas, left = [], 1.
+def _mix_in_turn(
+    image: Image.Image, chains: Sequence[Image.Image], drawn: AugMixParams,
+) -> Image.Image:
+    "Blend the chains into the image one by one; each alpha makes up for the later chains, which dim it."
+    alphas = []
+    left = 1.
     for weight in (np.float32(drawn.weights) * np.float32(drawn.share))[::-1]:
         alphas.append(weight / left)
         left *= 1 - alphas[-1]
@@ -360,10 +387,10 @@ class AugMixAugment(Policy):
 
     Args:
         ops: Operations to build chains from.
-        alpha: Parameter of the distributions of weights and share; 1: uniform.
+        alpha: Parameter of the distributions of weights and share; 1 is uniform.
         width: Number of chains.
-        depth: Operations per chain; below 1: one to three, at random.
-        blended: Mix one chain after another, in 8 bits.
+        depth: Number of operations per chain; below 1, it is drawn from one to three.
+        blended: Blend one chain after another in 8 bits, instead of summing them in floating point.
     """
 
     def __init__(self,
@@ -391,38 +418,39 @@ class AugMixAugment(Policy):
         Args:
             rng: Random number generator: a `random.Random`, or the module.
         """
-        parts = [rng.gammavariate(self.alpha, 1.)
-                 for _ in range(self.width)]   # divided by their sum: Dirichlet
+        # Dirichlet weights: Gamma values divided by their sum
+        parts = [rng.gammavariate(self.alpha, 1.) for _ in range(self.width)]
         total = sum(parts)
         share = rng.betavariate(self.alpha, self.alpha)
         chains = []
         for _ in range(self.width):
             depth = self.depth if self.depth > 0 else rng.randint(1, 3)
             chains.append(draw_all(rng.choices(self.ops, k=depth), rng))
-        return AugMixParams(tuple(chains), tuple(part / total
-                                                 for part in parts), share)
+        return AugMixParams(tuple(chains), tuple(part / total for part in parts), share)
 
     def apply(self,
         image: Image.Image,
         drawn: AugMixParams,
     ) -> Image.Image:
-        """Compute the chains and mix them.
+        """Apply the chains to an image and mix the results.
 
         Args:
-            image: RGB or L.
+            image: Image of mode RGB or L.
             drawn: Parameters from `draw`.
 
         Returns:
-            of the same size and mode
+            The mixed image, of the same size and mode.
         """
         chains = [apply_ops(image, chain) for chain in drawn.chains]
         mix = _mix_in_turn if self.blended else _mix_sum
         return mix(image, chains, drawn)
 
     def __repr__(self) -> str:
-        op, names = self.ops[0], ', '.join(op.name for op in self.ops)
-        return (f'{type(self).__name__}(alpha={self.alpha}, width={self.width}, depth={self.depth}, '
-                f'blended={self.blended}, m={op.magnitude}, mstd={op.magnitude_std}, ops=[{names}])')
+        op = self.ops[0]
+        names = ', '.join(op.name for op in self.ops)
+        return (f'{type(self).__name__}(alpha={self.alpha}, width={self.width}, '
+                f'depth={self.depth}, blended={self.blended}, m={op.magnitude}, '
+                f'mstd={op.magnitude_std}, ops=[{names}])')
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #9d781e9c
 def augment_and_mix_transform(
@@ -432,16 +460,18 @@ def augment_and_mix_transform(
     """Create AugMix from a string such as 'augmix-m5-w4-d2'.
 
     Args:
-        config_str: 'augmix', then -m -w -d -a -b -mstd in any order.
-        hparams: See `AugmentOp`; its magnitude_std wins.
+        config_str: String 'augmix', followed by -m -w -d -a -b -mstd in any order.
+        hparams: Settings as in `AugmentOp`; its magnitude_std overrides the string.
     """
-    parts = dict(m=(float, 0), w=(int, 1), d=(int, 0), a=(float, 0), b=(bool, 0), mstd=(float, 0))
+    parts = dict(
+        m=(float, 0), w=(int, 1), d=(int, 0), a=(float, 0), b=(bool, 0), mstd=(float, 0))
     name, given = parse_config(config_str, parts)
     if name != 'augmix':
         raise ValueError(f"{config_str!r} is not an AugMix policy: must start with 'augmix'")
     hparams = {'magnitude_std': given.get('mstd', math.inf), **(hparams or {})}
     ops = augmix_ops(given.get('m', 3), hparams)
-    return AugMixAugment(ops, given.get('a', 1.), given.get('w', 3), given.get('d', -1), given.get('b', False))
+    return AugMixAugment(
+        ops, given.get('a', 1.), given.get('w', 3), given.get('d', -1), given.get('b', False))
 
 # %% ../../nbs/transforms/40_auto_augment.ipynb #77dbebec
 def create_policy(
@@ -450,24 +480,26 @@ def create_policy(
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN,
     interpolation: str | None = None,
 ) -> Policy:
-    """Create the policy of a string, with settings that a loader knows.
+    """Create a policy from a string and the settings of a loader.
 
     Args:
-        config: 'rand-…', 'original', 'originalr', 'v0', 'v0r', '3a' or 'augmix', with parts.
-        img_size: Edge length or (height, width), pixels.
-        mean: 0..1 per channel: color of pixels from outside the image.
-        interpolation: A name; None or 'random': bilinear or bicubic, at random.
+        config: Name 'rand', 'original', 'originalr', 'v0', 'v0r', '3a' or 'augmix', followed by parts.
+        img_size: Edge length or (height, width) of the training images, pixels.
+        mean: Mean per channel, 0..1: the color of pixels from outside the image.
+        interpolation: Name of an interpolation; None or 'random' draws bilinear or bicubic.
     """
     name = config.split('-')[0]
     edge = img_size if isinstance(img_size, int) else min(img_size)
-    hparams = dict(translate_const=int(edge * 0.45), img_mean=tuple(min(255, round(255 * v))
-                                                                    for v in mean),
-                   interpolation=interpolation)   # timm/data/transforms_factory.py
+    hparams = dict(   # as in timm/data/transforms_factory.py
+        translate_const=int(edge * 0.45),
+        img_mean=tuple(min(255, round(255 * v)) for v in mean),
+        interpolation=interpolation)
     if name == 'rand':
         return rand_augment_transform(config, hparams)
     if name in _SUB_POLICIES:
         return auto_augment_transform(config, hparams)
     if name == 'augmix':
         return augment_and_mix_transform(config, hparams | dict(translate_pct=0.3))
-    raise ValueError(f'unknown policy {config!r}: must be one of rand, {", ".join(_SUB_POLICIES)}, augmix, '
+    raise ValueError(f'unknown policy {config!r}: '
+                     f'must be one of rand, {", ".join(_SUB_POLICIES)}, augmix, '
                      "with their parts, such as 'rand-m9-mstd0.5-inc1'")

@@ -14,14 +14,14 @@ from fastcore.meta import delegates
 from torchvision.transforms import GaussianBlur   # v2's differs from timm's pixels by 1 in 20,000
 from torchvision.transforms import v2
 
-from ..core.checks import check_choice, check_switches, check_whole
+from ..core.checks import check_choice, check_statistics, check_switches, check_whole
 from ..core.constants import IMAGENET_DEFAULT_STD
-from .geometry import CenterCropOrPad, MaybePILToTensor, MaybeToTensor, RandomCropOrPad
-from .geometry import RandomResizedCropAndInterpolation, ResizeKeepRatio, TrimBorder
-from .geometry import str_to_interp_mode
-from .naflex_transforms import Patchify, RandomResizedCropToSequence, ResizeToSequence
+from .geometry import CenterCropOrPad, MaybePILToTensor, MaybeToTensor
+from .geometry import RandomCropOrPad, RandomResizedCropAndInterpolation
+from .geometry import ResizeKeepRatio, TrimBorder, str_to_interp_mode
+from .naflex_transforms import Patchify, RandomResizedCropToSequence
+from .naflex_transforms import ResizeToSequence
 from .random_erasing import ErasingSettings, RandomErasing
-from ..core.checks import check_statistics
 from .settings import AugmentSettings
 
 # %% ../../nbs/transforms/70_factory.ipynb #1035cfc5
@@ -29,14 +29,14 @@ def evaluation_steps(
     settings: AugmentSettings,
     resize: Callable | None = None,
 ) -> list[Callable]:
-    """Resize, then crop the center. timm/data/transforms_factory.py.
+    """Return the steps of evaluation: resize, then crop the center (timm/data/transforms_factory.py).
 
     Args:
         settings: Settings for evaluation.
-        resize: Replaces resizing and center crop; None: as in `settings`.
+        resize: Callable that replaces resizing and cropping; None uses `settings`.
 
     Returns:
-        PIL image → PIL image of the input size
+        Callables that turn a PIL image into one of the input size.
     """
     size = settings.input_size
     interpolation = settings.interpolation
@@ -61,28 +61,35 @@ def _random_crop(settings: AugmentSettings) -> list[Callable]:
     size = settings.input_size
     mode = settings.train_crop_mode
     if mode == 'rc':
-        return [v2.RandomCrop(size, padding=settings.rc_padding or None, padding_mode=settings.padding_mode)]
+        return [v2.RandomCrop(
+            size, padding=settings.rc_padding or None, padding_mode=settings.padding_mode)]
     if mode == 'rrc':
-        return [RandomResizedCropAndInterpolation(size, settings.scale, settings.ratio, settings.interpolation)]
+        return [RandomResizedCropAndInterpolation(
+            size, settings.scale, settings.ratio, settings.interpolation)]
     resize = ResizeKeepRatio(
-        size, interpolation=settings.interpolation, random_scale_prob=0.5, random_scale_range=settings.scale,
-        random_scale_area=True, random_aspect_prob=0.5, random_aspect_range=settings.ratio)
+        size,
+        interpolation=settings.interpolation,
+        random_scale_prob=0.5,
+        random_scale_range=settings.scale,
+        random_scale_area=True,
+        random_aspect_prob=0.5,
+        random_aspect_range=settings.ratio)
     cut = CenterCropOrPad if mode == 'rkrc' else RandomCropOrPad
     return [resize, cut(size, padding_mode=settings.padding_mode)]
 
-
+# %% ../../nbs/transforms/70_factory.ipynb #97f097dc
 def training_steps(
     settings: AugmentSettings,
     crop: Callable | None = None,
 ) -> tuple[list[Callable], list[Callable]]:
-    """Crop and flip, then change colors. timm/data/transforms_factory.py.
+    """Return the steps of training: crop and flip, then change colors (timm/data/transforms_factory.py).
 
     Args:
         settings: Settings for training.
-        crop: Replaces the random crop; None: as in `settings`.
+        crop: Callable that replaces the random crop; None uses `settings`.
 
     Returns:
-        PIL image → PIL image: crop and flips; changes of its content
+        Callables for a PIL image, in two lists: crop and flips; changes of colors.
     """
     geometry = _random_crop(settings) if crop is None else [crop]
     if settings.hflip:
@@ -92,13 +99,15 @@ def training_steps(
     colors = [] if settings.policy is None else [settings.policy]
     if settings.color_jitter is not None:
         jitter = v2.ColorJitter(*settings.color_jitter)
-        always = settings.color_jitter_prob is None   # then nothing is drawn for it, as in timm
-        colors.append(jitter if always else v2.RandomApply([jitter], settings.color_jitter_prob))
+        if settings.color_jitter_prob is not None:   # if it is None, nothing is drawn, as in timm
+            jitter = v2.RandomApply([jitter], settings.color_jitter_prob)
+        colors.append(jitter)
     if settings.grayscale_prob:
         colors.append(v2.RandomGrayscale(settings.grayscale_prob))
     if settings.gaussian_blur_prob:
-        sigma = settings.gaussian_blur_radius or (0.1, 2.)   # as in timm, and so is 23
-        colors.append(v2.RandomApply([GaussianBlur(kernel_size=23, sigma=sigma)], settings.gaussian_blur_prob))
+        sigma = settings.gaussian_blur_radius or (0.1, 2.)   # timm's, as is the kernel size
+        colors.append(v2.RandomApply(
+            [GaussianBlur(kernel_size=23, sigma=sigma)], settings.gaussian_blur_prob))
     if settings.solarize_prob:
         colors.append(v2.RandomSolarize(128, settings.solarize_prob))
     return geometry, colors
@@ -114,27 +123,27 @@ def compose_transform(
     resize: Callable | None = None,
     patchify: Patchify | None = None,
 ) -> v2.Compose | tuple[v2.Compose, v2.Compose, v2.Compose]:
-    """Build the pipeline that settings describe.
+    """Build a pipeline from settings.
 
     Args:
         settings: Settings for training or evaluation.
         std: Standard deviation per channel, for pixels in 0..1.
-        erasing: Erasing for training; only without the prefetcher.
-        use_prefetcher: Return uint8; the prefetcher normalizes and erases.
-        normalize: Without the prefetcher, return normalized float32; False: uint8, not erased.
-        separate: Training: return three pipelines: crop and flips; colors; tensor.
-        resize: Replaces cropping and resizing; None: as in `settings`.
-        patchify: Cuts the tensor into patches, as the last step; None: it stays whole.
+        erasing: Random erasing for training; used only without the prefetcher.
+        use_prefetcher: Whether to return uint8, because the prefetcher normalizes and erases.
+        normalize: Without the prefetcher, whether to return normalized float32; if not, uint8 that is not erased.
+        separate: In training, return three pipelines: crop and flips; colors; tensor.
+        resize: Callable that replaces cropping and resizing; None uses `settings`.
+        patchify: Transform that cuts the tensor into patches as the last step; None returns a whole image.
 
     Returns:
-        PIL image → tensor (C, H, W)
+        Callable that turns a PIL image into a tensor (C, H, W).
     """
     if settings.num_aug_splits:
-        raise ValueError(
-            'num_aug_splits: a pipeline makes one view; pass it to create_loader, or wrap the dataset in AugMixDataset')
+        raise ValueError('num_aug_splits: a pipeline makes one view; '
+                         'pass it to create_loader, or wrap the dataset in AugMixDataset')
     if separate and not settings.is_random:
-        raise ValueError(
-            'separate=True is for training with augmentation: use is_training=True, no_aug=False')
+        raise ValueError('separate=True is for training with augmentation: '
+                         'use is_training=True, no_aug=False')
     if settings.is_random:
         geometry, colors = training_steps(settings, resize)
     else:
@@ -149,9 +158,21 @@ def compose_transform(
     if patchify is not None:
         finish.append(patchify)
     if separate:
-        return tuple(v2.Compose(steps or [v2.Identity()])
-                     for steps in (geometry, colors, finish))
+        return tuple(
+            v2.Compose(steps or [v2.Identity()]) for steps in (geometry, colors, finish))
     return v2.Compose(geometry + colors + finish)
+
+# %% ../../nbs/transforms/70_factory.ipynb #75a66af4
+def _to_sequence(
+    settings: AugmentSettings, patch_size: int | Sequence[int], max_seq_len: int,
+) -> Callable:
+    "Return the step that crops or resizes to a sequence of patches (timm/data/transforms_factory.py)."
+    check_whole('max_seq_len', max_seq_len, 1)
+    if not settings.is_random:
+        return ResizeToSequence(patch_size, max_seq_len, interpolation=settings.interpolation)
+    check_choice('train_crop_mode', settings.train_crop_mode, ('rrc',))
+    return RandomResizedCropToSequence(
+        patch_size, max_seq_len, settings.scale, settings.ratio, settings.interpolation)
 
 # %% ../../nbs/transforms/70_factory.ipynb #a61f8572
 @delegates(AugmentSettings, but=['num_aug_splits'])
@@ -177,7 +198,7 @@ def create_transform(
     patchify_flatten: bool = True,
     **kwargs: Any,
 ) -> v2.Compose | tuple[v2.Compose, ...]:
-    """Build the pipeline of one image, for training or evaluation.
+    """Build a pipeline for single images, for training or evaluation.
 
     >>> from timmdata import ImageDataset, create_transform
     >>> evaluation = create_transform(224, crop_pct=0.95, interpolation='bicubic')
@@ -193,55 +214,59 @@ def create_transform(
 
     Args:
         input_size: Edge length, (height, width) or (channels, height, width), in pixels.
-        is_training: Random pipeline of training instead of evaluation.
-        no_aug: Train without randomness.
+        is_training: Whether to build the random pipeline of training; if not, build that of evaluation.
+        no_aug: Whether to train without randomness.
         std: Standard deviation per channel, for pixels in 0..1.
-        re_prob: Probability that an image is erased, 0..1; only without the prefetcher.
+        re_prob: Probability that an image is erased, 0..1; used only without the prefetcher.
         re_mode: Fill of the rectangles: 'const', 'rand' or 'pixel'.
         re_count: Maximum number of erased rectangles.
-        re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
-        tf_preprocessing: TensorFlow's pipeline; not supported.
-        use_prefetcher: Return uint8 (C, H, W); the prefetcher normalizes.
-        normalize: Without the prefetcher, return normalized float32; False: uint8.
-        separate: Training: return three pipelines.
-        naflex: Resize to a sequence of patches; input_size is for policies only.
-        patch_size: Edge of a patch, or height and width, pixels; for naflex and patchify.
-        max_seq_len: Maximum number of patches, for naflex; timm's 24 × 24.
+        re_num_splits: If above 1, the first 1/re_num_splits of a batch stays clean.
+        tf_preprocessing: TensorFlow's pipeline, which is not supported.
+        use_prefetcher: Whether to return uint8 (C, H, W), because the prefetcher normalizes.
+        normalize: Without the prefetcher, whether to return normalized float32; if not, uint8.
+        separate: In training, return three pipelines: crop and flips; colors; tensor.
+        naflex: Resize to a sequence of patches; then only policies use input_size.
+        patch_size: Edge of a patch, or height and width, pixels; used by naflex and patchify.
+        max_seq_len: Maximum number of patches, used by naflex; timm's default of 24 × 24.
         patchify: Return patches, as `Patchify` does, instead of an image.
-        patchify_channels_last: Channels vary fastest within a patch; False: slowest.
-        patchify_flatten: Flatten patches to vectors; False: keep height and width (timm: in evaluation).
+        patchify_channels_last: Whether channels vary fastest within a patch; if not, slowest.
+        patchify_flatten: Whether to flatten patches to vectors; if not, keep height and width, as timm does in evaluation.
 
     **kwargs, Other fields of `AugmentSettings`.:
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc' (see the page of this module); None: 'rrc'.
-        scale: Area of the random crop, share of the image's; None: by mode.
-        ratio: Width / height of the random crop; None: by mode.
-        hflip: 0..1, probability of a horizontal flip.
-        vflip: 0..1, probability of a vertical flip.
-        color_jitter: 1 ± this: brightness, contrast, saturation (and hue).
-        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8).
-        grayscale_prob: 0..1, probability of conversion to gray (SimCLR: 0.2).
-        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5).
-        gaussian_blur_radius: Sigma range, blur after colors; None: timm's, before.
-        solarize_prob: 0..1, probability that bright pixels are inverted, as the last step (BYOL: 0.2).
-        auto_augment: Policy such as 'rand-m9-mstd0.5'; replaces color_jitter (except '3a').
-        interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
-        crop_pct: Evaluation: input size / size after resizing, above 0; None: 0.875.
-        crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
-        crop_border_pixels: Evaluation: pixels to cut off each side of the image first; None: 0.
-        mean: 0..1 per channel: color of borders, and of pixels from outside.
-        rc_padding: 'rc': pixels that the crop may reach beyond the image.
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: by mode.
-        force_color_jitter: Jitter colors together with any policy.
+        train_crop_mode: Training crop: 'rrc', 'rkrc', 'rkrr' or 'rc' (see the page of this module); None means 'rrc'.
+        scale: Area of the random crop, as a share of the image; None uses the default of the mode.
+        ratio: Width / height of the random crop; None uses the default of the mode.
+        hflip: Probability of a horizontal flip, 0..1.
+        vflip: Probability of a vertical flip, 0..1.
+        color_jitter: Range of factors 1 ± this for brightness, contrast and saturation (and shifts for hue).
+        color_jitter_prob: Probability of color jitter, 0..1; None means always (SimCLR uses 0.8).
+        grayscale_prob: Probability of conversion to gray, 0..1 (SimCLR uses 0.2).
+        gaussian_blur_prob: Probability of a blur with sigma 0.1..2 pixels, 0..1 (SimCLR uses 0.5).
+        gaussian_blur_radius: Range of sigma for a blur after the colors; None blurs as timm does, before them.
+        solarize_prob: Probability that bright pixels are inverted as the last step, 0..1 (BYOL uses 0.2).
+        auto_augment: Policy such as 'rand-m9-mstd0.5'; except for '3a', it replaces color_jitter.
+        interpolation: Name as in `str_to_interp_mode`; in training, 'random' draws bilinear or bicubic.
+        crop_pct: In evaluation, input size / size after resizing, above 0; None means 0.875.
+        crop_mode: In evaluation, 'center', 'squash' (ignores the aspect) or 'border' (pads); None means 'center'.
+        crop_border_pixels: In evaluation, pixels to cut off each side of the image first; None means 0.
+        mean: Mean per channel, 0..1: the color of borders and of pixels from outside the image.
+        rc_padding: With 'rc', pixels by which the crop may extend beyond the image.
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None uses the default of the mode.
+        force_color_jitter: Use color jitter together with any policy.
 
     Returns:
-        PIL image → tensor (C, H, W), or a dict of patches
+        Callable that turns a PIL image into a tensor (C, H, W) or a dict of patches.
     """
     if tf_preprocessing:
         raise NotImplementedError('tf_preprocessing is not supported: omit it')
-    check_switches(use_prefetcher=use_prefetcher, normalize=normalize, separate=separate, naflex=naflex,
-                   patchify=patchify)
-    if naflex and is_training and no_aug:   # timm's evaluation; an image has no center that covers an input
-        is_training = False
+    check_switches(
+        use_prefetcher=use_prefetcher,
+        normalize=normalize,
+        separate=separate,
+        naflex=naflex,
+        patchify=patchify)
+    if naflex and is_training and no_aug:   # a sequence has no fixed input size to cover
+        is_training = False   # as in timm
         if kwargs.get('interpolation') == 'random':
             kwargs['interpolation'] = 'bilinear'
     settings = AugmentSettings(input_size, is_training, no_aug, **kwargs)
@@ -249,17 +274,8 @@ def create_transform(
     return compose_transform(
         settings, std, erasing, use_prefetcher, normalize, separate,
         resize=_to_sequence(settings, patch_size, max_seq_len) if naflex else None,
-        patchify=Patchify(patch_size, patchify_flatten, patchify_channels_last) if patchify else None)
+        patchify=(
+            Patchify(patch_size, patchify_flatten, patchify_channels_last) if patchify else None))
 
 
-def _to_sequence(settings: AugmentSettings, patch_size: int | Sequence[int], max_seq_len: int) -> Callable:
-    "Crop or resize to a sequence of patches. timm/data/transforms_factory.py."
-    check_whole('max_seq_len', max_seq_len, 1)
-    if not settings.is_random:
-        return ResizeToSequence(patch_size, max_seq_len, interpolation=settings.interpolation)
-    check_choice('train_crop_mode', settings.train_crop_mode, ('rrc',))
-    return RandomResizedCropToSequence(
-        patch_size, max_seq_len, settings.scale, settings.ratio, settings.interpolation)
-
-
-create_transform.__delwrap__ = AugmentSettings   # where docments find what the fields mean
+create_transform.__delwrap__ = AugmentSettings   # docments reads the meaning of the fields there

@@ -62,11 +62,11 @@ def interp_mode_to_str(
     """
     return mode.value
 
-
+# %% ../../nbs/transforms/00_geometry.ipynb #21a8c9dc
 def parse_interpolation(
     interpolation: Any,
 ) -> InterpolationMode | tuple[InterpolationMode, ...]:
-    """Return the interpolation of a transform; for 'random', the two to choose from, as in timm.
+    """Return the interpolation of a transform, or the two to choose from for 'random', as in timm.
 
     Args:
         interpolation: Name, 'random', an interpolation of torchvision or Pillow, or several to choose from.
@@ -91,7 +91,7 @@ def choose_interpolation(
         rng: Random number generator: a `random.Random`, or the module.
 
     Returns:
-        one of them, as it was given
+        The chosen interpolation, unchanged.
     """
     return rng.choice(interpolation) if isinstance(interpolation, (tuple, list)) else interpolation
 
@@ -104,24 +104,25 @@ def height_width(
 
     Args:
         size: One number, or height and width; pixels.
-        what: Name of the setting, for the error message.
+        what: Name of the setting in the error message.
     """
     pair = tuple(size) if isinstance(size, Sequence) else (size, size)
-    if len(pair) == 1: pair *= 2
-    are_whole = all(isinstance(edge, Integral) and not isinstance(edge, bool)
-                    for edge in pair)
+    if len(pair) == 1:
+        pair *= 2
+    are_whole = all(isinstance(edge, Integral) and not isinstance(edge, bool) for edge in pair)
     if len(pair) != 2 or not are_whole or min(pair) < 1:
         raise ValueError(f'{what}={size!r}: must be one positive integer, or two (height, width)')
     return pair
 
 
 class Shown:
-    "Show a transform by its settings."
+    "Represent a transform by its settings."
 
     def __repr__(self) -> str:
-        return f'{type(self).__name__}({", ".join(f"{name}={value}" for name, value in vars(self).items())})'
+        return (f'{type(self).__name__}('
+                f'{", ".join(f"{name}={value}" for name, value in vars(self).items())})')
 
-
+# %% ../../nbs/transforms/00_geometry.ipynb #3985d006
 def try_sizes(
     rng: Any,
     area: float,
@@ -135,13 +136,13 @@ def try_sizes(
     Args:
         rng: Random number generator: a `random.Random`, or the module.
         area: Area of the whole, in pixels or patches.
-        scale: Range of the area, share of the whole's.
+        scale: Range of the area, as a share of the whole.
         ratio: Range of width / height.
         num_attempts: Number of rectangles.
-        own_aspect: Width / height of a rectangle whose drawn ratio is 1.
+        own_aspect: Width / height of a rectangle if the drawn ratio is 1.
 
     Returns:
-        height, width
+        Height and width of each rectangle.
     """
     low, high = map(math.log, ratio)
     for _ in range(num_attempts):
@@ -162,7 +163,7 @@ class RandomResizedCropAndInterpolation(Shown):
         size: Size of the result in pixels; two numbers are height and width.
         scale: Area of the crop as a share of the image's; from Inception.
         ratio: Width / height of the crop; from Inception.
-        interpolation: Interpolation; 'random' chooses bilinear or bicubic.
+        interpolation: Name of the interpolation; 'random' draws bilinear or bicubic.
     """
 
     def __init__(self,
@@ -180,18 +181,20 @@ class RandomResizedCropAndInterpolation(Shown):
         size: tuple[int, int],
         rng: Any = random,
     ) -> tuple[int, int, int, int]:
-        """Draw a crop; after ten misfits, take the largest centered one of an allowed ratio. timm/data/transforms.py.
+        """Draw a crop as timm/data/transforms.py does; if ten attempts fail, use the largest allowed centered crop.
 
         Args:
             size: Height, width of the image, pixels.
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            top, left, height, width
+            Top, left, height and width of the crop.
         """
-        (height, width), (narrowest, widest) = size, self.ratio
+        height, width = size
+        narrowest, widest = self.ratio
         for h, w in try_sizes(rng, width * height, self.scale, self.ratio):
-            h, w = max(1, h), max(1, w)
+            h = max(1, h)
+            w = max(1, w)
             if w <= width and h <= height:
                 return rng.randint(0, height - h), rng.randint(0, width - w), h, w
         aspect = width / height
@@ -211,7 +214,8 @@ class RandomResizedCropAndInterpolation(Shown):
             Image of `size`.
         """
         crop = self.draw(img.size[::-1])
-        return F.resized_crop(img, *crop, size=self.size, interpolation=choose_interpolation(self.interpolation))
+        return F.resized_crop(
+            img, *crop, size=self.size, interpolation=choose_interpolation(self.interpolation))
 
 # %% ../../nbs/transforms/00_geometry.ipynb #8e8a8092
 class ResizeKeepRatio(Shown):
@@ -219,12 +223,12 @@ class ResizeKeepRatio(Shown):
 
     Args:
         size: Target size in pixels; two numbers are height and width.
-        longest: 0: the shorter edge fits the size; 1: the longer one.
-        interpolation: Interpolation; 'random' chooses bilinear or bicubic.
+        longest: Edge that fits the size: 0 for the shorter edge, 1 for the longer edge.
+        interpolation: Name of the interpolation; 'random' draws bilinear or bicubic.
         random_scale_prob: Probability that the scale is varied, 0 to 1.
         random_scale_range: Range of the factor of the size, or of the area.
-        random_scale_area: Whether the factor is a share of the visible area: smaller zooms in.
-        random_aspect_prob: Probability that the aspect is varied, 0 to 1.
+        random_scale_area: Whether the factor is a share of the visible area; if so, a smaller factor zooms in.
+        random_aspect_prob: Probability that the aspect ratio is varied, 0 to 1.
         random_aspect_range: Range of the factor of width / height.
     """
 
@@ -251,18 +255,19 @@ class ResizeKeepRatio(Shown):
         size: tuple[int, int],
         rng: Any = random,
     ) -> tuple[int, ...]:
-        """Draw the size of the result. timm/data/transforms.py.
+        """Draw the size of the result (timm/data/transforms.py).
 
         Args:
             size: Height, width of the image, pixels.
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            height, width
+            Height and width of the result.
         """
         ratios = [edge / target for edge, target in zip(size, self.size)]
         ratio = max(ratios) * self.longest + min(ratios) * (1 - self.longest)
-        scale, aspect = 1., 1.
+        scale = 1.
+        aspect = 1.
         if self.random_scale_prob > 0 and rng.random() < self.random_scale_prob:
             scale = rng.uniform(*self.random_scale_range)
             if self.random_scale_area:
@@ -270,8 +275,7 @@ class ResizeKeepRatio(Shown):
         if self.random_aspect_prob > 0 and rng.random() < self.random_aspect_prob:
             aspect = math.sqrt(math.exp(rng.uniform(*map(math.log, self.random_aspect_range))))
         factors = scale / aspect, scale * aspect
-        return tuple(max(1, round(edge * factor / ratio))
-                     for edge, factor in zip(size, factors))
+        return tuple(max(1, round(edge * factor / ratio)) for edge, factor in zip(size, factors))
 
     def __call__(self,
         img: Image.Image,
@@ -296,12 +300,12 @@ def crop_or_pad(
     fill: Any = 0,
     padding_mode: str = 'constant',
 ) -> Any:
-    """Crop an image, padding where the crop reaches beyond it.
+    """Crop an image, and pad where the crop extends beyond the image.
 
     Args:
         img: PIL image or tensor (..., C, H, W).
-        top: Top edge of the crop; negative values reach beyond the image.
-        left: Left edge of the crop; negative values reach beyond the image.
+        top: Top edge of the crop; negative if it is outside the image.
+        left: Left edge of the crop; negative if it is outside the image.
         height: Height of the crop in pixels.
         width: Width of the crop in pixels.
         fill: Color of the padding, 0 to 255: one number, or one per channel.
@@ -311,14 +315,15 @@ def crop_or_pad(
         PIL image or tensor of that size.
     """
     _, img_h, img_w = F.get_dimensions(img)
-    right, bottom = left + width, top + height
+    right = left + width
+    bottom = top + height
     padding = [max(-left + min(0, right), 0), max(-top + min(0, bottom), 0),
                max(right - max(img_w, left), 0), max(bottom - max(img_h, top), 0)]
     if any(padding):
         img = F.pad(img, padding, fill=fill, padding_mode=padding_mode)
     return F.crop(img, max(top, 0), max(left, 0), height, width)
 
-
+# %% ../../nbs/transforms/00_geometry.ipynb #780ca872
 def center_offset(
     size: Sequence[int],
     wanted: Sequence[int],
@@ -327,14 +332,13 @@ def center_offset(
 
     Args:
         size: Height, width of the image, pixels.
-        wanted: Height, width of the crop, pixels.
+        wanted: Height and width of the crop, pixels.
 
     Returns:
-        top, left; negative where the crop is larger
+        Top and left; negative if the crop is larger than the image.
     """
     spare = [edge - target for edge, target in zip(size, wanted)]
-    return tuple(round(part / 2) if part >= 0 else math.ceil(part / 2)
-                 for part in spare)
+    return tuple(round(part / 2) if part >= 0 else math.ceil(part / 2) for part in spare)
 
 
 def center_crop_or_pad(
@@ -390,6 +394,7 @@ class CenterCropOrPad(Shown):
         """
         return center_crop_or_pad(img, self.size, self.fill, self.padding_mode)
 
+# %% ../../nbs/transforms/00_geometry.ipynb #cbbdaac0
 class RandomCropOrPad(CenterCropOrPad):
     """Crop exactly `size` at a random position; pad an edge that is too short by random amounts on both sides.
 
@@ -410,11 +415,10 @@ class RandomCropOrPad(CenterCropOrPad):
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            top and left; negative if there is padding
+            Top and left; negative if there is padding.
         """
         deltas = [edge - own for edge, own in zip(size, self.size)]
-        return tuple(int(math.copysign(rng.randint(0, abs(delta)), delta))
-                     for delta in deltas)
+        return tuple(int(math.copysign(rng.randint(0, abs(delta)), delta)) for delta in deltas)
 
     def __call__(self,
         img: Any,
@@ -428,7 +432,8 @@ class RandomCropOrPad(CenterCropOrPad):
             PIL image or tensor of `size`.
         """
         top, left = self.draw(tuple(F.get_dimensions(img)[1:]))
-        return crop_or_pad(img, top, left, *self.size, fill=self.fill, padding_mode=self.padding_mode)
+        return crop_or_pad(
+            img, top, left, *self.size, fill=self.fill, padding_mode=self.padding_mode)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #0d40e698
 class TrimBorder(Shown):
@@ -459,8 +464,8 @@ class TrimBorder(Shown):
         width, height = F.get_image_size(img)
         border = self.border_size
         if 2 * border >= min(width, height):
-            raise ValueError(
-                f'a border of {border} pixels leaves nothing of a {width}×{height} image: use a smaller one')
+            raise ValueError(f'a border of {border} pixels leaves nothing of a {width}×{height} image: '
+                             'use a smaller one')
         return F.crop(img, border, border, height - 2 * border, width - 2 * border)
 
 # %% ../../nbs/transforms/00_geometry.ipynb #a8256d2e

@@ -28,15 +28,16 @@ def rand_bbox(
     """Draw a box of the image's aspect ratio that covers 1 − lam of it, cut at the border.
 
     Args:
-        img_shape: (…, height, width), pixels.
+        img_shape: Shape (…, height, width), pixels.
         lam: Share of the image that is kept, 0..1.
-        margin: Distance of the center from the border, share of the box's edge; 0.5: never cut.
-        rng: Random number generator; None: Python's global one.
+        margin: Smallest distance of the center from the border, as a share of the box's edge; 0.5 means never cut.
+        rng: Random number generator; None uses Python's global generator.
 
     Returns:
-        top, bottom, left, right
+        Top, bottom, left and right of the box.
     """
-    rng, box = rng or random, []
+    rng = rng or random
+    box = []
     for edge in img_shape[-2:]:
         cut = int(edge * math.sqrt(1 - lam))
         low = min(int(margin * cut), edge // 2)
@@ -53,24 +54,24 @@ def rand_bbox_minmax(
     """Draw a box inside the image, with its height and width drawn separately.
 
     Args:
-        img_shape: (…, height, width), pixels.
-        minmax: Smallest and largest edge of the box, share of the image's.
-        rng: Random number generator; None: Python's global one.
+        img_shape: Shape (…, height, width), pixels.
+        minmax: Smallest and largest edge of the box, as a share of the image's edge.
+        rng: Random number generator; None uses Python's global generator.
 
     Returns:
-        top, bottom, left, right
+        Top, bottom, left and right of the box.
     """
     rng = rng or random
     edges = img_shape[-2:]
     cuts = []
     for edge in edges:
         least, most = (int(edge * share) for share in minmax)
-        # the greatest is left out, as in timm; equal ends are a box of one size, where timm raises
+        # excludes the largest, as timm does; equal ends give a box of this size (timm raises an error)
         cuts.append(rng.randrange(least, max(most, least + 1)))
     top, left = (rng.randrange(edge - cut + 1) for edge, cut in zip(edges, cuts))
     return top, top + cuts[0], left, left + cuts[1]
 
-
+# %% ../../nbs/transforms/60_mixup.ipynb #56396dff
 def cutmix_bbox_and_lam(
     img_shape: Sequence[int],
     lam: float,
@@ -78,17 +79,17 @@ def cutmix_bbox_and_lam(
     correct_lam: bool = True,
     rng: random.Random | None = None,
 ) -> tuple[tuple, float]:
-    """Draw a box, and return it with the share of the image that it leaves.
+    """Draw a box, and return it with the share of the image that remains.
 
     Args:
-        img_shape: (…, height, width), pixels.
+        img_shape: Shape (…, height, width), pixels.
         lam: Drawn share of the image that is kept, 0..1.
-        ratio_minmax: Range of the edges, share of the image's, instead of lam.
-        correct_lam: Return the share that the box actually leaves, after it was cut.
-        rng: Random number generator; None: Python's global one.
+        ratio_minmax: Range of the box's edges, as a share of the image's edges; replaces lam.
+        correct_lam: Return the share that the box leaves after the border cuts it.
+        rng: Random number generator; None uses Python's global generator.
 
     Returns:
-        (top, bottom, left, right), lam
+        The box (top, bottom, left, right), and the share lam.
     """
     if ratio_minmax is None:
         box = rand_bbox(img_shape, lam, rng=rng)
@@ -105,26 +106,28 @@ def check_target(
     num_classes: int,
     multi_label: bool = False,
 ):
-    """Raise ValueError for targets that cannot be mixed. Values on a GPU are not read, which would wait for it.
+    """Raise ValueError for targets that cannot be mixed; do not read values on a GPU, which would wait for it.
 
     Args:
-        target: Class indexes (N,) or dense (N, num_classes).
-        num_classes: Number of classes, columns of the result.
-        multi_label: Whether a sample may have several labels; then it must be dense.
+        target: Class indexes (N,) or dense targets (N, num_classes).
+        num_classes: Number of classes, which is the number of columns of the result.
+        multi_label: Whether a sample may have several labels; they must be dense.
     """
     shape = tuple(target.shape)
     if target.ndim == 2 and shape[1] == num_classes:
         return
     if target.ndim != 1 or target.is_floating_point() or multi_label:
         allowed = '' if multi_label else 'integer class indexes (N,) or '
-        raise ValueError(f'the target is {target.dtype} {shape}: must be {allowed}dense targets (N, {num_classes})')
-    if target.device.type != 'cpu': return
+        raise ValueError(f'the target is {target.dtype} {shape}: '
+                         f'must be {allowed}dense targets (N, {num_classes})')
+    if target.device.type != 'cpu':
+        return
     wrong = [index for index in target.tolist() if not 0 <= index < num_classes]
     if wrong:
-        raise ValueError(f'class index {wrong[0]} in the target: with num_classes={num_classes}, must be in '
-                         f'0..{num_classes - 1}; set num_classes, or correct the labels')
+        raise ValueError(f'class index {wrong[0]} in the target: with num_classes={num_classes}, '
+                         f'must be in 0..{num_classes - 1}; set num_classes, or correct the labels')
 
-
+# %% ../../nbs/transforms/60_mixup.ipynb #910ff7af
 def mixup_target(
     target: torch.Tensor,
     num_classes: int,
@@ -133,34 +136,39 @@ def mixup_target(
     multi_label: bool = False,
     partner: Sequence[int] | torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Make dense targets, smooth them and mix them: y·lam + y[partner]·(1 − lam).
+    """Convert targets to dense ones, smooth and mix them: y·lam + y[partner]·(1 − lam).
 
     Args:
-        target: Class indexes (N,), or dense (N, num_classes): shares or multi-label.
-        num_classes: Number of classes, columns of the result.
-        lam: Weight of each row's own target, or of all.
-        smoothing: Label smoothing: over all classes; multi-label: toward 0.5.
-        multi_label: Whether the dense targets are 0 or 1 for each class.
-        partner: Index of the other sample for each row; None: reversed.
+        target: Class indexes (N,), or dense targets (N, num_classes): shares or multi-label.
+        num_classes: Number of classes, which is the number of columns of the result.
+        lam: Weight of the row's own target: one number, or one per row.
+        smoothing: Label smoothing over all classes; with multi_label, toward 0.5.
+        multi_label: Whether the dense targets hold 0 or 1 for each class.
+        partner: Index of the other sample for each row; None means the reversed batch.
 
     Returns:
-        float32 (N, num_classes), as many rows as partners
+        float32 (N, num_classes), with one row per partner.
     """
     check_target(target, num_classes, multi_label)
     if target.ndim == 2:
         y = target.float()
     else:
         y = (target.long()[:, None] == torch.arange(num_classes, device=target.device)).float()
-        if target.device.type != 'cpu':   # a wrong index that was not seen becomes a loss of nan
+        if target.device.type != 'cpu':   # a wrong index, not checked above, gives a loss of nan
             y.masked_fill_(((target < 0) | (target.long() >= num_classes))[:, None], math.nan)
     y = y * (1. - smoothing) + smoothing * (0.5 if multi_label else 1 / num_classes)
     lam = torch.as_tensor(lam, dtype=torch.float32).to(y.device, non_blocking=True).reshape(-1, 1)
-    other = y.flip(0) if partner is None else y[torch.as_tensor(partner).to(y.device, non_blocking=True)]
+    if partner is None:
+        other = y.flip(0)
+    else:
+        other = y[torch.as_tensor(partner).to(y.device, non_blocking=True)]
     return y[:len(other)] * lam + other * (1. - lam)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #6e6d6f1f
-def _blend(x: torch.Tensor, other: torch.Tensor, lam: float | torch.Tensor, overwrite: bool) -> torch.Tensor:
-    "x·lam + other·(1 − lam); uint8 is rounded. `other` is overwritten, `x` only if asked."
+def _blend(
+    x: torch.Tensor, other: torch.Tensor, lam: float | torch.Tensor, overwrite: bool,
+) -> torch.Tensor:
+    "Return x·lam + other·(1 − lam), rounded for uint8; overwrites `other`, and `x` if `overwrite` is set."
     work = torch.promote_types(x.dtype, torch.float32)
     first, second = x.to(work), other.to(work)
     first = first * lam if work == x.dtype and not overwrite else first.mul_(lam)
@@ -169,49 +177,49 @@ def _blend(x: torch.Tensor, other: torch.Tensor, lam: float | torch.Tensor, over
         mixed.round_()
     return mixed.to(x.dtype)
 
-
+# %% ../../nbs/transforms/60_mixup.ipynb #b8689622
 def paste_slices(
     own: torch.Tensor,
     other: torch.Tensor,
     boxes: Sequence,
     overwrite: bool = False,
 ) -> torch.Tensor:
-    """Paste a box of each image from the other one, image by image; best on a CPU.
+    """Paste a box from the other image into each image, one image at a time; best on a CPU.
 
     Args:
-        own: (N, C, H, W).
-        other: (N, C, H, W).
-        boxes: Top, bottom, left, right of each image; None: no box.
+        own: Images (N, C, H, W) to paste into.
+        other: Images (N, C, H, W) to paste from.
+        boxes: Top, bottom, left and right for each image; None for no box.
         overwrite: Write the result into `own`.
 
     Returns:
-        as `own`
+        Images of the shape and dtype of `own`.
     """
     out = own if overwrite else own.clone()
     for n, box in enumerate(boxes):
-        if box is None: continue
+        if box is None:
+            continue
         top, bottom, left, right = box
         out[n, :, top:bottom, left:right] = other[n, :, top:bottom, left:right]
     return out
 
-
+# %% ../../nbs/transforms/60_mixup.ipynb #5a28c560
 def paste_masked(
     own: torch.Tensor,
     other: torch.Tensor,
     boxes: Sequence,
 ) -> torch.Tensor:
-    """Paste with a few operations for the whole batch, on any device.
+    """Paste boxes with a few operations for the whole batch, on any device.
 
     Args:
-        own: (N, C, H, W).
-        other: (N, C, H, W).
-        boxes: See `paste_slices`.
+        own: Images (N, C, H, W) to paste into.
+        other: Images (N, C, H, W) to paste from.
+        boxes: Boxes as in `paste_slices`.
 
     Returns:
-        as `own`
+        Images of the shape and dtype of `own`.
     """
-    edges = torch.tensor([box or (0, 0, 0, 0)
-                          for box in boxes]).to(own.device, non_blocking=True)
+    edges = torch.tensor([box or (0, 0, 0, 0) for box in boxes]).to(own.device, non_blocking=True)
     top, bottom, left, right = edges[:, :, None].unbind(1)
     y, x = (torch.arange(edge, device=own.device) for edge in own.shape[2:])
     rows = (y >= top) & (y < bottom)
@@ -220,12 +228,12 @@ def paste_masked(
 
 # %% ../../nbs/transforms/60_mixup.ipynb #07e1def1
 class MixParams(NamedTuple):
-    """How a batch is mixed: one entry per row of the result.
+    """Describe how a batch is mixed, with one entry per row of the result.
 
     Args:
-        kind: 'mixup', 'cutmix' or 'none'.
-        lam: The sample's own share of pixels and target, 0..1, a float32 value.
-        box: Cutmix: top, bottom, left, right, pixels.
+        kind: Kind of each row: 'mixup', 'cutmix' or 'none'.
+        lam: Share of the sample itself in pixels and target, 0..1; a float32 value.
+        box: Top, bottom, left and right of the pasted box, pixels; None without cutmix.
         partner: Index of the other sample.
     """
     kind: tuple[str, ...]
@@ -233,81 +241,88 @@ class MixParams(NamedTuple):
     box: tuple[tuple[int, int, int, int] | None, ...]
     partner: tuple[int, ...]
 
-
+# %% ../../nbs/transforms/60_mixup.ipynb #54817ef1
 def _num_rows(batch_size: int, mode: str) -> int:
     return math.ceil(batch_size / 2) if mode == 'half' else batch_size
 
 
 def _partners(batch_size: int, mode: str, partner: str, rng: random.Random) -> tuple[int, ...]:
-    "The other sample of each row; of a random pair, each is the other's."
+    "Return the partner of each row; in mode 'pair', two rows are partners of each other."
     rows = _num_rows(batch_size, mode)
     if partner == 'reversed':
         return tuple(range(batch_size - 1, batch_size - 1 - rows, -1))
-    order = list(range(batch_size - rows, batch_size))   # half: the second half, and the middle one of an odd batch
+    # in mode 'half', this is the second half, with the middle sample of an odd batch
+    order = list(range(batch_size - rows, batch_size))
     rng.shuffle(order)
-    if mode != 'pair': return tuple(order)
+    if mode != 'pair':
+        return tuple(order)
     return tuple(other for _, other in sorted(zip(order, reversed(order))))
 
 # %% ../../nbs/transforms/60_mixup.ipynb #49b6a379
-def _mix_pairs(x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence[int]) -> torch.Tensor:
-    "Mix partners with each other, in place."
-    rows, columns = (slice(*box[:2]), slice(*box[2:])) if box else (slice(None), slice(None))
+def _mix_pairs(
+    x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence[int],
+) -> torch.Tensor:
+    "Mix partners with each other in place."
+    top, bottom, left, right = box or (None,) * 4
     for n, other in enumerate(partner):
         if n > other:
-            continue   # it is done
-        a = x[n, :, rows, columns]
-        b = x[other, :, rows, columns]
+            continue   # already mixed
+        a = x[n, :, top:bottom, left:right]
+        b = x[other, :, top:bottom, left:right]
         if box:
-            mine = a.clone()
+            from_a = a.clone()
             a.copy_(b)
-            b.copy_(mine)
+            b.copy_(from_a)
         else:
-            mine = a * (1. - lam)
-            yours = b * (1. - lam)
-            a.mul_(lam).add_(yours)
+            from_a = a * (1. - lam)
+            from_b = b * (1. - lam)
+            a.mul_(lam).add_(from_b)
             if n != other:
-                b.mul_(lam).add_(mine)
+                b.mul_(lam).add_(from_a)
     return x
 
-
-def _mix_alike(x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence[int], overwrite: bool) -> torch.Tensor:
-    "Mix all rows with one share, or one box."
+# %% ../../nbs/transforms/60_mixup.ipynb #5fd1f916
+def _mix_alike(
+    x: torch.Tensor, lam: float, box: tuple | None, partner: Sequence[int], overwrite: bool,
+) -> torch.Tensor:
+    "Mix all rows with the same share, or the same box."
     own = x[:len(partner)]
-    are_pairs = len(own) == len(x) and all(partner[other] == n
-                                           for n, other in enumerate(partner))
-    is_wide = torch.promote_types(x.dtype, torch.float32) == x.dtype   # others are blended in float32
+    are_pairs = len(own) == len(x) and all(partner[other] == n for n, other in enumerate(partner))
+    # narrower dtypes are blended in float32
+    is_wide = torch.promote_types(x.dtype, torch.float32) == x.dtype
     if overwrite and are_pairs and is_wide and x.device.type == 'cpu':
         return _mix_pairs(x, lam, box, partner)
     partner = torch.tensor(partner).to(x.device, non_blocking=True)
     if box is None:
         return _blend(own, x[partner], lam, overwrite)
-    rows = slice(*box[:2])
-    columns = slice(*box[2:])
-    patch = x[:, :, rows, columns][partner]   # before anything is written
+    top, bottom, left, right = box
+    patch = x[:, :, top:bottom, left:right][partner]   # read before writing
     out = own if overwrite else own.clone()
-    out[:, :, rows, columns] = patch
+    out[:, :, top:bottom, left:right] = patch
     return out
 
-
+# %% ../../nbs/transforms/60_mixup.ipynb #9db8c498
 def _mix_each(x: torch.Tensor, params: MixParams, overwrite: bool) -> torch.Tensor:
-    "Mix each row in its own way."
+    "Mix each row with its own kind, share and box."
     own = x[:len(params.lam)]
     other = x[torch.tensor(params.partner).to(x.device, non_blocking=True)]
     if 'cutmix' in params.kind:
-        on_cpu = x.device.type == 'cpu'
-        own = paste_slices(own, other, params.box, overwrite) if on_cpu else paste_masked(own, other, params.box)
-        overwrite = True   # it is ours now
+        if x.device.type == 'cpu':
+            own = paste_slices(own, other, params.box, overwrite)
+        else:
+            own = paste_masked(own, other, params.box)
+        overwrite = True   # `own` is now a copy, unless it may be overwritten
     if 'mixup' not in params.kind:
         return own
-    lam = torch.tensor([lam if kind == 'mixup' else 1.
-                        for lam, kind in zip(params.lam, params.kind)])
-    return _blend(own, other, lam.to(x.device, non_blocking=True).view(-1, 1, 1, 1), overwrite)
+    lam = [lam if kind == 'mixup' else 1. for lam, kind in zip(params.lam, params.kind)]
+    lam = torch.tensor(lam).to(x.device, non_blocking=True).view(-1, 1, 1, 1)
+    return _blend(own, other, lam, overwrite)
 
 # %% ../../nbs/transforms/60_mixup.ipynb #a16e7e5c
 def check_mixing(
     mixing: Any,
 ):
-    """Raise ValueError for invalid settings, before the first batch.
+    """Raise an error for invalid settings.
 
     Args:
         mixing: Object with the probabilities, alphas, num_classes and multi_label of `Mixup`.
@@ -319,15 +334,16 @@ def check_mixing(
     check_switches(multi_label=mixing.multi_label)
     check_number('num_classes', mixing.num_classes, 1, 2**31, 'an integer >= 1', whole=True)
 
-
+# %% ../../nbs/transforms/60_mixup.ipynb #2425113a
 class MixingSwitch:
-    "Switch mixing on and off, in worker processes too: one byte of shared memory."
+    "Switch mixing on and off, also in worker processes: the switch is one byte of shared memory."
 
-    mixup_alpha: float   # Of blending, as in `Mixup`.
-    cutmix_alpha: float   # Of pasting.
+    mixup_alpha: float   # Alpha of blending, as in `Mixup`.
+    cutmix_alpha: float   # Alpha of pasting.
     switch_prob: float   # Probability of pasting if both are on.
 
-    def __init__(self): self._enabled = torch.ones((), dtype=torch.bool).share_memory_()
+    def __init__(self):
+        self._enabled = torch.ones((), dtype=torch.bool).share_memory_()
 
     @property
     def mixup_enabled(self) -> bool:
@@ -336,7 +352,7 @@ class MixingSwitch:
 
     @mixup_enabled.setter
     def mixup_enabled(self,
-        value: bool,   # False: images pass through, targets stay dense and smoothed.
+        value: bool,   # Whether to mix; if not, only targets change: they become dense and smoothed.
     ):
         "Switch mixing on or off."
         self._enabled.fill_(bool(value))
@@ -344,7 +360,7 @@ class MixingSwitch:
     def draw_amount(self,
         rng: random.Random,
     ) -> tuple[bool, float]:
-        """Draw whether to paste, and the share of the image that is kept, in timm's order.
+        """Draw whether to paste, and the share of the image that remains, in timm's order.
 
         Args:
             rng: Random number generator.
@@ -354,10 +370,28 @@ class MixingSwitch:
         alpha = self.cutmix_alpha if pastes else self.mixup_alpha
         return pastes, rng.betavariate(alpha, alpha)
 
+# %% ../../nbs/transforms/60_mixup.ipynb #ccf4d024
+def _check_batch(
+    mixing: Any, x: torch.Tensor, target: torch.Tensor, params: MixParams,
+):
+    "Raise an error if images, targets and parameters do not fit together."
+    if x.ndim != 4 or not (x.dtype == torch.uint8 or x.is_floating_point()):
+        raise TypeError(f'got {x.dtype} {tuple(x.shape)}: '
+                        'images must be (N, C, H, W), uint8 or floating')
+    if not isinstance(target, torch.Tensor):
+        raise TypeError(f'targets have type {type(target).__name__}: pass a tensor of class '
+                        f'indexes, or of dense rows with {mixing.num_classes} values')
+    if len(target) != len(x):
+        raise ValueError(f'images have length {len(x)}, targets {len(target)}: '
+                         'pass one target per image')
+    if len(params.lam) != _num_rows(len(x), mixing.mode) or max(params.partner) >= len(x):
+        raise ValueError(f'params has length {len(params.lam)} for a batch of size {len(x)}: '
+                         'draw for a batch of this size')
 
+# %% ../../nbs/transforms/60_mixup.ipynb #450ac601
 @dataclass(eq=False)
 class Mixup(MixingSwitch):
-    """Mix a batch of images and its targets; `mixup_enabled = False` stops it from the next call on.
+    """Mix a batch of images and targets; `mixup_enabled = False` turns mixing off.
 
     >>> import torch
     >>> from timmdata import Mixup
@@ -367,17 +401,17 @@ class Mixup(MixingSwitch):
     (torch.Size([8, 3, 224, 224]), torch.Size([8, 10]))
 
     Args:
-        mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
-        cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
-        cutmix_minmax: Range of box edges, share of the image's; replaces cutmix_alpha.
+        mixup_alpha: Alpha of the Beta distribution for blending; 0 turns blending off.
+        cutmix_alpha: Alpha of the Beta distribution for pasting; 0 turns pasting off.
+        cutmix_minmax: Range of the box's edges, as a share of the image's edges; replaces cutmix_alpha.
         prob: Probability that a batch, pair or sample is mixed, 0..1.
         switch_prob: Probability of pasting if both are on, 0..1.
-        mode: One draw per 'batch', 'pair' or 'elem'; 'half': as 'elem', but returns half of the rows.
-        correct_lam: Weight the labels by the share that the box actually leaves.
+        mode: One draw per 'batch', 'pair' or 'elem'; 'half' is like 'elem', but returns half of the rows.
+        correct_lam: Weight the targets by the share that the box leaves after the border cuts it.
         label_smoothing: Label smoothing, 0..1.
-        num_classes: Number of classes, columns of the target.
-        multi_label: Dense targets of 0 and 1, smoothed toward 0.5.
-        partner: 'reversed': the reversed batch, as in timm; 'random': a permutation.
+        num_classes: Number of classes, which is the number of columns of the target.
+        multi_label: Whether targets are dense with values 0 and 1; they are smoothed toward 0.5.
+        partner: Partners: 'reversed' (the reversed batch, as in timm) or 'random' (a permutation).
     """
 
     mixup_alpha: float = 1.
@@ -399,23 +433,27 @@ class Mixup(MixingSwitch):
         super().__init__()
 
     def _check(self):
-        "Raise ValueError for invalid settings, before the first batch."
+        "Raise an error for invalid settings."
         check_choice('mode', self.mode, ('batch', 'pair', 'elem', 'half'))
         check_choice('partner', self.partner, ('reversed', 'random'))
         check_mixing(self)
         check_switches(correct_lam=self.correct_lam)
         minmax = self.cutmix_minmax
         if minmax is not None and not (len(minmax) == 2 and 0 <= minmax[0] <= minmax[1] <= 1):
-            raise ValueError(
-                f'cutmix_minmax={minmax!r}: must be the smallest and largest edge, 0 <= smallest <= largest <= 1')
+            raise ValueError(f'cutmix_minmax={minmax!r}: must be the smallest and largest edge, '
+                             '0 <= smallest <= largest <= 1')
         if minmax is None and self.mixup_alpha == self.cutmix_alpha == 0:
-            raise ValueError('nothing to mix: pass mixup_alpha or cutmix_alpha above 0, or cutmix_minmax')
+            raise ValueError('nothing to mix: '
+                             'pass mixup_alpha or cutmix_alpha above 0, or cutmix_minmax')
 
-    def _draw_one(self, size: tuple[int, int], rng: random.Random) -> tuple[str, float, tuple | None]:
-        "Kind, lam and box of one sample, pair or batch, in the order in which timm draws for a batch."
+    def _draw_one(
+        self, size: tuple[int, int], rng: random.Random,
+    ) -> tuple[str, float, tuple | None]:
+        "Draw kind, lam and box of one sample, pair or batch, in the order in which timm draws for a batch."
         if not self.mixup_enabled or rng.random() >= self.prob:
             return 'none', 1., None
-        (pastes, lam), box = self.draw_amount(rng), None
+        pastes, lam = self.draw_amount(rng)
+        box = None
         if lam == 1:
             return 'none', 1., None
         if pastes:
@@ -430,9 +468,9 @@ class Mixup(MixingSwitch):
         """Draw how a batch is mixed.
 
         Args:
-            batch_size: Number of samples, 1 or more; it may be odd.
-            size: Height, width of the images, pixels.
-            rng: Random number generator; None: Python's global one.
+            batch_size: Number of samples, 1 or more; an odd number is allowed.
+            size: Height and width of the images, pixels.
+            rng: Random number generator; None uses Python's global generator.
         """
         check_whole('batch_size', batch_size, 1)
         rng = rng or random
@@ -440,27 +478,12 @@ class Mixup(MixingSwitch):
         if self.mode == 'batch':
             drawn = [self._draw_one(size, rng)] * batch_size
         elif self.mode == 'pair':
-            first = {n: self._draw_one(size, rng)
-                     for n, other in enumerate(partner) if n <= other}
+            first = {n: self._draw_one(size, rng) for n, other in enumerate(partner) if n <= other}
             drawn = [first[min(n, other)] for n, other in enumerate(partner)]
         else:
             drawn = [self._draw_one(size, rng) for _ in partner]
         kind, lam, box = zip(*drawn)
         return MixParams(kind, lam, box, partner)
-
-    def _check_batch(self, x: torch.Tensor, target: torch.Tensor, params: MixParams):
-        "Refuse what does not fit together."
-        if x.ndim != 4 or not (x.dtype == torch.uint8 or x.is_floating_point()):
-            raise TypeError(f'got {x.dtype} {tuple(x.shape)}: images must be (N, C, H, W), uint8 or floating')
-        if not isinstance(target, torch.Tensor):
-            raise TypeError(
-                f'targets have type {type(target).__name__}: pass a tensor of class indexes, or of dense rows with '
-                f'{self.num_classes} values')
-        if len(target) != len(x):
-            raise ValueError(f'images have length {len(x)}, targets {len(target)}: pass one target per image')
-        if len(params.lam) != _num_rows(len(x), self.mode) or max(params.partner) >= len(x):
-            raise ValueError(
-                f'params has length {len(params.lam)} for a batch of size {len(x)}: draw for a batch of this size')
 
     def apply(self,
         x: torch.Tensor,
@@ -468,20 +491,22 @@ class Mixup(MixingSwitch):
         params: MixParams,
         overwrite: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mix as drawn. If nothing is mixed, the images are x itself.
+        """Mix a batch as drawn. If nothing is mixed, the returned images are x itself.
 
         Args:
-            x: uint8 or floating (N, C, H, W), any device and memory format; not modified.
-            target: Class indexes (N,), or dense (N, num_classes).
+            x: uint8 or floating (N, C, H, W), any device and memory format; modified only with `overwrite`.
+            target: Class indexes (N,), or dense targets (N, num_classes).
             params: Parameters from `draw`.
-            overwrite: Overwrite x, which saves a copy, if x is no longer needed.
+            overwrite: Overwrite x if you no longer need it; this saves a copy.
 
         Returns:
-            images as x, targets float32 (N, num_classes); half: half of the rows
+            Images like x, and float32 targets (N, num_classes); with mode 'half', half of the rows.
         """
-        self._check_batch(x, target, params)
-        lam, partner = params.lam, params.partner
-        mixed_target = mixup_target(target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
+        _check_batch(self, x, target, params)
+        lam = params.lam
+        partner = params.partner
+        mixed_target = mixup_target(
+            target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
         are_alike = len(set(zip(params.kind, lam, params.box))) == 1
         if set(params.kind) == {'none'}:
             mixed = x if len(lam) == len(x) else x[:len(lam)]
@@ -496,15 +521,15 @@ class Mixup(MixingSwitch):
         params: MixParams,
         overwrite: bool = False,
     ) -> dict[Any, Any]:
-        """Mix the images and targets of a batch, whatever other fields it has.
+        """Mix the images and targets of a batch that may have other fields.
 
         Args:
             fields: Fields of a batch by name, as `fields_of` returns them.
             params: Parameters from `draw`.
-            overwrite: See `apply`.
+            overwrite: As in `apply`.
 
         Returns:
-            in mode 'half', half of the rows of each field
+            The fields of the mixed batch; with mode 'half', half of the rows of each field.
         """
         if 'target' not in fields:
             raise KeyError(f'mixing needs targets, but the batch has only {list(fields)}')
@@ -519,14 +544,14 @@ class Mixup(MixingSwitch):
         target: torch.Tensor,
         rng: random.Random | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw and apply.
+        """Draw and apply to a batch.
 
         Args:
-            x: See `apply`.
-            target: See `apply`.
-            rng: Random number generator; None: Python's global one.
+            x: Images, as in `apply`.
+            target: Targets, as in `apply`.
+            rng: Random number generator; None uses Python's global generator.
 
         Returns:
-            as from `apply`
+            Mixed images and targets, as from `apply`.
         """
         return self.apply(x, target, self.draw(len(x), x.shape[-2:], rng))

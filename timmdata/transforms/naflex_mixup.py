@@ -20,14 +20,14 @@ from .mixup import MixingSwitch, check_mixing, mixup_target
 
 # %% ../../nbs/transforms/62_naflex_mixup.ipynb #d7e5baef
 class NaFlexMixParams(NamedTuple):
-    """How images of different sizes are mixed: one entry per image, except for `amount` and `kind`.
+    """Describe how images of different sizes are mixed, with one entry per image, except for `amount` and `kind`.
 
     Args:
-        partner: Index of the other image; its own: not mixed.
-        lam: The image's own share of its pixels and of its target, 0..1.
-        amount: The drawn share: mixup's weight of the own pixels, 0..1.
-        kind: Kind: 'mixup', 'cutmix' or 'none'.
-        boxes: Top, left here and in the other; height, width.
+        partner: Index of the other image, or of the image itself if it is not mixed.
+        lam: Share of the image itself in its pixels and target, 0..1.
+        amount: Drawn share, 0..1; mixup weights the image's own pixels by it.
+        kind: Kind of the batch: 'mixup', 'cutmix' or 'none'.
+        boxes: Top and left in the image, top and left in the other image, height and width.
     """
     partner: tuple[int, ...]
     lam: tuple[float, ...]
@@ -35,9 +35,9 @@ class NaFlexMixParams(NamedTuple):
     kind: str
     boxes: tuple[tuple[int, int, int, int, int, int], ...]
 
-
+# %% ../../nbs/transforms/62_naflex_mixup.ipynb #5df57a13
 def _pair_up(sizes: Sequence[tuple[int, int]], local_shuffle: int, rng: Any) -> list[int]:
-    "The partner of each image, of a similar shape; an odd one is its own."
+    "Return a partner of similar shape for each image; an odd image is its own partner."
     order = sorted(range(len(sizes)), key=lambda n: sizes[n][1] / sizes[n][0])
     if local_shuffle > 1:
         for start in range(0, len(order), local_shuffle):
@@ -46,22 +46,22 @@ def _pair_up(sizes: Sequence[tuple[int, int]], local_shuffle: int, rng: Any) -> 
             order[start:start + local_shuffle] = window
     partner = list(range(len(sizes)))
     for a, b in zip(order[::2], order[1::2]):
-        partner[a], partner[b] = b, a
+        partner[a] = b
+        partner[b] = a
     return partner
 
-
+# %% ../../nbs/transforms/62_naflex_mixup.ipynb #3b4a4a5d
 def _draw_area(
     own: tuple[int, int], other: tuple[int, int], amount: float, pastes: bool, rng: Any,
 ) -> tuple[float, tuple]:
-    "An image's own share, and its box: the overlap of the centers, or a rectangle inside."
+    "Return the share of an image, and its box: the overlap of the centers, or a rectangle in it."
     overlap = area = min(own[0], other[0]), min(own[1], other[1])
     offset = (0, 0)
     num_own = own[0] * own[1]
     num_overlap = overlap[0] * overlap[1]
     if pastes:
         area = tuple(int(edge * math.sqrt(1. - amount)) for edge in overlap)
-        offset = tuple(rng.randint(0, edge - cut)
-                       for edge, cut in zip(overlap, area))
+        offset = tuple(rng.randint(0, edge - cut) for edge, cut in zip(overlap, area))
         lam = 1. - area[0] * area[1] / num_own
     else:
         lam = (num_own - num_overlap) / num_own + amount * num_overlap / num_own
@@ -73,7 +73,7 @@ def _draw_area(
 # %% ../../nbs/transforms/62_naflex_mixup.ipynb #3769f260
 @dataclass(eq=False, kw_only=True)
 class NaFlexMixup(MixingSwitch):
-    """Mix images of different sizes and their targets; `mixup_enabled = False` stops it from the next call on.
+    """Mix images of different sizes and their targets; `mixup_enabled = False` turns mixing off.
 
     >>> import torch
     >>> from timmdata.transforms import NaFlexMixup
@@ -82,15 +82,15 @@ class NaFlexMixup(MixingSwitch):
     ([torch.Size([3, 64, 96]), torch.Size([3, 80, 80])], torch.Size([10]))
 
     Args:
-        num_classes: Number of classes, columns of the target.
-        mixup_alpha: Alpha of the Beta distribution for blending; 0: no blending.
-        cutmix_alpha: Alpha of the Beta distribution for pasting; 0: no pasting.
+        num_classes: Number of classes, which is the number of columns of the target.
+        mixup_alpha: Alpha of the Beta distribution for blending; 0 turns blending off.
+        cutmix_alpha: Alpha of the Beta distribution for pasting; 0 turns pasting off.
         switch_prob: Probability of pasting if both are on, 0..1.
         prob: Probability that a batch is mixed, 0..1.
-        local_shuffle: Number of images of similar shape to shuffle; 0 or 1: no shuffling.
+        local_shuffle: Number of images of similar shape to shuffle; 0 or 1 turns shuffling off.
         label_smoothing: Label smoothing, 0..1.
-        mixup_off_epoch: Epoch from which nothing is mixed; 0: never.
-        multi_label: Dense targets of 0 and 1, smoothed toward 0.5.
+        mixup_off_epoch: First epoch without mixing; 0 means that mixing never stops.
+        multi_label: Whether targets are dense with values 0 and 1; they are smoothed toward 0.5.
     """
 
     num_classes: int
@@ -110,7 +110,7 @@ class NaFlexMixup(MixingSwitch):
         check_whole('local_shuffle', self.local_shuffle, 0)
         check_whole('mixup_off_epoch', self.mixup_off_epoch, 0)
         super().__init__()
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()   # as the switch
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()   # shared, like the switch
 
     def set_epoch(self,
         epoch: int,
@@ -130,46 +130,53 @@ class NaFlexMixup(MixingSwitch):
         """Draw how a batch is mixed, in timm's order.
 
         Args:
-            sizes: Height, width of each image, pixels.
-            rng: Random number generator; None: Python's global one.
-            epoch: Epoch number; None: that of `set_epoch`.
+            sizes: Height and width of each image, pixels.
+            rng: Random number generator; None uses Python's global generator.
+            epoch: Epoch number; None uses the number from `set_epoch`.
         """
-        rng, num = rng or random, len(sizes)
+        rng = rng or random
+        num = len(sizes)
         epoch = int(self._epoch) if epoch is None else epoch
         is_on = self.mixup_enabled and not 0 < self.mixup_off_epoch <= epoch
         if num < 2 or not is_on or rng.random() >= self.prob:
             return NaFlexMixParams(tuple(range(num)), (1.,) * num, 1., 'none', ((0,) * 6,) * num)
         pastes, amount = self.draw_amount(rng)
         partner = _pair_up(sizes, self.local_shuffle, rng)
-        drawn = [(1., (0,) * 6) if n == other else _draw_area(sizes[n], sizes[other], amount, pastes, rng)
-                 for n, other in enumerate(partner)]
+        drawn = [
+            (1., (0,) * 6) if n == other else
+            _draw_area(sizes[n], sizes[other], amount, pastes, rng)
+            for n, other in enumerate(partner)]
         lam, boxes = zip(*drawn)
-        return NaFlexMixParams(tuple(partner), lam, amount, 'cutmix' if pastes else 'mixup', boxes)
+        return NaFlexMixParams(
+            tuple(partner), lam, amount, 'cutmix' if pastes else 'mixup', boxes)
 
     def apply_images(self,
         images: Sequence[torch.Tensor],
         params: NaFlexMixParams,
     ) -> list[torch.Tensor]:
-        """Mix images as drawn; uint8 is rounded.
+        """Mix images as drawn; round the result for uint8.
 
         Args:
             images: Images (C, H, W), uint8 or floating, any device; not modified.
             params: Parameters from `draw`.
 
         Returns:
-            mixed images; those that are not mixed are the same objects
+            Mixed images; an image that is not mixed is the same object.
         """
         if len(images) != len(params.partner):
-            raise ValueError(
-                f'params has length {len(params.partner)} for a batch of size {len(images)}: draw for this batch')
+            raise ValueError(f'params has length {len(params.partner)} '
+                             f'for a batch of size {len(images)}: draw for this batch')
         mixed = list(images)
-        for n, (other, (top, left, other_top, other_left, h, w)) in enumerate(zip(params.partner, params.boxes)):
-            if other == n: continue
+        for n, (other, box) in enumerate(zip(params.partner, params.boxes)):
+            if other == n:
+                continue
+            top, left, other_top, other_left, h, w = box
             mixed[n] = images[n].clone()
             own = mixed[n][:, top:top + h, left:left + w]
             source = images[other][:, other_top:other_top + h, other_left:other_left + w]
             if own.shape[1:] != (h, w) or source.shape[1:] != (h, w):
-                raise ValueError(f'image {n} is smaller than the parameters say: draw for the sizes of this batch')
+                raise ValueError(f'image {n} is smaller than the parameters say: '
+                                 'draw for the sizes of this batch')
             if params.kind == 'mixup':
                 is_whole = not own.is_floating_point()
                 work, source = (own.float(), source.float()) if is_whole else (own, source)
@@ -183,36 +190,37 @@ class NaFlexMixup(MixingSwitch):
         target: torch.Tensor,
         params: NaFlexMixParams,
     ) -> torch.Tensor:
-        """Make dense targets, smooth and mix them as drawn.
+        """Convert targets to dense ones, smooth them and mix them as drawn.
 
         Args:
-            target: Class indexes (N,), or dense (N, num_classes).
+            target: Class indexes (N,), or dense targets (N, num_classes).
             params: Parameters from `draw`.
 
         Returns:
-            float32 (N, num_classes)
+            float32 (N, num_classes).
         """
         num = len(params.partner)
-        lam = params.lam
-        partner = params.partner
         if len(target) != num:
-            raise ValueError(f'images have length {num}, targets {len(target)}: pass one target per image')
-        return mixup_target(target, self.num_classes, lam, self.label_smoothing, self.multi_label, partner)
+            raise ValueError(f'images have length {num}, targets {len(target)}: '
+                             'pass one target per image')
+        return mixup_target(
+            target, self.num_classes, params.lam, self.label_smoothing, self.multi_label,
+            params.partner)
 
     def __call__(self,
         imgs: Sequence[torch.Tensor],
         targets: Any,
         rng: random.Random | None = None,
     ) -> tuple[list[torch.Tensor], tuple[torch.Tensor, ...]]:
-        """Draw and apply.
+        """Draw and apply to a batch.
 
         Args:
             imgs: Images (C, H, W), uint8 or floating, any device; not modified.
-            targets: Class indexes (N,), or dense (N, num_classes): a tensor, or a list of them.
-            rng: Random number generator; None: Python's global one.
+            targets: Class indexes (N,), or dense targets (N, num_classes); a tensor or a list.
+            rng: Random number generator; None uses Python's global generator.
 
         Returns:
-            images, and a float32 target (num_classes,) per image
+            Mixed images, and a float32 target (num_classes,) per image.
         """
         if not isinstance(targets, torch.Tensor):
             targets = default_collate(targets)

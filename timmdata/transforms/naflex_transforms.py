@@ -18,7 +18,8 @@ from PIL import Image
 from torchvision.transforms import functional as F
 
 from ..core.checks import check_range
-from .geometry import Shown, choose_interpolation, height_width, parse_interpolation, try_sizes
+from .geometry import (
+    Shown, choose_interpolation, height_width, parse_interpolation, try_sizes)
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #93bc7fd9
 def get_image_size_for_seq(
@@ -29,20 +30,21 @@ def get_image_size_for_seq(
     max_ratio: float | None = None,
     eps: float = 1e-5,
 ) -> tuple[float, tuple[int, int]]:
-    """Search for the largest size at which an image has at most `max_seq_len` patches, and at least one.
+    """Find the largest size at which an image has at least one and at most `max_seq_len` patches.
 
     Args:
         image_hw: Height and width of the image, pixels.
         patch_size: Edge of a patch in pixels; two numbers are height and width.
         max_seq_len: Maximum number of patches.
-        divisible_by_patch: Round edges up to whole patches; False: partial patches do not count.
-        max_ratio: Maximum factor of the image's edges; None: smaller images are enlarged.
-        eps: Width of the interval that ends the search, 1e-12 or more; timm's value.
+        divisible_by_patch: Whether to round edges up to whole patches; if not, partial patches do not count.
+        max_ratio: Maximum factor of the image's edges; None also enlarges small images.
+        eps: Width of the interval at which the search ends, 1e-12 or more; the default is timm's.
 
     Returns:
-        the factor of the edges, and (height, width) of the result
+        The factor of the edges, and (height, width) of the result.
     """
-    (height, width), (patch_h, patch_w) = image_hw, height_width(patch_size, 'patch_size')
+    height, width = image_hw
+    patch_h, patch_w = height_width(patch_size, 'patch_size')
     if height < 1 or width < 1:
         raise ValueError(f'an image of {height}×{width} pixels: edges must be 1 or more')
     if not eps >= 1e-12:
@@ -58,19 +60,21 @@ def get_image_size_for_seq(
             count = max(int(height * ratio) // patch_h, 1) * max(int(width * ratio) // patch_w, 1)
         if count <= max_seq_len:
             low = ratio
-        else: high = ratio
+        else:
+            high = ratio
     ratio = low if max_ratio is None else min(low, max_ratio)
     if ratio <= eps:
-        raise ValueError(f'an image of {height}×{width} pixels does not fit into {max_seq_len} patches of '
-                         f'{patch_h}×{patch_w} (max_ratio={max_ratio}): use a larger max_seq_len')
-    height, width = height * ratio, width * ratio
+        raise ValueError(f'an image of {height}×{width} pixels does not fit into {max_seq_len} patches '
+                         f'of {patch_h}×{patch_w} (max_ratio={max_ratio}): use a larger max_seq_len')
+    height *= ratio
+    width *= ratio
     if divisible_by_patch:
         return ratio, (patch_h * ceil(height / patch_h), patch_w * ceil(width / patch_w))
     return ratio, (max(int(height), patch_h), max(int(width), patch_w))
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #0b46bc3b
 def _search_grids(edges: np.ndarray, patches: np.ndarray, max_seq_len: int) -> np.ndarray:
-    "Count the patches of reduced images (2, N) with the steps of `get_image_size_for_seq`; 0 where nothing fits."
+    "Count the patches of images (2, N) reduced as in `get_image_size_for_seq`; the count is 0 if nothing fits."
     eps = 1e-5
     low = np.full(edges.shape[1], eps / 10)
     high = np.full(edges.shape[1], 100.)
@@ -81,7 +85,7 @@ def _search_grids(edges: np.ndarray, patches: np.ndarray, max_seq_len: int) -> n
         high = np.where(fits, high, ratio)
     return np.where(low > eps, np.ceil(edges * np.minimum(low, 1.) / patches).prod(0), 0)
 
-
+# %% ../../nbs/transforms/02_naflex_transforms.ipynb #c3715af2
 def count_tokens(
     heights: Any,
     widths: Any,
@@ -97,26 +101,27 @@ def count_tokens(
         max_seq_len: Maximum number of patches of an image.
 
     Returns:
-        int64 (N,)
+        Counts, int64 (N,).
     """
     edges = np.stack([heights, widths]).astype(np.int64)
     patches = np.array(height_width(patch_size, 'patch_size'))[:, None]
     if edges.size and edges.min() < 1:
         raise ValueError('an image without pixels: edges must be 1 or more')
     counts = (-(-edges // patches)).prod(0)
-    # a ratio up to 1e-5 below 1 is the search's 1: it takes a pixel from edges of 100,000 and more
+    # the search stops up to 1e-5 below ratio 1, which costs edges of 100,000 or more one pixel
     searched = np.flatnonzero((counts > max_seq_len) | (edges.max(0) >= 100_000))
-    for start in range(0, len(searched), 16384):   # parts that stay in the cache of a core
+    for start in range(0, len(searched), 16384):   # each part fits in the cache of a core
         part = searched[start:start + 16384]
         counts[part] = _search_grids(edges[:, part], patches, max_seq_len)
     impossible = np.flatnonzero(counts == 0)
     if len(impossible):
-        get_image_size_for_seq(tuple(edges[:, impossible[0]]), patch_size, max_seq_len)   # it refuses
+        # raises the error for this image
+        get_image_size_for_seq(tuple(edges[:, impossible[0]]), patch_size, max_seq_len)
     return counts
 
 # %% ../../nbs/transforms/02_naflex_transforms.ipynb #bb0413fa
 def _image_hw(img: Any) -> tuple[int, int]:
-    "Height and width of a tensor, an image, or what has a PIL-like `size`."
+    "Return height and width of a tensor, a PIL image, or another object with a `size`."
     height, width = img.shape[-2:] if isinstance(img, torch.Tensor) else img.size[::-1]
     return height, width
 
@@ -133,7 +138,7 @@ class ResizeToSequence(Shown):
         patch_size: Edge of a patch in pixels; two numbers are height and width.
         max_seq_len: Maximum number of patches.
         divisible_by_patch: Round edges up to whole patches.
-        max_ratio: Maximum factor of the image's edges; None: enlarge to the budget.
+        max_ratio: Maximum factor of the image's edges; None enlarges small images to the budget.
         interpolation: Name, torchvision mode or several; 'random': bilinear or bicubic.
     """
 
@@ -144,7 +149,7 @@ class ResizeToSequence(Shown):
         max_ratio: float | None = None,
         interpolation: Any = 'bicubic',
     ):
-        height_width(patch_size, 'patch_size')   # refuses wrong ones
+        height_width(patch_size, 'patch_size')   # raises an error for a wrong size
         self.patch_size = patch_size
         self.max_seq_len = max_seq_len
         self.divisible_by_patch = divisible_by_patch
@@ -179,13 +184,13 @@ class RandomResizedCropToSequence(Shown):
     Args:
         patch_size: Edge of a patch in pixels; two numbers are height and width.
         max_seq_len: Maximum number of patches.
-        scale: Area of the crop as a share of the image's; from Inception.
-        ratio: Width / height of the crop, relative to the image's; timm's range.
+        scale: Area of the crop as a share of the image's; the default comes from Inception.
+        ratio: Width / height of the crop, relative to the image's; the default is timm's.
         interpolation: Name, torchvision mode or several; 'random': bilinear or bicubic.
         divisible_by_patch: Round edges up to whole patches.
-        max_ratio: Maximum factor of the crop's edges; None: enlarge to the budget.
-        final_scale_range: Factor of the final size, above 0 and up to 1.
-        attempts: Attempts to draw a crop that fits, before taking the center.
+        max_ratio: Maximum factor of the crop's edges; None enlarges small crops to the budget.
+        final_scale_range: Range of a factor of the final size, above 0 and up to 1.
+        attempts: Attempts to draw a crop that fits, before the center is used.
     """
 
     def __init__(self,
@@ -206,9 +211,10 @@ class RandomResizedCropToSequence(Shown):
         self.scale = check_range('scale', scale)
         self.ratio = check_range('ratio', ratio)
         self.final_scale_range = final_scale_range
-        if final_scale_range is not None and check_range('final_scale_range', final_scale_range)[1] > 1:
-            raise ValueError(
-                f'final_scale_range={final_scale_range!r}: must be factors up to 1; or use a larger max_seq_len')
+        if (final_scale_range is not None
+                and check_range('final_scale_range', final_scale_range)[1] > 1):
+            raise ValueError(f'final_scale_range={final_scale_range!r}: must be factors up to 1; '
+                             'or use a larger max_seq_len')
         self.attempts = attempts
         self.interpolation = parse_interpolation(interpolation)
 
@@ -216,27 +222,32 @@ class RandomResizedCropToSequence(Shown):
         image_size: tuple[int, int],
         rng: Any = random,
     ) -> tuple[tuple[int, int, int, int], tuple[int, int], Any]:
-        """Draw the crop (top, left, height, width), the size (height, width) of the result and the interpolation.
+        """Draw the crop (top, left, height, width), the size of the result (height, width) and the interpolation.
 
         Args:
             image_size: Height, width of the image, pixels.
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            crop, size, one interpolation as it was given
+            The crop, the size and one interpolation.
         """
         img_h, img_w = image_size
         if img_h < 1 or img_w < 1:
             raise ValueError(f'an image of {img_h}×{img_w} pixels: edges must be 1 or more')
-        own_aspect, (narrowest, widest) = img_w / img_h, self.ratio
-        for h, w in try_sizes(rng, img_h * img_w, self.scale, self.ratio, self.attempts, own_aspect):
+        own_aspect = img_w / img_h
+        narrowest, widest = self.ratio
+        for h, w in try_sizes(
+                rng, img_h * img_w, self.scale, self.ratio, self.attempts, own_aspect):
             if 0 < h <= img_h and 0 < w <= img_w:
                 top = rng.randint(0, img_h - h)
                 left = rng.randint(0, img_w - w)
                 break
         else:   # the whole image, or the largest part of it that `ratio` allows
-            h = img_h if narrowest <= 1 else min(max(1, round(img_w / (own_aspect * narrowest))), img_h)
-            w = img_w if widest >= 1 else min(max(1, round(img_h * (own_aspect * widest))), img_w)
+            h, w = image_size
+            if narrowest > 1:
+                h = min(max(1, round(img_w / (own_aspect * narrowest))), img_h)
+            if widest < 1:
+                w = min(max(1, round(img_h * (own_aspect * widest))), img_w)
             top = (img_h - h) // 2
             left = (img_w - w) // 2
 
@@ -247,10 +258,8 @@ class RandomResizedCropToSequence(Shown):
             factor = min(max(rng.uniform(*self.final_scale_range), 0.), 1.)
             edges = [edge * largest * factor for edge in (h, w)]
             if self.divisible_by_patch:
-                edges = [patch * math.ceil(edge / patch)
-                         for edge, patch in zip(edges, patch_hw)]
-            new_h, new_w = (max(round(edge), patch)
-                            for edge, patch in zip(edges, patch_hw))
+                edges = [patch * math.ceil(edge / patch) for edge, patch in zip(edges, patch_hw)]
+            new_h, new_w = (max(round(edge), patch) for edge, patch in zip(edges, patch_hw))
             if new_h // patch_h * (new_w // patch_w) <= self.max_seq_len:
                 size = new_h, new_w
         return (top, left, h, w), size, choose_interpolation(self.interpolation, rng)
@@ -285,13 +294,15 @@ def try_crop_sizes(
         numbers: Random numbers in [0, 1), in the order of drawing: float (2, N).
 
     Returns:
-        int64 (2, N): heights and widths; 0 where the crop does not fit in its image
+        Heights and widths, int64 (2, N); 0 if the crop does not fit in its image.
     """
-    (height, width), low, high = edges, math.log(ratio[0]), math.log(ratio[1])
+    height, width = edges
+    low = math.log(ratio[0])
+    high = math.log(ratio[1])
     area = height * width * (scale[0] + (scale[1] - scale[0]) * numbers[0])
-    # math.exp, as for one image: NumPy's may differ in the last bit
-    aspect = width / height * np.array([math.exp(log)
-                                        for log in (low + (high - low) * numbers[1]).tolist()])
+    # math.exp, as for one image; NumPy's exp can differ in the last bit
+    aspect = width / height * np.array(
+        [math.exp(log) for log in (low + (high - low) * numbers[1]).tolist()])
     sizes = np.rint(np.sqrt([area / aspect, area * aspect])).astype(np.int64)
     return sizes * ((sizes > 0) & (sizes <= edges)).all(0)
 
@@ -309,34 +320,39 @@ def patchify_image(
     Args:
         img: Image (C, H, W), any dtype.
         patch_size: Edge of a patch in pixels; two numbers are height and width.
-        pad: Pad with zeros to whole patches; False: refuse other sizes.
-        include_info: Return coordinates and validity, too.
+        pad: Whether to pad with zeros to whole patches; if not, other sizes raise an error.
+        include_info: Also return coordinates and validity.
         flatten_patches: Flatten the pixels and channels of a patch into one axis.
-        channels_last: Put channels after the pixels; False: before them.
+        channels_last: Whether to put channels after the pixels; if not, before them.
 
     Returns:
-        patches (N, Ph·Pw·C) or (N, Ph, Pw, C) as the image; with info: also int64 (N, 2) y, x and bool (N,)
+        Patches (N, Ph·Pw·C) or (N, Ph, Pw, C) of the image's dtype. With info, also their y and x,
+        int64 (N, 2), and their validity, bool (N,).
     """
     if img.ndim != 3:
         raise ValueError(f'an image of shape {tuple(img.shape)}: must be (C, H, W)')
-    (_, height, width), (patch_h, patch_w) = img.shape, height_width(patch_size, 'patch_size')
+    _, height, width = img.shape
+    patch_h, patch_w = height_width(patch_size, 'patch_size')
     more_h = -height % patch_h
     more_w = -width % patch_w
     if more_h or more_w:
         if not pad:
-            raise ValueError(f'an image of {height}×{width} pixels is not divisible into patches of '
-                             f'{patch_h}×{patch_w}: resize it, or pass pad=True')
+            raise ValueError(f'an image of {height}×{width} pixels is not divisible into patches '
+                             f'of {patch_h}×{patch_w}: resize it, or pass pad=True')
         img = torch.nn.functional.pad(img, (0, more_w, 0, more_h))
-    patches = img.unflatten(2, (-1, patch_w)).unflatten(1, (-1, patch_h))   # (C, rows, Ph, columns, Pw)
+    # (C, rows, Ph, columns, Pw)
+    patches = img.unflatten(2, (-1, patch_w)).unflatten(1, (-1, patch_h))
     _, rows, _, columns, _ = patches.shape
     patches = patches.permute((1, 3, 2, 4, 0) if channels_last else (1, 3, 0, 2, 4)).flatten(0, 1)
     if flatten_patches:
         patches = patches.flatten(1)
-    if not include_info: return patches
-    y_x = torch.cartesian_prod(torch.arange(rows, device=img.device), torch.arange(columns, device=img.device))
+    if not include_info:
+        return patches
+    y_x = torch.cartesian_prod(
+        torch.arange(rows, device=img.device), torch.arange(columns, device=img.device))
     return patches, y_x, torch.ones(rows * columns, dtype=torch.bool, device=img.device)
 
-
+# %% ../../nbs/transforms/02_naflex_transforms.ipynb #7237e628
 class Patchify(Shown):
     """Cut an image into patches with their coordinates.
 
@@ -348,7 +364,7 @@ class Patchify(Shown):
     Args:
         patch_size: Edge of a patch in pixels; two numbers are height and width.
         flatten_patches: Flatten the pixels and channels of a patch into one axis.
-        channels_last: Put channels after the pixels; False: before them.
+        channels_last: Whether to put channels after the pixels; if not, before them.
     """
 
     def __init__(self,
@@ -369,9 +385,11 @@ class Patchify(Shown):
             img: PIL image, which becomes float 0..1, or tensor (C, H, W), which keeps its dtype.
 
         Returns:
-            'patches', 'patch_coord' and 'patch_valid', as from `patchify_image`
+            Fields 'patches', 'patch_coord' and 'patch_valid', as from `patchify_image`.
         """
         if isinstance(img, Image.Image):
             img = F.to_tensor(img)
         order = dict(flatten_patches=self.flatten_patches, channels_last=self.channels_last)
-        return dict(zip(('patches', 'patch_coord', 'patch_valid'), patchify_image(img, self.patch_size, **order)))
+        return dict(zip(
+            ('patches', 'patch_coord', 'patch_valid'),
+            patchify_image(img, self.patch_size, **order)))

@@ -19,7 +19,7 @@ from .random_erasing import Erasing, keyed_noise
 
 # %% ../../nbs/transforms/52_patch_erasing.ipynb #c38f596c
 class PatchRandomErasing(Erasing):
-    """Erase random patches of normalized images, in place.
+    """Erase random patches of normalized images in place.
 
     >>> import torch
     >>> from timmdata.transforms import PatchRandomErasing
@@ -29,18 +29,18 @@ class PatchRandomErasing(Erasing):
 
     Args:
         erase_prob: Probability that an image is erased, 0..1.
-        patch_drop_prob: For compatibility with timm, where it is unfinished; must be 0.
-        min_count: Smallest number of rectangles; 'patch': a factor of the areas.
-        max_count: Largest number; None: min_count.
-        min_area: Smallest area of a rectangle, share of the image's patches.
-        max_area: Largest area of a rectangle, share of the image's patches.
+        patch_drop_prob: Must be 0; accepted for compatibility with timm, which does not implement it either.
+        min_count: Smallest number of rectangles; with 'patch', a factor of the areas.
+        max_count: Largest number of rectangles, or largest factor; None means min_count.
+        min_area: Smallest area of a rectangle, as a share of the image's patches.
+        max_area: Largest area of a rectangle, as a share of the image's patches.
         min_aspect: Smallest height / width of a rectangle, in patches.
-        max_aspect: Largest height / width; None: 1 / min_aspect.
-        mode: 'const': `value`; 'rand': one random color; 'pixel': random noise.
-        value: Constant, or one per channel; 0 is the mean color.
-        spatial_mode: 'region': rectangles of patches; 'patch': single patches.
-        num_splits: Above 1: the first 1/num_splits of a batch stays clean.
-        device: For compatibility with timm; the device of the patches is used.
+        max_aspect: Largest height / width; None means 1 / min_aspect.
+        mode: Fill: 'const' (`value`), 'rand' (one random color) or 'pixel' (random noise).
+        value: Constant for mode 'const', or one per channel; 0 is the mean color.
+        spatial_mode: 'region' erases rectangles of patches, 'patch' single patches.
+        num_splits: If above 1, the first 1/num_splits of a batch stays clean.
+        device: Ignored; accepted for compatibility with timm.
     """
 
     def __init__(self,
@@ -59,8 +59,8 @@ class PatchRandomErasing(Erasing):
         device: str | torch.device | None = None,
     ):
         if patch_drop_prob:
-            raise ValueError(
-                f'patch_drop_prob={patch_drop_prob!r}: patches cannot be dropped (nor in timm); pass 0')
+            raise ValueError(f'patch_drop_prob={patch_drop_prob!r}: patches cannot be dropped '
+                             '(nor in timm); pass 0')
         check_choice('spatial_mode', spatial_mode, ('region', 'patch'))
         super().__init__(erase_prob, min_area, max_area, min_aspect, max_aspect, mode,
                          min_count, max_count, num_splits)
@@ -68,12 +68,13 @@ class PatchRandomErasing(Erasing):
         self.spatial_mode = spatial_mode
 
     def _draw_region(self, rng: random.Random, grid_h: int, grid_w: int) -> np.ndarray | None:
-        "Draw a rectangle of patches; None if none fits."
-        for w, h in try_sizes(rng, grid_h * grid_w, self.area, self.aspect):   # as height / width
+        "Draw a rectangle of patches; return None if no attempt fits."
+        # the order is swapped, because the aspect is height / width
+        for w, h in try_sizes(rng, grid_h * grid_w, self.area, self.aspect):
             if h > grid_h or w > grid_w:
                 continue
             top = rng.randint(0, grid_h - h)
-            left = rng.randint(0, grid_w - w)   # timm draws them for no patch, too
+            left = rng.randint(0, grid_w - w)   # drawn even for an empty rectangle, as in timm
             rows = np.arange(top, top + h)
             columns = np.arange(left, left + w)
             if h and w:
@@ -93,17 +94,16 @@ class PatchRandomErasing(Erasing):
             grid_w: Columns of patches.
 
         Returns:
-            for each erased piece: positions y * grid_w + x of its patches
+            For each erased piece, the positions y * grid_w + x of its patches.
         """
-        if rng.random() > self.probability or grid_h * grid_w == 0:
+        num = grid_h * grid_w
+        if rng.random() > self.probability or num == 0:
             return []
         count = rng.randint(self.min_count, self.max_count)
-        num = grid_h * grid_w
         if self.spatial_mode == 'region':
             pieces = [self._draw_region(rng, grid_h, grid_w) for _ in range(count)]
             return [piece for piece in pieces if piece is not None]
-        least, most = (min(num, max(1, int(num * count * area)))
-                       for area in self.area)
+        least, most = (min(num, max(1, int(num * count * area))) for area in self.area)
         return [np.array(rng.sample(range(num), rng.randint(least, most)))]
 
     def erase(self,
@@ -111,17 +111,17 @@ class PatchRandomErasing(Erasing):
         drawn: Sequence[Sequence[np.ndarray]],
         rngs: Sequence[random.Random],
     ):
-        """Overwrite patches, in place.
+        """Overwrite patches in place.
 
         Args:
-            images: For each image: float (patches, pixels, channels), normalized, any device.
-            drawn: Positions to erase, as from `draw`.
-            rngs: One generator per image, after its draw.
+            images: One float tensor (patches, pixels, channels) per image, normalized, on any device.
+            drawn: Positions to erase, from `draw`.
+            rngs: The generators that drew the positions; they also seed the noise.
         """
         for image, pieces, rng in zip(images, drawn, rngs):
             if not image.is_floating_point():
                 raise TypeError(f'patches have dtype {image.dtype}: normalize them first')
-            for piece in pieces:   # in order: later pieces lie over earlier ones
+            for piece in pieces:   # a later piece overwrites an earlier one
                 shape = (len(piece), *image.shape[1:]) if self.mode == 'pixel' else image.shape[-1:]
                 if self.mode != 'const':
                     value = keyed_noise(rng, shape, image)
@@ -135,35 +135,37 @@ class PatchRandomErasing(Erasing):
         patch_valid: torch.Tensor | None = None,
         rngs: Sequence[Any] | None = None,
     ) -> torch.Tensor:
-        """Draw and erase, in place.
+        """Draw the patches and erase them in place.
 
         Args:
             patches: float (B, N, P·P, C) or (B, N, Ph, Pw, C), normalized.
-            patch_coord: Integers (B, N, 2): y, x of each patch.
-            patch_valid: bool (B, N): False is padding; None: all are patches.
-            rngs: One generator per image; None: Python's global one for all.
+            patch_coord: Integers (B, N, 2), y and x of each patch.
+            patch_valid: bool (B, N), False for padding; None if there is no padding.
+            rngs: One random generator per image; None uses Python's global generator.
 
         Returns:
-            the same tensor
+            The same tensor.
         """
         if patches.ndim not in (4, 5):
-            raise ValueError(
-                f'patches have shape {tuple(patches.shape)}: must be (B, N, P·P, C) or (B, N, Ph, Pw, C)')
+            raise ValueError(f'patches have shape {tuple(patches.shape)}: '
+                             'must be (B, N, P·P, C) or (B, N, Ph, Pw, C)')
         if rngs is None:
             rngs = [random] * len(patches)
         coordinates = patch_coord.cpu().numpy()
-        valid = np.ones(coordinates.shape[:2], bool) if patch_valid is None else patch_valid.cpu().numpy()
+        if patch_valid is None:
+            valid = np.ones(coordinates.shape[:2], bool)
+        else:
+            valid = patch_valid.cpu().numpy()
         grids = [tuple((y_x[is_valid].max(0, initial=-1) + 1).tolist())
                  for y_x, is_valid in zip(coordinates, valid)]
         for image, y_x, is_valid, grid, pieces, rng in zip(
                 patches, coordinates, valid, grids, self.draw(rngs, grids), rngs):
-            rows = np.full(grid[0] * grid[1], -1)   # position → row of the patch; -1: there is none
+            rows = np.full(grid[0] * grid[1], -1)   # position → row of the patch, or -1 for none
             rows[y_x[is_valid] @ (grid[1], 1)] = np.flatnonzero(is_valid)
-            self.erase([image], [[found[found >= 0]
-                                  for found in (rows[piece] for piece in pieces)]], [rng])
+            found = [rows[piece] for piece in pieces]
+            self.erase([image], [[piece[piece >= 0] for piece in found]], [rng])
         return patches
 
     def __repr__(self) -> str:
-        count = (self.min_count, self.max_count)
-        kind = f'mode={self.mode}, spatial={self.spatial_mode}'
-        return f'{type(self).__name__}(p={self.probability}, {kind}, count={count})'
+        return (f'{type(self).__name__}(p={self.probability}, mode={self.mode}, '
+                f'spatial={self.spatial_mode}, count=({self.min_count}, {self.max_count}))')

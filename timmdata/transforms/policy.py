@@ -20,19 +20,19 @@ from .geometry import interp_mode_to_str, parse_interpolation
 
 # %% ../../nbs/transforms/10_policy.ipynb #2feeae09
 class Operation(NamedTuple):
-    """A function, and how a magnitude becomes its value.
+    """An image operation, and how a magnitude becomes its value.
 
     Args:
-        function: Gets an image, the value (if any), then interpolation and fill if it moves pixels.
-        start: Value at magnitude 0; None: the operation has no value.
-        span: Amount that magnitude 10 adds, or the name of the setting for it.
+        function: Function of an image, the value (if any), and interpolation and fill if it moves pixels.
+        start: Value at magnitude 0; None if the operation has no value.
+        span: Amount that magnitude 10 adds, or the name of a setting that holds this amount.
         is_signed: Whether the change is added or subtracted at random.
         lowest: Smallest value.
         highest: Largest value.
         is_whole: Whether the added part is truncated to an integer.
         moves_pixels: Whether the function takes an interpolation and a fill.
-        drawn_from: Draw between this and the value at the magnitude; None: no draw.
-        unit: Its value as text.
+        drawn_from: Lower end of the range that the value is drawn from; None: the value is not drawn.
+        unit: Format of the value as text.
     """
     function: Callable
     start: float | None = None
@@ -54,28 +54,33 @@ class Operation(NamedTuple):
 
         Args:
             magnitude: Magnitude, 0..10.
-            sign: 1, or -1 for operations with two directions.
-            **settings: Settings by name, if the span is a name.
+            sign: 1, or -1 for the opposite direction.
+            **settings: Settings by name; needed if `span` is a name.
 
         Returns:
-            None: the operation has no value
+            The value, or None if the operation has none.
         """
-        if self.start is None: return None
-        change = (magnitude / 10) * (settings[self.span] if isinstance(self.span, str) else self.span)
-        if self.is_signed: change *= sign
-        return min(max(self.start + (int(change) if self.is_whole else change), self.lowest), self.highest)
+        if self.start is None:
+            return None
+        span = settings[self.span] if isinstance(self.span, str) else self.span
+        change = (magnitude / 10) * span
+        if self.is_signed:
+            change *= sign
+        if self.is_whole:
+            change = int(change)
+        return min(max(self.start + change, self.lowest), self.highest)
 
 
-OPERATIONS: dict[str, Operation] = {}   # name → operation; colors and moves are entered below
+OPERATIONS: dict[str, Operation] = {}   # name → operation; filled below
 
 # %% ../../nbs/transforms/10_policy.ipynb #50389135
 class DrawnOp(NamedTuple):
-    """An operation with everything that was drawn for it.
+    """A drawn operation: its name and all drawn values.
 
     Args:
         name: Name in `OPERATIONS`.
-        value: Degrees, bits, pixels, a share or a factor; None: the operation has no value.
-        interpolation: 'nearest', 'bilinear' or 'bicubic'; None: pixels do not move.
+        value: Degrees, bits, pixels, a share or a factor; None if the operation has no value.
+        interpolation: 'nearest', 'bilinear' or 'bicubic'; None if pixels do not move.
         fill: Color of pixels from outside the image, 0..255.
     """
     name: str
@@ -85,15 +90,17 @@ class DrawnOp(NamedTuple):
 
     @property
     def text(self) -> str:
-        "Return the value with its unit; empty if the operation has none."
+        "Return the value with its unit, or an empty text if there is no value."
         return '' if self.value is None else OPERATIONS[self.name].unit.format(self.value)
 
-    def __str__(self) -> str: return f'{self.name} {self.text}'.strip()
+    def __str__(self) -> str:
+        return f'{self.name} {self.text}'.strip()
 
-
+# %% ../../nbs/transforms/10_policy.ipynb #41136c14
 def _fit_fill(fill: tuple[int, ...], num_bands: int) -> tuple[int, ...]:
-    "Give a color to each channel: a gray is repeated, a color on a gray image averaged."
-    if len(fill) == num_bands: return fill
+    "Fit a color to the channels of an image: repeat a gray, or average a color for a gray image."
+    if len(fill) == num_bands:
+        return fill
     return (round(sum(fill) / len(fill)),) * num_bands
 
 
@@ -104,15 +111,16 @@ def apply_ops(
     """Apply drawn operations.
 
     Args:
-        image: RGB or L.
+        image: Image of mode RGB or L.
         ops: Operations in order.
 
     Returns:
-        of the same size and mode
+        The changed image, of the same size and mode.
     """
     for op in ops:
         if image.mode not in ('RGB', 'L'):
-            raise ValueError(f"operations need images of mode RGB or L, got {image.mode}: use image.convert('RGB')")
+            raise ValueError(f"operations need images of mode RGB or L, got {image.mode}: "
+                             "use image.convert('RGB')")
         operation = OPERATIONS[op.name]
         args = [] if op.value is None else [op.value]
         if operation.moves_pixels:
@@ -124,19 +132,27 @@ def apply_ops(
 # %% ../../nbs/transforms/10_policy.ipynb #a37ae5e9
 def _enhance(kind: Callable, image: Image.Image, factor: float) -> Image.Image:
     return kind(image).enhance(factor)
+
+
 def _desaturate(image, share):
     return _enhance(ImageEnhance.Color, image, min(1., max(0., 1. - share)))
-def _posterize(image, bits): return ImageOps.posterize(image, min(8, max(1, bits)))
-def _blur(image, radius): return image.filter(ImageFilter.GaussianBlur(radius))
+
+
+def _posterize(image, bits):
+    return ImageOps.posterize(image, min(8, max(1, bits)))
+
+
+def _blur(image, radius):
+    return image.filter(ImageFilter.GaussianBlur(radius))
 
 
 def _solarize_add(image: Image.Image, add: int) -> Image.Image:
-    "Add to dark levels."
+    "Add a constant to levels below 128."
     levels = [min(level + add, 255) if level < 128 else level
               for level in range(256)]
     return image.point(levels * len(image.getbands()))
 
-
+# %% ../../nbs/transforms/10_policy.ipynb #09dffc22
 _BITS = dict(lowest=1, highest=8, is_whole=True, unit='{:.0f} bits kept')
 _LEVELS = dict(lowest=0, highest=256, is_whole=True, unit='levels {:.0f} and above inverted')
 _RADIUS = 'radius {:.1f} pixels'
@@ -150,36 +166,59 @@ OPERATIONS.update({
     'PosterizeOriginal': Operation(_posterize, 4, 4, **_BITS),
     'Solarize': Operation(ImageOps.solarize, 0, 256, **_LEVELS),
     'SolarizeIncreasing': Operation(ImageOps.solarize, 256, -256, **_LEVELS),
-    'SolarizeAdd': Operation(_solarize_add, 0, 110, highest=128, is_whole=True, unit='{:.0f} added to dark levels'),
-    'Desaturate': Operation(_desaturate, 0.5, 0.5, lowest=0.5, highest=1., unit='{:.0%} less color'),
+    'SolarizeAdd': Operation(
+        _solarize_add, 0, 110, highest=128, is_whole=True, unit='{:.0f} added to dark levels'),
+    'Desaturate': Operation(
+        _desaturate, 0.5, 0.5, lowest=0.5, highest=1., unit='{:.0%} less color'),
     'GaussianBlur': Operation(_blur, 0.1, 1.9, lowest=0.1, highest=2., unit=_RADIUS),
-    'GaussianBlurRand': Operation(_blur, 0., 2., lowest=0., highest=2., drawn_from=0.1, unit=_RADIUS),
+    'GaussianBlurRand': Operation(
+        _blur, 0., 2., lowest=0., highest=2., drawn_from=0.1, unit=_RADIUS),
 })
-for _kind in (ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Brightness, ImageEnhance.Sharpness):
+
+# %% ../../nbs/transforms/10_policy.ipynb #b70033a1
+for _kind in (ImageEnhance.Color, ImageEnhance.Contrast,
+              ImageEnhance.Brightness, ImageEnhance.Sharpness):
     _function = partial(_enhance, _kind)
     OPERATIONS[_kind.__name__] = Operation(_function, 0.1, 1.8)   # a factor of 1 changes nothing
-    OPERATIONS[_kind.__name__ + 'Increasing'] = Operation(_function, 1., 0.9, is_signed=True, lowest=0.1)
+    OPERATIONS[_kind.__name__ + 'Increasing'] = Operation(
+        _function, 1., 0.9, is_signed=True, lowest=0.1)
 
 # %% ../../nbs/transforms/10_policy.ipynb #d96b67e7
-def _affine(image: Image.Image, matrix: Sequence[float], resample: Image.Resampling, fill: tuple) -> Image.Image:
-    "Pixel (x, y) comes from (a·x + b·y + c, d·x + e·y + f)."
+def _affine(
+    image: Image.Image, matrix: Sequence[float], resample: Image.Resampling, fill: tuple,
+) -> Image.Image:
+    "Take each pixel (x, y) from (a·x + b·y + c, d·x + e·y + f)."
     return image.transform(image.size, Image.Transform.AFFINE, matrix, resample, fillcolor=fill)
 
 
 def _rotate(image, degrees, resample, fill):
     return image.rotate(degrees, resample, fillcolor=fill)
-def _shear_x(image, slope, *how): return _affine(image, (1, slope, 0, 0, 1, 0), *how)
-def _shear_y(image, slope, *how): return _affine(image, (1, 0, 0, slope, 1, 0), *how)
+
+
+def _shear_x(image, slope, *how):
+    return _affine(image, (1, slope, 0, 0, 1, 0), *how)
+
+
+def _shear_y(image, slope, *how):
+    return _affine(image, (1, 0, 0, slope, 1, 0), *how)
+
+
 def _translate_x(image, pixels, *how):
     return _affine(image, (1, 0, pixels, 0, 1, 0), *how)
+
+
 def _translate_y(image, pixels, *how):
     return _affine(image, (1, 0, 0, 0, 1, pixels), *how)
+
+
 def _translate_x_rel(image, share, *how):
     return _translate_x(image, share * image.width, *how)
+
+
 def _translate_y_rel(image, share, *how):
     return _translate_y(image, share * image.height, *how)
 
-
+# %% ../../nbs/transforms/10_policy.ipynb #136d1ec1
 def _moving(function: Callable, span: float | str, unit: str) -> Operation:
     return Operation(function, 0., span, is_signed=True, moves_pixels=True, unit=unit)
 
@@ -199,24 +238,30 @@ OPERATIONS.update({
 
 # %% ../../nbs/transforms/10_policy.ipynb #83cf0e72
 def _interpolation_names(given: Any) -> tuple[str, ...]:
-    "Name interpolations, from a name, 'random', a value of Pillow or torchvision, or several of them; None: random."
+    "Return the names of the interpolations to choose from; None means 'random'."
     modes = parse_interpolation('random' if given is None else given)
     names = [interp_mode_to_str(mode)
              for mode in (modes if isinstance(modes, tuple) else (modes,))]
     for name in names:
         if name not in ('nearest', 'bilinear', 'bicubic'):
-            raise ValueError(
-                f'interpolation={name!r}: must be one of nearest, bilinear, bicubic, random to move pixels')
+            raise ValueError(f'interpolation={name!r}: must be one of nearest, bilinear, bicubic, '
+                             'random to move pixels')
     return tuple(names)
 
 
 def _check_hparams(hparams: dict | None) -> dict[str, Any]:
-    "Complete the settings that are given."
-    settings = dict(translate_const=250, translate_pct=0.45, img_mean=(128, 128, 128), interpolation=None,
-                    magnitude_std=0., magnitude_max=None)
+    "Return all settings: the given ones, and defaults for the rest."
+    settings = dict(
+        translate_const=250,
+        translate_pct=0.45,
+        img_mean=(128, 128, 128),
+        interpolation=None,
+        magnitude_std=0.,
+        magnitude_max=None)
     unknown = set(hparams or {}) - settings.keys()
     if unknown:
-        raise ValueError(f'unknown hparams {", ".join(sorted(unknown))}: must be among {", ".join(settings)}')
+        raise ValueError(f'unknown hparams {", ".join(sorted(unknown))}: '
+                         f'must be among {", ".join(settings)}')
     settings.update(hparams or {})
     mean = settings['img_mean']
     settings['img_mean'] = (mean,) if isinstance(mean, int) else tuple(mean)
@@ -225,13 +270,13 @@ def _check_hparams(hparams: dict | None) -> dict[str, Any]:
 
 # %% ../../nbs/transforms/10_policy.ipynb #7f8e8863
 class AugmentOp:
-    """Apply an operation with a probability, at about a magnitude.
+    """Apply an operation with a probability, at a magnitude that can vary.
 
     Args:
         name: Name in `OPERATIONS`.
         prob: Probability of the operation, 0..1.
         magnitude: Strength of the operation, 0..10.
-        hparams: Settings by timm's names: translate_const, img_mean, magnitude_std, ….
+        hparams: Settings by timm's names, such as translate_const, img_mean or magnitude_std.
     """
 
     def __init__(self,
@@ -241,7 +286,8 @@ class AugmentOp:
         hparams: dict | None = None,
     ):
         if name not in OPERATIONS:
-            raise ValueError(f'unknown operation {name!r}: must be one of {", ".join(sorted(OPERATIONS))}')
+            raise ValueError(f'unknown operation {name!r}: '
+                             f'must be one of {", ".join(sorted(OPERATIONS))}')
         check_number(f'{name}: prob', prob, 0, 1, 'a probability, 0..1')
         self.name = name
         self.prob = prob
@@ -254,14 +300,16 @@ class AugmentOp:
         magnitude: float,
         sign: int = 1,
     ) -> DrawnOp:
-        """Return the operation at a magnitude, without random numbers.
+        """Return the operation at a fixed magnitude, without random numbers.
 
         Args:
             magnitude: Magnitude, 0..10, or up to magnitude_max.
-            sign: 1, or -1 for operations with two directions.
+            sign: 1, or -1 for the opposite direction.
         """
         operation = OPERATIONS[self.name]
-        moving = (self.hparams['interpolation'][0], self.hparams['img_mean']) if operation.moves_pixels else ()
+        moving = ()
+        if operation.moves_pixels:
+            moving = self.hparams['interpolation'][0], self.hparams['img_mean']
         return DrawnOp(self.name, operation.value(magnitude, sign, **self.hparams), *moving)
 
     def draw(self,
@@ -273,7 +321,7 @@ class AugmentOp:
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            None: it is not applied
+            The drawn operation, or None if it is not applied.
         """
         if self.prob < 1 and rng.random() > self.prob:
             return None
@@ -297,20 +345,21 @@ class AugmentOp:
     def __call__(self,
         image: Image.Image,
     ) -> Image.Image:
-        """Draw and apply, with Python's global generator.
+        """Draw with Python's global generator, and apply.
 
         Args:
-            image: RGB or L.
+            image: Image of mode RGB or L.
 
         Returns:
-            of the same size and mode
+            The image, changed or not, of the same size and mode.
         """
         drawn = self.draw()
         return image if drawn is None else apply_ops(image, [drawn])
 
     def __repr__(self) -> str:
         maximum = '' if self.magnitude_max is None else f', mmax={self.magnitude_max}'
-        return f'AugmentOp({self.name}, p={self.prob}, m={self.magnitude}, mstd={self.magnitude_std}{maximum})'
+        return (f'AugmentOp({self.name}, p={self.prob}, m={self.magnitude}, '
+                f'mstd={self.magnitude_std}{maximum})')
 
 # %% ../../nbs/transforms/10_policy.ipynb #042c4c98
 @runtime_checkable
@@ -321,59 +370,59 @@ class Policy(Protocol):
     def draw(self,
         rng: Any = random,
     ) -> Any:
-        """Draw the operations of one image.
+        """Draw the operations for one image.
 
         Args:
             rng: Random number generator: a `random.Random`, or the module.
 
         Returns:
-            a record for `apply`: here a tuple of `DrawnOp`, in order
+            A record for `apply`; by default, a tuple of `DrawnOp` in order.
         """
 
     def apply(self,
         image: Image.Image,
         drawn: Any,
     ) -> Image.Image:
-        """Apply what was drawn.
+        """Apply the drawn operations to an image.
 
         Args:
-            image: RGB or L.
-            drawn: Parameters from `draw`.
+            image: Image of mode RGB or L.
+            drawn: Record from `draw`.
 
         Returns:
-            of the same size and mode
+            The changed image, of the same size and mode.
         """
         return apply_ops(image, drawn)
 
     def __call__(self,
         image: Image.Image,
     ) -> Image.Image:
-        """Draw and apply.
+        """Draw with Python's global generator, and apply.
 
         Args:
-            image: RGB or L.
+            image: Image of mode RGB or L.
 
         Returns:
-            of the same size and mode
+            The changed image, of the same size and mode.
         """
         return self.apply(image, self.draw())
 
-    def __repr__(self) -> str:   # what a resumed run compares
-        return f'{type(self).__name__}({", ".join(f"{name}={value!r}" for name, value in vars(self).items())})'
+    def __repr__(self) -> str:   # a resumed run compares this text
+        return (f'{type(self).__name__}('
+                f'{", ".join(f"{name}={value!r}" for name, value in vars(self).items())})')
 
-
+# %% ../../nbs/transforms/10_policy.ipynb #e48816f1
 def draw_all(
     ops: Iterable[AugmentOp],
     rng: Any,
 ) -> tuple[DrawnOp, ...]:
-    """Draw several operations.
+    """Draw each of several operations.
 
     Args:
         ops: Operations in order.
         rng: Random number generator: a `random.Random`, or the module.
 
     Returns:
-        those that are applied
+        The drawn operations, without those that are not applied.
     """
-    return tuple(drawn
-                 for drawn in (op.draw(rng) for op in ops) if drawn is not None)
+    return tuple(drawn for drawn in (op.draw(rng) for op in ops) if drawn is not None)

@@ -25,30 +25,31 @@ def keyed_noise(
     """Draw normal noise on a tensor's device.
 
     Args:
-        rng: Random generator of the image, which provides the seed.
+        rng: Random generator of the image; it provides the seed.
         shape: Shape of the noise.
-        like: Tensor with the noise's dtype and device.
+        like: Tensor whose dtype and device the noise gets.
     """
     generator = torch.Generator(like.device).manual_seed(rng.getrandbits(62))
     return torch.randn(tuple(shape), dtype=like.dtype, device=like.device, generator=generator)
 
 
-Rectangles = Sequence[Sequence[tuple[int, int, int, int]]]   # top, left, height, width, for each image
+# for each image: top, left, height and width of each rectangle
+Rectangles = Sequence[Sequence[tuple[int, int, int, int]]]
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #25127d80
 class Erasing:
-    """Draw which images are erased, and how large the pieces are; `get_params` of a subclass draws where.
+    """Hold and check the settings of erasing; a subclass draws the pieces of one image in `get_params`.
 
     Args:
         probability: Probability that an image is erased, 0..1.
-        min_area: Smallest area, share of the image.
-        max_area: Largest area, share of the image.
+        min_area: Smallest area, as a share of the image.
+        max_area: Largest area, as a share of the image.
         min_aspect: Smallest height / width.
-        max_aspect: Largest height / width; None: 1 / min_aspect.
-        mode: Fill: 'const', 'rand' or 'pixel'.
+        max_aspect: Largest height / width; None means 1 / min_aspect.
+        mode: Fill of the pieces: 'const', 'rand' or 'pixel'.
         min_count: Smallest number of pieces.
-        max_count: Largest number of pieces; None: min_count.
-        num_splits: Above 1: the first 1/num_splits of a batch stays clean.
+        max_count: Largest number of pieces; None means min_count.
+        num_splits: If above 1, the first 1/num_splits of a batch stays clean.
     """
 
     def __init__(self,
@@ -65,10 +66,13 @@ class Erasing:
         self.probability = probability
         self.area = (min_area, max_area)
         self.num_splits = num_splits
-        self.mode, self.min_count, self.max_count = mode.lower(), min_count, max_count or min_count
+        self.mode = mode.lower()
+        self.min_count = min_count
+        self.max_count = max_count or min_count
         check_number('re_prob', probability, 0, 1, 'a probability, 0..1')
         if not 0 < min_area <= max_area:
-            raise ValueError(f'min_area={min_area!r}, max_area={max_area!r}: must be 0 < min_area <= max_area')
+            raise ValueError(f'min_area={min_area!r}, max_area={max_area!r}: '
+                             'must be 0 < min_area <= max_area')
         check_choice('re_mode', self.mode, ('const', 'rand', 'pixel'))
         check_whole('min_count', min_count, 1)
         check_whole('max_count', self.max_count, min_count)
@@ -89,7 +93,7 @@ class Erasing:
             width: Width of the image, in pixels or patches.
 
         Returns:
-            one entry per piece
+            One entry per piece.
         """
         raise NotImplementedError
 
@@ -100,27 +104,30 @@ class Erasing:
         """Draw what to erase in a batch.
 
         Args:
-            rngs: One generator per image of a batch.
-            sizes: Height, width of each image, in pixels or patches.
+            rngs: One random generator per image.
+            sizes: Height and width of each image, in pixels or patches.
 
         Returns:
-            as from `get_params`, per image; none for clean images
+            The entries of `get_params` for each image; an empty list for a clean image.
         """
         clean = len(rngs) // self.num_splits if self.num_splits > 1 else 0
         return [[] if n < clean else self.get_params(rng, *size)
                 for n, (rng, size) in enumerate(zip(rngs, sizes))]
 
-
-def _draw_box(erasing: Erasing, rng: random.Random, img_h: int, img_w: int, count: int) -> tuple | None:
-    "Draw top, left, height, width of one of `count` rectangles; None if none fits."
-    for w, h in try_sizes(rng, img_h * img_w / count, erasing.area, erasing.aspect):   # as height / width
+# %% ../../nbs/transforms/50_random_erasing.ipynb #45ac48c4
+def _draw_box(
+    erasing: Erasing, rng: random.Random, img_h: int, img_w: int, count: int,
+) -> tuple | None:
+    "Draw top, left, height and width of one of `count` rectangles; return None if no attempt fits."
+    # the order is swapped, because the aspect is height / width
+    for w, h in try_sizes(rng, img_h * img_w / count, erasing.area, erasing.aspect):
         if 0 < h < img_h and 0 < w < img_w:
             return rng.randint(0, img_h - h), rng.randint(0, img_w - w), h, w
     return None
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #8a3d1fd9
 class RandomErasing(Erasing):
-    """Erase random rectangles of normalized images, in place: (N, C, H, W) or (C, H, W), any device and float type.
+    """Erase random rectangles of normalized images in place, on any device and with any float dtype.
 
     >>> import torch
     >>> from timmdata.transforms import RandomErasing
@@ -130,16 +137,16 @@ class RandomErasing(Erasing):
 
     Args:
         probability: Probability that an image is erased, 0..1.
-        min_area: Smallest area of all rectangles of an image together, share of the image.
-        max_area: Largest area of all rectangles of an image together, share of the image.
+        min_area: Smallest total area of the rectangles, as a share of the image.
+        max_area: Largest total area of the rectangles, as a share of the image.
         min_aspect: Smallest height / width of a rectangle.
-        max_aspect: Largest height / width; None: 1 / min_aspect.
-        mode: 'const': zeros, the mean color; 'rand': one random color; 'pixel': random noise.
+        max_aspect: Largest height / width; None means 1 / min_aspect.
+        mode: Fill: 'const' (zeros, the mean color), 'rand' (one random color) or 'pixel' (random noise).
         min_count: Smallest number of rectangles in an erased image.
-        max_count: Largest number of rectangles; None: min_count.
-        num_splits: Above 1: the first 1/num_splits of a batch stays clean.
-        device: For compatibility with timm; the device of the batch is used.
-        generator: CPU generator for calls without `rngs`; None: torch's global one.
+        max_count: Largest number of rectangles; None means min_count.
+        num_splits: If above 1, the first 1/num_splits of a batch stays clean.
+        device: Ignored; accepted for compatibility with timm.
+        generator: CPU generator for calls without `rngs`; None uses torch's global generator.
     """
 
     def __init__(self,
@@ -164,7 +171,7 @@ class RandomErasing(Erasing):
         img_h: int,
         img_w: int,
     ) -> list[tuple[int, int, int, int]]:
-        """Draw the rectangles of one image. The rules are those of timm 1.0.31, timm/data/random_erasing.py.
+        """Draw the rectangles of one image, as timm 1.0.31 does (timm/data/random_erasing.py).
 
         Args:
             rng: Random generator of the image.
@@ -172,12 +179,13 @@ class RandomErasing(Erasing):
             img_w: Width of the image, pixels.
 
         Returns:
-            top, left, height, width of each rectangle
+            Top, left, height and width of each rectangle.
         """
         if rng.random() > self.probability:
             return []
-        one_count = self.min_count == self.max_count   # then nothing is drawn, as in timm
-        count = self.min_count if one_count else rng.randint(self.min_count, self.max_count)
+        count = self.min_count
+        if count != self.max_count:   # timm draws only then
+            count = rng.randint(count, self.max_count)
         boxes = [_draw_box(self, rng, img_h, img_w, count) for _ in range(count)]
         return [box for box in boxes if box is not None]
 
@@ -190,15 +198,15 @@ class RandomErasing(Erasing):
 
         Args:
             images: float (N, C, H, W), normalized; overwritten.
-            drawn: From `draw`.
-            rngs: The generators that drew them; noise comes from them next.
+            drawn: Rectangles from `draw`.
+            rngs: The generators that drew the rectangles; they also seed the noise.
 
         Returns:
-            the same tensor
+            The same tensor.
         """
         channels = images.shape[1]
         for image, boxes, rng in zip(images, drawn, rngs):
-            for top, left, h, w in boxes:   # in order: later rectangles lie over earlier ones
+            for top, left, h, w in boxes:   # a later rectangle overwrites an earlier one
                 shape = (channels, h, w) if self.mode == 'pixel' else (channels, 1, 1)
                 value = 0. if self.mode == 'const' else keyed_noise(rng, shape, images)
                 image[:, top:top + h, left:left + w] = value
@@ -208,24 +216,25 @@ class RandomErasing(Erasing):
         input: torch.Tensor,
         rngs: Sequence[random.Random] | None = None,
     ) -> torch.Tensor:
-        """Erase in place.
+        """Draw the rectangles and erase them in place.
 
         Args:
             input: float (N, C, H, W) or (C, H, W), normalized.
-            rngs: One generator per image; None: created from `generator`.
+            rngs: One random generator per image; None seeds new ones from `generator`.
 
         Returns:
-            the same tensor
+            The same tensor.
         """
         images = input if input.ndim == 4 else input[None]
         if rngs is None:
-            rngs = list(map(random.Random, torch.randint(2**62, (len(images),), generator=self.generator).tolist()))
+            seeds = torch.randint(2**62, (len(images),), generator=self.generator)
+            rngs = list(map(random.Random, seeds.tolist()))
         self.erase(images, self.draw(rngs, [images.shape[2:]] * len(rngs)), rngs)
         return input
 
     def __repr__(self) -> str:
-        count = (self.min_count, self.max_count)
-        return f'{type(self).__name__}(p={self.probability}, mode={self.mode}, count={count})'
+        return (f'{type(self).__name__}(p={self.probability}, mode={self.mode}, '
+                f'count=({self.min_count}, {self.max_count}))')
 
 # %% ../../nbs/transforms/50_random_erasing.ipynb #3b3fb0fb
 @dataclass(frozen=True)
@@ -234,9 +243,9 @@ class ErasingSettings:
 
     Args:
         re_prob: Probability that an image is erased, 0..1.
-        re_mode: 'const': zeros, the mean color; 'rand': one random color; 'pixel': random noise.
+        re_mode: Fill: 'const' (zeros, the mean color), 'rand' (one random color) or 'pixel' (random noise).
         re_count: Maximum number of erased rectangles.
-        re_num_splits: Above 1: the first 1/re_num_splits of a batch stays clean.
+        re_num_splits: If above 1, the first 1/re_num_splits of a batch stays clean.
     """
 
     re_prob: float = 0.
@@ -245,14 +254,20 @@ class ErasingSettings:
     re_num_splits: int = 0
 
     def __post_init__(self):
-        check_number('re_count', self.re_count, 1, 2**31, 'an integer >= 1; pass re_prob=0 for no erasing', whole=True)
-        self.create()   # it checks what it is given
+        check_number(
+            're_count', self.re_count, 1, 2**31,
+            'an integer >= 1; pass re_prob=0 for no erasing', whole=True)
+        self.create()   # checks the other settings
 
     def create(self) -> RandomErasing | None:
-        """Create the random erasing.
+        """Create the transform.
 
         Returns:
-            None: nothing to erase
+            The transform, or None if re_prob is 0.
         """
-        erasing = RandomErasing(self.re_prob, mode=self.re_mode, max_count=self.re_count, num_splits=self.re_num_splits)
+        erasing = RandomErasing(
+            self.re_prob,
+            mode=self.re_mode,
+            max_count=self.re_count,
+            num_splits=self.re_num_splits)
         return erasing if self.re_prob > 0 else None

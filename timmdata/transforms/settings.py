@@ -20,10 +20,12 @@ from ..core.sample import image_size
 
 # %% ../../nbs/transforms/65_settings.ipynb #c3d87015
 def _color_jitter_factors(factors: float | Sequence[float] | None) -> tuple[float, ...] | None:
-    "Give a factor to brightness, contrast, saturation (and hue): one number stands for the first three."
-    if factors is None: return None
+    "Return factors of brightness, contrast, saturation (and hue); a single number is used for the first three."
+    if factors is None:
+        return None
     factors = tuple(factors) if isinstance(factors, (tuple, list)) else (factors,) * 3
-    allowed = 'one factor, three (brightness, contrast, saturation) or four (and hue), 0 or more; 40% is 0.4'
+    allowed = ('one factor, three (brightness, contrast, saturation) or four (and hue), '
+               '0 or more; 40% is 0.4')
     for factor in factors:
         check_number('color_jitter', factor, 0, 10, allowed)
     if len(factors) not in (3, 4):
@@ -33,14 +35,61 @@ def _color_jitter_factors(factors: float | Sequence[float] | None) -> tuple[floa
     return tuple(map(float, factors))
 
 # %% ../../nbs/transforms/65_settings.ipynb #34677359
-# train_crop_mode → scale and ratio where none are given: timm 1.0.31, timm/data/transforms_factory.py
-_TRAIN_CROPS = {'rrc': ((0.08, 1.), (3 / 4, 4 / 3)), 'rkrc': ((0.8, 1.), (0.9, 1 / 0.9)),
-                'rkrr': ((0.8, 1.), (0.9, 1 / 0.9)), 'rc': ((1., 1.), (1., 1.))}
+# train_crop_mode → default scale and ratio, from timm 1.0.31, timm/data/transforms_factory.py
+_TRAIN_CROPS = {
+    'rrc': ((0.08, 1.), (3 / 4, 4 / 3)),
+    'rkrc': ((0.8, 1.), (0.9, 1 / 0.9)),
+    'rkrr': ((0.8, 1.), (0.9, 1 / 0.9)),
+    'rc': ((1., 1.), (1., 1.)),
+}
 
+# %% ../../nbs/transforms/65_settings.ipynb #98fbf8c8
+def _check_probabilities(settings: 'AugmentSettings'):
+    "Raise an error unless all probabilities are in 0..1."
+    optional = dict(   # timm's train.py passes None for these
+        color_jitter_prob=settings.color_jitter_prob,
+        grayscale_prob=settings.grayscale_prob,
+        gaussian_blur_prob=settings.gaussian_blur_prob,
+        solarize_prob=settings.solarize_prob)
+    given = {name: value for name, value in optional.items() if value is not None}
+    for name, value in dict(given, hflip=settings.hflip, vflip=settings.vflip).items():
+        check_number(name, value, 0, 1, 'a probability, 0..1')
 
+# %% ../../nbs/transforms/65_settings.ipynb #012b54e9
+def _check_values(settings: 'AugmentSettings'):
+    "Raise an error for values that are invalid with any other settings."
+    check_choice('train_crop_mode', settings.train_crop_mode or 'rrc', tuple(_TRAIN_CROPS))
+    check_choice('crop_mode', settings.crop_mode or 'center', ('center', 'squash', 'border'))
+    check_choice(
+        'padding_mode',
+        settings.padding_mode or 'reflect',
+        ('constant', 'edge', 'reflect', 'symmetric'))
+    if settings.interpolation != 'random':
+        str_to_interp_mode(settings.interpolation)   # raises an error for an unknown name
+    elif not settings.is_training:
+        raise ValueError("interpolation='random' is for training: "
+                         "use a fixed one in evaluation, such as 'bilinear'")
+    if settings.crop_pct is not None:
+        check_number(
+            'crop_pct', settings.crop_pct, 1e-6, 2, 'a share above 0, such as 0.875; 95% is 0.95')
+    if settings.crop_border_pixels is not None:
+        check_number(
+            'crop_border_pixels', settings.crop_border_pixels, 0, 2**31,
+            '0 or more pixels', whole=True)
+    radius = settings.gaussian_blur_radius
+    if radius is not None and min(check_range('gaussian_blur_radius', radius)) < 0.05:
+        raise ValueError(f'gaussian_blur_radius={radius!r}: must be 0.05 pixels or more, '
+                         'such as (0.1, 2.0)')
+    check_number('rc_padding', settings.rc_padding, 0, 2**31, '0 or more pixels', whole=True)
+    mode = settings.train_crop_mode
+    if settings.rc_padding and mode != 'rc':
+        raise ValueError(f"rc_padding={settings.rc_padding} with {mode or 'rrc'!r}: "
+                         "padding needs train_crop_mode='rc'")
+
+# %% ../../nbs/transforms/65_settings.ipynb #067c3429
 @dataclass(frozen=True)
 class AugmentSettings:
-    """Settings of everything that is drawn for the pixels of an image, checked when created.
+    """Hold the settings of everything that is drawn for the pixels of an image, checked when created.
 
     >>> from timmdata.transforms import AugmentSettings
     >>> settings = AugmentSettings(224, is_training=True, train_crop_mode='rkrc')
@@ -49,29 +98,29 @@ class AugmentSettings:
 
     Args:
         input_size: Edge length, (height, width) or (channels, height, width), in pixels.
-        is_training: Random crop, flips, colors and policy; False: the center crop of evaluation.
-        no_aug: Train without randomness: on the center of an image that covers the input.
-        train_crop_mode: 'rrc', 'rkrc', 'rkrr' or 'rc' (see the page of this module); None: 'rrc'.
-        scale: Area of the random crop, share of the image's; None: by mode.
-        ratio: Width / height of the random crop; None: by mode.
-        hflip: 0..1, probability of a horizontal flip.
-        vflip: 0..1, probability of a vertical flip.
-        color_jitter: 1 ± this: brightness, contrast, saturation (and hue).
-        color_jitter_prob: 0..1, probability of the jitter; None: always (SimCLR: 0.8).
-        grayscale_prob: 0..1, probability of conversion to gray (SimCLR: 0.2).
-        gaussian_blur_prob: 0..1, probability of a blur, sigma 0.1..2 pixels (SimCLR: 0.5).
-        gaussian_blur_radius: Sigma range, blur after colors; None: timm's, before.
-        solarize_prob: 0..1, probability that bright pixels are inverted, as the last step (BYOL: 0.2).
-        auto_augment: Policy such as 'rand-m9-mstd0.5'; replaces color_jitter (except '3a').
-        interpolation: Name as in `str_to_interp_mode`; 'random' in training: bilinear or bicubic.
-        crop_pct: Evaluation: input size / size after resizing, above 0; None: 0.875.
-        crop_mode: Evaluation: 'center', 'squash' (no aspect) or 'border' (pads); None: 'center'.
-        crop_border_pixels: Evaluation: pixels to cut off each side of the image first; None: 0.
-        mean: 0..1 per channel: color of borders, and of pixels from outside.
-        rc_padding: 'rc': pixels that the crop may reach beyond the image.
-        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None: by mode.
-        num_aug_splits: Views of a sample, the first only cropped and flipped; 0: one augmented view.
-        force_color_jitter: Jitter colors together with any policy.
+        is_training: Whether to crop, flip and color at random; if not, images get the center crop of evaluation.
+        no_aug: Train without randomness, on the center of an image that is resized to cover the input.
+        train_crop_mode: Training crop: 'rrc', 'rkrc', 'rkrr' or 'rc' (see the page of this module); None means 'rrc'.
+        scale: Area of the random crop, as a share of the image; None uses the default of the mode.
+        ratio: Width / height of the random crop; None uses the default of the mode.
+        hflip: Probability of a horizontal flip, 0..1.
+        vflip: Probability of a vertical flip, 0..1.
+        color_jitter: Range of factors 1 ± this for brightness, contrast and saturation (and shifts for hue).
+        color_jitter_prob: Probability of color jitter, 0..1; None means always (SimCLR uses 0.8).
+        grayscale_prob: Probability of conversion to gray, 0..1 (SimCLR uses 0.2).
+        gaussian_blur_prob: Probability of a blur with sigma 0.1..2 pixels, 0..1 (SimCLR uses 0.5).
+        gaussian_blur_radius: Range of sigma for a blur after the colors; None blurs as timm does, before them.
+        solarize_prob: Probability that bright pixels are inverted as the last step, 0..1 (BYOL uses 0.2).
+        auto_augment: Policy such as 'rand-m9-mstd0.5'; except for '3a', it replaces color_jitter.
+        interpolation: Name as in `str_to_interp_mode`; in training, 'random' draws bilinear or bicubic.
+        crop_pct: In evaluation, input size / size after resizing, above 0; None means 0.875.
+        crop_mode: In evaluation, 'center', 'squash' (ignores the aspect) or 'border' (pads); None means 'center'.
+        crop_border_pixels: In evaluation, pixels to cut off each side of the image first; None means 0.
+        mean: Mean per channel, 0..1: the color of borders and of pixels from outside the image.
+        rc_padding: With 'rc', pixels by which the crop may extend beyond the image.
+        padding_mode: 'constant' (black), 'edge', 'reflect' or 'symmetric'; None uses the default of the mode.
+        num_aug_splits: Number of views of a sample, the first only cropped and flipped; 0 means one augmented view.
+        force_color_jitter: Use color jitter together with any policy.
     """
 
     input_size: int | Sequence[int]
@@ -100,103 +149,88 @@ class AugmentSettings:
     force_color_jitter: bool = False
 
     def __post_init__(self):
-        self._check()
+        check_switches(
+            is_training=self.is_training,
+            no_aug=self.no_aug,
+            force_color_jitter=self.force_color_jitter)
+        _check_probabilities(self)
+        _check_values(self)
         self._put(
-            input_size=image_size(self.input_size), mean=tuple(float(v)
-                                                               for v in self.mean),
-            crop_pct=self.crop_pct or DEFAULT_CROP_PCT, crop_mode=self.crop_mode or DEFAULT_CROP_MODE,
-            crop_border_pixels=self.crop_border_pixels or 0, color_jitter=_color_jitter_factors(self.color_jitter))
+            input_size=image_size(self.input_size),
+            mean=tuple(float(v) for v in self.mean),
+            crop_pct=self.crop_pct or DEFAULT_CROP_PCT,
+            crop_mode=self.crop_mode or DEFAULT_CROP_MODE,
+            crop_border_pixels=self.crop_border_pixels or 0,
+            color_jitter=_color_jitter_factors(self.color_jitter))
         self._resolve_crop()
-        if self.is_random:
-            if self._replaces_color_jitter():
-                self._put(color_jitter=None)
-        else: self._switch_off()
+        if not self.is_random:
+            self._switch_off()
+        elif self._replaces_color_jitter():
+            self._put(color_jitter=None)
 
     def _put(self, **values: Any):
         for name, value in values.items():
-            object.__setattr__(self, name, value)   # only while it is made
-
-    def _check(self):
-        "Refuse values that no other setting makes right."
-        check_switches(is_training=self.is_training, no_aug=self.no_aug, force_color_jitter=self.force_color_jitter)
-        optional = dict(color_jitter_prob=self.color_jitter_prob, grayscale_prob=self.grayscale_prob,
-                        gaussian_blur_prob=self.gaussian_blur_prob,   # timm's train.py gives None for them
-                        solarize_prob=self.solarize_prob)
-        given = {name: value
-                 for name, value in optional.items() if value is not None}
-        for name, value in dict(given, hflip=self.hflip, vflip=self.vflip).items():
-            check_number(name, value, 0, 1, 'a probability, 0..1')
-        check_choice('train_crop_mode', self.train_crop_mode or 'rrc', tuple(_TRAIN_CROPS))
-        check_choice('crop_mode', self.crop_mode or 'center', ('center', 'squash', 'border'))
-        check_choice('padding_mode', self.padding_mode or 'reflect', ('constant', 'edge', 'reflect', 'symmetric'))
-        if self.interpolation != 'random':
-            str_to_interp_mode(self.interpolation)   # refuses an unknown name
-        elif not self.is_training:
-            raise ValueError(
-                "interpolation='random' is for training: use a fixed one in evaluation, such as 'bilinear'")
-        if self.crop_pct is not None:
-            check_number('crop_pct', self.crop_pct, 1e-6, 2, ('a share above 0, such as 0.875; 95% is 0.95'))
-        if self.crop_border_pixels is not None:
-            check_number(
-                'crop_border_pixels', self.crop_border_pixels, 0, 2**31, '0 or more pixels', whole=True)
-        if self.gaussian_blur_radius is not None and min(check_range(
-            'gaussian_blur_radius', self.gaussian_blur_radius)) < 0.05: raise ValueError(
-                f'gaussian_blur_radius={self.gaussian_blur_radius!r}: must be 0.05 pixels or more, such as (0.1, 2.0)')
-        check_number('rc_padding', self.rc_padding, 0, 2**31, '0 or more pixels', whole=True)
-        if self.rc_padding and self.train_crop_mode != 'rc':
-            raise ValueError(f"rc_padding={self.rc_padding} with {self.train_crop_mode or 'rrc'!r}: "
-                             "padding needs train_crop_mode='rc'")
+            object.__setattr__(self, name, value)   # only while the object is created
 
     def _resolve_crop(self):
-        "Give the crop of training the defaults of its mode, and refuse a scale that no crop has."
+        "Fill in the defaults of the training crop, and raise an error for a scale that no crop has."
         mode = self.train_crop_mode or 'rrc'
         scale, ratio = _TRAIN_CROPS[mode]
         scale = check_range('scale', scale if self.scale is None else self.scale)
         if max(scale) > 10:
-            raise ValueError(
-                f"scale={scale!r}: must be shares of the image's area, such as (0.08, 1.0); 8% is 0.08")
+            raise ValueError(f"scale={scale!r}: must be shares of the image's area, "
+                             'such as (0.08, 1.0); 8% is 0.08')
         if mode == 'rrc' and min(scale) > 1:
-            raise ValueError(
-                f"scale={scale!r}: no crop has this area; pass shares of the image's, 0..1, such as (0.08, 1.0)")
-        self._put(train_crop_mode=mode, scale=scale, ratio=check_range('ratio', self.ratio or ratio),
-                  padding_mode=self.padding_mode or ('constant' if mode == 'rc' else 'reflect'))
+            raise ValueError(f"scale={scale!r}: no crop has this area; "
+                             "pass shares of the image's area, 0..1, such as (0.08, 1.0)")
+        self._put(
+            train_crop_mode=mode,
+            scale=scale,
+            ratio=check_range('ratio', self.ratio or ratio),
+            padding_mode=self.padding_mode or ('constant' if mode == 'rc' else 'reflect'))
 
     def _replaces_color_jitter(self) -> bool:
-        "Whether there is a policy, and not one beside which timm keeps color jitter."
-        names_three = isinstance(self.auto_augment, str) and '3a' in self.auto_augment   # as in timm
+        "Return whether a policy replaces color jitter; timm keeps color jitter with 3-Augment."
+        # as in timm, the name of a policy may contain 3a
+        names_three = isinstance(self.auto_augment, str) and '3a' in self.auto_augment
         is_three = names_three or isinstance(self.policy, ThreeAugment)
         return self.policy is not None and not is_three and not self.force_color_jitter
 
     def _switch_off(self):
-        "Leave nothing to chance: evaluation, or training without augmentation."
-        self._put(hflip=0., vflip=0., color_jitter=None, grayscale_prob=0., gaussian_blur_prob=0., solarize_prob=0.,
-                  auto_augment=None, padding_mode='constant', num_aug_splits=0)
-        if not self.is_training: return
-        self._put(crop_pct=1., crop_mode='center', crop_border_pixels=0,
-                  interpolation='bilinear' if self.interpolation == 'random' else self.interpolation)
+        "Turn off everything random, for evaluation or for training without augmentation."
+        self._put(
+            hflip=0., vflip=0., color_jitter=None, grayscale_prob=0., gaussian_blur_prob=0.,
+            solarize_prob=0., auto_augment=None, padding_mode='constant', num_aug_splits=0)
+        if not self.is_training:
+            return
+        self._put(crop_pct=1., crop_mode='center', crop_border_pixels=0)
+        if self.interpolation == 'random':
+            self._put(interpolation='bilinear')
 
     @property
     def is_random(self) -> bool:
-        "Return whether anything is drawn: in training with augmentation."
+        "Return whether anything is drawn, which is the case in training with augmentation."
         return self.is_training and not self.no_aug
 
     @property
     def fill(self) -> tuple[int, ...]:
-        """Return the color of padding: the mean with crop_mode='border', black otherwise.
+        """Return the color of padding: the mean if crop_mode is 'border', otherwise black.
 
         Returns:
-            0..255, per channel, or one for all
+            One value per channel, 0..255, or one value for all channels.
         """
-        return tuple(round(255 * v)
-                     for v in self.mean) if not self.is_random and self.crop_mode == 'border' else (0,)
+        if self.is_random or self.crop_mode != 'border':
+            return (0,)
+        return tuple(round(255 * v) for v in self.mean)
 
     @cached_property
     def policy(self) -> Policy | None:
-        "Return the policy that `auto_augment` names or is."
+        "Return the policy in `auto_augment`, created from its string if necessary."
         if not self.auto_augment:
             return None
         if isinstance(self.auto_augment, Policy):
             return self.auto_augment
-        check_type('auto_augment', self.auto_augment, str, 'pass a string such as "rand-m9-mstd0.5" or a `Policy`; '
+        check_type('auto_augment', self.auto_augment, str,
+                   'pass a string such as "rand-m9-mstd0.5" or a `Policy`; '
                    'pass transforms of other libraries as transform=')
         return create_policy(self.auto_augment, self.input_size, self.mean, self.interpolation)
