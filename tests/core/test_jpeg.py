@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
+from grids import few
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loader_parts import program
@@ -35,8 +36,10 @@ def test_decoders_agree_with_pillow(samples, decoder, source):
         data = path.read_bytes()
         header, image = read_header(data, decoder), rgb(data)
         assert header == (image.height, image.width)
-        array = decode_header(data, header, 1, decoder)
+        array, pixels = decode_header(data, header, 1, decoder), Pixels(data, backend=decoder)
         assert array.dtype == np.uint8 and largest(array, np.asarray(image)) <= 1, path
+        bottom = 1 + len(data) % pixels.height   # any
+        assert largest(pixels.read_crop((0, 0, bottom, pixels.width)), np.asarray(image)[:bottom]) <= 1, path
 
 
 KINDS = {f'{subsampling}, quality {quality}, {"progressive" if progressive else "baseline"}': dict(
@@ -48,7 +51,7 @@ KINDS |= {'optimized': dict(optimize=True), 'restarts': dict(restart_marker_rows
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
-@pytest.mark.parametrize('name', KINDS)
+@pytest.mark.parametrize('name', few(KINDS, num=6))
 def test_kinds_of_jpeg_agree_with_pillow(samples, name, decoder):
     options = dict(KINDS[name])
     image = rgb((samples/'val/cat/0003.jpg').read_bytes())
@@ -105,26 +108,6 @@ def test_unreadable_file_is_decode_images_error(samples, name, decoder):
     assert str(raised.value).split(' at 0x')[0] == str(expected.value).split(' at 0x')[0]   # Pillow names an object in memory
 
 
-@pytest.mark.parametrize('decoder', DECODERS)
-def test_damaged_bytes_are_pillows_pixels_or_its_error(samples, decoder):
-    "Pillow decides what is an image. No decoder lets through what Pillow refuses, or gives other pixels."
-    rng, outcomes = np.random.default_rng(0), Counter()
-    whole = [encoded(rgb((samples/'val/coffee/0000.jpg').read_bytes()).resize((80, 60)), **options)
-             for options in (dict(), dict(progressive=True), dict(restart_marker_rows=1))]
-    for k in range(450):
-        data = bytearray(whole[k % 3])
-        for place in rng.integers(2, len(data), rng.integers(0, 4)): data[place] = rng.integers(0, 256)
-        data = bytes(data[:rng.integers(len(data) // 2, len(data) + 1)] if k % 5 == 0 else data) + bytes(int(k % 7 == 0))
-        try: expected = np.asarray(decode_image(data))
-        except ImageReadError:
-            with pytest.raises(ImageReadError): Pixels(data, backend=decoder).read()
-            outcomes['error'] += 1
-        else:
-            assert largest(Pixels(data, backend=decoder).read(), expected) <= 1, k
-            outcomes['image'] += 1
-    assert min(outcomes.values()) > 50, outcomes
-
-
 def test_large_pictures_are_left_to_pillows_limit(samples, monkeypatch):
     data = encoded(Image.new('RGB', (100, 100)))
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 9_000)
@@ -156,7 +139,7 @@ def assert_crop_is_that_of_all(data: bytes, crop: tuple, factor: int, decoder: s
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
-@pytest.mark.parametrize('name', KINDS)
+@pytest.mark.parametrize('name', few(KINDS, num=6))
 def test_a_crop_is_that_of_the_full_decode(samples, name, decoder):
     options, rng = dict(KINDS[name]), random.Random(0)
     image = rgb((samples/'val/cat/0003.jpg').read_bytes()).convert(options.pop('mode', 'RGB'))
@@ -192,16 +175,6 @@ def test_fewer_rows_are_decoded_in_silence(samples, decoder, capfd, monkeypatch)
     assert capfd.readouterr() == ('', '')
 
 
-@pytest.mark.parametrize('decoder', DECODERS)
-def test_needed_rows_of_photographs_are_those_of_the_full_decode(samples, decoder):
-    rng = random.Random(0)
-    for path in photographs(samples, 'imagenet-200')[::2]:
-        data = path.read_bytes()
-        pixels, image = Pixels(data, backend=decoder), np.asarray(rgb(data))
-        for bottom in rng.sample(range(1, pixels.height + 1), 2):
-            assert largest(pixels.read_crop((0, 0, bottom, pixels.width)), image[:bottom]) <= 1, path
-
-
 def read_rows(data: bytes, bottom: int, decoder: str = 'auto') -> np.ndarray:
     "The upper rows of a photograph."
     pixels = Pixels(data, backend=decoder)
@@ -209,18 +182,19 @@ def read_rows(data: bytes, bottom: int, decoder: str = 'auto') -> np.ndarray:
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
-def test_needed_rows_of_damaged_files_are_pillows_or_its_error(samples, decoder, monkeypatch):
-    "Damage below the needed rows is not always seen; then these rows are what Pillow reads before it gives up."
+def test_damaged_bytes_are_pillows_pixels_or_its_error(samples, decoder, monkeypatch):
+    "Pillow decides what is an image. Damage below needed rows is not always seen; then these are what Pillow reads before it gives up."
     rng, outcomes = np.random.default_rng(1), Counter()
     whole = [encoded(rgb((samples/'val/coffee/0000.jpg').read_bytes()).resize((80, 160)), **options)
              for options in (dict(), dict(progressive=True), dict(restart_marker_rows=1))]
     for k in range(900):
         data, bottom = bytearray(whole[k % 3]), int(rng.integers(1, 150))
         for place in rng.integers(2, len(data), rng.integers(0, 4)): data[place] = rng.integers(0, 256)
-        data = bytes(data[:rng.integers(len(data) // 2, len(data) + 1)] if k % 5 == 0 else data)
+        data = bytes(data[:rng.integers(len(data) // 2, len(data) + 1)] if k % 5 == 0 else data) + bytes(int(k % 7 == 0))
         try: expected = np.asarray(decode_image(data))
         except ImageReadError:
             outcomes['error'] += 1
+            with pytest.raises(ImageReadError): Pixels(data, backend=decoder).read()
             try: rows = read_rows(data, bottom, decoder)
             except ImageReadError: continue
             with monkeypatch.context() as patch:
@@ -229,31 +203,10 @@ def test_needed_rows_of_damaged_files_are_pillows_or_its_error(samples, decoder,
             outcomes['not seen'] += 1
         else:
             bottom = min(bottom, len(expected))
+            assert largest(Pixels(data, backend=decoder).read(), expected) <= 1, k
             assert largest(read_rows(data, bottom, decoder), expected[:bottom]) <= 1, k
             outcomes['image'] += 1
     assert min(outcomes['image'], outcomes['error']) > 100 and outcomes['not seen'] < 10, outcomes
-
-
-@pytest.mark.parametrize('options', [dict(), dict(restart_marker_rows=1), dict(subsampling='4:4:4', optimize=True)], ids=str)
-def test_no_damage_that_pillow_refuses_changes_a_pixel(samples, options):
-    "One byte is changed in each of 400 places: where Pillow refuses the whole file, so do we, or the crop is undamaged."
-    rng, outcomes = random.Random(0), Counter()
-    for name in 'cat', 'coffee':
-        whole = encoded(rgb((samples/f'val/{name}/0000.jpg').read_bytes()).resize((120, 160)), quality=90, **options)
-        expected = Pixels(whole).read()
-        for place in rng.sample(range(len(whole)), 400):
-            damaged = bytearray(whole)
-            damaged[place] ^= rng.choice([1 << rng.randrange(8), rng.randrange(1, 256)])
-            try: decode_image(bytes(damaged))
-            except ImageReadError: pass
-            else: continue   # Pillow sees no damage
-            for bottom in 20, 80, 120, 150:
-                try: rows = read_rows(bytes(damaged), bottom)
-                except ImageReadError: outcomes['refused'] += 1
-                else:
-                    assert np.array_equal(rows, expected[:bottom]), (name, place, bottom)
-                    outcomes['undamaged'] += 1
-    assert outcomes['refused'] > 20, outcomes
 
 
 @pytest.mark.parametrize('mode', ['RGB', 'L'])
@@ -351,21 +304,16 @@ def test_a_cut_that_spares_little_is_not_made(samples, monkeypatch):
 
 @pytest.mark.parametrize('decoder', DECODERS)
 @pytest.mark.parametrize('factor', [1, 2, 4, 8])
-def test_factor_gives_a_part_of_height_and_width_rounded_up(factor, decoder):
+def test_factor_gives_a_part_of_height_and_width_rounded_up(samples, factor, decoder):
     rng = np.random.default_rng(0)
     for height, width in [(8, 8), (9, 15), (15, 9), (16, 17), (33, 47), (64, 200), (199, 63), (8, 500)]:
         data = encoded(Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)), quality=50)
         small = decode_header(data, read_header(data, decoder), factor, decoder)
         assert small.shape == (-(-height // factor), -(-width // factor), 3)
-
-
-@pytest.mark.skipif(jpeg.simplejpeg is None, reason='no simplejpeg')
-@pytest.mark.parametrize('factor', [2, 4, 8])
-def test_decoders_agree_on_smaller_pictures(samples, factor):
     for name in 'cat', 'coffee', 'rocket':
         data = (samples/f'val/{name}/0000.jpg').read_bytes()
-        pair = [decode_header(data, read_header(data), factor, decoder) for decoder in ('simplejpeg', 'torchvision')]
-        assert largest(*pair) <= 1
+        small, torchvisions = (decode_header(data, read_header(data, which), factor, which) for which in (decoder, 'torchvision'))
+        assert decoder == 'torchcodec' or largest(small, torchvisions) <= 1
 
 
 def test_dct_scaling_covers_the_result():
@@ -390,13 +338,13 @@ def test_odd_markers_are_those_that_a_regular_expression_finds():
     assert min(found.values()) > 300
 
 
-@pytest.mark.parametrize('backend', ['simplejpeg', 'torchvision', 'torchcodec', 'pillow'])
-def test_no_decoder_warns(samples, backend):
+def test_no_decoder_warns(samples):
     "torchvision's own wrapper warns in every call since 0.29, which ends a program under `python -W error`."
-    if backend != 'pillow' and find_spec(backend) is None: pytest.skip(f'no {backend}')
-    run = program('import warnings\n'
-                  'from timmdata.core.jpeg import Pixels\n'
-                  'warnings.simplefilter("error")\n'
-                  f'print(Pixels(open({str(samples/"val/cat/0003.jpg")!r}, "rb").read(), backend={backend!r}).read().shape)')
+    backends = [name for name in ('simplejpeg', 'torchvision', 'torchcodec', 'pillow') if name == 'pillow' or find_spec(name)]
+    run = program(f'''import warnings
+from timmdata.core.jpeg import Pixels
+warnings.simplefilter('error')
+data = open({str(samples/"val/cat/0003.jpg")!r}, 'rb').read()
+for backend in {backends}: print(Pixels(data, backend=backend).read().shape)''')
     code, out, errors = run.end()
-    assert code == 0 and out.startswith('('), errors
+    assert code == 0 and out.count('(') == len(backends), errors
