@@ -1,19 +1,12 @@
 "Policies, views, repeats, mixing and scheduled sizes in the loader: the same batches whoever computes them."
-import json
-import os
 import random
-import subprocess
-import sys
 import warnings
 from itertools import islice
 
 import pytest
 import torch
-import train_script
 from grids import few
 from PIL import Image
-from shared_data import DATA
-from synthetic import ROOT
 from torchvision.transforms import functional as F
 
 from timmdata import (
@@ -179,71 +172,6 @@ def test_recipes_run(dataset, name):
         assert len(images) == 6 * recipe.train.get('num_aug_splits', 1)
     images, targets = next(iter(create_loader(dataset, batch_size=4, device='cpu', **{**recipe.eval, 'input_size': 32}, **INLINE)))
     assert images.shape == (4, 3, 32, 32) and targets.shape == (4,)
-
-
-# ---- a training script with the words of timm's
-
-SCRIPT = {
-    'plain': '', 'ra-re': '--aa rand-m9-mstd0.5 --reprob 0.2 --remode pixel',
-    'rsb-a1': '--aa rand-m7-mstd0.5-inc1 --mixup 0.2 --cutmix 1.0 --aug-repeats 3 --smoothing 0.1 --crop-pct 0.95',
-    'rsb-a2': '--aa rand-m7-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0 --aug-repeats 3 --smoothing 0 --crop-pct 0.95',
-    'rsb-a3': '--aa rand-m6-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0 --smoothing 0 --crop-pct 0.95 --img-size 28',
-    'deit': '--aa rand-m9-mstd0.5-inc1 --mixup 0.8 --cutmix 1.0 --reprob 0.25 --aug-repeats 3 --train-interpolation bicubic',
-    'deit3': '--aa 3a --color-jitter 0.3 --mixup 0.8 --cutmix 1.0 --smoothing 0 --aug-repeats 3 --no-prefetcher',
-    'jsd': '--aa rand-m9-mstd0.5-inc1 --aug-splits 3 --resplit --reprob 0.6 --jsd-loss',
-    'sizes': '--input-size-choices 24 32 40',
-}
-
-
-def run_script(*command) -> str:
-    "What tests/support/train_script.py, or tests/support/train_ranks.py under torchrun, prints in a process of its own."
-    env = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'}
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=300, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-@pytest.fixture(scope='module')
-def two_classes(samples):
-    root = DATA/'ants-bees'
-    return (root, 2) if root.is_dir() else (samples, 10)
-
-
-def expected_steps(root, words, ranks) -> int:
-    num = len(ImageDataset(root, split='train'))
-    share = -(-(num // 256 * 256 if 'repeats' in words and num >= 256 else num) // ranks)
-    return share // 16
-
-
-@pytest.mark.parametrize('name', few(SCRIPT, 'ra-re'))
-def test_training_script(two_classes, name):
-    root, classes = two_classes
-    words = f'{SCRIPT[name]} --num-classes {classes}'
-    run = (json.loads(run_script(ROOT/'tests/support/train_script.py', root, *words.split())) if name == 'plain'
-           else train_script.main([str(root), *words.split()]))
-    assert sorted(run['evaluated']) == list(range(len(ImageDataset(root, split='val'))))
-    assert run['steps'] == expected_steps(root, SCRIPT[name], 1) or name == 'sizes' and run['steps'] > 10
-
-
-@pytest.fixture(scope='module')
-def two_ranks(two_classes, tmp_path_factory) -> dict[str, list[dict]]:
-    "What each of two ranks says of each recipe; one torchrun for all."
-    (root, classes), out = two_classes, tmp_path_factory.mktemp('ranks')
-    settings = json.dumps([f'{words} --num-classes {classes}' for words in SCRIPT.values()])
-    script = ROOT/'tests/support/train_ranks.py'
-    run_script('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script, root, out, settings)
-    ranks = [json.loads((out/f'{rank}.json').read_text()) for rank in (0, 1)]
-    return dict(zip(SCRIPT, zip(*ranks, strict=True), strict=True))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize('name', SCRIPT)
-def test_training_script_on_two_ranks(two_classes, two_ranks, name):
-    root, ranks = two_classes[0], two_ranks[name]
-    assert [run['rank'] for run in ranks] == [0, 1] and ranks[0]['steps'] == ranks[1]['steps'] > 0
-    if name != 'sizes': assert ranks[0]['steps'] == expected_steps(root, SCRIPT[name], 2)
-    evaluated = sum((run['evaluated'] for run in ranks), [])
-    assert sorted(evaluated) == list(range(len(ImageDataset(root, split='val'))))   # each sample once
 
 
 # ---- what goes together, and what users bring
