@@ -9,16 +9,7 @@ from grids import few
 from PIL import Image
 from torchvision.transforms import functional as F
 
-from timmdata import (
-    AugMixDataset,
-    FastCollateMixup,
-    ImageDataset,
-    Mixup,
-    create_loader,
-    get_recipe,
-    list_recipes,
-    show_replay,
-)
+from timmdata import AugMixDataset, FastCollateMixup, ImageDataset, Mixup, create_loader, get_recipe, list_recipes, show_replay
 from timmdata.pipeline.sample_transform import apply_color
 from timmdata.samplers.batch_schedule import create_batch_schedule
 from timmdata.samplers.distributed import RepeatAugSampler

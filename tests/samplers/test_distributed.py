@@ -10,11 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from timmdata.samplers.distributed import (
-    OrderedDistributedSampler,
-    RepeatAugSampler,
-    num_selected,
-)
+from timmdata.samplers.distributed import OrderedDistributedSampler, RepeatAugSampler, num_selected
 from timmdata.samplers.epoch import EpochSampler
 
 pytestmark = pytest.mark.timeout(120)

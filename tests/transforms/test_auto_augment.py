@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
+from grids import few
 from PIL import Image, ImageOps
 from timm.data import auto_augment as timm_aa
 from timm.data.transforms_factory import transforms_imagenet_train as timm_transforms_imagenet_train
@@ -20,7 +21,6 @@ from timmdata.transforms.auto_augment import (
     ThreeAugment,
     augment_and_mix_transform,
     augmix_ops,
-    auto_augment_policy,
     auto_augment_transform,
     create_policy,
     rand_augment_ops,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(120)
 AUTO_CONFIGS = ['original', 'originalr', 'v0', 'v0r', '3a', 'original-mstd0.5', 'v0-mstd1', '3a-mstd0.5']
 
 
-@pytest.mark.parametrize('config', AUTO_CONFIGS)
+@pytest.mark.parametrize('config', few(AUTO_CONFIGS, num=3))
 def test_auto_augment_images_are_timms(photos, monkeypatch, config):
     posterize = ImageOps.posterize
     monkeypatch.setattr(ImageOps, 'posterize', lambda image, bits: posterize(image, max(1, bits)))
@@ -100,37 +100,21 @@ def test_settings_are_those_of_timms_factory(config, size, mean, interpolation):
 
 
 @pytest.mark.parametrize('config, message', [
-    ('rand-m9-x3', "unknown part 'x3'; rand accepts m, n, p, mstd, mmax, inc, t"),
-    ('rand-w0', "unknown part 'w0'"), ('rand-', "unknown part ''"), ('rand-m', 'needs a number'),
-    ('rand-m9-inc', "'inc' needs an integer"), ('rand-n2.5', 'needs an integer'), ('rand-n0', '1 or more'),
-    ('rand-mnan', '0 or more'), ('rand-p2', 'probability'), ('rand-m5-m9', "two parts 'm'"),
-    ('rand-tall', 'one of 3a, 3aw, weights'), ('rand-n15-t3aw', 'num_layers=15: must be at most'),
-    ('original-m9', 'original accepts mstd'), ('v0-mstdx', 'needs a number'), ('3a-inc1', '3a accepts mstd'),
-    ('v1', 'one of rand, original, originalr, v0, v0r, 3a, augmix'), ('', 'one of rand'),
-    ('Rand-m9', 'one of rand'), ('augmixture-m5', 'one of rand'), ('trivial', 'one of rand'),
-])
+    ('rand-m9-x3', "unknown part 'x3'; rand accepts m, n, p, mstd, mmax, inc, t"), ('rand-', "unknown part ''"),
+    ('rand-m', 'needs a number'), ('rand-n2.5', 'needs an integer'), ('rand-n0', '1 or more'), ('rand-mnan', '0 or more'),
+    ('rand-p2', 'probability'), ('rand-m5-m9', "two parts 'm'"), ('rand-n15-t3aw', 'num_layers=15: must be at most'),
+    ('original-m9', 'original accepts mstd'), ('v0-mstdx', 'needs a number'), ('v1', 'one of rand, original'), ('', 'one of rand'),
+    ('Rand-m9', 'one of rand'), ('augmixture-m5', 'one of rand'), ('augmix-n3', 'augmix accepts m, w, d, a, b, mstd'),
+    ('augmix-w0', '1 or more'), ('augmix-a0', 'alpha > 0'), ('augmix-d1.5', 'integer')])
 def test_wrong_strings(config, message):
     with pytest.raises(ValueError, match=re.escape(message)): create_policy(config)
 
 
-@pytest.mark.parametrize('config, message', [
-    ('augmix-n3', 'augmix accepts m, w, d, a, b, mstd'), ('augmix-w0', '1 or more'), ('augmix-a0', 'alpha > 0'),
-    ('augmix-d1.5', 'integer'), ('rand-m9', "must start with 'augmix'"),
-])
-def test_wrong_augmix_strings(config, message):
-    with pytest.raises(ValueError, match=re.escape(message)): augment_and_mix_transform(config)
-
-
 def test_wrong_settings():
-    with pytest.raises(ValueError, match='among translate_const'): AugmentOp('Rotate', hparams={'m': 1})
-    with pytest.raises(ValueError, match='to move pixels'): create_policy('rand', interpolation='lanczos')
-    with pytest.raises(ValueError, match='one of AutoContrast'): rand_augment_ops(transforms=['Cutout'])
-    with pytest.raises(ValueError, match='at least one'): RandAugment([])
-    with pytest.raises(ValueError, match='at least one'): AutoAugment([])
-    with pytest.raises(ValueError, match='at least one'): AugMixAugment([])
-    with pytest.raises(ValueError, match='one weight >= 0 per operation'): RandAugment(rand_augment_ops(), 2, [1.])
-    with pytest.raises(ValueError, match='one weight >= 0 per operation'): RandAugment(rand_augment_ops()[:2], 1, [1., -1.])
-    with pytest.raises(ValueError, match='one of original'): auto_augment_policy('v2')
+    for make, message in ((lambda: AugmentOp('Rotate', hparams={'m': 1}), 'among translate_const'), (lambda: RandAugment([]), 'least one'),
+                          (lambda: AutoAugment([]), 'least one'), (lambda: AugMixAugment([]), 'least one'),
+                          (lambda: RandAugment(rand_augment_ops()[:2], 1, [1., -1.]), 'one weight >= 0 per operation')):
+        with pytest.raises(ValueError, match=message): make()
 
 
 def test_settings_of_the_caller_are_kept():
