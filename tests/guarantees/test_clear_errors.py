@@ -18,8 +18,6 @@ from timmdata import (
     create_loader,
     create_reader,
     create_transform,
-    get_recipe,
-    list_recipes,
 )
 from timmdata.core.faults import ImageReadError
 
@@ -90,16 +88,6 @@ def test_a_list_of_samples_is_a_dataset_and_is_not_read_before_the_first_batch()
     for samples in ([(image, 1)] * 4, [None, (image, 1)], [{'image': image, 'target': 1}], []):
         loader = loader_of(counted := Counted(samples))
         assert counted.num_read == 0 and sum(1 for _ in loader) == min(1, len(samples))
-
-
-def test_a_recipe_that_mixes_asks_for_the_number_of_classes():
-    for name in list_recipes():
-        try: mixes = 'mixup' in get_recipe(name).train
-        except ValueError as error:
-            assert f"recipe '{name}' mixes" in str(error) and 'pass num_classes' in str(error)
-            mixes = get_recipe(name, num_classes=10).train['mixup'].num_classes == 10
-        assert mixes == ('mixup' in get_recipe(name, num_classes=10).train)
-    with pytest.raises(ValueError): get_recipe('rsb-a2')
 
 
 SMALL = v2.Compose([v2.Resize((24, 28)), v2.PILToTensor()])
@@ -186,14 +174,6 @@ def test_stream_without_a_batch_is_worth_a_warning(reader, is_training, message,
     with pytest.warns(UserWarning, match=f'epoch 0 of the stream has no batch: .*{message}'): assert list(loader) == []
 
 
-@pytest.mark.filterwarnings('ignore:.*is skipped')
-def test_stream_that_has_something_is_no_error():
-    reader = [(b'no image', 0), (Image.new('RGB', (40, 40)), 1)] * 2
-    with warnings.catch_warnings():
-        warnings.simplefilter('error', UserWarning)
-        assert sum(len(t) for _, t in loader_of(IterableImageDataset(reader=reader, on_error='skip'))) == 2
-
-
 def test_stream_transform_of_another_size_is_named():
     reader = [(Image.new('RGB', (40, 40)), 0)] * 4
     with pytest.raises(ValueError, match=r'the transform returned .*24, 28.* for a sample of the stream, .*input_size is \(32, 32\)'):
@@ -209,17 +189,6 @@ def test_an_empty_subset_is_an_empty_evaluation(folder, settings):
     with loader_of(Subset(ImageDataset(folder), []), **settings) as loader: assert list(loader) == []
     with pytest.raises(ValueError, match='no samples to train on: check its split'):
         loader_of(Subset(ImageDataset(folder), []), is_training=True, **settings)
-
-
-SWITCHES = [
-    'is_training', 'no_aug', 're_split', 'distributed', 'pin_memory', 'fp16', 'use_prefetcher', 'use_multi_epochs_loader',
-    'persistent_workers', 'shuffle', 'drop_last', 'pad_last', 'valid_mask', 'balanced_batches', 'scaled_decode', 'channels_last']
-
-
-def test_swapped_sizes_are_worth_a_warning(folder):
-    with pytest.warns(UserWarning, match='input_size=4, batch_size=224: are they swapped'): create_loader(
-        ImageDataset(folder), 4, 224, num_workers=0, device='cpu')
-    with pytest.raises(ValueError, match=r'input_size=\(3, 224\): .*height 3; pass \(channels, height, width\)'): create_transform((3, 224))
 
 
 @pytest.mark.parametrize('dataset', [

@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -19,7 +18,7 @@ import torch
 from build_a_loader import NaiveDataLoader, WorkerDataLoader, WorkerTraceback
 from grids import few
 from loader_parts import children, is_alive, nothing_is_left, program, wait_until
-from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -87,17 +86,6 @@ def test_batches_are_as_torchs(num_workers, drop_last):
         for _ in range(2): assert assert_same(ours, theirs) == len(ours) == len(theirs)
 
 
-@pytest.mark.full
-def test_spawned_workers_are_as_torch_until_one_is_killed():
-    "Both in one test, since spawned workers take seconds to start."
-    dataset = TensorDataset(torch.arange(300.).view(100, 3), torch.arange(100))
-    ours = iter(WorkerDataLoader(dataset, 3, 1, sampler=random_sampler(dataset), **SPAWN))
-    theirs = DataLoader(dataset, 3, sampler=random_sampler(dataset), num_workers=1, **FORK)
-    assert assert_same(islice(ours, 12), islice(theirs, 12)) == 12
-    os.kill({p.name: p for p in multiprocessing.active_children()}['worker 0'].pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match='worker 0 ended with exit code -9: killed'): list(ours)
-
-
 @pytest.mark.parametrize('make', [NaiveDataLoader, WorkerDataLoader])
 def test_batch_sampler_decides(make):
     dataset, batches = Numbers(), [[3, 1], [2], [20, 0, 5]]
@@ -118,19 +106,6 @@ def test_window_is_queued_once_and_in_turn():
         makers.append(pid.item())
     assert next(iterator, None) is None
     assert len({*makers[::2]}) == len({*makers[1::2]}) == 1 and makers[0] != makers[1]
-
-
-def test_passes_do_not_see_each_other():
-    loader, reference = WorkerDataLoader(Numbers(), 2, 2, **FORK), NaiveDataLoader(Numbers(), 2)
-    assert len(list(islice(loader, 3))) == 3   # left with batches on their way
-    assert_same(loader, reference)
-    for one, other in zip(loader, loader, strict=True): assert torch.equal(one[1], other[1])   # two at a time
-
-
-def test_large_batches_that_are_no_tensors():
-    "Neither a list of indexes nor a batch fits in a pipe: nobody may wait for the other."
-    loader = WorkerDataLoader(range(160_000), 40_000, 2, collate_fn=list, **FORK)
-    assert [number for batch in loader for number in batch] == list(range(160_000))
 
 
 @pytest.mark.parametrize('num_workers, start', [
@@ -175,17 +150,6 @@ def test_worker_killed_while_workers_write(victim):
         for _ in iterator: pass
 
 
-@pytest.mark.full
-def test_killed_worker_that_has_nothing_to_do():
-    iterator = iter(WorkerDataLoader(Numbers(8), 1, 2, **FORK))
-    seen = [next(iterator)]
-    wait_until(lambda: all(p.is_alive() for p in multiprocessing.active_children()), 'workers')
-    time.sleep(0.2)   # both have made their window
-    for process in multiprocessing.active_children(): os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r'worker \d ended with exit code -9'): seen += list(iterator)
-    assert len(seen) < 8
-
-
 def test_leaving_early_leaves_nothing():
     folders = set(glob.glob(f'{tempfile.gettempdir()}/pymp-*'))
     for k, _ in enumerate(WorkerDataLoader(Numbers(400), 1, 2, **FORK)):
@@ -193,21 +157,6 @@ def test_leaving_early_leaves_nothing():
     gc.collect()
     assert not children()
     assert len(set(glob.glob(f'{tempfile.gettempdir()}/pymp-*')) - folders) <= 1   # this process's, until it ends
-
-
-@pytest.mark.full
-def test_leaving_does_not_wait_for_a_slow_sample():
-    iterator = iter(WorkerDataLoader(Numbers(4, slow={1: 600.}), 1, 1, **FORK))
-    next(iterator)
-    del iterator
-    gc.collect()
-    assert not children()
-
-
-def test_what_cannot_be_pickled_is_refused_and_leaves_nothing():
-    with pytest.raises((AttributeError, TypeError, ValueError, OSError, Exception), match='[Pp]ickle|local object'):
-        next(iter(WorkerDataLoader(Numbers(), 4, 2, collate_fn=lambda samples: default_collate(samples), **SPAWN)))
-    assert not children()
 
 
 # ---- programs of their own
@@ -229,14 +178,6 @@ def running(tail: str, num: int = 100, slow: str = '{}', first: str = ''):
     return program_, program_.process.children()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize('tail', ['', 'raise SystemExit(0)', 'iterator.close()'])
-def test_interpreter_ends_with_a_loop_in_the_middle(tail):
-    started, _ = running(tail)
-    code, _, errors = started.end()
-    assert (code, errors) == (0, '')
-
-
 def test_workers_end_when_the_parent_is_killed():
     started, workers = running('import time; time.sleep(60)')
     assert len(workers) == 2
@@ -253,11 +194,3 @@ def test_interrupt_is_one_traceback():
     code, _, errors = started.end()
     assert code == 1 and errors.count('Traceback') == 1 and 'KeyboardInterrupt' in errors
     assert not any(is_alive(worker) for worker in workers)
-
-
-@pytest.mark.full
-def test_temporary_folders_go_with_the_program():
-    started, _ = running("print('at', __import__('multiprocessing').util.get_temp_dir(), flush=True)\n"
-                         "import os\nfor p in __import__('multiprocessing').active_children(): os.kill(p.pid, 9)")
-    code, out, _ = started.end()
-    assert code == 0 and not Path(out.split()[-1]).exists()

@@ -37,26 +37,6 @@ def test_validation_is_in_order_and_complete(learn):
     assert learn.validate()[0] == pytest.approx(torch.nn.functional.cross_entropy(predictions, targets).item(), abs=1e-5)
 
 
-def test_a_fit_with_the_callback_begins_with_its_own_epoch(fastai, learn, tmp_path):
-    "Whatever was read before: the search for a learning rate trains for a while, and asks the callback for nothing."
-    seen = []
-    learn.add_cb(fastai.Callback(after_loss=lambda self: seen.append(self.yb[0].tolist()) if self.training else None))
-    first = next(iter(make_loader(num_workers=0)))[1].tolist()
-    checkpoint = recipe('fastai').LoaderCheckpoint(tmp_path/'resume.pt', 1)
-    with learn.added_cbs(checkpoint): learn.lr_find(num_it=3, show_plot=False)
-    assert not checkpoint.path.exists()
-    seen.clear()
-    learn.fit(1, cbs=recipe('fastai').LoaderCheckpoint(tmp_path/'resume.pt'))
-    assert seen[0] == first and len(seen) == len(learn.dls.train)
-
-
-def test_a_network_of_fastais_takes_the_loaders(fastai, learn):
-    "As the guide says: the number of classes is given, and the loader normalizes."
-    made = fastai.vision_learner(learn.dls, fastai.resnet18, pretrained=False, n_out=NUM, normalize=False,
-                                 loss_func=fastai.CrossEntropyLossFlat())
-    assert made.model[-1][-1].out_features == NUM
-
-
 def test_schedules_go_on(fastai, tmp_path):
     "The learning rates of a run that was stopped and one that was not, under one cycle."
     class Stop(fastai.Callback):

@@ -77,13 +77,6 @@ def test_several_evaluations_by_name(make_trainer):
     assert set(trainer.evaluate()) >= {'eval_first_loss', 'eval_second_loss'}
 
 
-def test_a_missing_dataset_is_named(make_trainer):
-    trainer = make_trainer()
-    trainer.train_dataset = trainer.eval_dataset = None
-    with pytest.raises(ValueError, match='train_dataset is missing'): trainer.get_train_dataloader()
-    with pytest.raises(ValueError, match='eval_dataset is missing'): trainer.get_eval_dataloader()
-
-
 def test_a_checkpoint_without_our_state_is_refused_unless_the_epoch_is_to_begin_again(make_trainer, tmp_path):
     make_trainer(save_every=4).train()
     path = tmp_path/'checkpoint-4'/'trainer_state.json'
@@ -109,15 +102,6 @@ def test_other_trainers_skip_as_they_did(make_trainer):
     for number in (0, 3):
         skipped, expected = transformers.trainer.skip_first_batches(torchs, number), accelerate.skip_first_batches(torchs, number)
         assert type(skipped) is type(expected) and [*map(list, skipped)] == [*map(list, expected)]
-    loader = trainer.get_train_dataloader()
-    assert transformers.trainer.skip_first_batches(loader, 2) is loader
-
-
-def test_trainers_in_threads_end_in_any_order(make_trainer):
-    "While one goes on, the other's end takes nothing from it."
-    import transformers.trainer
-    trainer = make_trainer()
-    make_trainer().train()   # begins and ends
     loader = trainer.get_train_dataloader()
     assert transformers.trainer.skip_first_batches(loader, 2) is loader
 
