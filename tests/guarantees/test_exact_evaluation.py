@@ -81,14 +81,6 @@ def test_the_mask_reaches_the_consumer(way, is_training):
     loader.close()
 
 
-@pytest.mark.parametrize('way', few(WAYS, 'threads'))
-def test_filled_up_rows_are_the_next_samples_of_the_order_again(way):
-    settings = dict(seed=1, device='cpu', color_jitter=None, **WAYS[way])
-    first, *_, last = list((images.clone(), targets.tolist()) for images, targets in create_loader(
-        Coded(10), 8, 4, True, pad_last=True, **settings))
-    assert last[1][2:] == first[1][:2] and torch.equal(last[0][2:], first[0][:2])
-
-
 def test_num_valid_counts_what_comes():
     for settings in (dict(), dict(drop_last=True), dict(pad_last=True), dict(is_training=True),
                      dict(is_training=True, input_size_choices=[8, 12], batch_size_choices=[4, 3], drop_last=False),

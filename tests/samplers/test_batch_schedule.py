@@ -200,16 +200,3 @@ def test_a_loaders_settings():
     for wrong in (dict(input_size_choices=[]), dict(input_size_choices=[(1, 32, 32)]), dict(input_size_choices=[0]),
                   dict(input_size_choices=[32, 64], batch_size_choices=[8])):
         with pytest.raises(ValueError): create_batch_schedule(range(100), 16, **wrong)
-
-
-@pytest.mark.parametrize('wrong, message', [
-    (dict(batch_sizes=[]), ''), (dict(batch_sizes=[4, 2.5]), ''), (dict(batch_sizes=4), ''), (dict(choice_weights=[1]), ', 2 in all'),
-    (dict(choice_weights=[1, float('nan')]), ''), (dict(choice_weights=3), ''), (dict(choice_weights=[1e308, 1e308]), ''),
-    (dict(choice_weights=['a', 'b']), ''), (dict(num_batches=0), ''), (dict(choice_schedule='progressive'), 'schedule_epochs'),
-    (dict(schedule_spread='wide', choice_schedule='progressive', schedule_epochs=2), ''), (dict(sampler=range(0)), 'empty'),
-    (dict(schedule_random_mix=1.5, choice_schedule='progressive', schedule_epochs=2), ''), (dict(input_sizes=[(8, 8)]), 'must be 2 sizes'),
-    (dict(sampler=range(1)), 'do not fill a batch'), (dict(input_sizes=8), ''),
-    (dict(batch_sizes=[4], choice_schedule='progressive', schedule_epochs=3), 'at least two batch_sizes')], ids=str)
-def test_wrong_schedules_are_errors(wrong, message):
-    with pytest.raises(ValueError, match=message or next(iter(wrong))):
-        ScheduledBatchSampler(**{'sampler': range(20), 'batch_sizes': [4, 2], **wrong})

@@ -146,16 +146,6 @@ def test_a_million_images_are_planned_at_once():
     assert group_by_length(lengths, (128, 256, 576), (128, 64, 32)).ends[-1] == len(lengths)
 
 
-@pytest.mark.parametrize('words, message', [
-    (dict(mode='other'), 'one of native, packed'), (dict(window=0), 'window'), (dict(seq_lens=(30,)), 'has 40 tokens'),
-    (dict(tokens_per_epoch=0), 'tokens_per_epoch')])
-def test_wrong_settings_are_refused(words, message):
-    lengths = [20, 40]
-    with pytest.raises(ValueError, match=message):
-        TokenPlan(**{**dict(lengths=same_in_every_epoch(lengths), mode='packed', seq_lens=(100,), batch_sizes=(2,)), **words}
-                  ).count(*ranks_of(lengths, 1))
-
-
 @pytest.mark.parametrize('mode', ['native', 'packed'])
 def test_lengths_are_those_of_the_epoch_and_are_asked_for_once(mode):
     asked, (sampler,) = [], ranks_of(range(60), 1)

@@ -6,13 +6,11 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 import timm.data as timm_data
-import torch
 from torchvision.transforms import v2
 
 from timmdata import create_loader, create_transform
 from timmdata.transforms.auto_augment import RandAugment, ThreeAugment, create_policy
 from timmdata.transforms.factory import compose_transform
-from timmdata.transforms.random_erasing import ErasingSettings, RandomErasing
 from timmdata.transforms.settings import AugmentSettings
 
 OWN = {'force_color_jitter', 'num_aug_splits', 'rc_padding', 'padding_mode',   # create_transform of timm has not
@@ -72,16 +70,6 @@ def test_a_policy_takes_the_place_of_color_jitter(auto_augment, kind, keeps_jitt
     assert forced.color_jitter == (0.4,) * 3
 
 
-@pytest.mark.parametrize('wrong', [
-    dict(input_size=0), dict(train_crop_mode='rnd'), dict(scale=(1., 0.5)), dict(ratio=0.5), dict(hflip=-1), dict(vflip=2),
-    dict(color_jitter_prob=3), dict(grayscale_prob=2), dict(gaussian_blur_prob=2), dict(color_jitter=(0.1,)), dict(color_jitter=-0.4),
-    dict(color_jitter=(0.1, 0.1, 0.1, 0.6)), dict(interpolation='cubic'), dict(crop_pct=0), dict(crop_mode='middle'),
-    dict(crop_border_pixels=-1), dict(rc_padding=4), dict(rc_padding=-1, train_crop_mode='rc'), dict(padding_mode='mirror')], ids=str)
-def test_wrong_settings_are_errors(wrong):
-    for is_training in (True, False):
-        with pytest.raises(ValueError, match=next(iter(wrong))): AugmentSettings(**dict(input_size=64, is_training=is_training) | wrong)
-
-
 def test_settings_are_records():
     settings = AugmentSettings(64, True, auto_augment='augmix-m3', color_jitter=[0.1, 0.2, 0.3])
     for other in (pickle.loads(pickle.dumps(settings)), copy.deepcopy(settings), replace(settings)):
@@ -95,13 +83,3 @@ def test_composed_pipelines_are_those_of_create_transform():
     words = dict(is_training=True, vflip=0.3, auto_augment='rand-m9', interpolation='bicubic')
     assert repr(compose_transform(AugmentSettings(64, **words))) == repr(create_transform(64, **words))
     with pytest.raises(ValueError, match='one view'): compose_transform(AugmentSettings(64, True, num_aug_splits=2))
-
-
-def test_erasing_settings():
-    assert ErasingSettings().create() is None and ErasingSettings(0.5) == ErasingSettings(0.5, 'const', 1, 0)
-    erasing = ErasingSettings(0.5, 'pixel', 3, 2).create()
-    assert repr(erasing) == repr(RandomErasing(0.5, mode='pixel', max_count=3)) and erasing.num_splits == 2
-    assert erasing(torch.ones(4, 3, 8, 8)).shape == (4, 3, 8, 8)
-    for words, message in ((dict(re_prob=2), 're_prob=2'), (dict(re_mode='noise'), 'one of const, rand, pixel'),
-                           (dict(re_count=-1), 're_count'), (dict(re_count=1.5), 're_count')):
-        with pytest.raises(ValueError, match=message): ErasingSettings(**words)
