@@ -8,8 +8,9 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from grids import few
-from hypothesis import given, settings
+from fuzzing import fuzz
+from grids import IS_FULL, few
+from hypothesis import given
 from hypothesis import strategies as st
 from loader_parts import program
 from oddities import ODDITIES
@@ -29,7 +30,7 @@ UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
 READABLE = [name for name in ODDITIES if name not in UNREADABLE]
 
 
-@pytest.mark.parametrize('source', ['samples', 'imagenet-200'])
+@pytest.mark.parametrize('source', few(['samples', 'imagenet-200'], 'samples'))
 @pytest.mark.parametrize('decoder', DECODERS)
 def test_decoders_agree_with_pillow(samples, decoder, source):
     for path in photographs(samples, source):
@@ -187,7 +188,7 @@ def test_damaged_bytes_are_pillows_pixels_or_its_error(samples, decoder, monkeyp
     rng, outcomes = np.random.default_rng(1), Counter()
     whole = [encoded(rgb((samples/'val/coffee/0000.jpg').read_bytes()).resize((80, 160)), **options)
              for options in (dict(), dict(progressive=True), dict(restart_marker_rows=1))]
-    for k in range(900):
+    for k in range(900 if IS_FULL else 300):
         data, bottom = bytearray(whole[k % 3]), int(rng.integers(1, 150))
         for place in rng.integers(2, len(data), rng.integers(0, 4)): data[place] = rng.integers(0, 256)
         data = bytes(data[:rng.integers(len(data) // 2, len(data) + 1)] if k % 5 == 0 else data) + bytes(int(k % 7 == 0))
@@ -206,7 +207,7 @@ def test_damaged_bytes_are_pillows_pixels_or_its_error(samples, decoder, monkeyp
             assert largest(Pixels(data, backend=decoder).read(), expected) <= 1, k
             assert largest(read_rows(data, bottom, decoder), expected[:bottom]) <= 1, k
             outcomes['image'] += 1
-    assert min(outcomes['image'], outcomes['error']) > 100 and outcomes['not seen'] < 10, outcomes
+    assert min(outcomes['image'], outcomes['error']) > 30 and outcomes['not seen'] < 10, outcomes
 
 
 @pytest.mark.parametrize('mode', ['RGB', 'L'])
@@ -223,8 +224,8 @@ def test_an_error_behind_a_warning_is_an_error(samples, mode):
 
 # ---- no more segments than the crop touches
 
+@fuzz(300)
 @given(st.data())
-@settings(max_examples=300, deadline=None)
 @pytest.mark.parametrize('decoder', DECODERS)
 def test_a_crop_of_segments_is_that_of_the_full_decode(decoder, data):
     width, height, quality = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90)), data.draw(st.sampled_from([30, 90, 100]))
@@ -260,7 +261,7 @@ def test_damaged_segments_are_pillows_pixels_or_its_error(samples, decoder):
     rng, outcomes = random.Random(0), Counter()
     whole = encoded(rgb((samples/'val/cat/0000.jpg').read_bytes()).resize((120, 160)), quality=90, subsampling=0, restart_marker_blocks=5)
     expected = Pixels(whole, backend=decoder).read()
-    for place in rng.sample(range(len(whole)), 600):
+    for place in rng.sample(range(len(whole)), 600 if IS_FULL else 200):
         damaged = bytearray(whole)
         damaged[place] ^= rng.choice([1 << rng.randrange(8), rng.randrange(1, 256)])
         try: seen = np.asarray(decode_image(bytes(damaged)))
@@ -275,7 +276,7 @@ def test_damaged_segments_are_pillows_pixels_or_its_error(samples, decoder):
         outcomes['undamaged' if np.array_equal(part, before) else 'changed'] += 1
         if not np.array_equal(part, before):
             assert seen is not None and largest(part, seen[top:top + 40, left:left + 30]) <= 1, (place, top, left)
-    assert min(outcomes.values()) > 10, outcomes
+    assert min(outcomes.values()) > 3, outcomes
 
 
 def test_segments_that_are_missing_or_out_of_order_are_not_cut(samples, monkeypatch):

@@ -23,7 +23,7 @@ SOAK = float(os.environ.get('TIMMDATA_SOAK', 0))
 def run(tmp_path_factory) -> Run: return Run(tmp_path_factory.mktemp('faults'), 0)
 
 
-@pytest.mark.parametrize('name', few([fault.name for fault in FAULTS], 'kill a worker or the producer', 'delete an image'))
+@pytest.mark.parametrize('name', few([fault.name for fault in FAULTS], 'kill a worker or the producer'))
 def test_a_fault(run, name):
     "A program that is disturbed; the next one of its kind goes on from its state."
     fault = next(fault for fault in FAULTS if fault.name == name)

@@ -45,7 +45,7 @@ def assert_same(a, b):
     for one, other in zip(a, b): assert all(map(torch.equal, one, other)) and len(one) == len(other) == 2
 
 
-@pytest.mark.parametrize('name', few(SETTINGS, 'augmix', 'elements', 'sizes'))
+@pytest.mark.parametrize('name', few(SETTINGS, 'elements'))
 def test_same_batches_whoever_computes_them(dataset, name):
     reference = epochs(training(dataset, **SETTINGS[name], **INLINE))
     assert not torch.equal(reference[0][0][0][:2], reference[1][0][0][:2]) and len(reference[0]) == len(reference[1])
@@ -53,7 +53,7 @@ def test_same_batches_whoever_computes_them(dataset, name):
         for one, again in zip(reference, epochs(training(dataset, **SETTINGS[name], **other)), strict=True): assert_same(one, again)
 
 
-@pytest.mark.parametrize('name', few(SETTINGS, 'half', 'sizes'))
+@pytest.mark.parametrize('name', few(SETTINGS, 'sizes'))
 def test_a_run_that_stopped_goes_on(dataset, name):
     loader, resumed = training(dataset, **SETTINGS[name], **INLINE), training(dataset, **SETTINGS[name], **THREADS)
     whole = epochs(loader, 1)[0]

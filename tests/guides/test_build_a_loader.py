@@ -79,7 +79,7 @@ def random_sampler(dataset): return RandomSampler(dataset, generator=torch.Gener
 @pytest.mark.parametrize('num_workers', few(range(4), 0, 2))
 @pytest.mark.parametrize('drop_last', [False, True])
 def test_batches_are_as_torchs(num_workers, drop_last):
-    for batch_size, shuffle in itertools.product((1, 4, 11, 22, 50) if num_workers == 0 else (4, 50), (False, True)):
+    for batch_size, shuffle in itertools.product((1, 4, 11, 22, 50) if num_workers == 0 else (4,), (False, True)):
         dataset, settings = Numbers(), dict(batch_size=batch_size, drop_last=drop_last)
         make = partial(WorkerDataLoader, num_workers=num_workers, **FORK) if num_workers else NaiveDataLoader
         ours, theirs = (kind(dataset, sampler=random_sampler(dataset) if shuffle else None, **settings) for kind in (make, DataLoader))
