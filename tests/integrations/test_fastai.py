@@ -1,5 +1,4 @@
 "A loader in fastai, with the recipe of the guide `your_trainer`: fit, evaluation, and the checkpoint in the middle of an epoch."
-import os
 
 import pytest
 import torch
@@ -58,21 +57,3 @@ def test_schedules_go_on(fastai, tmp_path):
     with pytest.raises(KeyboardInterrupt): run(Stop())
     resumed = run()
     assert list(resumed) == list(range(10, 20)) and all(whole[k] == pytest.approx(rate) for k, rate in resumed.items())
-
-
-def test_a_kill_in_the_middle_of_a_checkpoint_keeps_the_last_one(fastai, learn, tmp_path, monkeypatch):
-    "The file that is being written is cut short, and nothing after that is done."
-    path, replace, seen = tmp_path/'resume.pt', os.replace, []
-    learn.add_cb(fastai.Callback(after_loss=lambda self: seen.append(self.train_iter) if self.training else None))
-    def stop_in_the_middle(source, target):
-        if seen[-1] == 8:
-            os.truncate(source, os.path.getsize(source) // 2)
-            raise KeyboardInterrupt
-        replace(source, target)
-    monkeypatch.setattr('os.replace', stop_in_the_middle)
-    with pytest.raises(KeyboardInterrupt): learn.fit(1, cbs=recipe('fastai').LoaderCheckpoint(path, 3))
-    monkeypatch.undo()
-    assert torch.load(path, weights_only=False)['train_iter'] == 6
-    seen.clear()
-    learn.fit(1, cbs=recipe('fastai').LoaderCheckpoint(path, 3))
-    assert seen == [6, 7, 8, 9]

@@ -117,23 +117,6 @@ def test_the_pasted_call_makes_the_same_pixels_whatever_the_batch(samples):
     for k, index in enumerate(INDEXES): assert torch.equal(loader.replay(0, index=index).batch[0][0], shown.images[k])
 
 
-def test_a_sheet_shows_epochs_targets_and_frames(samples):
-    dataset = ImageDataset(samples)
-    mixup = Mixup(0.8, num_classes=10)
-    shown = preview(dataset, SIZE, indexes=INDEXES, epoch=3, mixup=mixup, auto_augment='rand-m9', seed=2, position=1)
-    sheet = shown.figure(num_epochs=3)
-    assert [axes.get_title().split('\n')[0] for axes in sheet.axes[::4][:4]] == [f'sample {index}' for index in INDEXES]
-    for k in range(3):
-        replay = shown.trace.loader.replay(3 + k, 0)
-        for position, (image, target) in enumerate(zip(replay.batch[0], replay.batch[1])):
-            axes = sheet.axes[4 * position + 1 + k]
-            assert np.array_equal(axes.images[0].get_array(), to_uint8_array(denormalize(image)))
-            assert axes.get_title().startswith(f'{shown.names[int(target.argmax())]} {float(target.max()):.2f}\n')
-            assert f'of sample {replay.keys[replay.mix_params.partner[position]].index}' in axes.get_title()
-    assert len(sheet.axes[0].patches) == 2 * 3   # a frame for each epoch, red on white
-    assert [axes.get_title().split('\n')[0] for axes in sheet.axes[16:]] == [f'{k}. {step.name}' for k, step in enumerate(shown.steps)]
-
-
 # the shell
 
 
