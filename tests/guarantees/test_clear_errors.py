@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from grids import few
 from PIL import Image
 from torch.utils.data import Subset
 from torchvision.transforms import v2
@@ -90,15 +91,17 @@ def test_a_list_of_samples_is_a_dataset_and_is_not_read_before_the_first_batch()
         assert counted.num_read == 0 and sum(1 for _ in loader) == min(1, len(samples))
 
 
+WORKERS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=1, worker_type='processes')]
 SMALL = v2.Compose([v2.Resize((24, 28)), v2.PILToTensor()])
 
 
-@pytest.mark.parametrize('transform', [SMALL, v2.Resize((24, 28)), v2.Compose([v2.Resize((24, 28)), np.asarray])],
-                         ids=['tensor', 'PIL', 'array'])
+@pytest.mark.parametrize('transform', few([SMALL, v2.Resize((24, 28)), v2.Compose([v2.Resize((24, 28)), np.asarray])], SMALL))
 @pytest.mark.parametrize('num_workers', [0, 1])
 def test_transform_of_another_size_is_named(folder, transform, num_workers):
-    with pytest.raises(ValueError, match=r'the transform returned .* pixels .*input_size is \(32, 32\)'):
-        next(iter(loader_of(ImageDataset(folder), transform=transform, num_workers=num_workers)))
+    stream = IterableImageDataset(reader=[(Image.new('RGB', (40, 40)), 0)] * 4)
+    for dataset in (ImageDataset(folder), stream):
+        with pytest.raises(ValueError, match=r'the transform returned .*input_size is \(32, 32\)'):
+            next(iter(loader_of(dataset, transform=transform, num_workers=num_workers)))
 
 
 def test_own_collate_function_may_take_other_sizes(folder):
@@ -110,8 +113,10 @@ def test_own_collate_function_may_take_other_sizes(folder):
 def test_arrays_of_a_transform_may_have_their_channels_last(folder):
     arrays = v2.Compose([v2.Resize((32, 32)), np.asarray])
     tensors = v2.Compose([v2.Resize((32, 32)), v2.PILToTensor()])
-    (a, _), (b, _) = (next(iter(loader_of(ImageDataset(folder), transform=t))) for t in (arrays, tensors))
-    assert torch.equal(a, b)
+    stream = IterableImageDataset(reader=list(ImageDataset(folder)))
+    (a, _), (b, _), (c, _) = (next(iter(loader_of(dataset, transform=transform))) for dataset, transform in (
+        (ImageDataset(folder), arrays), (ImageDataset(folder), tensors), (stream, arrays)))
+    assert torch.equal(a, b) and torch.equal(a, c)
 
 
 def test_warnings_of_create_loader_point_to_its_caller(folder):
@@ -121,7 +126,7 @@ def test_warnings_of_create_loader_point_to_its_caller(folder):
         assert {warning.filename for warning in caught} == {__file__}
 
 
-@pytest.mark.parametrize('settings', [dict(num_workers=0), dict(num_workers=2), dict(num_workers=1, worker_type='processes')], ids=str)
+@pytest.mark.parametrize('settings', few(WORKERS, WORKERS[0], WORKERS[2]))
 def test_epoch_in_which_everything_was_skipped_is_an_error(folder, settings):
     for path in folder.rglob('*.jpg'): path.write_text('no image')
     with warnings.catch_warnings():
@@ -130,12 +135,10 @@ def test_epoch_in_which_everything_was_skipped_is_an_error(folder, settings):
             list(loader_of(ImageDataset(folder, on_error='skip'), **settings))
 
 
-WORKERS = [dict(num_workers=0), dict(num_workers=2), dict(num_workers=2, persistent_workers=False)]
-
-
 @pytest.mark.filterwarnings('ignore:.*is skipped')
-@pytest.mark.parametrize('settings', [
-    *WORKERS, pytest.param(dict(num_workers=1, multiprocessing_context='spawn'), marks=pytest.mark.full), dict(is_training=True)], ids=str)
+@pytest.mark.parametrize('settings', few([
+    *WORKERS[:2], dict(num_workers=2, persistent_workers=False), dict(num_workers=1, multiprocessing_context='spawn'),
+    dict(is_training=True)], WORKERS[0], WORKERS[1]))
 def test_stream_in_which_everything_was_skipped_is_an_error(settings):
     dataset = IterableImageDataset(reader=[(b'no image', 0)] * 8, on_error='skip')
     loader = loader_of(dataset, **settings)
@@ -174,17 +177,7 @@ def test_stream_without_a_batch_is_worth_a_warning(reader, is_training, message,
     with pytest.warns(UserWarning, match=f'epoch 0 of the stream has no batch: .*{message}'): assert list(loader) == []
 
 
-def test_stream_transform_of_another_size_is_named():
-    reader = [(Image.new('RGB', (40, 40)), 0)] * 4
-    with pytest.raises(ValueError, match=r'the transform returned .*24, 28.* for a sample of the stream, .*input_size is \(32, 32\)'):
-        list(loader_of(IterableImageDataset(reader=reader), transform=SMALL))
-    arrays = v2.Compose([v2.Resize((32, 32)), np.asarray])
-    (images, _), = loader_of(IterableImageDataset(reader=reader), transform=arrays)
-    assert images.shape == (4, 3, 32, 32)
-
-
-@pytest.mark.parametrize('settings', [dict(num_workers=0), dict(num_workers=2), dict(num_workers='auto'),
-                                      dict(num_workers=1, worker_type='processes')], ids=str)
+@pytest.mark.parametrize('settings', few([*WORKERS, dict(num_workers='auto')], WORKERS[0]))
 def test_an_empty_subset_is_an_empty_evaluation(folder, settings):
     with loader_of(Subset(ImageDataset(folder), []), **settings) as loader: assert list(loader) == []
     with pytest.raises(ValueError, match='no samples to train on: check its split'):

@@ -80,19 +80,6 @@ def test_pixels_are_the_record_applied_by_pillow(dataset, name):
         assert torch.allclose(image * std + mean, pixels, atol=1e-3)
 
 
-def test_views_share_crop_and_flip_and_the_first_is_clean(dataset):
-    loader = training(dataset, **{**SETTINGS['augmix'], 're_prob': 0.}, **INLINE)
-    plain = training(dataset, color_jitter=None, **INLINE)
-    for (images, targets), (expected, expected_targets) in zip(loader, plain, strict=True):
-        assert torch.equal(images[:8], expected) and torch.equal(targets, expected_targets.repeat(3))
-        assert not torch.equal(images[8:16], images[16:]) and not torch.equal(images[:8], images[8:16])
-    replayed = loader.replay(0, 0)
-    for k in range(8):
-        assert len({replayed.sample_params[k + 8 * view].crop for view in range(3)}) == 1
-        assert len({replayed.appearance_params[k + 8 * view].hflip for view in range(3)}) == 1
-        assert not replayed.sample_params[k].ops and replayed.sample_params[k + 8].ops != replayed.sample_params[k + 16].ops
-
-
 def test_augmix_dataset_asks_for_views(dataset):
     ours, wrapped = (training(d, auto_augment='augmix-m5', **s, **INLINE)
                      for d, s in ((dataset, dict(num_aug_splits=2)), (AugMixDataset(dataset, 2), {})))

@@ -24,6 +24,7 @@ def learn(fastai):
     for loader in loaders: loader.close()
 
 
+@pytest.mark.full
 def test_a_killed_run_goes_on(fastai, tmp_path):
     check_resume('fastai_training', tmp_path)
 

@@ -12,12 +12,14 @@ require('transformers')
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.full
 def test_resume(tmp_path):
     "After 4 batches of ten, and after the last one of an epoch."
     check_resume('trainer_training', tmp_path, 4, [6])
     check_resume('trainer_training', tmp_path/'end', 5, [11])
 
 
+@pytest.mark.full
 def test_resume_with_accumulated_gradients(tmp_path):
     "Of ten batches, three make a step; the last step of an epoch has one. Saved after 8 and 12 batches: steps 3, and 4 with the end."
     whole = Run(str(tmp_path/'whole'), save_every=2, options=dict(gradient_accumulation_steps=3))
@@ -30,10 +32,12 @@ def test_resume_with_accumulated_gradients(tmp_path):
     assert epochs[0] == epochs[1] and epochs[0][-1] == (8, 2.0)   # eight steps, the last of each epoch with one batch
 
 
+@pytest.mark.full
 def test_resume_on_two_processes(tmp_path):
     check_resume('trainer_training', tmp_path, 3, [4, 7], world=2)
 
 
+@pytest.mark.full
 def test_predictions_have_the_order_of_the_dataset_on_three_processes(tmp_path):
     runs = [Run(str(tmp_path/f'{world}'), world=world, function='predict_all', options=dict(folder=str(tmp_path/f'{world}')))
             for world in (1, 3)]

@@ -33,6 +33,7 @@ def watched():
     return make_watched(lambda targets: seen.append(targets.tolist())), seen
 
 
+@pytest.mark.full
 def test_a_killed_run_goes_on(keras, tmp_path):
     check_resume('keras_training', tmp_path)
 

@@ -15,12 +15,14 @@ require('lightning')
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.full
 def test_resume(tmp_path):
     "In the middle of an epoch, and at its end; with validations in between."
     check_resume('lightning_training', tmp_path, 4, [6])
     check_resume('lightning_training', tmp_path/'end', 5, [11])
 
 
+@pytest.mark.full
 def test_resume_on_two_processes(tmp_path):
     "By Lightning's strategy, which finds the processes that torchrun would start."
     check_resume('lightning_training', tmp_path, 3, [4, 7], world=2, strategy='ddp', devices=2)
