@@ -99,6 +99,11 @@ def test_a_path_at_home_is_found(name, tmp_path, monkeypatch):
 def test_the_cache_of_the_environment_is_at_home(monkeypatch):
     monkeypatch.setenv('TIMMDATA_CACHE', '~/here')
     assert cache_dir() == Path.home()/'here'
+    monkeypatch.delenv('TIMMDATA_CACHE')
+    monkeypatch.setenv('XDG_CACHE_HOME', 'xdg')
+    for platform, folder in (('linux', Path('xdg')), ('darwin', Path.home()/'Library/Caches')):
+        monkeypatch.setattr('sys.platform', platform)
+        assert cache_dir() == folder/'timmdata'
 
 
 @pytest.mark.parametrize('way', [

@@ -1,6 +1,5 @@
 "The command line: its commands, what they print, and where paths lead."
 import io
-import json
 import os
 import re
 import shutil
@@ -10,12 +9,10 @@ import warnings
 from pathlib import Path
 
 import pytest
-from grids import few
 from synthetic import JPEG
 
 from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
-from timmdata.loader import create_loader
 
 HELP = """
 import sys
@@ -133,21 +130,6 @@ def test_errors_warnings_and_logs_print_names_escaped(strange, tmp_path):
     for text in texts: assert all(char.isprintable() or char == '\n' for char in text), text
     assert len(texts) > 15 and {sample.path for sample in skipping.bad_samples} == {f'{name}/0{name}.jpg' for name in STRANGE}
     assert set(skipping.class_to_idx) == set(STRANGE)
-
-
-@pytest.mark.parametrize('settings', few([
-    dict(num_workers=0), dict(num_workers=1, worker_type='processes'), dict(buffer=dict(batches=4))], dict(num_workers=0)))
-def test_names_of_any_letters_are_loaded_saved_and_resumed(strange, settings):
-    dataset = ImageDataset(strange)
-    def make(**more): return create_loader(dataset, 8, 4, True, seed=1, device='cpu', **more)
-    plain = [targets.tolist() for _, targets in make(num_workers=0)]
-    with make(**settings) as loader:
-        batches = iter(loader)
-        assert next(batches)[1].tolist() == plain[0]
-        state = json.loads(json.dumps(loader.state_dict()))
-    with make(num_workers=0) as again:
-        again.load_state_dict(state)
-        assert [targets.tolist() for _, targets in again] == plain[1:]
 
 
 def test_a_pack_is_written_and_checked(samples, tmp_path, capsys):
