@@ -186,9 +186,6 @@ class Fault:
 def kill_program(life, rng): life.send(signal.SIGKILL)
 
 
-def terminate(life, rng): life.send(signal.SIGTERM)
-
-
 def interrupt(life, rng):
     if not life.has_ended: os.killpg(life.pid, signal.SIGINT)   # as Ctrl-C in a terminal: all of its processes
 
@@ -204,9 +201,6 @@ def stop_child(life, rng):
     child.suspend()
     time.sleep(rng.uniform(0, 0.2))
     if is_alive(child): child.resume()
-
-
-def fork(life, rng): life.send(signal.SIGUSR1)
 
 
 def flip_a_bit(path: Path, rng):
@@ -260,12 +254,6 @@ def flip_bit_of_batch(life, rng):
     _a_batch_file(life, rng, flip)
 
 
-def cut_batch(life, rng): _a_batch_file(life, rng, lambda path: os.truncate(path, rng.choice([0, 7, 4096])))
-
-
-def delete_batch(life, rng): _a_batch_file(life, rng, Path.unlink)
-
-
 def damage_a_record(life, rng):
     try: (life.folder/'buffer'/rng.choice(['cursor', 'identity'])).write_bytes(b'00000000 {}')
     except FileNotFoundError: pass
@@ -285,28 +273,25 @@ def _limit(life, rng, what: int, number: int):
         except psutil.NoSuchProcess: pass
 
 
-def fill_disk(life, rng): _limit(life, rng, resource.RLIMIT_FSIZE, 30_000)   # a batch has 49 kB; a log and a state have less
-
-
-def few_open_files(life, rng): _limit(life, rng, resource.RLIMIT_NOFILE, 5)
-
-
 _KILLED = (r'worker process \d died .*(for the second time|repeatedly)|a DataLoader worker process died|DataLoader worker '
            r'\(pid.*\) (is killed|exited)|the producer process died \d+ times|a worker process could not be replaced')
 FAULTS = [
     Fault('kill the program', 'signals', kill_program, tuple(KINDS), must_end=True),
-    Fault('SIGTERM, and a handler that notes it', 'signals', terminate, tuple(KINDS), must_end=True),
+    Fault('SIGTERM, and a handler that notes it', 'signals', lambda life, rng: life.send(signal.SIGTERM), tuple(KINDS), must_end=True),
     Fault('Ctrl-C', 'signals', interrupt, tuple(KINDS), error='KeyboardInterrupt', must_end=True),
     Fault('kill a worker or the producer', 'signals', kill_child, WITH_CHILDREN, error=_KILLED),
     Fault('stop a worker or the producer for a while', 'signals', stop_child, WITH_CHILDREN),
-    Fault('fork, and use the loader in the copy', 'forks', fork, tuple(KINDS)),
+    Fault('fork, and use the loader in the copy', 'forks', lambda life, rng: life.send(signal.SIGUSR1), tuple(KINDS)),
     *map(image_fault, list(IMAGE_FAULTS)[:-1]), image_fault('take the right to read an image', 'permissions'),
     Fault('flip a bit of a batch in a buffer', 'disks', flip_bit_of_batch, BUFFERS),
-    Fault('cut a batch in a buffer short', 'disks', cut_batch, BUFFERS),
-    Fault('delete a batch in a buffer', 'disks', delete_batch, BUFFERS),
+    Fault('cut a batch in a buffer short', 'disks',
+          lambda life, rng: _a_batch_file(life, rng, lambda path: os.truncate(path, rng.choice([0, 7, 4096]))), BUFFERS),
+    Fault('delete a batch in a buffer', 'disks', lambda life, rng: _a_batch_file(life, rng, Path.unlink), BUFFERS),
     Fault('damage a record of a buffer', 'disks', damage_a_record, BUFFERS, error='is damaged|was removed|there is no buffer'),
-    Fault('a full disk', 'disks', fill_disk, BUFFERS, error='File too large'),
-    Fault('too few open files', 'limits', few_open_files, tuple(KINDS), error='Too many open files|timed out after 15 seconds'),
+    # a batch has 49 kB; a log and a state have less
+    Fault('a full disk', 'disks', lambda life, rng: _limit(life, rng, resource.RLIMIT_FSIZE, 30_000), BUFFERS, error='File too large'),
+    Fault('too few open files', 'limits', lambda life, rng: _limit(life, rng, resource.RLIMIT_NOFILE, 5), tuple(KINDS),
+          error='Too many open files|timed out after 15 seconds'),
 ]
 
 

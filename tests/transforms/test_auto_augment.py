@@ -61,28 +61,22 @@ RAND_CONFIGS = [
 ]
 
 
-@pytest.mark.parametrize('config', RAND_CONFIGS)
-def test_rand_strings_mean_what_they_mean_in_timm(config):
-    timm_config = config.replace('-p.5', '-p0.5')   # timm takes 'p.' as an unknown name
-    timms, ours = timm_aa.rand_augment_transform(timm_config, {}), rand_augment_transform(config, {})
-    assert list(map(settings_of, ours.ops)) == list(map(settings_of, timms.ops))
-    assert ours.num_layers == timms.num_layers
-    assert (timms.choice_weights is None) == (ours.choice_weights is None)
-    if ours.choice_weights: np.testing.assert_allclose(ours.choice_weights, timms.choice_weights, rtol=1e-12)
+MAKERS = dict(rand=rand_augment_transform, augmix=augment_and_mix_transform)
 
 
-@pytest.mark.parametrize('config', AUTO_CONFIGS)
-def test_auto_strings_mean_what_they_mean_in_timm(config):
-    ours, timms = auto_augment_transform(config, {}), timm_aa.auto_augment_transform(config, {})
-    assert [list(map(settings_of, ops)) for ops in ours.policy] == [list(map(settings_of, ops)) for ops in timms.policy]
+@pytest.mark.parametrize('config', [
+    *RAND_CONFIGS, *AUTO_CONFIGS, 'augmix', 'augmix-m5-w4-d2', 'augmix-m5-b1', 'augmix-a0.5-d0-mstd1', 'augmix-b0-w1'])
+def test_strings_mean_what_they_mean_in_timm(config):
+    make = MAKERS.get(config.partition('-')[0], auto_augment_transform)
+    ours = make(config, {})
+    timms = getattr(timm_aa, make.__name__)(config.replace('-p.5', '-p0.5'), {})   # timm takes 'p.' as an unknown name
+    mine, theirs = (getattr(policy, 'policy', [getattr(policy, 'ops', [])]) for policy in (ours, timms))
+    assert [list(map(settings_of, ops)) for ops in mine] == [list(map(settings_of, ops)) for ops in theirs]
     assert isinstance(ours, ThreeAugment) == config.startswith('3a')
-
-
-@pytest.mark.parametrize('config', ['augmix', 'augmix-m5-w4-d2', 'augmix-m5-b1', 'augmix-a0.5-d0-mstd1', 'augmix-b0-w1'])
-def test_augmix_strings_mean_what_they_mean_in_timm(config):
-    ours, timms = augment_and_mix_transform(config, {}), timm_aa.augment_and_mix_transform(config, {})
-    assert list(map(settings_of, ours.ops)) == list(map(settings_of, timms.ops))
-    for name in ('alpha', 'width', 'depth', 'blended'): assert getattr(ours, name) == getattr(timms, name)
+    for name in ('num_layers', 'alpha', 'width', 'depth', 'blended'): assert getattr(ours, name, None) == getattr(timms, name, None)
+    weights = [getattr(policy, 'choice_weights', None) for policy in (ours, timms)]
+    assert (weights[0] is None) == (weights[1] is None)
+    if weights[0]: np.testing.assert_allclose(*weights, rtol=1e-12)
 
 
 @pytest.mark.parametrize('config', ['rand-m9-mstd0.5-inc1', 'v0', '3a', 'augmix-m3'])
@@ -273,12 +267,7 @@ def test_policies_repeat_pickle_and_print(photos, config):
     assert random.getstate() == state and (np.random.get_state()[1] == numpy_state).all()   # global ones are not used
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert len({policy.draw(KeyedRandom(3, 1, k)) for k in range(20)}) > 1
-
-
-@pytest.mark.parametrize('config', CONFIGS)
-def test_calling_uses_pythons_generator(photos, config):
-    policy = create_policy(config, 96)
-    random.seed(5)
+    random.seed(5)   # a call draws from Python's generator
     image = policy(photos[0])
     random.seed(5)
     drawn = policy.draw()
