@@ -1,39 +1,15 @@
 "AugmentSettings: timm's words and defaults, resolved and checked when they are made."
 import copy
-import inspect
 import pickle
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
-import timm.data as timm_data
 from torchvision.transforms import v2
 
-from timmdata import create_loader, create_transform
+from timmdata import create_transform
 from timmdata.transforms.auto_augment import RandAugment, ThreeAugment, create_policy
 from timmdata.transforms.factory import compose_transform
 from timmdata.transforms.settings import AugmentSettings
-
-OWN = {'force_color_jitter', 'num_aug_splits', 'rc_padding', 'padding_mode',   # create_transform of timm has not
-       'gaussian_blur_radius', 'solarize_prob'}
-
-
-def defaults(function):
-    return {p.name: p.default for p in inspect.signature(function).parameters.values()}
-
-
-def test_words_and_defaults_are_timms():
-    timms, ours = defaults(timm_data.create_transform), {field.name: field.default for field in fields(AugmentSettings)}
-    for name, value in ours.items():
-        if name in OWN | {'input_size'}: continue
-        assert timms[name] == value, name
-
-
-def test_words_of_loader_and_factory_are_those_of_the_settings():
-    for function, missing in ((create_loader, {'force_color_jitter'}), (create_transform, {'num_aug_splits'})):
-        theirs = defaults(function)
-        for field in fields(AugmentSettings):
-            if field.name in missing: continue
-            assert field.name == 'input_size' or theirs[field.name] == field.default, (function.__name__, field.name)
 
 
 def test_what_is_not_given_is_resolved():
