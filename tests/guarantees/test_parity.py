@@ -394,50 +394,22 @@ def test_reader_sorts_strange_names_as_timm(tmp_path):
 
 # ---- random erasing
 
-SHAPE, NUM = (64, 96), 2000
-
-
-def boxes_of_timm(seed: int, **settings) -> list[list[tuple]]:
-    "The rectangles that timm draws, read off while it erases: top, left, height, width of each, image by image."
-    class Canvas:
-        "Looks like an image and remembers where it was written."
-        def __init__(self): self.boxes = []
-        def __setitem__(self, where, value):
-            _, rows, columns = where
-            self.boxes.append((rows.start, columns.start, rows.stop - rows.start, columns.stop - columns.start))
-    random.seed(seed)
-    erasing, canvases = TimmRandomErasing(device='cpu', **settings), [Canvas() for _ in range(NUM)]
-    for canvas in canvases: erasing._erase(canvas, 1, *SHAPE, torch.float32)
-    return [canvas.boxes for canvas in canvases]
-
-
-def boxes_of_ours(seed: int, **settings) -> list[list[tuple]]:
-    "One generator for all images, as timm has."
-    erasing, rng = RandomErasing(**settings), random.Random(seed)
-    return [erasing.get_params(rng, *SHAPE) for _ in range(NUM)]
-
-
 ERASING = {
-    'default': dict(probability=0.5), 'never': dict(probability=0.), 'three': dict(probability=0.8, max_count=3),
-    'two or three': dict(probability=1., min_count=2, max_count=3),
-    'large': dict(probability=1., min_area=0.3, max_area=0.9, min_aspect=0.2),
-    'does not fit': dict(probability=1., min_area=0.95, max_area=1.5),
-    'tall': dict(probability=0.25, min_aspect=1., max_aspect=4.), 'noise': dict(probability=0.5, mode='pixel')}
+    'default': dict(), 'half': dict(probability=0.5), 'never': dict(probability=0.), 'three': dict(probability=0.8, max_count=3),
+    'two or three': dict(min_count=2, max_count=3), 'large': dict(min_area=0.3, max_area=0.9, min_aspect=0.2),
+    'does not fit': dict(min_area=0.95, max_area=1.5), 'tall': dict(probability=0.25, min_aspect=1., max_aspect=4.),
+    'two splits': dict(num_splits=2), 'three splits': dict(num_splits=3, probability=0.7)}
 
 
 @pytest.mark.parametrize('name', ERASING)
-def test_erasing_draws_timms_boxes(name):
-    for seed in range(3): assert boxes_of_timm(seed, **ERASING[name]) == boxes_of_ours(seed, **ERASING[name])
-
-
-@pytest.mark.parametrize('settings', [dict(), dict(max_count=3), dict(num_splits=2), dict(num_splits=3, probability=0.7)])
-def test_erased_batch_is_timms(settings):
-    settings = dict(dict(probability=1., device='cpu'), **settings)
-    for seed in range(8):
+def test_erased_batch_is_timms(name):
+    "The rectangles, drawn from one generator for all images, as timm has."
+    settings, rows = dict(probability=1., device='cpu') | ERASING[name], torch.full((300, 3, 64, 96), 100, dtype=torch.uint8)
+    for seed in range(3):
         random.seed(seed)
-        timms = TimmRandomErasing(**settings)(torch.full((7, 3, 24, 20), 100.))
-        ours = RandomErasing(**settings)(torch.full((7, 3, 24, 20), 100.), [random.Random(seed)] * 7)
-        assert torch.equal(timms, ours) and (ours == 0).any()
+        timms = TimmRandomErasing(**settings)(rows.clone())
+        ours = RandomErasing(**settings)(rows.clone(), [random.Random(seed)] * len(rows))
+        assert torch.equal(timms, ours) and (ours == 0).any() == (name != 'never')
 
 
 @pytest.mark.parametrize('mode', ['rand', 'pixel'])
@@ -465,9 +437,6 @@ def test_erasing_leaves_the_same_part_of_a_batch_clean(num_splits):
 
 # ---- words
 
-LATER = {'additional_features': 'columns of Hugging Face data sets'}   # not offered yet, with the reason
-REFUSED = [   # accepted as words, and refused when they are used
-    ('create_loader', dict(tf_preprocessing=True)), ('create_transform', dict(tf_preprocessing=True))]
 OTHER_DEFAULT = {   # where our default differs, with the reason
     ('create_loader', 'input_size'): 'None with views', ('create_loader', 'batch_size'): 'follows it, and has none either',
     ('create_loader', 'device'): 'None is the best device there is', ('create_loader', 'pin_memory'): 'None is what the device needs',
@@ -479,27 +448,18 @@ PAIRS = {'create_loader': (timm_data.create_loader, create_loader),
 
 
 @pytest.mark.parametrize('name', PAIRS)
-def test_timms_words_are_accepted(name):
+def test_defaults_and_positions_are_timms(name):
+    "That all words are taken, `project/test_names.py` tests."
     timms, ours = (inspect.signature(what).parameters for what in PAIRS[name])
-    assert not set(timms) - set(ours) - set(LATER)
     differing = {p for p in timms if p in ours and timms[p].default != ours[p].default}
     assert differing == {p for owner, p in OTHER_DEFAULT if owner == name}
-    assert not set(LATER) & set(ours) and (name != 'ImageDataset' or set(LATER) <= set(timms))
-
-
-@pytest.mark.parametrize('name, settings', REFUSED, ids=str)
-def test_what_is_not_offered_yet_is_refused_and_not_ignored(name, settings):
-    given = dict(input_size=(3, 8, 8))
-    if name == 'create_loader': given |= dict(dataset=[(Image.new('RGB', (8, 8)), 0)], batch_size=1, device='cpu')
-    PAIRS[name][1](**given)
-    with pytest.raises(NotImplementedError, match='not supported'): PAIRS[name][1](**given, **settings)
-
-
-@pytest.mark.parametrize('name', PAIRS)
-def test_positional_order_is_timms_as_far_as_positions_are_allowed(name):
     kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    timms, ours = ([p.name for p in inspect.signature(what).parameters.values() if p.kind in kinds]
-                   for what in PAIRS[name])
-    timms = [p for p in timms if p not in LATER]
-    common = [p for p in ours if p in timms]
-    assert common == timms[:len(common)]
+    common = [p.name for p in ours.values() if p.kind in kinds and p.name in timms]
+    assert common == [p.name for p in timms.values() if p.kind in kinds and p.name in ours][:len(common)]
+
+
+def test_what_is_not_offered_yet_is_refused_and_not_ignored():
+    data = dict(dataset=[(Image.new('RGB', (8, 8)), 0)], batch_size=1, device='cpu')
+    for create, given in ((create_transform, {}), (create_loader, data)):
+        create(input_size=(3, 8, 8), **given)
+        with pytest.raises(NotImplementedError, match='not supported'): create(input_size=(3, 8, 8), tf_preprocessing=True, **given)
