@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import hypothesis
+import pytest
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
@@ -27,9 +28,10 @@ def fuzz(
     examples: int,   # in CI, where they are the same each time; a tenth of them in the ordinary run
 ):
     "Run a test for many examples: more of them, and other ones each time, where `TIMMDATA_SOAK` gives seconds."
-    return hypothesis.settings(
+    chosen = hypothesis.settings(
         max_examples=math.ceil(examples * SHARE), derandomize=not SOAK, deadline=timedelta(seconds=20),
         database=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    return lambda test: pytest.mark.apart(chosen(test))
 
 
 def _edit(data: bytearray, kind: str, at: int, size: int, value: int):

@@ -1,10 +1,7 @@
 "Grids of which the ordinary run takes a few cases, and CI (TIMMDATA_FULL=1) all."
-import os
 from collections.abc import Iterable
 
 import pytest
-
-IS_FULL = bool(os.environ.get('TIMMDATA_FULL'))   # in .ci/run
 
 
 def few(cases: Iterable, *ordinary, num: int = 0) -> list:
