@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from timmdata.core.arguments import Arguments, refuse_together, warn_caller
+from timmdata.core.arguments import Arguments, warn_caller
 from timmdata.formats import ImageFormat
 from timmdata.loader import NO_EFFECT, REFUSED, create_loader
 from timmdata.loaders.batch_loader import BatchSettings
@@ -30,42 +30,11 @@ RESOLVED = {('BatchSettings', 'drop_last'), ('create_batch_schedule', 'drop_last
 def bake(flour, salt=0.02, heat=None, fan=False, times=(1, 2)): return Arguments(bake, locals())
 
 
-def test_a_call_has_its_values_and_defaults():
-    given = bake('rye', heat=200)
-    assert (given.flour, given.salt, given.heat, given.fan) == ('rye', 0.02, 200, False)
-    with pytest.raises(AttributeError, match="no argument 'sugar'"): given.sugar  # noqa: B018
-    assert given.replace(heat=9).heat == 9 and given.heat == 200
-    assert given.without('heat', 'salt').heat is None and Arguments(bake, dict(flour='oat')).times == (1, 2)
-
-
-def test_make_calls_as_python_would():
-    def taste(salt, flour='wheat', sweet=3): return salt, flour, sweet
-    given = bake('rye', salt=0.5)
-    assert given.make(taste) == taste(salt=0.5, flour='rye') and given.make(taste, salt=1, sweet=0) == taste(1, 'rye', 0)
-    with pytest.raises(TypeError, match='bitter'): given.make(taste, bitter=1)
-
-
-@pytest.mark.parametrize('value, is_given', [
-    (None, False), (0, False), (False, False), (0., False), (np.False_, False), (np.float32(0), False), (1, True), ('', True), ([], True),
-    ((0,), True), (torch.zeros(2), True), (np.zeros(2), True)], ids=str)
-def test_what_is_given_where_the_default_is_none(value, is_given): assert bake('rye', heat=value).is_given('heat') == is_given
-
-
-@pytest.mark.parametrize('value, is_given', [(0.02, False), (0, True), (None, True), (0.03, True)])
-def test_what_is_given_where_the_default_is_a_number(value, is_given): assert bake('rye', salt=value).is_given('salt') == is_given
-
-
-TABLE = [('fan', 'why not', 'salt, heat=250'), ('heat=250 with night', 'it is late', "flour='rye', fan with salt")]
-
-
-@pytest.mark.parametrize('given, night, message', [
-    (dict(fan=True), True, ''), (dict(fan=True, salt=1), True, 'fan and salt cannot be used together: why not'),
-    (dict(fan=True, salt=1, heat=250), True, 'fan and salt, heat=250 cannot'), (dict(heat=250), False, ''),
-    (dict(heat=250), True, "heat=250 with night and flour='rye' cannot be used together: it is late"), (dict(heat=249), True, '')])
-def test_a_table_refuses(given, night, message):
-    if not message: return refuse_together(bake('rye', **given), TABLE, {'night': night})
-    with pytest.raises(ValueError) as caught: refuse_together(bake('rye', **given), TABLE, {'night': night})
-    assert message in str(caught.value)
+def test_what_is_off_is_not_given():
+    for value in (None, 0, False, 0., np.False_, np.float32(0)): assert not bake('rye', heat=value).is_given('heat')
+    for value in (1, '', [], (0,), torch.zeros(2), np.zeros(2)): assert bake('rye', heat=value).is_given('heat')
+    assert [bake('rye', salt=value).is_given('salt') for value in (0.02, 0, None, 0.03)] == [False, True, True, True]
+    assert bake('rye').replace(heat=9).heat == 9 and bake('rye', heat=9).without('heat').heat is None
 
 
 def test_tables_name_arguments_and_facts_only():

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from grids import few
 from PIL import Image
 from synthetic import ROOT
 
@@ -32,9 +33,9 @@ def start(how: str, *args: Path) -> subprocess.Popen:
 
 
 @pytest.fixture(scope='module')
-def built(tmp_path_factory):
-    "One full build."
-    return samples.get_samples(tmp_path_factory.mktemp('samples'))
+def built(cache):
+    "One full build, that of the session."
+    return samples.get_samples(cache)
 
 
 @pytest.fixture
@@ -48,27 +49,17 @@ def test_tree(built):
     for split, count in ('train', 32), ('val', 8):
         found = {p.name: len(list(p.iterdir())) for p in (built/split).iterdir()}
         assert found == dict.fromkeys(samples.PHOTOGRAPHS, count)
-
-
-def test_views_are_photographs_of_all_shapes(built):
-    shapes, modes = Counter(), {}
-    for path in built.glob('[tv]*/*/*.jpg'):
-        with Image.open(path) as image: image.load()
-        assert min(image.size) == 320 and max(image.size) <= 480 and 5_000 < path.stat().st_size < 120_000
+    views, shapes = contents(built), Counter()
+    assert len(set(views.values())) == len(views) == 400 and not set(samples.TRAIN_VIEWS) & set(samples.VAL_VIEWS)
+    for name, data in views.items():
+        image = Image.open(io.BytesIO(data))
+        assert image.mode == ('L' if name.split('/')[1] in ('brick', 'gravel') else 'RGB') and 5_000 < len(data) < 120_000
+        assert min(image.size) == 320 and max(image.size) <= 480
         shapes[image.width > image.height] += 1
-        modes.setdefault(path.parent.name, set()).add(image.mode)
     assert min(shapes[True], shapes[False]) > 100
-    assert {name for name, found in modes.items() if found == {'L'}} == {'brick', 'gravel'}
-    assert all(found == {'RGB'} for name, found in modes.items() if name not in ('brick', 'gravel'))
 
 
-def test_no_file_is_there_twice(built):
-    views = contents(built).values()
-    assert len(set(views)) == len(views) == 400
-    assert not set(samples.TRAIN_VIEWS) & set(samples.VAL_VIEWS)
-
-
-@pytest.mark.parametrize('name', samples.PHOTOGRAPHS)
+@pytest.mark.parametrize('name', few(samples.PHOTOGRAPHS, num=2))
 def test_turned_views_have_no_black_corners(name):
     with Image.open(Path(find_spec('skimage').submodule_search_locations[0], 'data', samples.PHOTOGRAPHS[name])) as photograph:
         scale = 2 * min(1, 640 / min(photograph.size))   # mirrored, it has twice the size
@@ -93,11 +84,7 @@ def test_two_full_builds_are_identical(built, tmp_path):
     assert contents(samples.get_samples(tmp_path)) == contents(built)
 
 
-def test_complete_set_is_reused(built, monkeypatch):
-    monkeypatch.setattr(samples, 'make_view', lambda *args: pytest.fail('built again'))
-    assert samples.get_samples(built.parent) == built
-
-
+@pytest.mark.full
 def test_killed_build_is_not_taken_for_complete(few_views, tmp_path):
     if not hasattr(signal, 'SIGKILL'): pytest.skip('this platform cannot kill -9')
     process = start('kill', tmp_path)
@@ -109,13 +96,17 @@ def test_killed_build_is_not_taken_for_complete(few_views, tmp_path):
     assert root != left and len(contents(root)) == 10 * 3
 
 
-def test_failed_build_leaves_nothing(few_views, monkeypatch, tmp_path):
+def test_a_build_that_fails_leaves_nothing(few_views, monkeypatch, tmp_path):
     make_view = samples.make_view
-    monkeypatch.setattr(samples, 'make_view', lambda name, view, *args: make_view(name, view, *args) if view < 32 else 1 / 0)
-    with pytest.raises(ZeroDivisionError): samples.get_samples(tmp_path)
+    def full_later(name, view, *args):
+        if view < 32: return make_view(name, view, *args)
+        raise OSError(28, 'No space left on device')
+    monkeypatch.setattr(samples, 'make_view', full_later)
+    with pytest.raises(OSError, match='No space left.*Set TIMMDATA_CACHE'): samples.get_samples(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_processes_that_build_at_once_agree(tmp_path):
     (tmp_path/'cache').mkdir()
     processes = [start('wait', tmp_path/'cache', tmp_path) for _ in range(3)]
@@ -126,58 +117,15 @@ def test_processes_that_build_at_once_agree(tmp_path):
     assert len(contents(root)) == 10 * 3
 
 
-def test_empty_folder_is_not_taken_for_complete(few_views, tmp_path):
+def test_an_empty_folder_is_filled_and_a_complete_one_is_used_again(few_views, monkeypatch, tmp_path):
     (tmp_path/FOLDER).mkdir()
     assert (samples.get_samples(tmp_path)/'train/cat/0000.jpg').is_file()
+    monkeypatch.setattr(samples, 'make_view', lambda *args: pytest.fail('built again'))
+    monkeypatch.setenv('TIMMDATA_CACHE', str(tmp_path))
+    assert samples.get_samples() == samples.get_samples(tmp_path) == tmp_path/FOLDER
 
 
-def test_cache_dir(monkeypatch):
-    monkeypatch.setenv('TIMMDATA_CACHE', 'here')
-    assert samples.cache_dir() == Path('here')
-    monkeypatch.delenv('TIMMDATA_CACHE')
-    monkeypatch.setattr(sys, 'platform', 'linux')
-    monkeypatch.setenv('XDG_CACHE_HOME', 'xdg')
-    assert samples.cache_dir() == Path('xdg/timmdata')
-    monkeypatch.delenv('XDG_CACHE_HOME')
-    assert samples.cache_dir() == Path.home()/'.cache/timmdata'
-    monkeypatch.setattr(sys, 'platform', 'darwin')
-    assert samples.cache_dir() == Path.home()/'Library/Caches/timmdata'
-
-
-def test_cache_dir_of_the_user_is_expanded(monkeypatch):
-    monkeypatch.setenv('TIMMDATA_CACHE', '~/here')
-    assert samples.cache_dir() == Path.home()/'here'
-
-
-def test_samples_go_to_the_cache_dir(few_views, monkeypatch, tmp_path):
-    monkeypatch.setenv('TIMMDATA_CACHE', str(tmp_path/'new'))
-    assert samples.get_samples().parent == tmp_path/'new'
-
-
-def test_unwritable_root(tmp_path):
-    (tmp_path/'file').write_text('in the way')
-    with pytest.raises(OSError, match='Set TIMMDATA_CACHE'): samples.get_samples(tmp_path/'file')
-    with pytest.raises(OSError, match='Set TIMMDATA_CACHE'): samples.get_samples(tmp_path/'file/below')
-
-
-def test_full_disk(monkeypatch, tmp_path):
-    def make_view(*args): raise OSError(28, 'No space left on device')
-    monkeypatch.setattr(samples, 'make_view', make_view)
-    with pytest.raises(OSError, match='No space left.*Set TIMMDATA_CACHE'): samples.get_samples(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_without_scikit_image(monkeypatch, tmp_path):
-    monkeypatch.setattr(samples, 'find_spec', lambda name: None)
-    with pytest.raises(ImportError, match='pip install scikit-image'): samples.get_samples(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_scikit_image_without_a_photograph(monkeypatch, tmp_path):
-    monkeypatch.setitem(samples.PHOTOGRAPHS, 'cat', 'not_in_this_version.png')
-    with pytest.raises(ImportError, match='no data/not_in_this_version.png: pip'): samples.get_samples(tmp_path)
-
-
+@pytest.mark.full
 def test_making_does_not_import_scikit_image(tmp_path):
     process = start('plain', tmp_path)
     out, err = process.communicate(timeout=60)

@@ -8,12 +8,14 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from fuzzing import fuzz
+from grids import few
+from hypothesis import given
 from hypothesis import strategies as st
 from loader_parts import program
 from oddities import ODDITIES
 from pictures import encoded, largest, photographs, rgb
-from PIL import Image, ImageFile, ImageOps
+from PIL import Image, ImageOps
 
 from timmdata.core import jpeg
 from timmdata.core.decode import decode_image
@@ -28,15 +30,17 @@ UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
 READABLE = [name for name in ODDITIES if name not in UNREADABLE]
 
 
-@pytest.mark.parametrize('source', ['samples', 'imagenet-200'])
+@pytest.mark.parametrize('source', few(['samples', 'imagenet-200'], 'samples'))
 @pytest.mark.parametrize('decoder', DECODERS)
 def test_decoders_agree_with_pillow(samples, decoder, source):
     for path in photographs(samples, source):
         data = path.read_bytes()
         header, image = read_header(data, decoder), rgb(data)
         assert header == (image.height, image.width)
-        array = decode_header(data, header, 1, decoder)
+        array, pixels = decode_header(data, header, 1, decoder), Pixels(data, backend=decoder)
         assert array.dtype == np.uint8 and largest(array, np.asarray(image)) <= 1, path
+        bottom = 1 + len(data) % pixels.height   # any
+        assert largest(pixels.read_crop((0, 0, bottom, pixels.width)), np.asarray(image)[:bottom]) <= 1, path
 
 
 KINDS = {f'{subsampling}, quality {quality}, {"progressive" if progressive else "baseline"}': dict(
@@ -48,7 +52,7 @@ KINDS |= {'optimized': dict(optimize=True), 'restarts': dict(restart_marker_rows
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
-@pytest.mark.parametrize('name', KINDS)
+@pytest.mark.parametrize('name', few(KINDS, num=6))
 def test_kinds_of_jpeg_agree_with_pillow(samples, name, decoder):
     options = dict(KINDS[name])
     image = rgb((samples/'val/cat/0003.jpg').read_bytes())
@@ -105,26 +109,6 @@ def test_unreadable_file_is_decode_images_error(samples, name, decoder):
     assert str(raised.value).split(' at 0x')[0] == str(expected.value).split(' at 0x')[0]   # Pillow names an object in memory
 
 
-@pytest.mark.parametrize('decoder', DECODERS)
-def test_damaged_bytes_are_pillows_pixels_or_its_error(samples, decoder):
-    "Pillow decides what is an image. No decoder lets through what Pillow refuses, or gives other pixels."
-    rng, outcomes = np.random.default_rng(0), Counter()
-    whole = [encoded(rgb((samples/'val/coffee/0000.jpg').read_bytes()).resize((80, 60)), **options)
-             for options in (dict(), dict(progressive=True), dict(restart_marker_rows=1))]
-    for k in range(450):
-        data = bytearray(whole[k % 3])
-        for place in rng.integers(2, len(data), rng.integers(0, 4)): data[place] = rng.integers(0, 256)
-        data = bytes(data[:rng.integers(len(data) // 2, len(data) + 1)] if k % 5 == 0 else data) + bytes(int(k % 7 == 0))
-        try: expected = np.asarray(decode_image(data))
-        except ImageReadError:
-            with pytest.raises(ImageReadError): Pixels(data, backend=decoder).read()
-            outcomes['error'] += 1
-        else:
-            assert largest(Pixels(data, backend=decoder).read(), expected) <= 1, k
-            outcomes['image'] += 1
-    assert min(outcomes.values()) > 50, outcomes
-
-
 def test_large_pictures_are_left_to_pillows_limit(samples, monkeypatch):
     data = encoded(Image.new('RGB', (100, 100)))
     monkeypatch.setattr(Image, 'MAX_IMAGE_PIXELS', 9_000)
@@ -156,7 +140,7 @@ def assert_crop_is_that_of_all(data: bytes, crop: tuple, factor: int, decoder: s
 
 
 @pytest.mark.parametrize('decoder', DECODERS)
-@pytest.mark.parametrize('name', KINDS)
+@pytest.mark.parametrize('name', few(KINDS, num=6))
 def test_a_crop_is_that_of_the_full_decode(samples, name, decoder):
     options, rng = dict(KINDS[name]), random.Random(0)
     image = rgb((samples/'val/cat/0003.jpg').read_bytes()).convert(options.pop('mode', 'RGB'))
@@ -192,68 +176,10 @@ def test_fewer_rows_are_decoded_in_silence(samples, decoder, capfd, monkeypatch)
     assert capfd.readouterr() == ('', '')
 
 
-@pytest.mark.parametrize('decoder', DECODERS)
-def test_needed_rows_of_photographs_are_those_of_the_full_decode(samples, decoder):
-    rng = random.Random(0)
-    for path in photographs(samples, 'imagenet-200')[::2]:
-        data = path.read_bytes()
-        pixels, image = Pixels(data, backend=decoder), np.asarray(rgb(data))
-        for bottom in rng.sample(range(1, pixels.height + 1), 2):
-            assert largest(pixels.read_crop((0, 0, bottom, pixels.width)), image[:bottom]) <= 1, path
-
-
 def read_rows(data: bytes, bottom: int, decoder: str = 'auto') -> np.ndarray:
     "The upper rows of a photograph."
     pixels = Pixels(data, backend=decoder)
     return pixels.read_crop((0, 0, min(bottom, pixels.height), pixels.width))
-
-
-@pytest.mark.parametrize('decoder', DECODERS)
-def test_needed_rows_of_damaged_files_are_pillows_or_its_error(samples, decoder, monkeypatch):
-    "Damage below the needed rows is not always seen; then these rows are what Pillow reads before it gives up."
-    rng, outcomes = np.random.default_rng(1), Counter()
-    whole = [encoded(rgb((samples/'val/coffee/0000.jpg').read_bytes()).resize((80, 160)), **options)
-             for options in (dict(), dict(progressive=True), dict(restart_marker_rows=1))]
-    for k in range(900):
-        data, bottom = bytearray(whole[k % 3]), int(rng.integers(1, 150))
-        for place in rng.integers(2, len(data), rng.integers(0, 4)): data[place] = rng.integers(0, 256)
-        data = bytes(data[:rng.integers(len(data) // 2, len(data) + 1)] if k % 5 == 0 else data)
-        try: expected = np.asarray(decode_image(data))
-        except ImageReadError:
-            outcomes['error'] += 1
-            try: rows = read_rows(data, bottom, decoder)
-            except ImageReadError: continue
-            with monkeypatch.context() as patch:
-                patch.setattr(ImageFile, 'LOAD_TRUNCATED_IMAGES', True)
-                assert largest(rows, np.asarray(decode_image(data))[:bottom]) <= 1, k
-            outcomes['not seen'] += 1
-        else:
-            bottom = min(bottom, len(expected))
-            assert largest(read_rows(data, bottom, decoder), expected[:bottom]) <= 1, k
-            outcomes['image'] += 1
-    assert min(outcomes['image'], outcomes['error']) > 100 and outcomes['not seen'] < 10, outcomes
-
-
-@pytest.mark.parametrize('options', [dict(), dict(restart_marker_rows=1), dict(subsampling='4:4:4', optimize=True)], ids=str)
-def test_no_damage_that_pillow_refuses_changes_a_pixel(samples, options):
-    "One byte is changed in each of 400 places: where Pillow refuses the whole file, so do we, or the crop is undamaged."
-    rng, outcomes = random.Random(0), Counter()
-    for name in 'cat', 'coffee':
-        whole = encoded(rgb((samples/f'val/{name}/0000.jpg').read_bytes()).resize((120, 160)), quality=90, **options)
-        expected = Pixels(whole).read()
-        for place in rng.sample(range(len(whole)), 400):
-            damaged = bytearray(whole)
-            damaged[place] ^= rng.choice([1 << rng.randrange(8), rng.randrange(1, 256)])
-            try: decode_image(bytes(damaged))
-            except ImageReadError: pass
-            else: continue   # Pillow sees no damage
-            for bottom in 20, 80, 120, 150:
-                try: rows = read_rows(bytes(damaged), bottom)
-                except ImageReadError: outcomes['refused'] += 1
-                else:
-                    assert np.array_equal(rows, expected[:bottom]), (name, place, bottom)
-                    outcomes['undamaged'] += 1
-    assert outcomes['refused'] > 20, outcomes
 
 
 @pytest.mark.parametrize('mode', ['RGB', 'L'])
@@ -270,8 +196,8 @@ def test_an_error_behind_a_warning_is_an_error(samples, mode):
 
 # ---- no more segments than the crop touches
 
+@fuzz(300)
 @given(st.data())
-@settings(max_examples=300, deadline=None)
 @pytest.mark.parametrize('decoder', DECODERS)
 def test_a_crop_of_segments_is_that_of_the_full_decode(decoder, data):
     width, height, quality = data.draw(st.integers(1, 90)), data.draw(st.integers(1, 90)), data.draw(st.sampled_from([30, 90, 100]))
@@ -301,30 +227,6 @@ def test_only_the_segments_of_a_crop_are_decoded(samples, monkeypatch, capfd, de
     assert capfd.readouterr() == ('', '')
 
 
-@pytest.mark.parametrize('decoder', DECODERS)
-def test_damaged_segments_are_pillows_pixels_or_its_error(samples, decoder):
-    "What is damaged in the segments of a crop is refused as Pillow refuses it; a crop that is given has the pixels of the file."
-    rng, outcomes = random.Random(0), Counter()
-    whole = encoded(rgb((samples/'val/cat/0000.jpg').read_bytes()).resize((120, 160)), quality=90, subsampling=0, restart_marker_blocks=5)
-    expected = Pixels(whole, backend=decoder).read()
-    for place in rng.sample(range(len(whole)), 600):
-        damaged = bytearray(whole)
-        damaged[place] ^= rng.choice([1 << rng.randrange(8), rng.randrange(1, 256)])
-        try: seen = np.asarray(decode_image(bytes(damaged)))
-        except ImageReadError: seen = None
-        top, left = rng.randrange(100), rng.randrange(80)
-        try: part = Pixels(bytes(damaged), backend=decoder).read_crop((top, left, 40, 30))
-        except ImageReadError:
-            assert seen is None
-            outcomes['refused'] += 1
-            continue
-        before = expected[top:top + 40, left:left + 30]
-        outcomes['undamaged' if np.array_equal(part, before) else 'changed'] += 1
-        if not np.array_equal(part, before):
-            assert seen is not None and largest(part, seen[top:top + 40, left:left + 30]) <= 1, (place, top, left)
-    assert min(outcomes.values()) > 10, outcomes
-
-
 def test_segments_that_are_missing_or_out_of_order_are_not_cut(samples, monkeypatch):
     whole = encoded(rgb((samples/'val/cat/0000.jpg').read_bytes()).resize((80, 80)), subsampling=0, restart_marker_blocks=5)
     layout = jpeg.read_layout(whole)
@@ -351,21 +253,16 @@ def test_a_cut_that_spares_little_is_not_made(samples, monkeypatch):
 
 @pytest.mark.parametrize('decoder', DECODERS)
 @pytest.mark.parametrize('factor', [1, 2, 4, 8])
-def test_factor_gives_a_part_of_height_and_width_rounded_up(factor, decoder):
+def test_factor_gives_a_part_of_height_and_width_rounded_up(samples, factor, decoder):
     rng = np.random.default_rng(0)
     for height, width in [(8, 8), (9, 15), (15, 9), (16, 17), (33, 47), (64, 200), (199, 63), (8, 500)]:
         data = encoded(Image.fromarray(rng.integers(0, 256, (height, width, 3), np.uint8)), quality=50)
         small = decode_header(data, read_header(data, decoder), factor, decoder)
         assert small.shape == (-(-height // factor), -(-width // factor), 3)
-
-
-@pytest.mark.skipif(jpeg.simplejpeg is None, reason='no simplejpeg')
-@pytest.mark.parametrize('factor', [2, 4, 8])
-def test_decoders_agree_on_smaller_pictures(samples, factor):
     for name in 'cat', 'coffee', 'rocket':
         data = (samples/f'val/{name}/0000.jpg').read_bytes()
-        pair = [decode_header(data, read_header(data), factor, decoder) for decoder in ('simplejpeg', 'torchvision')]
-        assert largest(*pair) <= 1
+        small, torchvisions = (decode_header(data, read_header(data, which), factor, which) for which in (decoder, 'torchvision'))
+        assert decoder == 'torchcodec' or largest(small, torchvisions) <= 1
 
 
 def test_dct_scaling_covers_the_result():
@@ -390,13 +287,13 @@ def test_odd_markers_are_those_that_a_regular_expression_finds():
     assert min(found.values()) > 300
 
 
-@pytest.mark.parametrize('backend', ['simplejpeg', 'torchvision', 'torchcodec', 'pillow'])
-def test_no_decoder_warns(samples, backend):
+def test_no_decoder_warns(samples):
     "torchvision's own wrapper warns in every call since 0.29, which ends a program under `python -W error`."
-    if backend != 'pillow' and find_spec(backend) is None: pytest.skip(f'no {backend}')
-    run = program('import warnings\n'
-                  'from timmdata.core.jpeg import Pixels\n'
-                  'warnings.simplefilter("error")\n'
-                  f'print(Pixels(open({str(samples/"val/cat/0003.jpg")!r}, "rb").read(), backend={backend!r}).read().shape)')
+    backends = [name for name in ('simplejpeg', 'torchvision', 'torchcodec', 'pillow') if name == 'pillow' or find_spec(name)]
+    run = program(f'''import warnings
+from timmdata.core.jpeg import Pixels
+warnings.simplefilter('error')
+data = open({str(samples/"val/cat/0003.jpg")!r}, 'rb').read()
+for backend in {backends}: print(Pixels(data, backend=backend).read().shape)''')
     code, out, errors = run.end()
-    assert code == 0 and out.startswith('('), errors
+    assert code == 0 and out.count('(') == len(backends), errors

@@ -1,5 +1,6 @@
 "Forked processes that do not begin: another one takes their place."
 import pytest
+from grids import few
 from loader_parts import program
 
 pytestmark = pytest.mark.timeout(120)
@@ -24,7 +25,7 @@ finally: loader.close()
 '''
 
 
-@pytest.mark.parametrize('buffer', [None, dict(batches=4)], ids=['workers', 'producer'])
+@pytest.mark.parametrize('buffer', few([None, dict(batches=4)], None))
 def test_a_forked_process_that_does_not_begin_is_replaced(tmp_path, buffer):
     code = STUCK.format(times=1, mark=str(tmp_path/'mark'), buffer=buffer and {**buffer, 'directory': str(tmp_path/'buffer')})
     exit_code, out, errors = program(code, 'import time, warnings').end(60)
@@ -32,6 +33,7 @@ def test_a_forked_process_that_does_not_begin_is_replaced(tmp_path, buffer):
     assert 'a forked process did not start' in errors and 'another process replaces it' in errors
 
 
+@pytest.mark.full
 def test_a_program_whose_forks_never_begin_is_told_what_to_give(tmp_path):
     exit_code, _, errors = program(STUCK.format(times=100, mark='', buffer=None), 'import time, warnings').end(60)
     assert exit_code == 1 and "did not start within 0.5 s" in errors and "pass multiprocessing_context='spawn'" in errors

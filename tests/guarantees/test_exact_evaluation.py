@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 from eval_ranks import CASES
+from grids import few
 from loader_parts import Coded, Stream, nothing_is_left, program
 from torch._dynamo.testing import CompileCounter
 from torch.utils.data.distributed import DistributedSampler
@@ -12,9 +13,6 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from timmdata.datasets.image_dataset import ImageDataset, IterableImageDataset
 from timmdata.loader import create_loader
-from timmdata.loaders.batch_loader import BatchSettings
-from timmdata.samplers.distributed import gather_valid
-from timmdata.samplers.epoch import EpochSampler
 from timmdata.transforms.mixup import Mixup
 
 pytestmark = pytest.mark.timeout(180)
@@ -42,7 +40,8 @@ def worlds(samples, tmp_path_factory) -> dict[int, list]:
     return found
 
 
-@pytest.mark.parametrize('size', [2, pytest.param(3, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize('size', [2, 3])
 @pytest.mark.parametrize('case', range(len(CASES)), ids=lambda case: ' '.join(map(str, CASES[case])))
 def test_metrics_of_several_ranks_are_those_of_one_to_the_last_digit(worlds, size, case):
     num, settings = CASES[case]
@@ -55,26 +54,14 @@ def test_metrics_of_several_ranks_are_those_of_one_to_the_last_digit(worlds, siz
     assert len({rank['seen'] for rank in ranks}) == 1   # no rank waits for another
 
 
-@pytest.mark.parametrize('size', [2, 3])
-def test_without_the_mask_samples_would_count_twice(worlds, size):
-    assert any(sum(rank[case]['seen'] for rank in worlds[size]) > num for case, (num, _) in enumerate(CASES))
-
-
+@pytest.mark.full
 @pytest.mark.parametrize('size', [2, 3])
 def test_ranks_that_skip_samples_have_other_numbers_of_them_and_each_counts_once(worlds, size):
+    assert any(sum(rank[case]['seen'] for rank in worlds[size]) > num for case, (num, _) in enumerate(CASES))   # masks are needed
+    for rank in range(3): assert 'rows of values have [4, 8, 12] bytes on the ranks' in worlds[3][rank][-1]
     expected, ranks = worlds[1][0][len(CASES)], [rank[len(CASES)] for rank in worlds[size]]
     assert len({rank['valid'] for rank in ranks}) > 1
     for rank in ranks: assert sorted(rank['losses']) == sorted(expected['losses']) and rank['accuracy'] == expected['accuracy']
-
-
-def test_values_of_several_types_are_refused_on_all_ranks(worlds):
-    for rank in range(3): assert 'rows of values have [4, 8, 12] bytes on the ranks' in worlds[3][rank][-1]
-
-
-@pytest.mark.parametrize('values, valid', [
-    (torch.zeros(3), torch.ones(2, dtype=torch.bool)), (torch.zeros(3), torch.ones(3)), (torch.zeros(3, 2), torch.ones(3, 2) > 0)])
-def test_masks_that_do_not_fit_are_refused(values, valid):
-    with pytest.raises(ValueError, match='must be one bool per row'): gather_valid(values, valid)
 
 
 # ---- the mask
@@ -82,7 +69,7 @@ def test_masks_that_do_not_fit_are_refused(values, valid):
 def masks_of(loader) -> list: return [batch[-1].tolist() for batch in loader]
 
 
-@pytest.mark.parametrize('way', WAYS)
+@pytest.mark.parametrize('way', few(WAYS, 'inline', 'processes'))
 @pytest.mark.parametrize('is_training', [False, True], ids=['evaluation', 'training'])
 def test_the_mask_reaches_the_consumer(way, is_training):
     loader = create_loader(Coded(10), 8, 4, is_training, valid_mask=True, pad_last=True, seed=1, device='cpu',
@@ -94,14 +81,6 @@ def test_the_mask_reaches_the_consumer(way, is_training):
     loader.close()
 
 
-@pytest.mark.parametrize('way', WAYS)
-def test_filled_up_rows_are_the_next_samples_of_the_order_again(way):
-    settings = dict(seed=1, device='cpu', color_jitter=None, **WAYS[way])
-    first, *_, last = list((images.clone(), targets.tolist()) for images, targets in create_loader(
-        Coded(10), 8, 4, True, pad_last=True, **settings))
-    assert last[1][2:] == first[1][:2] and torch.equal(last[0][2:], first[0][:2])
-
-
 def test_num_valid_counts_what_comes():
     for settings in (dict(), dict(drop_last=True), dict(pad_last=True), dict(is_training=True),
                      dict(is_training=True, input_size_choices=[8, 12], batch_size_choices=[4, 3], drop_last=False),
@@ -109,14 +88,6 @@ def test_num_valid_counts_what_comes():
         loader = create_loader(Coded(11), 8, 4, valid_mask=True, seed=0, device='cpu', **INLINE, **settings)
         assert loader.num_valid == sum(sum(mask) for mask in masks_of(loader)), settings
     assert create_loader(IterableImageDataset(reader=Stream(4)), 8, 2, num_workers=0, device='cpu').num_valid is None
-
-
-@pytest.mark.parametrize('rank', range(3))
-def test_num_valid_counts_what_comes_in_rows_that_are_filled_up(rank):
-    "The share of a rank is larger with the samples that fill up, so its rows begin elsewhere."
-    sampler = EpochSampler(Coded(11), False, num_replicas=3, rank=rank, row_size=4)
-    for settings in (BatchSettings(4), BatchSettings(4, pad_last=True), BatchSettings(4, drop_last=True)):
-        assert settings.count_valid(sampler) == sum(key.valid for keys in settings.cut(sampler, 0) for key in keys), settings
 
 
 @pytest.mark.parametrize('settings, expected', [
@@ -152,17 +123,6 @@ def test_skipped_samples_leave_mask_and_images_together(samples):
     for images, targets, valid in batches: assert len(images) == len(targets) == len(valid)
 
 
-@pytest.mark.parametrize('error, message, wrong', [
-    (ValueError, 'drop_last and pad_last cannot be used together', dict(drop_last=True, pad_last=True)),
-    (ValueError, 'input_size_choices and pad_last', dict(is_training=True, input_size_choices=[8], pad_last=True)),
-    (ValueError, 'a stream and pad_last', dict(dataset=IterableImageDataset(reader=Stream(4)), pad_last=True)),
-    (ValueError, 'a stream and valid_mask', dict(dataset=IterableImageDataset(reader=Stream(4)), valid_mask=True)),
-    (ValueError, 'valid_mask=True .*distributed=True', dict(sampler=DistributedSampler(range(9), 2, 0), valid_mask=True))],
-    ids=lambda value: '')
-def test_what_cannot_be_had_is_refused(error, message, wrong):
-    with pytest.raises(error, match=message): create_loader(**{**dict(dataset=Coded(9), input_size=8, batch_size=4, device='cpu'), **wrong})
-
-
 # ---- states
 
 def ranks_of(monkeypatch, num_ranks: int) -> list:
@@ -195,16 +155,9 @@ def test_padded_epochs_resume_with_any_number_of_ranks(monkeypatch, before, afte
         for batch, expected in zip(shares[-1], rest, strict=True): assert all(map(torch.equal, batch, expected))
 
 
-@pytest.mark.parametrize('changed', [dict(pad_last=False, drop_last=False), dict(valid_mask=False)], ids=str)
-def test_a_state_of_other_batches_is_refused(changed):
-    common = dict(pad_last=True, valid_mask=True, seed=2, device='cpu', **INLINE)
-    was, now = (create_loader(Coded(9), 8, 4, True, **settings) for settings in (common, {**common, **changed}))
-    with pytest.raises(ValueError, match=f'other settings: {next(iter(changed))} was True'): now.load_state_dict(was.state_dict())
-
-
 # ---- one shape
 
-@pytest.mark.parametrize('settings', [INLINE, THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
+@pytest.mark.parametrize('settings', few([INLINE, THREADS, PROCESSES], INLINE))
 def test_replaced_samples_never_shrink_a_batch(samples, settings):
     dataset = ImageDataset(samples/'oddities', split=None, on_error='replace')
     with warnings.catch_warnings():
@@ -239,9 +192,15 @@ def count_graphs(**settings) -> int:
     return counter.frame_count
 
 
+@pytest.mark.full
 def test_full_batches_compile_one_graph_for_training_and_one_for_evaluation():
-    assert count_graphs(pad_last=True) == 2
+    assert count_graphs(pad_last=True) == 2 < count_graphs(drop_last=False)
 
 
-def test_a_smaller_last_batch_compiles_again():
-    assert count_graphs(drop_last=False) > 2
+@pytest.mark.parametrize('wrong', [
+    dict(is_training=True, input_size_choices=[8], pad_last=True), dict(dataset=IterableImageDataset(reader=Stream(4)), pad_last=True),
+    dict(dataset=IterableImageDataset(reader=Stream(4)), valid_mask=True),
+    dict(sampler=DistributedSampler(range(9), 2, 0), valid_mask=True)], ids=lambda wrong: ','.join(wrong))
+def test_what_cannot_be_had_is_refused(wrong):
+    with pytest.raises(ValueError, match='cannot be used together|distributed=True'):
+        create_loader(**{**dict(dataset=Coded(9), input_size=8, batch_size=4, device='cpu'), **wrong})

@@ -11,6 +11,7 @@ import signal
 
 import pytest
 from fault_runs import FAULTS, KINDS, Run, fits_here, mixed_run
+from grids import few
 from loader_parts import nothing_is_left, program
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(not hasattr(os, 'fork'), reason='programs are forked')]
@@ -22,14 +23,10 @@ SOAK = float(os.environ.get('TIMMDATA_SOAK', 0))
 def run(tmp_path_factory) -> Run: return Run(tmp_path_factory.mktemp('faults'), 0)
 
 
-def one_of_each_group(fault) -> list:
-    "The marks of a fault: the first of its group is tried always."
-    return [] if fault is next(other for other in FAULTS if other.group == fault.group) else [pytest.mark.full]
-
-
-@pytest.mark.parametrize('fault', [pytest.param(fault, id=fault.name, marks=one_of_each_group(fault)) for fault in FAULTS])
-def test_a_fault(run, fault):
+@pytest.mark.parametrize('name', few([fault.name for fault in FAULTS], 'kill a worker or the producer'))
+def test_a_fault(run, name):
     "A program that is disturbed; the next one of its kind goes on from its state."
+    fault = next(fault for fault in FAULTS if fault.name == name)
     if not fits_here(fault): pytest.skip('root may read every file')
     rng = random.Random(fault.name)
     kind = rng.choice(fault.kinds)
@@ -52,6 +49,7 @@ def test_mixed_faults(tmp_path):
     assert report['batches']
 
 
+@pytest.mark.full
 @pytest.mark.parametrize('settings', [
     "num_workers=0, buffer={'batches': 6, 'directory': folder}", "num_workers=1, worker_type='processes'"])
 def test_a_child_that_begins_slowly_may_miss_sigterm_and_does_not_keep_its_program(tmp_path, settings):

@@ -11,6 +11,7 @@ import tarfile
 import warnings
 import zlib
 from functools import cache
+from importlib.util import find_spec
 from itertools import islice
 from unittest import mock
 
@@ -72,16 +73,14 @@ def images() -> dict[str, bytes]:
     "A file of each kind."
     picture, turned = _picture(), Image.Exif()
     turned[0x112] = 6
-    made = {'baseline': encoded(picture), 'progressive': encoded(picture, progressive=True), 'restarts': encoded(picture,
-        restart_marker_rows=1),
-            'segments': encoded(picture, subsampling=0, restart_marker_blocks=3),
-            'CMYK': encoded(picture.convert('CMYK')), 'gray': encoded(picture.convert('L')), 'EXIF': encoded(picture, exif=turned),
-            '4:4:4': encoded(picture, subsampling=0, optimize=True), 'comment': encoded(picture, comment=b'\xff\xd8\xff\xda'),
-            'RGB': encoded(picture, keep_rgb=True), 'small': encoded(picture.resize((9, 17))), 'profile': encoded(picture,
-                icc_profile=b'x' * 300),
-            'PNG': encoded(picture, 'png'), 'WebP': encoded(picture, 'webp'), 'GIF': encoded(picture, 'gif'), 'TIFF': encoded(picture,
-                'tiff'),
-            '16 bits': encoded(Image.fromarray(np.arange(4096, dtype=np.uint16).reshape(64, 64)), 'png')}
+    made = {
+        'baseline': encoded(picture), 'progressive': encoded(picture, progressive=True), 'EXIF': encoded(picture, exif=turned),
+        'restarts': encoded(picture, restart_marker_rows=1), 'segments': encoded(picture, subsampling=0, restart_marker_blocks=3),
+        'CMYK': encoded(picture.convert('CMYK')), 'gray': encoded(picture.convert('L')), 'RGB': encoded(picture, keep_rgb=True),
+        '4:4:4': encoded(picture, subsampling=0, optimize=True), 'comment': encoded(picture, comment=b'\xff\xd8\xff\xda'),
+        'small': encoded(picture.resize((9, 17))), 'profile': encoded(picture, icc_profile=b'x' * 300),
+        **{kind: encoded(picture, kind.lower()) for kind in ('PNG', 'WebP', 'GIF', 'TIFF')},
+        '16 bits': encoded(Image.fromarray(np.arange(4096, dtype=np.uint16).reshape(64, 64)), 'png')}
     plain = made['baseline']
     return made | {'fill bytes': plain[:2] + b'\xff\xff' + plain[2:], 'unknown segment': plain[:2] + b'\xff\xf0\0\4ab' + plain[2:],
                    'late height': plain[:-2] + b'\xff\xdc\0\4\0\x40' + plain[-2:]}
@@ -95,13 +94,14 @@ def _edited(data: bytes, edits: list) -> bytes:
 
 
 KINDS = st.sampled_from(sorted(images()))
+BACKENDS = ['auto', 'torchvision', 'torchcodec'] if find_spec('torchcodec') else ['auto', 'torchvision']
 DAMAGE = st.lists(st.tuples(st.booleans(), st.integers(0, 2**20), st.integers(0, 255)), max_size=3)
 
 
 @fuzz(500)
 @given(data=st.one_of(mutated(KINDS.map(lambda kind: images()[kind])), st.builds(_edited, KINDS.map(lambda kind: images()[kind]), DAMAGE)),
        settings=st.sampled_from([{}, {}, dict(exif_transpose=True), dict(mode='L'), dict(mode=None), dict(background=(9, 8, 7))]),
-       backend=st.sampled_from(['auto', 'auto', 'torchvision', 'pillow']))
+       backend=st.sampled_from([*BACKENDS, 'pillow']))
 def test_an_image_is_pillows_or_an_error(data, settings, backend):
     try: expected = np.asarray(decode_image(data, **{'mode': 'RGB', **settings}))
     except ImageReadError:
@@ -114,24 +114,25 @@ def test_an_image_is_pillows_or_an_error(data, settings, backend):
 CUTTABLE = ['baseline', 'restarts', 'segments', 'gray', '4:4:4', 'EXIF', 'comment', 'profile', 'progressive']
 
 
-@fuzz(500)
-@given(kind=st.sampled_from(CUTTABLE), edits=DAMAGE, factor=st.sampled_from([1, 2, 4]), bottom=st.sampled_from([10, 40, 64, 100]),
-       top=st.sampled_from([0, 0, 9, 30]), left=st.sampled_from([0, 0, 20, 41]))
-def test_no_crop_has_pixels_that_are_neither_pillows_nor_the_files(kind, edits, factor, bottom, top, left):
+@fuzz(800)
+@given(kind=st.sampled_from(CUTTABLE), edits=DAMAGE, backend=st.sampled_from(['auto', *BACKENDS]),
+       factor=st.sampled_from([1, 2, 4]), bottom=st.sampled_from([10, 40, 64, 100]), top=st.sampled_from([0, 0, 9, 30]),
+       left=st.sampled_from([0, 0, 20, 41]))
+def test_no_crop_has_pixels_that_are_neither_pillows_nor_the_files(kind, edits, backend, factor, bottom, top, left):
     "Where Pillow refuses the file, we do, or the pixels that are needed are those of the undamaged one."
     data = _edited(images()[kind], edits)
     try: expected = np.asarray(decode_image(data))
     except ImageReadError: expected = None
     try:
         with mock.patch.object(jpeg, 'WORTH_A_CUT', 1):   # these files are small
-            pixels = Pixels(data)
+            pixels = Pixels(data, backend=backend)
             top, left = min(top, pixels.height - 1, bottom - 1), min(left, pixels.width - 1)
             crop = top, left, min(bottom, pixels.height) - top, pixels.width - left
             part = pixels.read_crop(crop, factor)
     except ImageReadError:
         assert expected is None
         return
-    if expected is None: assert np.array_equal(part, Pixels(images()[kind]).read_crop(crop, factor))
+    if expected is None: assert np.array_equal(part, Pixels(images()[kind], backend=backend).read_crop(crop, factor))
     elif factor == 1: assert largest(part, expected[top:bottom, left:]) <= 1
 
 

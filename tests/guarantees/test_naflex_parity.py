@@ -4,7 +4,6 @@ import timm.data
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from shared_data import shared_data
 from timm.data.naflex_dataset import NaFlexCollator as TimmCollator
 from timm.data.naflex_loader import NaFlexPrefetchLoader as TimmPrefetchLoader
@@ -105,16 +104,3 @@ def test_training_pixels_are_those_of_the_crop_that_was_drawn(samples, patch_siz
 def test_sizes_of_batches(tokens, seq_len, max_size, divisor, rounding):
     words = tokens, seq_len, max_size, divisor, rounding
     assert calculate_naflex_batch_size(*words) == timm.data.calculate_naflex_batch_size(*words)
-
-
-def test_one_gray_image(tmp_path):
-    "As timm's own test does; its picture lies in a class folder alone, which is no split here."
-    (tmp_path/'class').mkdir()
-    Image.new('L', (32, 32), 128).save(tmp_path/'class/image.png')
-    for is_training in False, True:
-        loader = create_naflex_loader(
-            ImageDataset(tmp_path, split=None, input_img_mode='L'), patch_size=16, train_seq_lens=(4,), max_seq_len=4, batch_size=1,
-            is_training=is_training, no_aug=True, mean=(0.5,), std=(0.5,), num_workers=0, device=CPU, channels=1)
-        batch, targets = next(iter(loader))
-        torch.testing.assert_close(batch['patches'], torch.full((1, 4, 256), (128 / 255 - 0.5) / 0.5))
-        assert targets.tolist() == [0]

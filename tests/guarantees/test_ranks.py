@@ -6,7 +6,7 @@ import pytest
 from loader_parts import nothing_is_left, program
 from stream_ranks import NUM, NUM_WORKERS, SHARDS
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.full]
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
 

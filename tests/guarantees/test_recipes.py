@@ -1,36 +1,19 @@
 "Policies, views, repeats, mixing and scheduled sizes in the loader: the same batches whoever computes them."
-import json
-import os
 import random
-import subprocess
-import sys
 import warnings
 from itertools import islice
 
 import pytest
-import timm.data
 import torch
-import train_script
+from grids import few
 from PIL import Image
-from shared_data import DATA
-from synthetic import ROOT
 from torchvision.transforms import functional as F
 
-from timmdata import (
-    AugMixDataset,
-    FastCollateMixup,
-    ImageDataset,
-    Mixup,
-    create_loader,
-    get_recipe,
-    list_recipes,
-    show_replay,
-)
+from timmdata import AugMixDataset, FastCollateMixup, ImageDataset, Mixup, create_loader, get_recipe, list_recipes, show_replay
 from timmdata.pipeline.sample_transform import apply_color
 from timmdata.samplers.batch_schedule import create_batch_schedule
 from timmdata.samplers.distributed import RepeatAugSampler
 from timmdata.samplers.epoch import EpochSampler
-from timmdata.transforms.auto_augment import ThreeAugment
 from timmdata.transforms.policy import Policy
 
 INLINE, THREADS, PROCESSES = dict(num_workers=0), dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')
@@ -62,7 +45,7 @@ def assert_same(a, b):
     for one, other in zip(a, b): assert all(map(torch.equal, one, other)) and len(one) == len(other) == 2
 
 
-@pytest.mark.parametrize('name', SETTINGS)
+@pytest.mark.parametrize('name', few(SETTINGS, 'elements'))
 def test_same_batches_whoever_computes_them(dataset, name):
     reference = epochs(training(dataset, **SETTINGS[name], **INLINE))
     assert not torch.equal(reference[0][0][0][:2], reference[1][0][0][:2]) and len(reference[0]) == len(reference[1])
@@ -70,7 +53,7 @@ def test_same_batches_whoever_computes_them(dataset, name):
         for one, again in zip(reference, epochs(training(dataset, **SETTINGS[name], **other)), strict=True): assert_same(one, again)
 
 
-@pytest.mark.parametrize('name', SETTINGS)
+@pytest.mark.parametrize('name', few(SETTINGS, 'sizes'))
 def test_a_run_that_stopped_goes_on(dataset, name):
     loader, resumed = training(dataset, **SETTINGS[name], **INLINE), training(dataset, **SETTINGS[name], **THREADS)
     whole = epochs(loader, 1)[0]
@@ -78,13 +61,6 @@ def test_a_run_that_stopped_goes_on(dataset, name):
     assert_same([tuple(t.clone() for t in batch) for batch in islice(loader, 3)], whole[:3])
     resumed.load_state_dict(loader.state_dict())
     assert_same(epochs(resumed, 1)[0], whole[3:])
-
-
-@pytest.mark.parametrize('name', ['rand', 'augmix', 'mixup', 'sizes'])
-def test_states_of_other_recipes_are_refused_by_name(dataset, name):
-    other = {'rand': 'auto_augment', 'augmix': 'num_aug_splits', 'mixup': 'mixup', 'sizes': 'schedule'}[name]
-    state = training(dataset, **SETTINGS[name], **INLINE).state_dict()
-    with pytest.raises(ValueError, match=other): training(dataset, **INLINE).load_state_dict(state)
 
 
 @pytest.mark.parametrize('name', ['rand', '3a'])
@@ -104,19 +80,6 @@ def test_pixels_are_the_record_applied_by_pillow(dataset, name):
         assert torch.allclose(image * std + mean, pixels, atol=1e-3)
 
 
-def test_views_share_crop_and_flip_and_the_first_is_clean(dataset):
-    loader = training(dataset, **{**SETTINGS['augmix'], 're_prob': 0.}, **INLINE)
-    plain = training(dataset, color_jitter=None, **INLINE)
-    for (images, targets), (expected, expected_targets) in zip(loader, plain, strict=True):
-        assert torch.equal(images[:8], expected) and torch.equal(targets, expected_targets.repeat(3))
-        assert not torch.equal(images[8:16], images[16:]) and not torch.equal(images[:8], images[8:16])
-    replayed = loader.replay(0, 0)
-    for k in range(8):
-        assert len({replayed.sample_params[k + 8 * view].crop for view in range(3)}) == 1
-        assert len({replayed.appearance_params[k + 8 * view].hflip for view in range(3)}) == 1
-        assert not replayed.sample_params[k].ops and replayed.sample_params[k + 8].ops != replayed.sample_params[k + 16].ops
-
-
 def test_augmix_dataset_asks_for_views(dataset):
     ours, wrapped = (training(d, auto_augment='augmix-m5', **s, **INLINE)
                      for d, s in ((dataset, dict(num_aug_splits=2)), (AugMixDataset(dataset, 2), {})))
@@ -128,17 +91,6 @@ def test_erasing_spares_clean_views_only_if_asked(dataset):
         images, _ = next(iter(training(dataset, num_aug_splits=2, color_jitter=None, re_prob=1., re_split=re_split, **INLINE)))
         plain, _ = next(iter(training(dataset, color_jitter=None, **INLINE)))
         assert torch.equal(images[:8], plain) == is_clean and not torch.equal(images[8:], plain)
-
-
-def test_a_sample_that_comes_twice_is_another_view(dataset):
-    class Twice(torch.utils.data.Sampler):
-        def __len__(self): return 8
-        def __iter__(self): return iter([5, 7, 5, 5, 7, 1, 2, 3])
-    loader = training(dataset, sampler=Twice(), **INLINE)
-    images, _ = next(iter(loader))
-    assert [key.view for key in loader.replay(0, 0).keys] == [0, 0, 1, 2, 1, 0, 0, 0]
-    assert not torch.equal(images[0], images[2]) and not torch.equal(images[2], images[3])
-    assert torch.equal(images[5], training(dataset, batch_size=1, sampler=[1], **INLINE).replay(0, index=1).batch[0][0])
 
 
 def test_mixing_stops_at_once(dataset):
@@ -176,11 +128,7 @@ def test_sizes_follow_the_plan_on_every_rank(dataset):
     assert len(indexes) == len(set(indexes)) > len(dataset) - 4
 
 
-def test_buffer_refuses_several_sizes(dataset):
-    with pytest.raises(ValueError, match='batches of one size'): training(dataset, buffer='10MB', **SETTINGS['sizes'], **INLINE)
-
-
-@pytest.mark.parametrize('name', ['augmix', 'repeats', 'mixup'])
+@pytest.mark.parametrize('name', few(['augmix', 'repeats', 'mixup'], 'augmix'))
 def test_buffered_batches_are_the_same(dataset, name):
     plain = epochs(training(dataset, **SETTINGS[name], **INLINE), 1)[0]
     loader = training(dataset, buffer=dict(batches=4), **SETTINGS[name], **INLINE)
@@ -188,7 +136,7 @@ def test_buffered_batches_are_the_same(dataset, name):
     finally: loader.loader.close()
 
 
-@pytest.mark.parametrize('name', list_recipes())
+@pytest.mark.parametrize('name', few(list_recipes(), num=3))
 def test_recipes_run(dataset, name):
     recipe = get_recipe(name, num_classes=10)
     if 'views' in recipe.train:
@@ -202,79 +150,6 @@ def test_recipes_run(dataset, name):
         assert len(images) == 6 * recipe.train.get('num_aug_splits', 1)
     images, targets = next(iter(create_loader(dataset, batch_size=4, device='cpu', **{**recipe.eval, 'input_size': 32}, **INLINE)))
     assert images.shape == (4, 3, 32, 32) and targets.shape == (4,)
-
-
-def test_global_generators_are_left_alone(dataset):
-    random.seed(1)
-    torch.manual_seed(1)
-    before = random.getstate(), torch.get_rng_state()
-    epochs(training(dataset, **SETTINGS['elements'], **THREADS), 1)
-    assert random.getstate() == before[0] and torch.equal(torch.get_rng_state(), before[1])
-
-
-# ---- a training script with the words of timm's
-
-SCRIPT = {
-    'plain': '', 'ra-re': '--aa rand-m9-mstd0.5 --reprob 0.2 --remode pixel',
-    'rsb-a1': '--aa rand-m7-mstd0.5-inc1 --mixup 0.2 --cutmix 1.0 --aug-repeats 3 --smoothing 0.1 --crop-pct 0.95',
-    'rsb-a2': '--aa rand-m7-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0 --aug-repeats 3 --smoothing 0 --crop-pct 0.95',
-    'rsb-a3': '--aa rand-m6-mstd0.5-inc1 --mixup 0.1 --cutmix 1.0 --smoothing 0 --crop-pct 0.95 --img-size 28',
-    'deit': '--aa rand-m9-mstd0.5-inc1 --mixup 0.8 --cutmix 1.0 --reprob 0.25 --aug-repeats 3 --train-interpolation bicubic',
-    'deit3': '--aa 3a --color-jitter 0.3 --mixup 0.8 --cutmix 1.0 --smoothing 0 --aug-repeats 3 --no-prefetcher',
-    'jsd': '--aa rand-m9-mstd0.5-inc1 --aug-splits 3 --resplit --reprob 0.6 --jsd-loss',
-    'sizes': '--input-size-choices 24 32 40',
-}
-
-
-def run_script(*command) -> str:
-    "What tests/support/train_script.py, or tests/support/train_ranks.py under torchrun, prints in a process of its own."
-    env = {**os.environ, 'PYTHONPATH': str(ROOT), 'OMP_NUM_THREADS': '1'}
-    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, timeout=300, env=env)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
-@pytest.fixture(scope='module')
-def two_classes(samples):
-    root = DATA/'ants-bees'
-    return (root, 2) if root.is_dir() else (samples, 10)
-
-
-def expected_steps(root, words, ranks) -> int:
-    num = len(ImageDataset(root, split='train'))
-    share = -(-(num // 256 * 256 if 'repeats' in words and num >= 256 else num) // ranks)
-    return share // 16
-
-
-@pytest.mark.parametrize('name', SCRIPT)
-def test_training_script(two_classes, name):
-    root, classes = two_classes
-    words = f'{SCRIPT[name]} --num-classes {classes}'
-    run = (json.loads(run_script(ROOT/'tests/support/train_script.py', root, *words.split())) if name == 'plain'
-           else train_script.main([str(root), *words.split()]))
-    assert sorted(run['evaluated']) == list(range(len(ImageDataset(root, split='val'))))
-    assert run['steps'] == expected_steps(root, SCRIPT[name], 1) or name == 'sizes' and run['steps'] > 10
-
-
-@pytest.fixture(scope='module')
-def two_ranks(two_classes, tmp_path_factory) -> dict[str, list[dict]]:
-    "What each of two ranks says of each recipe; one torchrun for all."
-    (root, classes), out = two_classes, tmp_path_factory.mktemp('ranks')
-    settings = json.dumps([f'{words} --num-classes {classes}' for words in SCRIPT.values()])
-    script = ROOT/'tests/support/train_ranks.py'
-    run_script('-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=2', script, root, out, settings)
-    ranks = [json.loads((out/f'{rank}.json').read_text()) for rank in (0, 1)]
-    return dict(zip(SCRIPT, zip(*ranks, strict=True), strict=True))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize('name', SCRIPT)
-def test_training_script_on_two_ranks(two_classes, two_ranks, name):
-    root, ranks = two_classes[0], two_ranks[name]
-    assert [run['rank'] for run in ranks] == [0, 1] and ranks[0]['steps'] == ranks[1]['steps'] > 0
-    if name != 'sizes': assert ranks[0]['steps'] == expected_steps(root, SCRIPT[name], 2)
-    evaluated = sum((run['evaluated'] for run in ranks), [])
-    assert sorted(evaluated) == list(range(len(ImageDataset(root, split='val'))))   # each sample once
 
 
 # ---- what goes together, and what users bring
@@ -298,36 +173,6 @@ class Stripes(Policy):
 def halve(image): return F.pil_to_tensor(image.resize((16, 16))).float() / 255
 
 
-@pytest.mark.parametrize('settings, message', [
-    (dict(mixup=Mixup(**MIX), collate_fn=list, use_prefetcher=False), 'use_prefetcher=False with collate_fn and mixup'),
-    (dict(mixup=Mixup(**MIX), collate_fn=FastCollateMixup(**MIX)), 'mixup and a FastCollateMixup .*only one'),
-    (dict(num_aug_splits=2, no_aug=True), 'num_aug_splits and no_aug'),
-    (dict(auto_augment='3a', transform=halve), 'transform and auto_augment'),
-    (dict(buffer='1MB', use_prefetcher=False, mixup=Mixup(**MIX)), 'buffer with use_prefetcher=False and mixup')])
-def test_settings_that_exclude_each_other(dataset, settings, message):
-    with pytest.raises(ValueError, match=message): training(dataset, **settings, **INLINE)
-
-
-@pytest.mark.parametrize('settings', [dict(num_batches=4), dict(batch_schedule_epochs=3), dict(batch_choice_weights=[1, 2])])
-def test_words_of_sizes_without_sizes_are_a_warning(dataset, settings):
-    "timm's train.py gives them always."
-    with pytest.warns(UserWarning, match='no effect without input_size_choices') as heard:
-        assert len(training(dataset, **settings, **INLINE)) == len(training(dataset, **INLINE))
-    assert heard[0].filename == __file__   # where create_loader is called
-
-
-@pytest.mark.parametrize('settings', [dict(mixup=timm.data.Mixup()), dict(auto_augment=timm.data.rand_augment_transform('rand-m9', {})),
-                                      dict(input_size_choices=32)], ids=lambda s: list(s)[0])
-def test_wrong_types_are_told_before_the_first_batch(dataset, settings):
-    with pytest.raises(TypeError, match='pass'): training(dataset, **settings, **INLINE)
-
-
-@pytest.mark.parametrize('policy, is_jittered', [('3a', True), (ThreeAugment(), True), ('rand-m9', False), (Stripes(), False)])
-def test_a_policy_takes_the_place_of_color_jitter_except_3_augment(dataset, policy, is_jittered):
-    replayed = training(dataset, auto_augment=policy, color_jitter=0.4, **INLINE).replay(0, 0)
-    assert {bool(choices.color) for choices in replayed.appearance_params} == {is_jittered}
-
-
 def test_repeats_by_a_sampler_of_this_library_differ_on_each_rank(dataset):
     def pixels(rank):
         sampler = RepeatAugSampler(range(12), 2, rank, num_repeats=2, seed=0)
@@ -336,10 +181,6 @@ def test_repeats_by_a_sampler_of_this_library_differ_on_each_rank(dataset):
     ranks = [pixels(rank) for rank in (0, 1)]
     keys = [list(RepeatAugSampler(range(12), 2, rank, num_repeats=2, seed=0).keys(0)) for rank in (0, 1)]
     assert [key.index for key in keys[0]] == [key.index for key in keys[1]] and not torch.equal(*ranks)
-
-
-def test_views_inside_another_data_set_are_refused(dataset):
-    with pytest.raises(ValueError, match='wrap it around'): training(torch.utils.data.Subset(AugMixDataset(dataset), [0, 1]), **INLINE)
 
 
 @pytest.mark.parametrize('settings', [INLINE, PROCESSES], ids=str)
@@ -365,13 +206,6 @@ def test_a_sample_is_read_once_for_all_its_views_and_skipped_with_them(dataset):
     assert targets.tolist() == [0, 1, 3] * 3 and len(images) == 9 and Counted.reads == [0, 1, 2, 3]
     whole = training(dataset, batch_size=4, num_aug_splits=3, shuffle=False, **INLINE)
     assert torch.equal(images, next(iter(whole))[0][[0, 1, 3, 4, 5, 7, 8, 9, 11]])
-
-
-def test_the_switch_reaches_worker_processes_without_a_prefetcher(dataset):
-    loader = training(dataset, mixup=Mixup(**MIX), use_prefetcher=False, **PROCESSES)
-    assert loader.mixup_enabled and any(((t > 0.15) & (t < 0.9)).any() for _, t in loader)
-    loader.mixup_enabled = False
-    assert all(torch.allclose(t.max(1).values, torch.tensor(0.91)) for _, t in loader)
 
 
 def test_mixing_by_a_collate_function_belongs_to_the_seed(dataset):
@@ -417,3 +251,10 @@ def test_replay_tells_the_mixing_of_workers(dataset):
     replayed = loader.replay(0, 0)
     assert torch.equal(replayed.batch[0], images) and len(replayed.mix_params.lam) == len(images) == 4
     assert len(show_replay(loader, 0, 0, num_images=8).axes) == 8   # four pairs
+
+
+def test_the_switch_reaches_worker_processes_without_a_prefetcher(dataset):
+    loader = training(dataset, mixup=Mixup(**MIX), use_prefetcher=False, **PROCESSES)
+    assert loader.mixup_enabled and any(((t > 0.15) & (t < 0.9)).any() for _, t in loader)
+    loader.mixup_enabled = False
+    assert all(torch.allclose(t.max(1).values, torch.tensor(0.91)) for _, t in loader)

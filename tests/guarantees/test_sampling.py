@@ -2,6 +2,7 @@
 import pytest
 import timm.data.distributed_sampler as timm_samplers
 import torch
+from grids import few
 from loader_parts import Coded, nothing_is_left
 from torch import distributed
 from torch.utils.data import RandomSampler, SubsetRandomSampler, WeightedRandomSampler
@@ -10,6 +11,7 @@ from torch.utils.data.distributed import DistributedSampler
 from timmdata.loader import create_loader
 from timmdata.samplers.distributed import OrderedDistributedSampler, RepeatAugSampler
 from timmdata.samplers.weighted import WeightedSampler
+from timmdata.transforms.mixup import Mixup
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -46,7 +48,7 @@ def batches_of(loader) -> list: return [(images.clone(), targets.tolist()) for i
 def keys_of(loader) -> list: return [key for host in loader.loader.host_batches() for key in host.keys]
 
 
-@pytest.mark.parametrize('order', ORDERS)
+@pytest.mark.parametrize('order', few(ORDERS, 'random', 'balanced', 'classes'))
 def test_each_rank_gets_its_share_of_one_order(monkeypatch, order):
     whole = loader_of(monkeypatch, 0, 1, order)
     for epoch in range(2):
@@ -61,7 +63,7 @@ def test_each_rank_gets_its_share_of_one_order(monkeypatch, order):
         assert sorted(key for share in shares for key in share if key.valid) == sorted(expected)
 
 
-@pytest.mark.parametrize('order', ORDERS)
+@pytest.mark.parametrize('order', few(ORDERS, 'generator', 'classes', 'ours'))
 def test_other_ranks_go_on_where_these_stopped(monkeypatch, order):
     "Two ranks stop after two batches; each of three loads the state of the first."
     expected = keys_of(loader_of(monkeypatch, 0, 1, order))
@@ -80,7 +82,7 @@ def test_other_ranks_go_on_where_these_stopped(monkeypatch, order):
     assert sorted(key for key in begun + rest if key.valid) == sorted(expected)
 
 
-@pytest.mark.parametrize('order', ['torchs_weights', 'balanced', 'classes', 'short'])
+@pytest.mark.parametrize('order', few(['torchs_weights', 'balanced', 'classes', 'short'], 'classes'))
 def test_batches_are_the_same_whoever_makes_them_and_after_a_resume(monkeypatch, order):
     settings = [dict(), dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')]
     if order == 'balanced': settings.append(dict(buffer=dict(batches=4)))
@@ -118,10 +120,13 @@ def test_a_sampler_that_divides_is_not_divided_again(monkeypatch, make):
 @pytest.mark.parametrize('was, now, name', [
     (dict(weights='balanced'), dict(weights='sqrt-balanced'), 'weights'), (dict(weights=range(1, NUM + 1)), dict(), 'weights'),
     (dict(samples_per_epoch=9), dict(samples_per_epoch=8), 'samples_per_epoch'),
-    (dict(balanced_batches=True), dict(), 'balanced_batches')])
+    (dict(balanced_batches=True), dict(), 'balanced_batches'), (dict(valid_mask=True), dict(), 'valid_mask'),
+    (dict(pad_last=True), dict(drop_last=False), 'pad_last'), (dict(auto_augment='3a'), dict(), 'auto_augment'),
+    (dict(num_aug_splits=3), dict(), 'num_aug_splits'), (dict(mixup=Mixup(num_classes=2)), dict(), 'mixup'),
+    (dict(input_size_choices=[8, 16]), dict(), 'schedule')])
 def test_a_state_of_another_order_is_refused(was, now, name):
     old, new = (create_loader(Classes(), 8, 4, True, seed=3, num_workers=0, device='cpu', **settings) for settings in (was, now))
-    with pytest.raises(ValueError, match=f'other settings: .*{name} was'): new.load_state_dict(old.state_dict())
+    with pytest.raises(ValueError, match=f'{name}'): new.load_state_dict(old.state_dict())
 
 
 def test_equal_weights_are_equal_however_they_are_given():

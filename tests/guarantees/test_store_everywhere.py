@@ -43,6 +43,7 @@ def images_of(dataset, **settings):
     with loader_of(dataset, **settings) as loader: return [images.clone() for images, _ in loader]
 
 
+@pytest.mark.full
 def test_a_pack_of_a_store_is_that_of_the_disk_and_its_requests_overlap(root, server, tmp_path):
     server.latency = 0.02
     there, here = ImageDataset(f'{server.url}/photos', split='val'), ImageDataset(root/'photos', split='val')
@@ -70,6 +71,7 @@ def test_a_cache_of_a_store_asks_once_and_notices_a_change(root, server, samples
     assert len(list((tmp_path/'decoded').glob('*.lock'))) == 2
 
 
+@pytest.mark.full
 def test_the_doctor_measures_a_store(server):
     "A request waits for 20 ms, which takes no CPU time."
     server.latency = 0.02

@@ -1,11 +1,7 @@
-"""timm's train.py and validate.py with `timm.data` replaced by `timmdata` and nothing else, beside the same scripts under timm.
-
-A few runs of each; with TIMMDATA_FULL=1, as in `.ci/run`, all of them, also on two ranks.
-"""
+"timm's train.py and validate.py with `timm.data` replaced by `timmdata` and nothing else, beside the same scripts under timm."
 import csv
 import json
 import math
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -29,18 +25,8 @@ from timm_clients import (
     run_ranks,
 )
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(not TIMM.is_dir(), reason='no scripts of timm beside the checkout')]
-IS_FULL = bool(os.environ.get('TIMMDATA_FULL'))
-FEW = {'train.py': ['plain', 'policy, erasing, mixing', 'views', 'no prefetcher, mixing', 'resume', 'NaFlex',
-                    'NaFlex, policy, erasing, mixing', 'NaFlex, patch sizes'],
-       'validate.py': ['plain', 'no prefetcher', 'results', 'TensorFlow', 'NaFlex']}
-RUNS = {script: {name: flags for name, flags in table.items() if IS_FULL or name in FEW[script]} for script, table in SCRIPTS.items()}
-
-
-def cases(script: str, without: str = '') -> list:
-    "The runs of a script; all but a few are tested in full only."
-    marks = {name: [] if name in FEW[script] else [pytest.mark.full] for name in SCRIPTS[script] if name != without}
-    return [pytest.param(name, id=name, marks=marks[name]) for name in marks]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(not TIMM.is_dir(), reason='no scripts of timm beside the checkout'),
+              pytest.mark.full]
 
 
 @pytest.fixture(scope='module')
@@ -55,7 +41,7 @@ def photos(tmp_path_factory) -> Path: return make_photos(tmp_path_factory.mktemp
 def runs(scripts, photos, tmp_path_factory) -> tuple[dict, dict]:
     "The runs here and under timm, in two programs side by side."
     folder = tmp_path_factory.mktemp('runs')
-    programs = ScriptRuns(scripts, photos, folder/'here', RUNS), ScriptRuns(TIMM, photos, folder/'timm', RUNS)
+    programs = ScriptRuns(scripts, photos, folder/'here', SCRIPTS), ScriptRuns(TIMM, photos, folder/'timm', SCRIPTS)
     return tuple(program.results() for program in programs)
 
 
@@ -73,7 +59,7 @@ def test_only_imports_are_replaced(scripts):
                                'from timmdata.loader import fast_collate as f\n')
 
 
-@pytest.mark.parametrize('name', cases('train.py'))
+@pytest.mark.parametrize('name', TRAIN)
 def test_train(runs, name):
     here, timms = (run[f'train.py {name}'] for run in runs)
     if name in STOPS:
@@ -91,13 +77,11 @@ def test_train(runs, name):
     assert [sorted(epoch) for epoch in here['result']] == [sorted(epoch) for epoch in timms['result']]
 
 
-@pytest.mark.full
 def test_growing_sizes_grow(runs):
     here = runs[0]['train.py growing sizes']['train']
     assert [shape[-1] for shape in here] == [24] * 7 + [32] * 7   # the script's set_epoch on loader.batch_sampler
 
 
-@pytest.mark.full
 def test_the_number_of_batches_goes_on_without_sizes_and_counts_with_them(runs):
     here = runs[0]
     assert len(here['train.py sizes, number of batches']['train']) == 3
@@ -105,7 +89,7 @@ def test_the_number_of_batches_goes_on_without_sizes_and_counts_with_them(runs):
 
 
 def test_views_come_together(runs):
-    for name in {'views', 'no prefetcher, views'} & set(RUNS['train.py']):
+    for name in ('views', 'no prefetcher, views'):
         assert set(shapes(runs[0][f'train.py {name}'], 'train')) == {(12, 3, 32, 32)}
 
 
@@ -119,7 +103,7 @@ def losses(run: dict) -> list[float]:
     return [float(line.partition('Loss:')[2].split()[0]) for line in run['log'] if line.startswith('Test:')]
 
 
-@pytest.mark.parametrize('name', cases('validate.py', without='TensorFlow'))
+@pytest.mark.parametrize('name', [name for name in VALIDATE if name != 'TensorFlow'])
 def test_validate(runs, name):
     here, timms = (run[f'validate.py {name}'] for run in runs)
     if name in STOPS:
@@ -141,7 +125,6 @@ def test_results_file(runs, tmp_path_factory):
     assert here == timms and float(here[0]['top1']) == runs[0]['validate.py results']['result']['top1']
 
 
-@pytest.mark.full
 @pytest.mark.parametrize('name', TORCHRUN)
 def test_two_ranks(scripts, photos, tmp_path, name):
     first, second = run_ranks(scripts, photos, tmp_path/'ranks', name)

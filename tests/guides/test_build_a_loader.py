@@ -1,6 +1,7 @@
 "The loaders of the guide `build_a_loader` beside torch's, batch by batch; errors, deaths, and nothing left behind."
 import gc
 import glob
+import itertools
 import multiprocessing
 import os
 import signal
@@ -8,15 +9,16 @@ import sys
 import tempfile
 import threading
 import time
-from itertools import islice
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 import torch
-from build_a_loader import Batches, CsvImages, NaiveDataLoader, RandomOrder, WorkerDataLoader, WorkerTraceback, pad_collate
+from build_a_loader import NaiveDataLoader, WorkerDataLoader, WorkerTraceback
+from grids import few
 from loader_parts import children, is_alive, nothing_is_left, program, wait_until
-from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 pytestmark = pytest.mark.timeout(60)
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
@@ -74,74 +76,20 @@ def assert_same(ours, others):
 def random_sampler(dataset): return RandomSampler(dataset, generator=torch.Generator().manual_seed(3))
 
 
+@pytest.mark.parametrize('num_workers', few(range(4), 0, 2))
 @pytest.mark.parametrize('drop_last', [False, True])
-@pytest.mark.parametrize('batch_size', [1, 4, 11, 22, 50])
-@pytest.mark.parametrize('shuffle', [False, True])
-def test_naive_is_as_torch(batch_size, drop_last, shuffle):
-    dataset, settings = Numbers(), dict(batch_size=batch_size, drop_last=drop_last)
-    ours = NaiveDataLoader(dataset, sampler=random_sampler(dataset) if shuffle else None, **settings)
-    theirs = DataLoader(dataset, sampler=random_sampler(dataset) if shuffle else None, **settings)
-    for _ in range(2): assert assert_same(ours, theirs) == len(ours) == len(theirs)
-
-
-@pytest.mark.parametrize('num_workers', [1, 2, 3])
-@pytest.mark.parametrize('batch_size, drop_last, shuffle',
-                         [(1, False, True), (4, False, False), (4, True, True), (50, False, True), (50, True, False)])
-def test_workers_are_as_torch(num_workers, batch_size, drop_last, shuffle):
-    dataset, settings = Numbers(), dict(batch_size=batch_size, drop_last=drop_last)
-    ours = WorkerDataLoader(dataset, num_workers=num_workers, sampler=random_sampler(dataset) if shuffle else None,
-                            **settings, **FORK)
-    theirs = DataLoader(dataset, sampler=random_sampler(dataset) if shuffle else None, **settings)
-    for _ in range(2): assert assert_same(ours, theirs) == len(ours) == len(theirs)
-
-
-@pytest.mark.full
-def test_spawned_workers_are_as_torch_until_one_is_killed():
-    "Both in one test, since spawned workers take seconds to start."
-    dataset = TensorDataset(torch.arange(300.).view(100, 3), torch.arange(100))
-    ours = iter(WorkerDataLoader(dataset, 3, 1, sampler=random_sampler(dataset), **SPAWN))
-    theirs = DataLoader(dataset, 3, sampler=random_sampler(dataset), num_workers=1, **FORK)
-    assert assert_same(islice(ours, 12), islice(theirs, 12)) == 12
-    os.kill({p.name: p for p in multiprocessing.active_children()}['worker 0'].pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match='worker 0 ended with exit code -9: killed'): list(ours)
+def test_batches_are_as_torchs(num_workers, drop_last):
+    for batch_size, shuffle in itertools.product((1, 4, 11, 22, 50) if num_workers == 0 else (4,), (False, True)):
+        dataset, settings = Numbers(), dict(batch_size=batch_size, drop_last=drop_last)
+        make = partial(WorkerDataLoader, num_workers=num_workers, **FORK) if num_workers else NaiveDataLoader
+        ours, theirs = (kind(dataset, sampler=random_sampler(dataset) if shuffle else None, **settings) for kind in (make, DataLoader))
+        for _ in range(2): assert assert_same(ours, theirs) == len(ours) == len(theirs)
 
 
 @pytest.mark.parametrize('make', [NaiveDataLoader, WorkerDataLoader])
 def test_batch_sampler_decides(make):
     dataset, batches = Numbers(), [[3, 1], [2], [20, 0, 5]]
     assert_same(make(dataset, batch_sampler=batches), DataLoader(dataset, batch_sampler=batches))
-
-
-def test_batches_are_as_torch():
-    for num, batch_size, drop_last in ((7, 3, False), (7, 3, True), (6, 3, True), (0, 3, False)):
-        ours, theirs = Batches(range(num), batch_size, drop_last), BatchSampler(range(num), batch_size, drop_last)
-        assert list(ours) == list(theirs) and len(ours) == len(theirs)
-
-
-def test_random_order_depends_on_seed_and_epoch():
-    a, b = RandomOrder(range(50)), RandomOrder(range(50), seed=1)
-    orders = [list(a), list(a), list(b), list(b)]
-    assert len({tuple(order) for order in orders}) == 4 and all(sorted(order) == list(range(50)) for order in orders)
-    assert list(RandomOrder(range(50))) == orders[0] and len(a) == 50
-
-
-def test_pad_collate():
-    sequences = [torch.arange(n) + 1 for n in (3, 5, 1)]
-    padded, targets, lengths = pad_collate(list(zip(sequences, (7, 8, 9), strict=True)), padding_value=-1)
-    assert padded.tolist() == [[1, 2, 3, -1, -1], [1, 2, 3, 4, 5], [1, -1, -1, -1, -1]]
-    assert targets.tolist() == [7, 8, 9] and lengths.tolist() == [3, 5, 1]
-    frames, *_ = pad_collate([(torch.ones(2, 4), 0), (torch.ones(1, 4), 1)])
-    assert frames.shape == (2, 2, 4) and frames.sum() == 12
-
-
-@pytest.mark.full
-def test_csv_images(samples, tmp_path):
-    (tmp_path/'a.csv').write_text('target,path,extra\n3,train/cat/0001.jpg,x\n4,"train/brick/0002.jpg",y\n')
-    dataset = CsvImages(tmp_path/'a.csv', samples)
-    assert len(dataset) == 2 and [dataset[k][1] for k in range(2)] == [3, 4] and dataset[1][0].mode == 'RGB'
-    with pytest.raises(IndexError): dataset[2]
-    (tmp_path/'empty.csv').write_text('')
-    with pytest.raises(ValueError, match='no column named path or target'): CsvImages(tmp_path/'empty.csv')
 
 
 def test_window_is_queued_once_and_in_turn():
@@ -158,32 +106,6 @@ def test_window_is_queued_once_and_in_turn():
         makers.append(pid.item())
     assert next(iterator, None) is None
     assert len({*makers[::2]}) == len({*makers[1::2]}) == 1 and makers[0] != makers[1]
-
-
-def test_early_batches_wait_for_the_late_one():
-    loader = WorkerDataLoader(Numbers(8, slow={0: 0.4}), 1, 2, **FORK)
-    assert [target.item() for _, target in loader] == list(range(8))
-
-
-def test_waiting_takes_no_cpu_time():
-    iterator = iter(WorkerDataLoader(Numbers(4, slow={1: 1.}), 1, 1, **FORK))
-    next(iterator)
-    wall, cpu = time.perf_counter(), time.process_time()
-    next(iterator)
-    assert time.perf_counter() - wall > 0.5 and time.process_time() - cpu < 0.2
-
-
-def test_passes_do_not_see_each_other():
-    loader, reference = WorkerDataLoader(Numbers(), 2, 2, **FORK), NaiveDataLoader(Numbers(), 2)
-    assert len(list(islice(loader, 3))) == 3   # left with batches on their way
-    assert_same(loader, reference)
-    for one, other in zip(loader, loader, strict=True): assert torch.equal(one[1], other[1])   # two at a time
-
-
-def test_large_batches_that_are_no_tensors():
-    "Neither a list of indexes nor a batch fits in a pipe: nobody may wait for the other."
-    loader = WorkerDataLoader(range(160_000), 40_000, 2, collate_fn=list, **FORK)
-    assert [number for batch in loader for number in batch] == list(range(160_000))
 
 
 @pytest.mark.parametrize('num_workers, start', [
@@ -228,16 +150,6 @@ def test_worker_killed_while_workers_write(victim):
         for _ in iterator: pass
 
 
-def test_killed_worker_that_has_nothing_to_do():
-    iterator = iter(WorkerDataLoader(Numbers(8), 1, 2, **FORK))
-    seen = [next(iterator)]
-    wait_until(lambda: all(p.is_alive() for p in multiprocessing.active_children()), 'workers')
-    time.sleep(0.2)   # both have made their window
-    for process in multiprocessing.active_children(): os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r'worker \d ended with exit code -9'): seen += list(iterator)
-    assert len(seen) < 8
-
-
 def test_leaving_early_leaves_nothing():
     folders = set(glob.glob(f'{tempfile.gettempdir()}/pymp-*'))
     for k, _ in enumerate(WorkerDataLoader(Numbers(400), 1, 2, **FORK)):
@@ -245,25 +157,6 @@ def test_leaving_early_leaves_nothing():
     gc.collect()
     assert not children()
     assert len(set(glob.glob(f'{tempfile.gettempdir()}/pymp-*')) - folders) <= 1   # this process's, until it ends
-
-
-def test_leaving_does_not_wait_for_a_slow_sample():
-    iterator = iter(WorkerDataLoader(Numbers(4, slow={1: 600.}), 1, 1, **FORK))
-    next(iterator)
-    del iterator
-    gc.collect()
-    assert not children()
-
-
-def test_what_cannot_be_pickled_is_refused_and_leaves_nothing():
-    with pytest.raises((AttributeError, TypeError, ValueError, OSError, Exception), match='[Pp]ickle|local object'):
-        next(iter(WorkerDataLoader(Numbers(), 4, 2, collate_fn=lambda samples: default_collate(samples), **SPAWN)))
-    assert not children()
-
-
-def test_unstarted_iterator_has_no_process():
-    iter(WorkerDataLoader(Numbers(), 4, 2, **FORK))
-    assert not children()
 
 
 # ---- programs of their own
@@ -285,20 +178,6 @@ def running(tail: str, num: int = 100, slow: str = '{}', first: str = ''):
     return program_, program_.process.children()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize('tail', ['', 'raise SystemExit(0)', 'iterator.close()'])
-def test_interpreter_ends_with_a_loop_in_the_middle(tail):
-    started, _ = running(tail)
-    code, _, errors = started.end()
-    assert (code, errors) == (0, '')
-
-
-@pytest.mark.full
-def test_interpreter_ends_where_sigterm_is_handled():
-    started, workers = running('', slow='{2: 60}', first='import signal; signal.signal(15, lambda *_: None)')
-    assert started.end()[::2] == (0, '') and not any(is_alive(worker) for worker in workers)
-
-
 def test_workers_end_when_the_parent_is_killed():
     started, workers = running('import time; time.sleep(60)')
     assert len(workers) == 2
@@ -315,11 +194,3 @@ def test_interrupt_is_one_traceback():
     code, _, errors = started.end()
     assert code == 1 and errors.count('Traceback') == 1 and 'KeyboardInterrupt' in errors
     assert not any(is_alive(worker) for worker in workers)
-
-
-@pytest.mark.full
-def test_temporary_folders_go_with_the_program():
-    started, _ = running("print('at', __import__('multiprocessing').util.get_temp_dir(), flush=True)\n"
-                         "import os\nfor p in __import__('multiprocessing').active_children(): os.kill(p.pid, 9)")
-    code, out, _ = started.end()
-    assert code == 0 and not Path(out.split()[-1]).exists()

@@ -7,16 +7,19 @@ accelerate = require('accelerate')
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.full
 def test_resume(tmp_path):
     "After 4 batches of ten, and after the last one of an epoch."
     check_resume('accelerate_training', tmp_path, 4, [6])
     check_resume('accelerate_training', tmp_path/'end', 5, [11])
 
 
+@pytest.mark.full
 def test_resume_on_two_processes(tmp_path):
     check_resume('accelerate_training', tmp_path, 3, [4, 7], world=2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize('world', [2, 3])
 def test_gathered_results_are_the_dataset_in_its_order(tmp_path, world):
     "Whatever the remainder: `gather_for_metrics` cuts what came twice, and nothing else."

@@ -12,12 +12,14 @@ require('transformers')
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.full
 def test_resume(tmp_path):
     "After 4 batches of ten, and after the last one of an epoch."
     check_resume('trainer_training', tmp_path, 4, [6])
     check_resume('trainer_training', tmp_path/'end', 5, [11])
 
 
+@pytest.mark.full
 def test_resume_with_accumulated_gradients(tmp_path):
     "Of ten batches, three make a step; the last step of an epoch has one. Saved after 8 and 12 batches: steps 3, and 4 with the end."
     whole = Run(str(tmp_path/'whole'), save_every=2, options=dict(gradient_accumulation_steps=3))
@@ -30,10 +32,12 @@ def test_resume_with_accumulated_gradients(tmp_path):
     assert epochs[0] == epochs[1] and epochs[0][-1] == (8, 2.0)   # eight steps, the last of each epoch with one batch
 
 
+@pytest.mark.full
 def test_resume_on_two_processes(tmp_path):
     check_resume('trainer_training', tmp_path, 3, [4, 7], world=2)
 
 
+@pytest.mark.full
 def test_predictions_have_the_order_of_the_dataset_on_three_processes(tmp_path):
     runs = [Run(str(tmp_path/f'{world}'), world=world, function='predict_all', options=dict(folder=str(tmp_path/f'{world}')))
             for world in (1, 3)]
@@ -77,13 +81,6 @@ def test_several_evaluations_by_name(make_trainer):
     assert set(trainer.evaluate()) >= {'eval_first_loss', 'eval_second_loss'}
 
 
-def test_a_missing_dataset_is_named(make_trainer):
-    trainer = make_trainer()
-    trainer.train_dataset = trainer.eval_dataset = None
-    with pytest.raises(ValueError, match='train_dataset is missing'): trainer.get_train_dataloader()
-    with pytest.raises(ValueError, match='eval_dataset is missing'): trainer.get_eval_dataloader()
-
-
 def test_a_checkpoint_without_our_state_is_refused_unless_the_epoch_is_to_begin_again(make_trainer, tmp_path):
     make_trainer(save_every=4).train()
     path = tmp_path/'checkpoint-4'/'trainer_state.json'
@@ -109,15 +106,6 @@ def test_other_trainers_skip_as_they_did(make_trainer):
     for number in (0, 3):
         skipped, expected = transformers.trainer.skip_first_batches(torchs, number), accelerate.skip_first_batches(torchs, number)
         assert type(skipped) is type(expected) and [*map(list, skipped)] == [*map(list, expected)]
-    loader = trainer.get_train_dataloader()
-    assert transformers.trainer.skip_first_batches(loader, 2) is loader
-
-
-def test_trainers_in_threads_end_in_any_order(make_trainer):
-    "While one goes on, the other's end takes nothing from it."
-    import transformers.trainer
-    trainer = make_trainer()
-    make_trainer().train()   # begins and ends
     loader = trainer.get_train_dataloader()
     assert transformers.trainer.skip_first_batches(loader, 2) is loader
 

@@ -8,6 +8,7 @@ pytestmark = pytest.mark.timeout(300)
 nothing_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
 
+@pytest.mark.full
 def test_a_killed_run_goes_on(tmp_path):
     require('ignite.engine')
     check_resume('ignite_training', tmp_path)

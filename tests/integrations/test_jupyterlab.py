@@ -13,7 +13,7 @@ import frameworks
 import pytest
 from browsers import headless_chromium
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.full]
 TOKEN = 'explore'
 CELL = ["from timmdata import ImageDataset, explore, get_samples\n", "explorer = explore(ImageDataset(get_samples()), 64, 2, seed=1)\n",
         "explorer"]

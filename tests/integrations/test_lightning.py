@@ -15,12 +15,14 @@ require('lightning')
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.mark.full
 def test_resume(tmp_path):
     "In the middle of an epoch, and at its end; with validations in between."
     check_resume('lightning_training', tmp_path, 4, [6])
     check_resume('lightning_training', tmp_path/'end', 5, [11])
 
 
+@pytest.mark.full
 def test_resume_on_two_processes(tmp_path):
     "By Lightning's strategy, which finds the processes that torchrun would start."
     check_resume('lightning_training', tmp_path, 3, [4, 7], world=2, strategy='ddp', devices=2)
@@ -78,17 +80,3 @@ def test_a_folder_gives_its_splits_and_stages_their_settings(samples):
     assert (training.drop_last, training.loader.seed, training.num_workers) == (True, 6, 0)
     assert (validation.drop_last, validation.loader.seed, validation.num_workers) == (False, 5, 1)
     assert data.train_dataloader() is training and data.val_dataloader() is validation
-
-
-def test_unknown_stages_are_refused():
-    from timmdata.integrations.lightning import ImageDataModule
-    with pytest.raises(ValueError, match="unknown stages in data: 'valid'; use train, val, test, predict"):
-        ImageDataModule({'valid': None}, 16, 4)
-
-
-def test_overfit_batches_is_refused_by_lightning(quiet):
-    "As the page says."
-    from lightning.pytorch import Trainer
-    from lightning_training import Model, make_data
-    with pytest.raises(ValueError, match='needs to subclass `torch.utils.data.DataLoader`'):
-        Trainer(**quiet, overfit_batches=2).fit(Model(), make_data(num_workers=0))

@@ -4,6 +4,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from grids import few
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from timmdata import ImageDataset, create_loader, show_batch, show_images, show_replay
@@ -34,7 +35,7 @@ def test_the_normalization_of_the_loader_is_undone(samples, settings):
     for k in range(4): assert torch.equal(pixels(sheet, k), images[k].permute(1, 2, 0))
 
 
-@pytest.mark.parametrize('seed', range(12))
+@pytest.mark.parametrize('seed', few(range(12), 0, 1))
 def test_no_title_is_cut_off_or_lies_on_a_picture(seed):
     "Whatever shapes the images have, and however many lines the titles."
     rng = random.Random(seed)

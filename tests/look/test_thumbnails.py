@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from timmdata import ImageDataset, View, create_loader
+from timmdata import ImageDataset, create_loader
 from timmdata.pipeline.fetch import HostBatch
 
 pytestmark = pytest.mark.timeout(60)
@@ -38,17 +38,6 @@ def test_what_cannot_be_shown_is_left_out(tmp_path):
     Image.new('RGB', (4, 4)).save(tmp_path/'<b>'/'1.png')
     assert '<b>' not in ImageDataset(tmp_path)._repr_html_()
     assert not pictures_in(ImageDataset('', [], split=None)._repr_html_())
-
-
-@pytest.mark.parametrize('settings', [
-    dict(input_size=32), dict(is_training=True, seed=0, views=[View(16, count=2), View(8)]),
-    dict(input_size=32, use_prefetcher=False)], ids=['images', 'views', 'floats'])
-def test_a_batch_shows_its_images(samples, settings):
-    loader = create_loader(ImageDataset(samples, split='val'), batch_size=4, num_workers=0, device='cpu', **settings)
-    replay = loader.replay(0, 0)
-    found = pictures_in(replay._repr_html_())
-    assert len(found) == 4 and all(np.asarray(image).std() > 2 for image in found)
-    assert all(f'>{key.index}</figcaption>' in replay._repr_html_() for key in replay.keys)
 
 
 @pytest.mark.parametrize('batch', [{'image': [1, 2]}, (torch.zeros(1, 7, 4, 4), 0), (torch.zeros(1, 16), 0), ([], 0)])

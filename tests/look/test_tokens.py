@@ -1,6 +1,7 @@
 "What a report says before training, beside the batches that loaders then give."
 import numpy as np
 import pytest
+from grids import few
 from torch.utils.data import Subset
 
 from timmdata import ImageDataset, NaFlex, compare_naflex_modes, create_loader
@@ -8,15 +9,16 @@ from timmdata import ImageDataset, NaFlex, compare_naflex_modes, create_loader
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.mark.parametrize('is_training, crop', [(True, {}), (True, dict(scale=(0.5, 1.), ratio=(0.9, 1.1))),
-                                               (True, dict(no_aug=True)), (False, {})])
-def test_a_report_is_what_loaders_do(samples, is_training, crop):
+@pytest.mark.parametrize('settings', few([
+    dict(is_training=True), dict(is_training=True, scale=(0.5, 1.), ratio=(0.9, 1.1)), dict(is_training=True, no_aug=True),
+    dict(is_training=False)], dict(is_training=True)))
+def test_a_report_is_what_loaders_do(samples, settings):
     data = ImageDataset(samples/'train')
     data = Subset(data, range(0, len(data), 4))
     naflex = NaFlex(train_seq_lens=(64, 128, 256), max_seq_len=200)
-    report = compare_naflex_modes(data, 7, naflex, is_training, seed=5, **crop)
+    report = compare_naflex_modes(data, 7, naflex, seed=5, **settings)
     for mode in report.modes:
-        loader = create_loader(data, batch_size=7, is_training=is_training, seed=5, device='cpu', **crop,
+        loader = create_loader(data, batch_size=7, seed=5, device='cpu', **settings,
                                naflex=NaFlex(**{**vars(naflex), 'mode': mode.mode}), drop_last=False)
         batches = [batch for batch, _ in loader]
         assert mode.batch_images == pytest.approx(sum(len(batch['grid_sizes']) for batch in batches) / len(batches))

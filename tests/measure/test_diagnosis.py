@@ -11,8 +11,7 @@ from timmdata.cli import main
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
 from timmdata.look.paste import loader_call
-from timmdata.measure import machine
-from timmdata.measure.diagnosis import NO_PSUTIL, WORKERS, Diagnosis, diagnose, find_bottleneck, format_diagnosis
+from timmdata.measure.diagnosis import WORKERS, Diagnosis, diagnose, find_bottleneck, format_diagnosis
 from timmdata.measure.machine import Trial
 from timmdata.measure.stages import StageTime
 
@@ -31,25 +30,13 @@ def test_doctor_writes_json(samples, tmp_path, capsys):
     assert any(trial['name'] == "worker_type='processes'" for trial in record['changed'])
 
 
-@pytest.mark.parametrize('options, message', [
-    ('--mode testing', 'must be train or eval'), ('--json numbers.txt', 'must end in .json'), ('--seconds -1', 'seconds=-1'),
-    ('--json no/such/numbers.json', 'no/such does not exist'), ('--images 0', 'num_images=0: must be an integer >= 1'),
-    ('--rounds 0', 'rounds=0'),
-    ('--batch-size 0', 'batch_size=0'),
-    ('--worker-type fibres', 'must be one of threads, processes, ray, auto'), ('--num-workers -1', 'num_workers=-1'),
-    ('--backend none', 'backend='), ('--split nothing', 'there is no split'), ('--device moon', 'moon')])
-def test_wrong_settings_are_one_line(samples, capsys, options, message):
+@pytest.mark.parametrize('options', [
+    '--mode testing', '--seconds -1', '--json no/such/numbers.json', '--images 0', '--rounds 0', '--batch-size 0', '--worker-type fibres',
+    '--num-workers many', '--backend none', '--split nothing', '--device moon'])
+def test_wrong_settings_are_one_line(samples, capsys, options):
     assert main(['doctor', str(samples), *TINY, *options.split()]) == 2
     said = capsys.readouterr()
-    assert said.err.startswith('timmdata: error: ') and said.err.count('\n') == 1 and message in said.err
-    assert not said.out
-
-
-def test_wrong_folders_are_one_line(tmp_path, capsys):
-    for folder in (tmp_path/'absent', tmp_path):
-        assert main(['doctor', str(folder), *TINY]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith('timmdata: error: ') and said.count('\n') == 1 and str(folder) in said
+    assert said.err.startswith('timmdata: error: ') and said.err.count('\n') == 1 and options.split()[1] in said.err and not said.out
 
 
 def agrees_with_itself(found):
@@ -76,12 +63,6 @@ def test_a_limit_is_above_the_noise_in_every_round(low, noise, limit):
     stages = [stage('read', 1.), stage('decode', 3.), stage('collate', 9.), stage('augment', 9.)]
     shares = {'read': 0.125, 'decode': 0.375, 'batch transform': 0.}
     assert find_bottleneck(trials, stages, noise) == (limit, shares)
-
-
-def test_what_goes_with_a_part_is_the_share_of_that_part():
-    trials = [Trial(WORKERS, 1.25, 1.2, 1.3, 100.), Trial('step', 4., 3.9, 4.1, 100.)]
-    bottleneck, shares = find_bottleneck(trials, [stage('transform', 1.)], 0.05)
-    assert bottleneck == 'step' and shares == pytest.approx({'transform': 0.2, 'step': 0.75})
 
 
 def made_up(**changed) -> Diagnosis:
@@ -132,12 +113,7 @@ def test_what_leaves_batches_as_they_are_comes_first():
     assert re.findall(r'^    call\((.*)\)$', format_diagnosis(found), re.MULTILINE) == names
 
 
-def test_a_wrapped_data_set_is_loaded_as_others_are(samples):
-    half = torch.utils.data.Subset(ImageDataset(samples), range(0, 320, 2))
-    found = diagnose(half, 16, 4, num_images=8, rounds=1, num_workers=0, device='cpu')
-    assert [trial.name for trial in found.changed] == ['num_workers=1'] and found.settings['samples'] == 160
-
-
+@pytest.mark.full
 def test_slow_images_are_fewer_and_end_in_time(samples):
     "An image takes 50 ms: 256 of them, for two rounds of eight loaders, would take a worker 200 s."
     slow = dict(transform=SlowTransform(0.05), is_training=True, num_workers=1, worker_type='threads', device='cpu')
@@ -152,10 +128,3 @@ def test_training_that_waits_is_told_how_many_cores_it_takes(samples):
     found = diagnose(ImageDataset(samples), 32, 8, 16, rounds=1, step_ms=0.8, with_changes=False, device='cpu', num_workers=0)
     cpu_ms, cores = map(float, re.search(r'at ([\d.]+) ms of CPU time .*; training needs 10,000 \(cores: (\d+)\)', found.notes[1]).groups())
     assert abs(cores - 10 * cpu_ms) <= 1.1
-
-
-def test_without_psutil_nobody_says_how_many_cores_are_busy(samples, monkeypatch, capsys):
-    monkeypatch.setattr(machine, 'psutil', None)
-    assert main(['doctor', str(samples), '--stages', *TINY, '--num-workers', '0']) == 0
-    said = capsys.readouterr().out
-    assert 'cores are busy' not in said and NO_PSUTIL in said

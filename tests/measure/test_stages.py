@@ -2,6 +2,7 @@
 import json
 
 import pytest
+from grids import few
 from loader_parts import SlowTransform, children
 
 from timmdata.cli import main
@@ -13,9 +14,9 @@ from timmdata.measure.stages import measure_stages
 TINY = '--input-size 64 --batch-size 16 --images 32 --rounds 1 --device cpu'.split()
 
 
-@pytest.mark.parametrize('options', [
+@pytest.mark.parametrize('options', few([
     '--num-workers 2 --worker-type threads --color-jitter 0', '--num-workers 1 --worker-type processes --re-prob 0.5',
-    '--num-workers 0 --mode eval --interpolation bicubic --backend pillow'])
+    '--num-workers 0 --mode eval --interpolation bicubic --backend pillow'], num=1))
 def test_doctor_says_where_the_time_goes(samples, tmp_path, capsys, options):
     numbers = tmp_path/'doctor.json'
     assert main(['doctor', str(samples), '--stages', *TINY, *options.split(), '--json', str(numbers)]) == 0
@@ -29,6 +30,7 @@ def test_doctor_says_where_the_time_goes(samples, tmp_path, capsys, options):
     assert 'changed' not in said and 'paste' not in said
 
 
+@pytest.mark.full
 def test_no_process_is_left(samples):
     diagnose(ImageDataset(samples), 64, 16, num_images=32, rounds=1, num_workers=1, worker_type='processes', device='cpu',
              with_changes=False)
@@ -39,7 +41,7 @@ SETTINGS = [dict(color_jitter=None), dict(auto_augment='rand-m9-mstd0.5'), dict(
             dict(train_crop_mode='rkrr'), dict(scaled_decode=True)]
 
 
-@pytest.mark.parametrize('settings', SETTINGS, ids=lambda settings: ','.join(settings))
+@pytest.mark.parametrize('settings', few(SETTINGS, num=2))
 def test_every_setting_has_its_stages(samples, settings):
     loader = create_loader(ImageDataset(samples), 64, 8, is_training=True, seed=1, num_workers=0, device='cpu', **settings)
     names = ['read', 'decode', 'resize', *['policy'] * ('auto_augment' in settings), 'Python', 'collate']

@@ -22,11 +22,6 @@ class Labeled(list):
     def targets(self): return [target for _, target in self]
 
 
-def test_a_number_is_no_data_source():
-    message = r'data_source has type int: pass a dataset or a sequence, such as range\(32\)'
-    with pytest.raises(TypeError, match=message): EpochSampler(32)
-
-
 QUICK = settings(max_examples=80, deadline=None)
 
 

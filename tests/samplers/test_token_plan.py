@@ -1,5 +1,4 @@
 "Plans by tokens, beside plain loops over lists, and timm's sizes of batches."
-from math import ceil
 
 import numpy as np
 import pytest
@@ -7,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from timmdata.samplers.epoch import EpochSampler
-from timmdata.samplers.token_plan import TokenPlan, calculate_naflex_batch_size, first_fit, group_by_length
+from timmdata.samplers.token_plan import TokenPlan, first_fit, group_by_length
 
 pytestmark = pytest.mark.timeout(120)
 LENGTHS = st.lists(st.integers(1, 100), min_size=1, max_size=120)
@@ -147,27 +146,6 @@ def test_a_million_images_are_planned_at_once():
     assert group_by_length(lengths, (128, 256, 576), (128, 64, 32)).ends[-1] == len(lengths)
 
 
-def test_sizes_of_batches_are_timms():
-    theirs = pytest.importorskip('timm.data.naflex_dataset').calculate_naflex_batch_size
-    for tokens in (1, 100, 4096, 16384):
-        for seq_len in (1, 7, 128, 576):
-            for divisor in (1, 3, 8):
-                for rounding in ('floor', 'ceil', 'round'):
-                    for most in (None, 1, 5):
-                        words = dict(max_size=most, divisor=divisor, rounding=rounding)
-                        assert calculate_naflex_batch_size(tokens, seq_len, **words) == theirs(tokens, seq_len, **words)
-
-
-@pytest.mark.parametrize('words, message', [
-    (dict(mode='other'), 'one of native, packed'), (dict(window=0), 'window'), (dict(seq_lens=(30,)), 'has 40 tokens'),
-    (dict(tokens_per_epoch=0), 'tokens_per_epoch')])
-def test_wrong_settings_are_refused(words, message):
-    lengths = [20, 40]
-    with pytest.raises(ValueError, match=message):
-        TokenPlan(**{**dict(lengths=same_in_every_epoch(lengths), mode='packed', seq_lens=(100,), batch_sizes=(2,)), **words}
-                  ).count(*ranks_of(lengths, 1))
-
-
 @pytest.mark.parametrize('mode', ['native', 'packed'])
 def test_lengths_are_those_of_the_epoch_and_are_asked_for_once(mode):
     asked, (sampler,) = [], ranks_of(range(60), 1)
@@ -185,12 +163,6 @@ def test_lengths_are_those_of_the_epoch_and_are_asked_for_once(mode):
         sampler.begin()
         sampler.running = epoch   # as a loader notes it: until the pass is over, its length counts
         assert plan.count(sampler) == number and plan.count_valid(sampler) == 60
-
-
-def test_no_samples_make_no_batches():
-    for mode in ('native', 'packed'):
-        plan, (sampler,) = plan_of(np.zeros(0, int), mode), ranks_of([], 1)
-        assert list(plan.cut(sampler, 0)) == [] and plan.count(sampler) == ceil(0) and plan.end(sampler, 0) == 0
 
 
 def test_a_plan_of_another_order_with_the_same_seed_is_its_own():

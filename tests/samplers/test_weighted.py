@@ -78,17 +78,6 @@ def test_weights_may_be_any_sequence(weights):
     assert sample_weights(range(3), weights).tolist() == [1., 2., 3.]
 
 
-@pytest.mark.parametrize('weights, error, message', [
-    ([1, 2], ValueError, r'weights of shape \(2,\) for a dataset of size 3: must be one number per sample'),
-    ([[1, 2, 3]], ValueError, r'shape \(1, 3\)'), ([1, -2, 3], ValueError, r'invalid weights .*weights\[1\]=-2.0'),
-    ([1, float('nan'), float('inf')], ValueError, r'invalid weights .*weights\[1\]=nan'),
-    (np.zeros(3), ValueError, 'all weights are 0: .*above 0'), ('equal', ValueError, 'one of balanced, sqrt-balanced'),
-    ('balanced', TypeError, 'range does not provide labels'), (object(), TypeError, 'one number per sample'),
-    ([1, 'a', 2], TypeError, 'one number per sample')])
-def test_wrong_weights_are_refused(weights, error, message):
-    with pytest.raises(error, match=message): WeightedSampler(range(3), weights)
-
-
 @pytest.mark.parametrize('dataset, message', [
     (Labeled([0, -1, 1, -1]), '2 of 4 samples have no label'), (type('Many', (Labeled,), {})([]), None)])
 def test_samples_without_one_class_cannot_be_balanced(dataset, message):

@@ -186,9 +186,6 @@ class Fault:
 def kill_program(life, rng): life.send(signal.SIGKILL)
 
 
-def terminate(life, rng): life.send(signal.SIGTERM)
-
-
 def interrupt(life, rng):
     if not life.has_ended: os.killpg(life.pid, signal.SIGINT)   # as Ctrl-C in a terminal: all of its processes
 
@@ -206,63 +203,36 @@ def stop_child(life, rng):
     if is_alive(child): child.resume()
 
 
-def fork(life, rng): life.send(signal.SIGUSR1)
-
-
-def _an_image(life, rng) -> Path: return rng.choice(life.run.images(life.kind))
-
-
-def delete_image(life, rng): life.run.change(_an_image(life, rng), lambda path: path.unlink())
-
-
-def empty_image(life, rng): life.run.change(_an_image(life, rng), lambda path: path.write_bytes(b''))
-
-
-def cut_image(life, rng):
-    def cut(path: Path): os.truncate(path, rng.randrange(1, path.stat().st_size // 2))
-    life.run.change(_an_image(life, rng), cut)
-
-
-def text_for_image(life, rng): life.run.change(_an_image(life, rng), lambda path: path.write_text('not found' * 99))
-
-
-def flip_bit_of_image(life, rng):
+def flip_a_bit(path: Path, rng):
     "Somewhere where Pillow sees it."
-    def flip(path: Path):
-        data = path.read_bytes()
-        for _ in range(200):
-            at, damaged = rng.randrange(len(data)), bytearray(data)
-            damaged[at] ^= 1 << rng.randrange(8)
-            path.write_bytes(damaged)
-            try:
-                with Image.open(path) as image: image.load()
-            except Exception: return
-        path.write_bytes(data)
-    life.run.change(_an_image(life, rng), flip)
+    data = path.read_bytes()
+    for _ in range(200):
+        at, damaged = rng.randrange(len(data)), bytearray(data)
+        damaged[at] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            with Image.open(path) as image: image.load()
+        except Exception: return
+    path.write_bytes(data)
 
 
-def fifo_for_image(life, rng):
-    def put(path: Path):
-        path.unlink()
-        os.mkfifo(path)
-    life.run.change(_an_image(life, rng), put)
+def put_a_socket(path: Path):
+    with socket.socket(socket.AF_UNIX) as listening: listening.bind(os.path.relpath(path))
 
 
-def socket_for_image(life, rng):
-    def put(path: Path):
-        path.unlink()
-        with socket.socket(socket.AF_UNIX) as listening: listening.bind(os.path.relpath(path))
-    life.run.change(_an_image(life, rng), put)
+IMAGE_FAULTS = {   # what becomes of a file
+    'delete an image': lambda path, rng: path.unlink(), 'empty an image': lambda path, rng: path.write_bytes(b''),
+    'cut an image short': lambda path, rng: os.truncate(path, rng.randrange(1, path.stat().st_size // 2)),
+    'text in place of an image': lambda path, rng: path.write_text('not found' * 99), 'flip a bit of an image': flip_a_bit,
+    'a pipe in place of an image': lambda path, rng: (path.unlink(), os.mkfifo(path)),
+    'a socket in place of an image': lambda path, rng: (path.unlink(), put_a_socket(path)),
+    'a folder in place of an image': lambda path, rng: (path.unlink(), path.mkdir()),
+    'take the right to read an image': lambda path, rng: path.chmod(0)}
 
 
-def folder_for_image(life, rng):
-    def put(path: Path):
-        path.unlink()
-        path.mkdir()
-    life.run.change(_an_image(life, rng), put)
-
-
-def lock_image(life, rng): life.run.change(_an_image(life, rng), lambda path: path.chmod(0))
+def image_fault(name: str, group: str = 'files') -> Fault:
+    def disturb(life, rng): life.run.change(rng.choice(life.run.images(life.kind)), lambda path: IMAGE_FAULTS[name](path, rng))
+    return Fault(name, group, disturb, FILES, error=r'cannot read class\d/\d\d\.(png|jpg) \(index \d+\)')
 
 
 def _a_batch_file(life, rng, change: Callable[[Path], None]):
@@ -284,12 +254,6 @@ def flip_bit_of_batch(life, rng):
     _a_batch_file(life, rng, flip)
 
 
-def cut_batch(life, rng): _a_batch_file(life, rng, lambda path: os.truncate(path, rng.choice([0, 7, 4096])))
-
-
-def delete_batch(life, rng): _a_batch_file(life, rng, Path.unlink)
-
-
 def damage_a_record(life, rng):
     try: (life.folder/'buffer'/rng.choice(['cursor', 'identity'])).write_bytes(b'00000000 {}')
     except FileNotFoundError: pass
@@ -309,37 +273,25 @@ def _limit(life, rng, what: int, number: int):
         except psutil.NoSuchProcess: pass
 
 
-def fill_disk(life, rng): _limit(life, rng, resource.RLIMIT_FSIZE, 30_000)   # a batch has 49 kB; a log and a state have less
-
-
-def few_open_files(life, rng): _limit(life, rng, resource.RLIMIT_NOFILE, 5)
-
-
-_UNREADABLE = r'cannot read class\d/\d\d\.(png|jpg) \(index \d+\)'
 _KILLED = (r'worker process \d died .*(for the second time|repeatedly)|a DataLoader worker process died|DataLoader worker '
            r'\(pid.*\) (is killed|exited)|the producer process died \d+ times|a worker process could not be replaced')
 FAULTS = [
     Fault('kill the program', 'signals', kill_program, tuple(KINDS), must_end=True),
-    Fault('SIGTERM, and a handler that notes it', 'signals', terminate, tuple(KINDS), must_end=True),
+    Fault('SIGTERM, and a handler that notes it', 'signals', lambda life, rng: life.send(signal.SIGTERM), tuple(KINDS), must_end=True),
     Fault('Ctrl-C', 'signals', interrupt, tuple(KINDS), error='KeyboardInterrupt', must_end=True),
     Fault('kill a worker or the producer', 'signals', kill_child, WITH_CHILDREN, error=_KILLED),
     Fault('stop a worker or the producer for a while', 'signals', stop_child, WITH_CHILDREN),
-    Fault('fork, and use the loader in the copy', 'forks', fork, tuple(KINDS)),
-    Fault('delete an image', 'files', delete_image, FILES, error=_UNREADABLE),
-    Fault('empty an image', 'files', empty_image, FILES, error=_UNREADABLE),
-    Fault('cut an image short', 'files', cut_image, FILES, error=_UNREADABLE),
-    Fault('text in place of an image', 'files', text_for_image, FILES, error=_UNREADABLE),
-    Fault('flip a bit of an image', 'files', flip_bit_of_image, FILES, error=_UNREADABLE),
-    Fault('a pipe in place of an image', 'files', fifo_for_image, FILES, error=_UNREADABLE),
-    Fault('a socket in place of an image', 'files', socket_for_image, FILES, error=_UNREADABLE),
-    Fault('a folder in place of an image', 'files', folder_for_image, FILES, error=_UNREADABLE),
+    Fault('fork, and use the loader in the copy', 'forks', lambda life, rng: life.send(signal.SIGUSR1), tuple(KINDS)),
+    *map(image_fault, list(IMAGE_FAULTS)[:-1]), image_fault('take the right to read an image', 'permissions'),
     Fault('flip a bit of a batch in a buffer', 'disks', flip_bit_of_batch, BUFFERS),
-    Fault('cut a batch in a buffer short', 'disks', cut_batch, BUFFERS),
-    Fault('delete a batch in a buffer', 'disks', delete_batch, BUFFERS),
+    Fault('cut a batch in a buffer short', 'disks',
+          lambda life, rng: _a_batch_file(life, rng, lambda path: os.truncate(path, rng.choice([0, 7, 4096]))), BUFFERS),
+    Fault('delete a batch in a buffer', 'disks', lambda life, rng: _a_batch_file(life, rng, Path.unlink), BUFFERS),
     Fault('damage a record of a buffer', 'disks', damage_a_record, BUFFERS, error='is damaged|was removed|there is no buffer'),
-    Fault('a full disk', 'disks', fill_disk, BUFFERS, error='File too large'),
-    Fault('too few open files', 'limits', few_open_files, tuple(KINDS), error='Too many open files|timed out after 15 seconds'),
-    Fault('take the right to read an image', 'permissions', lock_image, FILES, error=_UNREADABLE),
+    # a batch has 49 kB; a log and a state have less
+    Fault('a full disk', 'disks', lambda life, rng: _limit(life, rng, resource.RLIMIT_FSIZE, 30_000), BUFFERS, error='File too large'),
+    Fault('too few open files', 'limits', lambda life, rng: _limit(life, rng, resource.RLIMIT_NOFILE, 5), tuple(KINDS),
+          error='Too many open files|timed out after 15 seconds'),
 ]
 
 

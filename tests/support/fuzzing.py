@@ -1,10 +1,12 @@
 "What the fuzz tests share: mutated bytes, how many examples, and what may be taken of time and memory."
+import math
 import os
 import struct
 from contextlib import contextmanager
 from datetime import timedelta
 
 import hypothesis
+import pytest
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
@@ -13,7 +15,8 @@ try:
 except ImportError:   # Windows
     resource = None
 
-SOAK = float(os.environ.get('TIMMDATA_SOAK') or 0)   # seconds; 0: the ordinary run, which takes about half a minute
+SOAK = float(os.environ.get('TIMMDATA_SOAK') or 0)   # seconds
+SHARE = max(1., SOAK / 30) if SOAK or os.environ.get('TIMMDATA_FULL') else 0.1   # of the examples; 1: in CI, half a minute
 MUCH = 4 << 30   # bytes of address space that one test may add: all files here are small
 EDITS = ('flip', 'set', 'insert', 'delete', 'repeat', 'swap', 'cut', 'number')
 NUMBERS = [struct.pack(form, value) for form in ('<H', '>H', '<I', '>I', '<Q', '>Q')
@@ -22,12 +25,13 @@ NUMBERS = [struct.pack(form, value) for form in ('<H', '>H', '<I', '>I', '<Q', '
 
 
 def fuzz(
-    examples: int,   # in the ordinary run, where they are the same each time
+    examples: int,   # in CI, where they are the same each time; a tenth of them in the ordinary run
 ):
     "Run a test for many examples: more of them, and other ones each time, where `TIMMDATA_SOAK` gives seconds."
-    return hypothesis.settings(
-        max_examples=int(examples * max(1., SOAK / 30)), derandomize=not SOAK, deadline=timedelta(seconds=20),
+    chosen = hypothesis.settings(
+        max_examples=math.ceil(examples * SHARE), derandomize=not SOAK, deadline=timedelta(seconds=20),
         database=None, suppress_health_check=list(HealthCheck), print_blob=True)
+    return lambda test: pytest.mark.apart(chosen(test))
 
 
 def _edit(data: bytearray, kind: str, at: int, size: int, value: int):

@@ -10,7 +10,8 @@ MADE = {
     'ResizeKeepRatio': [dict(size=32), dict(size=(32, 48), longest=1, interpolation='bicubic', random_scale_prob=0.5),
                         dict(size=32, interpolation='random', random_scale_area=True)],
     'CenterCropOrPad': [dict(size=32, fill=3)], 'RandomCropOrPad': [dict(size=(32, 48), padding_mode='reflect')],
-    'TrimBorder': [dict(border_size=4)],
+    'TrimBorder': [dict(border_size=4)], 'ResizeToSequence': [dict(patch_size=(14, 16))], 'Patchify': [dict(patch_size=16)],
+    'RandomResizedCropToSequence': [dict(interpolation='random')],
 }
 
 

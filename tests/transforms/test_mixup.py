@@ -8,23 +8,14 @@ import numpy as np
 import pytest
 import timm.data.mixup as timm_mixup
 import torch
+from grids import few
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from timmdata.core.rng import KeyedRandom
 from timmdata.pipeline.collate import FastCollateMixup
-from timmdata.transforms.mixup import (
-    MixParams,
-    Mixup,
-    check_target,
-    cutmix_bbox_and_lam,
-    mixup_target,
-    paste_masked,
-    paste_slices,
-    rand_bbox,
-    rand_bbox_minmax,
-)
+from timmdata.transforms.mixup import MixParams, Mixup, check_target, mixup_target, paste_masked, paste_slices, rand_bbox, rand_bbox_minmax
 
 pytestmark = pytest.mark.timeout(120)
 MODES = ['batch', 'pair', 'elem', 'half']
@@ -80,7 +71,7 @@ def test_mixup_is_timms(mode, mix):
 
 
 @pytest.mark.parametrize('as_arrays', [True, False])
-@pytest.mark.parametrize('mix', MIXES)
+@pytest.mark.parametrize('mix', few(MIXES, 'both', 'minmax', 'some'))
 @pytest.mark.parametrize('mode', MODES)
 def test_collating_is_timms(mode, mix, as_arrays):
     for seed in range(8):
@@ -128,12 +119,6 @@ def test_boxes_are_timms_for_the_same_numbers(margin):
         assert boxes[0] == boxes[1]
 
 
-def test_lam_is_what_the_box_leaves():
-    for k in range(50):
-        (top, bottom, left, right), lam = cutmix_bbox_and_lam((3, 20, 30), 0.5, rng=KeyedRandom(0, 0, k))
-        assert lam == pytest.approx(1 - (bottom - top) * (right - left) / 600)
-
-
 # timm's distributions
 
 def distance(a, b):
@@ -143,7 +128,7 @@ def distance(a, b):
     return np.abs(np.searchsorted(a, at, 'right') / len(a) - np.searchsorted(b, at, 'right') / len(b)).max()
 
 
-@pytest.mark.parametrize('mix', MIXES)
+@pytest.mark.parametrize('mix', few(MIXES, 'both'))
 def test_distributions_are_timms(mix):
     n, size, areas = 3000, (24, 32), []
     draw_box = timm_mixup.cutmix_bbox_and_lam
@@ -310,18 +295,6 @@ def test_wrong_targets_are_errors(target, message):
     with pytest.raises(ValueError): FastCollateMixup(num_classes=NUM_CLASSES)(list(zip(x, target)))
 
 
-@pytest.mark.parametrize('settings, message', [
-    (dict(mixup_alpha=-1), 'mixup_alpha'), (dict(cutmix_alpha=float('nan')), 'cutmix_alpha'), (dict(mixup_alpha=0), 'nothing'),
-    (dict(prob=1.1), 'prob'), (dict(switch_prob=-0.1), 'switch_prob'), (dict(mode='Batch'), 'batch, pair, elem, half'),
-    (dict(cutmix_minmax=(0.1,)), 'cutmix_minmax'), (dict(cutmix_minmax=(0.5, 1.5)), 'cutmix_minmax'),
-    (dict(partner='next'), 'reversed, random'), (dict(label_smoothing=2), 'label_smoothing'),
-    (dict(num_classes=0), 'num_classes'), (dict(mixup_alpha=float('inf')), 'mixup_alpha'),
-])
-def test_wrong_settings_are_errors(settings, message):
-    for mixing in (Mixup, FastCollateMixup):
-        with pytest.raises(ValueError, match=message): mixing(**settings)
-
-
 # the switch, and collating
 
 @pytest.mark.parametrize('mode', MODES)
@@ -353,16 +326,11 @@ def test_the_switch_reaches_persistent_workers():
         assert any((target.max(1).values < 1).any() for _, target in loader) == enabled
 
 
-def test_copies_of_the_collate_function():
-    collate = FastCollateMixup(num_classes=100)
-    for other in (copy.deepcopy(collate), pickle.loads(pickle.dumps(collate))):
-        assert repr(other) == repr(collate) and other.mixup_enabled
-
-
 def test_collating_keeps_samples_and_other_fields():
     images, target = images_of(5), [0, 1, 2, 3, 4]
     for mode in MODES:
         collate = FastCollateMixup(mode=mode, num_classes=NUM_CLASSES, cutmix_alpha=1.)
+        collate = pickle.loads(pickle.dumps(copy.deepcopy(collate)))
         samples = [(image.numpy().copy(), k, f'{k}.jpg') for image, k in zip(images, target)]
         mixed, soft, names = collate([*samples, None])
         assert all((image == kept.numpy()).all() for (image, *_), kept in zip(samples, images))
@@ -373,16 +341,6 @@ def test_collating_keeps_samples_and_other_fields():
     assert collate([None]) is None
     floats = [(image.float(), k) for image, k in zip(images, target)]
     assert collate(floats)[0].dtype == torch.float32
-
-
-def test_wrong_batches_are_errors():
-    mixing, x = Mixup(num_classes=NUM_CLASSES), images_of(4)
-    with pytest.raises(ValueError, match='length 8 for a batch of size 4'):
-        mixing.apply(x, targets_of(4), mixing.draw(8, (16, 24)))
-    with pytest.raises(ValueError, match='batch_size=0'): mixing.draw(0, (16, 24))
-    for wrong in (x[0], x.int()):
-        with pytest.raises(TypeError, match='N, C, H, W'):
-            mixing.apply(wrong, targets_of(len(wrong)), mixing.draw(4, (16, 24)))
 
 
 # on a GPU

@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from grids import few
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -55,14 +56,6 @@ def test_sizes_are_timms(height, width, patch_size, budget, divisible, max_ratio
 def test_what_timm_refuses_is_refused(image_hw):
     for module in (naflex, timm_naflex):
         with pytest.raises(ValueError): module.get_image_size_for_seq(image_hw, 16, 1)
-
-
-@pytest.mark.parametrize('wrong, message', [
-    (dict(image_hw=(0, 4)), 'must be 1 or more'), (dict(image_hw=(4, 4), patch_size=0), 'patch_size=0'),
-    (dict(image_hw=(4, 4), patch_size=(16,) * 3), 'patch_size'), (dict(image_hw=(4, 4), max_ratio=0.), 'max_ratio=0'),
-    (dict(image_hw=(4, 4), eps=float('nan')), 'eps=nan')])
-def test_wrong_sizes_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message): naflex.get_image_size_for_seq(**wrong)
 
 
 @QUICK
@@ -123,7 +116,7 @@ def test_interpolation_is_drawn_last(interpolation):
     assert drawn == choose_interpolation(parse_interpolation(interpolation), rng)
 
 
-@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('size', few(SIZES, num=2))
 @pytest.mark.parametrize('kind', ['PIL', 'tensor'])
 @pytest.mark.parametrize('name, made', [
     ('ResizeToSequence', dict(patch_size=16, max_seq_len=50)),
@@ -139,23 +132,6 @@ def test_a_call_holds_max_ratio():
     made = dict(max_seq_len=1024, max_ratio=1., scale=(0.5, 0.5))
     small, large = (module.RandomResizedCropToSequence(**made)(noise(64, 64)).size for module in (naflex, timm_naflex))
     assert max(small) <= 80 and min(large) > 400   # timm forgets it
-
-
-def test_attributes_are_timms():
-    made = {'ResizeToSequence': dict(patch_size=(14, 16)), 'Patchify': dict(patch_size=16),
-            'RandomResizedCropToSequence': dict(interpolation='random')}
-    for name, given_ in made.items():
-        theirs, ours = (vars(getattr(module, name)(**given_)) for module in (timm_naflex, naflex))
-        own = {key: value for key, value in theirs.items() if key not in torch.nn.Module().__dict__}
-        assert ours == own and f'{name}(patch' in repr(getattr(naflex, name)(**given_))
-
-
-@pytest.mark.parametrize('make', [
-    lambda: naflex.ResizeToSequence(0), lambda: naflex.ResizeToSequence(16, interpolation='cubic'),
-    lambda: naflex.ResizeToSequence((16, 16, 16), 9), lambda: naflex.ResizeToSequence('16', 9),
-    lambda: naflex.RandomResizedCropToSequence(scale=(1., 0.5)), lambda: naflex.RandomResizedCropToSequence(scale=0.5)])
-def test_wrong_settings_are_refused(make):
-    with pytest.raises(ValueError): make()
 
 
 @QUICK

@@ -104,20 +104,7 @@ def test_patches_in_any_order_and_with_holes():
     assert torch.equal(found, patches[:, kept])
 
 
-def test_an_image_without_patches_is_left():
-    patches, y_x, valid = batch_of([(2, 2)])
-    assert (PatchRandomErasing(1.)(patches, y_x, ~valid) == 1).all()
-
-
 def test_a_color_for_each_channel():
     patches, *fields = batch_of([(4, 4)])
     PatchRandomErasing(1., min_area=0.5, max_area=1., value=(0.1, 0.2, 0.3))(patches, *fields)
     assert {tuple(pixel) for pixel in patches.view(-1, 3).tolist()} >= {tuple(torch.tensor([0.1, 0.2, 0.3]).tolist())}
-
-
-@pytest.mark.parametrize('wrong, message', [
-    (dict(erase_prob=2), 'a probability'), (dict(patch_drop_prob=0.5), 'cannot be dropped'), (dict(mode='zeros'), 'must be one of'),
-    (dict(spatial_mode='row'), 'must be one of'), (dict(min_area=0.), 'min_area'), (dict(min_count=0), 'an integer >= 1'),
-    (dict(min_aspect=0.), 'above 0'), (dict(max_aspect=-1.), 'above 0')])
-def test_wrong_settings_are_refused(wrong, message):
-    with pytest.raises(ValueError, match=message): PatchRandomErasing(**wrong)

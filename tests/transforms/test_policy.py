@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from grids import few
 from PIL import Image, ImageFilter, ImageOps
 from shared_data import shared_data
 from timm.data import auto_augment as timm_aa
@@ -15,11 +16,7 @@ from timmdata.transforms.policy import OPERATIONS, AugmentOp, DrawnOp, Policy, a
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_table_has_timms_operations():
-    assert set(OPERATIONS) >= set(NAMES)
-
-
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', few(NAMES, num=9))
 @pytest.mark.parametrize('sign', [1, -1])
 def test_values_and_pixels_are_timms(photos, monkeypatch, name, sign):
     monkeypatch.setattr(timm_aa, '_randomly_negate', lambda value: sign * value)
@@ -32,7 +29,7 @@ def test_values_and_pixels_are_timms(photos, monkeypatch, name, sign):
         for photo in photos: assert_same(apply_ops(photo, [drawn]), timm_apply(name, photo, args), (drawn, photo.size))
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', few(NAMES, num=5))
 def test_bilinear_pixels_are_timms(photos, name):
     how = Image.Resampling.BILINEAR
     for magnitude, sign in itertools.product((1, 5, 9.3), (1, -1)):
@@ -41,7 +38,7 @@ def test_bilinear_pixels_are_timms(photos, name):
         assert_same(apply_ops(photos[1], [drawn]), timm_apply(name, photos[1], args, interpolation=how), drawn)
 
 
-@pytest.mark.parametrize('seed', range(12))
+@pytest.mark.parametrize('seed', few(range(12), num=3))
 def test_operations_in_a_row_are_timms_one_after_another(photos, seed):
     rng = random.Random(seed)
     for photo in photos:
@@ -60,7 +57,7 @@ def test_timm_cannot_keep_0_bits(photos):
         assert_same(apply_ops(photos[0], [ours]), ImageOps.posterize(photos[0], 1))
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', few(NAMES, num=3))
 def test_photographs_of_imagenet(name):
     paths = sorted(shared_data('imagenet-200').rglob('*.JPEG'))[::40]
     for k, path in enumerate(paths):
@@ -71,7 +68,7 @@ def test_photographs_of_imagenet(name):
             assert_same(apply_ops(photo, [drawn]), timm_apply(name, photo, args), (path.name, drawn))
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', few(NAMES, num=5))
 def test_gray_images(photos, name):
     gray = photos[1].convert('L')
     for magnitude in (0, 4, 10):
@@ -92,10 +89,12 @@ def test_other_modes_are_refused(photos):
         assert apply_ops(photos[0].convert(mode), []).mode == mode
 
 
-def test_images_are_not_modified(photos):
-    for name in NAMES:
+def test_images_are_not_modified_by_any_magnitude(photos):
+    "mmax lets magnitudes grow beyond 10."
+    assert set(OPERATIONS) >= set(NAMES)   # all of timm's
+    for name, magnitude, sign in itertools.product(NAMES, (8, 11, 30, 100), (1, -1)):
         photo = photos[0].copy()
-        AugmentOp(name, 1., 8)(photo)
+        assert apply_ops(photo, [AugmentOp(name, hparams=HPARAMS).at(magnitude, sign)]).size == photo.size
         assert photo.tobytes() == photos[0].tobytes(), name
 
 
@@ -130,7 +129,7 @@ def test_smoothing_and_levels_are_pillows(size):
                 assert_same(apply_ops(image, [DrawnOp('Contrast', factor)]), timm_aa.contrast(image, factor), factor)
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', few(NAMES, num=5))
 @pytest.mark.parametrize('settings', [
     dict(), dict(magnitude_std=0.5), dict(magnitude_std=float('inf')), dict(magnitude_std=3., magnitude_max=20),
     dict(interpolation=Image.Resampling.BILINEAR),
@@ -150,15 +149,6 @@ def test_python_generator_gives_timms_draws(name, settings):
             drawn = ours.draw()
             assert recorder.drawn == ([] if drawn is None else [drawn])
             assert random.getstate() == state   # as many numbers were taken
-
-
-def test_every_operation_survives_any_magnitude(photos):
-    "mmax lets magnitudes grow beyond 10."
-    for name in NAMES:
-        for magnitude in (11, 15, 20, 30, 100):
-            for sign in (1, -1):
-                image = apply_ops(photos[0], [AugmentOp(name, hparams=HPARAMS).at(magnitude, sign)])
-                assert image.size == photos[0].size
 
 
 # policies of the user's
@@ -181,8 +171,3 @@ def test_policies_of_the_user(photos):
         assert len(set(drawn)) > 1 and policy.apply(photos[0], drawn[0]).size == policy(photos[0]).size
     assert repr(Half()) == 'Half()'
     for other in (photos[0], len, AugmentOp('Invert'), 'rand-m9'): assert not isinstance(other, Policy)
-
-
-def test_a_policy_without_draw_is_refused():
-    class Empty(Policy): pass
-    with pytest.raises(TypeError, match='draw'): Empty()
