@@ -4,6 +4,7 @@ import time
 
 import pytest
 import torch
+from grids import full, quick
 from loader_parts import Coded, SplitStream, nothing_is_left, wait_until
 from training_parts import INLINE, PROCESSES, THREADS
 
@@ -97,7 +98,7 @@ class SlowSamples(Coded):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize('settings', [INLINE, THREADS, FORK, {**THREADS, 'device': 'cpu'}],
+@quick(1, 'settings', [INLINE, THREADS, FORK, {**THREADS, 'device': 'cpu'}],
                          ids=['inline', 'threads', 'processes', 'prefetch'])
 def test_a_slow_dataset_makes_the_consumer_wait(settings):
     loader = create_loader(SlowSamples(24), 4, 4, **{'use_prefetcher': 'device' in settings, **settings})
@@ -108,7 +109,7 @@ def test_a_slow_dataset_makes_the_consumer_wait(settings):
     loader.close()
 
 
-@pytest.mark.parametrize('settings', [THREADS, FORK, {**THREADS, 'device': 'cpu'}], ids=['threads', 'processes', 'prefetch'])
+@quick(1, 'settings', [THREADS, FORK, {**THREADS, 'device': 'cpu'}], ids=['threads', 'processes', 'prefetch'])
 def test_a_slow_consumer_does_not_wait_and_finds_batches_ready(settings):
     loader = create_loader(Coded(40), 4, 4, **{'use_prefetcher': 'device' in settings, **settings})
     for k, _ in enumerate(loader):
@@ -156,6 +157,7 @@ def test_bad_samples_are_counted(samples):
     assert stats.bad_samples == len(dataset.bad_samples) > 0 and f'bad samples: {stats.bad_samples}' in stats.describe()
 
 
+@full
 def test_reports_may_be_asked_for_in_another_thread():
     "Sums never go back while batches come."
     loader, found, ended = create_loader(SlowSamples(40), 4, 4, device='cpu', **THREADS), [], threading.Event()

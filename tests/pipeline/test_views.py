@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from grids import full, quick
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter, ImageOps
@@ -53,7 +54,7 @@ def train(samples): return samples/'train'
 def reference(train): return kept(loader_of(train))
 
 
-@pytest.mark.parametrize('given', [
+@quick(1, 'given', [
     dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes'), dict(use_prefetcher=False),
     dict(num_workers=1, worker_type='processes', use_prefetcher=False), dict(buffer=dict(capacity='1GB', reuse=1))],
     ids=['threads', 'processes', 'no prefetcher', 'processes, no prefetcher', 'buffer'])
@@ -67,6 +68,7 @@ def test_batches_do_not_depend_on_who_makes_them(train, reference, given, tmp_pa
     assert targets.shape == (16,)
 
 
+@full
 def test_a_pack_gives_the_same_batches(train, reference, tmp_path):
     write_pack(ImageDataset(train), tmp_path/'pack', format='keep')
     assert equal(kept(loader_of(tmp_path/'pack')), reference)
@@ -94,6 +96,7 @@ def test_a_batch_is_made_again_with_what_was_drawn(train, reference):
     assert [len(boxes) for boxes in erased.erase_boxes] == [16, 16, 96] and not equal([erased.batch], [reference[2]])
 
 
+@full
 def test_what_is_drawn_for_a_view_depends_on_no_other(train):
     all_views, drawn = kept(loader_of(train, scaled_decode=False)), loader_of(train).replay(0, 3).sample_params
     for views in (DINO[:1], DINO[:2], [*DINO[:2], View(48, count=3)]):
@@ -105,6 +108,7 @@ def test_what_is_drawn_for_a_view_depends_on_no_other(train):
     assert [[one.view for one in part] for part in keys_of_views([key], [2, 1])] == [[first, first + 1], [first + 2]]
 
 
+@full
 def test_ranks_have_the_crops_of_one_process(train):
     "A sample's crops belong to its index, whichever rank makes them, and in whatever order."
     def crops_by_index(**words) -> dict:
@@ -120,7 +124,7 @@ def test_ranks_have_the_crops_of_one_process(train):
     for of_rank in ranks: assert all(torch.equal(crops, every[index]) for index, crops in of_rank.items() if index in every)
 
 
-@pytest.mark.parametrize('words', [dict(), dict(color_jitter_mode='exact'), dict(backend='pillow'), dict(re_prob=0.5)], ids=str)
+@quick(1, 'words', [dict(), dict(color_jitter_mode='exact'), dict(backend='pillow'), dict(re_prob=0.5)], ids=str)
 def test_one_view_is_the_loader_of_one_view(train, words):
     plain = dict(scale=(0.3, 1.), solarize_prob=0.3, grayscale_prob=0.3)
     one = create_loader(ImageDataset(train), 64, 16, is_training=True, seed=3, device='cpu', num_workers=0, **plain, **words)
@@ -274,14 +278,7 @@ def test_what_cannot_be_had_is_refused(train, words, message):
     with pytest.raises((TypeError, ValueError), match=message): loader_of(train, **{**dict(views=DINO), **words})
 
 
-@pytest.mark.parametrize('words, message', [
-    (dict(count=0), 'count=0'), (dict(count=1.5), 'count=1.5'), (dict(scale=(5, 10)), 'scale'), (dict(solarize_prob=2), 'solarize_prob'),
-    (dict(gaussian_blur_radius=(0., 1.)), 'gaussian_blur_radius'), (dict(interpolation='nearest-ish'), 'nearest-ish'),
-    (dict(input_size=0), '0')], ids=str)
-def test_a_wrong_view_is_refused_when_it_is_made(words, message):
-    with pytest.raises((TypeError, ValueError), match=message): View(**{**dict(input_size=64), **words})
-
-
+@full
 def test_pictures(train):
     loader = loader_of(train)
     assert len(show_batch(loader, n=16).axes) == 16 and len(show_replay(loader, 0, 1, num_images=2).axes) == 2 * 9
