@@ -16,11 +16,9 @@ import pytest
 import torch
 from buffer_parts import (
     FOREVER,
-    acknowledged,
     buffered,
     finish,
     flip,
-    kill_children,
     loader_of,
     make_loader,
     mark,
@@ -142,14 +140,15 @@ def test_twenty_loaders_that_are_dropped_leave_nothing(tmp_path, monkeypatch):
     def read_two():
         loader = create_loader(Coded(64), 32, 8, is_training=True, num_workers=0, device='cpu', buffer=dict(batches=200))
         for _, batch in zip(range(2), loader): del batch
-    read_two()
+        del loader
+        gc.collect()   # how much it finds depends on what other tests and other threads left
+        wait_until(lambda: not children(), 'producers live', 30)
+        wait_until(lambda: not list((tmp_path/'buffers').glob('run-*')), 'memory is held', 30)   # the next buffer would remove it
+        wait_until(lambda: not multiprocessing.active_children(), 'ended processes are held')   # Python lets go of them when it lists them
+    read_two()   # what is opened once for all
     files = process.num_fds()
-    for _ in range(20):
-        read_two()
-        wait_until(lambda: not gc.collect() and not children(), 'producers live')
-        wait_until(lambda: not list((tmp_path/'buffers').glob('run-*')), 'memory is held')   # the next buffer would remove it
-    # Python lets go of ended children when it lists them
-    wait_until(lambda: not multiprocessing.active_children() and process.num_fds() <= files, 'files are open')
+    for _ in range(20): read_two()
+    wait_until(lambda: process.num_fds() <= files, 'files are open')
 
 
 @full
@@ -188,21 +187,6 @@ def test_what_is_in_use_is_not_discarded(tmp_path):
     assert values(second, 10) == [mark(host) for host in make_loader(batch_size=5).host_batches()]
     with pytest.raises(BatchBufferError, match='was removed'): values(first, 2)
     second.close()
-
-
-def test_going_back_before_the_first_epoch():
-    buffer = buffered()
-    buffer.set_epoch(3)
-    assert values(buffer, 1) == undisturbed(40)[39:]
-    buffer.set_epoch(1)
-    assert values(buffer, 15) == undisturbed(28)[13:]
-    buffer.close()
-    loader = make_loader()
-    loader.set_epoch(1)
-    loader.sampler.start = 6   # of other ranks: between two batches
-    buffer = BatchBuffer(loader, batches=8)
-    with pytest.raises(BatchBufferError, match='position 6 of epoch 1 is inside a batch .*: resume with as many ranks'): list(buffer)
-    buffer.close()
 
 
 @full
@@ -343,30 +327,6 @@ def test_an_interrupted_wait_leaves_nothing_behind():
     assert len(plain) == 15 and seen == plain and buffer.status()['rebuilt'] == 0
     assert count_hosts() - known <= 2   # the next one, and the one in the traceback
     buffer.close()
-
-
-@pytest.mark.skipif(not os.environ.get('TIMMDATA_SOAK'), reason='a soak test: set TIMMDATA_SOAK to its seconds')
-@pytest.mark.timeout(0)
-def test_soak(tmp_path):
-    "Kills of trainers and producers for as long as the variable says."
-    end, rng, log, kills = time.monotonic() + float(os.environ['TIMMDATA_SOAK']), random.Random(3), tmp_path/'log', [0, 0]
-    code = training(tmp_path, FOREVER)
-    while time.monotonic() < end:
-        run = program(code)
-        run.wait_for('ready')
-        for _ in range(rng.randint(0, 5)):
-            time.sleep(rng.uniform(0, 0.5))
-            kills[1] += kill_children(run)
-        time.sleep(rng.uniform(0, 1))
-        run.kill()
-        kills[0] += 1
-        wait_until(partial(run.read, 'code'), 'the program is killed')
-    found = acknowledged(log)
-    assert found == undisturbed(len(found))
-    names = [path.name for path in (tmp_path/'buffer').iterdir()]   # of twelve batches, and at most one draft of each kind
-    others = {name.removesuffix('.new') for name in names if not name.endswith('.batch')}
-    assert sum(name.endswith('.batch') for name in names) <= 13 and len(others) <= 9, names
-    print(f'{len(found):,} batches, {kills[0]} trainers and {kills[1]} producers killed')
 
 
 @full

@@ -8,7 +8,6 @@ import shutil
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from grids import full, quick
@@ -73,22 +72,6 @@ def copied(samples, folder: Path) -> Path:
         (folder/path.parent.name).mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder/path.parent.name)
     return folder
-
-
-def test_several_readers_share_it(val, tmp_path):
-    settings = CacheSettings(directory=tmp_path)
-    folder = settings.folder
-    first, second = (cached_dataset(val, settings, num_workers=0) for _ in range(2))
-    del first
-    remove_unread(folder)
-    assert second[0][0].tobytes() == val[0][0].tobytes()
-    part = ImageDataset.__new__(ImageDataset)   # a copy, as exclude= makes one, keeps it
-    part.__dict__ = {**second.__dict__, 'reader': second.reader.select(np.arange(3), None, second.class_to_idx)}
-    del second
-    remove_unread(folder)
-    assert len(part) == 3 and part[2][0].tobytes() == val[2][0].tobytes()
-    del part
-    assert not list(folder.iterdir())
 
 
 COPIES = {

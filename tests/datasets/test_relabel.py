@@ -78,13 +78,6 @@ class Plain(torch.utils.data.Dataset):
     def __getitem__(self, index): return None, self.targets[index]
 
 
-def test_samples_without_a_label_are_dropped():
-    "As in torchvision's STL10('train+unlabeled')."
-    made = relabel(Plain(np.array([0, 1, 2, -1, -1])), {'cat': 'cat', 'truck': 'lorry'})
-    assert [made[k][1] for k in range(len(made))] == [0, 1] and made.label_report.num_kept == len(made) == 2
-    assert ('(no label)', None, 2) in made.label_report.rows
-
-
 def test_targets_that_have_several_columns():
     several = np.array([[1, 0, 1], [0, 1, 0]])
     for targets in (several, several.astype(bool), torch.tensor(several)):

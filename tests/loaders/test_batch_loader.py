@@ -83,8 +83,8 @@ def test_reference_draws_everything(dataset, reference, host_reference):
     assert {choice.hflip for choice in choices} == {True, False} and len({choice.color for choice in choices}) == 20
 
 
-POOLS = [INLINE, dict(num_workers=1), THREADS, dict(num_workers=3, worker_type='threads'), {**THREADS, 'prefetch_factor': 1},
-         {**THREADS, 'prefetch_factor': 5}, dict(num_workers=1, worker_type='processes'), PROCESSES,
+POOLS = [INLINE, THREADS, PROCESSES, dict(num_workers=1), dict(num_workers=3, worker_type='threads'), {**THREADS, 'prefetch_factor': 1},
+         {**THREADS, 'prefetch_factor': 5}, dict(num_workers=1, worker_type='processes'),
          dict(num_workers=3, worker_type='processes', multiprocessing_context='fork'), {**PROCESSES, 'prefetch_factor': 1},
          {**PROCESSES, 'prefetch_factor': 5}, {**PROCESSES, 'threads_per_worker': 2}, {**THREADS, 'persistent_workers': False},
          {**PROCESSES, 'persistent_workers': False}, {**THREADS, 'use_multi_epochs_loader': True},
@@ -370,7 +370,7 @@ class Consumer(Exception): "Of the training step."
 
 
 @ALL
-@pytest.mark.parametrize('prefetcher', [True, False])
+@quick(1, 'prefetcher', [True, False])
 def test_exception_in_the_consumer_is_its_own(dataset, reference, settings, prefetcher):
     loader = training(dataset, use_prefetcher=prefetcher, device='cpu' if prefetcher else None, **settings)
     with pytest.raises(Consumer):
@@ -384,20 +384,8 @@ def test_exception_in_the_consumer_is_its_own(dataset, reference, settings, pref
     assert kept
 
 
-@BOTH
-def test_nested_loops_have_positions_of_their_own(settings):
-    loader = create_loader(Coded(20), 8, 4, True, seed=2, device='cpu', **settings)
-    plain = create_loader(Coded(20), 8, 4, True, seed=2, device='cpu', **INLINE)
-    outer, inner = [], []
-    for batch in loader:
-        outer.append(copied(batch))
-        if len(outer) == 2: inner = collected(loader)
-    assert_equal(outer, collected(plain))
-    assert_equal(inner, collected(plain))
-
-
 @ALL
-@pytest.mark.parametrize('prefetcher', [True, False])
+@quick(1, 'prefetcher', [True, False])
 def test_kept_batches_stay_intact(dataset, reference, settings, prefetcher):
     loader = training(dataset, use_prefetcher=prefetcher, device='cpu' if prefetcher else None, prefetch_factor=1, **settings)
     kept = [list(loader), list(loader)]

@@ -43,7 +43,7 @@ SHARES = [(19, False), (26, True)]   # samples, is_training
 
 
 THREADS, PROCESSES = dict(num_workers=2, worker_type='threads'), dict(num_workers=2, worker_type='processes')
-KINDS = pytest.mark.parametrize('settings', [dict(num_workers=0), THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
+KINDS = quick(2, 'settings', [dict(num_workers=0), THREADS, PROCESSES], ids=['inline', 'threads', 'processes'])
 no_child_is_left = pytest.fixture(autouse=True)(nothing_is_left)
 
 

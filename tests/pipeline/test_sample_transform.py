@@ -14,7 +14,7 @@ from PIL import Image, ImageEnhance
 from torchvision.transforms import functional as F
 
 from timmdata.core import jpeg as fast_decode
-from timmdata.core.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timmdata.core.constants import IMAGENET_DEFAULT_STD
 from timmdata.core.jpeg import Pixels, choose_factor, resolve_backend
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.loader import create_loader
@@ -36,7 +36,7 @@ simplejpeg = pytest.param('simplejpeg', marks=pytest.mark.skipif(fast_decode.sim
 DECODERS = [simplejpeg, 'torchvision']
 UNREADABLE = ['truncated.jpg', 'empty.jpg', 'text.jpg']
 READABLE = [name for name in ODDITIES if name not in UNREADABLE]
-MEAN, STD = IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+STD = IMAGENET_DEFAULT_STD
 
 
 @pytest.fixture(autouse=True)

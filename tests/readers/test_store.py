@@ -223,15 +223,6 @@ def test_a_busy_store_is_asked_more_slowly(server):
     assert all(len(ranges.read(*span)) == 1000 for span in spans)
 
 
-def test_a_silent_request_is_asked_again(server):
-    first = []
-    def fault(path, number):
-        if 'plain' in path and not first: return first.append(number) or 30.
-    ranges = ranges_of(server, StoreLimits(ask_again=0.3))
-    server.fault, start = fault, time.monotonic()
-    assert len(ranges.read(0, 0, 100)) == 100 and time.monotonic() - start < 5 and ranges.counts.asked_again == 1
-
-
 @full
 def test_a_store_that_dies_and_comes_back(data, server):
     dataset = ImageDataset(f'{server.url}/pack', split='val')
@@ -560,18 +551,6 @@ def test_a_cache_that_is_too_small_keeps_what_it_has(data, server, tmp_path):
     time.sleep(0.5)
     kept = sorted((tmp_path/'copies').glob('*.shard'))
     assert 1 <= len(kept) <= 2 and sum(path.stat().st_size for path in kept) <= 2 * size and not list((tmp_path/'copies').glob('*.tmp'))
-
-
-def test_the_copy_that_was_not_used_for_longest_goes_first(server, tmp_path):
-    ranges, cache = ranges_of(server), ShardCache(tmp_path/'copies', 250_000)
-    paths = [cache.path(ranges, k) for k in range(4)]
-    assert cache.copy(ranges, 0) and cache.copy(ranges, 1)
-    with pytest.raises(OSError): cache.copy(ranges, 2)
-    os.utime(paths[1], (5, 5))
-    os.utime(paths[0], (9, 9))
-    assert cache.copy(ranges, 2) and [path.exists() for path in paths] == [True, False, True, False]
-    assert cache.copy(ranges, 3) and [path.exists() for path in paths] == [False, False, True, True]
-    assert all(path.read_bytes() == (server.root/f'plain/{k}.bin').read_bytes() for k, path in enumerate(paths) if path.exists())
 
 
 def test_one_program_copies_a_shard_and_the_others_do_not_wait(server, tmp_path):

@@ -81,19 +81,6 @@ def test_tables_travel_to_spawned_workers(photos, frame):
     assert pickle.loads(pickle.dumps(dataset))[0][1:] == dataset[0][1:]
 
 
-def test_targets_of_all_kinds(photos, frame):
-    def of(**columns): return ImageDataset(photos, split=None, table=frame.assign(**columns))
-    assert [t for _, t in of(target=range(20))] == list(range(20))
-    numbers = of(target=[k / 2 for k in range(20)])
-    assert [t for _, t in numbers] == [k / 2 for k in range(20)] and numbers.class_to_idx == {}
-    assert next(iter(create_loader(numbers, 8, 4, device='cpu')))[1].dtype == torch.float32
-    several = of(target=[['bee', 'ant'] if k % 2 else [] for k in range(20)])
-    images, targets = next(iter(create_loader(several, 8, 4, device='cpu')))
-    assert targets.tolist() == [[0, 0], [1, 1]] * 2 and targets.dtype == torch.float32
-    unlabeled = ImageDataset(photos, split=None, table=frame[['path']], target_key=None)
-    assert {t for _, t in unlabeled} == {-1} and unlabeled.class_to_idx == {}
-
-
 @pytest.mark.parametrize('texts, expected', [
     (['007', '7'], {'007': 0, '7': 1}), (['1e', '2'], {'1e': 0, '2': 1}), (['nan', '1'], {'1': 0, 'nan': 1}),
     (['NA', 'null'], {'NA': 0, 'null': 1}), (['3', '5'], {'3': 3, '5': 5}), (['-1', '0'], {'0': 0}),

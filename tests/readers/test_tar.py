@@ -13,12 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from timm.data import ImageDataset as TimmImageDataset
 from timm.data.readers.reader_image_in_tar import ReaderImageInTar
 from timm.data.readers.reader_image_tar import ReaderImageTar as TimmReaderImageTar
 
 import timmdata.readers.tar as tar_reader
-from timmdata import LabelMap, create_loader, relabel
 from timmdata.core.faults import SourceError
 from timmdata.datasets.image_dataset import ImageDataset
 from timmdata.readers.factory import create_reader, holds_tars
@@ -105,20 +103,6 @@ def test_tar_of_a_folder_is_the_folder(samples, tmp_path):
             folder, ours = ReaderImageFolder(samples, split), ReaderImageTar(tmp_path/'a.tar', split)
             assert ours.class_to_idx == folder.class_to_idx and all_of(ours) == all_of(folder)
             assert [name.removeprefix(prefix + '/') for name in ours.filenames()] == folder.filenames()
-
-
-def test_dataset_takes_a_tar_and_decodes_as_timm(samples, tmp_path):
-    with tarfile.open(tmp_path/'a.tar', 'w') as tar: tar.add(samples/'val', 'val')
-    ours, oracle = ImageDataset(tmp_path/'a.tar'), TimmImageDataset(str(tmp_path/'a.tar'))
-    assert len(ours) == len(oracle) == 80
-    for k in range(0, 80, 9):
-        assert ours[k][1] == oracle[k][1] and ours[k][0].tobytes() == oracle[k][0].tobytes()
-    for workers in ('threads', 'processes'):
-        loader = create_loader(ours, 32, 16, num_workers=2, worker_type=workers, use_prefetcher=False)
-        assert sum((target.tolist() for _, target in loader), []) == [oracle[k][1] for k in range(80)]
-    some = relabel(ours, LabelMap({'cat': 'pet', 'rocket': 'vehicle'}))
-    assert [some.filename(k) for k in (0, 8)] == ['val/cat/0000.jpg', 'val/rocket/0000.jpg']
-    assert some[8][1] == 1 and some[8][0].tobytes() == ours[64][0].tobytes()
 
 
 # ---- what timm does otherwise

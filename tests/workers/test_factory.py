@@ -10,7 +10,7 @@ import psutil
 import pytest
 from grids import full
 from loader_parts import Coded, Failing, Gated, Slow, is_alive, nothing_is_left, program, wait_until
-from training_parts import BOTH, PROCESSES, THREADS, large_tensors_begin_small, notes, workers
+from training_parts import BOTH, large_tensors_begin_small, notes, workers
 
 from timmdata.core.faults import ImageReadError
 from timmdata.datasets.image_dataset import ImageDataset
@@ -56,7 +56,7 @@ def test_timeout_names_what_it_waits_for_and_the_loader_lives(settings):
     assert len(list(loader)) == 4
 
 
-@pytest.mark.parametrize('settings', [THREADS, pytest.param(PROCESSES, marks=full)], ids=['threads', 'processes'])
+@BOTH
 @pytest.mark.parametrize('how', ['break', 'iterator', 'close', 'exception', 'error', 'finished', 'never started'])
 @pytest.mark.parametrize('persistent_workers', [True, False])
 def test_workers_end_without_the_garbage_collector(settings, how, persistent_workers):
@@ -70,7 +70,8 @@ def test_workers_end_without_the_garbage_collector(settings, how, persistent_wor
             assert workers()
         with contextlib.suppress(ZeroDivisionError):
             if how in ('error', 'finished'): list(iterator)
-            if how == 'exception': iterator.throw(ZeroDivisionError()) if hasattr(iterator, 'throw') else None
+            if how == 'exception':
+                for _ in iterator: raise ZeroDivisionError
         if how == 'close': loader.loader.close()
         if how != 'iterator': del iterator
         if how != 'close': del loader

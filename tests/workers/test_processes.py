@@ -132,9 +132,6 @@ def large_batch(keys, samples, rows):
 def sleep_for_long(number): time.sleep(600)
 
 
-def fail_to_start(number): raise ValueError('no such seed')
-
-
 @full
 @pytest.mark.parametrize('state', ['starting', 'stopped'])
 def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
@@ -148,20 +145,6 @@ def test_nobody_waits_for_a_worker_that_takes_nothing_in(state):
     pool.close()
     assert not children()
     with pytest.raises(RuntimeError, match='the workers are closed'): pool.take(tasks[0], 1)
-
-
-@pytest.mark.parametrize('context', ['fork', pytest.param('spawn', marks=pytest.mark.full)])
-def test_an_error_at_the_start_of_a_worker_arrives_with_its_traceback(context):
-    settings = WorkerSettings(1, 'processes', worker_init_fn=fail_to_start, multiprocessing_context=context)
-    pool = ProcessPool(create_loader(Coded(8), 8, 4, use_prefetcher=False, **INLINE).builder, settings)
-    tasks = []
-    with pytest.raises(RuntimeError, match='worker process 0 could not start: ValueError: no such seed') as raised:
-        for _ in range(2): tasks.append(pool.submit([SampleKey(0, 0)]))
-        pool.take(tasks[0], 50)
-    assert 'in fail_to_start' in str(raised.value.__cause__)
-    with pytest.raises(RuntimeError, match='worker process 0 could not start: ValueError: no such seed'):
-        pool.submit([SampleKey(0, 0)])
-    pool.close()
 
 
 def test_slots_come_back(dataset):
