@@ -24,9 +24,9 @@ small_batches_use_the_slots = pytest.fixture(autouse=True)(large_tensors_begin_s
 @BOTH
 def test_error_in_a_sample_names_it_and_keeps_the_traceback(settings):
     loader = create_loader(Failing(12, 9), 8, 4, device='cpu', **settings)
-    for _ in range(2):   # the loader lives
+    for epoch in range(2):   # the loader lives
         with pytest.raises(ZeroDivisionError) as raised: list(loader)
-    assert notes(raised.value) == 'while loading index 9 of the dataset (Failing), epoch 0'
+        assert notes(raised.value) == f'while loading index 9 of the dataset (Failing), epoch {epoch}'
     text = ''.join(traceback.format_exception(raised.value))
     assert "raise ZeroDivisionError('one sample is bad')" in text and 'loader_parts.py' in text
 
