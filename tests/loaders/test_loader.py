@@ -135,7 +135,7 @@ def test_persistent_workers_are_the_same_and_others_are_not():
     kept, fresh = (create_loader(Reporting(16), 8, 4, persistent_workers=p, **PROCESSES, **CPU)
                    for p in (True, False))
     processes = [{int(t) for _, targets in loader for t in targets} for loader in (kept, kept, fresh, fresh)]
-    assert processes[0] == processes[1] and len(processes[0]) == 2 and not processes[2] & processes[3]
+    assert len(processes[0] | processes[1]) <= 2 and not processes[2] & processes[3]   # on a busy machine, one may make all batches
     assert os.getpid() not in set.union(*processes)
 
 
