@@ -167,7 +167,8 @@ def test_a_file_that_changes_is_seen(samples, tmp_path):
     assert read() == after and len(list((tmp_path/'cache').glob('*.lock'))) == 3
 
 
-@quick(1, 'end', ['ends', 'is killed'])
+@full
+@pytest.mark.parametrize('end', ['ends', 'is killed'])
 def test_memory_is_given_back(val, tmp_path, end):
     folder = CacheSettings(directory=tmp_path).folder
     run = program(f'''
